@@ -1,0 +1,38 @@
+# make demo: set-up, then the whole way on the embedded sample (RAW=path: on your raw DuReader files)
+# make test: set-up, then style, types and tests
+PYTHON ?= python3
+RAW ?= builders/sample
+OUT ?= $(if $(filter builders/sample,$(RAW)),build/sample,build/raw)
+BIN := .venv/bin
+.DELETE_ON_ERROR:
+.PHONY: demo test setup setup-test clean
+
+# The marks are made last: an interrupted installation is taken up again.
+.venv/installed: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit("Python 3.10 to 3.13 is needed, this is %d.%d (make PYTHON=python3.12 ...)" % sys.version_info[:2] if not (3, 10) <= sys.version_info < (3, 14) else 0)'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[baselines]'
+	@touch $@
+
+.venv/installed-test: .venv/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+setup: .venv/installed
+setup-test: .venv/installed-test
+
+demo: setup
+	$(BIN)/python -m builders release --quiet --raw "$(RAW)" --out "$(OUT)"
+	@$(BIN)/python -c 'import dureader_retrieval, datasets; datasets.disable_progress_bars(); \
+	  print("\nload_dataset(\"dureader_retrieval\", \"dev\", data_dir=\"$(OUT)\"):", \
+	  datasets.load_dataset("dureader_retrieval", "dev", data_dir="$(OUT)", split="dev"))'
+	@$(BIN)/python -m baselines reproduce --quiet --table 4 --row bm25 --release "$(OUT)"
+
+test: setup-test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -n auto
+
+clean:
+	rm -rf .venv .venvs build

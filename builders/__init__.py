@@ -1,0 +1,1 @@
+"""Offline programs: public sources in, a release directory out (``python -m builders VERB``)."""

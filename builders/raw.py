@@ -1,0 +1,203 @@
+"""Raw DuReader 2.0 rows: JSON lines, plain or gzipped, in files, directories and zip archives.
+
+Both published flavours are read: ``raw`` (question, documents with paragraphs, human answers) and ``preprocessed``
+(the same with ``segmented_*`` word lists). Search and zhidao files have one format. Fields that no step needs are
+skipped unread. Lines end at ``\\n`` only: the texts hold U+2028 and U+0085.
+"""
+
+from __future__ import annotations
+
+import gzip
+import re
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import msgspec
+
+from builders.command import InputError
+
+SPLITS = ("train", "dev", "test")
+BLOCK_BYTES = 8 << 20  # one unit of work: small enough that a few in flight cost little memory
+LONGEST_LINE = 1 << 30
+_ROW_FILE = re.compile(r"\.jsonl?(\.gz)?$", re.IGNORECASE)
+_SPLIT_WORD = re.compile(r"(?<![a-z])(train|dev|test)(?:set)?\d*(?![a-z])")
+
+
+class Document(msgspec.Struct, gc=False):
+    """One retrieved document. Its title is read by nothing: titles are dropped (Section 2.2.2)."""
+
+    paragraphs: list[str]
+    segmented_paragraphs: list[list[str]] | None = None
+
+
+class Row(msgspec.Struct, gc=False):
+    """One question with its documents and, outside the test set, its human answers."""
+
+    question_id: int | str
+    question: str
+    documents: list[Document]
+    answers: list[str] | None = None
+    segmented_answers: list[list[str]] | None = None
+
+
+@dataclass(frozen=True)
+class Source:
+    """One stream of rows: a file, or a member of a zip archive, and the split that it belongs to."""
+
+    path: Path
+    member: str | None
+    name: str  # how errors and the manifest call it: no machine's path
+    split: str
+
+    @property
+    def shown(self) -> str:
+        return f"{self.path}!{self.member}" if self.member else str(self.path)
+
+
+@dataclass(frozen=True)
+class Block:
+    """Whole lines of one source: the unit of work."""
+
+    number: int
+    source: Source
+    first_line: int  # from 1
+    data: bytes
+
+
+def split_of(name: str) -> str | None:
+    """The split that a path names: by the file's own name, else by the nearest folder (``devset/``)."""
+    for part in reversed(name.lower().split("/")):
+        found = {match.group(1) for match in _SPLIT_WORD.finditer(part)}
+        if len(found) == 1:
+            return found.pop()
+    return None
+
+
+def find_sources(paths: Iterable[Path], split: str | None = None) -> list[Source]:
+    """Every row file under ``paths``: in the order given; inside a folder or archive train, dev, test, then by name.
+
+    ``split`` is the split of all of them; without it the names tell. Raises :class:`InputError` for a path that is
+    missing or holds no rows, and for a name that tells no split.
+    """
+    sources: list[Source] = []
+    for path in paths:
+        if not path.exists():
+            raise InputError("no such file or directory", path=path)
+        members: list[tuple[Path, str | None, str]] = []
+        if path.is_dir():
+            files = sorted(p for p in path.rglob("*") if p.is_file() and not p.name.startswith("."))
+            for file in files:
+                relative = file.relative_to(path).as_posix()
+                if zipfile.is_zipfile(file):
+                    members += [(file, member, f"{relative}!{member}") for member in _zip_members(file)]
+                elif _ROW_FILE.search(file.name):
+                    members.append((file, None, relative))
+        elif zipfile.is_zipfile(path):
+            members = [(path, member, f"{path.name}!{member}") for member in _zip_members(path)]
+        else:
+            members = [(path, None, path.name)]
+        if not members:
+            raise InputError("holds no raw DuReader rows (expected *.json or *.json.gz, JSON lines)", path=path)
+        named = []
+        for file, member, name in members:
+            label = split or split_of(name) or (None if path.is_dir() else split_of(path.resolve().as_posix()))
+            if label is None:
+                raise InputError(
+                    "its name tells no split; expected train, dev or test in it, or --train/--dev/--test", path=file
+                )
+            named.append(Source(file, member, name, label))
+        sources += sorted(named, key=lambda source: (SPLITS.index(source.split), source.name))
+    return sources
+
+
+def _zip_members(path: Path) -> list[str]:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+    except zipfile.BadZipFile as error:
+        raise InputError(f"not a whole zip archive ({error})", path=path) from error
+    return sorted(n for n in names if _ROW_FILE.search(n) and not n.startswith("__MACOSX/") and "/._" not in n)
+
+
+def _open(source: Source) -> IO[bytes]:
+    name = source.member or source.path.name
+    stream: IO[bytes] = open(source.path, "rb")  # noqa: SIM115  (closed by the caller)
+    if source.member is not None:
+        stream = zipfile.ZipFile(stream).open(source.member)
+    # By the content, not by the name: a renamed download is read for what it is.
+    head = stream.peek(2)[:2] if hasattr(stream, "peek") else b""
+    return gzip.GzipFile(fileobj=stream) if head == b"\x1f\x8b" or name.endswith(".gz") else stream  # type: ignore[return-value]
+
+
+def read_blocks(sources: Sequence[Source], block_bytes: int = BLOCK_BYTES) -> Iterator[Block]:
+    """The sources' bytes as blocks of whole lines, numbered from 0. Memory: one block, or one line if that is longer.
+
+    Raises :class:`InputError` for an unreadable, empty or broken file.
+    """
+    number = 0
+    for source in sources:
+        line, rest, seen = 1, b"", False
+        try:
+            with _open(source) as stream:
+                while data := stream.read(block_bytes):
+                    seen = seen or bool(data.strip())
+                    cut = data.rfind(b"\n") + 1
+                    if not cut:
+                        rest += data
+                        if len(rest) > LONGEST_LINE:
+                            raise InputError("a line of over 1 GiB; expected JSON lines", path=source.shown, line=line)
+                        continue
+                    whole, rest = rest + data[:cut], data[cut:]
+                    yield Block(number, source, line, whole)
+                    number, line = number + 1, line + whole.count(b"\n")
+        except (EOFError, zlib.error, gzip.BadGzipFile, zipfile.BadZipFile) as error:
+            raise InputError(f"is damaged or cut short ({error})", path=source.shown) from error
+        except OSError as error:
+            raise InputError(f"cannot be read ({error.strerror or error})", path=source.shown) from error
+        if rest.strip():
+            yield Block(number, source, line, rest)
+            number += 1
+        if not seen:
+            raise InputError("is empty; expected raw DuReader rows, JSON lines", path=source.shown)
+
+
+_decode = msgspec.json.Decoder(Row).decode
+
+
+def parse_rows(block: Block) -> Iterator[tuple[int, Row]]:
+    """The (line number, row) pairs of a block. Blank lines hold no row and are passed over.
+
+    Raises :class:`InputError` naming file and line for what is not a row of raw DuReader.
+    """
+    try:
+        str(block.data, "utf-8")  # fields that the decoder skips unread are checked too
+    except UnicodeDecodeError as error:
+        line_number = block.first_line + block.data.count(b"\n", 0, error.start)
+        raise InputError(f"not UTF-8: {error.reason}", path=block.source.shown, line=line_number) from None
+    for offset, line in enumerate(block.data.split(b"\n")):
+        if offset == 0 and block.first_line == 1:
+            line = line.removeprefix(b"\xef\xbb\xbf")
+        if not line.strip():
+            continue
+        yield block.first_line + offset, parse_row(line, block.source.shown, block.first_line + offset)
+
+
+def parse_row(line: bytes, name: str, number: int) -> Row:
+    """One line as a row; ``name`` and ``number`` stand in the :class:`InputError`."""
+    try:
+        row = _decode(line)
+    except msgspec.ValidationError as error:
+        raise InputError(f"not a row of raw DuReader: {error}", path=name, line=number) from None
+    except msgspec.DecodeError as error:
+        raise InputError(f"not JSON: {error}", path=name, line=number) from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"not UTF-8: {error.reason} at byte {error.start}", path=name, line=number) from None
+    except RecursionError:
+        raise InputError("not a row of raw DuReader: nested too deep", path=name, line=number) from None
+    if not row.question.strip():
+        raise InputError("a question with no text", path=name, line=number)
+    return row

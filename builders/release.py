@@ -1,0 +1,205 @@
+"""Raw DuReader 2.0 to a release directory: labels, passages, ids, qrels, card, statistics (Section 2.2 of the paper).
+
+Reads JSON lines, plain or gzipped, in files, folders and zip archives, search and zhidao, the raw and the preprocessed
+flavour. Labels follow Algorithm 1 (span-F1), passages and ids come out as the official ones do. Splits follow the file
+names, or are given with --train, --dev and --test. An existing release in --out is replaced when the new one is whole;
+a killed build goes on from its finished parts.
+
+example:
+  python -m builders release --raw builders/sample --out build/sample
+  python -m builders release --raw dureader_raw.zip --out dureader_retrieval --unit char --workers 8
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import concurrent.futures
+import contextlib
+import fcntl
+import hashlib
+import json
+import multiprocessing
+import os
+import shutil
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from builders.card import card
+from builders.command import InputError, add_format, log, progress, whole_number
+from builders.files import replace_directory, sha256_of, write_text
+from builders.passages import MIN_CHARS
+from builders.raw import SPLITS, Source, find_sources, read_blocks
+from builders.shards import Options, build_shard, shard_path
+from builders.stats import table3_text
+from builders.store import MANIFEST, write_manifest
+
+_SMALL = 32 << 20  # below this many bytes of input starting worker processes costs more than it saves
+
+
+class WorkerDied(InputError):
+    """Not the input's fault: the finished parts are kept for the next run."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--raw", nargs="+", type=Path, default=[], metavar="PATH", help="raw rows; names tell the split")
+    for split in SPLITS:
+        parser.add_argument(f"--{split}", nargs="+", type=Path, default=[], metavar="PATH", help=f"rows of {split}")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="the release directory to write")
+    parser.add_argument("--unit", choices=["word", "char"], default="word", help="unit of span-F1 (default: word)")
+    parser.add_argument("--threshold", type=_threshold, default=Fraction(1, 2), help="span-F1 threshold (default: 0.5)")
+    parser.add_argument(
+        "--match",
+        choices=["threshold", "best"],
+        default="threshold",
+        help="positive: every paragraph that reaches the threshold, or of these each answer's best (v2 of the paper)",
+    )
+    parser.add_argument(
+        "--min-chars", type=whole_number(1), default=MIN_CHARS, help="characters of a full passage (default: 256)"
+    )
+    parser.add_argument(
+        "--workers", type=whole_number(1), default=len(os.sched_getaffinity(0)), help="processes (default: all cores)"
+    )
+    parser.add_argument("--engine", choices=["local"], default="local", help="where the work runs")
+    parser.add_argument(
+        "--resume", action=argparse.BooleanOptionalAction, default=True, help="go on from a killed build's parts"
+    )
+    add_format(parser)
+
+
+def _threshold(text: str) -> Fraction:
+    try:
+        value = Fraction(text)
+    except (ValueError, ZeroDivisionError):
+        raise argparse.ArgumentTypeError(f"expected a number such as 0.5 or 1/2, found {text}") from None
+    # Six digits keep every product of the integer comparison within 64 bits.
+    if not 0 < value <= 1 or value.denominator > 10**6:
+        raise argparse.ArgumentTypeError(f"expected above 0, at most 1, of at most six decimals, found {text}")
+    return value
+
+
+def run(args: argparse.Namespace) -> None:
+    sources = find_sources(args.raw)
+    for split in SPLITS:
+        sources += find_sources(getattr(args, split), split)
+    if not sources:
+        raise InputError("nothing to read: give --raw, or --train, --dev, --test")
+    options = Options(args.unit, args.threshold, args.match, args.min_chars)
+    stats = build_release(sources, args.out, options, args.workers, resume=args.resume)
+    if args.format == "json":
+        print(json.dumps(stats, ensure_ascii=False, indent=1))
+        return
+    for split, counts in stats["read"].items():
+        print(f"{split}: {counts['questions']:,} questions read, {stats['table3'][split]['queries']:,} queries kept")
+    print(table3_text(stats))
+    print(f"release: {args.out}")
+
+
+def build_release(
+    sources: list[Source], out: Path, options: Options, workers: int = 1, *, resume: bool = True
+) -> dict[str, Any]:
+    """Build the release directory ``out`` from ``sources``; returns the content of its ``stats.json``.
+
+    Everything is written beside ``out`` and renamed when it is whole. The same sources and options give the same
+    bytes, whatever the number of workers and however often the build was killed and resumed.
+
+    Raises:
+        InputError: for wrong input, and where ``out`` exists and is not a release.
+    """
+    out = Path(os.path.abspath(out))
+    if out.exists() and not (out / MANIFEST).is_file() and not (out.is_dir() and not any(out.iterdir())):
+        raise InputError("exists and is not a release; expected a new path or an earlier release", path=out)
+    described = _describe(sources)
+    key = _key(described, sources, options)
+    with _work_directory(out, key, resume) as work:
+        _build_shards(sources, options, work, workers)
+        folder = work / "release"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        from builders.assemble import assemble
+
+        entries, stats = assemble(work, folder, workers)
+        build = {"verb": "release", "options": options.as_json(), "sources": described}
+        write_text(folder / "stats.json", json.dumps(stats, ensure_ascii=False, indent=1) + "\n")
+        write_text(folder / "README.md", card(entries, stats, [build]))
+        write_manifest(folder, entries, [build])
+        replace_directory(folder, out)
+    return stats
+
+
+def _describe(sources: list[Source]) -> list[dict[str, Any]]:
+    """The files behind the sources as the manifest lists them: name, bytes, SHA-256; an archive once."""
+    described: dict[Path, dict[str, Any]] = {}
+    for source in sources:
+        if source.path not in described:
+            name = source.name.split("!")[0]
+            try:
+                size, digest = source.path.stat().st_size, sha256_of(source.path)
+            except OSError as error:
+                raise InputError(f"cannot be read ({error.strerror})", path=source.path) from error
+            described[source.path] = {"name": name, "bytes": size, "sha256": digest}
+    return list(described.values())
+
+
+def _key(described: list[dict[str, Any]], sources: list[Source], options: Options) -> str:
+    """Names what the finished parts of a build depend on: the input, the options, and this program itself."""
+    code = [sha256_of(Path(__file__).with_name(f"{name}.py")) for name in ("raw", "passages", "span_f1", "shards")]
+    names = [(str(source.path), source.member, source.split) for source in sources]
+    return hashlib.sha256(json.dumps([described, names, options.as_json(), code]).encode()).hexdigest()[:16]
+
+
+@contextlib.contextmanager
+def _work_directory(out: Path, key: str, resume: bool) -> Iterator[Path]:
+    """The build's own folder beside ``out``: kept after a failure or a kill, removed after success."""
+    building = out.with_name(f".{out.name}.building")
+    building.mkdir(parents=True, exist_ok=True)
+    handle = os.open(building, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise InputError("is being built by another process", path=out) from None
+        for other in building.iterdir():  # what an earlier input, or earlier options, left behind
+            if other.name != key or not resume:
+                shutil.rmtree(other)
+        work = building / key
+        work.mkdir(exist_ok=True)
+        yield work
+        shutil.rmtree(building)
+    except WorkerDied:
+        raise
+    except InputError:
+        shutil.rmtree(building, ignore_errors=True)
+        raise
+    finally:
+        os.close(handle)
+
+
+def _build_shards(sources: list[Source], options: Options, work: Path, workers: int) -> None:
+    done = {path.name for path in work.glob("[0-9]*") if not path.name.endswith(".half")}
+    if done:
+        log.info("going on after %d finished parts", len(done))
+    blocks = (block for block in read_blocks(sources) if shard_path(work, block.number).name not in done)
+    with progress(unit="question", label="label") as bar:
+        if workers == 1 or sum(path.stat().st_size for path in {source.path for source in sources}) < _SMALL:
+            for block in blocks:
+                bar.update(build_shard(block, options, work))
+            return
+        # Spawned, not forked: pyarrow's threads do not survive a fork. A few blocks in flight bound the memory.
+        context = multiprocessing.get_context("spawn")
+        with concurrent.futures.ProcessPoolExecutor(workers, mp_context=context) as pool:
+            running: collections.deque[concurrent.futures.Future[int]] = collections.deque()
+            try:
+                for block in blocks:
+                    running.append(pool.submit(build_shard, block, options, work))
+                    if len(running) > 2 * workers:
+                        bar.update(running.popleft().result())
+                while running:
+                    bar.update(running.popleft().result())
+            except concurrent.futures.process.BrokenProcessPool:
+                raise WorkerDied("a worker process died (out of memory?); run again with fewer --workers to go on") from None
+            finally:
+                for future in running:
+                    future.cancel()

@@ -4,6 +4,15 @@ from builders.command import main
 
 VERBS = {
     "release": "builders.release",
+    "official": "builders.official",
+    "cmedqa": "builders.cmedqa",
+    "ccovid": "builders.ccovid",
+    "crosslingual": "builders.crosslingual",
+    "extrapolate": "builders.extrapolation",
+    "export": "builders.export",
+    "stats": "builders.figures",
+    "check": "builders.check",
+    "publish": "builders.publish",
 }
 
 if __name__ == "__main__":

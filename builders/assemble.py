@@ -18,19 +18,17 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from builders.command import InputError, log, progress
+from builders.draft import Draft
 from builders.raw import SPLITS
 from builders.stats import LengthCounter, round_stat
-from builders.store import CORPUS, JOINED, PASSAGES, QRELS, QUERIES, SplitWriter
+from builders.store import CORPUS, JOINED, PASSAGES, QRELS, QUERIES
 
 _BATCH = 2_048
 _MEMORY = "128MB"
 
 
-def assemble(work: Path, out: Path, workers: int) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Merge the shards under ``work`` into the Parquet folders of ``out``.
-
-    Returns:
-        the manifest entries of the files written, and the content of ``stats.json``.
+def assemble(work: Path, draft: Draft, workers: int) -> None:
+    """Merge the shards under ``work`` into ``draft``: its configs and its figures.
 
     Raises:
         InputError: for one question id with two texts, and for input without a single passage.
@@ -45,16 +43,14 @@ def assemble(work: Path, out: Path, workers: int) -> tuple[list[dict[str, Any]],
         con.execute("SET enable_progress_bar = false")
         _load(con, work)
         _refuse_conflicts(con)
-        entries, lengths = _write_corpus(con, work, out)
-        stats: dict[str, Any] = {"collection": lengths.count, "passage_length": lengths.summary(), "table3": {}}
-        stats["read"] = {}
+        draft.stats["collections"]["corpus"] = _write_corpus(con, work, draft)
+        draft.stats["read"] = {}
         for split in SPLITS:
             counts = _read_counts(con, split)
             if counts["questions"]:
-                stats["read"][split] = counts
-                entries += _write_split(con, out, split)
-                stats["table3"][split] = _table3(con, split)
-    return entries, stats
+                draft.stats["read"][split] = counts
+                _write_split(con, draft, split)
+                draft.stats["table3"][split] = _table3(con, split)
 
 
 def _quoted(path: Path) -> str:
@@ -76,7 +72,8 @@ def _load(con: duckdb.DuckDBPyConnection, work: Path) -> None:
     # evaluated, and is left out (the official train set, too, holds only such questions). One without keeps them all.
     con.execute("""
         CREATE TABLE queries AS
-        SELECT split, query_id, first.text AS text, row_number() OVER (PARTITION BY split ORDER BY first.seq) - 1 AS place
+        SELECT split, query_id, first.text AS text,
+               row_number() OVER (PARTITION BY split ORDER BY first.seq) - 1 AS place
         FROM (SELECT split, query_id, min({'seq': seq, 'text': text}) AS first FROM questions GROUP BY split, query_id)
         WHERE split NOT IN (SELECT split FROM questions WHERE answered)
            OR (split, query_id) IN (SELECT (split, query_id) FROM judged)
@@ -107,10 +104,8 @@ def _refuse_conflicts(con: duckdb.DuckDBPyConnection) -> None:
         )
 
 
-def _write_corpus(
-    con: duckdb.DuckDBPyConnection, work: Path, out: Path
-) -> tuple[list[dict[str, Any]], LengthCounter]:
-    writer, lengths = SplitWriter(out, "corpus", "corpus", CORPUS), LengthCounter()
+def _write_corpus(con: duckdb.DuckDBPyConnection, work: Path, draft: Draft) -> dict[str, float | int | None]:
+    writer, lengths = draft.writer("corpus", "corpus"), LengthCounter()
     shards = sorted(work.glob("[0-9]*/passages.parquet"))
     for path in progress(shards, unit="shard", label="corpus"):
         table = pq.read_table(path)
@@ -125,7 +120,7 @@ def _write_corpus(
         writer.write(pa.table([table["docid"], titles, texts], schema=CORPUS))
     if not lengths.count:
         raise InputError("the input holds no passage: every document is empty")
-    return writer.close(), lengths
+    return lengths.summary()
 
 
 def _read_counts(con: duckdb.DuckDBPyConnection, split: str) -> dict[str, int]:
@@ -157,16 +152,15 @@ def _one(con: duckdb.DuckDBPyConnection, sql: str, split: str) -> tuple[Any, ...
     return con.execute(sql, [split]).fetchall()[0]  # type: ignore[no-any-return]
 
 
-def _write_split(con: duckdb.DuckDBPyConnection, out: Path, split: str) -> list[dict[str, Any]]:
+def _write_split(con: duckdb.DuckDBPyConnection, draft: Draft, split: str) -> None:
     """The queries, qrels and joined rows of one split; no qrels where the split carries no labels."""
-    queries = SplitWriter(out, "queries", split, QUERIES)
-    qrels = SplitWriter(out, "qrels", split, QRELS)
-    joined = SplitWriter(out, split, split, JOINED)
+    queries, joined = draft.writer("queries", split), draft.writer(split, split)
     labelled = bool(_one(con, "SELECT count(*) FROM positives WHERE split = ?", split)[0])
+    qrels = draft.writer("qrels", split) if labelled else None
     for rows, positives in _batches(con, split):
         ids, texts = rows["query_id"], rows["text"]
         queries.write(pa.table([ids, texts], schema=QUERIES))
-        if labelled:
+        if qrels:
             score = pa.repeat(pa.scalar(1, pa.int64()), positives.num_rows)
             qrels.write(pa.table([positives["query_id"], positives["docid"], score], schema=QRELS))
         # The rows are ordered by query: where each query's passages begin is all that a list column needs.
@@ -180,8 +174,7 @@ def _write_split(con: duckdb.DuckDBPyConnection, out: Path, split: str) -> list[
         none = pa.array([[]] * len(ids), PASSAGES)
         lists = pa.ListArray.from_arrays(offsets, structs, type=PASSAGES)
         joined.write(pa.table([ids, texts, lists, none], schema=JOINED))
-    log.info("%s: %d queries, %d judgments", split, queries.rows, qrels.rows)
-    return queries.close() + (qrels.close() if labelled else []) + joined.close()
+    log.info("%s: %d queries, %d judgments", split, queries.rows, qrels.rows if qrels else 0)
 
 
 def _batches(con: duckdb.DuckDBPyConnection, split: str) -> Iterator[tuple[pa.Table, pa.Table]]:

@@ -6,6 +6,7 @@ built, from the same figures as ``stats.json`` and ``manifest.json``.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
 from typing import Any
 
@@ -38,6 +39,8 @@ def card(entries: Iterable[dict[str, Any]], stats: dict[str, Any], builds: list[
     configs: dict[str, dict[str, list[dict[str, Any]]]] = {}
     for entry in entries:
         config, name = entry["path"].split("/")
+        if not name.endswith(".parquet"):  # a run, say: a file that no config reads
+            continue
         configs.setdefault(config, {}).setdefault(name.rsplit("-", 3)[0], []).append(entry)
     return f"---\n{_head(configs)}---\n\n{_body(configs, stats, builds)}"
 
@@ -53,7 +56,12 @@ def _head(configs: dict[str, dict[str, list[dict[str, Any]]]]) -> str:
         "configs:",
     ]
     for config, splits in configs.items():
-        lines += [f"- config_name: {config}", "  data_files:"]
+        # `datasets` caches a local folder under its name and this head alone: naming the content here keeps a rebuilt
+        # release from being served from the cache of the old one.
+        content = hashlib.sha256(
+            "".join(s["sha256"] for shards in splits.values() for s in shards).encode()
+        ).hexdigest()
+        lines += [f"- config_name: {config}", f"  description: content {content}", "  data_files:"]
         for split in splits:
             lines += [f"  - split: {split}", f"    path: {config}/{split}-*.parquet"]
     lines.append("dataset_info:")
@@ -85,7 +93,7 @@ def _body(
     splits = list(stats["table3"])
     table = [f"| | {' | '.join(splits)} |", f"|---{'|---:' * len(splits)}|"]
     for key, title in TABLE3_ROWS:
-        cells = ("-" if (value := stats["table3"][split][key]) is None else f"{value:,}" for split in splits)
+        cells = ("-" if (value := stats["table3"][split].get(key)) is None else f"{value:,}" for split in splits)
         table.append(f"| {title} | {' | '.join(cells)} |")
     rows = ["| config | split | rows |", "|---|---|---:|"]
     for config, by_split in configs.items():
@@ -96,7 +104,11 @@ def _body(
         options = ", ".join(f"{name} = {value}" for name, value in build["options"].items())
         built.append(f"- `{build['verb']}` with {options}, from:")
         built += [f"  - {source['name']} (sha256 `{source['sha256']}`)" for source in build["sources"]]
-    length = stats["passage_length"]
+    collections = [
+        f"`{name}` holds {figures['passages']:,} passages of {figures['mean_chars']:,} characters on average"
+        f" (median {figures['median_chars']:,})."
+        for name, figures in stats["collections"].items()
+    ]
     newline = "\n"
     return f"""# DuReader-retrieval
 
@@ -117,8 +129,7 @@ no qrels. In a labelled split, questions without a positive passage are left out
 
 {newline.join(table)}
 
-The collection holds {stats["collection"]:,} passages of {length["mean"]:,} characters on average (median
-{length["median"]:,}).
+{newline.join(collections)}
 
 ## How it was built
 

@@ -125,9 +125,11 @@ def _zip_members(path: Path) -> list[str]:
 
 def _open(source: Source) -> IO[bytes]:
     name = source.member or source.path.name
-    stream: IO[bytes] = open(source.path, "rb")  # noqa: SIM115  (closed by the caller)
+    # The caller closes it; an archive's own handle goes with the member's.
     if source.member is not None:
-        stream = zipfile.ZipFile(stream).open(source.member)
+        stream: IO[bytes] = zipfile.ZipFile(source.path).open(source.member)  # noqa: SIM115
+    else:
+        stream = open(source.path, "rb")  # noqa: SIM115
     # By the content, not by the name: a renamed download is read for what it is.
     head = stream.peek(2)[:2] if hasattr(stream, "peek") else b""
     return gzip.GzipFile(fileobj=stream) if head == b"\x1f\x8b" or name.endswith(".gz") else stream  # type: ignore[return-value]

@@ -16,7 +16,6 @@ import argparse
 import collections
 import concurrent.futures
 import contextlib
-import fcntl
 import hashlib
 import json
 import multiprocessing
@@ -27,14 +26,14 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from builders.card import card
+from builders.assemble import assemble
 from builders.command import InputError, add_format, log, progress, whole_number
-from builders.files import replace_directory, sha256_of, write_text
+from builders.draft import Draft, building_beside, check_target, describe_files
+from builders.files import replace_directory, sha256_of
 from builders.passages import MIN_CHARS
 from builders.raw import SPLITS, Source, find_sources, read_blocks
 from builders.shards import Options, build_shard, shard_path
 from builders.stats import table3_text
-from builders.store import MANIFEST, write_manifest
 
 _SMALL = 32 << 20  # below this many bytes of input starting worker processes costs more than it saves
 
@@ -44,7 +43,9 @@ class WorkerDied(InputError):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--raw", nargs="+", type=Path, default=[], metavar="PATH", help="raw rows; names tell the split")
+    parser.add_argument(
+        "--raw", nargs="+", type=Path, default=[], metavar="PATH", help="raw rows; names tell the split"
+    )
     for split in SPLITS:
         parser.add_argument(f"--{split}", nargs="+", type=Path, default=[], metavar="PATH", help=f"rows of {split}")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="the release directory to write")
@@ -108,39 +109,18 @@ def build_release(
     Raises:
         InputError: for wrong input, and where ``out`` exists and is not a release.
     """
-    out = Path(os.path.abspath(out))
-    if out.exists() and not (out / MANIFEST).is_file() and not (out.is_dir() and not any(out.iterdir())):
-        raise InputError("exists and is not a release; expected a new path or an earlier release", path=out)
-    described = _describe(sources)
-    key = _key(described, sources, options)
-    with _work_directory(out, key, resume) as work:
+    out = check_target(out)
+    described = describe_files((source.name.split("!")[0], source.path) for source in sources)
+    with _work_directory(out, _key(described, sources, options), resume) as work:
         _build_shards(sources, options, work, workers)
         folder = work / "release"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
-        from builders.assemble import assemble
-
-        entries, stats = assemble(work, folder, workers)
-        build = {"verb": "release", "options": options.as_json(), "sources": described}
-        write_text(folder / "stats.json", json.dumps(stats, ensure_ascii=False, indent=1) + "\n")
-        write_text(folder / "README.md", card(entries, stats, [build]))
-        write_manifest(folder, entries, [build])
+        draft = Draft(folder)
+        assemble(work, draft, workers)
+        draft.finish({"verb": "release", "options": options.as_json(), "sources": described})
         replace_directory(folder, out)
-    return stats
-
-
-def _describe(sources: list[Source]) -> list[dict[str, Any]]:
-    """The files behind the sources as the manifest lists them: name, bytes, SHA-256; an archive once."""
-    described: dict[Path, dict[str, Any]] = {}
-    for source in sources:
-        if source.path not in described:
-            name = source.name.split("!")[0]
-            try:
-                size, digest = source.path.stat().st_size, sha256_of(source.path)
-            except OSError as error:
-                raise InputError(f"cannot be read ({error.strerror})", path=source.path) from error
-            described[source.path] = {"name": name, "bytes": size, "sha256": digest}
-    return list(described.values())
+    return draft.stats
 
 
 def _key(described: list[dict[str, Any]], sources: list[Source], options: Options) -> str:
@@ -153,28 +133,20 @@ def _key(described: list[dict[str, Any]], sources: list[Source], options: Option
 @contextlib.contextmanager
 def _work_directory(out: Path, key: str, resume: bool) -> Iterator[Path]:
     """The build's own folder beside ``out``: kept after a failure or a kill, removed after success."""
-    building = out.with_name(f".{out.name}.building")
-    building.mkdir(parents=True, exist_ok=True)
-    handle = os.open(building, os.O_RDONLY)
-    try:
+    with building_beside(out) as building:
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise InputError("is being built by another process", path=out) from None
-        for other in building.iterdir():  # what an earlier input, or earlier options, left behind
-            if other.name != key or not resume:
-                shutil.rmtree(other)
-        work = building / key
-        work.mkdir(exist_ok=True)
-        yield work
+            for other in building.iterdir():  # what an earlier input, or earlier options, left behind
+                if other.name != key or not resume:
+                    shutil.rmtree(other)
+            work = building / key
+            work.mkdir(exist_ok=True)
+            yield work
+        except WorkerDied:
+            raise
+        except InputError:
+            shutil.rmtree(building, ignore_errors=True)
+            raise
         shutil.rmtree(building)
-    except WorkerDied:
-        raise
-    except InputError:
-        shutil.rmtree(building, ignore_errors=True)
-        raise
-    finally:
-        os.close(handle)
 
 
 def _build_shards(sources: list[Source], options: Options, work: Path, workers: int) -> None:
@@ -199,7 +171,9 @@ def _build_shards(sources: list[Source], options: Options, work: Path, workers: 
                 while running:
                     bar.update(running.popleft().result())
             except concurrent.futures.process.BrokenProcessPool:
-                raise WorkerDied("a worker process died (out of memory?); run again with fewer --workers to go on") from None
+                raise WorkerDied(
+                    "a worker process died (out of memory?); run again with fewer --workers to go on"
+                ) from None
             finally:
                 for future in running:
                     future.cancel()

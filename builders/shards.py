@@ -37,7 +37,13 @@ QUESTIONS = pa.schema(
 )
 PASSAGES = pa.schema([("seq", pa.int64()), ("docid", pa.string()), ("text", pa.string())])
 POSITIVES = pa.schema(
-    [("seq", pa.int64()), ("split", pa.string()), ("query_id", pa.string()), ("docid", pa.string()), ("text", pa.string())]
+    [
+        ("seq", pa.int64()),
+        ("split", pa.string()),
+        ("query_id", pa.string()),
+        ("docid", pa.string()),
+        ("text", pa.string()),
+    ]
 )
 
 

@@ -5,8 +5,8 @@ exactly when ``2q*o - p*L >= p*m``: everything is decided in integers, because m
 exactly and floating point flips some of them.
 
 For one end of the span, moved from left to right, a new token adds 1 to the overlap of every start after the token's
-c-th last occurrence (c: how often the answer holds it). So the scores of the starts only ever get additions on a suffix,
-and a start whose score is reached by a later one never leads again: a list of strictly falling leaders, with
+c-th last occurrence (c: how often the answer holds it). So the scores of the starts only ever get additions on a
+suffix, and a start whose score is reached by a later one never leads again: a list of strictly falling leaders, with
 union-find to skip the fallen, gives the best start in near constant time. One scan is O(K a(K)) for K tokens of the
 paragraph that occur in the answer. The maximum itself follows by Dinkelbach's iteration over the same scan.
 """

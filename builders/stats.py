@@ -34,15 +34,16 @@ class LengthCounter:
         return int(np.searchsorted(np.cumsum(self._counts), share * self.count))
 
     def summary(self) -> dict[str, float | int | None]:
-        """Characters (code points) a passage: mean, median, shortest, longest."""
+        """A collection's passages and their characters (code points): mean, median, shortest, longest."""
         if not self.count:
-            return {"mean": None, "median": None, "min": None, "max": None}
+            return {"passages": 0, "mean_chars": None, "median_chars": None, "min_chars": None, "max_chars": None}
         present = np.flatnonzero(self._counts)
         return {
-            "mean": round_stat(float(present @ self._counts[present]) / self.count),
-            "median": self.quantile(0.5),
-            "min": int(present[0]),
-            "max": int(present[-1]),
+            "passages": self.count,
+            "mean_chars": round_stat(float(present @ self._counts[present]) / self.count),
+            "median_chars": self.quantile(0.5),
+            "min_chars": int(present[0]),
+            "max_chars": int(present[-1]),
         }
 
 
@@ -62,12 +63,12 @@ def table3_text(stats: dict[str, Any]) -> str:
     for key, title in TABLE3_ROWS:
         cells = []
         for split in splits:
-            value = stats["table3"][split][key]
+            value = stats["table3"][split].get(key)
             cells.append("-" if value is None else f"{value:,.2f}" if isinstance(value, float) else f"{value:,}")
         lines.append(f"{title:<24}" + "".join(f"{cell:>12}" for cell in cells))
-    length = stats["passage_length"]
-    lines.append(
-        f"collection: {stats['collection']:,} passages;"
-        f" characters: mean {length['mean']:.2f}, median {length['median']}, {length['min']} to {length['max']}"
-    )
+    for name, length in stats["collections"].items():
+        lines.append(
+            f"{name}: {length['passages']:,} passages; characters: mean {length['mean_chars']:.2f},"
+            f" median {length['median_chars']}, {length['min_chars']} to {length['max_chars']}"
+        )
     return "\n".join(lines)

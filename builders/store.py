@@ -35,12 +35,30 @@ JOINED = pa.schema(
     ]
 )
 
-_SCHEMAS = {"corpus": CORPUS, "queries": QUERIES, "qrels": QRELS, "train": JOINED, "dev": JOINED, "test": JOINED}
+CROSSLINGUAL_QUERIES = pa.schema([("_id", pa.string()), ("text", pa.string()), ("zh_id", pa.string())])
+CROSSLINGUAL = JOINED.append(pa.field("query_zh", pa.string()))
+
+# By config, or by the config's last word: cmedqa-corpus has the columns of corpus.
+_SCHEMAS = {
+    "corpus": CORPUS,
+    "queries": QUERIES,
+    "qrels": QRELS,
+    "train": JOINED,
+    "dev": JOINED,
+    "test": JOINED,
+    "crosslingual-queries": CROSSLINGUAL_QUERIES,
+    "crosslingual": CROSSLINGUAL,
+}
 
 
 def schema_of(config: str) -> pa.Schema:
-    """The columns of a config."""
-    return _SCHEMAS[config]
+    """The columns of a config; ValueError for a name that is none."""
+    if config.startswith(("restrain-", "resttest-")):
+        return QRELS
+    schema = _SCHEMAS.get(config) or _SCHEMAS.get(config.rsplit("-", 1)[-1])
+    if schema is None:
+        raise ValueError(f"{config!r} is no config of a release")
+    return schema
 
 
 ROWS_PER_GROUP = 16_384

@@ -1,0 +1,159 @@
+"""``dureader_retrieval.py`` as a loading script of ``datasets`` 3.6, and a release by its path there.
+
+3.6 cannot live beside the installed 5.x: it has a virtual environment of its own, made once and kept in
+``.venvs/datasets-3.6`` (or the folder that ``DUREADER_RETRIEVAL_VENV36`` names).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from filelock import FileLock
+from releases import TEXTS, make_release, tables
+
+ROOT = Path(__file__).resolve().parent.parent
+SCRIPT = ROOT / "dureader_retrieval.py"
+REQUIREMENTS = Path(__file__).with_name("datasets36-requirements.txt")
+# How pip words a registry that it cannot reach; anything else that goes wrong is a failure.
+UNREACHABLE = re.compile(r"connection broken by|NewConnectionError|NameResolutionError|ConnectTimeout|ProxyError")
+
+
+@pytest.fixture(scope="session")
+def datasets36() -> Path:
+    """The interpreter of a virtual environment with datasets 3.6; skips where no package registry can be reached."""
+    folder = Path(os.environ.get("DUREADER_RETRIEVAL_VENV36") or ROOT / ".venvs" / "datasets-3.6").absolute()
+    interpreter = folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+    stamp = folder / "requirements.sha256"
+    wanted = hashlib.sha256(REQUIREMENTS.read_bytes() + sys.version.encode()).hexdigest()
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{folder}.lock"):  # parallel test processes share it
+        if not stamp.is_file() or stamp.read_text() != wanted:
+            shutil.rmtree(folder, ignore_errors=True)
+            subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+            pip = [str(interpreter), "-m", "pip", "install", "--quiet", "--retries", "1", "-r", str(REQUIREMENTS)]
+            result = subprocess.run(pip, capture_output=True, text=True, check=False)
+            if result.returncode and UNREACHABLE.search(result.stdout + result.stderr):
+                pytest.skip("datasets 3.6 is not installed and no package registry can be reached")
+            assert result.returncode == 0, result.stderr
+            stamp.write_text(wanted)
+    return interpreter
+
+
+Load = Callable[..., Any]
+
+
+@pytest.fixture
+def run36(datasets36: Path, tmp_path: Path) -> Load:
+    """``run36(code)``: what the code prints as its last line, as JSON; run in a folder without the project."""
+
+    def run(code: str) -> Any:
+        cwd = tmp_path / "elsewhere"
+        cwd.mkdir(exist_ok=True)
+        # Left at once when done: the library's own Parquet reader, stopped while streaming, can abort an interpreter
+        # that shuts down (apache/arrow issue 45214), after all rows were read.
+        code = f"""import json, os, sys, datasets
+assert datasets.__version__.startswith('3.6.')
+{code}
+sys.stdout.flush()
+os._exit(0)"""
+        environment = {**os.environ, "HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "1"}
+        environment.pop("PYTHONPATH", None)
+        result = subprocess.run(
+            [datasets36, "-c", code], cwd=cwd, env=environment, capture_output=True, text=True, check=False
+        )
+        assert result.returncode == 0, result.stderr
+        return json.loads(result.stdout.splitlines()[-1])
+
+    return run
+
+
+@pytest.fixture
+def release(tmp_path: Path) -> Path:
+    return make_release(tmp_path / "release")
+
+
+def rows_of(found: dict[str, dict[str, Any]]) -> dict[tuple[str, str], Any]:
+    return {(config, split): rows for config, splits in found.items() for split, rows in splits.items()}
+
+
+@pytest.mark.parametrize("how", ["streaming=True", "num_proc=2", ""], ids=["streaming", "num_proc", "plain"])
+def test_the_script_gives_the_rows_that_were_written(run36: Load, release: Path, how: str) -> None:
+    found = run36(f"""
+names = datasets.get_dataset_config_names({str(SCRIPT)!r}, trust_remote_code=True)
+loaded = {{name: datasets.load_dataset({str(SCRIPT)!r}, name, data_dir={str(release)!r}, trust_remote_code=True, {how})
+          for name in names}}
+print(json.dumps({{name: {{split: list(rows) for split, rows in splits.items()}} for name, splits in loaded.items()}}))
+""")
+    assert rows_of(found) == tables()
+
+
+@pytest.mark.parametrize("how", ["streaming=True", ""], ids=["streaming", "plain"])
+def test_the_release_loads_by_its_path_alone(run36: Load, release: Path, how: str) -> None:
+    code = f"""
+names = datasets.get_dataset_config_names({str(release)!r})
+loaded = {{name: datasets.load_dataset({str(release)!r}, name, {how}) for name in names}}
+print(json.dumps({{name: {{split: list(rows) for split, rows in splits.items()}} for name, splits in loaded.items()}}))
+"""
+    assert rows_of(run36(code)) == tables()
+    changed = tables([TEXTS[0].replace("四", "五"), *TEXTS[1:]])
+    make_release(release, changed)
+    assert rows_of(run36(code)) == changed
+
+
+def test_the_module_loads_with_its_public_api(run36: Load, release: Path) -> None:
+    rows = run36(f"""
+import sys, warnings
+sys.path.insert(0, {str(ROOT)!r})
+warnings.simplefilter("error")
+import dureader_retrieval
+warnings.simplefilter("default")
+print(json.dumps(list(dureader_retrieval.load_dataset("dev", "dev", data_dir={str(release)!r}))))
+""")
+    assert rows == tables()["dev", "dev"]
+
+
+def test_a_rebuilt_release_gives_its_new_rows(run36: Load, release: Path) -> None:
+    code = f"""
+arguments = dict(data_dir={str(release)!r}, split="corpus", trust_remote_code=True)
+print(json.dumps([datasets.load_dataset({str(SCRIPT)!r}, "corpus", **arguments)["text"],
+                  [row["text"] for row in
+                   datasets.load_dataset({str(SCRIPT)!r}, "corpus", streaming=True, **arguments)]]))
+"""
+    assert run36(code) == [TEXTS, TEXTS]
+    changed = [TEXTS[0].replace("四", "五"), *TEXTS[1:]]
+    make_release(release, tables(changed))
+    assert run36(code) == [changed, changed]
+
+
+@pytest.mark.parametrize("how", ["streaming=True", "num_proc=2", ""], ids=["streaming", "num_proc", "plain"])
+def test_what_is_wrong_is_one_clear_error(run36: Load, release: Path, tmp_path: Path, how: str) -> None:
+    shard = sorted((release / "corpus").iterdir())[1]
+    content = bytearray(shard.read_bytes())
+    content[len(content) // 2] ^= 1
+    shard.write_bytes(content)
+    messages = run36(f"""
+def message(config, folder):
+    try:
+        loaded = datasets.load_dataset(
+            {str(SCRIPT)!r}, config, data_dir=folder, trust_remote_code=True, {how})
+        return list(loaded[config])
+    except (ValueError, FileNotFoundError) as error:
+        return str(error)
+print(json.dumps([message("corpus", {str(release)!r}), message("dev", {str(tmp_path / "nowhere")!r}),
+                  message("dev", None), message("nonsense", {str(release)!r})]))
+""")
+    assert messages[0].startswith(f"{shard}: has the SHA-256 ")
+    assert "not a release directory" in messages[1]
+    assert "needs data_dir" in messages[2]
+    assert "nonsense" in messages[3]
+    assert all("\n" not in message for message in messages)

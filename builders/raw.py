@@ -69,11 +69,14 @@ class Block:
 
 
 def split_of(name: str) -> str | None:
-    """The split that a path names: by the file's own name, else by the nearest folder (``devset/``)."""
-    for part in reversed(name.lower().split("/")):
-        found = {match.group(1) for match in _SPLIT_WORD.finditer(part)}
-        if len(found) == 1:
-            return found.pop()
+    """The split that a path names: a word of the file's own name, else the nearest folder (``dev/``, ``devset/``)."""
+    *folders, file = name.lower().split("/")
+    found = {match.group(1) for match in _SPLIT_WORD.finditer(file)}
+    if found:
+        return found.pop() if len(found) == 1 else None
+    for folder in reversed(folders):
+        if match := _SPLIT_WORD.fullmatch(folder):
+            return match.group(1)
     return None
 
 

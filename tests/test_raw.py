@@ -1,0 +1,152 @@
+"""Reading raw rows: where they may lie, what they may hold, and the one error for everything else."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import zipfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rows import row, write_rows
+
+from builders.command import InputError
+from builders.raw import Block, Source, find_sources, parse_row, parse_rows, read_blocks, split_of
+
+FUZZ = int(os.environ.get("FUZZ_EXAMPLES", "300"))
+ONE = row(1, "太阳花怎么养", [["喜温暖。", "耐瘠薄。"]], ["喜温暖"])
+
+
+def questions(paths: list[Path], split: str | None = None, block_bytes: int = 1 << 20) -> list[tuple[str, int, str]]:
+    found = []
+    for block in read_blocks(find_sources(paths, split), block_bytes):
+        found += [(block.source.split, line, r.question) for line, r in parse_rows(block)]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "split"),
+    [
+        ("search.train.json", "train"),
+        ("raw/devset/search.dev.json.gz", "dev"),
+        ("raw/trainset/zhidao.json", "train"),
+        ("dureader-retrieval-test1/test1.json", "test"),
+        ("dev/rows.json", "dev"),
+        ("my-test-folder/rows.json", None),
+        ("contest.json", None),
+        ("traindev.json", None),
+        ("train.dev.json", None),
+    ],
+)
+def test_names_tell_the_split(name: str, split: str | None) -> None:
+    assert split_of(name) == split
+
+
+def test_plain_gzip_zip_and_folders_hold_the_same_rows(tmp_path: Path) -> None:
+    rows = [row(i, f"问题{i}", [["段落"]], ["段落"]) for i in range(5)]
+    plain = write_rows(tmp_path / "plain/search.train.json", rows)
+    packed = tmp_path / "gz/search.train.json.gz"
+    packed.parent.mkdir()
+    packed.write_bytes(gzip.compress(plain.read_bytes()))
+    archive = tmp_path / "raw.zip"
+    with zipfile.ZipFile(archive, "w") as file:
+        file.write(plain, "raw/trainset/search.train.json")
+        file.writestr("__MACOSX/raw/._search.train.json", "no rows")
+        file.writestr("raw/README.txt", "no rows")
+    expected = questions([plain])
+    assert len(expected) == 5
+    for path in (plain.parent, packed, packed.parent, archive):
+        assert questions([path]) == expected
+
+
+def test_folders_are_read_train_first_then_by_name(tmp_path: Path) -> None:
+    for name in ("zhidao.dev", "search.dev", "search.test", "zhidao.train", "search.train"):
+        write_rows(tmp_path / f"{name}.json", [ONE])
+    names = [source.name for source in find_sources([tmp_path])]
+    assert names == [f"{n}.json" for n in ("search.train", "zhidao.train", "search.dev", "zhidao.dev", "search.test")]
+
+
+@pytest.mark.parametrize("block_bytes", [1, 7, 64, 1 << 20])
+def test_blocks_of_any_size_give_the_same_rows_and_lines(tmp_path: Path, block_bytes: int) -> None:
+    rows = [row(i, f"问题\u2028{i}\u0085", [["段\u2029落"]]) for i in range(4)]
+    path = write_rows(tmp_path / "train.json", rows)
+    text = path.read_text(encoding="utf-8").replace("\n", "\n\n", 1)  # a blank line holds no row but is counted
+    path.write_bytes(b"\xef\xbb\xbf" + text.rstrip("\n").encode())  # a byte order mark; no line end at the end
+    assert [(line, text) for _, line, text in questions([path], None, block_bytes)] == [
+        (line, f"问题\u2028{i}\u0085") for i, line in enumerate([1, 3, 4, 5])
+    ]
+
+
+def bad(line: bytes) -> str:
+    with pytest.raises(InputError) as error:
+        list(parse_rows(Block(0, Source(Path("x.json"), None, "x.json", "train"), 7, b"{}\n"[:0] + line)))
+    return str(error.value)
+
+
+def test_every_wrong_line_is_one_error_with_file_line_and_what_was_expected() -> None:
+    good = json.dumps(ONE, ensure_ascii=False).encode()
+    cases = {
+        good[:-20]: "not JSON",
+        good.replace(b'"documents"', b'"documants"'): "missing required field `documents`",
+        good.replace("太阳花怎么养".encode(), "太阳花怎么养".encode()[:-1]): "not UTF-8",
+        good.replace(b'"FACT"', b'"\xff"'): "not UTF-8",
+        good.replace("太阳花怎么养".encode(), b" "): "a question with no text",
+        b"[1, 2]": "Expected `object`",
+        b'{"question_id": 1, "question": "x", "documents": [{"paragraphs": "x"}]}': "$.documents[0].paragraphs",
+        b'{"question_id": 1, "question": "\\ud800", "documents": []}': "not JSON",
+        b"[" * 100_000: "Expected `object`",
+        b'{"question_id": 1, "question": "x", "documents": [], "a": ' + b"[" * 100_000: "x.json:7",
+    }
+    for line, words in cases.items():
+        message = bad(line)
+        assert message.startswith("x.json:7: ")
+        assert words in message
+        assert "\n" not in message
+
+
+def test_broken_files_are_one_error(tmp_path: Path) -> None:
+    whole = write_rows(tmp_path / "whole.train.json", [ONE] * 100).read_bytes()
+    (tmp_path / "cut.train.json.gz").write_bytes(gzip.compress(whole)[:-30])
+    (tmp_path / "empty.train.json").write_bytes(b"")
+    (tmp_path / "blank.train.json").write_bytes(b"\n \n")
+    (tmp_path / "text.train.json.gz").write_bytes(b"no gzip")
+    for name in ("cut.train.json.gz", "empty.train.json", "blank.train.json", "text.train.json.gz", "no.train.json"):
+        with pytest.raises(InputError, match=name.replace(".", r"\.")):
+            questions([tmp_path / name])
+    (tmp_path / "nothing").mkdir()
+    with pytest.raises(InputError, match="no raw DuReader rows"):
+        questions([tmp_path / "nothing"])
+    with pytest.raises(InputError, match="tells no split"):
+        write_rows(tmp_path / "rows.json", [ONE])
+        find_sources([tmp_path / "rows.json"])
+    assert questions([tmp_path / "rows.json"], "dev") == [("dev", 1, "太阳花怎么养")]
+
+
+json_like = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["question_id", "question", "documents", "paragraphs", "answers"]), inner)
+    ),
+    max_leaves=8,
+)
+mutated = st.builds(
+    lambda cut, put, end: (line := json.dumps(ONE, ensure_ascii=False).encode())[:cut] + put + line[cut + end :],
+    st.integers(0, 250),
+    st.binary(max_size=4),
+    st.integers(0, 6),
+)
+
+
+@given(st.binary(max_size=60) | mutated | json_like.map(lambda value: json.dumps(value).encode()))
+@settings(max_examples=FUZZ, deadline=None)
+def test_no_line_crashes_the_reader(line: bytes) -> None:
+    try:
+        assert parse_row(line, "x", 1).question.strip()
+    except InputError as error:
+        assert str(error).startswith("x:1: ")
+    except UnicodeDecodeError as error:  # pragma: no cover - would be a crash
+        raise AssertionError from error

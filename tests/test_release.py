@@ -1,0 +1,309 @@
+"""Raw rows to a release directory: what comes out, byte for byte, and what happens when something goes wrong."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rows import row, write_rows
+
+from builders import raw
+from builders.passages import join_paragraphs
+from builders.store import open_release
+
+ROOT = Path(__file__).resolve().parent.parent
+LONG = "绿萝喜阴,放在散光处,见干见湿,冬天少浇水。" * 15  # 330 characters
+
+
+def command(*arguments: object) -> list[str]:
+    return [sys.executable, "-m", "builders", "release", *map(str, arguments)]
+
+
+def build(*arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(command(*arguments), cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == code, done.stderr
+    return done
+
+
+def rows_of(release: Path, config: str, split: str) -> list[dict[str, Any]]:
+    return open_release(release).table(config, split).to_pylist()  # type: ignore[no-any-return]
+
+
+def tree(folder: Path) -> dict[str, str]:
+    return {
+        p.relative_to(folder).as_posix(): hashlib.sha256(p.read_bytes()).hexdigest()
+        for p in folder.rglob("*")
+        if p.is_file()
+    }
+
+
+def md5(text: str) -> str:
+    return hashlib.md5(text.encode()).hexdigest()
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    shared = "两个问题都用得上的一段话,同一篇文章里写着答案。"
+    train = [
+        row(1, "绿萝怎么养", [["步骤阅读", LONG, "最后一句。"], [shared]], ["见干见湿,冬天少浇水"]),
+        row(2, "绿萝怎么浇水", [[shared], [""], [" ", "\u3000"]], ["同一篇文章里写着答案"]),
+        row(3, "谁也答不上来的问题", [["无关的话。"]], ["完全不同"]),
+        row(4, "没有人答", [["没有人答这个。"]], []),
+        row(1, "绿萝怎么养", [["绿萝要少晒太阳,见干见湿,冬天少浇水。"]], ["见干见湿,冬天少浇水"]),
+    ]
+    test = [row(9, "测试问题", [["行分隔\u2028符", LONG]])]
+    write_rows(tmp_path / "raw/search.train.json", train)
+    write_rows(tmp_path / "raw/search.test.json", test)
+    return tmp_path / "raw"
+
+
+def test_a_small_release_by_hand(small: Path, tmp_path: Path) -> None:
+    done = build("--raw", small, "--out", tmp_path / "out", "--unit", "char", "--format", "json")
+    first, rest = "步骤阅读" + LONG, "最后一句。"
+    shared = "两个问题都用得上的一段话,同一篇文章里写着答案。"
+    again = "绿萝要少晒太阳,见干见湿,冬天少浇水。"
+    texts = [first, rest, shared, "无关的话。", "没有人答这个。", again, "行分隔\u2028符" + LONG]
+    assert rows_of(tmp_path / "out", "corpus", "corpus") == [{"_id": md5(t), "title": "", "text": t} for t in texts]
+    assert rows_of(tmp_path / "out", "queries", "train") == [
+        {"_id": md5(text), "text": text} for text in ("绿萝怎么养", "绿萝怎么浇水")
+    ]
+    judged = [("绿萝怎么养", first), ("绿萝怎么养", again), ("绿萝怎么浇水", shared)]
+    assert rows_of(tmp_path / "out", "qrels", "train") == [
+        {"query-id": md5(query), "corpus-id": md5(text), "score": 1} for query, text in judged
+    ]
+    joined = rows_of(tmp_path / "out", "train", "train")
+    assert [(r["query"], [p["text"] for p in r["positive_passages"]], r["negative_passages"]) for r in joined] == [
+        ("绿萝怎么养", [first, again], []),
+        ("绿萝怎么浇水", [shared], []),
+    ]
+    test = rows_of(tmp_path / "out", "test", "test")
+    assert test == [
+        {"query_id": md5("测试问题"), "query": "测试问题", "positive_passages": [], "negative_passages": []}
+    ]
+    assert not (tmp_path / "out/qrels/test-00000-of-00001.parquet").exists()
+    stats = json.loads(done.stdout)
+    assert stats == json.loads((tmp_path / "out/stats.json").read_text())
+    assert stats["table3"]["train"] == {
+        "queries": 2,
+        "positive_passages": 3,
+        "passages_per_query": 1.5,
+        "chars_per_query": 5.5,
+        "chars_per_passage": round((len(first) + len(again) + len(shared)) / 3, 4),
+    }
+    assert stats["read"]["train"] == {
+        "questions": 5,
+        "answered": 4,
+        "same_text_again": 1,
+        "without_positive": 2,
+        "blank_passages_dropped": 1,
+    }
+    assert stats["collections"]["corpus"]["passages"] == len(texts)
+
+
+@given(paragraphs=st.lists(st.tuples(st.text(max_size=20), st.booleans()), max_size=12), least=st.integers(1, 40))
+@settings(max_examples=200, deadline=None)
+def test_passage_length_control(paragraphs: list[tuple[str, bool]], least: int) -> None:
+    """Nothing lost, nothing reordered, each long enough but the last, none too long, labels of its own paragraphs."""
+    texts, marks = [text for text, _ in paragraphs], [mark for _, mark in paragraphs]
+    passages = join_paragraphs(texts, marks, least)
+    assert "".join(text for text, _ in passages) == "".join(texts)
+    assert all(len(text) >= least for text, _ in passages[:-1])
+    for text, _ in passages:
+        # Without its last (non-empty) paragraph a passage was still too short.
+        assert any(len(text) - len(last) < least for last in texts if last and text.endswith(last))
+    # Followed paragraph by paragraph, each passage carries the labels of exactly its own.
+    place, expected = 0, []
+    for text, _ in passages:
+        length, mark = 0, False
+        while length < len(text):
+            length, mark, place = length + len(texts[place]), mark or marks[place], place + 1
+        expected.append(mark)
+    empty_positive = any(mark and not text for text, mark in paragraphs)
+    assert empty_positive or [mark for _, mark in passages] == expected
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_the_real_rows_give_the_official_passages(shared_data: Path, tmp_path: Path, workers: int) -> None:
+    done = build("--raw", shared_data / "dureader-2.0-demo", "--out", tmp_path / "out", "--workers", workers)
+    for split in ("train", "dev", "test"):
+        assert f"{split}: 100 questions read" in done.stdout
+    corpus = {r["_id"]: r["text"] for r in rows_of(tmp_path / "out", "corpus", "corpus")}
+    assert all(md5(text) == key for key, text in corpus.items())
+    lines = (shared_data / "dureader-retrieval-samples/cross.train.tsv").read_text("utf-8").split("\n")
+    positives = {fields[2] for line in lines if (fields := line.split("\t"))[-1] == "1"}
+    assert len(positives) == 20
+    assert positives <= set(corpus.values())
+    # Ids of queries, too: the published dev questions' ids are the MD5 of their texts.
+    for query in rows_of(tmp_path / "out", "queries", "test"):
+        assert query["_id"] == md5(query["text"])
+
+
+def test_the_count_of_positive_paragraphs_on_the_real_rows(shared_data: Path) -> None:
+    """993 on characters and 997 on the given words: counted apart from this program."""
+    from builders.shards import Options, label_paragraphs
+
+    for unit, expected in (("char", 993), ("word", 997)):
+        positive = 0
+        for block in raw.read_blocks(raw.find_sources([shared_data / "dureader-2.0-demo"])):
+            for _, r in raw.parse_rows(block):
+                positive += sum(map(sum, label_paragraphs(r, Options(unit=unit))))
+        assert positive == expected
+
+
+def test_words_are_cut_where_the_rows_carry_none(tmp_path: Path) -> None:
+    bare = row(1, "绿萝怎么浇水", [["绿萝浇水要见干见湿"]], ["浇水要见干见湿"])
+    cut = json.loads(json.dumps(bare))
+    import jieba
+
+    cut["documents"][0]["segmented_paragraphs"] = [jieba.lcut(t) for t in cut["documents"][0]["paragraphs"]]
+    cut["segmented_answers"] = [jieba.lcut(t) for t in cut["answers"]]
+    for name, content in (("bare", bare), ("cut", cut)):
+        write_rows(tmp_path / name / "train.json", [content])
+        build("--raw", tmp_path / name, "--out", tmp_path / f"{name}.out")
+    assert rows_of(tmp_path / "bare.out", "qrels", "train") == rows_of(tmp_path / "cut.out", "qrels", "train")
+
+
+def test_options_change_the_labels(small: Path, tmp_path: Path) -> None:
+    build("--raw", small, "--out", tmp_path / "strict", "--unit", "char", "--threshold", "1")
+    build("--raw", small, "--out", tmp_path / "best", "--unit", "char", "--match", "best")
+    assert len(rows_of(tmp_path / "strict", "qrels", "train")) == 3  # all three hold an answer literally
+    assert len(rows_of(tmp_path / "best", "qrels", "train")) == 3
+    build("--raw", small, "--out", tmp_path / "short", "--unit", "char", "--min-chars", "4")
+    assert len(rows_of(tmp_path / "short", "corpus", "corpus")) > 7
+    manifest = json.loads((tmp_path / "best/manifest.json").read_text())
+    assert manifest["builds"][0]["options"] == {"unit": "char", "threshold": "1/2", "match": "best", "min_chars": 256}
+
+
+def test_a_manifest_lists_every_file_and_names_no_machine(small: Path, tmp_path: Path) -> None:
+    build("--raw", small, "--out", tmp_path / "out")
+    text = (tmp_path / "out/manifest.json").read_text()
+    assert str(tmp_path) not in text
+    assert str(tmp_path) not in (tmp_path / "out/README.md").read_text()
+    listed = {e["path"]: e["sha256"] for e in json.loads(text)["files"]}
+    found = tree(tmp_path / "out")
+    del found["manifest.json"]
+    assert listed == found
+    for entry in json.loads(text)["files"]:
+        if entry["path"].endswith(".parquet"):
+            file = pq.ParquetFile(tmp_path / "out" / entry["path"])
+            assert file.metadata.num_rows == entry["rows"]
+            assert not file.schema_arrow.metadata
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+def test_workers_and_blocks_do_not_change_a_byte(
+    small: Path, tmp_path: Path, workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from builders import release
+
+    sources = raw.find_sources([small])
+    release.build_release(sources, tmp_path / "plain", release.Options(unit="char"))
+    monkeypatch.setattr(release, "_SMALL", 0)
+    monkeypatch.setattr(raw.read_blocks, "__defaults__", (64,))
+    release.build_release(sources, tmp_path / "blocks", release.Options(unit="char"), workers)
+    assert tree(tmp_path / "plain") == tree(tmp_path / "blocks")
+
+
+def test_an_earlier_release_is_replaced_and_nothing_else_is(small: Path, tmp_path: Path) -> None:
+    build("--raw", small, "--out", tmp_path / "out")
+    build("--raw", small, "--out", tmp_path / "out", "--unit", "char")
+    assert json.loads((tmp_path / "out/manifest.json").read_text())["builds"][0]["options"]["unit"] == "char"
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/thesis.txt").write_text("years of work")
+    done = build("--raw", small, "--out", tmp_path / "mine", code=1)
+    assert "is not a release" in done.stderr
+    assert (tmp_path / "mine/thesis.txt").read_text() == "years of work"
+    assert {p.name for p in tmp_path.iterdir()} == {"raw", "out", "mine"}
+
+
+BAD = {
+    "cut in the middle": (lambda data: data[: data.rindex(b'"answers"')], 3),
+    "a row without documents": (lambda data: data.replace(b'"documents"', b'"d"', 1), 1),
+    "invalid UTF-8": (lambda data: data.replace("无关".encode(), b"\xe6\x97"), 3),
+    "an empty file": (lambda data: b"", None),
+    "a question with no text": (lambda data: data.replace("绿萝怎么浇水".encode(), b""), 2),
+    "one id, two texts": (lambda data: data.replace(b'"question_id": 3', b'"question_id": 2'), 3),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+@pytest.mark.parametrize("before", [False, True])
+def test_bad_input_is_one_line_and_leaves_nothing_behind(tmp_path: Path, small: Path, case: str, before: bool) -> None:
+    change, line = BAD[case]
+    path = small / "search.train.json"
+    data = b"".join(path.read_bytes().splitlines(keepends=True)[:3])
+    if before:
+        build("--raw", small, "--out", tmp_path / "out")
+    earlier = tree(tmp_path / "out") if before else None
+    path.write_bytes(change(data))
+    done = build("--raw", small, "--out", tmp_path / "out", "--quiet", code=1)
+    assert len(done.stderr.strip().split("\n")) == 1
+    where = str(path) if line is None else f"{path}:{line}: "
+    assert where in done.stderr
+    assert done.stdout == ""
+    assert {p.name for p in tmp_path.iterdir()} == ({"raw", "out"} if before else {"raw"})
+    if before:
+        assert tree(tmp_path / "out") == earlier
+
+
+def test_an_output_path_that_cannot_be_written_is_one_line(small: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for out in (tmp_path / "file", tmp_path / "file/out", Path("/proc/out")):
+        done = build("--raw", small, "--out", out, "--quiet", code=1)
+        assert len(done.stderr.strip().split("\n")) == 1
+        assert str(out.parent) in done.stderr or str(out) in done.stderr
+
+
+def test_usage_errors_exit_with_2(small: Path, tmp_path: Path) -> None:
+    for arguments in (["--raw", small], ["--raw", small, "--out", "x", "--threshold", "0"], ["--workers", "0"]):
+        build(*arguments, code=2)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_kill_and_resume(shared_data: Path, tmp_path: Path, seed: int) -> None:
+    """kill -9 at random moments leaves no release or a whole one; the next run needs no cleaning up."""
+    chosen = random.Random(seed)
+    source = tmp_path / "raw"
+    source.mkdir()
+    for split in ("train", "dev", "test"):
+        packed = (shared_data / f"dureader-2.0-demo/search.{split}.json.gz").read_bytes()
+        data = gzip.decompress(packed)
+        # The same rows again are merged away: more work to be killed in, the same release.
+        (source / f"search.{split}.json").write_bytes(data * 5)
+    out = tmp_path / "out"
+    started = time.monotonic()
+    build("--raw", source, "--out", tmp_path / "whole", "--workers", 1)
+    full = time.monotonic() - started
+    killed = 0
+    for _ in range(4):
+        process = subprocess.Popen(
+            command("--raw", source, "--out", out, "--workers", 1),
+            cwd=ROOT,
+            stderr=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        time.sleep(chosen.uniform(0.3, 0.95) * full)
+        if process.poll() is None:
+            killed += 1
+        os.killpg(process.pid, signal.SIGKILL) if process.poll() is None else None
+        process.wait()
+        if out.exists():
+            assert tree(out) == tree(tmp_path / "whole")
+    build("--raw", source, "--out", out, "--workers", 1)
+    assert tree(out) == tree(tmp_path / "whole")
+    assert {p.name for p in tmp_path.iterdir()} == {"raw", "out", "whole"}
+    assert killed

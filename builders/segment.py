@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import functools
 import logging
+import warnings
 from collections.abc import Callable
 
 
 @functools.cache
 def cutter() -> Callable[[str], list[str]]:
     """jieba's ``lcut``, its dictionary loaded once in a process and without its notes on stderr."""
-    import jieba
-
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # jieba 0.42.1 has invalid escapes and imports pkg_resources
+        import jieba
     jieba.setLogLevel(logging.WARNING)
     jieba.initialize()
     return jieba.lcut  # type: ignore[no-any-return]

@@ -1,0 +1,1 @@
+"""A release directory in, runs, measures and tables out (``python -m baselines VERB``)."""

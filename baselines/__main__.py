@@ -1,0 +1,16 @@
+"""``python -m baselines VERB``: a release directory in, runs, measures and tables out."""
+
+from __future__ import annotations
+
+import sys
+
+from builders.command import main
+
+VERBS = {
+    "bm25": "baselines.bm25",
+    "evaluate": "baselines.evaluate",
+    "reproduce": "baselines.reproduce",
+}
+
+if __name__ == "__main__":
+    sys.exit(main("baselines", "Retrieve, re-rank, evaluate: everything that starts from a release directory.", VERBS))

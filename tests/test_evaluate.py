@@ -1,0 +1,223 @@
+"""The measures against computations written here from their definitions, and the verb as a user sees it."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from conftest import ROOT
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from releases import make_release, tables
+
+from baselines.evaluate import evaluate
+from baselines.qrels import read_qrels
+from baselines.runs import read_run
+from builders.command import InputError, main
+
+VERBS = {"evaluate": "baselines.evaluate"}
+
+
+def expected_official(reference: dict[str, set[str]], run: dict[str, list[str]]) -> dict[str, float]:
+    """Lists of 50, a hit is any positive passage in the first k, the mean over every reference query."""
+    reciprocal, top1, top50 = 0.0, 0, 0
+    for query in reference:
+        passages = run[query][:50] if query in run else []
+        hit = [passage in reference[query] for passage in passages]
+        for position in range(min(10, len(hit))):
+            if hit[position]:
+                reciprocal += 1.0 / (position + 1)
+                break
+        top1 += hit[:1] == [True]
+        top50 += True in hit
+    count = len(reference)
+    return {
+        "MRR@10": reciprocal / count,
+        "recall@1": top1 / count,
+        "recall@50": top50 / count,
+        "QueriesRanked": len(run),
+    }
+
+
+def expected_others(reference: dict[str, set[str]], run: dict[str, list[str]]) -> dict[str, float]:
+    totals = dict.fromkeys(["Success@1", "Success@5", "Success@10", "Success@50", "R@10", "R@50", "nDCG@10", "AP"], 0.0)
+    for query, positives in reference.items():
+        ranking: list[str] = []
+        for passage in run.get(query, []):
+            if passage not in ranking:
+                ranking.append(passage)
+        gains = [1 if passage in positives else 0 for passage in ranking]
+        for k in (1, 5, 10, 50):
+            totals[f"Success@{k}"] += 1 if sum(gains[:k]) else 0
+        for k in (10, 50):
+            totals[f"R@{k}"] += sum(gains[:k]) / len(positives)
+        ideal = sum(1 / math.log2(i + 2) for i in range(min(10, len(positives))))
+        totals["nDCG@10"] += sum(gain / math.log2(i + 2) for i, gain in enumerate(gains[:10])) / ideal
+        totals["AP"] += sum(sum(gains[: i + 1]) / (i + 1) for i, gain in enumerate(gains) if gain) / len(positives)
+    return {name: total / len(reference) for name, total in totals.items()}
+
+
+def measure(folder: Path, reference: dict[str, set[str]], run: dict[str, list[str]]) -> dict[str, Any]:
+    """Through the files: TREC qrels and official predictions."""
+    lines = [f"{query} 0 {passage} 1\n" for query, passages in reference.items() for passage in sorted(passages)]
+    (folder / "qrels").write_text("".join(lines))
+    (folder / "run.json").write_text(json.dumps(run))
+    return evaluate(read_run(folder / "run.json"), read_qrels(folder / "qrels"))[0]
+
+
+def far(position: int, length: int, good: str = "good") -> list[str]:
+    """A list of this length with ``good`` at this position (from 1)."""
+    return [good if place == position else f"other{place}" for place in range(1, length + 1)]
+
+
+HAND_MADE = {
+    "lists of 0, 1, 10, 50 and 60": (
+        {name: {"good"} for name in "abcdefgh"},
+        {
+            "a": [], "b": ["good"], "c": far(10, 10), "d": far(11, 50), "e": far(50, 50), "f": far(51, 60),
+            "g": far(3, 60), "h": far(99, 1),
+        },
+        # 1 + 1/10 + 1/3, of 8; b; b c d e g
+        {"MRR@10": (1 + 1 / 10 + 1 / 3) / 8, "recall@1": 1 / 8, "recall@50": 5 / 8, "QueriesRanked": 8},
+    ),
+    "missing queries count 0, others are ignored but ranked": (
+        {"a": {"x"}, "b": {"y"}},
+        {"a": ["n", "x"], "c": ["y"], "d": []},
+        {"MRR@10": 0.25, "recall@1": 0.0, "recall@50": 0.5, "QueriesRanked": 3},
+    ),
+    "duplicates keep their places": (
+        {"a": {"x", "y"}},
+        {"a": ["n", "n", "n", "x", "x", "y"]},
+        {"MRR@10": 0.25, "recall@1": 0.0, "recall@50": 1.0, "QueriesRanked": 1},
+    ),
+    "duplicates push a positive out of the 50": (
+        {"a": {"x"}},
+        {"a": ["n"] * 50 + ["x"]},
+        {"MRR@10": 0.0, "recall@1": 0.0, "recall@50": 0.0, "QueriesRanked": 1},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", HAND_MADE)
+def test_hand_made_cases(tmp_path: Path, case: str) -> None:
+    reference, run, golden = HAND_MADE[case]
+    result = measure(tmp_path, reference, run)
+    assert result["queries"] == len(reference)
+    assert result["official"] == pytest.approx(golden)
+    assert expected_official(reference, run) == pytest.approx(golden)
+    assert result["ir_measures"] == pytest.approx(expected_others(reference, run))
+
+
+def test_recall_is_named_for_what_it_is(tmp_path: Path) -> None:
+    result = measure(tmp_path, {"a": {"w", "x", "y", "z"}}, {"a": ["n", "x", "y"]})
+    assert result["official"]["recall@50"] == 1.0  # a hit rate
+    assert result["ir_measures"]["R@50"] == 0.5  # two of four
+    assert result["ir_measures"]["Success@5"] == 1.0
+
+
+_PASSAGE = st.sampled_from([f"p{n}" for n in range(12)])
+_QUERY = st.sampled_from([f"q{n}" for n in range(5)])
+
+
+@settings(deadline=None)
+@given(
+    reference=st.dictionaries(_QUERY, st.sets(_PASSAGE, min_size=1), min_size=1),
+    run=st.dictionaries(_QUERY, st.lists(_PASSAGE, max_size=15) | st.lists(_PASSAGE, min_size=48, max_size=60)),
+)
+def test_any_case(
+    tmp_path_factory: pytest.TempPathFactory, reference: dict[str, set[str]], run: dict[str, list[str]]
+) -> None:
+    folder = tmp_path_factory.mktemp("any")
+    if not set(reference) & set(run):
+        with pytest.raises(InputError, match="no matching query"):
+            measure(folder, reference, run)
+        return
+    result = measure(folder, reference, run)
+    assert result["official"] == pytest.approx(expected_official(reference, run))
+    assert result["ir_measures"] == pytest.approx(expected_others(reference, run))
+
+
+def test_ties_of_a_trec_run_go_by_its_ranks_in_every_measure(tmp_path: Path) -> None:
+    (tmp_path / "qrels").write_text("q 0 good 1\nq 0 bad 0\n")
+    for rank, first in ((1, 1.0), (2, 0.0)):
+        lines = {rank: "good", 3 - rank: "bad"}
+        (tmp_path / "run").write_text("".join(f"q Q0 {lines[r]} {r} 1.0 t\n" for r in (2, 1)))
+        result = evaluate(read_run(tmp_path / "run"), read_qrels(tmp_path / "qrels"))[0]
+        assert result["official"]["recall@1"] == result["ir_measures"]["Success@1"] == first
+
+
+@pytest.fixture()
+def files(tmp_path: Path) -> tuple[Path, Path]:
+    """A qrels file with one query without positives, and a run."""
+    (tmp_path / "qrels").write_text("q1 0 a 1\nq1 0 b 1\nq2 0 c 1\nq3 0 d 0\n")
+    (tmp_path / "one.run").write_text("q1 Q0 n 1 3 t\nq1 Q0 a 2 2 t\nq1 Q0 a 3 1 t\nq3 Q0 d 1 1 t\n")
+    return tmp_path / "qrels", tmp_path / "one.run"
+
+
+def test_text_is_percent_and_says_which_recall(files: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main("baselines", "", VERBS, ["evaluate", "--qrels", str(files[0]), str(files[1])]) == 0
+    out, err = capsys.readouterr()
+    assert "official keys, percent (recall@k here is a hit rate: Success@k)" in out
+    official = next(line for line in out.splitlines() if line.startswith(str(files[1]))).split()[1:]
+    assert official == ["25.00", "0.00", "50.00", "2"]
+    assert "1 queries without a positive passage are left out" in err
+    assert "lacks 1 of 2 queries; they count 0" in err
+    assert "1 queries have a passage more than once" in err
+
+
+def test_json_is_fractions_for_every_run(files: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ["evaluate", "--quiet", "--format", "json", "--qrels", str(files[0]), str(files[1]), str(files[1])]
+    assert main("baselines", "", VERBS, argv) == 0
+    results = json.loads(capsys.readouterr().out)
+    assert len(results) == 2
+    assert results[0].keys() == {"run", "queries", "official", "ir_measures"}
+    assert results[0]["official"] == {"MRR@10": 0.25, "recall@1": 0.0, "recall@50": 0.5, "QueriesRanked": 2}
+    assert results[0]["ir_measures"]["R@50"] == 0.25
+
+
+def test_per_query_values(files: tuple[Path, Path], tmp_path: Path) -> None:
+    target = tmp_path / "new" / "values.parquet"
+    assert main("baselines", "", VERBS, ["evaluate", "--qrels", *map(str, files), "--per-query", str(target)]) == 0
+    assert [path.name for path in target.parent.iterdir()] == ["values.parquet"]
+    rows = pq.read_table(target).to_pylist()
+    assert [row["query_id"] for row in rows] == ["q1", "q2"]
+    assert rows[0]["run"] == str(files[1])
+    assert (rows[0]["RR@10"], rows[0]["first_positive_rank"], rows[0]["positives"]) == (0.5, 2, 2)
+    assert (rows[1]["RR@10"], rows[1]["first_positive_rank"], rows[1]["AP"]) == (0.0, None, 0.0)
+
+
+def test_a_release_and_an_official_dev_json_give_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = tables()
+    make_release(tmp_path / "release", rows)
+    lines = [
+        {"question_id": q["query-id"], "question": "", "answer_paragraphs": [{"paragraph_id": q["corpus-id"]}]}
+        for q in rows["qrels", "dev"]
+    ]
+    (tmp_path / "dev.json").write_text("\n".join(map(json.dumps, lines)))
+    run = {lines[0]["question_id"]: [rows["qrels", "dev"][0]["corpus-id"]]}
+    (tmp_path / "run.json").write_text(json.dumps(run))
+    shown = []
+    for reference in (["--release", tmp_path / "release"], ["--qrels", tmp_path / "dev.json"]):
+        argv = ["evaluate", "--format", "json", *map(str, reference), str(tmp_path / "run.json")]
+        assert main("baselines", "", VERBS, argv) == 0
+        shown.append(capsys.readouterr().out)
+    assert shown[0] == shown[1]
+    assert json.loads(shown[0])[0]["official"]["recall@1"] == 0.5
+
+
+def test_no_common_query_is_one_line_and_exit_1(files: tuple[Path, Path], tmp_path: Path) -> None:
+    (tmp_path / "other.run").write_text("zz Q0 n 1 3 t\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "baselines", "evaluate", "--qrels", files[0], tmp_path / "other.run", "--quiet"],
+        capture_output=True, text=True, cwd=ROOT,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1
+    assert f"error: {tmp_path / 'other.run'}: no matching query" in done.stderr

@@ -1,0 +1,185 @@
+"""Run files and judgments: what is written can be read again, and a bad line is named."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from releases import make_release, md5, tables
+
+from baselines.qrels import read_qrels, release_qrels
+from baselines.runs import read_run, write_run
+from builders.command import InputError
+from builders.store import open_release
+
+
+def test_a_written_run_has_trec_lines_ranked_by_score_then_id(tmp_path: Path) -> None:
+    lines = write_run(tmp_path / "r.run", [("q1", [("b", 1.5), ("c", 2.0), ("a", 1.5)]), ("q2", [])], tag="t")
+    assert lines == 3
+    assert (tmp_path / "r.run").read_text() == "q1 Q0 c 1 2.0 t\nq1 Q0 a 2 1.5 t\nq1 Q0 b 3 1.5 t\n"
+
+
+def test_a_gz_run_is_gzip_and_the_same_bytes_each_time(tmp_path: Path) -> None:
+    for name in ("a.run.gz", "b.run.gz"):
+        write_run(tmp_path / name, [("q", [("d", 0.5)])])
+    assert gzip.decompress((tmp_path / "a.run.gz").read_bytes()).startswith(b"q Q0 d 1 0.5 ")
+    assert (tmp_path / "a.run.gz").read_bytes() == (tmp_path / "b.run.gz").read_bytes()
+    assert read_run(tmp_path / "a.run.gz").hits == {"q": [("d", 0.5)]}
+
+
+@pytest.mark.parametrize("hit", [("a b", 1.0), ("", 1.0), ("a", float("nan")), ("a", float("inf"))])
+def test_a_hit_that_trec_cannot_hold_is_refused_and_no_file_is_left(tmp_path: Path, hit: tuple[str, float]) -> None:
+    with pytest.raises(InputError, match="a TREC run needs"):
+        write_run(tmp_path / "r.run", [("q", [("ok", 2.0), hit])])
+    assert list(tmp_path.iterdir()) == []
+
+
+_ID = st.text(st.characters(exclude_categories=["Z", "C"]), min_size=1, max_size=5).filter(
+    lambda text: len(text.split()) == 1
+)
+_SCORE = st.floats(-1e30, 1e30, allow_nan=False) | st.floats(10, 10.000001)
+
+
+@given(hits=st.dictionaries(_ID, _SCORE, min_size=1, max_size=20))
+def test_reading_gives_back_what_was_written(tmp_path_factory: pytest.TempPathFactory, hits: dict[str, float]) -> None:
+    path = tmp_path_factory.mktemp("run") / "r.run"
+    write_run(path, [("q", hits.items())])
+    assert read_run(path).hits["q"] == sorted(hits.items(), key=lambda hit: (-hit[1], hit[0]))
+    printed = [float(line.split(" ")[4]) for line in path.read_text(encoding="utf-8").split("\n")[:-1]]
+    assert printed == sorted(printed, reverse=True)
+
+
+def test_trec_lines_are_ordered_by_score_then_rank_and_contradictions_are_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "r.run"
+    path.write_text("q Q0 a 2 1.0 t\nq\tQ0  b 1 1.0 t\n\nr Q0 c 1 0.5 t\nq Q0 d 3 7 t\nr Q0 e 2 0.4 t\n")
+    assert read_run(path).rankings == {"q": ["d", "b", "a"], "r": ["c", "e"]}
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{path}: the ranks of 1 queries contradict the scores; ordered by score"
+    ]
+
+
+def test_predictions_keep_their_order_and_length(tmp_path: Path) -> None:
+    content = {"q": [f"p{n}" for n in range(60)], "empty": [], "one": ["x"], "twice": ["x", "x"]}
+    path = tmp_path / "p.json"
+    path.write_text("\n " + json.dumps(content))
+    run = read_run(path)
+    assert run.rankings == content
+    scores = [score for _, score in run.hits["q"]]
+    assert scores == sorted(set(scores), reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"q Q0 d 1 0.5 t\nq Q0 d 1 0.5\n", ":2: expected 6 columns"),
+        (b"q Q0 d first 0.5 t\n", ":1: expected a whole number as the rank, found 'first'"),
+        (b"q Q0 d 1 nan t\n", ":1: expected a finite number as the score"),
+        (b"q Q0 d 1 high t\n", ":1: expected a finite number as the score, found 'high'"),
+        (b"q Q0 d 1 1 t\nq Q0 \xff 2 0.5 t\n", ":2: expected UTF-8"),
+        (b'{"q": ["a", "\xff"]}', ":1: expected UTF-8"),
+        (b'{"q": ["a"],\n "r": [}', ":2: expected one JSON object"),
+        (b'{"q": "a"}', "expected a list of passage ids .strings. for the query 'q'"),
+        (b'{"q": [1]}', "expected a list of passage ids .strings. for the query 'q'"),
+        (b'[{"q": ["a"]}]', "expected a JSON object"),
+        (b"", "is empty"),
+        (b" \n\n", "is empty"),
+    ],
+)
+def test_a_bad_run_is_named_with_its_line(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "bad.run"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=message) as caught:
+        read_run(path)
+    assert str(caught.value).startswith(str(path))
+
+
+def test_a_cut_gz_run_is_an_input_error(tmp_path: Path) -> None:
+    path = tmp_path / "cut.run.gz"
+    path.write_bytes(gzip.compress(b"q Q0 d 1 0.5 t\n" * 10_000)[:-20])
+    with pytest.raises(InputError, match="not a whole gzip file"):
+        read_run(path)
+
+
+WANTED = {"q1": {"a": 1, "b": 1}, "q2": {"c": 1}}
+_ROWS = [
+    {
+        "question_id": "q1",
+        "question": "?",
+        "answer_paragraphs": [{"paragraph_id": i, "paragraph_text": ""} for i in "ab"],
+    },
+    {"question_id": "none", "question": "?", "answer_paragraphs": []},
+    {"question_id": "q2", "question": "?", "answer_paragraphs": [{"paragraph_id": "c", "paragraph_text": "\u2028"}]},
+]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "q1 0 a 1\nq1 0 b 1\nq1 0 x 0\nnone 0 y 0\n\nq2 0 c 1\n",
+        "query-id\tcorpus-id\tscore\nq1\ta\t1\nq1\tb\t1\nnone\tz\t-1\nq2\tc\t1\n",
+        "\n".join(json.dumps(row, ensure_ascii=False) for row in _ROWS),
+        json.dumps({"data": _ROWS}),
+        json.dumps(_ROWS, indent=1),
+    ],
+    ids=["trec", "beir", "official lines", "official data wrapper", "official list"],
+)
+def test_every_form_of_judgments_gives_the_same_reference(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "qrels"
+    path.write_text(text, encoding="utf-8")
+    qrels = read_qrels(path)
+    assert (qrels.positives, qrels.pairs, qrels.without) == (WANTED, 3, 1)
+
+
+def test_official_file_of_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "dev.json"
+    path.write_text(json.dumps(_ROWS[0]) + "\n")
+    assert read_qrels(path).positives == {"q1": WANTED["q1"]}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"q 0 d 1\nq 0 d\n", ":2: expected 4 columns"),
+        (b"q 0 d yes\n", ":1: expected a whole number as the score, found 'yes'"),
+        (b"q 0 \xff 1\n", ":1: expected UTF-8"),
+        (b"query-id corpus-id score\nq 0 d 1\n", ":2: expected 3 columns"),
+        (json.dumps(_ROWS[0]).encode() + b"\n{\n", ":2: expected one JSON object a line"),
+        (json.dumps(_ROWS[0]).encode() + b'\n{"question_id": "q"}\n', ":2: expected .question_id"),
+        (
+            json.dumps(_ROWS[0]).encode() + b'\n{"question_id": 7, "answer_paragraphs": []}\n',
+            ":2: expected .question_id",
+        ),
+        (b'{"data": [[]]}', "expected .question_id"),
+        (b'{"other": []}', "expected JSON lines with question_id"),
+        (b'{"question_id": "q", "answer_paragraphs": []}', "has no query with a positive passage"),
+        (b"q 0 d 0\n", "has no query with a positive passage"),
+        (b"", "is empty"),
+    ],
+)
+def test_bad_judgments_are_named_with_their_line(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "qrels"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=message) as caught:
+        read_qrels(path)
+    assert str(caught.value).startswith(str(path))
+
+
+def test_a_release_is_a_reference(tmp_path: Path) -> None:
+    rows = tables()
+    rows["queries", "dev"].append({"_id": "unjudged", "text": "?"})
+    rows["qrels", "dev"].append({"query-id": "negative", "corpus-id": "x", "score": 0})
+    release = open_release(make_release(tmp_path / "release", rows))
+    qrels = release_qrels(release, "dev")
+    assert qrels.positives == {
+        md5("高铁票提前几天买"): {rows["corpus", "corpus"][4]["_id"]: 1},
+        md5("手机进水怎么办"): {rows["corpus", "corpus"][5]["_id"]: 1},
+    }
+    assert qrels.without == 2
+    with pytest.raises(InputError, match="no config 'qrels' with a split 'test'"):
+        release_qrels(release, "test")

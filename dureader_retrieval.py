@@ -1,4 +1,4 @@
-"""DuReader-retrieval for the ``datasets`` library: reads a release directory, whole and checked.
+"""DuReader-retrieval for the ``datasets`` library: reads a release directory or the published archive, checked.
 
 A release directory is what ``python -m builders release --raw PATH --out DIR`` writes: Parquet shards and a
 ``manifest.json`` with the size, the rows and the SHA-256 of each. Three ways in, with the same rows: the public API
@@ -11,19 +11,35 @@ alone; by name, on datasets 5.x; this file as a script, on 3.x::
 
 A shard is compared with the manifest right before it is read, streamed or not, and a prepared copy in the cache is
 used only while the release is the one that it was prepared from.
+
+Without ``data_dir`` the original release's archive (``ARCHIVE``) is downloaded once into the downloads folder of
+``datasets``, checked, and read: corpus, queries, qrels, train and dev. Streaming, too, downloads it first. The
+environment variable ``DUREADER_RETRIEVAL_BASE_URL`` names a mirror.
 """
 
+import contextlib
+import gzip
 import hashlib
+import http.client
+import io
+import itertools
 import json
 import os
 import re
+import sys
+import tarfile
+import time
+import urllib.error
+import urllib.request
 import warnings
+import zlib
 from collections.abc import Iterator
 from typing import Any, ClassVar, NamedTuple
 
 import datasets
 import pyarrow as pa
 import pyarrow.parquet as pq
+from datasets.utils._filelock import FileLock
 
 NAME = "dureader_retrieval"
 VERSION = "1.0.0"
@@ -51,34 +67,122 @@ CITATION = """\
 _TEXT = datasets.Value("string")
 _PASSAGES = [{"docid": _TEXT, "title": _TEXT, "text": _TEXT}]  # a list of records; Sequence would turn it inside out
 
+# The original release. A figure that nobody has published is None: the first download's SHA-256 is printed and held to.
+BASE_URL = "https://dataset-bj.cdn.bcebos.com/"
+ARCHIVE: dict[str, Any] = {
+    "url": f"{BASE_URL}qianyan/dureader_retrieval-data.v0.tar.gz",
+    "bytes": None,
+    "md5": None,
+    "sha256": None,
+}
+
 # What a row holds. A shard may hold more columns (a newer release): only these are read.
 COLUMNS: dict[str, dict[str, Any]] = {
     "corpus": {"_id": _TEXT, "title": _TEXT, "text": _TEXT},
     "queries": {"_id": _TEXT, "text": _TEXT},
     "qrels": {"query-id": _TEXT, "corpus-id": _TEXT, "score": datasets.Value("int64")},
     "joined": {"query_id": _TEXT, "query": _TEXT, "positive_passages": _PASSAGES, "negative_passages": _PASSAGES},
+    "crosslingual-queries": {"_id": _TEXT, "text": _TEXT, "zh_id": _TEXT},
 }
+COLUMNS["crosslingual"] = {**COLUMNS["joined"], "query_zh": _TEXT}
 
 _ALL = ("train", "dev", "test")
+Declaration = tuple[str, tuple[str, ...], str]
 
-# Config -> (its columns, the splits it can have in their order, description). A release need not hold all of them.
-CONFIGS: dict[str, tuple[str, tuple[str, ...], str]] = {
+
+def _sampled(name: str) -> Declaration | None:
+    """What a sample for extrapolation evaluation of any size or bucket declares; None for another name."""
+    if match := re.fullmatch(r"restrain-([1-9]\d*)-(inter|extra)polation", name):
+        where = "near to" if match[2] == "inter" else "far from"
+        return "qrels", ("train",), f"judgments of {match[1]} training questions {where} the test questions"
+    if match := re.fullmatch(r"resttest-bucket(0|[1-9]\d*)", name):
+        buckets = f"trained without bucket {match[1]} of the questions, tested inside and outside of the others"
+        return "qrels", ("train", "interpolation", "extrapolation"), buckets
+    return None
+
+
+# Config -> (its columns, the splits it can have in their order, description). A release need not hold all of them, and
+# can hold samples (restrain, resttest) of other sizes than those listed: they load by their name.
+CONFIGS: dict[str, Declaration] = {
     "corpus": ("corpus", ("corpus",), "every passage of the collection"),
     "queries": ("queries", _ALL, "every question"),
     "qrels": ("qrels", _ALL, "which passage answers which question"),
     "train": ("joined", ("train",), "training questions with their positive and negative passages"),
     "dev": ("joined", ("dev",), "development questions with their positive passages"),
     "test": ("joined", ("test",), "test questions; without published labels their lists are empty"),
+    "cmedqa-corpus": ("corpus", ("corpus",), "every passage of the out-of-domain set cMedQA (medical answers)"),
+    "cmedqa-queries": ("queries", _ALL, "every question of cMedQA"),
+    "cmedqa-qrels": ("qrels", _ALL, "which passage answers which question of cMedQA"),
+    "ccovid-corpus": ("corpus", ("corpus",), "every passage of the out-of-domain set cCOVID-News (news articles)"),
+    "ccovid-queries": ("queries", _ALL, "every question of cCOVID-News"),
+    "ccovid-qrels": ("qrels", _ALL, "which passage answers which question of cCOVID-News"),
+    "crosslingual-queries": ("crosslingual-queries", _ALL, "every question that is translated, in English"),
+    "crosslingual": ("crosslingual", _ALL, "the questions in English and Chinese with their Chinese passages"),
+    **{
+        name: declaration
+        for name in (
+            *(f"restrain-{size}-{which}polation" for size in (14000, 45000, 200000) for which in ("inter", "extra")),
+            *(f"resttest-bucket{number}" for number in range(5)),
+        )
+        if (declaration := _sampled(name))
+    },
+}
+
+# What the archive holds: config -> split -> file in it.
+_ROOT = "dureader_retrieval-data"
+_LABELLED = {"train": f"{_ROOT}/train.json", "dev": f"{_ROOT}/dev.json"}
+_ARCHIVED: dict[str, dict[str, str]] = {
+    "corpus": {"corpus": f"{_ROOT}/passage_collection.json"},
+    "queries": _LABELLED,
+    "qrels": _LABELLED,
+    "train": {"train": _LABELLED["train"]},
+    "dev": {"dev": _LABELLED["dev"]},
+}
+
+# Where a set comes from that the archive lacks, by the first word of its config.
+_TEST_ORIGIN = (
+    "the test questions came apart from it (test1.json, test2.json) and their labels were never published: `python -m "
+    "builders official --archive PATH... --out DIR` puts the questions into a release"
+)
+_ORIGINS = {
+    "test": _TEST_ORIGIN,
+    "cmedqa": "it is made from cMedQA2 (github.com/zhangsheng93/cMedQA2) by `python -m builders cmedqa --source PATH "
+    "--out DIR`",
+    "ccovid": "it is made from the files of DataFountain competition 424 by `python -m builders ccovid --source PATH "
+    "--out DIR`",
+    "crosslingual": "it is made from a table of the questions in English by `python -m builders crosslingual --source "
+    "FILE --release DIR --out DIR`",
+    "restrain": "it is sampled from a release by `python -m builders extrapolate restrain`",
+    "resttest": "it is sampled from a release by `python -m builders extrapolate resttest`",
 }
 
 _SHARD = re.compile(r"([\w.-]+)/([\w.-]+)-(\d{5})-of-(\d{5})\.parquet")
 _HOW = "`python -m builders release --raw PATH --out DIR` makes one"
 _BLOCK = 1 << 20
+_open = io.open  # datasets puts an open() of its own into this module: it takes "::" in a path for an address
 _BATCH_ROWS = 1024  # a joined row can be 100 kB
+
+_TRIES = 5  # requests in a row that bring nothing
+_PAUSE = 1.0  # seconds before the second of them; doubled with each
+_TIMEOUT = 60.0  # seconds without a byte; the whole may take any time
+_LONGEST_RECORD = 64 << 20  # bytes of one line of JSON
+_LARGEST_CONTENT = 64 << 30  # bytes unpacked; the collection is some 8 GB
+_MOST_MEMBERS = 1000
+_BROKEN = (OSError, EOFError, zlib.error, tarfile.TarError)  # what reading a damaged tar.gz raises
+
+
+def _declaration(name: str) -> Declaration:
+    if declaration := CONFIGS.get(name) or _sampled(name):
+        return declaration
+    raise ValueError(f"name a config of {NAME}: {', '.join(CONFIGS)}")
+
+
+def _columns(name: str) -> dict[str, Any]:
+    return COLUMNS[_declaration(name)[0]]
 
 
 class ReleaseError(datasets.exceptions.DatasetGenerationError, ValueError):  # type: ignore[misc]  # datasets is untyped
-    """The release is not what its manifest says, or cannot give what was asked for; the message names the file.
+    """The release or the archive is not what it should be, or cannot give what was asked for; the message names it.
 
     A DatasetGenerationError, because ``datasets`` hides any other behind "An error occurred while generating".
     """
@@ -93,89 +197,117 @@ class Shard(NamedTuple):
     sha256: str
 
 
+class Member(NamedTuple):
+    """One file of the archive: the archive's address and SHA-256, and the file's name in it."""
+
+    url: str
+    sha256: str
+    name: str
+
+
 class ReleaseConfig(datasets.BuilderConfig):  # type: ignore[misc]
-    """One config of a release. ``shards``, by split, is filled in with the config id."""
+    """One config. ``sources``, by split, is filled in with the config id."""
 
     data_dir: str | None
-    shards: dict[str, list[Shard]]
+    sources: dict[str, list[Shard]] | dict[str, list[Member]]
 
     def create_config_id(self, config_kwargs: dict[str, Any], custom_features: datasets.Features | None = None) -> str:
-        """Name the cache folder after the release's content: a rebuilt or edited release is prepared anew.
+        """Name the cache folder after the content: a rebuilt or edited release is prepared anew.
 
         ``datasets`` calls this once, as soon as the config is known, so that a wrong ``data_dir`` fails here and
         before anything is prepared. Size and time of change stand beside the manifest's SHA-256 because an edited
-        shard has the same manifest; it must be read, and so checked, again.
+        shard has the same manifest; it must be read, and so checked, again. The archive's SHA-256 is its content: while
+        it is not known, the archive is downloaded here.
         """
-        if self.name not in CONFIGS:  # datasets makes a config called "default" up where none is named
-            raise ValueError(f"name a config of {NAME}: {', '.join(CONFIGS)}")
+        _declaration(self.name)  # datasets makes a config called "default" up where none is named
         if self.data_files:
             raise ValueError(f"{NAME} reads a release directory: pass data_dir=DIR, not data_files")
-        if not self.data_dir:
-            raise ValueError(f"{NAME} needs data_dir=DIR, a release directory; {_HOW}")
-        # Absolute, for a later change of the working directory and for one cache entry per release.
-        self.data_dir = os.path.abspath(os.path.expanduser(os.fspath(self.data_dir)))
-        self.shards = _read_manifest(self.data_dir, self.name)
-        found = [(shard, _check_size(shard)) for split in self.shards.values() for shard in split]
+        content: list[Any]
+        if self.data_dir:
+            # Absolute, for a later change of the working directory and for one cache entry per release.
+            self.data_dir = os.path.abspath(os.path.expanduser(os.fspath(self.data_dir)))
+            self.sources = _read_manifest(self.data_dir, self.name)
+            found = [(shard, _check_size(shard)) for split in self.sources.values() for shard in split]
+            content = [self.data_dir, found]
+        else:
+            if self.name not in _ARCHIVED:
+                raise ReleaseError(_lacks(self.name))
+            url = _archive_url()
+            sha256 = ARCHIVE["sha256"] or _read_note(_places(url).note).get("sha256") or _fetch(url)[1]
+            self.sources = {split: [Member(url, sha256, name)] for split, name in _ARCHIVED[self.name].items()}
+            content = [sha256]
         features = None if custom_features is None else custom_features.to_dict()
-        key = json.dumps([self.data_dir, found, features], default=str)
+        key = json.dumps([*content, features], default=str)
         return f"{self.name}-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
 
 
+def _config(name: str) -> ReleaseConfig:
+    return ReleaseConfig(name=name, version=datasets.Version(VERSION), description=_declaration(name)[2])
+
+
+class _Configs(dict[str, ReleaseConfig]):
+    """The configs that are listed; ``get`` knows those of other sizes too."""
+
+    def get(self, name: str, default: Any = None) -> Any:
+        # A new one each time: it is filled in with where its rows lie, and the next builder's may lie elsewhere.
+        return _config(name) if name in CONFIGS or _sampled(name) else default
+
+
 class DureaderRetrieval(datasets.ArrowBasedBuilder):  # type: ignore[misc]
-    """Reads the Parquet shards of one config of a release directory (``data_dir``)."""
+    """Reads one config of a release directory (``data_dir``), or of the published archive without one."""
 
     VERSION = datasets.Version(VERSION)
     BUILDER_CONFIG_CLASS = ReleaseConfig
-    BUILDER_CONFIGS: ClassVar[list[ReleaseConfig]] = [
-        ReleaseConfig(name=name, version=datasets.Version(VERSION), description=description)
-        for name, (_, _, description) in CONFIGS.items()
-    ]
+    BUILDER_CONFIGS: ClassVar[list[ReleaseConfig]] = [_config(name) for name in CONFIGS]
+    builder_configs: ClassVar[dict[str, ReleaseConfig]] = _Configs({config.name: config for config in BUILDER_CONFIGS})
 
     def _info(self) -> datasets.DatasetInfo:
-        splits = datasets.SplitDict(dataset_name=self.dataset_name)
-        for split, shards in self.config.shards.items():
-            # The library compares the rows that it prepared with these.
-            splits.add(datasets.SplitInfo(name=split, num_examples=sum(shard.rows for shard in shards)))
+        splits = None
+        if self.config.data_dir:
+            splits = datasets.SplitDict(dataset_name=self.dataset_name)
+            for split, shards in self.config.sources.items():
+                # The library compares the rows that it prepared with these.
+                splits.add(datasets.SplitInfo(name=split, num_examples=sum(shard.rows for shard in shards)))
         return datasets.DatasetInfo(
             description=f"{DESCRIPTION} Config {self.config.name}: {self.config.description}.",
             citation=CITATION,
             homepage=HOMEPAGE,
             license=LICENSE,
-            features=datasets.Features(COLUMNS[CONFIGS[self.config.name][0]]),
+            features=datasets.Features(_columns(self.config.name)),
             splits=splits,
         )
 
     def _split_generators(self, dl_manager: Any) -> list[datasets.SplitGenerator]:
         # A list, so that num_proc processes and streaming workers share the shards out.
         return [
-            datasets.SplitGenerator(name=split, gen_kwargs={"shards": list(shards)})
-            for split, shards in self.config.shards.items()
+            datasets.SplitGenerator(name=split, gen_kwargs={"sources": list(sources)})
+            for split, sources in self.config.sources.items()
         ]
 
-    def _generate_tables(self, shards: list[Shard]) -> Iterator[tuple[str, pa.Table]]:
+    def _generate_tables(self, sources: list[Shard] | list[Member]) -> Iterator[tuple[str, pa.Table]]:
         columns = list(self.info.features)
-        for shard in shards:
-            path = shard.path
-            _check_size(shard)
-            try:
-                # One handle for check and reading: what was checked is what is read, even if the name moves on.
-                # Not open(): datasets puts its own into this module, which takes "::" in a path for an address.
-                with pa.OSFile(path) as file:
-                    _check_content(file, shard)
-                    file.seek(0)
-                    parquet = pq.ParquetFile(file)
-                    missing = sorted(set(columns) - set(parquet.schema_arrow.names))
-                    if missing:
-                        has = ", ".join(parquet.schema_arrow.names)
-                        raise ReleaseError(f"{path}: expected the columns {', '.join(columns)}; it has {has}")
-                    if (rows := parquet.metadata.num_rows) != shard.rows:
-                        raise ReleaseError(f"{path}: has {rows} rows where manifest.json says {shard.rows}")
-                    for number, batch in enumerate(parquet.iter_batches(_BATCH_ROWS, columns=columns)):
-                        table = pa.Table.from_batches([batch]).select(columns)
-                        table = datasets.table.table_cast(table, self.info.features.arrow_schema)
-                        yield f"{path}:{number}", table
-            except (OSError, pa.ArrowInvalid) as error:
-                raise ReleaseError(f"{path}: cannot be read ({error})") from error
+        if missing := sorted(set(columns) - set(_columns(self.config.name))):
+            raise ReleaseError(f"config {self.config.name!r} has no columns {', '.join(missing)}")
+        for source in sources:
+            if isinstance(source, Member):
+                tables = _read_member(source, self.config.name)
+            else:
+                tables = _read_shard(source, columns)
+            for number, table in enumerate(tables):
+                table = datasets.table.table_cast(table.select(columns), self.info.features.arrow_schema)
+                yield f"{source[0]}:{number}", table
+
+    def as_dataset(self, split: Any = None, *args: Any, **kwargs: Any) -> Any:
+        self._check_split(split)
+        return super().as_dataset(split, *args, **kwargs)
+
+    def as_streaming_dataset(self, split: Any = None, *args: Any, **kwargs: Any) -> Any:
+        self._check_split(split)
+        return super().as_streaming_dataset(split, *args, **kwargs)
+
+    def _check_split(self, split: Any) -> None:
+        if not self.config.data_dir and "test" in str(split):
+            raise ReleaseError(_lacks(self.config.name, "test"))
 
 
 def load_dataset(
@@ -195,7 +327,7 @@ def load_dataset(
     Args:
         name: one of ``CONFIGS``.
         split: "dev", "train[:10%]", ...; all splits of the config, in a dict, where None.
-        data_dir: the release directory.
+        data_dir: the release directory; the published archive, downloaded once, where None.
         streaming: read the shards while iterating, without a copy in the cache.
         num_proc: how many processes prepare the copy; a split is shared out by its shards.
         cache_dir, download_mode, keep_in_memory: as in ``datasets.load_dataset``.
@@ -203,8 +335,8 @@ def load_dataset(
 
     Raises:
         FileNotFoundError: ``data_dir`` is not a release directory.
-        ValueError: no such config or split, no ``data_dir``, or (:class:`ReleaseError`) a shard that is not what the
-            manifest says.
+        ValueError: no such config or split, or (:class:`ReleaseError`) a shard or an archive that is not what it
+            should be, cannot be downloaded, or lacks the config.
     """
     if streaming and num_proc is not None:
         raise ValueError("streaming=True prepares nothing: leave num_proc out")
@@ -219,6 +351,9 @@ def load_dataset(
         return builder.as_streaming_dataset(split=split)
     builder.download_and_prepare(num_proc=num_proc, download_mode=download_mode)
     return builder.as_dataset(split=split, in_memory=keep_in_memory)
+
+
+# A release directory
 
 
 def _read_manifest(folder: str, config: str) -> dict[str, list[Shard]]:
@@ -250,7 +385,7 @@ def _read_manifest(folder: str, config: str) -> dict[str, list[Shard]]:
         raise ReleaseError(f"{path}: expected a manifest of {NAME}, format {FORMAT} ({reason}); {_HOW}") from None
     # A split of no rows is left out: datasets cannot load one, and would fail for the config's other splits too.
     filled = {key: shards for key, shards in numbered.items() if any(shard.rows for shard in shards.values())}
-    found = {split: filled[config, split] for split in CONFIGS[config][1] if (config, split) in filled}
+    found = {split: filled[config, split] for split in _declaration(config)[1] if (config, split) in filled}
     if not found:
         have = ", ".join(sorted({name for name, _ in filled})) or "nothing"
         raise ReleaseError(f"{folder}: this release has no rows of config {config!r}; it has {have}. {_HOW}")
@@ -271,13 +406,371 @@ def _check_size(shard: Shard) -> tuple[int, int]:
     return status.st_mtime_ns, status.st_ctime_ns
 
 
-def _check_content(file: Any, shard: Shard) -> None:
-    digest = hashlib.sha256()
+def _read_shard(shard: Shard, columns: list[str]) -> Iterator[pa.Table]:
+    path = shard.path
+    _check_size(shard)
+    try:
+        # One handle for check and reading: what was checked is what is read, even if the name moves on.
+        # Not open(): datasets puts its own into this module, which takes "::" in a path for an address.
+        with pa.OSFile(path) as file:
+            if (sha256 := _digests(file)[0]) != shard.sha256:
+                reason = f"has the SHA-256 {sha256} where manifest.json says {shard.sha256}"
+                raise ReleaseError(f"{path}: {reason}; build or copy the release again")
+            file.seek(0)
+            parquet = pq.ParquetFile(file)
+            if set(columns) - set(parquet.schema_arrow.names):
+                has = ", ".join(parquet.schema_arrow.names)
+                raise ReleaseError(f"{path}: expected the columns {', '.join(columns)}; it has {has}")
+            if (rows := parquet.metadata.num_rows) != shard.rows:
+                raise ReleaseError(f"{path}: has {rows} rows where manifest.json says {shard.rows}")
+            for batch in parquet.iter_batches(_BATCH_ROWS, columns=columns):
+                yield pa.Table.from_batches([batch])
+    except (OSError, pa.ArrowInvalid) as error:
+        raise ReleaseError(f"{path}: cannot be read ({error})") from error
+
+
+def _digests(file: Any, *others: str) -> list[str]:
+    """The SHA-256 of the rest of a file, and its digests by other algorithms."""
+    digests = [hashlib.new(name) for name in ("sha256", *others)]
     while block := file.read(_BLOCK):
-        digest.update(block)
-    if digest.hexdigest() != shard.sha256:
-        reason = f"has the SHA-256 {digest.hexdigest()} where manifest.json says {shard.sha256}"
-        raise ReleaseError(f"{shard.path}: {reason}; build or copy the release again")
+        for digest in digests:
+            digest.update(block)
+    return [digest.hexdigest() for digest in digests]
+
+
+# The archive: where it is kept, its download, its content
+
+
+class _Places(NamedTuple):
+    """Where one address's archive is kept, what has arrived of it, and what is known of it (size, SHA-256, ETag)."""
+
+    archive: str
+    part: str
+    note: str
+
+
+def _archive_url() -> str:
+    base = os.environ.get("DUREADER_RETRIEVAL_BASE_URL") or BASE_URL
+    if not base.startswith(("http://", "https://")):
+        raise ReleaseError(f"DUREADER_RETRIEVAL_BASE_URL: expected an http or https address, found {base!r}")
+    return f"{base.rstrip('/')}/{ARCHIVE['url'].removeprefix(BASE_URL)}"
+
+
+def _places(url: str) -> _Places:
+    name = f"{hashlib.sha256(url.encode()).hexdigest()[:16]}-{url.rpartition('/')[2]}"
+    # Not os.path.join: datasets puts its own into os.path as this module sees it.
+    path = f"{os.path.abspath(os.path.expanduser(datasets.config.DOWNLOADED_DATASETS_PATH))}/{name}"
+    return _Places(path, f"{path}.part", f"{path}.json")
+
+
+def _lacks(config: str, split: str | None = None) -> str:
+    what = f"config {config!r}" if split is None else f"split {split!r} of config {config!r}"
+    origin = _ORIGINS[split or config.split("-")[0]]
+    return f"the published archive lacks {what}; {origin}; then pass data_dir=DIR"
+
+
+def _by_hand(url: str) -> str:
+    return f"or, with {url.rpartition('/')[2]} from elsewhere: `python -m builders official --archive FILE --out DIR`"
+
+
+def _read_note(path: str) -> dict[str, Any]:
+    try:
+        with _open(path, encoding="utf-8") as file:
+            note = json.load(file)
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise ReleaseError(f"{path}: expected the JSON that was kept with the archive ({error}); delete it") from None
+    if not isinstance(note, dict):
+        raise ReleaseError(f"{path}: expected the JSON that was kept with the archive; delete it")
+    return note
+
+
+def _write_note(path: str, note: dict[str, Any]) -> None:
+    with _open(f"{path}.new", "w", encoding="utf-8") as file:
+        json.dump(note, file, indent=1)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(f"{path}.new", path)
+
+
+def _fetch(url: str) -> tuple[str, str]:
+    """Path and SHA-256 of the archive on this disk, downloaded and checked where it is not there yet."""
+    places = _places(url)
+    try:
+        os.makedirs(places.archive.rpartition("/")[0], exist_ok=True)
+        with FileLock(f"{places.archive}.lock"):  # another process waits here and finds it done
+            sha256 = ARCHIVE["sha256"] or _read_note(places.note).get("sha256")
+            there = _size(places.archive) is not None
+            if not there:
+                _download(url, places)
+            if not (there and sha256):
+                sha256 = _accept(url, places, places.archive if there else places.part)
+            return places.archive, sha256
+    except OSError as error:
+        raise ReleaseError(f"{places.archive}: cannot be written ({error})") from error
+
+
+def _accept(url: str, places: _Places, path: str) -> str:
+    """Check a downloaded file, keep its SHA-256 and give it its name; delete it where it is not the archive."""
+    note = _read_note(places.note)
+    pinned = None if ARCHIVE["sha256"] else note.get("sha256")
+    try:
+        with _open(path, "rb") as file:
+            sha256, md5 = _digests(file, "md5")
+            for what, found, expected, where in (
+                ("SHA-256", sha256, ARCHIVE["sha256"], "was published"),
+                ("MD5", md5, ARCHIVE["md5"], "was published"),
+                ("SHA-256", sha256, pinned, f"came before (delete {places.note} to accept another)"),
+            ):
+                if expected and found != expected:
+                    raise ReleaseError(f"{url}: has the {what} {found} where {expected} {where}; the file was deleted")
+            file.seek(0)
+            with _Unpacked(fileobj=file) as content, tarfile.open(fileobj=content, mode="r:") as tar:
+                for _ in _members(tar, url):
+                    pass
+                for _ in iter(lambda: content.read(_BLOCK), b""):  # to the end, where the checksum of its own stands
+                    if content.tell() > _LARGEST_CONTENT:
+                        raise ReleaseError(f"{url}: unpacks to more than {_LARGEST_CONTENT} bytes; not used")
+    except ReleaseError:
+        os.unlink(path)
+        raise
+    except _BROKEN as error:
+        os.unlink(path)
+        raise ReleaseError(f"{url}: what arrived is no whole tar.gz ({error}); the file was deleted") from error
+    if not (ARCHIVE["sha256"] or pinned):
+        kept = f"none was published; this one is kept in {places.note} and later downloads are held to it"
+        print(f"{url}: SHA-256 {sha256} ({kept})", file=sys.stderr, flush=True)
+    _write_note(places.note, {"url": url, "bytes": _size(path), "sha256": sha256})
+    os.replace(path, places.archive)
+    return sha256
+
+
+def _remove(path: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+
+
+def _size(path: str) -> int | None:
+    try:
+        return os.stat(path).st_size
+    except FileNotFoundError:
+        return None
+
+
+def _download(url: str, places: _Places) -> None:
+    """Bring the part to the whole, request by request; each goes on where the last one broke off."""
+    if datasets.config.HF_DATASETS_OFFLINE:
+        raise ReleaseError(f"{url}: not downloaded yet, and HF_DATASETS_OFFLINE forbids it; {_by_hand(url)}")
+    most, failures = _size(places.part) or 0, 0
+    with datasets.utils.tqdm(desc=url.rpartition("/")[2], unit="B", unit_scale=True) as bar:
+        while reason := _receive(url, places, bar):
+            size = _size(places.part) or 0
+            failures = 0 if size > most else failures + 1
+            most = max(most, size)
+            if failures == _TRIES:
+                kept = f"{size} bytes are kept, loading again goes on from there" if size else "nothing arrived"
+                raise ReleaseError(f"{url}: {reason}; gave up after {_TRIES} tries in vain ({kept}); {_by_hand(url)}")
+            time.sleep(min(_PAUSE * 2 ** max(0, failures - 1), 60))
+
+
+def _receive(url: str, places: _Places, bar: Any) -> str | None:
+    """Make one request for what is missing of the part; returns why more is missing, None when all is there.
+
+    What a retry cannot mend is a :class:`ReleaseError`.
+    """
+    size, note = _size(places.part) or 0, _read_note(places.note)
+    if size and size == note.get("bytes"):
+        return None
+    headers = {"User-Agent": f"{NAME}/{VERSION}", "Accept-Encoding": "identity"}
+    if size and note.get("validator"):  # without one, the rest could be another file's: from the start, then
+        headers |= {"Range": f"bytes={size}-", "If-Range": note["validator"]}
+    try:
+        response = urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=_TIMEOUT)
+        head = b"" if response.status == 206 else response.read(2)
+    except urllib.error.HTTPError as error:
+        error.close()
+        if error.code == 416:  # what has arrived is not the beginning of it
+            _remove(places.part)
+        elif error.code < 500 and error.code not in (408, 425, 429):
+            raise ReleaseError(f"{url}: HTTP {error.code} {error.reason}; {_by_hand(url)}") from None
+        return f"HTTP {error.code} {error.reason}"
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        return f"cannot be reached ({error})"
+    with response:
+        length = response.headers.get("Content-Length")
+        total = int(length) if length and length.isdecimal() else None
+        start = 0
+        if response.status == 206:
+            span = re.fullmatch(r"bytes (\d+)-\d+/(\d+)", response.headers.get("Content-Range", ""))
+            if not span or (int(span[1]), int(span[2])) != (size, note.get("bytes")):
+                _remove(places.part)
+                return "the server sent another part than was asked for"
+            start, total = size, int(span[2])
+        else:
+            kind = response.headers.get_content_type()
+            if kind == "text/html" or (len(head) == 2 and head != b"\x1f\x8b"):
+                raise ReleaseError(f"{url}: expected a tar.gz, the server sent another thing ({kind}); {_by_hand(url)}")
+            if ARCHIVE["bytes"] not in (None, total):
+                raise ReleaseError(f"{url}: has {total} bytes where {ARCHIVE['bytes']} were published")
+        with _open(places.part, "ab" if start else "wb") as file:
+            if not start:
+                tag = response.headers.get("ETag") or "W/"
+                validator = response.headers.get("Last-Modified") if tag.startswith("W/") else tag
+                _write_note(places.note, {**note, "url": url, "bytes": total, "validator": validator})
+            file.write(head)
+            bar.total = total
+            bar.update(file.tell() - bar.n)
+            reason = None
+            while total is None or file.tell() < total:
+                try:
+                    block = response.read1(_BLOCK)
+                except (OSError, http.client.HTTPException) as error:
+                    reason = f"the connection broke ({error})"
+                    break
+                if not block:
+                    reason = None if total is None else "the connection broke"
+                    break
+                file.write(block)
+                bar.update(len(block))
+            file.flush()
+            os.fsync(file.fileno())
+        return reason
+
+
+class _Unpacked(gzip.GzipFile):
+    """Never reads much at once: the length of a tar header's extension is the archive's own word."""
+
+    def read(self, size: int | None = -1) -> bytes:
+        if size is None or not 0 <= size <= _LONGEST_RECORD:
+            raise tarfile.TarError(f"a header of {size} bytes")
+        return super().read(size)
+
+
+def _members(tar: tarfile.TarFile, archive: str) -> Iterator[tarfile.TarInfo]:
+    """The members of an archive; refuses what no archive of ours holds and what could do harm when unpacked."""
+    total = 0
+    for number, member in enumerate(tar, 1):
+        total += member.size
+        if re.match(r"[/\\]|[A-Za-z]:", member.name) or ".." in re.split(r"[/\\]", member.name):
+            reason = "has a name outside of its folder"
+        elif not (member.isdir() or (member.isfile() and not member.issparse())):
+            reason = "is neither a file nor a folder"
+        elif total > _LARGEST_CONTENT or number > _MOST_MEMBERS:
+            reason = f"brings the archive to more than {_LARGEST_CONTENT} bytes or {_MOST_MEMBERS} files"
+        else:
+            yield member
+            continue
+        raise ReleaseError(f"{archive}: {member.name!r} {reason}; the archive is refused")
+
+
+def _read_member(source: Member, config: str) -> Iterator[pa.Table]:
+    """The rows that one file of the archive gives to a config, in the file's order."""
+    path, _ = _fetch(source.url)
+    schema = datasets.Features(_columns(config)).arrow_schema
+    try:
+        with _open(path, "rb") as file:
+            if (sha256 := _digests(file)[0]) != source.sha256:
+                os.unlink(path)
+                reason = f"has the SHA-256 {sha256} where {source.sha256} was downloaded"
+                raise ReleaseError(f"{path}: {reason}; the file was deleted, load again to download it")
+            file.seek(0)
+            with _Unpacked(fileobj=file) as content, tarfile.open(fileobj=content, mode="r:") as tar:
+                names = []
+                for member in _members(tar, path):
+                    names.append(member.name.removeprefix("./"))
+                    if names[-1] == source.name and (opened := tar.extractfile(member)):
+                        break
+                else:
+                    raise ReleaseError(f"{path}: holds no {source.name}; it has {', '.join(names[:9])}")
+                rows = _rows(io.BufferedReader(opened, _BLOCK), f"{path}: {source.name}", config)  # type: ignore[arg-type]
+                while batch := list(itertools.islice(rows, _BATCH_ROWS)):
+                    yield pa.Table.from_pylist(batch, schema)
+    except _BROKEN as error:
+        raise ReleaseError(f"{path}: cannot be read ({error})") from error
+
+
+def _rows(file: io.BufferedReader, where: str, config: str) -> Iterator[dict[str, Any]]:
+    """One config's rows; ids as they stand."""
+    is_corpus = config == "corpus"
+    expected = "{paragraph_id, paragraph_text}"
+    if not is_corpus:
+        expected = f"{{question_id, question, answer_paragraphs: [{expected}, ...]}}"
+    for line, record in _records(file, where):
+        try:
+            if is_corpus:
+                yield {"_id": _string(record, "paragraph_id"), "title": "", "text": _string(record, "paragraph_text")}
+                continue
+            query, text = _string(record, "question_id"), _string(record, "question")
+            passages = [
+                {"docid": _string(passage, "paragraph_id"), "title": "", "text": _string(passage, "paragraph_text")}
+                for passage in record["answer_paragraphs"]
+            ]
+        except (KeyError, TypeError, ValueError) as error:
+            reason = f"no {error}" if isinstance(error, KeyError) else error
+            raise ReleaseError(f"{where}, line {line}: expected an object {expected} ({reason})") from None
+        if config == "queries":
+            yield {"_id": query, "text": text}
+        elif config == "qrels":
+            yield from ({"query-id": query, "corpus-id": passage["docid"], "score": 1} for passage in passages)
+        else:
+            yield {"query_id": query, "query": text, "positive_passages": passages, "negative_passages": []}
+
+
+def _string(record: Any, key: str) -> str:
+    if not isinstance(record, dict):
+        raise TypeError(f"found {type(record).__name__}")
+    if not isinstance(value := record[key], str):
+        raise TypeError(f"{key} is {type(value).__name__}")
+    value.encode()  # half a surrogate pair is valid JSON, but no text
+    return value
+
+
+def _records(file: io.BufferedReader, where: str) -> Iterator[tuple[int, Any]]:
+    """(line, value) of a file of JSON lines, or of one object ``{"data": [...]}``, in constant memory."""
+    if opening := re.match(rb'\s*\{\s*"data"\s*:\s*\[', file.peek(64)):
+        yield from _wrapped_records(file, where, opening.end())
+        return
+    for number in itertools.count(1):
+        line = file.readline(_LONGEST_RECORD)
+        if not line:
+            return
+        if line.isspace():
+            continue
+        try:
+            yield number, json.loads(line.decode())
+        except (ValueError, RecursionError) as error:
+            raise ReleaseError(f"{where}, line {number}: expected JSON ({error})") from None
+
+
+def _wrapped_records(file: io.BufferedReader, where: str, opening: int) -> Iterator[tuple[int, Any]]:
+    line = file.read(opening).count(b"\n") + 1
+    stream = io.TextIOWrapper(file, encoding="utf-8", newline="")
+    parse = json.JSONDecoder().raw_decode
+    text, at, gap = "", 0, re.compile(r"\s*")
+    while True:
+        start = gap.match(text, at)
+        try:
+            value, end = parse(text, start.end() if start else len(text))
+        except (ValueError, RecursionError) as error:
+            # Cut off, the end, or wrong: more text tells.
+            try:
+                block = stream.read(_BLOCK) if len(text) - at < _LONGEST_RECORD else ""
+            except UnicodeDecodeError as wrong:
+                raise ReleaseError(f"{where}, after line {line}: expected UTF-8 ({wrong})") from None
+            if block:
+                text, at = text[at:] + block, 0
+            elif re.fullmatch(r"\s*\]\s*\}\s*", text[at:]):
+                return
+            else:
+                reason = f"expected JSON objects between commas, and ]}} at the end ({error})"
+                raise ReleaseError(f"{where}, line {line}: {reason}") from None
+            continue
+        assert start is not None  # without one, nothing was parsed
+        line += text.count("\n", at, start.end())
+        yield line, value
+        line += text.count("\n", start.end(), end)
+        at, gap = end, re.compile(r"\s*,\s*")
 
 
 def _source_hash() -> str:

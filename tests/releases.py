@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,9 @@ from unittest import mock
 import pyarrow as pa
 
 from builders import store
+from builders.card import card
+from builders.draft import draft_release
+from builders.store import schema_of
 
 TEXTS = [
     "北京的冬天很冷，一月的平均气温在零下四度左右。",
@@ -57,7 +61,43 @@ def tables(texts: list[str] = TEXTS) -> dict[tuple[str, str], list[dict[str, Any
     return rows
 
 
-SCHEMAS = {"corpus": store.CORPUS, "queries": store.QUERIES, "qrels": store.QRELS}
+BUILD: dict[str, Any] = {"verb": "test", "options": {}, "sources": []}
+
+
+def all_tables() -> dict[tuple[str, str], list[dict[str, Any]]]:
+    """Rows of every (config, split) of every kind: beside those of :func:`tables`, the sets that other builders add."""
+    rows = tables()
+    for name in ("cmedqa", "ccovid"):
+        texts = [f"{name} {text}" for text in TEXTS[:3]]
+        rows[f"{name}-corpus", "corpus"] = [{"_id": md5(text), "title": "", "text": text} for text in texts]
+        for split, text in zip(("train", "dev") if name == "ccovid" else ("train", "dev", "test"), texts, strict=False):
+            question = md5(f"{text}?")
+            rows[f"{name}-queries", split] = [{"_id": question, "text": f"{text}?"}]
+            rows[f"{name}-qrels", split] = [{"query-id": question, "corpus-id": md5(text), "score": 1}]
+    for split in QUESTIONS:
+        english = [f"question {number} of {split}" for number in range(len(QUESTIONS[split]))]
+        rows["crosslingual-queries", split] = [
+            {"_id": md5(text), "text": text, "zh_id": md5(question)}
+            for text, question in zip(english, QUESTIONS[split], strict=True)
+        ]
+        rows["crosslingual", split] = [
+            {**row, "query_id": md5(text), "query": text, "query_zh": row["query"]}
+            for text, row in zip(english, rows[split, split], strict=True)
+        ]
+    for name in ("14000-interpolation", "14000-extrapolation", "3-interpolation", "1000000-extrapolation"):
+        rows[f"restrain-{name}", "train"] = rows["qrels", "train"][: 2 + len(name) % 2]
+    for number in (0, 1, 4, 11):
+        for split, part in (("train", "train"), ("interpolation", "train"), ("extrapolation", "dev")):
+            rows[f"resttest-bucket{number}", split] = rows["qrels", part][-1 - number % 2 :]
+    return rows
+
+
+def draft_everything(path: Path) -> Path:
+    """A release of :func:`all_tables`, made as a builder makes one."""
+    with draft_release(path, BUILD) as draft:
+        for (config, split), rows in all_tables().items():
+            draft.write(config, split, [pa.Table.from_pylist(rows, schema_of(config))])
+    return path
 
 
 def make_release(
@@ -76,49 +116,15 @@ def make_release(
     entries: list[dict[str, Any]] = []
     with mock.patch.multiple(store, ROWS_PER_GROUP=rows_per_shard, ROWS_PER_SHARD=rows_per_shard):
         for (config, split), content in rows.items():
-            schema = SCHEMAS.get(config, store.JOINED)
+            schema = schema_of(config)
             if extra_column:
                 schema = schema.append(pa.field(extra_column, pa.string()))
                 content = [{**row, extra_column: "x"} for row in content]
             writer = store.SplitWriter(path, config, split, schema)
             writer.write(pa.Table.from_pylist(content, schema))
             entries += writer.close()
-    (path / "README.md").write_text(card(rows, entries), encoding="utf-8")
-    store.write_manifest(path, entries, [{"verb": "test"}])
+    stats: dict[str, Any] = {"table3": {}, "collections": {}}
+    (path / "stats.json").write_text(json.dumps(stats), encoding="utf-8")
+    (path / "README.md").write_text(card(entries, stats, [BUILD]), encoding="utf-8")
+    store.write_manifest(path, entries, [BUILD])
     return path
-
-
-_TEXT_COLUMN = "  - name: {}\n    dtype: string\n"
-_PASSAGES = "  - name: {}\n    list:\n" + "".join(
-    f"    - name: {name}\n      dtype: string\n" for name in ("docid", "title", "text")
-)
-
-
-def card(rows: dict[tuple[str, str], list[dict[str, Any]]], entries: list[dict[str, Any]]) -> str:
-    """A dataset card by hand: every config with its files, columns and sizes.
-
-    The description holds a hash of the content: ``datasets`` takes the card alone, and neither the files' content,
-    times nor folder, for the key of its cache when a release is loaded by its path.
-    """
-    content = hashlib.sha256("".join(entry["sha256"] for entry in entries).encode()).hexdigest()
-    configs, infos = "configs:\n", "dataset_info:\n"
-    for config in dict.fromkeys(name for name, _ in rows):
-        splits = [split for name, split in rows if name == config]
-        configs += f"- config_name: {config}\n  description: content {content}\n  data_files:\n"
-        infos += f"- config_name: {config}\n  features:\n"
-        for column, kind in zip(*_columns(SCHEMAS.get(config, store.JOINED)), strict=True):
-            infos += kind.format(column)
-        infos += "  splits:\n"
-        for split in splits:
-            configs += f"  - split: {split}\n    path: {config}/{split}-*.parquet\n"
-            # datasets ignores the whole dataset_info of a config whose splits lack one of the three.
-            infos += f"  - name: {split}\n    num_bytes: 1\n    num_examples: {len(rows[config, split])}\n"
-    return f"---\n{configs}{infos}---\n\nA tiny release.\n"
-
-
-def _columns(schema: pa.Schema) -> tuple[list[str], list[str]]:
-    kinds = []
-    for field in schema:
-        text = _TEXT_COLUMN.replace("string", "int64") if field.type == pa.int64() else _TEXT_COLUMN
-        kinds.append(_PASSAGES if pa.types.is_list(field.type) else text)
-    return schema.names, kinds

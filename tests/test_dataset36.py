@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from archive_server import archive, rows_of_archive, serve
 from filelock import FileLock
-from releases import TEXTS, make_release, tables
+from releases import TEXTS, all_tables, draft_everything, make_release, tables
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPT = ROOT / "dureader_retrieval.py"
@@ -56,7 +57,7 @@ Load = Callable[..., Any]
 def run36(datasets36: Path, tmp_path: Path) -> Load:
     """``run36(code)``: what the code prints as its last line, as JSON; run in a folder without the project."""
 
-    def run(code: str) -> Any:
+    def run(code: str, **variables: str) -> Any:
         cwd = tmp_path / "elsewhere"
         cwd.mkdir(exist_ok=True)
         # Left at once when done: the library's own Parquet reader, stopped while streaming, can abort an interpreter
@@ -66,7 +67,7 @@ assert datasets.__version__.startswith('3.6.')
 {code}
 sys.stdout.flush()
 os._exit(0)"""
-        environment = {**os.environ, "HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "1"}
+        environment = {**os.environ, "HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "1", **variables}
         environment.pop("PYTHONPATH", None)
         result = subprocess.run(
             [datasets36, "-c", code], cwd=cwd, env=environment, capture_output=True, text=True, check=False
@@ -82,28 +83,37 @@ def release(tmp_path: Path) -> Path:
     return make_release(tmp_path / "release")
 
 
+@pytest.fixture(scope="module")
+def everything(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A release with configs of every kind; not to be changed."""
+    return draft_everything(tmp_path_factory.mktemp("everything") / "release")
+
+
 def rows_of(found: dict[str, dict[str, Any]]) -> dict[tuple[str, str], Any]:
     return {(config, split): rows for config, splits in found.items() for split, rows in splits.items()}
 
 
 @pytest.mark.parametrize("how", ["streaming=True", "num_proc=2", ""], ids=["streaming", "num_proc", "plain"])
-def test_the_script_gives_the_rows_that_were_written(run36: Load, release: Path, how: str) -> None:
+def test_the_script_gives_the_rows_that_were_written(run36: Load, everything: Path, how: str) -> None:
+    names = list(dict.fromkeys(config for config, _ in all_tables()))
     found = run36(f"""
-names = datasets.get_dataset_config_names({str(SCRIPT)!r}, trust_remote_code=True)
-loaded = {{name: datasets.load_dataset({str(SCRIPT)!r}, name, data_dir={str(release)!r}, trust_remote_code=True, {how})
-          for name in names}}
+arguments = dict(data_dir={str(everything)!r}, trust_remote_code=True)
+assert "cmedqa-qrels" in datasets.get_dataset_config_names({str(SCRIPT)!r}, trust_remote_code=True)
+loaded = {{name: datasets.load_dataset({str(SCRIPT)!r}, name, **arguments, {how}) for name in {names!r}}}
 print(json.dumps({{name: {{split: list(rows) for split, rows in splits.items()}} for name, splits in loaded.items()}}))
 """)
-    assert rows_of(found) == tables()
+    assert rows_of(found) == all_tables()
 
 
 @pytest.mark.parametrize("how", ["streaming=True", ""], ids=["streaming", "plain"])
-def test_the_release_loads_by_its_path_alone(run36: Load, release: Path, how: str) -> None:
-    code = f"""
-names = datasets.get_dataset_config_names({str(release)!r})
-loaded = {{name: datasets.load_dataset({str(release)!r}, name, {how}) for name in names}}
+def test_the_release_loads_by_its_path_alone(run36: Load, everything: Path, release: Path, how: str) -> None:
+    code = """
+names = datasets.get_dataset_config_names({release!r})
+loaded = {{name: datasets.load_dataset({release!r}, name, {how}) for name in names}}
 print(json.dumps({{name: {{split: list(rows) for split, rows in splits.items()}} for name, splits in loaded.items()}}))
 """
+    assert rows_of(run36(code.format(release=str(everything), how=how))) == all_tables()
+    code = code.format(release=str(release), how=how)
     assert rows_of(run36(code)) == tables()
     changed = tables([TEXTS[0].replace("四", "五"), *TEXTS[1:]])
     make_release(release, changed)
@@ -150,10 +160,32 @@ def message(config, folder):
     except (ValueError, FileNotFoundError) as error:
         return str(error)
 print(json.dumps([message("corpus", {str(release)!r}), message("dev", {str(tmp_path / "nowhere")!r}),
-                  message("dev", None), message("nonsense", {str(release)!r})]))
+                  message("cmedqa-qrels", None), message("nonsense", {str(release)!r})]))
 """)
     assert messages[0].startswith(f"{shard}: has the SHA-256 ")
     assert "not a release directory" in messages[1]
-    assert "needs data_dir" in messages[2]
+    assert "python -m builders cmedqa" in messages[2]
     assert "nonsense" in messages[3]
     assert all("\n" not in message for message in messages)
+
+
+def test_the_script_reads_the_published_archive(run36: Load) -> None:
+    with serve(archive()) as server:
+        code = f"""
+script, loaded = {str(SCRIPT)!r}, {{}}
+for streaming in (False, True):
+    loaded[streaming] = {{
+        name: {{split: list(rows) for split, rows in
+               datasets.load_dataset(script, name, trust_remote_code=True, streaming=streaming).items()}}
+        for name in ("corpus", "queries", "qrels", "train", "dev")
+    }}
+print(json.dumps(list(loaded.values())))
+"""
+        server.break_after = [server.size // 2]
+        online = {"HF_HUB_OFFLINE": "0", "HF_DATASETS_OFFLINE": "0", "DUREADER_RETRIEVAL_BASE_URL": server.url}
+        found = run36(code, **online)
+        assert rows_of(found[0]) == rows_of(found[1]) == rows_of_archive()
+        assert [request.start for request in server.requests] == [0, server.size // 2]
+        found = run36(code, DUREADER_RETRIEVAL_BASE_URL=server.url)  # from now on without a network
+        assert rows_of(found[1]) == rows_of_archive()
+        assert len(server.requests) == 2

@@ -1,0 +1,182 @@
+"""A loopback server of the published archive that can misbehave, and a tiny archive to serve."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import re
+import socket
+import tarfile
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, NamedTuple
+
+from releases import QUESTIONS, TEXTS, md5, tables
+
+PATH = "/qianyan/dureader_retrieval-data.v0.tar.gz"
+ROOT = "dureader_retrieval-data"
+
+
+def json_lines(records: list[Any]) -> bytes:
+    return "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records).encode()
+
+
+def contents() -> dict[str, bytes]:
+    """The files of a tiny archive, by name, in the published layout; the rows are those of ``releases.tables``."""
+    files = {"passage_collection.json": json_lines([{"paragraph_id": md5(t), "paragraph_text": t} for t in TEXTS])}
+    for split in ("train", "dev"):
+        records = []
+        for row in tables()[split, split]:
+            answers = [{"paragraph_id": p["docid"], "paragraph_text": p["text"]} for p in row["positive_passages"]]
+            records.append({"question_id": row["query_id"], "question": row["query"], "answer_paragraphs": answers})
+        files[f"{split}.json"] = json_lines(records)
+    return {f"{ROOT}/{name}": content for name, content in files.items()}
+
+
+def rows_of_archive() -> dict[tuple[str, str], list[dict[str, Any]]]:
+    """What :func:`archive` holds, as rows of every (config, split)."""
+    rows = {key: value for key, value in tables().items() if key[1] != "test"}
+    for split in ("train", "dev"):
+        rows[split, split] = [{**row, "negative_passages": []} for row in rows[split, split]]
+        assert len(rows[split, split]) == len(QUESTIONS[split])
+    return rows
+
+
+def file_member(name: str, content: bytes) -> tuple[tarfile.TarInfo, bytes]:
+    member = tarfile.TarInfo(name)
+    member.size = len(content)
+    return member, content
+
+
+def archive(files: dict[str, bytes] | None = None, extra: list[tuple[tarfile.TarInfo, bytes]] | None = None) -> bytes:
+    """A tar.gz of ``files`` (:func:`contents` where None) after the members ``extra``."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
+        folder = tarfile.TarInfo(ROOT)
+        folder.type = tarfile.DIRTYPE
+        tar.addfile(folder)
+        listed = [file_member(name, content) for name, content in (contents() if files is None else files).items()]
+        for member, content in [*(extra or []), *listed]:
+            tar.addfile(member, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+class Request(NamedTuple):
+    """One request as it came: the path, and the byte from which on it asks (0 without a Range)."""
+
+    path: str
+    start: int
+
+
+class ArchiveServer:
+    """What is served, and what came.
+
+    Attributes:
+        content: the archive's bytes.
+        etag: its ETag; None sends none.
+        break_after: for each request in turn, after how many bytes of the body the connection is cut; None: whole.
+        status: for each request in turn, the HTTP status to fail with; None or no more: as it should be.
+        page: an HTML page that is sent with the status 200 instead.
+        ignore_range: send the whole with 200 whatever is asked for.
+        send_length: without it, the body ends where the connection does.
+        requests: every request so far.
+    """
+
+    def __init__(self, content: bytes) -> None:
+        self.content = content
+        self.etag: str | None = f'"{hashlib.md5(content).hexdigest()}"'
+        self.break_after: list[int | None] = []
+        self.status: list[int | None] = []
+        self.page: tuple[str, bytes] | None = None
+        self.ignore_range = False
+        self.send_length = True
+        self.requests: list[Request] = []
+        self.url = ""
+
+    @property
+    def size(self) -> int:
+        return len(self.content)
+
+    def replace(self, content: bytes) -> None:
+        """Serve other bytes from now on, under an ETag of their own."""
+        self.content, self.etag = content, f'"{hashlib.md5(content).hexdigest()}"'
+
+    def wrong_byte(self, at: int) -> None:
+        """Change one byte without a word: size and ETag stay."""
+        self.content = self.content[:at] + bytes([self.content[at] ^ 1]) + self.content[at + 1 :]
+
+    @property
+    def sha256(self) -> str:
+        return hashlib.sha256(self.content).hexdigest()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    archive: ArchiveServer
+
+    def do_GET(self) -> None:
+        server = self.archive
+        asked = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
+        start = int(asked[1]) if asked else 0
+        server.requests.append(Request(self.path, start))
+        status = server.status.pop(0) if server.status else None
+        if status is None and self.path != PATH:
+            status = 404
+        if status is not None:
+            self.send_error(status)
+            return
+        if server.page is not None:
+            kind, body = server.page
+            self._send(200, body, {"Content-Type": kind})
+            return
+        headers = {"Content-Type": "application/gzip", "Accept-Ranges": "bytes"}
+        if server.etag:
+            headers["ETag"] = server.etag
+        if server.ignore_range or self.headers.get("If-Range") not in (None, server.etag):
+            start = 0
+        if start >= server.size:
+            self._send(416, b"", {"Content-Range": f"bytes */{server.size}"})
+        elif start:
+            headers["Content-Range"] = f"bytes {start}-{server.size - 1}/{server.size}"
+            self._send(206, server.content[start:], headers)
+        else:
+            self._send(200, server.content, headers)
+
+    def _send(self, status: int, body: bytes, headers: dict[str, str]) -> None:
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        if self.archive.send_length or status != 200:
+            self.send_header("Content-Length", str(len(body)))
+        else:
+            self.send_header("Connection", "close")
+        self.end_headers()
+        cut = self.archive.break_after.pop(0) if self.archive.break_after else None
+        self.wfile.write(body[:cut])
+        self.wfile.flush()
+        self.close_connection = True
+        if cut is not None:
+            with contextlib.suppress(OSError):
+                self.connection.shutdown(socket.SHUT_RDWR)
+
+    def log_message(self, *args: Any) -> None:
+        pass
+
+
+@contextlib.contextmanager
+def serve(content: bytes) -> Iterator[ArchiveServer]:
+    """A server of ``content`` on a free port of the loopback; its ``url`` is the base address."""
+    state = ArchiveServer(content)
+    handler = type("Handler", (_Handler,), {"archive": state})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        state.url = f"http://127.0.0.1:{server.server_port}/"
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+        thread.start()
+        try:
+            yield state
+        finally:
+            server.shutdown()
+            thread.join()

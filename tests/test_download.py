@@ -1,0 +1,531 @@
+"""The published archive without ``data_dir``: downloaded once, resumed, checked, read; against a loopback server."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import tarfile
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import datasets
+import pytest
+from archive_server import ROOT as FOLDER
+from archive_server import ArchiveServer, archive, contents, file_member, json_lines, rows_of_archive, serve
+from hypothesis import given
+from hypothesis import strategies as st
+from releases import QUESTIONS, TEXTS, md5
+
+import dureader_retrieval
+
+NAME = "dureader_retrieval"
+Load = Callable[..., Any]
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ArchiveServer]:
+    """A server of the tiny archive in the place of the published one, of which no checksum is known."""
+    unknown = {**dureader_retrieval.ARCHIVE, "bytes": None, "md5": None, "sha256": None}
+    monkeypatch.setattr(dureader_retrieval, "ARCHIVE", unknown)
+    monkeypatch.setattr(dureader_retrieval, "_PAUSE", 0)
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_OFFLINE", False)
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with serve(archive()) as server:
+        monkeypatch.setenv("DUREADER_RETRIEVAL_BASE_URL", server.url)
+        yield server
+
+
+@pytest.fixture
+def downloads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "downloads"
+    monkeypatch.setattr(datasets.config, "DOWNLOADED_DATASETS_PATH", folder)
+    return folder
+
+
+@pytest.fixture
+def load(server: ArchiveServer, downloads: Path, tmp_path: Path) -> Load:
+    return lambda *args, **kwargs: dureader_retrieval.load_dataset(*args, cache_dir=tmp_path / "cache", **kwargs)
+
+
+def left(downloads: Path) -> set[str]:
+    """The kinds of files that are kept: the archive, what arrived of one (part), what is known of it (json)."""
+    names = [path.name for path in downloads.iterdir() if path.suffix != ".lock"]
+    return {name.rpartition(".v0.tar.gz")[2] or "archive" for name in names}
+
+
+def starts(server: ArchiveServer) -> list[int]:
+    return [request.start for request in server.requests]
+
+
+def fails(load: Load, config: str = "dev", **kwargs: Any) -> str:
+    """The one line that loading fails with."""
+    with pytest.raises(ValueError) as error:
+        list(load(config, config if config in ("corpus", "dev") else None, **kwargs))
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+# What is read
+
+
+@pytest.mark.parametrize("by_name", [False, True], ids=["public API", "by name"])
+def test_one_download_serves_every_config(load: Load, server: ArchiveServer, tmp_path: Path, by_name: bool) -> None:
+    for streaming in (True, False):
+        for (config, split), rows in rows_of_archive().items():
+            if by_name:
+                cache = str(tmp_path / "cache")
+                loaded = datasets.load_dataset(NAME, config, split=split, cache_dir=cache, streaming=streaming)
+            else:
+                loaded = load(config, split, streaming=streaming)
+            assert list(loaded) == rows
+    assert starts(server) == [0]
+    assert list(load("qrels")) == ["train", "dev"]
+    assert datasets.get_dataset_split_names(NAME, "queries") == ["train", "dev"]
+
+
+def test_a_prepared_copy_needs_no_archive(
+    load: Load, server: ArchiveServer, downloads: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = load("dev", "dev").cache_files[0]["filename"]
+    next(downloads.glob("*.gz")).unlink()
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_OFFLINE", True)
+    assert load("dev", "dev").cache_files[0]["filename"] == path
+    assert "HF_DATASETS_OFFLINE" in fails(load, "corpus")
+    assert starts(server) == [0]
+
+
+def test_a_mirror_of_the_same_archive_serves_the_same_copy(
+    load: Load, server: ArchiveServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = load("dev", "dev").cache_files
+    with serve(server.content) as mirror:
+        monkeypatch.setenv("DUREADER_RETRIEVAL_BASE_URL", mirror.url.rstrip("/"))
+        assert load("dev", "dev").cache_files == files
+        assert starts(mirror) == [0]
+    with serve(archive({f"{FOLDER}/dev.json": b""})) as other:
+        monkeypatch.setenv("DUREADER_RETRIEVAL_BASE_URL", other.url)
+        assert list(load("dev", "dev", streaming=True)) == []
+
+
+def test_processes_that_load_at_once_download_once(server: ArchiveServer, downloads: Path) -> None:
+    url = dureader_retrieval._archive_url()
+    found: list[Any] = []
+    threads = [threading.Thread(target=lambda: found.append(dureader_retrieval._fetch(url))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 4
+    assert len(set(found)) == 1
+    assert starts(server) == [0]
+
+
+def test_own_features_choose_columns(load: Load) -> None:
+    text = datasets.Value("string")
+    row = load("queries", "dev", features=datasets.Features({"text": text}))[0]
+    assert row == {"text": QUESTIONS["dev"][0]}
+    with pytest.raises(ValueError, match="has no columns answer"):
+        load("queries", "dev", features=datasets.Features({"answer": text}))
+
+
+# What the archive lacks
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ("test", r"labels were never published.*builders official"),
+        ("cmedqa-corpus", r"cMedQA2.*builders cmedqa"),
+        ("ccovid-qrels", r"DataFountain.*builders ccovid"),
+        ("crosslingual", r"builders crosslingual"),
+        ("crosslingual-queries", r"builders crosslingual"),
+        ("restrain-45000-extrapolation", r"builders extrapolate restrain"),
+        ("resttest-bucket7", r"builders extrapolate resttest"),
+    ],
+)
+@pytest.mark.parametrize("streaming", [False, True])
+def test_what_the_archive_lacks_names_its_builder(
+    load: Load, server: ArchiveServer, config: str, words: str, streaming: bool
+) -> None:
+    with pytest.raises(ValueError, match=f"lacks config '{config}'; .*{words}.*data_dir=DIR"):
+        load(config, streaming=streaming)
+    assert server.requests == []
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_the_test_splits_name_their_builder(load: Load, streaming: bool) -> None:
+    for config in ("queries", "qrels"):
+        with pytest.raises(ValueError, match=rf"lacks split 'test' of config '{config}'; .*builders official"):
+            load(config, "test", streaming=streaming)
+
+
+# The connection
+
+
+def test_a_broken_connection_is_resumed(load: Load, server: ArchiveServer) -> None:
+    server.break_after = [700, 1, 50]
+    assert list(load("dev", "dev")) == rows_of_archive()["dev", "dev"]
+    assert starts(server) == [0, 700, 701, 751]
+
+
+def test_a_download_that_was_given_up_goes_on_later(load: Load, server: ArchiveServer, downloads: Path) -> None:
+    server.break_after = [700, 0, 0, 0, 0, 0]
+    message = fails(load)
+    assert "700 bytes are kept" in message
+    assert "builders official" in message
+    assert left(downloads) == {".part", ".json"}
+    assert starts(server) == [0, *[700] * 5]
+    assert load("dev").keys() == {"dev"}
+    assert starts(server)[-1] == 700
+
+
+def test_killed_between_the_last_byte_and_the_check(load: Load, server: ArchiveServer, downloads: Path) -> None:
+    load("dev")
+    whole = next(downloads.glob("*.gz"))
+    whole.rename(f"{whole}.part")
+    assert list(load("corpus", "corpus")) == rows_of_archive()["corpus", "corpus"]
+    assert starts(server) == [0]
+
+
+def test_a_file_that_changed_meanwhile_is_taken_from_the_start(load: Load, server: ArchiveServer) -> None:
+    server.break_after = [700, *[0] * 5]
+    fails(load)
+    server.replace(archive({f"{FOLDER}/dev.json": contents()[f"{FOLDER}/train.json"]}))
+    assert load("dev", "dev")["query"][:] == QUESTIONS["train"]
+
+
+@pytest.mark.parametrize("how", [{"etag": None}, {"etag": 'W/"weak"'}, {"ignore_range": True}])
+def test_where_nothing_says_that_the_rest_belongs_to_the_part(
+    load: Load, server: ArchiveServer, how: dict[str, Any]
+) -> None:
+    for name, value in how.items():
+        setattr(server, name, value)
+    server.break_after = [700]
+    assert list(load("dev", "dev")) == rows_of_archive()["dev", "dev"]
+    assert starts(server) == ([0, 700] if "ignore_range" in how else [0, 0])
+
+
+def test_a_part_that_is_too_long_is_taken_from_the_start(load: Load, server: ArchiveServer, downloads: Path) -> None:
+    server.break_after = [700, *[0] * 5]
+    fails(load)
+    next(downloads.glob("*.part")).write_bytes(bytes(server.size + 1))
+    assert list(load("dev", "dev")) == rows_of_archive()["dev", "dev"]
+    assert starts(server)[-2:] == [server.size + 1, 0]
+
+
+def test_no_length_is_needed(load: Load, server: ArchiveServer, downloads: Path) -> None:
+    server.send_length = False
+    server.break_after = [700]
+    assert "no whole tar.gz" in fails(load)
+    assert left(downloads) <= {".json"}
+    assert list(load("dev", "dev")) == rows_of_archive()["dev", "dev"]
+
+
+def test_a_busy_server_is_asked_again_but_not_for_ever(load: Load, server: ArchiveServer, downloads: Path) -> None:
+    server.status = [503] * 5
+    message = fails(load)
+    assert "HTTP 503" in message
+    assert "5 tries" in message
+    assert left(downloads) == set()
+    server.status = [503, 429, None]
+    assert load("dev", "dev").num_rows == 2
+
+
+def test_a_server_that_is_not_there(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    with serve(b"") as gone:
+        monkeypatch.setenv("DUREADER_RETRIEVAL_BASE_URL", gone.url)
+    assert "cannot be reached" in fails(load)
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 410])
+def test_a_refusal_is_final(load: Load, server: ArchiveServer, downloads: Path, status: int) -> None:
+    server.status = [status]
+    message = fails(load)
+    assert f"{server.url}qianyan/dureader_retrieval-data.v0.tar.gz: HTTP {status}" in message
+    assert "builders official" in message
+    assert len(server.requests) == 1
+    assert left(downloads) == set()
+
+
+@pytest.mark.parametrize("kind", ["text/html; charset=utf-8", "application/gzip"])
+def test_a_page_is_no_archive(load: Load, server: ArchiveServer, downloads: Path, kind: str) -> None:
+    server.page = (kind, b"<!DOCTYPE html><title>gone</title>")
+    assert "expected a tar.gz, the server sent another thing" in fails(load)
+    assert len(server.requests) == 1
+    assert left(downloads) == set()
+
+
+@pytest.mark.parametrize("offline", ["dev", "corpus"])
+def test_offline_with_nothing_kept(
+    load: Load, server: ArchiveServer, monkeypatch: pytest.MonkeyPatch, offline: str
+) -> None:
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_OFFLINE", True)
+    assert "HF_DATASETS_OFFLINE" in fails(load, offline)
+    assert "HF_DATASETS_OFFLINE" in fails(load, offline, streaming=True)
+    assert server.requests == []
+
+
+def test_only_http_addresses(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DUREADER_RETRIEVAL_BASE_URL", "file:///etc/")
+    assert "expected an http or https address" in fails(load)
+
+
+# Checksums
+
+
+def publish(monkeypatch: pytest.MonkeyPatch, **figures: Any) -> None:
+    monkeypatch.setattr(dureader_retrieval, "ARCHIVE", {**dureader_retrieval.ARCHIVE, **figures})
+
+
+def test_the_first_checksum_is_printed_and_held_to(
+    load: Load, server: ArchiveServer, downloads: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    load("dev")
+    first = server.sha256
+    assert f"SHA-256 {first}" in capsys.readouterr().err
+    note = next(downloads.glob("*.json"))
+    assert json.loads(note.read_text())["sha256"] == first
+    load("corpus")
+    assert "SHA-256" not in capsys.readouterr().err
+    next(downloads.glob("*.gz")).unlink()
+    server.replace(archive({f"{FOLDER}/dev.json": b""}))
+    message = fails(load, streaming=True)
+    assert first in message
+    assert server.sha256 in message
+    assert str(note) in message
+    assert left(downloads) == {".json"}
+    note.unlink()  # as the message says
+    assert list(load("dev", "dev", streaming=True)) == []
+
+
+def test_published_figures_are_held_to(
+    load: Load, server: ArchiveServer, downloads: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sha256 = server.sha256
+    publish(
+        monkeypatch, bytes=server.size, md5=hashlib.md5(server.content).hexdigest(), sha256=hashlib.sha256().hexdigest()
+    )
+    message = fails(load)
+    assert sha256 in message
+    assert hashlib.sha256().hexdigest() in message
+    publish(monkeypatch, sha256=sha256, md5="0" * 32)
+    assert f"MD5 {hashlib.md5(server.content).hexdigest()} where {'0' * 32}" in fails(load)
+    publish(monkeypatch, sha256=sha256, md5=None, bytes=server.size + 1)
+    assert f"{server.size} bytes where {server.size + 1}" in fails(load)
+    assert left(downloads) <= {".json"}
+    publish(monkeypatch, sha256=sha256, bytes=server.size, md5=hashlib.md5(server.content).hexdigest())
+    asked = len(server.requests)
+    builder = dureader_retrieval.DureaderRetrieval(config_name="dev", cache_dir=str(downloads.parent / "cache"))
+    assert len(server.requests) == asked  # with a published checksum, building downloads nothing
+    builder.download_and_prepare()
+    assert list(builder.as_dataset(split="dev")) == rows_of_archive()["dev", "dev"]
+    server.wrong_byte(server.size // 2)
+    next(downloads.glob("*.gz")).unlink()
+    assert server.sha256 in fails(load, "corpus")
+    assert left(downloads) <= {".json"}
+
+
+@pytest.mark.parametrize("place", ["middle", "checksum at the end"])
+def test_a_wrong_byte_is_found_without_a_checksum(
+    load: Load, server: ArchiveServer, downloads: Path, place: str
+) -> None:
+    server.wrong_byte(server.size // 2 if place == "middle" else server.size - 6)
+    assert "no whole tar.gz" in fails(load)
+    assert not any("sha256" in path.read_text() for path in downloads.glob("*.json"))
+    assert left(downloads) <= {".json"}
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_a_kept_archive_that_rots_is_deleted_and_loaded_anew(
+    load: Load, server: ArchiveServer, downloads: Path, streaming: bool
+) -> None:
+    load("dev")
+    kept = next(downloads.glob("*.gz"))
+    content = bytearray(kept.read_bytes())
+    content[len(content) // 2] ^= 1
+    kept.write_bytes(content)
+    message = fails(load, "corpus", streaming=streaming)
+    assert message.startswith(f"{kept}: has the SHA-256 {hashlib.sha256(content).hexdigest()}")
+    assert not kept.exists()
+    assert list(load("corpus", "corpus", streaming=streaming)) == rows_of_archive()["corpus", "corpus"]
+
+
+# What is refused
+
+
+def special(name: str, kind: bytes, target: str = "") -> tuple[tarfile.TarInfo, bytes]:
+    member = tarfile.TarInfo(name)
+    member.type, member.linkname = kind, target
+    return member, b""
+
+
+def huge(name: str, kind: bytes = tarfile.REGTYPE) -> tuple[tarfile.TarInfo, bytes]:
+    """A member that says it has a tebibyte, and brings nothing."""
+    member = tarfile.TarInfo(name)
+    member.type, member.size = kind, 1 << 40
+    return member, b""
+
+
+def with_first(member: tuple[tarfile.TarInfo, bytes]) -> bytes:
+    """An archive that begins with the header of ``member``, whatever size that says."""
+    import gzip
+
+    return gzip.compress(member[0].tobuf(tarfile.GNU_FORMAT) + gzip.decompress(archive()))
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (archive(extra=[file_member("../dev.json", b"")]), "name outside"),
+        (archive(extra=[file_member(f"{FOLDER}/a/../../../dev.json", b"")]), "name outside"),
+        (archive(extra=[file_member("a\\..\\..\\dev.json", b"")]), "name outside"),
+        (archive(extra=[file_member("/etc/dev.json", b"")]), "name outside"),
+        (archive(extra=[file_member("C:\\dev.json", b"")]), "name outside"),
+        (archive(extra=[special("link", tarfile.SYMTYPE, "/etc/passwd")]), "neither a file nor a folder"),
+        (archive(extra=[special("link", tarfile.LNKTYPE, f"{FOLDER}/dev.json")]), "neither a file nor a folder"),
+        (archive(extra=[special("pipe", tarfile.FIFOTYPE)]), "neither a file nor a folder"),
+        (archive(extra=[special("device", tarfile.CHRTYPE)]), "neither a file nor a folder"),
+        (with_first(huge("big")), "more than"),
+        (archive(extra=[file_member(f"{number}", b"") for number in range(1000)]), "more than"),
+        (with_first(huge("././@LongLink", tarfile.GNUTYPE_LONGNAME)), "header"),
+        (with_first(huge("pax", tarfile.XHDTYPE)), "header"),
+        (archive()[:-20], "no whole tar.gz"),
+        (b"\x1f\x8b and no more", "no whole tar.gz"),
+    ],
+)
+def test_a_harmful_archive_is_refused_and_deleted(
+    load: Load, server: ArchiveServer, downloads: Path, content: bytes, words: str
+) -> None:
+    server.replace(content)
+    assert words in fails(load)
+    assert left(downloads) <= {".json"}
+    assert not any("sha256" in path.read_text() for path in downloads.glob("*.json"))
+
+
+def test_what_follows_the_last_member_has_a_limit_too(
+    load: Load, server: ArchiveServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import gzip
+
+    monkeypatch.setattr(dureader_retrieval, "_LARGEST_CONTENT", 1 << 20)
+    server.replace(archive() + gzip.compress(bytes(3 << 20)))
+    assert "unpacks to more than" in fails(load)
+
+
+def test_a_missing_file_is_named(load: Load, server: ArchiveServer) -> None:
+    server.replace(archive({f"{FOLDER}/train.json": b"", "other/dev.json": b""}))
+    message = fails(load)
+    assert f"holds no {FOLDER}/dev.json; it has" in message
+    assert "other/dev.json" in message
+
+
+# The files
+
+
+def test_names_may_begin_with_a_dot(load: Load, server: ArchiveServer) -> None:
+    server.replace(archive({f"./{name}": content for name, content in contents().items()}))
+    assert list(load("dev", "dev")) == rows_of_archive()["dev", "dev"]
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+def test_files_may_be_wrapped_in_an_object(load: Load, server: ArchiveServer, indent: int | None) -> None:
+    files = {
+        name: json.dumps({"data": [json.loads(line) for line in content.splitlines()]}, indent=indent).encode()
+        for name, content in contents().items()
+    }
+    server.replace(archive(files))
+    for (config, split), rows in rows_of_archive().items():
+        assert list(load(config, split, streaming=True)) == rows
+
+
+def test_unknown_fields_are_left_out(load: Load, server: ArchiveServer) -> None:
+    record = {"paragraph_id": "x", "paragraph_text": "y", "source": {"page": 1}}
+    server.replace(archive({f"{FOLDER}/passage_collection.json": json_lines([record])}))
+    assert list(load("corpus", "corpus")) == [{"_id": "x", "title": "", "text": "y"}]
+
+
+GOOD = json_lines([{"paragraph_id": md5(TEXTS[0]), "paragraph_text": TEXTS[0]}])
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        (GOOD + b"{", "line 2"),
+        (GOOD + b'{"paragraph_id": "a"}\n', "line 2"),
+        (GOOD + b'{"paragraph_id": 1, "paragraph_text": "b"}\n', "line 2"),
+        (GOOD + b'{"paragraph_id": null, "paragraph_text": "b"}\n', "line 2"),
+        (GOOD + b'\n["a", "b"]\n', "line 3"),
+        (GOOD + b"\xff\n", "line 2"),
+        (GOOD + b'{"paragraph_id": "a", "paragraph_text": "\\ud800"}\n', "line 2"),
+        (GOOD + b"[" * 100_000 + b"\n", "line 2"),
+        (b'{"data": [\n' + GOOD + b"\n", "line 2"),
+        (b'{"data": [\n' + GOOD + GOOD + b"]}", "line 2"),
+        (b'{"data": [\n' + GOOD + b",\n7]}", "line 4"),
+        (b'{"data": [\n' + GOOD + b',\n{"paragraph_id": "a"}]}', "line 4"),
+        (b'{"data": [\n' + GOOD + b"]} more", "line 2"),
+        (b'{"data": [\n' + GOOD + b", \xff]}", "line 1"),
+        (b'{"rows": []}', "line 1"),
+    ],
+)
+def test_a_wrong_line_is_named(load: Load, server: ArchiveServer, content: bytes, line: str) -> None:
+    server.replace(archive({f"{FOLDER}/passage_collection.json": content}))
+    message = fails(load, "corpus")
+    assert f"{FOLDER}/passage_collection.json" in message
+    assert line in message
+    assert "expected" in message
+
+
+@pytest.mark.parametrize(
+    "answers", ["missing", None, "text", [{"paragraph_id": "a"}], ["a"], {"paragraph_id": "a", "paragraph_text": "b"}]
+)
+def test_a_wrong_question_is_named(load: Load, server: ArchiveServer, answers: Any) -> None:
+    record = {"question_id": "q", "question": "问"} | ({} if answers == "missing" else {"answer_paragraphs": answers})
+    server.replace(archive({f"{FOLDER}/dev.json": json_lines([record])}))
+    assert f"{FOLDER}/dev.json, line 1: expected an object {{question_id, question, answer_par" in fails(load)
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text('aé四🙂"\\[]{},\n ', max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("ab四", max_size=3), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(
+    records=st.lists(st.dictionaries(st.text("ab", max_size=2), VALUES, max_size=3), max_size=6),
+    block=st.integers(1, 64),
+    wrapped=st.booleans(),
+    ascii_only=st.booleans(),
+    indent=st.sampled_from([None, 2]),
+)
+def test_records_come_whole_whatever_the_blocks(
+    records: list[Any], block: int, wrapped: bool, ascii_only: bool, indent: int | None
+) -> None:
+    if wrapped:
+        content = json.dumps({"data": records}, ensure_ascii=ascii_only, indent=indent).encode()
+    else:
+        content = b"".join(json.dumps(record, ensure_ascii=ascii_only).encode() + b"\n" for record in records)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dureader_retrieval, "_BLOCK", block)
+        file = io.BufferedReader(io.BytesIO(content))  # type: ignore[arg-type]
+        found = list(dureader_retrieval._records(file, "file"))
+    assert [record for _, record in found] == records
+    numbers = [number for number, _ in found]
+    assert numbers == sorted(numbers)
+    if not wrapped:
+        assert numbers == list(range(1, len(records) + 1))
+    if wrapped and indent and records:
+        lines = content.decode().split("\n")
+        assert [lines[number - 1].strip()[:1] for number in numbers] == ["{"] * len(records)
+
+
+# The declaration
+
+
+def test_the_archive_is_the_one_of_the_builders_sources() -> None:
+    sources = json.loads((Path(__file__).parent.parent / "builders" / "sources.json").read_text(encoding="utf-8"))
+    source = sources["dureader_retrieval-data.v0"]
+    assert {name: source[name] for name in dureader_retrieval.ARCHIVE} == dureader_retrieval.ARCHIVE

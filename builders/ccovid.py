@@ -1,0 +1,129 @@
+"""cCOVID-News, the news out-of-domain set (Section 2.4, Table 3), from the files of DataFountain competition 424.
+
+Read are NCPPolicies_context_*.csv (docid, text: the policy documents, whole documents are the passages) and
+NCPPolicies_train_*.csv (id, docid, question, answer), tab-separated, UTF-8 or GB18030, plain, .gz or .zip; and JSON
+lines with docid and context (and question), which bring documents, too. Files are known by their header. The
+competition's own test questions have no document and are not used.
+
+949 questions are drawn at random for test, as the paper does; the remaining ones (its 4,949 distinct questions leave
+4,000) are train, for fine-tuning. The paper's draw is not known: the manifest has the seed of this one.
+
+example:
+  python -m builders ccovid --source NCPPolicies --out build/ccovid
+  python -m builders ccovid --source NCPPolicies --release build/sample --out build/with-ccovid --seed 7
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from builders import out_of_domain
+from builders.command import InputError, log
+from builders.encoding import encoding_of
+from builders.out_of_domain import Collection, Texts, merge
+from builders.raw import Source, read_blocks
+from builders.tables import find_files, header_of, open_bytes, open_table
+
+DOCUMENTS = ("docid", "text")
+JUDGED = ("id", "docid", "question", "answer")
+UNLABELLED = ("id", "question")
+TEST_SIZE = 949
+
+
+class Row(msgspec.Struct, gc=False):
+    """A document with, perhaps, one of its questions: a line of JSON."""
+
+    docid: str
+    context: str
+    question: str | None = None
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    out_of_domain.add_arguments(parser, test_size=TEST_SIZE)
+
+
+def run(args: argparse.Namespace) -> None:
+    files = find_files(args.source)
+    collection, used = read(files, args.source, args.encoding)
+    out_of_domain.build(collection, args, used, {})
+
+
+def read(
+    files: Sequence[Source], given: Sequence[Path] = (), encoding: str = "auto"
+) -> tuple[Collection, list[Source]]:
+    """The set, its questions not split yet, and the files that it came from.
+
+    Args:
+        files: where to look.
+        given: paths that the user named: one of these that is no file of the competition is an error.
+        encoding: of every file, see :mod:`builders.encoding`.
+
+    Raises:
+        InputError: for a file that is none of the competition's, a wrong row, or where a needed file is missing.
+    """
+    questions, documents = Texts("question"), Texts("document")
+    judged: dict[str, dict[str, None]] = {}
+
+    def judge(question: str, docid: str, source: Source, line: int) -> None:
+        # A question's id is no help: each stands for one pair of question and document. The text is what it is.
+        questions.add(question, question, source, line)
+        if question.strip():
+            judged.setdefault(question, {})[docid] = None
+
+    used = []
+    for source in files:
+        header = header_of(source)
+        if sorted(header) == sorted(DOCUMENTS):
+            # The text may hold tabs, which nothing escapes: it goes on to the end of its line.
+            table = open_table(source, encoding)
+            for line, (docid, text) in table.rows(DOCUMENTS, rest_in_last=table.columns[-1] == "text"):
+                documents.add(docid, text, source, line)
+        elif sorted(header) == sorted(JUDGED):
+            for line, (docid, question) in open_table(source, encoding).rows(("docid", "question")):
+                judge(question, docid, source, line)
+        elif header[0].startswith("{"):
+            for line, row in json_rows(source, encoding):
+                documents.add(row.docid, row.context, source, line)
+                if row.question is not None:
+                    judge(row.question, row.docid, source, line)
+        elif sorted(header) == sorted(UNLABELLED):
+            log.info("%s: questions without a document, not used", source.name)
+            continue
+        elif source.member is None and source.path in given:
+            expected = "none of the competition's files; expected a header such as id, docid, question, answer"
+            raise InputError(expected, path=source.shown, line=1)
+        else:
+            log.info("%s: not one of the competition's files, passed over", source.name)
+            continue
+        used.append(source)
+    for what, found, name in (
+        (documents.by_source, "documents", "NCPPolicies_context_*.csv"),
+        (judged, "questions with a document", "NCPPolicies_train_*.csv"),
+    ):
+        if not what:
+            raise InputError(f"no {found} in what --source names; expected {name}")
+    return merge("ccovid", questions, documents, {"all": judged}), used
+
+
+_decode = msgspec.json.Decoder(Row).decode
+
+
+def json_rows(source: Source, encoding: str) -> Iterator[tuple[int, Row]]:
+    """(line, row) of JSON lines, which are UTF-8; :class:`InputError` with the line for anything else."""
+    if encoding_of(lambda: open_bytes(source), source.shown, encoding) != "utf-8":
+        raise InputError("expected JSON lines in UTF-8", path=source.shown)
+    for block in read_blocks([source]):
+        for offset, line in enumerate(block.data.split(b"\n")):
+            number = block.first_line + offset
+            if number == 1:
+                line = line.removeprefix(b"\xef\xbb\xbf")
+            if line.strip():
+                try:
+                    yield number, _decode(line)
+                except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                    expected = f"not a JSON line with docid and context as text ({error})"
+                    raise InputError(expected, path=source.shown, line=number) from None

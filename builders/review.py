@@ -1,0 +1,68 @@
+"""Quality control of human work in packages (Appendix A.3): when a package is accepted.
+
+Work is handed out in packages of 1,000. At least two reviewers judge 100 random items of a package, each on their own;
+it is accepted when the mean of their accuracies is at least 93 %, and revised until it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+
+@dataclass(frozen=True)
+class Rule:
+    """The bounds; the defaults are the paper's."""
+
+    reviewers: int = 2
+    items: int = 100
+    accuracy: Fraction = Fraction(93, 100)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the reviews say of one package.
+
+    Attributes:
+        size: its items.
+        reviews: by reviewer, the numbers of items found right and judged.
+        refusal: why it is not accepted; empty where it is.
+    """
+
+    package: str
+    size: int
+    reviews: Mapping[str, tuple[int, int]]
+    refusal: str
+
+    @property
+    def accuracy(self) -> Fraction | None:
+        """The mean of the reviewers' accuracies, from 0 to 1; None without a review."""
+        shares = [Fraction(right, judged) for right, judged in self.reviews.values() if judged]
+        return sum(shares, Fraction(0)) / len(shares) if shares else None
+
+
+def judge(package: str, size: int, reviews: Mapping[str, Sequence[bool]], rule: Rule) -> Verdict:
+    """The verdict on one package.
+
+    Args:
+        size: the package's items; one smaller than ``rule.items`` is judged whole.
+        reviews: by reviewer, for each item that they judged, whether it is right.
+    """
+    counts = {reviewer: (sum(found), len(found)) for reviewer, found in reviews.items() if found}
+    needed = min(rule.items, size)
+    verdict = Verdict(package, size, counts, "")
+    refusal = ""
+    if len(counts) < rule.reviewers:
+        refusal = f"has {len(counts)} reviews, expected at least {rule.reviewers}"
+    elif few := [reviewer for reviewer, (_, judged) in counts.items() if judged < needed]:
+        refusal = f"has {counts[few[0]][1]} items judged by {few[0]}, expected at least {needed}"
+    elif verdict.accuracy is not None and verdict.accuracy < rule.accuracy:
+        refusal = f"has an accuracy of {percent(verdict.accuracy)}, expected at least {percent(rule.accuracy)}"
+    return Verdict(package, size, counts, refusal)
+
+
+def percent(share: Fraction) -> str:
+    """Two decimals, rounded down: what is below the bound never looks as if it reached it."""
+    hundredths = share * 10_000 // 1
+    return f"{hundredths // 100}.{hundredths % 100:02d} %"

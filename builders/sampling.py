@@ -1,0 +1,19 @@
+"""Seeded random choices that are the same on every machine and Python, and in whatever order the input came."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+
+
+def draw(ids: Iterable[str], size: int, seed: int | str) -> set[str]:
+    """``size`` of the distinct ``ids`` (all, where there are no more), each as likely as the next.
+
+    Those with the smallest SHA-256 of seed and id are taken: a longer draw with the same seed contains a shorter one,
+    and an id that is added or removed elsewhere changes nothing about the others.
+    """
+    return set(sorted(set(ids), key=lambda each: (_rank(each, seed), each))[:size])
+
+
+def _rank(each: str, seed: int | str) -> bytes:
+    return hashlib.sha256(f"{seed}\n{each}".encode("utf-8", "surrogatepass")).digest()

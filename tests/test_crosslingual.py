@@ -1,0 +1,316 @@
+"""English queries over Chinese passages: the configs, ids, packages, and the quality control of Appendix A.3."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from builders.command import main
+from builders.draft import draft_release
+from builders.review import Rule, judge, percent
+from builders.store import CORPUS, JOINED, QRELS, QUERIES, open_release
+
+VERBS = {"crosslingual": "builders.crosslingual"}
+
+
+def md5(text: str) -> str:
+    return hashlib.md5(text.encode()).hexdigest()
+
+
+def run(*words: object) -> int:
+    return main("builders", "", VERBS, ["crosslingual", *map(str, words)])
+
+
+CHINESE = {
+    "train": {"北京冬天冷吗": ["北京的冬天很冷。"], "饺子怎么煮": ["水开下锅。", "加三次凉水。"]},
+    "dev": {"高铁票提前几天买": ["十五天。"], "什么时候买高铁票": ["十五天。", "开车前。"]},
+    "test": {"哪里可以看雪": []},
+}
+
+
+def release_of(path: Path, content: dict[str, dict[str, list[str]]]) -> Path:
+    """A release by the project's own draft: split, question, its passages."""
+
+    def rows(schema: pa.Schema, found: list[dict[str, Any]]) -> list[pa.Table]:
+        return [pa.Table.from_pylist(found, schema)]
+
+    texts = dict.fromkeys(text for split in content.values() for found in split.values() for text in found)
+    with draft_release(path, {"verb": "test", "options": {}, "sources": []}) as draft:
+        draft.write("corpus", "corpus", rows(CORPUS, [{"_id": md5(t), "title": "", "text": t} for t in texts]))
+        for split, questions in content.items():
+            draft.write("queries", split, rows(QUERIES, [{"_id": md5(q), "text": q} for q in questions]))
+            pairs = [(q, text) for q, found in questions.items() for text in found]
+            qrels = [{"query-id": md5(q), "corpus-id": md5(text), "score": 1} for q, text in pairs]
+            draft.write("qrels", split, rows(QRELS, qrels))
+            joined = []
+            for question, found in questions.items():
+                row: dict[str, Any] = {"query_id": md5(question), "query": question, "negative_passages": []}
+                row["positive_passages"] = [{"docid": md5(text), "title": "", "text": text} for text in found]
+                joined.append(row)
+            draft.write(split, split, rows(JOINED, joined))
+    return path
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    return release_of(tmp_path / "base", CHINESE)
+
+
+TABLE = [
+    ("饺子怎么煮", "How to boil dumplings, quickly?"),
+    (md5("高铁票提前几天买"), "When to buy train tickets"),
+    ("什么时候买高铁票", "When to buy train tickets"),
+    ("哪里可以看雪", "Where is snow"),
+]
+
+
+@pytest.mark.parametrize(
+    ("head", "delimiter"), [("", "\t"), ("zh\tenglish\n", "\t"), ("Query_ID\tEN\n", "\t"), ("query_id,english\n", ",")]
+)
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "gb18030"])
+def test_the_configs(tmp_path: Path, base: Path, head: str, delimiter: str, encoding: str) -> None:
+    lines = [f'{key}{delimiter}"{english}"\n' for key, english in TABLE]
+    table = tmp_path / "table.txt"
+    table.write_bytes((head + "".join(lines)).encode(encoding))
+    assert run("--source", table, "--release", base, "--out", tmp_path / "out") == 0
+    release = open_release(tmp_path / "out")
+    queries = {
+        split: [tuple(row.values()) for row in release.table("crosslingual-queries", split).to_pylist()]
+        for split in ("train", "dev", "test")
+    }
+    english = "When to buy train tickets"
+    second = md5("什么时候买高铁票")
+    assert queries == {
+        "train": [(md5(TABLE[0][1]), TABLE[0][1], md5("饺子怎么煮"))],
+        "dev": [(md5(english), english, md5("高铁票提前几天买")), (md5(f"{english}\n{second}"), english, second)],
+        "test": [(md5("Where is snow"), "Where is snow", md5("哪里可以看雪"))],
+    }
+    for split, rows in queries.items():
+        joined = release.table("crosslingual", split).to_pylist()
+        assert [(row["query_id"], row["query"], md5(row["query_zh"])) for row in joined] == rows
+        for row in joined:
+            assert [found["text"] for found in row["positive_passages"]] == CHINESE[split][row["query_zh"]]
+            assert row["negative_passages"] == []
+    stats = json.loads((tmp_path / "out/stats.json").read_text())
+    assert stats["english"]["train"] == {"queries": 1, "words_per_query": 5.0}
+    assert stats["crosslingual"]["same_english_again"] == 1
+    assert set(open_release(base).splits()) < set(release.splits())
+
+
+def test_what_is_left_out_is_counted(tmp_path: Path, base: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = tmp_path / "table.csv"
+    table.write_text(
+        "zh,english\n饺子怎么煮,\n没有这个问题,What\n哪里可以看雪,Where\n哪里可以看雪,Where\n哪里可以看雪,Where to\n"
+    )
+    assert run("--source", table, "--release", base, "--out", base, "--format", "json") == 0
+    printed = capsys.readouterr()
+    assert "1 rows name no query of the release and are left out; the first:" in printed.err
+    assert f"{table}:3" in printed.err
+    counts = json.loads(printed.out)["crosslingual"]
+    assert (counts["untranslated"], counts["same_pair_again"], counts["further_translation"]) == (1, 1, 1)
+    assert open_release(base).splits()[:2] == [("corpus", "corpus"), ("crosslingual", "test")]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a,b,c\n1,2,3\n", "table.csv:1: expected columns named id or zh, and english"),
+        ("zh,english\n饺子怎么煮\n", "table.csv:2: expected 2 columns"),
+        ("nothing,here\n", "no row names a query of the release"),
+        ("zh,english\n饺子怎么煮,\n", "no row has an English text"),
+        ("id,zh,english\n1.2E+31,饺子怎么煮,How\n", "table.csv:2: the id of '饺子怎么煮' is"),
+    ],
+)
+def test_wrong_tables(tmp_path: Path, base: Path, text: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    table = tmp_path / "table.csv"
+    table.write_text(text)
+    assert run("--source", table, "--release", base, "--out", tmp_path / "out") == 1
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_an_action_needs_is_usage(tmp_path: Path, base: Path) -> None:
+    for words in (["--out", tmp_path / "x"], ["export", "--release", base], ["import", "--release", base]):
+        with pytest.raises(SystemExit) as error:
+            run(*words)
+        assert error.value.code == 2
+
+
+def sheet_rows(path: Path) -> list[dict[str, str]]:
+    with open(path, encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file, delimiter="\t"))
+
+
+def fill(path: Path, rows: list[dict[str, str]]) -> Path:
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]), delimiter="\t")
+        writer.writeheader()
+        writer.writerows(rows)
+    return path
+
+
+@pytest.fixture
+def translated(tmp_path: Path) -> tuple[Path, Path]:
+    """A release with 250 dev queries, and its packages of 120, translated."""
+    base = release_of(tmp_path / "many", {"dev": {f'第"{n}"个\t问题': ["答案。"] for n in range(250)}})
+    packages = tmp_path / "packages.tsv"
+    assert run("export", "--release", base, "--out", packages, "--package-size", 120) == 0
+    rows = sheet_rows(packages)
+    assert [row["package"] for row in rows] == ["dev-001"] * 120 + ["dev-002"] * 120 + ["dev-003"] * 10
+    assert {row["machine_translation"] + row["english"] for row in rows} == {""}
+    return base, fill(packages, [row | {"english": f"Question {number}"} for number, row in enumerate(rows)])
+
+
+def reviewed(tmp_path: Path, base: Path, packages: Path, wrong: tuple[int, int]) -> list[Path]:
+    """Both reviewers' sheets, with so many wrong pairs in package dev-002."""
+    assert run("review", "--source", packages, "--release", base, "--out", tmp_path / "r.tsv", "--seed", 5) == 0
+    sheets = []
+    for reviewer in (1, 2):
+        rows = sheet_rows(tmp_path / f"r.{reviewer}.tsv")
+        left = wrong[reviewer - 1]
+        for row in rows:
+            bad = row["package"] == "dev-002" and left > 0
+            left -= bad
+            row["correct"] = "0" if bad else "是"
+        sheets.append(fill(tmp_path / f"r.{reviewer}.tsv", rows))
+    return sheets
+
+
+def test_review_draws_100_pairs_of_each_package_for_each_reviewer(
+    tmp_path: Path, translated: tuple[Path, Path]
+) -> None:
+    base, packages = translated
+    sheets = [sheet_rows(path) for path in reviewed(tmp_path, base, packages, (0, 0))]
+    for rows in sheets:
+        sizes = {
+            name: len({row["id"] for row in rows if row["package"] == name})
+            for name in ("dev-001", "dev-002", "dev-003")
+        }
+        assert sizes == {"dev-001": 100, "dev-002": 100, "dev-003": 10}
+    assert {row["id"] for row in sheets[0]} != {row["id"] for row in sheets[1]}
+    again = tmp_path / "again"
+    again.mkdir()
+    assert sheets[0] == sheet_rows(reviewed(again, base, packages, (0, 0))[0])
+
+
+def test_accepted_packages_become_the_set(tmp_path: Path, translated: tuple[Path, Path]) -> None:
+    base, packages = translated
+    sheets = reviewed(tmp_path, base, packages, (7, 7))  # 93 % exactly
+    out = tmp_path / "out"
+    assert run("import", "--source", packages, "--reviews", *sheets, "--release", base, "--out", out) == 0
+    assert open_release(out).rows("crosslingual", "dev") == 250
+    found = json.loads((out / "stats.json").read_text())["crosslingual"]["packages"]
+    assert [(each["package"], each["accuracy"]) for each in found] == [
+        ("dev-001", 1),
+        ("dev-002", 0.93),
+        ("dev-003", 1),
+    ]
+
+
+def test_a_rejected_package_is_refused(
+    tmp_path: Path, translated: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    base, packages = translated
+    sheets = reviewed(tmp_path, base, packages, (5, 10))  # 92.5 % on average
+    words = ["import", "--source", packages, "--release", base, "--out", tmp_path / "out", "--reviews"]
+    capsys.readouterr()
+    assert run(*words, *sheets) == 1
+    printed = capsys.readouterr()
+    assert "package dev-002: 120 queries, accuracy 92.50 %, refused" in printed.out
+    assert "package dev-001: 120 queries, accuracy 100.00 %, accepted" in printed.out
+    assert "package dev-002 has an accuracy of 92.50 %, expected at least 93.00 %" in printed.err
+    assert not (tmp_path / "out").exists()
+    assert run(*words, *sheets, "--min-accuracy", "92.5") == 0
+
+
+def test_reviews_that_do_not_count(
+    tmp_path: Path, translated: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    base, packages = translated
+    one, two = reviewed(tmp_path, base, packages, (0, 0))
+    words = ["import", "--source", packages, "--release", base, "--out", tmp_path / "out", "--reviews"]
+
+    def refused(*sheets: Path) -> str:
+        capsys.readouterr()
+        assert run(*words, *sheets) == 1
+        assert not (tmp_path / "out").exists()
+        return capsys.readouterr().err
+
+    assert "dev-001 has 1 reviews, expected at least 2" in refused(one)
+    copy = tmp_path / "copy.tsv"
+    copy.write_bytes(one.read_bytes())
+    assert "the same sheet as r.1.tsv" in refused(one, copy)
+    rows = sheet_rows(two)
+    assert "dev-001 has 99 items judged by copy.tsv, expected at least 100" in refused(one, fill(copy, rows[1:]))
+    assert "is judged twice" in refused(one, fill(copy, [rows[0], *rows]))
+    assert "copy.tsv:2: expected 1 or 0" in refused(one, fill(copy, [rows[0] | {"correct": ""}, *rows[1:]]))
+    assert "draw a new sheet" in refused(one, fill(copy, [rows[0] | {"english": "Older"}, *rows[1:]]))
+    assert "package dev-009 has no query" in refused(one, fill(copy, [rows[0] | {"package": "dev-009"}, *rows[1:]]))
+    fill(packages, [row | {"english": ""} for row in sheet_rows(packages)])
+    assert "of package dev-001 has no English text" in refused(one, two)
+
+
+def test_export_of_a_part_with_a_machine_translation(tmp_path: Path, base: Path) -> None:
+    table = tmp_path / "machine.csv"
+    table.write_text("饺子怎么煮,How dumplings cook\n")
+    out = tmp_path / "p.tsv"
+    words = ["export", "--release", base, "--out", out, "--split", "train", "--translations", table]
+    assert run(*words) == 0
+    rows = {row["zh"]: row for row in sheet_rows(out)}
+    assert list(rows) == list(CHINESE["train"])
+    assert rows["饺子怎么煮"]["machine_translation"] == rows["饺子怎么煮"]["english"] == "How dumplings cook"
+    assert rows["北京冬天冷吗"]["english"] == ""
+    assert run(*words, "--size", 1) == 0
+    assert len(sheet_rows(out)) == 1
+
+
+@given(st.lists(st.lists(st.booleans(), max_size=12), max_size=4), st.integers(0, 12))
+def test_the_rule_in_other_words(reviews: list[list[bool]], size: int) -> None:
+    verdict = judge(
+        "p", size, {str(number): found for number, found in enumerate(reviews)}, Rule(2, 10, Fraction(93, 100))
+    )
+    full = [found for found in reviews if found]
+    enough = len(full) >= 2 and all(len(found) >= min(10, size) for found in full)
+    good = enough and sum(100 * sum(found) / len(found) for found in full) / len(full) >= 93 - 1e-9
+    assert (verdict.refusal == "") == good
+
+
+def test_what_is_below_the_bound_is_not_shown_as_reaching_it() -> None:
+    assert percent(Fraction(929_999, 1_000_000)) == "92.99 %"
+    assert percent(Fraction(1)) == "100.00 %"
+
+
+def test_xquad(shared_data: Path, tmp_path: Path) -> None:
+    def questions(language: str) -> list[tuple[str, str]]:
+        articles = json.loads((shared_data / "xquad" / f"xquad.{language}.json").read_text(encoding="utf-8"))["data"]
+        paragraphs = [paragraph for article in articles for paragraph in article["paragraphs"]]
+        return [(each["question"], paragraph["context"]) for paragraph in paragraphs for each in paragraph["qas"]]
+
+    chinese, english = questions("zh"), questions("en")
+    content: dict[str, list[str]] = {}
+    for question, paragraph in chinese:
+        found = content.setdefault(question, [])
+        found += [paragraph] if paragraph not in found else []
+    base = release_of(tmp_path / "base", {"test": content})
+    pairs = [(zh, en) for (zh, _), (en, _) in zip(chinese, english, strict=True)]
+    fill(tmp_path / "t.tsv", [{"zh": zh, "english": en} for zh, en in pairs])
+    assert run("--source", tmp_path / "t.tsv", "--release", base, "--out", tmp_path / "out") == 0
+    release = open_release(tmp_path / "out")
+    distinct = dict.fromkeys((zh, en.strip()) for zh, en in pairs)
+    assert (len(pairs), len(content), len(distinct)) == (1190, 1181, 1185)
+    rows = release.table("crosslingual", "test").to_pylist()
+    assert {(row["query_zh"], row["query"]) for row in rows} == set(distinct)
+    assert len({row["query_id"] for row in rows}) == len(rows) == 1185
+    for row in rows:
+        assert [found["text"] for found in row["positive_passages"]] == content[row["query_zh"]]
+    counts = json.loads((tmp_path / "out/stats.json").read_text())["crosslingual"]
+    assert (counts["rows"], counts["same_pair_again"], counts["further_translation"]) == (1190, 5, 4)

@@ -21,6 +21,7 @@ from pathlib import Path
 from baselines.bm25_index import Bm25Index, open_index
 from baselines.runs import Hit, write_run
 from baselines.segment import segmenter, tokens
+from baselines.sets import SETS, add_set
 from builders.command import InputError, log, progress, whole_number
 from builders.store import Release, open_release
 
@@ -29,6 +30,7 @@ _QUERIES_PER_TASK = 32
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--release", type=Path, required=True, metavar="DIR", help="the release directory")
+    add_set(parser)
     parser.add_argument("--split", default="dev", help="whose queries (default: dev)")
     parser.add_argument("--out", type=Path, required=True, metavar="RUN", help="the run; gzipped where it ends in .gz")
     parser.add_argument("--engine", choices=["tantivy"], default="tantivy", help="the search engine")
@@ -47,10 +49,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     release = open_release(args.release)
-    queries = read_queries(release, args.split)
+    configs = SETS[args.set]
+    queries = read_queries(release, args.split, configs.queries)
     if not queries:
         raise InputError(f"has no queries in its split {args.split!r}", path=args.release)
-    index = open_index(release, args.index, args.threads)
+    index = open_index(release, args.index, args.threads, configs.corpus)
     bar = progress(search(index, queries, args.top_k, args.threads), total=len(queries), unit="query", label="search")
     lines = write_run(args.out, bar, tag="bm25")
     log.info("%s: %d lines for %d queries", args.out, lines, len(queries))
@@ -65,10 +68,10 @@ def default_index_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dureader_retrieval" / "bm25"
 
 
-def read_queries(release: Release, split: str) -> list[tuple[str, str]]:
+def read_queries(release: Release, split: str, config: str = "queries") -> list[tuple[str, str]]:
     """(id, text) of every query of a split, in the release's order."""
     found: list[tuple[str, str]] = []
-    for batch in release.batches("queries", split, ["_id", "text"]):
+    for batch in release.batches(config, split, ["_id", "text"]):
         found += zip(batch.column("_id").to_pylist(), batch.column("text").to_pylist(), strict=True)
     return found
 

@@ -95,23 +95,23 @@ def _end_of_ties(scores: list[float], top_k: int) -> int | None:
     return None
 
 
-def index_key(release: Release) -> dict[str, Any]:
-    """What an index depends on."""
+def index_key(release: Release, corpus: str) -> dict[str, Any]:
+    """What an index of a corpus config depends on."""
     return {
         "format": _FORMAT,
-        "corpus": release.fingerprint("corpus", "corpus"),
+        "corpus": release.fingerprint(corpus, "corpus"),
         "segmenter": segmenter(),
         "engine": f"tantivy {version('tantivy')}",
     }
 
 
-def open_index(release: Release, keep: Path, workers: int) -> Bm25Index:
-    """The index of a release's corpus from the folder ``keep``, built where it is missing or damaged.
+def open_index(release: Release, keep: Path, workers: int, corpus: str = "corpus") -> Bm25Index:
+    """The index of a release's corpus config from the folder ``keep``, built where it is missing or damaged.
 
     ``workers`` processes segment. The index is built beside its place and moved there when it is whole; a second
     process that wants the same index waits for the first.
     """
-    key = index_key(release)
+    key = index_key(release, corpus)
     name = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:24]
     keep.mkdir(parents=True, exist_ok=True)
     folder = keep / name
@@ -124,7 +124,7 @@ def open_index(release: Release, keep: Path, workers: int) -> Bm25Index:
         shutil.rmtree(building, ignore_errors=True)
         building.mkdir()
         try:
-            _build(release, building, key, workers)
+            _build(release, corpus, building, key, workers)
             replace_directory(building, folder)
         finally:
             shutil.rmtree(building, ignore_errors=True)
@@ -164,10 +164,10 @@ def _reuse(folder: Path, key: dict[str, Any]) -> Bm25Index | None:
         return None
 
 
-def _build(release: Release, folder: Path, key: dict[str, Any], workers: int) -> None:
+def _build(release: Release, corpus: str, folder: Path, key: dict[str, Any], workers: int) -> None:
     import tantivy
 
-    rows = release.rows("corpus", "corpus")
+    rows = release.rows(corpus, "corpus")
     if rows == 0:
         raise InputError("has no passages", path=release.path)
     builder = tantivy.SchemaBuilder()
@@ -178,7 +178,7 @@ def _build(release: Release, folder: Path, key: dict[str, Any], workers: int) ->
     writer = index.writer(_HEAP, 1)
     row = 0
     with progress(total=rows, unit="passage", label="index") as bar:
-        for count, texts in segment_batches(_passages(release), workers if rows >= _FEW else 1):
+        for count, texts in segment_batches(_passages(release, corpus), workers if rows >= _FEW else 1):
             for text in texts:
                 document = tantivy.Document()
                 document.add_integer("row", row)
@@ -188,7 +188,7 @@ def _build(release: Release, folder: Path, key: dict[str, Any], workers: int) ->
             bar.update(count)
     writer.commit()
     writer.wait_merging_threads()
-    _write_ids(release, folder / _IDS)
+    _write_ids(release, corpus, folder / _IDS)
     for lock in folder.glob(".*.lock"):
         lock.unlink()
     files = {path.name: sha256_of(path) for path in sorted(folder.iterdir())}
@@ -196,18 +196,18 @@ def _build(release: Release, folder: Path, key: dict[str, Any], workers: int) ->
     write_text(folder / _ABOUT, json.dumps(about, indent=1, sort_keys=True) + "\n")
 
 
-def _passages(release: Release) -> Iterator[tuple[int, list[str]]]:
-    for batch in release.batches("corpus", "corpus", ["text"], rows=_BATCH):
+def _passages(release: Release, corpus: str) -> Iterator[tuple[int, list[str]]]:
+    for batch in release.batches(corpus, "corpus", ["text"], rows=_BATCH):
         yield batch.num_rows, batch.column("text").to_pylist()
 
 
-def _write_ids(release: Release, path: Path) -> None:
+def _write_ids(release: Release, corpus: str, path: Path) -> None:
     """The corpus ids in batches of the same number of rows, wherever the release's shards and row groups end."""
     schema = pa.schema([("_id", pa.string())])
     size = 1 << _IDS_BITS
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
         waiting = schema.empty_table()
-        for batch in release.batches("corpus", "corpus", ["_id"], rows=size):
+        for batch in release.batches(corpus, "corpus", ["_id"], rows=size):
             waiting = pa.concat_tables([waiting, pa.Table.from_batches([batch]).cast(schema)])
             while waiting.num_rows >= size:
                 writer.write_table(waiting.slice(0, size).combine_chunks(), max_chunksize=size)

@@ -25,6 +25,7 @@ import pyarrow.parquet as pq
 from baselines import measures
 from baselines.qrels import Qrels, read_qrels, release_qrels
 from baselines.runs import Run, read_run
+from baselines.sets import add_set
 from baselines.tables import percent, text_table
 from builders.command import InputError, add_format, log
 from builders.files import fsync_file
@@ -36,13 +37,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     reference.add_argument("--release", type=Path, metavar="DIR", help="the release whose judgments are the reference")
     reference.add_argument("--qrels", type=Path, metavar="FILE", help="TREC qrels, BEIR's TSV or an official dev.json")
     parser.add_argument("--split", default="dev", help="the release's split (default: dev)")
+    add_set(parser)
     parser.add_argument("--per-query", type=Path, metavar="FILE.parquet", help="write every query's values here")
     add_format(parser)
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="TREC run or official predictions (JSON)")
 
 
 def run(args: argparse.Namespace) -> None:
-    qrels = read_qrels(args.qrels) if args.qrels else release_qrels(open_release(args.release), args.split)
+    qrels = read_qrels(args.qrels) if args.qrels else release_qrels(open_release(args.release), args.split, args.set)
     results, tables = [], []
     for path in args.runs:
         result, table = evaluate(read_run(path), qrels)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from baselines.lines import first_character, raw_lines, utf8
+from baselines.sets import SETS
 from builders.command import InputError, log
 from builders.files import read_utf8
 from builders.store import Release
@@ -34,17 +35,11 @@ class Qrels:
         return sum(map(len, self.positives.values()))
 
 
-def release_qrels(release: Release, split: str) -> Qrels:
-    """The judgments of one split of a release. Raises :class:`InputError` where the split has no positive."""
-    every: dict[str, dict[str, int]] = {}
-    if ("queries", split) in release.splits():
-        for batch in release.batches("queries", split, ["_id"]):
-            every.update((query, {}) for query in batch.column("_id").to_pylist())
-    for batch in release.batches("qrels", split):
-        rows = zip(*(batch.column(name).to_pylist() for name in ("query-id", "corpus-id", "score")), strict=True)
-        for query, corpus, score in rows:
-            every.setdefault(query, {})[corpus] = score
-    return _positives(f"{release.path} {split}", every)
+def release_qrels(release: Release, split: str, name: str = "main") -> Qrels:
+    """The judgments of one split of a release's set. Raises :class:`InputError` where the split has no positive."""
+    return _positives(
+        f"{release.path} {split}" + f" of {name}" * (name != "main"), SETS[name].judgments(release, split)
+    )
 
 
 def read_qrels(path: Path) -> Qrels:

@@ -20,11 +20,13 @@ import pyarrow.parquet as pq
 from builders.command import InputError, log, progress
 from builders.draft import Draft
 from builders.raw import SPLITS
-from builders.stats import LengthCounter, round_stat
+from builders.stats import POSITIVES_EDGES, LengthCounter, round_stat
 from builders.store import CORPUS, JOINED, PASSAGES, QRELS, QUERIES
 
 _BATCH = 2_048
-_MEMORY = "128MB"
+# queries is stored split by split in order; a query's rowid is its place.
+_OF_SPLIT = "place IN (SELECT rowid FROM queries WHERE split = ?)"
+_MEMORY = "512MB"
 
 
 def assemble(work: Path, draft: Draft, workers: int) -> None:
@@ -45,12 +47,15 @@ def assemble(work: Path, draft: Draft, workers: int) -> None:
         _refuse_conflicts(con)
         draft.stats["collections"]["corpus"] = _write_corpus(con, work, draft)
         draft.stats["read"] = {}
+        draft.stats["positives_per_query"] = {}
         for split in SPLITS:
             counts = _read_counts(con, split)
             if counts["questions"]:
                 draft.stats["read"][split] = counts
                 _write_split(con, draft, split)
                 draft.stats["table3"][split] = _table3(con, split)
+                if draft.stats["table3"][split]["positive_passages"]:
+                    draft.stats["positives_per_query"][split] = _positives(con, split)
 
 
 def _quoted(path: Path) -> str:
@@ -61,35 +66,61 @@ def _load(con: duckdb.DuckDBPyConnection, work: Path) -> None:
     def shards(name: str) -> str:
         return f"read_parquet('{_quoted(work)}/[0-9]*/{name}.parquet')"
 
+    # Grouping and joining happens on ids (as 16 bytes) and numbers alone, one small step after the other: texts
+    # in a grouping or a join would not spill to disk.
     con.execute(f"CREATE TABLE questions AS SELECT * FROM {shards('questions')}")
-    con.execute(f"CREATE TABLE kept AS SELECT min(seq) AS seq FROM {shards('passages')} GROUP BY docid ORDER BY 1")
+    con.execute(f"CREATE TABLE kept AS SELECT min(seq) AS seq FROM {shards('passages')} GROUP BY docid::UUID ORDER BY 1")
     con.execute(f"""
-        CREATE TABLE judged AS
-        SELECT split, query_id, docid, min(seq) AS seq, arg_min(text, seq) AS text
-        FROM {shards("positives")} GROUP BY split, query_id, docid
+        CREATE TABLE judged AS SELECT split, query_id::UUID AS query, min(seq) AS seq
+        FROM {shards("positives")} GROUP BY split, query_id::UUID, docid::UUID
+    """)
+    con.execute("""
+        CREATE TABLE firsts AS SELECT split, query_id::UUID AS query, min(seq) AS seq
+        FROM questions GROUP BY split, query_id::UUID
     """)
     # A split with answers is labelled: a question of it that has no positive passage can neither be trained on nor
     # evaluated, and is left out (the official train set, too, holds only such questions). One without keeps them all.
+    labelled = [row[0] for row in con.execute("SELECT DISTINCT split FROM questions WHERE answered").fetchall()]
+    con.execute(
+        """
+        CREATE TABLE wanted AS
+        SELECT * FROM firsts WHERE NOT list_contains($labelled, split)
+        UNION ALL SELECT * FROM firsts SEMI JOIN judged USING (split, query) WHERE list_contains($labelled, split)
+        """,
+        {"labelled": labelled},
+    )
+    con.execute("DROP TABLE firsts")
     con.execute("""
-        CREATE TABLE queries AS
-        SELECT split, query_id, first.text AS text,
-               row_number() OVER (PARTITION BY split ORDER BY first.seq) - 1 AS place
-        FROM (SELECT split, query_id, min({'seq': seq, 'text': text}) AS first FROM questions GROUP BY split, query_id)
-        WHERE split NOT IN (SELECT split FROM questions WHERE answered)
-           OR (split, query_id) IN (SELECT (split, query_id) FROM judged)
+        CREATE TABLE queries AS SELECT wanted.split, query, query_id, text
+        FROM questions JOIN wanted USING (seq) ORDER BY wanted.split, seq
     """)
+    con.execute("DROP TABLE wanted")
     con.execute("""
-        CREATE TABLE positives AS
-        SELECT judged.split, place, judged.query_id, docid, judged.text
-        FROM judged JOIN queries USING (split, query_id) ORDER BY judged.split, place, judged.seq
+        CREATE TABLE placed AS SELECT judged.seq, queries.rowid AS place
+        FROM judged JOIN queries USING (split, query) ORDER BY judged.seq
     """)
+    con.execute("DROP TABLE judged")
+    # Shard by shard, so that no join ever holds more than one shard's texts. The rows come nearly in order of place.
+    con.execute("CREATE TABLE positives (seq BIGINT, place BIGINT, query_id VARCHAR, docid VARCHAR, text VARCHAR)")
+    con.execute("BEGIN")  # one transaction: not a write to disk for each shard
+    for path in sorted(work.glob("[0-9]*/positives.parquet")):
+        low = int(path.parent.name) << 32
+        con.execute(
+            """
+            INSERT INTO positives SELECT seq, place, query_id, docid, text FROM read_parquet($path)
+            JOIN (SELECT seq, place FROM placed WHERE seq >= $low AND seq < $high) USING (seq)
+            """,
+            {"path": str(path), "low": low, "high": low + (1 << 32)},
+        )
+    con.execute("COMMIT")
+    con.execute("DROP TABLE placed")
 
 
 def _refuse_conflicts(con: duckdb.DuckDBPyConnection) -> None:
     found = con.execute("""
         WITH firsts AS (
             SELECT question_id, arg_min({'text': text, 'source': source, 'line': line}, seq) AS first
-            FROM questions GROUP BY question_id HAVING count(DISTINCT query_id) > 1
+            FROM questions GROUP BY question_id HAVING min(query_id) <> max(query_id)
         )
         SELECT question_id, source, line, text, first.source, first.line, first.text
         FROM questions JOIN firsts USING (question_id) WHERE text <> first.text ORDER BY seq LIMIT 1
@@ -104,7 +135,7 @@ def _refuse_conflicts(con: duckdb.DuckDBPyConnection) -> None:
         )
 
 
-def _write_corpus(con: duckdb.DuckDBPyConnection, work: Path, draft: Draft) -> dict[str, float | int | None]:
+def _write_corpus(con: duckdb.DuckDBPyConnection, work: Path, draft: Draft) -> dict[str, Any]:
     writer, lengths = draft.writer("corpus", "corpus"), LengthCounter()
     shards = sorted(work.glob("[0-9]*/passages.parquet"))
     for path in progress(shards, unit="shard", label="corpus"):
@@ -138,7 +169,7 @@ def _read_counts(con: duckdb.DuckDBPyConnection, split: str) -> dict[str, int]:
 
 def _table3(con: duckdb.DuckDBPyConnection, split: str) -> dict[str, float | int | None]:
     queries, query_chars = _one(con, "SELECT count(*), avg(length(text)) FROM queries WHERE split = ?", split)
-    passages, chars = _one(con, "SELECT count(*), avg(length(text)) FROM positives WHERE split = ?", split)
+    passages, chars = _one(con, f"SELECT count(*), avg(length(text)) FROM positives WHERE {_OF_SPLIT}", split)
     return {
         "queries": queries,
         "positive_passages": passages or None,  # None: the split carries no labels
@@ -148,6 +179,13 @@ def _table3(con: duckdb.DuckDBPyConnection, split: str) -> dict[str, float | int
     }
 
 
+def _positives(con: duckdb.DuckDBPyConnection, split: str) -> list[dict[str, int | None]]:
+    sql = f"SELECT count(*) AS n FROM positives WHERE {_OF_SPLIT} GROUP BY place"
+    counter = LengthCounter()
+    counter.add(con.execute(sql, [split]).fetchnumpy()["n"])
+    return counter.histogram(POSITIVES_EDGES)
+
+
 def _one(con: duckdb.DuckDBPyConnection, sql: str, split: str) -> tuple[Any, ...]:
     return con.execute(sql, [split]).fetchall()[0]  # type: ignore[no-any-return]
 
@@ -155,7 +193,7 @@ def _one(con: duckdb.DuckDBPyConnection, sql: str, split: str) -> tuple[Any, ...
 def _write_split(con: duckdb.DuckDBPyConnection, draft: Draft, split: str) -> None:
     """The queries, qrels and joined rows of one split; no qrels where the split carries no labels."""
     queries, joined = draft.writer("queries", split), draft.writer(split, split)
-    labelled = bool(_one(con, "SELECT count(*) FROM positives WHERE split = ?", split)[0])
+    labelled = bool(_one(con, f"SELECT count(*) FROM positives WHERE {_OF_SPLIT}", split)[0])
     qrels = draft.writer("qrels", split) if labelled else None
     for rows, positives in _batches(con, split):
         ids, texts = rows["query_id"], rows["text"]
@@ -179,16 +217,20 @@ def _write_split(con: duckdb.DuckDBPyConnection, draft: Draft, split: str) -> No
 
 def _batches(con: duckdb.DuckDBPyConnection, split: str) -> Iterator[tuple[pa.Table, pa.Table]]:
     """Batches of a split's queries, each with the positives of just these queries, both in order."""
-    total = _one(con, "SELECT count(*) FROM queries WHERE split = ?", split)[0]
-    for low in range(0, total, _BATCH):
-        where = "WHERE split = $split AND place >= $low AND place < $high"
-        values = {"split": split, "low": low, "high": low + _BATCH}
+    first, last = _one(con, "SELECT min(rowid), max(rowid) FROM queries WHERE split = ?", split)
+    if first is None:  # a labelled split without a single positive
+        return
+    for low in range(first, last + 1, _BATCH):
+        values = {"low": low, "high": min(low + _BATCH, last + 1)}
         yield (
             con.sql(
-                f"SELECT query_id, text, place FROM queries {where} ORDER BY place", params=values
+                "SELECT query_id, text, rowid AS place FROM queries"
+                " WHERE rowid >= $low AND rowid < $high ORDER BY rowid",
+                params=values,
             ).to_arrow_table(),
-            # positives is stored in order; place alone would not say the order of one query's passages.
             con.sql(
-                f"SELECT query_id, docid, text, place FROM positives {where} ORDER BY place, rowid", params=values
+                "SELECT query_id, docid, text, place FROM positives"
+                " WHERE place >= $low AND place < $high ORDER BY place, seq",
+                params=values,
             ).to_arrow_table(),
         )

@@ -7,12 +7,12 @@ built, from the same figures as ``stats.json`` and ``manifest.json``.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pyarrow as pa
 
-from builders.stats import TABLE3_ROWS
+from builders.stats import TABLE3_ROWS, bar_name
 from builders.store import schema_of
 
 CITATION = """\
@@ -28,31 +28,68 @@ CITATION = """\
 """
 
 
-def card(entries: Iterable[dict[str, Any]], stats: dict[str, Any], builds: list[dict[str, Any]]) -> str:
+# Where a config's rows come from, and under which terms, by the start of its name.
+_ORIGINS = {
+    "cmedqa-": "`cmedqa-*` is made from cMedQA2 (Zhang et al., 2018), which is for non-commercial research only.",
+    "ccovid-": "`ccovid-*` is made from the data of the DataFountain competition 424, under that competition's terms.",
+    "crosslingual": "`crosslingual*` are English translations of the queries.",
+}
+
+_Configs = dict[str, dict[str, list[dict[str, Any]]]]
+
+
+def card(
+    entries: Iterable[dict[str, Any]],
+    stats: dict[str, Any],
+    builds: list[dict[str, Any]],
+    *,
+    repo: str | None = None,
+    images: Sequence[str] = (),
+) -> str:
     """The card as Markdown with a YAML head.
 
     Args:
-        entries: the manifest entries of the Parquet shards.
+        entries: the manifest entries; those of Parquet shards count.
         stats: the content of ``stats.json``.
         builds: the builds that the manifest lists: verb, options, sources.
+        repo: the hub repository that the card is for.
+        images: histograms beside the card, as relative paths.
     """
-    configs: dict[str, dict[str, list[dict[str, Any]]]] = {}
+    configs: _Configs = {}
     for entry in entries:
-        config, name = entry["path"].split("/")
-        if not name.endswith(".parquet"):  # a run, say: a file that no config reads
+        if not entry["path"].endswith(".parquet"):  # a run, say: a file that no config reads
             continue
+        config, name = entry["path"].split("/")
         configs.setdefault(config, {}).setdefault(name.rsplit("-", 3)[0], []).append(entry)
-    return f"---\n{_head(configs)}---\n\n{_body(configs, stats, builds)}"
+    body = "\n".join(
+        part.strip("\n") + "\n"
+        for part in (
+            _about(builds),
+            _usage(configs, repo),
+            _configs(configs),
+            _figures(stats),
+            _histograms(stats, images),
+            _built(builds),
+            _licence(configs),
+        )
+        if part
+    )
+    return f"---\n{_head(configs)}---\n\n{body}"
 
 
-def _head(configs: dict[str, dict[str, list[dict[str, Any]]]]) -> str:
-    lines = [
-        "license: apache-2.0",
-        "language:",
-        "- zh",
+def _head(configs: _Configs) -> str:
+    mixed = any(config.startswith(("cmedqa-", "ccovid-")) for config in configs)
+    lines = ["license:", "- apache-2.0", "- other"] if mixed else ["license: apache-2.0"]
+    lines += ["language:", "- zh"]
+    if any(config.startswith("crosslingual") for config in configs):
+        lines.append("- en")
+    rows = max((_rows(shards) for splits in configs.values() for shards in splits.values()), default=0)
+    lines += [
         "pretty_name: DuReader-retrieval",
         "task_categories:",
         "- text-retrieval",
+        "size_categories:",
+        f"- {_size_category(rows)}",
         "configs:",
     ]
     for config, splits in configs.items():
@@ -71,9 +108,9 @@ def _head(configs: dict[str, dict[str, list[dict[str, Any]]]]) -> str:
             lines += _feature(field, "  ")
         lines.append("  splits:")
         for split, shards in splits.items():
-            rows, size = sum(s["rows"] for s in shards), sum(s["bytes"] for s in shards)
+            rows, size = _rows(shards), _bytes(shards)
             lines += [f"  - name: {split}", f"    num_bytes: {size}", f"    num_examples: {rows}"]
-        total = sum(s["bytes"] for shards in splits.values() for s in shards)
+        total = sum(map(_bytes, splits.values()))
         lines += [f"  download_size: {total}", f"  dataset_size: {total}"]
     return "\n".join(lines) + "\n"
 
@@ -87,57 +124,135 @@ def _feature(field: pa.Field, indent: str) -> list[str]:
     return [f"{indent}- name: {field.name}", f"{indent}  dtype: {field.type}"]
 
 
-def _body(
-    configs: dict[str, dict[str, list[dict[str, Any]]]], stats: dict[str, Any], builds: list[dict[str, Any]]
-) -> str:
-    splits = list(stats["table3"])
-    table = [f"| | {' | '.join(splits)} |", f"|---{'|---:' * len(splits)}|"]
-    for key, title in TABLE3_ROWS:
-        cells = ("-" if (value := stats["table3"][split].get(key)) is None else f"{value:,}" for split in splits)
-        table.append(f"| {title} | {' | '.join(cells)} |")
-    rows = ["| config | split | rows |", "|---|---|---:|"]
-    for config, by_split in configs.items():
-        for split, shards in by_split.items():
-            rows.append(f"| `{config}` | {split} | {sum(s['rows'] for s in shards):,} |")
-    built = []
-    for build in builds:
-        options = ", ".join(f"{name} = {value}" for name, value in build["options"].items())
-        built.append(f"- `{build['verb']}` with {options}, from:")
-        built += [f"  - {source['name']} (sha256 `{source['sha256']}`)" for source in build["sources"]]
-    collections = [
-        f"`{name}` holds {figures['passages']:,} passages of {figures['mean_chars']:,} characters on average"
-        f" (median {figures['median_chars']:,})."
-        for name, figures in stats["collections"].items()
-    ]
-    newline = "\n"
+def _rows(shards: list[dict[str, Any]]) -> int:
+    return sum(shard["rows"] for shard in shards)
+
+
+def _bytes(shards: list[dict[str, Any]]) -> int:
+    return sum(shard["bytes"] for shard in shards)
+
+
+def _size_category(rows: int) -> str:
+    """The hub's name for a number of rows: ``1M<n<10M``."""
+    bounds = ["1K", "10K", "100K", "1M", "10M"]
+    place = sum(rows >= 10**power for power in (3, 4, 5, 6, 7))
+    return "n<1K" if not place else "10M<n<100M" if place == 5 else f"{bounds[place - 1]}<n<{bounds[place]}"
+
+
+def _about(builds: list[dict[str, Any]]) -> str:
+    own = "" if any(build["verb"] == "official" for build in builds) else ", not the published collection's"
     return f"""# DuReader-retrieval
 
 Chinese passage retrieval from web search, after Qiu et al., EMNLP 2022: queries, a passage collection, and which
 passages answer which query. This copy was built by `dureader_retrieval` from the sources named below; its figures are
-those of these sources, not the published collection's.
+those of these sources{own}.
+"""
 
+
+def _usage(configs: _Configs, repo: str | None) -> str:
+    if not repo:
+        return ""
+    joined = next((name for name in ("dev", "train", "test") if name in configs), next(iter(configs)))
+    return f"""
+```python
+from datasets import load_dataset
+
+rows = load_dataset("{repo}", "{joined}")
+for row in load_dataset("{repo}", "{joined}", split="{next(iter(configs[joined]))}", streaming=True):
+    ...
+```
+"""
+
+
+def _configs(configs: _Configs) -> str:
+    table = ["| config | split | rows | files | size |", "|---|---|---:|---:|---:|"]
+    for config, by_split in configs.items():
+        for split, shards in by_split.items():
+            size = _size(_bytes(shards))
+            table.append(f"| `{config}` | {split} | {_rows(shards):,} | {len(shards):,} | {size} |")
+    return f"""
 ## Configs
 
-{newline.join(rows)}
+{_lines(table)}
 
 `corpus`, `queries` and `qrels` are laid out as in BEIR; `train`, `dev` and `test` join them: one row a query, with its
 positive passages (`docid`, `title`, `text`). Ids are the MD5 of the text; titles are empty, because the benchmark drops
 them. `negative_passages` is empty unless the sources brought hard negatives. A split without labels has empty lists and
 no qrels. In a labelled split, questions without a positive passage are left out.
+"""
 
-## Figures
 
-{newline.join(table)}
+def _size(size: int) -> str:
+    return f"{size / 1e6:,.1f} MB" if size >= 1e6 else f"{size / 1e3:,.1f} kB"
 
-{newline.join(collections)}
 
-## How it was built
+def _lines(lines: Iterable[str]) -> str:
+    return "\n".join(lines)
 
-{newline.join(built)}
 
+def _figures(stats: dict[str, Any]) -> str:
+    columns = list(stats["table3"])
+    table = [f"| | {' | '.join(columns)} |", f"|---{'|---:' * len(columns)}|"]
+    for key, title in TABLE3_ROWS:
+        cells = (_cell(stats["table3"][column].get(key)) for column in columns)
+        table.append(f"| {title} | {' | '.join(cells)} |")
+    collections = [
+        f"`{name}` holds {_cell(figures['passages'])} passages of {_cell(figures['mean_chars'])} characters on average"
+        f" (median {_cell(figures['median_chars'])})."
+        for name, figures in stats["collections"].items()
+    ]
+    english = [
+        f"`crosslingual` {split} has {_cell(found['queries'])} English queries;"
+        f" words per query: {_cell(found['words_per_query'])}."
+        for split, found in stats.get("english", {}).items()
+    ]
+    return _lines(["", "## Figures", "", *(table if columns else []), "", *collections, *english])
+
+
+def _cell(value: float | int | None) -> str:
+    return "-" if value is None else f"{value:,}"
+
+
+def _histograms(stats: dict[str, Any], images: Sequence[str]) -> str:
+    lengths = {name: found.get("histogram") for name, found in stats["collections"].items()}
+    positives = {name: found for name, found in stats.get("positives_per_query", {}).items() if found}
+    parts = [f"![{image.rsplit('/', 1)[-1].removesuffix('.png').replace('-', ' ')}]({image})\n" for image in images]
+    parts += _bars("characters a passage", {name: bars for name, bars in lengths.items() if bars})
+    parts += _bars("positive passages a query", positives)
+    return _lines(["", "## Histograms", "", *parts]) if parts else ""
+
+
+def _bars(title: str, columns: dict[str, list[dict[str, Any]]]) -> list[str]:
+    """A table: a row a bar, a column a collection or split, with counts and shares."""
+    if not columns:
+        return []
+    bars = {bar["from"]: bar for found in columns.values() for bar in found}
+    lines = [f"| {title} | {' | '.join(columns)} |", f"|---:{'|---:' * len(columns)}|"]
+    for low in sorted(bars):
+        cells = []
+        for found in columns.values():
+            count = next((bar["count"] for bar in found if bar["from"] == low), 0)
+            cells.append(f"{count:,} ({count / sum(bar['count'] for bar in found):.1%})")
+        lines.append(f"| {bar_name(bars[low])} | {' | '.join(cells)} |")
+    return [*lines, ""]
+
+
+def _built(builds: list[dict[str, Any]]) -> str:
+    built = []
+    for build in builds:
+        options = ", ".join(f"{name} = {value}" for name, value in build.get("options", {}).items())
+        sources = build.get("sources", [])
+        built.append(f"- `{build['verb']}`{f' with {options}' if options else ''}{', from:' if sources else ''}")
+        built += [f"  - {source['name']} (sha256 `{source['sha256']}`)" for source in sources]
+    return _lines(["", "## How it was built", "", *built])
+
+
+def _licence(configs: _Configs) -> str:
+    origins = [words for start, words in _ORIGINS.items() if any(config.startswith(start) for config in configs)]
+    return f"""
 ## Licence and citation
 
-DuReader and DuReader-retrieval are published by Baidu under the Apache License 2.0.
+{_lines(["DuReader and DuReader-retrieval are published by Baidu under the Apache License 2.0.", *origins])}
 
 ```bibtex
 {CITATION}```

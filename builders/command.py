@@ -81,7 +81,7 @@ def main(program: str, description: str, verbs: Mapping[str, str], argv: Sequenc
         stream=sys.stderr,
         force=True,
     )
-    for noisy in ("httpx", "fsspec", "jieba", "numba"):
+    for noisy in ("httpx", "httpx2", "fsspec", "jieba", "numba"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     try:
         return int(module.run(args) or 0)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+# Where the histograms of a card begin a new bar; the last is open.
+LENGTH_EDGES = (0, 32, 64, 128, 192, 256, 320, 384, 512, 768, 1024, 2048, 4096)
+POSITIVES_EDGES = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 50)
 
 
 def round_stat(value: float | None) -> float | None:
@@ -19,8 +24,9 @@ class LengthCounter:
     def __init__(self) -> None:
         self._counts: npt.NDArray[np.int64] = np.zeros(1, np.int64)
 
-    def add(self, lengths: npt.NDArray[Any]) -> None:
-        counts = np.bincount(lengths)
+    def add(self, lengths: npt.NDArray[Any], times: npt.NDArray[Any] | None = None) -> None:
+        """Count ``lengths``, each once, or as often as ``times`` says."""
+        counts = np.bincount(lengths, times).astype(np.int64)
         if counts.size > self._counts.size:
             self._counts = np.pad(self._counts, (0, counts.size - self._counts.size))
         self._counts[: counts.size] += counts
@@ -29,22 +35,50 @@ class LengthCounter:
     def count(self) -> int:
         return int(self._counts.sum())
 
+    @property
+    def counts(self) -> npt.NDArray[np.int64]:
+        """``counts[n]``: how often the length n came."""
+        return self._counts
+
+    @property
+    def mean(self) -> float | None:
+        return float(np.arange(self._counts.size) @ self._counts) / self.count if self.count else None
+
+    def histogram(self, edges: Sequence[int] = LENGTH_EDGES) -> list[dict[str, int | None]]:
+        """Bars ``{"from", "to", "count"}``, both ends included, the first and the last that are not empty at the ends.
+
+        Args:
+            edges: where the bars begin, rising from 0; the last has no end (``to`` is None).
+        """
+        bars: list[dict[str, int | None]] = []
+        for low, high in zip(edges, [*edges[1:], None], strict=True):
+            count = int(self._counts[low:high].sum())
+            bars.append({"from": low, "to": None if high is None else high - 1, "count": count})
+        filled = [place for place, bar in enumerate(bars) if bar["count"]]
+        return bars[filled[0] : filled[-1] + 1] if filled else []
+
     def quantile(self, share: float) -> int:
         """The smallest length that at least ``share`` of all do not exceed."""
         return int(np.searchsorted(np.cumsum(self._counts), share * self.count))
 
-    def summary(self) -> dict[str, float | int | None]:
-        """A collection's passages and their characters (code points): mean, median, shortest, longest."""
-        if not self.count:
-            return {"passages": 0, "mean_chars": None, "median_chars": None, "min_chars": None, "max_chars": None}
+    def summary(self) -> dict[str, Any]:
+        """A collection's passages and their characters (code points): mean, median, shortest, longest, histogram."""
         present = np.flatnonzero(self._counts)
         return {
             "passages": self.count,
-            "mean_chars": round_stat(float(present @ self._counts[present]) / self.count),
-            "median_chars": self.quantile(0.5),
-            "min_chars": int(present[0]),
-            "max_chars": int(present[-1]),
+            "mean_chars": round_stat(self.mean),
+            "median_chars": self.quantile(0.5) if self.count else None,
+            "min_chars": int(present[0]) if self.count else None,
+            "max_chars": int(present[-1]) if self.count else None,
+            "histogram": self.histogram(),
         }
+
+
+def bar_name(bar: dict[str, Any]) -> str:
+    """``256-319``, ``3``, ``4096 and more``."""
+    if bar["to"] is None:
+        return f"{bar['from']} and more"
+    return str(bar["from"]) if bar["from"] == bar["to"] else f"{bar['from']}-{bar['to']}"
 
 
 TABLE3_ROWS = (

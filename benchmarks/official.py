@@ -1,0 +1,105 @@
+"""How fast official archives become a release, and how much memory that takes.
+
+Makes up both releases' collections with the passages asked for, converts each with `python -m builders official` in a
+process of its own, and measures wall time, start-up included, and the largest sum of the process tree's memory (PSS:
+pages that processes share count once), sampled ten times a second.
+
+example:
+  python benchmarks/official.py --passages 1000000 --json official.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+import os
+import platform
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tests"))
+
+
+def memory(pid: int) -> int:
+    """Bytes of proportional set size of a process and its children."""
+    total, waiting = 0, [pid]
+    while waiting:
+        current = waiting.pop()
+        try:
+            for line in Path(f"/proc/{current}/smaps_rollup").read_text().splitlines():
+                if line.startswith("Pss:"):
+                    total += int(line.split()[1]) * 1024
+            for task in Path(f"/proc/{current}/task").iterdir():
+                waiting += map(int, (task / "children").read_text().split())
+        except OSError:  # it has just ended
+            continue
+    return total
+
+
+def convert(archives: list[Path], out: Path, workers: int) -> dict[str, Any]:
+    command = [sys.executable, "-m", "builders", "official", "--quiet", "--workers", str(workers), "--out", str(out)]
+    before, begin, peak = os.times(), time.perf_counter(), 0
+    process = subprocess.Popen([*command, "--archive", *map(str, archives)], cwd=ROOT, stdout=subprocess.DEVNULL)
+    while process.poll() is None:
+        peak = max(peak, memory(process.pid))
+        time.sleep(0.1)
+    seconds = time.perf_counter() - begin
+    if process.returncode:
+        sys.exit(f"the conversion failed with {process.returncode}")
+    now = os.times()  # of children that have ended, and theirs
+    cpu = now.children_user + now.children_system - before.children_user - before.children_system
+    return {"seconds": round(seconds, 2), "cpu_seconds": round(cpu, 2), "peak_mb": round(peak / 1e6)}
+
+
+def main() -> None:
+    from official_archives import ORIGINAL, PREPROCESSED, write_large
+
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--passages", type=int, default=1_000_000)
+    parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--tar-gz", action="store_true", help="the original release as tar.gz, too")
+    parser.add_argument("--json", type=Path, help="where to write the figures")
+    args = parser.parse_args()
+    names = ("pyarrow", "numpy", "numba", "msgspec")
+    result: dict[str, Any] = {
+        "passages": args.passages,
+        "cores": len(os.sched_getaffinity(0)),
+        "workers": args.workers,
+        "python": platform.python_version(),
+        "versions": {name: importlib.metadata.version(name) for name in names},
+        "load_average_before": os.getloadavg()[0],
+        "runs": {},
+    }
+    with tempfile.TemporaryDirectory() as name:
+        folder = write_large(Path(name) / "archives", args.passages)
+        cases = {"original": [folder / ORIGINAL], "pre-processed": [folder / PREPROCESSED]}
+        if args.tar_gz:
+            cases["original.tar.gz"] = [Path(name) / "original.tar.gz"]
+            with tarfile.open(cases["original.tar.gz"][0], "w:gz", compresslevel=6) as tar:
+                tar.add(folder / ORIGINAL, ORIGINAL)
+        convert([folder / "dureader-retrieval-test1"], Path(name) / "warm", 1)  # compiles what is compiled once
+        for case, archives in cases.items():
+            files = [path for archive in archives for path in ([archive] if archive.is_file() else archive.rglob("*"))]
+            figures = convert(archives, Path(name) / f"out-{case}", args.workers)
+            figures["input_mb"] = round(sum(path.stat().st_size for path in files if path.is_file()) / 1e6)
+            figures["passages_per_second"] = round(args.passages / figures["seconds"])
+            result["runs"][case] = figures
+    print(f"{args.passages:,} passages, {result['cores']} cores, {args.workers} workers, Python {result['python']}")
+    for case, figures in result["runs"].items():
+        print(
+            f"{case:<16}{figures['input_mb']:>8,} MB {figures['seconds']:>8.1f} s, {figures['cpu_seconds']:>6.1f} s CPU"
+            f" {figures['passages_per_second']:>10,} passages/s {figures['peak_mb']:>8,} MB of memory"
+        )
+    if args.json:
+        args.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

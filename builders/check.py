@@ -1,0 +1,65 @@
+"""Test a release for what a benchmark must not have; exit code 1 where an error is found.
+
+Errors: files that are not what the manifest says, ids that are not the MD5 of their text, duplicate or empty texts,
+dangling ids, queries of a labelled split without a positive passage, joined rows or figures that disagree with the
+rest. Warnings: control characters, absurdly long texts, queries in two splits, sizes that are not the paper's (info
+where the release was built from raw data, whose sizes are its own). Every shard is read; memory stays at about 1 GB.
+
+example:
+  python -m builders check --release build/sample
+  python -m builders check --release dureader_retrieval --format json --accept ids-not-md5
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from builders.check_files import check_files
+from builders.check_rows import check_rows
+from builders.command import add_format
+from builders.figures import count_survey
+from builders.findings import ERROR, TESTS, Finding, Report
+from builders.store import Release, open_release
+from builders.survey import survey
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--release", type=Path, required=True, metavar="DIR", help="the release directory")
+    add_accept(parser)
+    add_format(parser)
+
+
+def add_accept(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--accept",
+        nargs="+",
+        default=[],
+        metavar="TEST",
+        choices=sorted(name for name, (level, _) in TESTS.items() if level == ERROR and name != "manifest"),
+        help="tests whose errors are known and count as warnings: %(choices)s",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    report = check(open_release(args.release), frozenset(args.accept))
+    if args.format == "json":
+        print(json.dumps(report.as_json(), ensure_ascii=False, indent=1))
+    else:
+        print(report.text())
+    return 1 if report.errors else 0
+
+
+def check(release: Release, accepted: frozenset[str] = frozenset()) -> Report:
+    """Test a release. ``accepted``: names of tests whose errors count as warnings."""
+    findings = check_files(release)
+    # A config of which one file is wrong is not read further: what its rows say would be said of the wrong rows.
+    broken = {finding.where.split("/")[0] for finding in findings if finding.test == "manifest"}
+    with survey(release, lambda config, _: config not in broken) as tables:
+        figures = count_survey(tables)
+        findings += check_rows(tables, figures.stats)
+    if broken & {config for config, _ in release.splits()}:
+        names = ", ".join(sorted(broken))
+        findings.append(Finding("not-tested", str(release.path), len(broken), f"configs with a wrong file: {names}"))
+    return Report(findings, accepted, figures)

@@ -1,0 +1,145 @@
+"""The sets of a release as an export sees them: a corpus, queries, judgments, and the three joined.
+
+Four sets: the main one, the two out-of-domain ones, and the English queries over the main corpus. Everything comes in
+batches of Arrow rows, so that the size of a set does not decide how much memory an export needs.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from builders.command import InputError
+from builders.store import JOINED, QRELS, Release
+
+SPLITS = ("train", "dev", "test")
+_JOINED_ROWS = 1_024  # a joined row can be 100 kB
+_MEMORY = "512MB"
+
+
+@dataclass(frozen=True)
+class SetConfigs:
+    """The configs that hold one set. ``joined`` None: named after the split; empty: the release has none."""
+
+    corpus: str
+    queries: str
+    qrels: str
+    joined: str | None
+    verb: str
+
+
+SETS = {
+    "main": SetConfigs("corpus", "queries", "qrels", None, "release"),
+    "cmedqa": SetConfigs("cmedqa-corpus", "cmedqa-queries", "cmedqa-qrels", "", "cmedqa"),
+    "ccovid": SetConfigs("ccovid-corpus", "ccovid-queries", "ccovid-qrels", "", "ccovid"),
+    "crosslingual": SetConfigs("corpus", "crosslingual-queries", "", "crosslingual", "crosslingual"),
+}
+
+
+@dataclass(frozen=True)
+class ReleaseSet:
+    """One set of a release; batches have the columns of :mod:`builders.store`, in the order of the release."""
+
+    release: Release
+    configs: SetConfigs
+
+    @property
+    def passages(self) -> int:
+        return self.release.rows(self.configs.corpus, "corpus")
+
+    def corpus(self) -> Iterator[pa.RecordBatch]:
+        return self.release.batches(self.configs.corpus, "corpus", ["_id", "title", "text"])
+
+    def query_splits(self) -> list[str]:
+        return self._splits(self.configs.queries)
+
+    def queries(self, split: str) -> Iterator[pa.RecordBatch]:
+        return self.release.batches(self.configs.queries, split, ["_id", "text"])
+
+    def qrels_splits(self) -> list[str]:
+        if self.configs.qrels:
+            return self._splits(self.configs.qrels)
+        # The English queries come with joined rows alone: a split whose lists are all empty has no judgments.
+        return [split for split in self.query_splits() if any(batch.num_rows for batch in self.qrels(split))]
+
+    def qrels(self, split: str) -> Iterator[pa.RecordBatch]:
+        if self.configs.qrels:
+            yield from self.release.batches(self.configs.qrels, split, QRELS.names)
+            return
+        for batch in self.joined(split):
+            positives = batch["positive_passages"]
+            queries = batch["query_id"].take(pc.list_parent_indices(positives))
+            passages = positives.flatten().field("docid")
+            yield pa.record_batch([queries, passages, pa.repeat(pa.scalar(1), len(passages))], schema=QRELS)
+
+    def joined(self, split: str) -> Iterator[pa.RecordBatch]:
+        """The rows of queries, each with its passages, as the train/dev/test configs hold them."""
+        config = split if self.configs.joined is None else self.configs.joined
+        if (config, split) in self.release.splits():
+            return self.release.batches(config, split, JOINED.names, rows=_JOINED_ROWS)
+        return self._join(split)
+
+    def _splits(self, config: str) -> list[str]:
+        have = self.release.splits()
+        return [split for split in SPLITS if (config, split) in have]
+
+    def _join(self, split: str) -> Iterator[pa.RecordBatch]:
+        import duckdb
+
+        def files(config: str, split: str) -> list[str]:
+            if (config, split) not in self.release.splits():
+                return []
+            return [str(self.release.path / entry["path"]) for entry in self.release.shards(config, split)]
+
+        qrels = files(self.configs.qrels, split)
+        if not qrels:  # no labels: empty lists
+            for batch in self.queries(split):
+                empty = pa.array([[]] * batch.num_rows, JOINED.field("positive_passages").type)
+                yield pa.record_batch([batch["_id"], batch["text"], empty, empty], schema=JOINED)
+            return
+        with tempfile.TemporaryDirectory() as spill, duckdb.connect() as con:
+            con.execute(f"SET memory_limit = '{_MEMORY}'")
+            con.execute("SET temp_directory = $folder", {"folder": spill})
+            con.execute("SET enable_progress_bar = false")
+            relation = con.sql(
+                """
+                WITH judged AS (
+                    SELECT "query-id" AS _id, place, score, {'docid': c._id, 'title': title, 'text': c.text} AS passage
+                    FROM (SELECT *, row_number() OVER () AS place FROM read_parquet($qrels)) AS q
+                    JOIN read_parquet($corpus) AS c ON c._id = q."corpus-id"
+                )
+                SELECT q._id AS query_id, q.text AS query,
+                       coalesce(list(passage ORDER BY judged.place) FILTER (score > 0), []) AS positive_passages,
+                       coalesce(list(passage ORDER BY judged.place) FILTER (score <= 0), []) AS negative_passages
+                FROM (SELECT *, row_number() OVER () AS place FROM read_parquet($queries)) AS q
+                LEFT JOIN judged USING (_id)
+                GROUP BY q.place, q._id, q.text ORDER BY q.place
+                """,
+                params={
+                    "qrels": qrels,
+                    "corpus": files(self.configs.corpus, "corpus"),
+                    "queries": files(self.configs.queries, split),
+                },
+            )
+            reader = relation.to_arrow_reader(_JOINED_ROWS)
+            for batch in reader:
+                yield pa.Table.from_batches([batch]).cast(JOINED).combine_chunks().to_batches()[0]
+
+
+def open_set(release: Release, name: str) -> ReleaseSet:
+    """The set ``name``, a key of :data:`SETS`; an :class:`InputError` where the release lacks its texts."""
+    found = ReleaseSet(release, SETS[name])
+    configs = {config for config, _ in release.splits()}
+    missing = [config for config in (found.configs.corpus, found.configs.queries) if config not in configs]
+    if missing:
+        raise InputError(
+            f"the set {name!r} needs the config {missing[0]!r}, and this release has {', '.join(sorted(configs))};"
+            f" `python -m builders {found.configs.verb}` makes it",
+            path=Path(release.path),
+        )
+    return found

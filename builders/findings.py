@@ -1,0 +1,115 @@
+"""The tests of ``check``, by name, and what a test finds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from builders.figures import Figures
+
+ERROR, WARNING, INFO = "error", "warning", "info"
+
+# A passage of the paper has 360 to 400 characters, its longest collection (news) 1,431; a question 9 to 48.
+LONGEST_PASSAGE = 50_000
+LONGEST_QUERY = 1_000
+
+EXAMPLES = 3
+
+# Name -> (class, what is counted). An error makes scores wrong, or is no release; a warning is what a reader of the
+# scores should know, and what real web text has; info is for comparison.
+TESTS = {
+    "manifest": (ERROR, "files that are missing or unreadable, or not what the manifest says"),
+    "unlisted-files": (WARNING, "files that the manifest does not list (publish refuses them)"),
+    "ids-not-md5": (ERROR, "ids that are not the lower-case hex MD5 of their text"),
+    "one-id-two-texts": (ERROR, "ids that stand for several texts"),
+    "duplicate-texts": (ERROR, "texts that come again in the same split"),
+    "empty-texts": (ERROR, "texts without a visible character"),
+    "dangling-ids": (ERROR, "ids of a query or passage that is not there"),
+    "duplicate-judgments": (ERROR, "judgments that come again"),
+    "queries-without-positives": (ERROR, "queries of a labelled split without a positive passage"),
+    "joined-rows": (ERROR, "joined rows that disagree with queries and qrels"),
+    "stats": (ERROR, "figures of stats.json that are not those of the rows"),
+    "long-texts": (WARNING, f"passages over {LONGEST_PASSAGE:,} and queries over {LONGEST_QUERY:,} characters"),
+    "control-characters": (WARNING, "texts with control characters other than tab and line ends"),
+    "replacement-characters": (WARNING, "texts with U+FFFD, the trace of a wrong decoding"),
+    "shared-queries": (WARNING, "queries that stand in two splits, such as train and dev"),
+    "split-sizes": (WARNING, "sizes that are not those of the paper's Table 3"),
+    "not-tested": (INFO, "tests that need what is not there, or could not be read"),
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One place where a test found something.
+
+    Attributes:
+        test: a name of ``TESTS``.
+        where: config/split, or a file.
+        count: how often.
+        what: in words.
+        examples: at most ``EXAMPLES`` of them.
+        level: where it is not the test's own class.
+    """
+
+    test: str
+    where: str
+    count: int
+    what: str
+    examples: list[str] = field(default_factory=list)
+    level: str = ""
+
+
+@dataclass
+class Report:
+    """All findings on one release, and its figures; ``accepted`` names tests whose errors count as warnings."""
+
+    findings: list[Finding]
+    accepted: frozenset[str]
+    figures: Figures
+
+    def level(self, finding: Finding) -> str:
+        level = finding.level or TESTS[finding.test][0]
+        return WARNING if level == ERROR and finding.test in self.accepted else level
+
+    def of(self, test: str) -> list[Finding]:
+        return [finding for finding in self.findings if finding.test == test]
+
+    @property
+    def errors(self) -> list[Finding]:
+        """The findings of class error, in the order of ``TESTS``."""
+        return [finding for test in TESTS for finding in self.of(test) if self.level(finding) == ERROR]
+
+    def as_json(self) -> dict[str, Any]:
+        tests = []
+        for name, (level, counts) in TESTS.items():
+            found = [
+                {
+                    "level": self.level(finding),
+                    "where": finding.where,
+                    "count": finding.count,
+                    "what": finding.what,
+                    "examples": finding.examples,
+                }
+                for finding in self.of(name)
+            ]
+            total = sum(finding["count"] for finding in found)  # type: ignore[misc]
+            tests.append({"test": name, "level": level, "counts": counts, "count": total, "findings": found})
+        return {"errors": sum(finding.count for finding in self.errors), "tests": tests}
+
+    def text(self) -> str:
+        lines = []
+        for name, (_, counts) in TESTS.items():
+            found = self.of(name)
+            levels = {self.level(finding) for finding in found}
+            level = next((level for level in (ERROR, WARNING, INFO) if level in levels), "ok")
+            lines.append(f"{level:<8} {name:<26} {sum(finding.count for finding in found):>9,}  {counts}")
+            for finding in found:
+                lines.append(f"{'':<9}{finding.where}: {finding.what}{_listed(finding)}")
+        return "\n".join(lines)
+
+
+def _listed(finding: Finding) -> str:
+    if not finding.examples:
+        return ""
+    more = ", ..." if finding.count > len(finding.examples) else ""
+    return f": {', '.join(finding.examples)}{more}"

@@ -1,0 +1,278 @@
+"""The official files' formats: what each file is called, and readers of blocks of their lines.
+
+Two releases exist: the original one (``train.json``, ``dev.json``, ``passage_collection.json``, ``test1.json``,
+``test2.json``) and the pre-processed one of the baseline (``dual.train.tsv``, ``cross.train.tsv``, ``part-00`` to
+``part-03`` with ``passage2id.map.json``, ``dev.q.format``, ``q2qid.dev.json``, the dual-encoder's top 50).
+
+Checked on real rows: ``*.q.format`` and ``cross.train.tsv`` (the samples in PaddlePaddle/RocketQA). The other layouts
+follow the archive's own readme and the scripts that read it: ``dev.retrieval.top50.res.tsv`` has the columns query,
+nothing, passage, nothing; ``dev.retrieval.top50.res.id_map.tsv`` names, line for line, the ids of its query and
+passage. The columns that mean nothing may hold anything; all others are checked, and a line that is not as expected is
+an error.
+
+The readers take one block of whole lines as bytes and run in worker processes. They raise :class:`BadLine`, whose line
+counts from the block's first.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+ROLES = (
+    ("map", re.compile(r"passage2id\.map\.json")),
+    ("passages", re.compile(r"passage_collection\.json")),
+    ("part", re.compile(r"part-\d\d")),
+    ("train", re.compile(r"train\.json")),
+    ("dev", re.compile(r"dev\.json")),
+    ("test", re.compile(r"test\d?\.json")),
+    ("queries", re.compile(r"(?P<split>train|dev|test)\d?\.q\.format")),
+    ("ids", re.compile(r"q2qid\.(?P<split>train|dev|test)\d?\.json")),
+    ("dual", re.compile(r"dual\.train\.(demo\.)?tsv")),
+    ("cross", re.compile(r"cross\.train\.(demo\.)?tsv")),
+    ("top50", re.compile(r"dev\.retrieval\.top50\.res\.tsv")),
+    ("top50ids", re.compile(r"dev\.retrieval\.top50\.res\.id_map\.tsv")),
+    ("document", re.compile(r"readme\.md|License\.docx")),
+)
+
+
+def role_of(name: str) -> str | None:
+    """What an archive's member is, by its file name; None for one that is no official file."""
+    base = name.rsplit("/", 1)[-1]
+    return next((role for role, pattern in ROLES if pattern.fullmatch(base)), None)
+
+
+def split_of(name: str) -> str:
+    """The split that the name of a ``q.format`` or ``q2qid`` file says."""
+    base = name.rsplit("/", 1)[-1]
+    found = next(match for role, pattern in ROLES if (match := pattern.fullmatch(base)) and role in ("queries", "ids"))
+    return found["split"]
+
+
+class BadLine(Exception):
+    """What is wrong with a line, and which line of the block it is, from 0."""
+
+    def __init__(self, message: str, line: int) -> None:
+        super().__init__(message, line)
+        self.message, self.line = message, line
+
+
+@dataclass(frozen=True)
+class Tsv:
+    """The columns of a TSV: how many, which hold texts, which the label 0 or 1; the others mean nothing."""
+
+    columns: int
+    texts: tuple[int, ...]
+    label: int | None
+    expected: str
+
+    def nothing(self, row: list[bytes]) -> list[bytes]:
+        return [value for n, value in enumerate(row) if n not in self.texts and n != self.label]
+
+
+TSV = {
+    "part": Tsv(4, (2,), None, "-, empty, passage, 0"),
+    "queries": Tsv(4, (0,), None, "query, -, -, 0"),
+    "dual": Tsv(6, (0, 2, 4), None, "query, empty, positive, empty, negative, 0"),
+    "cross": Tsv(4, (0, 2), 3, "query, empty, passage, label"),
+    "top50": Tsv(4, (0, 2), None, "query, -, passage, -"),
+}
+
+
+@dataclass
+class Texts:
+    """One text column of a block: the texts and their MD5 digests, 16 bytes each, one after the other."""
+
+    texts: pa.StringArray
+    digests: bytes
+
+
+def text_column(values: list[bytes], what: str) -> Texts:
+    """A column of texts, which are UTF-8; :class:`BadLine` for an empty one."""
+    ends = np.zeros(len(values) + 1, np.int32)
+    lengths = np.fromiter(map(len, values), np.int32, len(values))
+    if not lengths.all():
+        raise BadLine(f"expected the text of a {what}, found nothing", int(np.argmin(lengths)))
+    np.cumsum(lengths, out=ends[1:])
+    # From buffers: pyarrow.array() would import pandas, half a second in every worker process.
+    texts = pa.StringArray.from_buffers(len(values), pa.py_buffer(ends), pa.py_buffer(b"".join(values)))
+    md5 = hashlib.md5
+    return Texts(texts, b"".join([md5(value, usedforsecurity=False).digest() for value in values]))
+
+
+def _check_utf8(data: bytes) -> None:
+    try:
+        str(data, "utf-8")
+    except UnicodeDecodeError as error:
+        raise BadLine(f"not UTF-8: {error.reason}", data.count(b"\n", 0, error.start)) from None
+
+
+def lines_of(data: bytes) -> list[bytes]:
+    """The lines of a block, which end at ``\\n`` alone."""
+    lines = data.split(b"\n")
+    if not lines[-1]:
+        lines.pop()
+    return lines
+
+
+def read_tsv(data: bytes, kind: str, usual: list[bytes]) -> tuple[list[Texts], list[int] | None, int]:
+    """A block of a TSV.
+
+    Args:
+        data: whole lines.
+        kind: a key of :data:`TSV`.
+        usual: what the columns that mean nothing hold, in the file's first line.
+
+    Returns:
+        Its text columns, its labels (None for a kind without), and how many lines hold something else than ``usual``.
+    """
+    layout = TSV[kind]
+    _check_utf8(data)
+    rows = [line.split(b"\t") for line in lines_of(data)]
+    for number, row in enumerate(rows):
+        if len(row) != layout.columns:
+            raise BadLine(
+                f"expected {layout.columns} columns separated by tabs ({layout.expected}), found {len(row)}", number
+            )
+    labels = None
+    if layout.label is not None:
+        for number, row in enumerate(rows):
+            if row[layout.label] not in (b"0", b"1"):
+                shown = row[layout.label][:20].decode(errors="replace")
+                raise BadLine(f"expected the label 0 or 1 in column {layout.label + 1}, found {shown!r}", number)
+        labels = [int(row[layout.label]) for row in rows]
+    unusual = sum(layout.nothing(row) != usual for row in rows)
+    names = {0: "query", 2: "passage", 4: "passage"}
+    return [text_column([row[column] for row in rows], names[column]) for column in layout.texts], labels, unusual
+
+
+_ID = re.compile(rb"[0-9a-f]{32}")
+Id = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{32}\Z")]
+
+
+def read_pairs(data: bytes) -> tuple[bytes, bytes]:
+    """A block of ``id_map.tsv``: the queries' ids and the passages', 16 bytes each."""
+    rows = [line.split(b"\t") for line in lines_of(data)]
+    for number, row in enumerate(rows):
+        if len(row) != 2 or not all(_ID.fullmatch(value) for value in row):
+            raise BadLine("expected a query's id and a passage's id (32 hex digits), separated by a tab", number)
+    return bytes.fromhex("".join([row[0].decode() for row in rows])), bytes.fromhex(
+        "".join([row[1].decode() for row in rows])
+    )
+
+
+class Paragraph(msgspec.Struct, gc=False):
+    """A passage, in ``passage_collection.json`` and in the judgments."""
+
+    paragraph_id: Id
+    paragraph_text: Annotated[str, msgspec.Meta(min_length=1)]
+
+
+class Question(msgspec.Struct, gc=False):
+    """A row of ``train.json``, ``dev.json`` (with judgments), ``test1.json`` (without)."""
+
+    question_id: Id
+    question: Annotated[str, msgspec.Meta(min_length=1)]
+    answer_paragraphs: list[Paragraph] | None = None
+
+
+@dataclass
+class Rows:
+    """Ids (16 bytes each, one after the other) and texts."""
+
+    ids: bytes
+    column: Texts
+
+
+def _rows(ids: list[str], texts: list[str], what: str) -> Rows:
+    return Rows(bytes.fromhex("".join(ids)), text_column([text.encode() for text in texts], what))
+
+
+_passage = msgspec.json.Decoder(Paragraph).decode
+_question = msgspec.json.Decoder(Question).decode
+_map = msgspec.json.Decoder(dict[str, Id]).decode
+
+
+def _decode(decode: Any, line: bytes, number: int, what: str) -> Any:
+    try:
+        return decode(line)
+    except msgspec.ValidationError as error:
+        raise BadLine(f"not {what}: {error}", number) from None
+    except msgspec.DecodeError as error:
+        raise BadLine(f"expected {what} as one JSON object, found no JSON ({error})", number) from None
+    except UnicodeDecodeError as error:
+        raise BadLine(f"not UTF-8: {error.reason}", number) from None
+    except RecursionError:
+        raise BadLine(f"not {what}: nested too deep", number) from None
+
+
+def read_passages(data: bytes) -> Rows:
+    """A block of ``passage_collection.json`` as JSON lines."""
+    what = "a passage {paragraph_id, paragraph_text}"
+    return _passage_rows([_decode(_passage, line, number, what) for number, line in enumerate(lines_of(data))])
+
+
+def _passage_rows(rows: list[Paragraph]) -> Rows:
+    return _rows([row.paragraph_id for row in rows], [row.paragraph_text for row in rows], "passage")
+
+
+# The cut between two rows of {"data": [...]}. A quote inside a text is escaped, so what matches stands between rows.
+ROW_CUT = re.compile(rb'(?<!\\)"\s*\}\s*,\s*(?=\{\s*"paragraph_(?:id|text)"\s*:)')
+MAP_CUT = re.compile(rb",")
+LINE_CUT = re.compile(rb"\n")
+
+
+def read_wrapped(data: bytes) -> Rows:
+    """A block of rows out of ``{"data": [...]}``, separated by commas."""
+    rows, start = [], 0
+    what = "a passage {paragraph_id, paragraph_text}"
+    for end in [match.end() for match in ROW_CUT.finditer(data)] + [len(data)]:
+        row = data[start:end].strip()
+        row = row[:-1] if row.endswith(b",") else row
+        # A row may be spread over lines: the error names the line where it begins.
+        rows.append(_decode(_passage, row, data.count(b"\n", 0, start), what))
+        start = end
+    return _passage_rows(rows)
+
+
+def read_map(data: bytes) -> tuple[list[int], bytes]:
+    """A block of the inside of ``passage2id.map.json``: line numbers and passage ids, 16 bytes each."""
+    data = data.strip()
+    data = data[:-1] if data.endswith(b",") else data
+    pairs = _decode(_map, b"{" + data + b"}", 0, 'pairs of a line number and an id, {"0": id, "1": id}')
+    if data and len(pairs) != data.count(b",") + 1:
+        raise BadLine("expected every line number once, found one twice", 0)
+    for number in pairs:
+        if not (number.isascii() and number.isdigit()) or len(number) > 10:
+            raise BadLine(f"expected a line number as the key, found {number[:20]!r}", 0)
+    return [int(number) for number in pairs], bytes.fromhex("".join(pairs.values()))
+
+
+@dataclass
+class Judgments:
+    """A block of questions: their ids and texts, how many passages each one has (None: no labels), and these."""
+
+    questions: Rows
+    counts: list[int] | None
+    passages: Rows
+
+
+def read_questions(data: bytes, labelled: bool) -> Judgments:
+    """A block of ``train.json``, ``dev.json`` (``labelled``), ``test1.json`` or ``test2.json``."""
+    what = "a question {question_id, question, answer_paragraphs}" if labelled else "a question {question_id, question}"
+    rows: list[Question] = []
+    for number, line in enumerate(lines_of(data)):
+        row = _decode(_question, line, number, what)
+        if labelled and row.answer_paragraphs is None:
+            raise BadLine("not a question of a labelled set: answer_paragraphs is missing", number)
+        rows.append(row)
+    passages = [passage for row in rows for passage in row.answer_paragraphs or ()]
+    counts = [len(row.answer_paragraphs or ()) for row in rows]
+    questions = _rows([row.question_id for row in rows], [row.question for row in rows], "question")
+    return Judgments(questions, counts if labelled else None, _passage_rows(passages))

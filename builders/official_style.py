@@ -1,0 +1,107 @@
+"""How an official JSON file is written (escapes, separators, order of keys, wrapping), found out and written again.
+
+JSON leaves open what a byte-equal copy needs. A style is a small dict that goes into a release's ``layout.json``.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from typing import Any
+
+from builders.official_formats import ROW_CUT
+
+# Python's own separators, and the compact ones.
+_SEPARATORS = ((", ", ": "), (",", ":"))
+Style = dict[str, Any]
+DEFAULT: Style = {"ascii": False, "item": ", ", "key": ": ", "indent": None, "prefix": ""}
+
+
+def dumps(value: Any, style: Style) -> str:
+    """``value`` as JSON in this style."""
+    separators = (style["item"] if style["indent"] is None else style["item"].rstrip(), style["key"])
+    text = json.dumps(value, ensure_ascii=style["ascii"], separators=separators, indent=style["indent"])
+    return text.replace("\n", "\n" + style["prefix"]) if style["prefix"] else text
+
+
+def sniff(rows: list[str], prefix: str = "") -> Style | None:
+    """The style in which all of these JSON texts are written; None where it is none that Python's writer knows."""
+    try:
+        values = [json.loads(row) for row in rows]
+    except (ValueError, RecursionError):
+        return None
+    for indent, (item, key), ascii_only in itertools.product((None, 1, 2, 3, 4, "\t"), _SEPARATORS, (False, True)):
+        style = {"ascii": ascii_only, "item": item, "key": key, "indent": indent, "prefix": prefix}
+        if all(dumps(value, style) == row for value, row in zip(values, rows, strict=True)):
+            return style
+    return None
+
+
+def key_order(row: str, names: tuple[str, ...]) -> list[str]:
+    """In which order a row has these keys, at any depth."""
+    places = {name: row.find(f'"{name}"') for name in names}
+    return sorted((name for name in names if places[name] >= 0), key=places.__getitem__)
+
+
+def sniff_lines(head: bytes, whole: bool) -> Style | None:
+    """The style of JSON lines, from the file's beginning (``whole``: all of it is given)."""
+    lines = head.decode(errors="replace").split("\n")
+    rows = [line for line in (lines if whole else lines[:-1]) if line]
+    style = sniff(rows)
+    if style is not None and rows:
+        names = ("question_id", "question", "answer_paragraphs", "paragraph_id", "paragraph_text")
+        style["order"] = key_order(max(rows, key=len), names)
+    return style
+
+
+_WRAP = re.compile(rb'\s*\{\s*"data"\s*:\s*\[\s*')
+_WRAP_END = re.compile(rb"\s*\]\s*\}\s*\Z")
+
+
+def is_wrapped(head: bytes) -> re.Match[bytes] | None:
+    """The opening of ``{"data": [...]}``, where the file begins with it."""
+    return _WRAP.match(head)
+
+
+def wrapped_end(tail: bytes) -> int | None:
+    """How many of the file's last bytes close ``{"data": [...]}``; None where nothing does."""
+    match = _WRAP_END.search(tail)
+    return len(match[0]) if match else None
+
+
+def sniff_wrapped(head: bytes, tail: bytes, start: int, end: int) -> Style | None:
+    """The style of ``{"data": [...]}``: ``head`` and ``tail`` its first and last bytes, ``start`` and ``end`` the
+    lengths of what opens and closes it."""
+    cuts = [match.end() for match in ROW_CUT.finditer(head)][:50]
+    text = [head[low:high].decode(errors="replace") for low, high in itertools.pairwise([start, *cuts])]
+    if not text:  # one row alone
+        text = [head[start : len(head) - end].decode(errors="replace") + ","]
+    rows = [row[: row.rstrip().rindex(",")].rstrip() for row in text if "," in row]
+    gap = text[0][len(rows[0]) :] if rows else ","
+    # Rows of a pretty-printed file are indented as a whole.
+    opening = head[:start].decode(errors="replace")
+    style = sniff(
+        rows, opening.rsplit("\n", 1)[-1] if "\n" in opening and not opening.rsplit("\n", 1)[-1].strip() else ""
+    )
+    if style is not None and rows:
+        style |= {"head": opening, "gap": gap, "tail": tail[len(tail) - end :].decode(errors="replace")}
+        style["order"] = key_order(rows[0], ("paragraph_id", "paragraph_text"))
+    return style
+
+
+_MAP = re.compile(rb'(\s*\{\s*)"\d+"(\s*:\s*)"\w*"(?:(\s*,\s*)")?')
+_MAP_END = re.compile(rb"\s*\}\s*\Z")
+
+
+def sniff_map(head: bytes, tail: bytes) -> Style | None:
+    """The style of ``passage2id.map.json`` from its first and last bytes; None where it is no such object."""
+    start, end = _MAP.match(head), _MAP_END.search(tail)
+    if start is None or end is None:
+        return None
+    return {
+        "head": start[1].decode(),
+        "key": start[2].decode(),
+        "item": (start[3] or b", ").decode(),
+        "tail": end[0].decode(),
+    }

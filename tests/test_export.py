@@ -1,0 +1,296 @@
+"""``builders export``: each format, read back by a reader of the test's own, holds what the release holds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from official_archives import original_files, preprocessed_files, write_files
+from releases import TEXTS, make_release, md5, passage, tables
+
+from builders import export, export_formats
+from builders.command import InputError, main
+from builders.store import open_release
+
+Rows = dict[tuple[str, str], list[dict[str, Any]]]
+BREAKS = "\t\n\v\f\r\x1c\x1d\x1e\x85\u2028\u2029"
+NASTY = [
+    "a\tb\r\nc",
+    "行\u2028分\u2029隔\x85符",
+    '"quoted" \\ back\\nslash',
+    "\ufeffbom",
+    "nul\x00\x1f",
+    "  ",
+    "😀\x0b",
+]
+# Texts of both kinds: any character that UTF-8 has, and many of those that end a line or a field somewhere.
+TEXT = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from(BREAKS + '"\\, '), min_size=1, max_size=20)
+
+
+def json_lines(path: Path) -> list[Any]:
+    # splitlines() ends lines at more characters than any reader of JSON lines does.
+    return [json.loads(line) for line in path.read_bytes().decode().splitlines()]
+
+
+def tsv(path: Path) -> list[tuple[str, ...]]:
+    return [tuple(line.split("\t")) for line in path.read_bytes().decode().splitlines()]
+
+
+def in_a_line(text: str) -> str:
+    return "".join(" " if character in BREAKS else character for character in text)
+
+
+def write(release: Path, layout: str, name: str = "main") -> Path:
+    out = release.parent / f"{layout}-{name}"
+    assert main("builders", "", {"export": "builders.export"}, arguments(release, layout, out, name)) == 0
+    return out
+
+
+def arguments(release: Path, layout: str, out: Path, name: str = "main") -> list[str]:
+    return ["export", "--release", str(release), "--format", layout, "--set", name, "--out", str(out)]
+
+
+def files(folder: Path) -> set[str]:
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+
+
+def judgments(rows: Rows, split: str, config: str = "qrels") -> list[tuple[str, str, str]]:
+    return [(row["query-id"], row["corpus-id"], str(row["score"])) for row in rows[config, split]]
+
+
+def check_beir(rows: Rows, release: Path) -> None:
+    out = write(release, "beir")
+    assert files(out) == {"corpus.jsonl", "queries.jsonl", "qrels/train.tsv", "qrels/dev.tsv", "EXPORT"}
+    assert json_lines(out / "corpus.jsonl") == rows["corpus", "corpus"]
+    queries = [row for split in ("train", "dev", "test") for row in rows["queries", split]]
+    assert json_lines(out / "queries.jsonl") == list({row["_id"]: row for row in queries}.values())
+    for split in ("train", "dev"):
+        assert tsv(out / f"qrels/{split}.tsv") == [("query-id", "corpus-id", "score"), *judgments(rows, split)]
+
+
+def check_trec(rows: Rows, release: Path) -> None:
+    out = write(release, "trec")
+    documents = sorted(out.glob("corpus/*.jsonl"))
+    assert [row for path in documents for row in json_lines(path)] == [
+        {"id": row["_id"], "contents": row["text"]} for row in rows["corpus", "corpus"]
+    ]
+    for split in ("train", "dev", "test"):
+        topics = [(row["_id"], in_a_line(row["text"])) for row in rows["queries", split]]
+        assert tsv(out / f"topics.{split}.tsv") == topics
+    for split in ("train", "dev"):
+        lines = (out / f"qrels.{split}.txt").read_text(encoding="utf-8").splitlines()
+        assert lines == [f"{query} 0 {document} {score}" for query, document, score in judgments(rows, split)]
+    assert not (out / "qrels.test.txt").exists()
+
+
+def check_msmarco(rows: Rows, release: Path) -> None:
+    out = write(release, "msmarco")
+    corpus = [(row["_id"], in_a_line(row["text"])) for row in rows["corpus", "corpus"]]
+    assert tsv(out / "collection.tsv") == corpus
+    for split in ("train", "dev", "test"):
+        queries = [(row["_id"], in_a_line(row["text"])) for row in rows["queries", split]]
+        assert tsv(out / f"queries.{split}.tsv") == queries
+    for split in ("train", "dev"):
+        expected = [(query, "0", document, score) for query, document, score in judgments(rows, split)]
+        assert tsv(out / f"qrels.{split}.tsv") == expected
+
+
+def check_tevatron(rows: Rows, release: Path) -> None:
+    out = write(release, "tevatron")
+    corpus = [{"docid": row["_id"], "title": "", "text": row["text"]} for row in rows["corpus", "corpus"]]
+    assert json_lines(out / "corpus.jsonl") == corpus
+    for split in ("train", "dev", "test"):
+        assert json_lines(out / f"{split}.jsonl") == rows[split, split]
+
+
+CHECKS = [check_beir, check_trec, check_msmarco, check_tevatron]
+
+
+@pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.parametrize("texts", [TEXTS, NASTY], ids=["plain", "nasty"])
+def test_an_export_read_back_is_the_release(check: Callable[..., None], texts: list[str], tmp_path: Path) -> None:
+    rows = tables(texts)
+    rows["queries", "dev"].append({"_id": md5(texts[0]), "text": texts[0]})  # a query may hold anything, too
+    check(rows, make_release(tmp_path / "release", rows))
+
+
+@pytest.mark.parametrize("check", CHECKS)
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(texts=st.lists(TEXT, min_size=6, max_size=9, unique=True))
+def test_any_text_survives(check: Callable[..., None], tmp_path: Path, texts: list[str]) -> None:
+    rows = tables(texts)
+    rows["queries", "test"].append({"_id": md5(texts[0]), "text": texts[0]})
+    check(rows, make_release(tmp_path / "release", rows))
+
+
+def test_what_a_tsv_cannot_hold_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    release = open_release(make_release(tmp_path / "release", tables(NASTY)))
+    export.export(release, "msmarco", tmp_path / "out")
+    changed = sum(text != in_a_line(text) for text in NASTY)
+    assert (
+        f"collection.tsv: in {changed} of {len(NASTY)} texts, tabs and line ends were written as spaces" in caplog.text
+    )
+    marker = json.loads((tmp_path / "out" / "EXPORT").read_text(encoding="utf-8"))
+    assert marker["texts_with_spaces_for_tabs_and_line_ends"] == {"collection.tsv": changed}
+    caplog.clear()
+    export.export(release, "beir", tmp_path / "beir")
+    assert "spaces" not in caplog.text
+
+
+def test_a_title_opens_the_text_where_the_format_has_no_place_for_it(tmp_path: Path) -> None:
+    rows = tables()
+    rows["corpus", "corpus"][1]["title"] = "饺子"
+    release = make_release(tmp_path / "release", rows)
+    assert tsv(write(release, "msmarco") / "collection.tsv")[1][1] == f"饺子 {TEXTS[1]}"
+    assert json_lines(write(release, "beir") / "corpus.jsonl")[1]["title"] == "饺子"
+
+
+def test_a_large_corpus_comes_in_several_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(export_formats, "PASSAGES_PER_FILE", 4)
+    texts = [f"第{number}段" for number in range(21)]
+    out = write(make_release(tmp_path / "release", tables(texts), rows_per_shard=3), "trec")
+    found = [json_lines(path) for path in sorted(out.glob("corpus/*"))]
+    assert [len(rows) for rows in found] == [4, 4, 4, 4, 4, 1]
+    assert [row["contents"] for rows in found for row in rows] == texts
+
+
+def out_of_domain(rows: Rows, name: str) -> Rows:
+    """The set as the joined rows of the release's own splits say it; of the train set, without labels."""
+    found: Rows = {(f"{name}-corpus", "corpus"): rows["corpus", "corpus"]}
+    for split in ("train", "dev"):
+        found[f"{name}-queries", split] = rows["queries", split]
+    found[f"{name}-qrels", "dev"] = rows["qrels", "dev"]
+    return found
+
+
+@pytest.fixture
+def all_sets(tmp_path: Path) -> tuple[Rows, Path]:
+    rows = tables()
+    rows["qrels", "dev"].append({**rows["qrels", "dev"][0], "corpus-id": md5(TEXTS[0])})
+    rows["dev", "dev"][0]["positive_passages"].append(passage(TEXTS[0]))
+    rows |= out_of_domain(rows, "cmedqa") | out_of_domain(rows, "ccovid")
+    english = [{"_id": md5(f"english {n}"), "text": f"english {n}"} for n in range(2)]
+    rows["crosslingual-queries", "dev"] = [
+        {**row, "zh_id": chinese["_id"]} for row, chinese in zip(english, rows["queries", "dev"], strict=True)
+    ]
+    rows["crosslingual", "dev"] = [
+        {**joined, "query_id": row["_id"], "query": row["text"], "query_zh": joined["query"]}
+        for row, joined in zip(english, rows["dev", "dev"], strict=True)
+    ]
+    return rows, make_release(tmp_path / "release", rows)
+
+
+@pytest.mark.parametrize("name", ["cmedqa", "ccovid"])
+def test_the_out_of_domain_sets_are_exported_like_the_main_one(name: str, all_sets: tuple[Rows, Path]) -> None:
+    rows, release = all_sets
+    beir = write(release, "beir", name)
+    assert json_lines(beir / "queries.jsonl") == rows["queries", "train"] + rows["queries", "dev"]
+    assert files(beir) == {"corpus.jsonl", "queries.jsonl", "qrels/dev.tsv", "EXPORT"}
+    tevatron = write(release, "tevatron", name)
+    dev = [{**row, "negative_passages": []} for row in rows["dev", "dev"]]
+    assert json_lines(tevatron / "dev.jsonl") == dev  # joined from queries, judgments and corpus
+    unlabelled = [{**row, "positive_passages": [], "negative_passages": []} for row in rows["train", "train"]]
+    assert json_lines(tevatron / "train.jsonl") == unlabelled
+    trec = write(release, "trec", name)
+    assert len((trec / "qrels.dev.txt").read_text(encoding="utf-8").splitlines()) == 3
+
+
+def test_the_english_queries_are_exported_over_the_main_corpus(all_sets: tuple[Rows, Path]) -> None:
+    rows, release = all_sets
+    out = write(release, "msmarco", "crosslingual")
+    assert tsv(out / "collection.tsv") == [(md5(text), text) for text in TEXTS]
+    assert [text for _, text in tsv(out / "queries.dev.tsv")] == ["english 0", "english 1"]
+    english = {row["zh_id"]: row["_id"] for row in rows["crosslingual-queries", "dev"]}
+    expected = {(english[query], "0", document, score) for query, document, score in judgments(rows, "dev")}
+    assert set(tsv(out / "qrels.dev.tsv")) == expected and len(expected) == 3
+    joined = json_lines(write(release, "tevatron", "crosslingual") / "dev.jsonl")
+    assert [row["query"] for row in joined] == ["english 0", "english 1"]
+
+
+def test_a_set_that_the_release_lacks_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    release = make_release(tmp_path / "release")
+    code = main("builders", "", {"export": "builders.export"}, arguments(release, "beir", tmp_path / "out", "cmedqa"))
+    error = capsys.readouterr().err
+    assert code == 1 and "cmedqa-corpus" in error and "python -m builders cmedqa" in error
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_export_replaces_an_earlier_one_and_nothing_else(tmp_path: Path) -> None:
+    release = make_release(tmp_path / "release")
+    out = write(release, "beir")
+    before = {name: (out / name).read_bytes() for name in files(out)}
+    assert {name: (write(release, "beir") / name).read_bytes() for name in files(out)} == before
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").write_text("keep")
+    for target in (tmp_path / "mine", release, release / "beir", tmp_path):
+        with pytest.raises(InputError):
+            export.export(open_release(release), "trec", target)
+    assert files(tmp_path / "mine") == {"notes.txt"}
+    assert (release / "manifest.json").exists()
+    assert {path.name for path in tmp_path.iterdir()} == {"release", "beir-main", "mine"}
+
+
+def test_an_export_that_fails_leaves_the_earlier_one(tmp_path: Path) -> None:
+    release = make_release(tmp_path / "release")
+    out = write(release, "msmarco")
+    before = (out / "collection.tsv").read_bytes()
+    last = sorted((release / "corpus").iterdir())[-1]
+    last.write_bytes(last.read_bytes()[:-1])
+    with pytest.raises(InputError, match="corpus-0000"):
+        export.export(open_release(release), "msmarco", out)
+    assert (out / "collection.tsv").read_bytes() == before
+    assert {path.name for path in tmp_path.iterdir()} == {"release", "msmarco-main"}
+
+
+@pytest.mark.parametrize("layout", ["beir", "trec", "msmarco"])
+@pytest.mark.parametrize("bad", ["", "a b", "a\u3000b", "a\n"])
+def test_an_id_with_blanks_is_refused(layout: str, bad: str, tmp_path: Path) -> None:
+    rows = tables()
+    rows["queries", "dev"][0]["_id"] = rows["qrels", "dev"][0]["query-id"] = bad
+    with pytest.raises(InputError, match="expected ids without"):
+        export.export(open_release(make_release(tmp_path / "release", rows)), layout, tmp_path / "out")
+
+
+VERBS = {"official": "builders.official", "export": "builders.export", "evaluate": "baselines.evaluate"}
+
+
+def test_the_official_files_go_through_a_release_and_back(tmp_path: Path) -> None:
+    given = original_files() | preprocessed_files()
+    archive, first, out, second = (tmp_path / name for name in ("archive", "first", "out", "second"))
+    write_files(archive, given)
+    assert main("builders", "", VERBS, ["official", "--archive", str(archive), "--out", str(first)]) == 0
+    assert main("builders", "", VERBS, arguments(first, "official", out)) == 0
+    found = {name: (out / name).read_bytes() for name in files(out) - {"EXPORT"}}
+    assert found == {name: content.encode() for name, content in given.items()}
+    marker = json.loads((out / "EXPORT").read_text(encoding="utf-8"))
+    assert marker["equal_to_the_file_that_was_read"] == dict.fromkeys(given, True)
+    assert main("builders", "", VERBS, ["official", "--archive", str(out), "--out", str(second)]) == 0
+    one, other = open_release(first), open_release(second)
+    assert one.splits() == other.splits()
+    assert all(one.table(*name) == other.table(*name) for name in one.splits())
+    with pytest.raises(InputError, match="main set only"):
+        export.export(one, "official", out, "cmedqa")
+
+
+def test_the_official_top_50_is_a_run_that_can_be_evaluated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = preprocessed_files()
+    for name in [name for name in given if "top50" in name]:
+        lines = given[name].splitlines(keepends=True)
+        lines[3:5] = lines[4], lines[3]  # the second question's positive passage moves to rank 2
+        given[name] = "".join(lines)
+    write_files(tmp_path / "archive", given)
+    release, out = tmp_path / "release", tmp_path / "out"
+    assert main("builders", "", VERBS, ["official", "--archive", str(tmp_path / "archive"), "--out", str(release)]) == 0
+    assert main("builders", "", VERBS, arguments(release, "trec", out)) == 0
+    (run,) = [name for name in files(out) if name.startswith("runs/")]
+    assert (out / run).read_bytes() == (release / run).read_bytes()
+    capsys.readouterr()
+    evaluate = ["evaluate", "--release", str(release), "--split", "dev", "--format", "json", str(out / run)]
+    assert main("baselines", "", VERBS, evaluate) == 0
+    measures = json.loads(capsys.readouterr().out)[0]["official"]
+    assert measures == {"MRR@10": 0.75, "recall@1": 0.5, "recall@50": 1.0, "QueriesRanked": 2}

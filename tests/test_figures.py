@@ -1,0 +1,187 @@
+"""``stats``: the figures are those that are counted by hand, beside the paper's, and drawn."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from releases import QUESTIONS, TEXTS
+from whole_release import edit_stats, make_whole
+
+from builders.figures import count, draw, published
+from builders.stats import LENGTH_EDGES, POSITIVES_EDGES, LengthCounter, bar_name
+from builders.store import open_release
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    words = [sys.executable, "-m", "builders", *arguments]
+    return subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def test_the_figures_are_those_of_the_rows(tmp_path: Path) -> None:
+    stats = count(open_release(make_whole(tmp_path / "release"))).stats
+    assert stats["table3"] == {
+        "train": {
+            "queries": 4,
+            "positive_passages": 4,
+            "passages_per_query": 1.0,
+            "chars_per_query": round(mean(map(len, QUESTIONS["train"])), 4),
+            "chars_per_passage": round(mean(map(len, TEXTS[:4])), 4),
+        },
+        "dev": {
+            "queries": 2,
+            "positive_passages": 2,
+            "passages_per_query": 1.0,
+            "chars_per_query": round(mean(map(len, QUESTIONS["dev"])), 4),
+            "chars_per_passage": round(mean(map(len, TEXTS[4:])), 4),
+        },
+        "test": {
+            "queries": 1,
+            "positive_passages": None,
+            "passages_per_query": None,
+            "chars_per_query": 6.0,
+            "chars_per_passage": None,
+        },
+        "cmedqa": {
+            "queries": 1,
+            "positive_passages": 2,
+            "passages_per_query": 2.0,
+            "chars_per_query": 6.0,
+            "chars_per_passage": 6.5,
+        },
+        "ccovid": {
+            "queries": 1,
+            "positive_passages": 1,
+            "passages_per_query": 1.0,
+            "chars_per_query": 8.0,
+            "chars_per_passage": 7.0,
+        },
+    }
+    assert stats["collections"]["cmedqa-corpus"] == {
+        "passages": 3,
+        "mean_chars": round((9 + 8 + 5) / 3, 4),
+        "median_chars": 8,
+        "min_chars": 5,
+        "max_chars": 9,
+        "histogram": [{"from": 0, "to": 31, "count": 3}],
+    }
+    assert stats["english"] == {
+        "train": {"queries": 1, "words_per_query": 5.0},
+        "dev": {"queries": 1, "words_per_query": 8.0},
+    }
+    assert stats["positives_per_query"]["cmedqa"] == [{"from": 2, "to": 2, "count": 1}]
+
+
+def test_a_build_writes_the_figures_that_are_counted_from_its_rows(tmp_path: Path) -> None:
+    assert command("release", "--raw", "builders/sample", "--out", str(tmp_path / "release")).returncode == 0
+    written = json.loads((tmp_path / "release" / "stats.json").read_text(encoding="utf-8"))
+    del written["read"]
+    assert count(open_release(tmp_path / "release")).stats == written
+    card = (tmp_path / "release" / "README.md").read_text(encoding="utf-8")
+    bar = written["collections"]["corpus"]["histogram"][0]
+    assert "| characters a passage | corpus |" in card
+    assert f"| {bar_name(bar)} | {bar['count']:,} (" in card
+    assert "| positive passages a query | train | dev |" in card
+
+
+def test_the_command_prints_ours_beside_the_papers(tmp_path: Path) -> None:
+    release = make_whole(tmp_path / "release")
+    # What stats.json says does not count.
+    edit_stats(release, lambda stats: stats["table3"]["dev"].update(queries=77))
+    result = command("stats", "--release", str(release), "--out", str(tmp_path / "figures"))
+    assert result.returncode == 0, result.stderr
+    lines = {line.split("  ")[0]: line.split() for line in result.stdout.splitlines()}
+    assert lines["queries"][1:] == ["4", "86,395", "2", "2,000", "1", "4,000", "1", "3,999", "1", "949"]
+    assert lines["positive passages"][2:] == ["4", "222,395", "2", "9,863", "-", "19,601", "2", "7,527", "1", "964"]
+    assert "corpus: 6 passages" in result.stdout and "8,096,668" in result.stdout
+    assert "English dev: 1 queries of 8.00 words (paper: 2,000 of 6.55)" in result.stdout
+    names = sorted(path.name for path in (tmp_path / "figures").iterdir())
+    assert names == ["passage-length.png", "positives-per-query.png", "stats.json"]
+    for name in names[:2]:
+        assert (tmp_path / "figures" / name).read_bytes().startswith(b"\x89PNG\r\n")
+    result = command("stats", "--release", str(release), "--format", "json")
+    printed = json.loads(result.stdout)
+    assert printed["release"] == json.loads((tmp_path / "figures" / "stats.json").read_text(encoding="utf-8"))
+    assert printed["paper"]["table3"]["cmedqa"]["queries"] == 3999
+
+
+def test_what_cannot_be_counted_is_one_error(tmp_path: Path) -> None:
+    nowhere = command("stats", "--release", str(tmp_path / "nowhere"))
+    assert nowhere.returncode == 1 and nowhere.stderr.count("\n") == 1
+    release = make_whole(tmp_path / "release")
+    shard = release / "corpus" / "corpus-00000-of-00001.parquet"
+    shard.write_bytes(shard.read_bytes()[:100])
+    damaged = command("stats", "--release", str(release))
+    assert damaged.returncode == 1 and damaged.stderr.count("\n") == 1
+    assert "corpus/corpus cannot be read" in damaged.stderr
+
+
+def test_the_same_counts_give_the_same_pictures(tmp_path: Path) -> None:
+    release = open_release(make_whole(tmp_path / "release"))
+    assert draw(count(release)) == draw(count(release))
+
+
+def test_published_figures_agree_with_each_other() -> None:
+    for column, row in published()["table3"].items():
+        ratio = row["positive_passages"] / row["queries"]
+        assert row["passages_per_query"] == pytest.approx(ratio, abs=0.0051), column
+
+
+lengths = st.lists(st.integers(0, 6000), min_size=1, max_size=60)
+
+
+@given(lengths)
+def test_a_length_counter_is_a_list_of_lengths(values: list[int]) -> None:
+    counter = LengthCounter()
+    for number, times in Counter(values).items():
+        counter.add(np.array([number]), np.array([times]))
+    summary = counter.summary()
+    assert summary["passages"] == len(values)
+    assert summary["mean_chars"] == pytest.approx(mean(values), abs=1e-4)
+    assert (summary["min_chars"], summary["max_chars"]) == (min(values), max(values))
+    assert summary["median_chars"] == sorted(values)[(len(values) + 1) // 2 - 1]
+
+
+@given(lengths, st.sampled_from([LENGTH_EDGES, POSITIVES_EDGES]))
+def test_a_histogram_holds_every_value_once(values: list[int], edges: tuple[int, ...]) -> None:
+    counter = LengthCounter()
+    counter.add(np.array(values))
+    bars = counter.histogram(edges)
+    for bar in bars:
+        inside: list[Any] = [v for v in values if v >= bar["from"] and (bar["to"] is None or v <= bar["to"])]
+        assert bar["count"] == len(inside)
+    assert sum(bar["count"] for bar in bars) == len(values)
+    assert bars[0]["count"] and bars[-1]["count"]
+    assert all(first["to"] + 1 == second["from"] for first, second in itertools.pairwise(bars))
+
+
+def test_no_lengths_at_all() -> None:
+    counter = LengthCounter()
+    assert counter.histogram() == []
+    assert counter.summary()["mean_chars"] is None
+    assert counter.mean is None
+
+
+def test_long_tails_are_drawn(tmp_path: Path) -> None:
+    from builders.histograms import draw_lengths, draw_positives
+
+    chance = random.Random(1)
+    counter = LengthCounter()
+    counter.add(np.array([int(chance.lognormvariate(5.5, 0.6)) for _ in range(5000)] + [900_000]))
+    assert draw_lengths({"corpus": counter}).startswith(b"\x89PNG")
+    one = LengthCounter()
+    one.add(np.array([1]))
+    assert draw_positives({"dev": one, "train": counter}).startswith(b"\x89PNG")

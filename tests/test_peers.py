@@ -1,0 +1,267 @@
+"""The README's lines for other tools, run as they stand there, by those tools, on a release.
+
+The tools have a virtual environment of their own, made once and kept in ``.venvs/peers`` (or the folder that
+``DUREADER_RETRIEVAL_VENV_PEERS`` names). Pyserini brings several gigabytes and wants a newer Java: it is tested where
+``DUREADER_RETRIEVAL_VENV_PYSERINI`` names a virtual environment that has it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from filelock import FileLock
+from releases import all_tables, make_release, md5, passage
+
+ROOT = Path(__file__).resolve().parent.parent
+REQUIREMENTS = Path(__file__).with_name("peers-requirements.txt")
+SECTION = "The release in other tools"
+TOOLS = {"datasets", "mteb", "sentence-transformers", "Tevatron", "TREC tools", "Pyserini"}
+# How pip words a registry that it cannot reach; anything else that goes wrong is a failure.
+UNREACHABLE = re.compile(r"connection broken by|NewConnectionError|NameResolutionError|ConnectTimeout|ProxyError")
+
+
+def blocks() -> dict[str, list[tuple[str, str]]]:
+    """The (language, text) blocks of the README's section, by the tool that heads them."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    section = re.search(rf"^## {SECTION}\n(.*?)(?=^## |\Z)", readme, re.MULTILINE | re.DOTALL)
+    assert section, f"README.md has no section {SECTION!r}"
+    parts = re.split(r"^### (.+)\n", section[1], flags=re.MULTILINE)[1:]
+    return {
+        tool: re.findall(r"^```(\w+)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+        for tool, text in zip(parts[::2], parts[1::2], strict=True)
+    }
+
+
+def block(tool: str, language: str) -> str:
+    (text,) = [text for found, text in blocks()[tool] if found == language]
+    return text
+
+
+def test_every_tool_has_its_lines() -> None:
+    assert set(blocks()) == TOOLS
+    assert all(blocks().values())
+
+
+@pytest.fixture(scope="session")
+def peers() -> Path:
+    """The folder of the tools' commands; skips where they cannot be had."""
+    if sys.version_info[:2] != (3, 11):
+        pytest.skip("the other tools' environment is pinned for Python 3.11")
+    folder = Path(os.environ.get("DUREADER_RETRIEVAL_VENV_PEERS") or ROOT / ".venvs" / "peers").absolute()
+    commands = folder / ("Scripts" if os.name == "nt" else "bin")
+    stamp = folder / "requirements.sha256"
+    wanted = hashlib.sha256(REQUIREMENTS.read_bytes() + sys.version.encode()).hexdigest()
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{folder}.lock"):  # parallel test processes share it
+        if not stamp.is_file() or stamp.read_text() != wanted:
+            shutil.rmtree(folder, ignore_errors=True)
+            subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+            # Not compiled: most of the modules are never imported, and compiling takes as long as unpacking.
+            pip = [str(commands / "python"), "-m", "pip", "install", "--quiet", "--retries", "1", "--no-compile"]
+            pip += ["-r", str(REQUIREMENTS)]
+            result = subprocess.run(pip, capture_output=True, text=True, check=False)
+            if result.returncode and UNREACHABLE.search(result.stdout + result.stderr):
+                pytest.skip("the other tools are not installed and no package registry can be reached")
+            assert result.returncode == 0, result.stderr
+            stamp.write_text(wanted)
+    return commands
+
+
+def rows_of_some_size() -> dict[tuple[str, str], list[dict[str, Any]]]:
+    """Every config, with enough passages in the main set for ranks to mean something."""
+    draw, rows = random.Random(7), all_tables()
+    letters = "".join({c: None for row in rows["corpus", "corpus"] for c in row["text"]})
+    texts = ["".join(draw.choices(letters, k=40)) for _ in range(30)]
+    rows["corpus", "corpus"] += [{"_id": md5(text), "title": "", "text": text} for text in texts]
+    for text, other in zip(texts[:10], texts[10:20], strict=True):
+        question = text[:15]
+        rows["queries", "dev"].append({"_id": md5(question), "text": question})
+        for found in (text, other):
+            rows["qrels", "dev"].append({"query-id": md5(question), "corpus-id": md5(found), "score": 1})
+        joined = {"query_id": md5(question), "query": question, "negative_passages": []}
+        rows["dev", "dev"].append({**joined, "positive_passages": [passage(text), passage(other)]})
+    return rows
+
+
+ROWS = rows_of_some_size()
+
+
+class Place:
+    """A folder with a RELEASE, where the README's lines are run."""
+
+    def __init__(self, folder: Path, commands: Path) -> None:
+        self.folder, self.commands = folder, commands
+        make_release(folder / "RELEASE", ROWS, rows_per_shard=20)
+        self.environment = {
+            **os.environ,
+            "PATH": f"{commands}{os.pathsep}{os.environ.get('PATH', '')}",
+            "HF_HOME": str(folder / "home"),
+            "HF_HUB_OFFLINE": "1",
+            "IR_DATASETS_HOME": str(folder / "home"),
+            "MTEB_CACHE": str(folder / "home"),
+            "OMP_NUM_THREADS": "1",
+            "TOKENIZERS_PARALLELISM": "false",
+        }
+        for name in ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE"):  # compiled modules are kept: half of a start's time
+            self.environment.pop(name, None)
+
+    def python(self, code: str, show: str) -> Any:
+        """Run ``code`` and return the value of the expression ``show``, which JSON can hold."""
+        # Left at once when done: a Parquet reader stopped while streaming can abort an interpreter that shuts down.
+        code += f"\nimport json, os, sys\nprint(json.dumps({show}))\nsys.stdout.flush()\nos._exit(0)\n"
+        return json.loads(self._run([self.commands / "python", "-c", code]).splitlines()[-1])
+
+    def shell(self, lines: str) -> str:
+        """Run commands; returns what the last one prints. This project's own run with its own interpreter."""
+        printed = ""
+        for line in lines.replace("\\\n", " ").splitlines():
+            argv: list[Any] = shlex.split(line)
+            ours = argv[:2] == ["python", "-m"] and argv[2] in ("builders", "baselines")
+            argv[0] = sys.executable if ours else self.commands / argv[0]
+            printed = self._run(argv, {"PYTHONPATH": str(ROOT)} if ours else {})
+        return printed
+
+    def _run(self, argv: list[Any], extra: dict[str, str] | None = None) -> str:
+        environment = {**self.environment, **(extra or {})}
+        result = subprocess.run(
+            argv, cwd=self.folder, env=environment, capture_output=True, text=True, check=False, encoding="utf-8"
+        )
+        assert result.returncode == 0, result.stderr
+        return result.stdout
+
+
+@pytest.fixture
+def place(peers: Path, tmp_path: Path) -> Place:
+    return Place(tmp_path, peers)
+
+
+MODEL = """
+import json, torch, transformers
+from sentence_transformers import SentenceTransformer, models
+torch.manual_seed(1)
+tokenizer = transformers.BertTokenizer("vocab.txt")
+tokenizer.save_pretrained("bert")
+transformers.BertModel(transformers.BertConfig(
+    vocab_size=len(tokenizer), hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=64,
+    max_position_embeddings=64)).save_pretrained("bert")
+model = SentenceTransformer(modules=[models.Transformer("bert", max_seq_length=64), models.Pooling(32, "mean")])
+model.save("MODEL")
+texts = json.load(open("texts.json"))
+found = {"vectors": model.encode(texts, normalize_embeddings=True).tolist(),
+         "tokens": tokenizer(texts, add_special_tokens=False).input_ids}
+"""
+
+
+@pytest.fixture
+def model(place: Place, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """MODEL beside the release: a tiny sentence-transformers model with random weights over the release's characters.
+
+    Returns the vector and the tokens that it gives each text of the release.
+    """
+    texts = list(
+        {row["text"]: None for (config, _), rows in ROWS.items() if config in ("corpus", "queries") for row in rows}
+    )
+    root = tmp_path_factory.getbasetemp()
+    root = root.parent if "PYTEST_XDIST_WORKER" in os.environ else root  # parallel test processes share it
+    made = root / "peers-model"
+    with FileLock(f"{made}.lock"):
+        if not (made / "found.json").is_file():
+            made.mkdir(exist_ok=True)
+            letters = sorted({letter for text in texts for letter in text if not letter.isspace()})
+            vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters]
+            (made / "vocab.txt").write_text("\n".join(vocabulary) + "\n", encoding="utf-8")
+            (made / "texts.json").write_text(json.dumps(texts))
+            maker = Place(made, place.commands)
+            (made / "found.json").write_text(json.dumps(maker.python(MODEL, "found")))
+    shutil.copytree(made / "MODEL", place.folder / "MODEL")
+    found = json.loads((made / "found.json").read_text())
+    return {kind: dict(zip(texts, values, strict=True)) for kind, values in found.items()}
+
+
+def reciprocal_rank(vectors: dict[str, list[float]]) -> float:
+    """MRR@10 on the dev queries by the definition, of vectors by their text."""
+    corpus, queries = ROWS["corpus", "corpus"], ROWS["queries", "dev"]
+    relevant = {(row["query-id"], row["corpus-id"]) for row in ROWS["qrels", "dev"]}
+    total = 0.0
+    for query in queries:
+        scores = {
+            row["_id"]: sum(a * b for a, b in zip(vectors[query["text"]], vectors[row["text"]], strict=True))
+            for row in corpus
+        }
+        best = sorted(scores, key=lambda document: -scores[document])[:10]
+        hits = [rank for rank, document in enumerate(best, 1) if (query["_id"], document) in relevant]
+        total += 1 / hits[0] if hits else 0
+    return total / len(queries)
+
+
+def test_datasets(place: Place) -> None:
+    rows = place.python(block("datasets", "python"), "[list(corpus), list(dev)]")
+    assert rows == [ROWS["corpus", "corpus"], ROWS["dev", "dev"]]
+
+
+def test_mteb(place: Place, model: dict[str, dict[str, Any]]) -> None:
+    code = block("mteb", "python")
+    sets = code.replace('["zho-Hans"]', '{"cmedqa": ["zho-Hans"], "ccovid": ["zho-Hans"]}')
+    assert sets != code
+    main, others = place.python(f"{code}\nmain = results\n{sets}", "[run[0].scores['dev'] for run in (main, results)]")
+    expected = reciprocal_rank(model["vectors"])
+    assert 0 < expected < 1
+    assert main[0]["main_score"] == main[0]["mrr_at_10"] == pytest.approx(expected, abs=1e-5)
+    assert {scores["hf_subset"] for scores in others} == {"cmedqa", "ccovid"}
+    assert all(0 < scores["main_score"] <= 1 for scores in others)  # of three passages one is relevant
+
+
+def test_sentence_transformers(place: Place, model: dict[str, dict[str, Any]]) -> None:
+    score = place.python(block("sentence-transformers", "python"), "results['dev_cosine_mrr@10']")
+    assert score == pytest.approx(reciprocal_rank(model["vectors"]), abs=1e-5)
+
+
+def test_tevatron(place: Place, model: dict[str, dict[str, Any]]) -> None:
+    place.shell(block("Tevatron", "bash"))
+    train, corpus = place.python(block("Tevatron", "python"), "[list(train), list(corpus)]")
+    tokens = model["tokens"]
+    for row, expected in zip(train, ROWS["train", "train"], strict=True):
+        assert row["query"] == tokens[expected["query"]]
+        assert row["positives"] == [tokens[passage["text"]] for passage in expected["positive_passages"]]
+        assert row["negatives"] == [tokens[passage["text"]] for passage in expected["negative_passages"]]
+    assert corpus == [{"text_id": row["_id"], "text": tokens[row["text"]]} for row in ROWS["corpus", "corpus"]]
+
+
+def test_trec_tools(place: Place) -> None:
+    judged = {row["query-id"]: row["corpus-id"] for row in reversed(ROWS["qrels", "dev"])}  # the first of each query
+    wrong = ROWS["corpus", "corpus"][0]["_id"]
+    with open(place.folder / "RUN", "w", encoding="utf-8") as run:
+        for number, (query, document) in enumerate(judged.items()):
+            ranked = [document, wrong] if number % 2 else [wrong, document]
+            run.writelines(f"{query} Q0 {found} {rank} {9 - rank} tag\n" for rank, found in enumerate(ranked, 1))
+    printed = dict(line.split() for line in place.shell(block("TREC tools", "bash")).splitlines())
+    assert printed == {"RR@10": "0.7500", "Success@1": "0.5000", "Success@50": "1.0000"}
+    shown = "[list(map(list, found)) for found in (dev.docs_iter(), dev.queries_iter(), dev.qrels_iter())]"
+    docs, queries, qrels = place.python(block("TREC tools", "python"), shown)
+    assert docs == [[row["_id"], row["text"]] for row in ROWS["corpus", "corpus"]]
+    assert queries == [[row["_id"], row["text"]] for row in ROWS["queries", "dev"]]
+    assert qrels == [[row["query-id"], row["corpus-id"], row["score"], "0"] for row in ROWS["qrels", "dev"]]
+
+
+def test_pyserini(tmp_path: Path) -> None:
+    folder = os.environ.get("DUREADER_RETRIEVAL_VENV_PYSERINI")
+    if not folder:
+        pytest.skip("DUREADER_RETRIEVAL_VENV_PYSERINI names no virtual environment with Pyserini")
+    place = Place(tmp_path, Path(folder).absolute() / ("Scripts" if os.name == "nt" else "bin"))
+    place.environment["OPENAI_API_KEY"] = "unused"  # 1.6 wants one to be there when it is imported; nothing is sent
+    printed = place.shell(block("Pyserini", "bash"))
+    found = re.search(r"recip_rank\s+all\s+([\d.]+)", printed)
+    assert found and float(found[1]) > 0.9  # a query is the beginning of its passage
+    run = (tmp_path / "RUN").read_text(encoding="utf-8").split("\n")
+    assert {line.split()[0] for line in run if line} == {row["_id"] for row in ROWS["queries", "dev"]}

@@ -1,0 +1,80 @@
+"""A tiny release with every kind of config, made as the builders make theirs."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from releases import md5, passage, tables
+
+from builders.draft import draft_release
+from builders.figures import count
+from builders.files import write_text
+from builders.store import open_release, schema_of, write_manifest
+
+Rows = dict[tuple[str, str], list[dict[str, Any]]]
+ENGLISH = {"北京冬天冷吗": "Is Beijing cold in winter", "高铁票提前几天买": "How early can I buy a train ticket"}
+
+
+def whole_tables() -> Rows:
+    """The rows of every config and split."""
+    rows = tables()
+    for name, texts, question in (
+        ("cmedqa", ["多喝水，注意休息。", "建议去医院检查。", "按时吃药。"], "感冒了怎么办"),
+        ("ccovid", ["社区将对返京人员进行登记。", "学校推迟开学。"], "学校什么时候开学"),
+    ):
+        more = f"还有什么{name}办法"
+        rows[f"{name}-corpus", "corpus"] = [{"_id": md5(text), "title": "", "text": text} for text in texts]
+        for split, asked, answers in (("train", more, texts[:1]), ("test", question, texts[1:])):
+            rows[f"{name}-queries", split] = [{"_id": md5(asked), "text": asked}]
+            rows[f"{name}-qrels", split] = [
+                {"query-id": md5(asked), "corpus-id": md5(text), "score": 1} for text in answers
+            ]
+    for split, chinese in (("train", "北京冬天冷吗"), ("dev", "高铁票提前几天买")):
+        english = ENGLISH[chinese]
+        rows["crosslingual-queries", split] = [{"_id": md5(english), "text": english, "zh_id": md5(chinese)}]
+        row = next(row for row in rows[split, split] if row["query"] == chinese)
+        rows["crosslingual", split] = [
+            {**copy.deepcopy(row), "query_id": md5(english), "query": english, "query_zh": chinese}
+        ]
+    judged = rows["qrels", "train"]
+    # No two files have the same content: which of them was sent could not be told.
+    rows["restrain-2-interpolation", "train"] = judged[:2]
+    rows["restrain-2-extrapolation", "train"] = judged[2:]
+    rows["resttest-bucket0", "train"] = judged[1:]
+    rows["resttest-bucket0", "interpolation"] = judged[:1]
+    rows["resttest-bucket0", "extrapolation"] = rows["qrels", "dev"][:1]
+    return rows
+
+
+def make_whole(path: Path, change: Callable[[Rows], Any] | None = None, verb: str = "test") -> Path:
+    """Write :func:`whole_tables`, as ``change`` leaves them, as a release whose figures are those of its rows."""
+    rows = whole_tables()
+    if change:
+        change(rows)
+    build = {"verb": verb, "options": {"size": "tiny"}, "sources": []}
+    with draft_release(path, build) as draft:
+        for (config, split), content in rows.items():
+            draft.write(config, split, [pa.Table.from_pylist(content, schema_of(config))])
+    # The figures, then the card and the manifest over them.
+    stats = count(open_release(path)).stats
+    with draft_release(path, build, open_release(path)) as draft:
+        draft.stats |= stats
+    write_manifest(path, [e for e in open_release(path).manifest["files"] if e["rows"] is not None], [build])
+    return path
+
+
+def edit_stats(path: Path, change: Callable[[dict[str, Any]], Any]) -> None:
+    """Change stats.json, and the manifest with it."""
+    stats = json.loads((path / "stats.json").read_text(encoding="utf-8"))
+    change(stats)
+    write_text(path / "stats.json", json.dumps(stats))
+    manifest = open_release(path).manifest
+    write_manifest(path, [e for e in manifest["files"] if e["rows"] is not None], manifest["builds"])
+
+
+__all__ = ["Rows", "edit_stats", "make_whole", "passage", "whole_tables"]

@@ -69,7 +69,9 @@ def _load(con: duckdb.DuckDBPyConnection, work: Path) -> None:
     # Grouping and joining happens on ids (as 16 bytes) and numbers alone, one small step after the other: texts
     # in a grouping or a join would not spill to disk.
     con.execute(f"CREATE TABLE questions AS SELECT * FROM {shards('questions')}")
-    con.execute(f"CREATE TABLE kept AS SELECT min(seq) AS seq FROM {shards('passages')} GROUP BY docid::UUID ORDER BY 1")
+    con.execute(
+        f"CREATE TABLE kept AS SELECT min(seq) AS seq FROM {shards('passages')} GROUP BY docid::UUID ORDER BY 1"
+    )
     con.execute(f"""
         CREATE TABLE judged AS SELECT split, query_id::UUID AS query, min(seq) AS seq
         FROM {shards("positives")} GROUP BY split, query_id::UUID, docid::UUID

@@ -25,8 +25,9 @@ from builders import out_of_domain
 from builders.command import InputError, log
 from builders.encoding import encoding_of
 from builders.out_of_domain import Collection, Texts, merge
-from builders.raw import Source, read_blocks
-from builders.tables import find_files, header_of, open_bytes, open_table
+from builders.raw import read_blocks
+from builders.sources import Source, open_bytes
+from builders.tables import find_tables, header_of, open_table
 
 DOCUMENTS = ("docid", "text")
 JUDGED = ("id", "docid", "question", "answer")
@@ -47,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    files = find_files(args.source)
+    files = find_tables(args.source)
     collection, used = read(files, args.source, args.encoding)
     out_of_domain.build(collection, args, used, {})
 

@@ -23,8 +23,9 @@ from pathlib import Path
 from builders import out_of_domain
 from builders.command import InputError, log, progress
 from builders.out_of_domain import Collection, Texts, merge
-from builders.raw import Source, split_of
-from builders.tables import find_files, header_of, open_table
+from builders.raw import split_of
+from builders.sources import Source
+from builders.tables import find_tables, header_of, open_table
 
 QUESTIONS = ("question_id", "content")
 ANSWERS = ("ans_id", "question_id", "content")
@@ -45,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    files = find_files(args.source)
+    files = find_tables(args.source)
     collection, used = read(files, args.source, args.test_candidates, args.encoding)
     out_of_domain.build(collection, args, used, {"test_candidates": args.test_candidates})
 

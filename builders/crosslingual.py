@@ -39,12 +39,12 @@ from builders.draft import describe_files, draft_release
 from builders.encoding import CHOICES
 from builders.out_of_domain import open_base
 from builders.passages import text_id
-from builders.raw import Source
 from builders.review import Rule, Verdict, percent
 from builders.sampling import draw
+from builders.sources import Source
 from builders.stats import round_stat
 from builders.store import CROSSLINGUAL, CROSSLINGUAL_QUERIES, Release
-from builders.tables import find_files
+from builders.tables import find_tables
 from builders.translation import Pair, read_pairs, review, write_packages, write_sheets
 
 SPLITS = ("train", "dev", "test")
@@ -99,7 +99,7 @@ def run(args: argparse.Namespace) -> int | None:
     if args.action == "export":
         _export(args, splits, known)
         return None
-    sources = find_files(args.source)
+    sources = find_tables(args.source)
     pairs = _known(read_pairs(sources, known, args.encoding), known)
     rule = Rule(args.reviewers, args.pairs, args.min_accuracy / 100)
     if args.action == "review":
@@ -109,7 +109,7 @@ def run(args: argparse.Namespace) -> int | None:
     options: dict[str, Any] = {"action": args.action, "encoding": args.encoding}
     verdicts: list[Verdict] = []
     if args.action == "import":
-        sheets = find_files(args.reviews)
+        sheets = find_tables(args.reviews)
         verdicts = review(pairs, sheets, rule, args.encoding)
         if refused := [verdict for verdict in verdicts if verdict.refusal]:
             _print_verdicts(verdicts, args.format)
@@ -165,7 +165,7 @@ def _export(args: argparse.Namespace, splits: Mapping[str, Mapping[str, str]], k
         raise InputError(f"has no queries of the split {absent[0]}", path=args.release)
     machine: dict[str, str] = {}
     if args.translations:
-        found = read_pairs(find_files(args.translations), known, args.encoding)
+        found = read_pairs(find_tables(args.translations), known, args.encoding)
         for pair in _known(found, known):  # of several, the first
             machine.setdefault(pair.zh_id, pair.english)
     queries = []

@@ -21,7 +21,7 @@ from typing import Any
 
 from builders.card import card
 from builders.check import add_accept, check
-from builders.check_files import unlisted_files
+from builders.check.files import unlisted_files
 from builders.command import InputError, log
 from builders.figures import Figures, draw
 from builders.files import sha256_of, write_text

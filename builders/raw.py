@@ -7,18 +7,15 @@ skipped unread. Lines end at ``\\n`` only: the texts hold U+2028 and U+0085.
 
 from __future__ import annotations
 
-import gzip
 import re
-import zipfile
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO
 
 import msgspec
 
 from builders.command import InputError
+from builders.sources import Source, find_files, open_bytes
 
 SPLITS = ("train", "dev", "test")
 BLOCK_BYTES = 8 << 20  # one unit of work: small enough that a few in flight cost little memory
@@ -42,20 +39,6 @@ class Row(msgspec.Struct, gc=False):
     documents: list[Document]
     answers: list[str] | None = None
     segmented_answers: list[list[str]] | None = None
-
-
-@dataclass(frozen=True)
-class Source:
-    """One stream of rows: a file, or a member of a zip archive, and the split that it belongs to."""
-
-    path: Path
-    member: str | None
-    name: str  # how errors and the manifest call it: no machine's path
-    split: str
-
-    @property
-    def shown(self) -> str:
-        return f"{self.path}!{self.member}" if self.member else str(self.path)
 
 
 @dataclass(frozen=True)
@@ -88,54 +71,17 @@ def find_sources(paths: Iterable[Path], split: str | None = None) -> list[Source
     """
     sources: list[Source] = []
     for path in paths:
-        if not path.exists():
-            raise InputError("no such file or directory", path=path)
-        members: list[tuple[Path, str | None, str]] = []
-        if path.is_dir():
-            files = sorted(p for p in path.rglob("*") if p.is_file() and not p.name.startswith("."))
-            for file in files:
-                relative = file.relative_to(path).as_posix()
-                if zipfile.is_zipfile(file):
-                    members += [(file, member, f"{relative}!{member}") for member in _zip_members(file)]
-                elif _ROW_FILE.search(file.name):
-                    members.append((file, None, relative))
-        elif zipfile.is_zipfile(path):
-            members = [(path, member, f"{path.name}!{member}") for member in _zip_members(path)]
-        else:
-            members = [(path, None, path.name)]
-        if not members:
-            raise InputError("holds no raw DuReader rows (expected *.json or *.json.gz, JSON lines)", path=path)
         named = []
-        for file, member, name in members:
-            label = split or split_of(name) or (None if path.is_dir() else split_of(path.resolve().as_posix()))
+        for found in find_files(path, _ROW_FILE, "no raw DuReader rows (expected *.json or *.json.gz, JSON lines)"):
+            label = split or split_of(found.name) or (None if path.is_dir() else split_of(path.resolve().as_posix()))
             if label is None:
                 raise InputError(
-                    "its name tells no split; expected train, dev or test in it, or --train/--dev/--test", path=file
+                    "its name tells no split; expected train, dev or test in it, or --train/--dev/--test",
+                    path=found.shown,
                 )
-            named.append(Source(file, member, name, label))
+            named.append(replace(found, split=label))
         sources += sorted(named, key=lambda source: (SPLITS.index(source.split), source.name))
     return sources
-
-
-def _zip_members(path: Path) -> list[str]:
-    try:
-        with zipfile.ZipFile(path) as archive:
-            names = archive.namelist()
-    except zipfile.BadZipFile as error:
-        raise InputError(f"not a whole zip archive ({error})", path=path) from error
-    return sorted(n for n in names if _ROW_FILE.search(n) and not n.startswith("__MACOSX/") and "/._" not in n)
-
-
-def _open(source: Source) -> IO[bytes]:
-    name = source.member or source.path.name
-    # The caller closes it; an archive's own handle goes with the member's.
-    if source.member is not None:
-        stream: IO[bytes] = zipfile.ZipFile(source.path).open(source.member)  # noqa: SIM115
-    else:
-        stream = open(source.path, "rb")  # noqa: SIM115
-    # By the content, not by the name: a renamed download is read for what it is.
-    head = stream.peek(2)[:2] if hasattr(stream, "peek") else b""
-    return gzip.GzipFile(fileobj=stream) if head == b"\x1f\x8b" or name.endswith(".gz") else stream  # type: ignore[return-value]
 
 
 def read_blocks(sources: Sequence[Source], block_bytes: int = BLOCK_BYTES) -> Iterator[Block]:
@@ -146,23 +92,18 @@ def read_blocks(sources: Sequence[Source], block_bytes: int = BLOCK_BYTES) -> It
     number = 0
     for source in sources:
         line, rest, seen = 1, b"", False
-        try:
-            with _open(source) as stream:
-                while data := stream.read(block_bytes):
-                    seen = seen or bool(data.strip())
-                    cut = data.rfind(b"\n") + 1
-                    if not cut:
-                        rest += data
-                        if len(rest) > LONGEST_LINE:
-                            raise InputError("a line of over 1 GiB; expected JSON lines", path=source.shown, line=line)
-                        continue
-                    whole, rest = rest + data[:cut], data[cut:]
-                    yield Block(number, source, line, whole)
-                    number, line = number + 1, line + whole.count(b"\n")
-        except (EOFError, zlib.error, gzip.BadGzipFile, zipfile.BadZipFile) as error:
-            raise InputError(f"is damaged or cut short ({error})", path=source.shown) from error
-        except OSError as error:
-            raise InputError(f"cannot be read ({error.strerror or error})", path=source.shown) from error
+        with open_bytes(source) as stream:
+            while data := stream.read(block_bytes):
+                seen = seen or bool(data.strip())
+                cut = data.rfind(b"\n") + 1
+                if not cut:
+                    rest += data
+                    if len(rest) > LONGEST_LINE:
+                        raise InputError("a line of over 1 GiB; expected JSON lines", path=source.shown, line=line)
+                    continue
+                whole, rest = rest + data[:cut], data[cut:]
+                yield Block(number, source, line, whole)
+                number, line = number + 1, line + whole.count(b"\n")
         if rest.strip():
             yield Block(number, source, line, rest)
             number += 1

@@ -31,8 +31,9 @@ from builders.command import InputError, add_format, log, progress, whole_number
 from builders.draft import Draft, building_beside, check_target, describe_files
 from builders.files import replace_directory, sha256_of
 from builders.passages import MIN_CHARS
-from builders.raw import SPLITS, Source, find_sources, read_blocks
+from builders.raw import SPLITS, find_sources, read_blocks
 from builders.shards import Options, build_shard, shard_path
+from builders.sources import Source
 from builders.stats import table3_text
 
 _SMALL = 32 << 20  # below this many bytes of input starting worker processes costs more than it saves

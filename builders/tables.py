@@ -7,83 +7,28 @@ them. Rows end at ``\\n`` (or ``\\r\\n``) only: the texts hold U+2028 and U+0085
 
 from __future__ import annotations
 
-import contextlib
 import csv
-import gzip
 import io
-import lzma
 import re
-import struct
-import zipfile
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 from builders.command import InputError
 from builders.encoding import GB_MARK, encoding_of
-from builders.raw import Source
+from builders.sources import Source, find_files, open_bytes
 
 _TABLE = re.compile(r"\.(csv|tsv|txt|jsonl?)(\.gz)?$", re.IGNORECASE)
 LONGEST_LINE = 16 << 20  # characters
 
 
-def find_files(paths: Iterable[Path]) -> list[Source]:
+def find_tables(paths: Iterable[Path]) -> list[Source]:
     """Every CSV, TSV, text and JSON-lines file under ``paths``: in the order given, inside a folder or zip by name.
 
     Raises :class:`InputError` for a path that is missing or holds none.
     """
-    found: list[Source] = []
-    for path in paths:
-        if not path.exists():
-            raise InputError("no such file or directory", path=path)
-        files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file() and p.name[0] != ".")
-        here: list[Source] = []
-        for file in files:
-            name = file.name if path.is_file() else file.relative_to(path).as_posix()
-            if zipfile.is_zipfile(file):
-                here += [Source(file, member, f"{name}!{member}", "") for member in _members(file)]
-            elif path.is_file() or _TABLE.search(file.name):
-                here.append(Source(file, None, name, ""))
-        if not here:
-            raise InputError("holds no table (expected *.csv, *.tsv, *.txt or *.json, also in .gz and .zip)", path=path)
-        found += here
-    return found
-
-
-def _members(path: Path) -> list[str]:
-    with _damage(str(path)), zipfile.ZipFile(path) as archive:
-        names = archive.namelist()
-    return sorted(n for n in names if _TABLE.search(n) and not n.startswith("__MACOSX/") and "/._" not in n)
-
-
-@contextlib.contextmanager
-def _damage(name: str) -> Iterator[None]:
-    """What gzip, zip and the system raise for a bad file, as the one error."""
-    try:
-        yield
-    except (EOFError, ValueError, struct.error, zlib.error, lzma.LZMAError, zipfile.BadZipFile) as error:
-        raise InputError(f"is damaged or cut short ({error})", path=name) from error
-    except (RuntimeError, NotImplementedError) as error:  # zipfile: a password, an unknown compression
-        raise InputError(f"cannot be unpacked ({error})", path=name) from error
-    except OSError as error:  # gzip.BadGzipFile is one
-        raise InputError(f"cannot be read ({error.strerror or error})", path=name) from error
-
-
-@contextlib.contextmanager
-def open_bytes(source: Source) -> Iterator[IO[bytes]]:
-    """The unpacked bytes of a file or zip member; whatever is wrong with them is an :class:`InputError`."""
-    with _damage(source.shown), contextlib.ExitStack() as opened:
-        if source.member is not None:
-            archive = opened.enter_context(zipfile.ZipFile(source.path))
-            stream: IO[bytes] = opened.enter_context(archive.open(source.member))
-        else:
-            stream = opened.enter_context(open(source.path, "rb"))
-        # By the content, not by the name: a renamed download is read for what it is.
-        if stream.peek(2)[:2] == b"\x1f\x8b":  # type: ignore[attr-defined]
-            stream = opened.enter_context(gzip.GzipFile(fileobj=stream))  # type: ignore[assignment,arg-type]
-        yield stream
+    expected = "no table (expected *.csv, *.tsv, *.txt or *.json, also in .gz and .zip)"
+    return [source for path in paths for source in find_files(path, _TABLE, expected)]
 
 
 def header_of(source: Source) -> list[str]:

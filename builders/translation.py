@@ -15,9 +15,9 @@ from pathlib import Path
 from builders.command import InputError, log
 from builders.files import atomic_text, sha256_of
 from builders.passages import text_id
-from builders.raw import Source
 from builders.review import Rule, Verdict, judge
 from builders.sampling import draw
+from builders.sources import Source
 from builders.tables import Table, open_table
 
 PACKAGE_COLUMNS = ("package", "id", "zh", "machine_translation", "english")

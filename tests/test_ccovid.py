@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from builders.ccovid import json_rows, read
 from builders.command import InputError, main
 from builders.store import open_release
-from builders.tables import find_files
+from builders.tables import find_tables
 
 VERBS = {"ccovid": "builders.ccovid"}
 
@@ -87,7 +87,7 @@ def test_documents_from_json_lines(tmp_path: Path) -> None:
     rows[0]["question"] = "谁发布了通知？"
     lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     (folder / "local.json.gz").write_bytes(gzip.compress(lines.encode("utf-8-sig")))
-    collection, used = read(find_files([folder]))
+    collection, used = read(find_tables([folder]))
     assert set(collection.passages.values()) == set(DOCUMENTS.values())
     assert collection.queries["all"]["谁发布了通知？"] == [md5(DOCUMENTS["d1"])]
     assert [source.name for source in used] == ["NCPPolicies_train_20200301.csv.gz", "local.json.gz"]
@@ -147,7 +147,7 @@ def test_any_bytes_give_rows_or_the_one_error(tmp_path: Path, data: bytes) -> No
     path = tmp_path / "x.json"
     path.write_bytes(data)
     try:
-        for line, row in json_rows(find_files([path])[0], "auto"):
+        for line, row in json_rows(find_tables([path])[0], "auto"):
             assert line >= 1
             md5(row.docid + row.context)
     except InputError as error:

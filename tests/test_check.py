@@ -16,7 +16,7 @@ from releases import TEXTS, make_release, md5, passage
 from whole_release import Rows, edit_stats, make_whole
 
 from builders.check import check
-from builders.findings import LONGEST_PASSAGE, TESTS, Report
+from builders.check.findings import LONGEST_PASSAGE, TESTS, Report
 from builders.store import MANIFEST, open_release
 
 ROOT = Path(__file__).resolve().parent.parent

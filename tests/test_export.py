@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from official_archives import original_files, preprocessed_files, write_files
 from releases import TEXTS, make_release, md5, passage, tables
 
-from builders import export, export_formats
+from builders import export
 from builders.command import InputError, main
+from builders.export import formats as export_formats
 from builders.store import open_release
 
 Rows = dict[tuple[str, str], list[dict[str, Any]]]

@@ -25,9 +25,9 @@ from hypothesis import strategies as st
 from builders.__main__ import VERBS
 from builders.command import InputError, main
 from builders.draft import draft_release
-from builders.embeddings import Block, directions, encode, read_embeddings, write_embeddings
-from builders.resample import bucketed, restrained
-from builders.similarity import best_ranks, clusters, fixed_point, nearest, scale
+from builders.extrapolation.embeddings import Block, directions, encode, read_embeddings, write_embeddings
+from builders.extrapolation.resample import bucketed, restrained
+from builders.extrapolation.similarity import best_ranks, clusters, fixed_point, nearest, scale
 from builders.store import QRELS, QUERIES, open_release
 
 needs_faiss = pytest.mark.skipif(importlib.util.find_spec("faiss") is None, reason="needs faiss-cpu")
@@ -208,7 +208,7 @@ def test_clear_clusters_are_found_and_the_largest_is_the_first() -> None:
 def test_the_same_clusters_and_ranks_on_any_number_of_threads() -> None:
     code = """
 import hashlib, numpy as np
-from builders.similarity import *
+from builders.extrapolation.similarity import *
 generator = np.random.default_rng(3)
 vectors = fixed_point(np.round(generator.normal(size=(9000, 24)), 0) + 0.25)
 ranks, products, complete = best_ranks(vectors[:700], vectors[700:], 50)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from builders.command import InputError
 from builders.encoding import encoding_of
 from builders.sampling import draw
-from builders.tables import find_files, header_of, open_table
+from builders.tables import find_tables, header_of, open_table
 
 SENTENCES = [
     "孩子发烧了应该怎么办？",
@@ -45,7 +45,7 @@ def save(folder: Path, data: bytes, name: str = "t.csv") -> Path:
 
 def read(path: Path, columns: list[str] | None = COLUMNS, **options: bool) -> list[tuple[int, list[str]]]:
     spreadsheet = options.pop("spreadsheet", False)
-    (source,) = find_files([path])
+    (source,) = find_tables([path])
     return list(open_table(source, spreadsheet=spreadsheet).rows(columns, **options))
 
 
@@ -59,7 +59,7 @@ ROWS = [(number + 2, [str(number), text]) for number, text in enumerate(SENTENCE
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_one_table_however_it_is_stored(tmp_path: Path, name: str, encoding: str, mark: str, end: str) -> None:
     path = save(tmp_path, (mark + TEXT.replace("\n", end)).encode(encoding), name)
-    assert header_of(find_files([path])[0]) == COLUMNS
+    assert header_of(find_tables([path])[0]) == COLUMNS
     assert read(path) == ROWS
 
 
@@ -124,10 +124,10 @@ def test_damaged_archives(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="damaged or cut short"):
         read(path)
     with pytest.raises(InputError, match="no such file"):
-        find_files([tmp_path / "absent"])
+        find_tables([tmp_path / "absent"])
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="holds no table"):
-        find_files([tmp_path / "empty"])
+        find_tables([tmp_path / "empty"])
 
 
 def outcome(data: bytes) -> str:
@@ -194,7 +194,7 @@ def test_any_bytes_give_rows_or_the_one_error(
     if cut % 4 == 0:  # half of an archive, or half of a file
         path.write_bytes(path.read_bytes()[:cut])
     try:
-        for source in find_files([path]):
+        for source in find_tables([path]):
             header_of(source)
             width = None
             for _, fields in open_table(source, spreadsheet=spreadsheet).rows():
@@ -217,7 +217,7 @@ def test_a_changed_archive_gives_rows_or_the_one_error(
         data[place % len(data) : place % len(data) + len(change)] = change
     path.write_bytes(data)
     try:
-        for source in find_files([path]):
+        for source in find_tables([path]):
             header_of(source)
             list(open_table(source).rows())
     except InputError as error:

@@ -12,9 +12,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from builders.check.findings import EXAMPLES, Finding
 from builders.command import progress
 from builders.files import sha256_of
-from builders.findings import EXAMPLES, Finding
 from builders.store import MANIFEST, Release, schema_of
 
 _NAME = re.compile(r"[\w.-]+(/[\w.-]+)*")

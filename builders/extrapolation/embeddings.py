@@ -26,8 +26,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from builders.command import InputError, log, progress, whole_number
+from builders.extrapolation.similarity import Floats, fixed_point
 from builders.files import fsync_directory, fsync_file, read_utf8
-from builders.similarity import Floats, fixed_point
 
 
 class Block(NamedTuple):
@@ -196,7 +196,7 @@ def encode(model: str, queries: Iterable[tuple[str, str]], batch_size: int = 64,
 
 
 def directions(blocks: Blocks, groups: Sequence[Sequence[str]]) -> list[Floats]:
-    """The vectors of the queries of every group, in its order, as :func:`~builders.similarity.fixed_point` rows.
+    """The vectors of the queries of every group, in its order, as rows of ``similarity.fixed_point``.
 
     Args:
         blocks: the vectors. Those of queries of no group are passed over; where two sources have a query, the first

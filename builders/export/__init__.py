@@ -28,8 +28,8 @@ from typing import Any
 
 from builders.command import InputError, log
 from builders.draft import building_beside
-from builders.export_formats import FORMATS, Output
-from builders.export_sets import SETS, open_set
+from builders.export.formats import FORMATS, Output
+from builders.export.sets import SETS, open_set
 from builders.files import replace_directory, sha256_of, write_text
 from builders.store import MANIFEST, Release, open_release
 
@@ -58,9 +58,9 @@ def export(release: Release, layout: str, out: Path, name: str = "main") -> dict
 
     Args:
         release: an opened release.
-        layout: a key of :data:`builders.export_formats.FORMATS`, or ``official``.
+        layout: a key of :data:`builders.export.formats.FORMATS`, or ``official``.
         out: the directory to write; an earlier export there is replaced.
-        name: a key of :data:`builders.export_sets.SETS`.
+        name: a key of :data:`builders.export.sets.SETS`.
 
     Raises:
         InputError: the release has no such set, a text or an id of it does not fit the layout, or ``out`` is something
@@ -78,7 +78,7 @@ def export(release: Release, layout: str, out: Path, name: str = "main") -> dict
             folder.mkdir()
             marker: dict[str, Any] = {"format": layout, "set": name, "release": sha256_of(release.path / MANIFEST)}
             if layout == OFFICIAL:
-                from builders.export_official import export_official
+                from builders.export.official import export_official
 
                 written = export_official(release, folder)
                 files: dict[str, int | None] = {entry["name"]: entry["rows"] for entry in written}

@@ -16,11 +16,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from builders.command import InputError
-from builders.official_blocks import parsed
-from builders.official_corpus import HEAD, Corpus, File, Step, count_unusual, usual_columns
-from builders.official_formats import BadLine, Id, Judgments, read_questions, read_tsv, split_of, text_column
-from builders.official_style import sniff, sniff_lines
-from builders.text_pool import TextPool, as_keys, hex_ids
+from builders.official.blocks import parsed
+from builders.official.corpus import HEAD, Corpus, File, Step, count_unusual, usual_columns
+from builders.official.formats import BadLine, Id, Judgments, read_questions, read_tsv, split_of, text_column
+from builders.official.style import sniff, sniff_lines
+from builders.official.text_pool import TextPool, as_keys, hex_ids
 
 
 class Split:

@@ -10,7 +10,7 @@ import json
 import re
 from typing import Any
 
-from builders.official_formats import ROW_CUT
+from builders.official.formats import ROW_CUT
 
 # Python's own separators, and the compact ones.
 _SEPARATORS = ((", ", ": "), (",", ":"))

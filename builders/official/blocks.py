@@ -13,9 +13,9 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from builders.archives import Member
 from builders.command import InputError, progress
-from builders.official_formats import LINE_CUT, BadLine
+from builders.official.archives import Member
+from builders.official.formats import LINE_CUT, BadLine
 
 BLOCK_BYTES = 8 << 20
 LONGEST_ROW = 256 << 20

@@ -29,18 +29,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from builders.archives import Member, find_members
 from builders.command import InputError, add_format, log, whole_number
 from builders.draft import check_target, describe_files, draft_release
-from builders.official_blocks import Pool
-from builders.official_corpus import File, Step, read_corpus
-from builders.official_formats import role_of
-from builders.official_layout import LAYOUT, write_layout
-from builders.official_queries import Split, read_ids, read_json, read_pairs_files, split_name
-from builders.official_run import read_top50
-from builders.official_splits import write_split
+from builders.official.archives import Member, find_members
+from builders.official.blocks import Pool
+from builders.official.corpus import File, Step, read_corpus
+from builders.official.formats import role_of
+from builders.official.layout import LAYOUT, write_layout
+from builders.official.queries import Split, read_ids, read_json, read_pairs_files, split_name
+from builders.official.splits import write_split
+from builders.official.text_pool import TextPool
+from builders.official.top50 import read_top50
 from builders.stats import table3_text
-from builders.text_pool import TextPool
 
 _SMALL = 32 << 20  # below this many bytes of input starting worker processes costs more than it saves
 _BOM = b"\xef\xbb\xbf"

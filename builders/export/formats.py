@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from builders.command import InputError, progress
-from builders.export_sets import SETS, ReleaseSet
+from builders.export.sets import SETS, ReleaseSet
 from builders.store import JOINED
 
 # What one reader or another takes for the end of a field or of a line: str.splitlines() ends lines at all but the tab.

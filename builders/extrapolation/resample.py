@@ -1,6 +1,6 @@
 """Which queries go into which set: the two resampling methods of Zhan et al. (arXiv 2204.11447), on vectors alone.
 
-Vectors are rows of :func:`builders.similarity.fixed_point`; ids are sorted, so that the lower row is the lower id.
+Vectors are rows of ``similarity.fixed_point``; ids are sorted, so that the lower row is the lower id.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from builders.command import InputError
-from builders.similarity import Floats, Ints, best_ranks, clusters, nearest
+from builders.extrapolation.similarity import Floats, Ints, best_ranks, clusters, nearest
 
 
 @dataclass(frozen=True)

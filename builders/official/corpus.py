@@ -19,15 +19,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from builders.archives import Member
 from builders.command import InputError, log
 from builders.draft import Draft
-from builders.official_blocks import Pool, parsed
-from builders.official_formats import MAP_CUT, ROW_CUT, TSV, Texts, read_map, read_passages, read_tsv, read_wrapped
-from builders.official_style import is_wrapped, sniff_lines, sniff_map, sniff_wrapped, wrapped_end
+from builders.official.archives import Member
+from builders.official.blocks import Pool, parsed
+from builders.official.formats import MAP_CUT, ROW_CUT, TSV, Texts, read_map, read_passages, read_tsv, read_wrapped
+from builders.official.style import is_wrapped, sniff_lines, sniff_map, sniff_wrapped, wrapped_end
+from builders.official.text_pool import Keys, KeyTable, Numbers, as_keys, hex_ids
 from builders.stats import LengthCounter
 from builders.store import CORPUS
-from builders.text_pool import Keys, KeyTable, Numbers, as_keys, hex_ids
 
 HEAD = 1 << 20
 _TAIL = 1 << 12

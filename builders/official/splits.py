@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from builders.official_corpus import Corpus, Step
-from builders.official_queries import Split
+from builders.official.corpus import Corpus, Step
+from builders.official.queries import Split
+from builders.official.text_pool import TextPool, as_keys, hex_ids
 from builders.stats import round_stat
 from builders.store import JOINED, PASSAGES, QRELS, QUERIES
-from builders.text_pool import TextPool, as_keys, hex_ids
 
 _BATCH = 2_048
 

@@ -12,11 +12,11 @@ import numpy as np
 
 from builders.command import InputError
 from builders.files import write_text
-from builders.official_blocks import parsed
-from builders.official_corpus import Corpus, File, Step, count_unusual, id_array, usual_columns
-from builders.official_formats import read_pairs, read_tsv
-from builders.official_queries import Split
-from builders.text_pool import Keys, TextPool, as_keys, hex_ids
+from builders.official.blocks import parsed
+from builders.official.corpus import Corpus, File, Step, count_unusual, id_array, usual_columns
+from builders.official.formats import read_pairs, read_tsv
+from builders.official.queries import Split
+from builders.official.text_pool import Keys, TextPool, as_keys, hex_ids
 
 RUN = "runs/official-dev-top50.trec"
 TAG = "official-dual-encoder"

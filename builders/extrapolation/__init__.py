@@ -44,7 +44,7 @@ import pyarrow.compute as pc
 
 from builders.command import InputError, add_format, whole_number
 from builders.draft import Draft, check_target, describe_files, draft_release
-from builders.embeddings import (
+from builders.extrapolation.embeddings import (
     Blocks,
     add_embedding_arguments,
     add_model_arguments,
@@ -53,9 +53,9 @@ from builders.embeddings import (
     read_embeddings,
     write_embeddings,
 )
-from builders.overlap import judged_of, label_overlap, labelled, overlaps
-from builders.resample import bucketed, restrained
-from builders.similarity import Ints, nearest
+from builders.extrapolation.overlap import judged_of, label_overlap, labelled, overlaps
+from builders.extrapolation.resample import bucketed, restrained
+from builders.extrapolation.similarity import Ints, nearest
 from builders.store import Release, open_release
 
 

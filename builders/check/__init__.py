@@ -16,11 +16,11 @@ import argparse
 import json
 from pathlib import Path
 
-from builders.check_files import check_files
-from builders.check_rows import check_rows
+from builders.check.files import check_files
+from builders.check.findings import ERROR, TESTS, Finding, Report
+from builders.check.rows import check_rows
 from builders.command import add_format
 from builders.figures import count_survey
-from builders.findings import ERROR, TESTS, Finding, Report
 from builders.store import Release, open_release
 from builders.survey import survey
 

@@ -19,9 +19,9 @@ import pyarrow as pa
 from builders.command import InputError
 from builders.draft import Draft
 from builders.files import write_text
-from builders.official_corpus import Corpus, File
-from builders.official_queries import Split
-from builders.text_pool import TextPool
+from builders.official.corpus import Corpus, File
+from builders.official.queries import Split
+from builders.official.text_pool import TextPool
 
 FOLDER = "official"
 LAYOUT = f"{FOLDER}/layout.json"

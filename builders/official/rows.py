@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 
 from builders.command import InputError
-from builders.official_layout import TEXTS, read_columns
+from builders.official.layout import TEXTS, read_columns
+from builders.official.text_pool import KeyTable, Numbers, TextPool, as_keys
 from builders.passages import text_id
 from builders.store import Release
-from builders.text_pool import KeyTable, Numbers, TextPool, as_keys
 
 
 class OfficialRows:

@@ -19,9 +19,9 @@ from typing import Any
 
 from builders.command import InputError, log
 from builders.files import fsync_directory
-from builders.official_layout import LAYOUT, copy_document
-from builders.official_rows import OfficialRows
-from builders.official_style import DEFAULT, dumps
+from builders.official.layout import LAYOUT, copy_document
+from builders.official.rows import OfficialRows
+from builders.official.style import DEFAULT, dumps
 from builders.store import Release
 
 _ROOT = "dureader_retrieval-data"

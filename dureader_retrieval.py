@@ -92,10 +92,10 @@ Declaration = tuple[str, tuple[str, ...], str]
 
 def _sampled(name: str) -> Declaration | None:
     """What a sample for extrapolation evaluation of any size or bucket declares; None for another name."""
-    if match := re.fullmatch(r"restrain-([1-9]\d*)-(inter|extra)polation", name):
+    if match := re.fullmatch(r"restrain-([1-9]\d*K?)-(inter|extra)polation", name):
         where = "near to" if match[2] == "inter" else "far from"
         return "qrels", ("train",), f"judgments of {match[1]} training questions {where} the test questions"
-    if match := re.fullmatch(r"resttest-bucket(0|[1-9]\d*)", name):
+    if match := re.fullmatch(r"resttest-bucket([1-9]\d*)", name):
         buckets = f"trained without bucket {match[1]} of the questions, tested inside and outside of the others"
         return "qrels", ("train", "interpolation", "extrapolation"), buckets
     return None
@@ -121,8 +121,8 @@ CONFIGS: dict[str, Declaration] = {
     **{
         name: declaration
         for name in (
-            *(f"restrain-{size}-{which}polation" for size in (14000, 45000, 200000) for which in ("inter", "extra")),
-            *(f"resttest-bucket{number}" for number in range(5)),
+            *(f"restrain-{size}-{which}polation" for size in ("14K", "45K", "200K") for which in ("inter", "extra")),
+            *(f"resttest-bucket{number}" for number in range(1, 6)),
         )
         if (declaration := _sampled(name))
     },

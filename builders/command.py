@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import logging
+import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -84,9 +85,14 @@ def main(program: str, description: str, verbs: Mapping[str, str], argv: Sequenc
     for noisy in ("httpx", "httpx2", "fsspec", "jieba", "numba"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     try:
-        return int(module.run(args) or 0)
+        code = int(module.run(args) or 0)
+        sys.stdout.flush()
+        return code
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
+    except BrokenPipeError:  # the reader of stdout (head, less) has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
     except OSError as error:
         # Permissions, a full disk, a path that is a directory: the system's own words name the file.
         print(f"error: {error}", file=sys.stderr)

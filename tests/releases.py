@@ -84,9 +84,9 @@ def all_tables() -> dict[tuple[str, str], list[dict[str, Any]]]:
             {**row, "query_id": md5(text), "query": text, "query_zh": row["query"]}
             for text, row in zip(english, rows[split, split], strict=True)
         ]
-    for name in ("14000-interpolation", "14000-extrapolation", "3-interpolation", "1000000-extrapolation"):
+    for name in ("14K-interpolation", "14K-extrapolation", "3-interpolation", "1000K-extrapolation"):
         rows[f"restrain-{name}", "train"] = rows["qrels", "train"][: 2 + len(name) % 2]
-    for number in (0, 1, 4, 11):
+    for number in (1, 2, 5, 11):
         for split, part in (("train", "train"), ("interpolation", "train"), ("extrapolation", "dev")):
             rows[f"resttest-bucket{number}", split] = rows["qrels", part][-1 - number % 2 :]
     return rows

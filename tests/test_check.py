@@ -81,7 +81,7 @@ CASES: dict[str, tuple[Change, dict[str, tuple[str, int, list[tuple[str, int]]]]
             "dangling-ids": (
                 "error",
                 4,
-                [("crosslingual/dev", 1), ("dev/dev", 1), ("qrels/dev", 1), ("resttest-bucket0/extrapolation", 1)],
+                [("crosslingual/dev", 1), ("dev/dev", 1), ("qrels/dev", 1), ("resttest-bucket1/extrapolation", 1)],
             )
         },
     ),

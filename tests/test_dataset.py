@@ -16,6 +16,7 @@ import pytest
 from releases import QUESTIONS, TEXTS, all_tables, draft_everything, make_release, md5, tables
 
 import dureader_retrieval
+from builders.extrapolation import size_name
 from builders.store import open_release
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -80,7 +81,15 @@ def test_samples_of_any_size_load_by_their_name_alone(everything: Path, load: Lo
     assert load("restrain-3-interpolation", "train", data_dir=str(everything)).num_rows == 3
     with pytest.raises(ValueError, match=r"no rows of config 'restrain-4-interpolation'; it has .*restrain-3-inter"):
         load("restrain-4-interpolation", data_dir=str(everything))
-    for name in ("restrain-0-interpolation", "restrain-03-interpolation", "restrain-3", "resttest-bucket"):
+    # The builder's own names: the paper's sizes are those that are listed.
+    assert [f"restrain-{size_name(n)}-interpolation" in dureader_retrieval.CONFIGS for n in (14_000, 45_000, 200_000)]
+    for name in (
+        "restrain-0-interpolation",
+        "restrain-03-interpolation",
+        "restrain-3",
+        "resttest-bucket",
+        "resttest-bucket0",
+    ):
         with pytest.raises(ValueError, match=f"'{name}' not found"):
             load(name, data_dir=str(everything))
 
@@ -153,10 +162,10 @@ def test_names_configs_and_splits(release: Path) -> None:
     assert names[14:] == [
         *(
             f"restrain-{size}-{which}"
-            for size in (14000, 45000, 200000)
+            for size in ("14K", "45K", "200K")
             for which in ("interpolation", "extrapolation")
         ),
-        *(f"resttest-bucket{number}" for number in range(5)),
+        *(f"resttest-bucket{number}" for number in range(1, 6)),
     ]
     assert datasets.get_dataset_split_names(NAME, "qrels", data_dir=str(release)) == ["train", "dev"]
     builder = datasets.load_dataset_builder(NAME, "corpus", data_dir=str(release))

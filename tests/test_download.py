@@ -142,7 +142,7 @@ def test_own_features_choose_columns(load: Load) -> None:
         ("ccovid-qrels", r"DataFountain.*builders ccovid"),
         ("crosslingual", r"builders crosslingual"),
         ("crosslingual-queries", r"builders crosslingual"),
-        ("restrain-45000-extrapolation", r"builders extrapolate restrain"),
+        ("restrain-45K-extrapolation", r"builders extrapolate restrain"),
         ("resttest-bucket7", r"builders extrapolate resttest"),
     ],
 )
@@ -527,5 +527,5 @@ def test_records_come_whole_whatever_the_blocks(
 
 def test_the_archive_is_the_one_of_the_builders_sources() -> None:
     sources = json.loads((Path(__file__).parent.parent / "builders" / "sources.json").read_text(encoding="utf-8"))
-    source = sources["dureader_retrieval-data.v0"]
+    source = sources["dureader-retrieval"]
     assert {name: source[name] for name in dureader_retrieval.ARCHIVE} == dureader_retrieval.ARCHIVE

@@ -45,9 +45,9 @@ def whole_tables() -> Rows:
     # No two files have the same content: which of them was sent could not be told.
     rows["restrain-2-interpolation", "train"] = judged[:2]
     rows["restrain-2-extrapolation", "train"] = judged[2:]
-    rows["resttest-bucket0", "train"] = judged[1:]
-    rows["resttest-bucket0", "interpolation"] = judged[:1]
-    rows["resttest-bucket0", "extrapolation"] = rows["qrels", "dev"][:1]
+    rows["resttest-bucket1", "train"] = judged[1:]
+    rows["resttest-bucket1", "interpolation"] = judged[:1]
+    rows["resttest-bucket1", "extrapolation"] = rows["qrels", "dev"][:1]
     return rows
 
 

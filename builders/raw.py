@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
 import msgspec
 
@@ -111,13 +112,29 @@ def read_blocks(sources: Sequence[Source], block_bytes: int = BLOCK_BYTES) -> It
             raise InputError("is empty; expected raw DuReader rows, JSON lines", path=source.shown)
 
 
-_decode = msgspec.json.Decoder(Row).decode
+class _PlainDocument(msgspec.Struct, gc=False):
+    paragraphs: list[str]
+    segmented_paragraphs: ClassVar[None] = None
 
 
-def parse_rows(block: Block) -> Iterator[tuple[int, Row]]:
+class _PlainRow(msgspec.Struct, gc=False):
+    """A row whose ``segmented_*`` fields are left unread, which is most of a preprocessed row."""
+
+    question_id: int | str
+    question: str
+    documents: list[_PlainDocument]
+    answers: list[str] | None = None
+    segmented_answers: ClassVar[None] = None
+
+
+_DECODERS = {segmented: msgspec.json.Decoder(kind).decode for segmented, kind in ((True, Row), (False, _PlainRow))}
+
+
+def parse_rows(block: Block, *, segmented: bool = True) -> Iterator[tuple[int, Row]]:
     """The (line number, row) pairs of a block. Blank lines hold no row and are passed over.
 
-    Raises :class:`InputError` naming file and line for what is not a row of raw DuReader.
+    ``segmented=False`` leaves the word lists unread. Raises :class:`InputError` naming file and line for what is not a
+    row of raw DuReader.
     """
     try:
         str(block.data, "utf-8")  # fields that the decoder skips unread are checked too
@@ -129,13 +146,16 @@ def parse_rows(block: Block) -> Iterator[tuple[int, Row]]:
             line = line.removeprefix(b"\xef\xbb\xbf")
         if not line.strip():
             continue
-        yield block.first_line + offset, parse_row(line, block.source.shown, block.first_line + offset)
+        yield (
+            block.first_line + offset,
+            parse_row(line, block.source.shown, block.first_line + offset, segmented=segmented),
+        )
 
 
-def parse_row(line: bytes, name: str, number: int) -> Row:
+def parse_row(line: bytes, name: str, number: int, *, segmented: bool = True) -> Row:
     """One line as a row; ``name`` and ``number`` stand in the :class:`InputError`."""
     try:
-        row = _decode(line)
+        row: Row = _DECODERS[segmented](line)  # type: ignore[assignment]
     except msgspec.ValidationError as error:
         raise InputError(f"not a row of raw DuReader: {error}", path=name, line=number) from None
     except msgspec.DecodeError as error:

@@ -3,24 +3,32 @@
 A shard is a folder ``NNNNNN`` in the build's work directory with three Parquet files, ``questions``, ``passages`` and
 ``positives``; it appears under its name only when it is whole, which is what resuming a killed build relies on.
 ``seq`` numbers every row in the order of the input: (block << 32) + the row's place in the block.
+
+All paragraphs of a block are one string, and what is known of each paragraph is a number in an array: labels, lengths
+and passages are found by compiled loops, and Arrow takes the passages as slices of the string's UTF-8.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import chain
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from builders.command import InputError
-from builders.passages import MIN_CHARS, join_paragraphs, text_id
+from builders.passages import MIN_CHARS, cut_passages, text_id
 from builders.raw import Block, Row, parse_rows
 from builders.segment import words
-from builders.span_f1 import THRESHOLD, char_ids, label, word_ids
+from builders.span_f1 import THRESHOLD, Questions, char_ids, label_questions, word_ids
 
 QUESTIONS = pa.schema(
     [
@@ -65,40 +73,55 @@ class Options:
         }
 
 
-def label_paragraphs(row: Row, options: Options) -> list[list[bool]]:
-    """Algorithm 1 over all documents of a row: a label for each paragraph of each document.
-
-    Raises ValueError where the given ``segmented_*`` lists do not go with the texts.
-    """
-    answers = row.answers or []
-    if not answers:
-        return [[False] * len(document.paragraphs) for document in row.documents]
-    paragraphs = [paragraph for document in row.documents for paragraph in document.paragraphs]
+def label_rows(rows: Sequence[Row], options: Options) -> npt.NDArray[np.bool_]:
+    """Algorithm 1 over rows: a label for each paragraph of each document of each row, in order."""
+    paragraphs = [[p for document in row.documents for p in document.paragraphs] for row in rows]
+    answers = [row.answers or [] for row in rows]
     if options.unit == "char":
-        marked = label(char_ids(paragraphs), char_ids(answers), options.threshold, options.match)
+        ids, ends = char_ids(list(chain.from_iterable(paragraphs)))
+        answer_ids, answer_ends = char_ids(list(chain.from_iterable(answers)))
     else:
-        segmented: list[list[str]] = []
-        for number, document in enumerate(row.documents):
-            given = document.segmented_paragraphs
-            if given is None:
-                given = [words(paragraph) for paragraph in document.paragraphs]
-            if len(given) != len(document.paragraphs):
-                raise ValueError(
-                    f"documents[{number}] has {len(document.paragraphs)} paragraphs"
-                    f" and {len(given)} segmented_paragraphs"
-                )
-            segmented += given
-        segmented_answers = row.segmented_answers
-        if segmented_answers is None:
-            segmented_answers = [words(answer) for answer in answers]
-        if len(segmented_answers) != len(answers):
-            raise ValueError(f"{len(answers)} answers and {len(segmented_answers)} segmented_answers")
-        vocabulary: dict[str, int] = {}
-        marked = label(
-            word_ids(segmented, vocabulary), word_ids(segmented_answers, vocabulary), options.threshold, options.match
+        # What no answer asks about need not be cut into words.
+        segmented: list[list[list[str]]] = [
+            _segmented(row) if row.answers else [[] for _ in p] for row, p in zip(rows, paragraphs, strict=True)
+        ]
+        segmented_answers = [
+            row.segmented_answers if row.segmented_answers is not None else [words(a) for a in row.answers or []]
+            for row in rows
+        ]
+        (ids, ends), (answer_ids, answer_ends) = word_ids(
+            list(chain.from_iterable(segmented)), list(chain.from_iterable(segmented_answers))
         )
-    flags = iter(marked.tolist())
-    return [[next(flags) for _ in document.paragraphs] for document in row.documents]
+    questions = Questions(ids, ends, _ends(map(len, paragraphs)), answer_ids, answer_ends, _ends(map(len, answers)))
+    return label_questions(questions, options.threshold, options.match)
+
+
+def _ends(lengths: Iterable[int]) -> npt.NDArray[np.int64]:
+    return np.cumsum(np.fromiter(lengths, np.int64))
+
+
+def _segmented(row: Row) -> list[list[str]]:
+    return [
+        segmented
+        for document in row.documents
+        for segmented in (
+            document.segmented_paragraphs
+            if document.segmented_paragraphs is not None
+            else [words(paragraph) for paragraph in document.paragraphs]
+        )
+    ]
+
+
+def _check_segmented(row: Row) -> None:
+    """ValueError where the given ``segmented_*`` lists do not go with the texts."""
+    for number, document in enumerate(row.documents):
+        given = document.segmented_paragraphs
+        if given is not None and len(given) != len(document.paragraphs):
+            raise ValueError(
+                f"documents[{number}] has {len(document.paragraphs)} paragraphs and {len(given)} segmented_paragraphs"
+            )
+    if row.segmented_answers is not None and len(row.segmented_answers) != len(row.answers or []):
+        raise ValueError(f"{len(row.answers or [])} answers and {len(row.segmented_answers)} segmented_answers")
 
 
 def shard_path(work: Path, number: int) -> Path:
@@ -110,65 +133,81 @@ def build_shard(block: Block, options: Options, work: Path) -> int:
 
     Raises :class:`InputError` naming file and line for a row that is wrong.
     """
-    questions: dict[str, list[object]] = {name: [] for name in QUESTIONS.names}
-    passages: dict[str, list[object]] = {name: [] for name in PASSAGES.names}
-    positives: dict[str, list[object]] = {name: [] for name in POSITIVES.names}
-    seen: set[str] = set()
-    split = block.source.split
-    for number, (line, row) in enumerate(parse_rows(block)):
+    lines, rows = [], []
+    for line, row in parse_rows(block, segmented=options.unit == "word"):
         try:
-            labels = label_paragraphs(row, options)
+            _check_segmented(row)
         except ValueError as error:
             raise InputError(str(error), path=block.source.shown, line=line) from None
-        query_id, blank = text_id(row.question), 0
-        for document, marks in zip(row.documents, labels, strict=True):
-            for text, positive in join_paragraphs(document.paragraphs, marks, options.min_chars):
-                if not text.strip():
-                    blank += 1
-                    continue
-                docid = text_id(text)
-                if docid not in seen:
-                    seen.add(docid)
-                    _append(passages, seq=_seq(block, len(passages["seq"])), docid=docid, text=text)
-                if positive:
-                    _append(
-                        positives,
-                        seq=_seq(block, len(positives["seq"])),
-                        split=split,
-                        query_id=query_id,
-                        docid=docid,
-                        text=text,
-                    )
-        _append(
-            questions,
-            seq=_seq(block, number),
-            split=split,
-            question_id=str(row.question_id),
-            query_id=query_id,
-            text=row.question,
-            answered=bool(row.answers),
-            blank_passages=blank,
-            source=block.source.shown,
-            line=line,
-        )
-    final = shard_path(work, block.number)
-    half = work / f"{final.name}.half"
+        lines.append(line)
+        rows.append(row)
+    passages = cut_passages(
+        [[d.paragraphs for d in row.documents] for row in rows], label_rows(rows, options), options.min_chars
+    )
+    query_ids = [text_id(row.question) for row in rows]
+    blanks = [0] * len(rows)
+    docids: list[str] = []
+    kept: list[int] = []
+    positive: list[int] = []
+    seen: set[str] = set()
+    data, ends = memoryview(passages.data), passages.ends.tolist()
+    start = 0
+    for number, (end, blank, mark, of) in enumerate(
+        zip(ends, passages.blank.tolist(), passages.positive.tolist(), passages.row.tolist(), strict=True)
+    ):
+        docid = hashlib.md5(data[start:end], usedforsecurity=False).hexdigest()
+        docids.append(docid)
+        start = end
+        if blank:
+            blanks[of] += 1
+            continue
+        if docid not in seen:
+            seen.add(docid)
+            kept.append(number)
+        if mark:
+            positive.append(number)
+    split, texts, ids = block.source.split, passages.texts(), pa.array(docids, pa.string())
+    _write_shard(
+        shard_path(work, block.number),
+        {
+            "questions": [
+                _seq(block, len(rows)),
+                [split] * len(rows),
+                [str(row.question_id) for row in rows],
+                query_ids,
+                [row.question for row in rows],
+                [bool(row.answers) for row in rows],
+                blanks,
+                [block.source.shown] * len(rows),
+                lines,
+            ],
+            "passages": [
+                _seq(block, len(kept)),
+                ids.take(pa.array(kept, pa.int64())),
+                texts.take(pa.array(kept, pa.int64())),
+            ],
+            "positives": [
+                _seq(block, len(positive)),
+                [split] * len(positive),
+                [query_ids[row] for row in passages.row[positive].tolist()],
+                ids.take(pa.array(positive, pa.int64())),
+                texts.take(pa.array(positive, pa.int64())),
+            ],
+        },
+    )
+    return len(rows)
+
+
+def _write_shard(final: Path, tables: dict[str, list[object]]) -> None:
+    half = final.with_name(f"{final.name}.half")
     shutil.rmtree(half, ignore_errors=True)
     half.mkdir()
-    for name, schema, columns in (
-        ("questions", QUESTIONS, questions),
-        ("passages", PASSAGES, passages),
-        ("positives", POSITIVES, positives),
-    ):
-        pq.write_table(pa.Table.from_pydict(columns, schema), half / f"{name}.parquet", compression="lz4")
+    for (name, columns), schema in zip(tables.items(), (QUESTIONS, PASSAGES, POSITIVES), strict=True):
+        arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+        table = pa.Table.from_arrays(arrays, schema=schema)
+        pq.write_table(table, half / f"{name}.parquet", compression="lz4", use_dictionary=False)
     os.rename(half, final)
-    return len(questions["seq"])
 
 
-def _append(columns: dict[str, list[object]], **values: object) -> None:
-    for name, value in values.items():
-        columns[name].append(value)
-
-
-def _seq(block: Block, place: int) -> int:
-    return (block.number << 32) + place
+def _seq(block: Block, count: int) -> npt.NDArray[np.int64]:
+    return (block.number << 32) + np.arange(count, dtype=np.int64)

@@ -13,14 +13,18 @@ paragraph that occur in the answer. The maximum itself follows by Dinkelbach's i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
+from itertools import chain
 
 import numba
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 Ids = npt.NDArray[np.int32]
+Ends = npt.NDArray[np.int64]
 THRESHOLD = Fraction(1, 2)
 
 
@@ -158,50 +162,78 @@ def _scores(paragraphs, paragraph_ends, answers, answer_ends, table, p, q, exact
             table[token] = 0
 
 
-def _flat(texts: Sequence[Ids]) -> tuple[Ids, npt.NDArray[np.int64]]:
-    ends = np.cumsum([text.size for text in texts], dtype=np.int64)
-    return (np.concatenate(texts) if len(texts) else np.empty(0, np.int32)).astype(np.int32, copy=False), ends
+@numba.njit(cache=True, nogil=True)
+def _any_reaches(ids, ends, rows, answers, answer_ends, answer_rows, table, p, q):  # type: ignore[no-untyped-def]
+    """Algorithm 1 question by question: for each paragraph, whether any answer of its own question is reached."""
+    positive = np.zeros(ends.size, np.bool_)
+    first, first_answer = 0, 0
+    for row in range(rows.size):
+        last, last_answer = rows[row], answer_rows[row]
+        start = ends[first - 1] if first else 0
+        answer_start = answer_ends[first_answer - 1] if first_answer else 0
+        out = np.zeros((last - first, last_answer - first_answer, 2), np.int64)
+        _scores(
+            ids[start:],
+            ends[first:last] - start,
+            answers[answer_start:],
+            answer_ends[first_answer:last_answer] - answer_start,
+            table,
+            p,
+            q,
+            False,
+            out,
+        )
+        for i in range(last - first):
+            for j in range(last_answer - first_answer):
+                if out[i, j, 0]:
+                    positive[first + i] = True
+        first, first_answer = last, last_answer
+    return positive
 
 
-def char_ids(texts: Sequence[str]) -> list[Ids]:
-    """Each text as an array of its code points."""
-    return [np.frombuffer(text.encode("utf-32-le"), np.int32) for text in texts]
+Flat = tuple[Ids, Ends]  # token ids of many texts end to end, and where each text ends
 
 
-def word_ids(texts: Sequence[Sequence[str]], vocabulary: dict[str, int]) -> list[Ids]:
-    """Each list of words as an array of ids; new words enter ``vocabulary``."""
-    return [
-        np.fromiter((vocabulary.setdefault(w, len(vocabulary)) for w in words), np.int32, len(words)) for words in texts
-    ]
+def code_points(text: str) -> Ids:
+    return np.frombuffer(text.encode("utf-32-le"), np.int32)
 
 
-def span_f1(
-    paragraphs: Sequence[Ids], answers: Sequence[Ids], threshold: Fraction | None = None
-) -> npt.NDArray[np.int64]:
-    """Span-level F1 of every paragraph with every answer, as exact fractions.
-
-    Args:
-        paragraphs, answers: token ids (:func:`char_ids`, :func:`word_ids`), not negative.
-        threshold: None for the largest F1 over all spans; else any F1 that reaches it, or 0 where none does (faster).
-
-    Returns:
-        int64 array ``[paragraphs, answers, 2]`` of numerators and denominators; 0/1 where nothing overlaps.
-    """
-    flat_paragraphs, paragraph_ends = _flat(paragraphs)
-    flat_answers, answer_ends = _flat(answers)
-    out = np.zeros((len(paragraphs), len(answers), 2), np.int64)
-    largest = max(int(flat.max(initial=0)) for flat in (flat_paragraphs, flat_answers))
-    table = np.zeros(largest + 1, np.int32)
-    exact = threshold is None
-    p, q = (1, 1) if threshold is None else threshold.as_integer_ratio()
-    _scores(flat_paragraphs, paragraph_ends, flat_answers, answer_ends, table, p, q, exact, out)
-    return out
+def char_ids(texts: Sequence[str]) -> Flat:
+    """Texts as their code points."""
+    return code_points("".join(texts)), np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)))
 
 
-def label(
-    paragraphs: Sequence[Ids], answers: Sequence[Ids], threshold: Fraction = THRESHOLD, match: str = "threshold"
+def word_ids(*groups: Sequence[Sequence[str]]) -> tuple[Flat, ...]:
+    """Groups of word lists (paragraphs, answers) as numbers, the same word with the same number in all of them."""
+    flat = [list(chain.from_iterable(texts)) for texts in groups]
+    numbers = pa.array(list(chain.from_iterable(flat)), pa.string()).dictionary_encode().indices.to_numpy()
+    starts = np.cumsum([0, *map(len, flat)])
+    return tuple(
+        (numbers[start : start + len(words)], np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts))))
+        for start, words, texts in zip(starts[:-1], flat, groups, strict=True)
+    )
+
+
+@dataclass(frozen=True)
+class Questions:
+    """Paragraphs and answers of many questions: tokens end to end, where each text ends, where each question ends."""
+
+    ids: Ids
+    ends: Ends
+    rows: Ends  # the number of paragraphs up to the end of each question
+    answers: Ids
+    answer_ends: Ends
+    answer_rows: Ends
+
+    def table(self) -> Ids:
+        """Zeroed scratch, one place for each token id."""
+        return np.zeros(1 + max(int(ids.max(initial=0)) for ids in (self.ids, self.answers)), np.int32)
+
+
+def label_questions(
+    questions: Questions, threshold: Fraction = THRESHOLD, match: str = "threshold"
 ) -> npt.NDArray[np.bool_]:
-    """Which paragraphs of one question are positive; bool array ``[paragraphs]``.
+    """Which paragraphs are positive; bool array over all paragraphs of all questions.
 
     Args:
         threshold: above 0, at most 1.
@@ -214,14 +246,60 @@ def label(
     """
     if not 0 < threshold <= 1:
         raise ValueError(f"the threshold must be above 0 and at most 1, not {threshold}")
-    if match == "threshold":
-        return np.asarray(span_f1(paragraphs, answers, threshold)[:, :, 0].any(axis=1))
-    if match != "best":
+    if match not in ("threshold", "best"):
         raise ValueError(f"match must be 'threshold' or 'best', not {match!r}")
-    positive = np.zeros(len(paragraphs), bool)
-    for column in span_f1(paragraphs, answers).transpose(1, 0, 2).tolist():
-        scores = [Fraction(top, bottom) for top, bottom in column]
-        best = max(scores, default=Fraction(0))
-        if best >= threshold:
-            positive |= np.array([score == best for score in scores])
+    if match == "threshold":
+        return np.asarray(
+            _any_reaches(
+                questions.ids,
+                questions.ends,
+                questions.rows,
+                questions.answers,
+                questions.answer_ends,
+                questions.answer_rows,
+                questions.table(),
+                *threshold.as_integer_ratio(),
+            )
+        )
+    positive = np.zeros(questions.ends.size, bool)
+    for first, last, scores in span_f1(questions):
+        for column in scores.transpose(1, 0, 2).tolist():
+            values = [Fraction(top, bottom) for top, bottom in column]
+            best = max(values, default=Fraction(0))
+            if best >= threshold:
+                positive[first:last] |= np.array([value == best for value in values])
     return positive
+
+
+def span_f1(
+    questions: Questions, threshold: Fraction | None = None
+) -> Iterator[tuple[int, int, npt.NDArray[np.int64]]]:
+    """Span-level F1 of every paragraph with every answer of its question, as exact fractions.
+
+    Args:
+        threshold: None for the largest F1 over all spans; else any F1 that reaches it, or 0 where none does (faster).
+
+    Yields:
+        for each question its first paragraph and the one after its last, and an int64 array
+        ``[paragraphs, answers, 2]`` of numerators and denominators; 0/1 where nothing overlaps.
+    """
+    p, q = (1, 1) if threshold is None else threshold.as_integer_ratio()
+    table = questions.table()
+    first = first_answer = 0
+    for last, last_answer in zip(questions.rows.tolist(), questions.answer_rows.tolist(), strict=True):
+        start = int(questions.ends[first - 1]) if first else 0
+        answer_start = int(questions.answer_ends[first_answer - 1]) if first_answer else 0
+        out = np.zeros((last - first, last_answer - first_answer, 2), np.int64)
+        _scores(
+            questions.ids[start:],
+            questions.ends[first:last] - start,
+            questions.answers[answer_start:],
+            questions.answer_ends[first_answer:last_answer] - answer_start,
+            table,
+            p,
+            q,
+            threshold is None,
+            out,
+        )
+        yield first, last, out
+        first, first_answer = last, last_answer

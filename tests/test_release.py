@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
@@ -21,7 +22,7 @@ from hypothesis import strategies as st
 from rows import row, write_rows
 
 from builders import raw
-from builders.passages import join_paragraphs
+from builders.passages import cut_passages
 from builders.store import open_release
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -118,21 +119,39 @@ def test_a_small_release_by_hand(small: Path, tmp_path: Path) -> None:
 def test_passage_length_control(paragraphs: list[tuple[str, bool]], least: int) -> None:
     """Nothing lost, nothing reordered, each long enough but the last, none too long, labels of its own paragraphs."""
     texts, marks = [text for text, _ in paragraphs], [mark for _, mark in paragraphs]
-    passages = join_paragraphs(texts, marks, least)
-    assert "".join(text for text, _ in passages) == "".join(texts)
-    assert all(len(text) >= least for text, _ in passages[:-1])
-    for text, _ in passages:
+    cut = cut_passages([[texts]], np.array(marks, bool), least)
+    passages = cut.texts().to_pylist()
+    assert "".join(passages) == "".join(texts)
+    assert all(len(text) >= least for text in passages[:-1])
+    assert cut.blank.tolist() == [not text.strip() for text in passages]
+    for text in passages:
         # Without its last (non-empty) paragraph a passage was still too short.
         assert any(len(text) - len(last) < least for last in texts if last and text.endswith(last))
     # Followed paragraph by paragraph, each passage carries the labels of exactly its own.
     place, expected = 0, []
-    for text, _ in passages:
+    for text in passages:
         length, mark = 0, False
         while length < len(text):
             length, mark, place = length + len(texts[place]), mark or marks[place], place + 1
         expected.append(mark)
     empty_positive = any(mark and not text for text, mark in paragraphs)
-    assert empty_positive or [mark for _, mark in passages] == expected
+    assert empty_positive or cut.positive.tolist() == expected
+
+
+documents = st.lists(st.lists(st.text(max_size=12), max_size=4), max_size=4)
+
+
+@given(rows=st.lists(documents, max_size=4), least=st.integers(1, 20))
+@settings(max_examples=200, deadline=None)
+def test_documents_cut_together_are_cut_as_alone(rows: list[list[list[str]]], least: int) -> None:
+    count = sum(len(paragraphs) for row in rows for paragraphs in row)
+    together = cut_passages(rows, np.zeros(count, bool), least)
+    alone = []
+    for number, texts in enumerate(rows):
+        for paragraphs in texts:
+            cut = cut_passages([[paragraphs]], np.zeros(len(paragraphs), bool), least)
+            alone += [(number, text) for text in cut.texts().to_pylist()]
+    assert list(zip(together.row.tolist(), together.texts().to_pylist(), strict=True)) == alone
 
 
 @pytest.mark.parametrize("workers", [1, 3])
@@ -153,13 +172,12 @@ def test_the_real_rows_give_the_official_passages(shared_data: Path, tmp_path: P
 
 def test_the_count_of_positive_paragraphs_on_the_real_rows(shared_data: Path) -> None:
     """993 on characters and 997 on the given words: counted apart from this program."""
-    from builders.shards import Options, label_paragraphs
+    from builders.shards import Options, label_rows
 
     for unit, expected in (("char", 993), ("word", 997)):
         positive = 0
         for block in raw.read_blocks(raw.find_sources([shared_data / "dureader-2.0-demo"])):
-            for _, r in raw.parse_rows(block):
-                positive += sum(map(sum, label_paragraphs(r, Options(unit=unit))))
+            positive += int(label_rows([r for _, r in raw.parse_rows(block)], Options(unit=unit)).sum())
         assert positive == expected
 
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from builders.span_f1 import char_ids, label, span_f1, word_ids
+from builders.span_f1 import Questions, char_ids, label_questions, span_f1, word_ids
 
 THRESHOLDS = [Fraction(1, 2), Fraction(1, 3), Fraction(2, 3), Fraction(9, 10), Fraction(1)]
 
@@ -32,8 +32,31 @@ def brute_best(paragraph: Sequence[object], answer: Sequence[object]) -> Fractio
     return best
 
 
-def ids(tokens: Sequence[int]) -> np.ndarray:
-    return np.array(tokens, np.int32)
+def questions(*rows: tuple[Sequence[Sequence[int]], Sequence[Sequence[int]]]) -> Questions:
+    """(paragraphs, answers) pairs of token ids, one a question."""
+    texts, answers = [p for row in rows for p in row[0]], [a for row in rows for a in row[1]]
+    flat, flat_answers = (np.array([t for text in group for t in text], np.int32) for group in (texts, answers))
+    ends, answer_ends = (np.cumsum([len(text) for text in group], dtype=np.int64) for group in (texts, answers))
+    counts, answer_counts = (np.cumsum([len(row[side]) for row in rows], dtype=np.int64) for side in (0, 1))
+    return Questions(flat, ends, counts, flat_answers, answer_ends, answer_counts)
+
+
+def best(paragraph: Sequence[int], answer: Sequence[int], threshold: Fraction | None = None) -> Fraction:
+    ((_, _, scores),) = span_f1(questions(([paragraph], [answer])), threshold)
+    return Fraction(*scores[0, 0].tolist())
+
+
+def label(
+    paragraphs: Sequence[Sequence[int]],
+    answers: Sequence[Sequence[int]],
+    threshold: Fraction = Fraction(1, 2),
+    match: str = "threshold",
+) -> list[bool]:
+    return label_questions(questions((paragraphs, answers)), threshold, match).tolist()  # type: ignore[no-any-return]
+
+
+def chars(texts: Sequence[str]) -> list[list[int]]:
+    return [[ord(c) for c in text] for text in texts]
 
 
 tokens = st.lists(st.integers(0, 5), max_size=14)
@@ -45,8 +68,8 @@ def test_the_largest_f1_and_the_decision_equal_brute_force(
     paragraph: list[int], answer: list[int], threshold: Fraction
 ) -> None:
     expected = brute_best(paragraph, answer)
-    assert Fraction(*span_f1([ids(paragraph)], [ids(answer)])[0, 0].tolist()) == expected
-    found = Fraction(*span_f1([ids(paragraph)], [ids(answer)], threshold)[0, 0].tolist())
+    assert best(paragraph, answer) == expected
+    found = best(paragraph, answer, threshold)
     assert (found >= threshold) == (expected >= threshold)
     assert found == 0 or threshold <= found <= expected
 
@@ -60,34 +83,53 @@ def test_the_largest_f1_and_the_decision_equal_brute_force(
 def test_labels_of_a_question_equal_brute_force(paragraphs: list[str], answers: list[str], threshold: Fraction) -> None:
     scores = [[brute_best(paragraph, answer) for answer in answers] for paragraph in paragraphs]
     reached = [any(score >= threshold for score in row) for row in scores]
-    marked = label(char_ids(paragraphs), char_ids(answers), threshold)
-    assert marked.tolist() == reached
-    best = [max((row[j] for row in scores), default=Fraction(0)) for j in range(len(answers))]
-    expected = [any(s == best[j] and s >= threshold for j, s in enumerate(row)) for row in scores]
-    assert label(char_ids(paragraphs), char_ids(answers), threshold, "best").tolist() == expected
+    assert label(chars(paragraphs), chars(answers), threshold) == reached
+    top = [max((row[j] for row in scores), default=Fraction(0)) for j in range(len(answers))]
+    expected = [any(s == top[j] and s >= threshold for j, s in enumerate(row)) for row in scores]
+    assert label(chars(paragraphs), chars(answers), threshold, "best") == expected
+
+
+rows = st.lists(st.tuples(st.lists(tokens, max_size=3), st.lists(tokens, max_size=2)), max_size=4)
+
+
+@given(rows=rows, match=st.sampled_from(["threshold", "best"]))
+@settings(max_examples=300, deadline=None)
+def test_questions_labelled_together_are_labelled_as_alone(
+    rows: list[tuple[list[list[int]], list[list[int]]]], match: str
+) -> None:
+    together = label_questions(questions(*rows), match=match).tolist() if rows else []
+    assert together == [mark for paragraphs, answers in rows for mark in label(paragraphs, answers, match=match)]
 
 
 def test_a_threshold_met_exactly_counts() -> None:
     # One of two tokens in a span of one, an answer of three: F1 = 2 * 1 / (1 + 3) = 1/2.
-    assert label([ids([7])], [ids([7, 8, 9])], Fraction(1, 2)).tolist() == [True]
-    assert label([ids([7])], [ids([7, 8, 9])], Fraction(500001, 1000000)).tolist() == [False]
+    assert label([[7]], [[7, 8, 9]], Fraction(1, 2)) == [True]
+    assert label([[7]], [[7, 8, 9]], Fraction(500001, 1000000)) == [False]
 
 
 def test_repeated_tokens_count_only_as_often_as_the_answer_holds_them() -> None:
-    assert Fraction(*span_f1([ids([1, 1, 1, 1])], [ids([1, 1])])[0, 0].tolist()) == 1
-    assert Fraction(*span_f1([ids([1])], [ids([1, 1, 1])])[0, 0].tolist()) == Fraction(1, 2)
+    assert best([1, 1, 1, 1], [1, 1]) == 1
+    assert best([1], [1, 1, 1]) == Fraction(1, 2)
 
 
 def test_nothing_matches_an_empty_answer_or_paragraph() -> None:
-    assert label([ids([]), ids([1])], [ids([])]).tolist() == [False, False]
-    assert label([ids([1])], []).tolist() == [False]
-    assert label([], [ids([1])]).tolist() == []
+    assert label([[], [1]], [[]]) == [False, False]
+    assert label([[1]], []) == [False]
+    assert label([], [[1]]) == []
 
 
 @pytest.mark.parametrize(("threshold", "match"), [(Fraction(0), "threshold"), (Fraction(2), "best"), (1, "first")])
 def test_wrong_options_are_refused(threshold: Fraction, match: str) -> None:
     with pytest.raises(ValueError):
-        label([ids([1])], [ids([1])], threshold, match)
+        label([[1]], [[1]], threshold, match)
+
+
+def test_words_and_characters_become_numbers() -> None:
+    (ids, ends), (answers, answer_ends) = word_ids([["绿萝", "浇水"], [], ["浇水"]], [["浇水", "少"]])
+    assert ids.tolist() == [0, 1, 1]
+    assert (ends.tolist(), answers.tolist(), answer_ends.tolist()) == ([2, 2, 3], [1, 2], [2])
+    flat, places = char_ids(["ab", "", "\U0001f600"])
+    assert (flat.tolist(), places.tolist()) == ([97, 98, 0x1F600], [2, 2, 3])
 
 
 @pytest.mark.parametrize("unit", ["char", "word"])
@@ -101,15 +143,16 @@ def test_labels_of_the_real_rows_equal_brute_force(shared_data: Path, unit: str)
         paragraphs = [p for document in row["documents"] for p in document[f"{field}paragraphs"] if len(p) <= 60]
         answers = [answer for answer in row[f"{field}answers"] if len(answer) <= 60]
         if unit == "word":
-            vocabulary: dict[str, int] = {}
-            coded, coded_answers = word_ids(paragraphs, vocabulary), word_ids(answers, vocabulary)
+            (flat, ends), (flat_answers, answer_ends) = word_ids(paragraphs, answers)
         else:
-            coded, coded_answers = char_ids(paragraphs), char_ids(answers)
+            (flat, ends), (flat_answers, answer_ends) = char_ids(paragraphs), char_ids(answers)
+        numbers = (np.array([len(group)], np.int64) for group in (paragraphs, answers))
+        question = Questions(flat, ends, next(numbers), flat_answers, answer_ends, next(numbers))
         scores = [[brute_best(paragraph, answer) for answer in answers] for paragraph in paragraphs]
-        exact = span_f1(coded, coded_answers).tolist()
-        assert [[Fraction(*pair) for pair in line] for line in exact] == scores
+        ((_, _, exact),) = span_f1(question)
+        assert [[Fraction(*pair) for pair in line] for line in exact.tolist()] == scores
         expected = [any(score >= threshold for score in line) for line in scores]
-        assert label(coded, coded_answers, threshold).tolist() == expected
+        assert label_questions(question, threshold).tolist() == expected
         compared += len(paragraphs)
         positive += sum(expected)
     assert compared > 500

@@ -285,6 +285,15 @@ def test_an_output_path_that_cannot_be_written_is_one_line(small: Path, tmp_path
         assert str(out.parent) in done.stderr or str(out) in done.stderr
 
 
+def test_splits_can_be_given(small: Path, tmp_path: Path) -> None:
+    rows, other = tmp_path / "rows.json", tmp_path / "other.json"
+    rows.write_bytes((small / "search.train.json").read_bytes())
+    other.write_bytes((small / "search.test.json").read_bytes())
+    build("--dev", rows, "--test", other, "--out", tmp_path / "out", "--unit", "char")
+    assert open_release(tmp_path / "out").rows("qrels", "dev") == 3
+    assert "tells no split" in build("--raw", rows, "--out", tmp_path / "out", code=1).stderr
+
+
 def test_usage_errors_exit_with_2(small: Path, tmp_path: Path) -> None:
     for arguments in (["--raw", small], ["--raw", small, "--out", "x", "--threshold", "0"], ["--workers", "0"]):
         build(*arguments, code=2)

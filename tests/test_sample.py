@@ -1,0 +1,67 @@
+"""The embedded sample is what the newcomer's first command runs on: it must hold what real rows hold."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from baselines.bm25 import read_queries, search
+from baselines.bm25_index import open_index
+from baselines.measures import official
+from baselines.qrels import release_qrels
+from builders.raw import find_sources, parse_rows, read_blocks
+from builders.release import build_release
+from builders.shards import Options
+from builders.store import open_release
+
+SAMPLE = Path(__file__).resolve().parent.parent / "builders" / "sample"
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[dict]:
+    lines = [line for path in sorted(SAMPLE.glob("*.json")) for line in path.read_text("utf-8").split("\n") if line]
+    return [json.loads(line) for line in lines]
+
+
+def test_it_is_read_as_raw_rows() -> None:
+    found = Counter(b.source.split for b in read_blocks(find_sources([SAMPLE])) for _ in parse_rows(b))
+    assert set(found) == {"train", "dev", "test"}
+    assert found.total() >= 60
+
+
+def test_it_holds_what_real_rows_hold(rows: list[dict]) -> None:
+    documents = [document for row in rows for document in row["documents"]]
+    paragraphs = [paragraph for document in documents for paragraph in document["paragraphs"]]
+    assert all(2 <= len(row["documents"]) <= 5 for row in rows)
+    assert len({row["question_id"] for row in rows}) == len({row["question"] for row in rows}) == len(rows)
+    lengths = [len(paragraph) for paragraph in paragraphs]
+    for low, high in ((0, 0), (1, 5), (6, 30), (31, 100), (101, 255), (256, 1000)):
+        assert any(low <= length <= high for length in lengths), (low, high)
+    assert any("\u2028" in paragraph for paragraph in paragraphs)
+    assert max(Counter(tuple(document["paragraphs"]) for document in documents).values()) > 1  # a shared passage
+    # Answers that stand in a paragraph, and answers that do not; questions nobody answered; a test set without answers.
+    literal = [
+        any(answer in p for d in row["documents"] for p in d["paragraphs"])
+        for row in rows
+        for answer in row.get("answers", [])
+    ]
+    assert any(literal) and not all(literal)
+    assert any(row.get("answers") == [] for row in rows)
+    assert any("answers" not in row for row in rows)
+    # No two questions were filled into one mould: hardly any paragraph of some length comes twice.
+    long = [paragraph for paragraph in paragraphs if len(paragraph) >= 20]
+    assert len(set(long)) > 0.95 * len(long)
+
+
+@pytest.mark.parametrize("unit", ["word", "char"])
+def test_bm25_neither_fails_nor_is_perfect_on_it(tmp_path: Path, unit: str) -> None:
+    build_release(find_sources([SAMPLE]), tmp_path / "release", Options(unit=unit))
+    release = open_release(tmp_path / "release")
+    index = open_index(release, tmp_path / "index", 1)
+    found = {query: [hit[0] for hit in hits] for query, hits in search(index, read_queries(release, "dev"), 50, 1)}
+    values = official(found, release_qrels(release, "dev"))
+    assert 0.1 < values["recall@1"] < 0.9
+    assert 0.2 < values["MRR@10"] < 0.9

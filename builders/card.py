@@ -38,6 +38,31 @@ _ORIGINS = {
 _Configs = dict[str, dict[str, list[dict[str, Any]]]]
 
 
+_ORDER = (
+    "corpus",
+    "queries",
+    "qrels",
+    "train",
+    "dev",
+    "test",
+    "cmedqa",
+    "ccovid",
+    "crosslingual",
+    "restrain",
+    "resttest",
+)
+_PARTS = ("corpus", "queries", "qrels", "train", "dev", "interpolation", "test", "extrapolation")
+
+
+def _place(entry: dict[str, Any]) -> tuple[Any, ...]:
+    """The order of the files: as the README lists the configs, however a release was put together."""
+    config, _, name = entry["path"].partition("/")
+    first, split = config.split("-")[0], name.rsplit("-", 3)[0]
+    part = config.rpartition("-")[2]
+    known = [order.index(word) if word in order else len(order) for order, word in ((_ORDER, first), (_PARTS, part))]
+    return *known, config, _PARTS.index(split) if split in _PARTS else len(_PARTS), name
+
+
 def card(
     entries: Iterable[dict[str, Any]],
     stats: dict[str, Any],
@@ -56,7 +81,7 @@ def card(
         images: histograms beside the card, as relative paths.
     """
     configs: _Configs = {}
-    for entry in entries:
+    for entry in sorted(entries, key=_place):
         if not entry["path"].endswith(".parquet"):  # a run, say: a file that no config reads
             continue
         config, name = entry["path"].split("/")

@@ -14,14 +14,14 @@ from typing import Any
 import duckdb
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from builders.command import InputError, log, progress
+from builders.command import InputError, log
+from builders.corpus import write_corpus
 from builders.draft import Draft
+from builders.processes import Pool
 from builders.raw import SPLITS
 from builders.stats import POSITIVES_EDGES, LengthCounter, round_stat
-from builders.store import CORPUS, JOINED, PASSAGES, QRELS, QUERIES
+from builders.store import JOINED, PASSAGES, QRELS, QUERIES
 
 _BATCH = 2_048
 # queries is stored split by split in order; a query's rowid is its place.
@@ -29,7 +29,7 @@ _OF_SPLIT = "place IN (SELECT rowid FROM queries WHERE split = ?)"
 _MEMORY = "512MB"
 
 
-def assemble(work: Path, draft: Draft, workers: int) -> None:
+def assemble(work: Path, draft: Draft, workers: int, pool: Pool | None = None) -> None:
     """Merge the shards under ``work`` into ``draft``: its configs and its figures.
 
     Raises:
@@ -45,7 +45,7 @@ def assemble(work: Path, draft: Draft, workers: int) -> None:
         con.execute("SET enable_progress_bar = false")
         _load(con, work)
         _refuse_conflicts(con)
-        draft.stats["collections"]["corpus"] = _write_corpus(con, work, draft)
+        draft.stats["collections"]["corpus"] = write_corpus(con, work, draft, pool)
         draft.stats["read"] = {}
         draft.stats["positives_per_query"] = {}
         for split in SPLITS:
@@ -69,9 +69,14 @@ def _load(con: duckdb.DuckDBPyConnection, work: Path) -> None:
     # Grouping and joining happens on ids (as 16 bytes) and numbers alone, one small step after the other: texts
     # in a grouping or a join would not spill to disk.
     con.execute(f"CREATE TABLE questions AS SELECT * FROM {shards('questions')}")
-    con.execute(
-        f"CREATE TABLE kept AS SELECT min(seq) AS seq FROM {shards('passages')} GROUP BY docid::UUID ORDER BY 1"
-    )
+    con.execute(f"""
+        CREATE TABLE repeated AS SELECT docid::UUID AS id, min(seq) AS first
+        FROM {shards("passages")} GROUP BY id HAVING count(*) > 1
+    """)
+    con.execute(f"""
+        CREATE TABLE repeats AS SELECT seq
+        FROM (SELECT seq, docid::UUID AS id FROM {shards("passages")}) JOIN repeated USING (id) WHERE seq <> first
+    """)
     con.execute(f"""
         CREATE TABLE judged AS SELECT split, query_id::UUID AS query, min(seq) AS seq
         FROM {shards("positives")} GROUP BY split, query_id::UUID, docid::UUID
@@ -135,25 +140,6 @@ def _refuse_conflicts(con: duckdb.DuckDBPyConnection) -> None:
             path=source,
             line=line,
         )
-
-
-def _write_corpus(con: duckdb.DuckDBPyConnection, work: Path, draft: Draft) -> dict[str, Any]:
-    writer, lengths = draft.writer("corpus", "corpus"), LengthCounter()
-    shards = sorted(work.glob("[0-9]*/passages.parquet"))
-    for path in progress(shards, unit="shard", label="corpus"):
-        table = pq.read_table(path)
-        if not table.num_rows:
-            continue
-        low, high = table["seq"][0].as_py(), table["seq"][-1].as_py()
-        kept = con.execute("SELECT seq FROM kept WHERE seq BETWEEN ? AND ? ORDER BY seq", [low, high]).fetchnumpy()
-        table = table.take(pa.array(np.asarray(kept["seq"], np.int64) - low))
-        texts = table["text"]
-        lengths.add(pc.utf8_length(texts).to_numpy())
-        titles = pa.repeat(pa.scalar(""), table.num_rows)
-        writer.write(pa.table([table["docid"], titles, texts], schema=CORPUS))
-    if not lengths.count:
-        raise InputError("the input holds no passage: every document is empty")
-    return lengths.summary()
 
 
 def _read_counts(con: duckdb.DuckDBPyConnection, split: str) -> dict[str, int]:

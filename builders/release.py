@@ -13,12 +13,10 @@ example:
 from __future__ import annotations
 
 import argparse
-import collections
-import concurrent.futures
 import contextlib
+import functools
 import hashlib
 import json
-import multiprocessing
 import os
 import shutil
 from collections.abc import Iterator
@@ -31,16 +29,13 @@ from builders.command import InputError, add_format, log, progress, whole_number
 from builders.draft import Draft, building_beside, check_target, describe_files
 from builders.files import replace_directory, sha256_of
 from builders.passages import MIN_CHARS
+from builders.processes import Pool, WorkerDied, in_order, process_pool
 from builders.raw import SPLITS, find_sources, read_blocks
 from builders.shards import Options, build_shard, shard_path
 from builders.sources import Source
 from builders.stats import table3_text
 
 _SMALL = 32 << 20  # below this many bytes of input starting worker processes costs more than it saves
-
-
-class WorkerDied(InputError):
-    """Not the input's fault: the finished parts are kept for the next run."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -112,13 +107,15 @@ def build_release(
     """
     out = check_target(out)
     described = describe_files((source.name.split("!")[0], source.path) for source in sources)
+    small = sum(source["bytes"] for source in described) < _SMALL
     with _work_directory(out, _key(described, sources, options), resume) as work:
-        _build_shards(sources, options, work, workers)
-        folder = work / "release"
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir()
-        draft = Draft(folder)
-        assemble(work, draft, workers)
+        with process_pool(1 if small else workers) as pool:
+            _build_shards(sources, options, work, workers, pool)
+            folder = work / "release"
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+            draft = Draft(folder)
+            assemble(work, draft, workers, pool)
         draft.finish({"verb": "release", "options": options.as_json(), "sources": described})
         replace_directory(folder, out)
     return draft.stats
@@ -126,7 +123,10 @@ def build_release(
 
 def _key(described: list[dict[str, Any]], sources: list[Source], options: Options) -> str:
     """Names what the finished parts of a build depend on: the input, the options, and this program itself."""
-    code = [sha256_of(Path(__file__).with_name(f"{name}.py")) for name in ("raw", "passages", "span_f1", "shards")]
+    code = [
+        sha256_of(Path(__file__).with_name(f"{name}.py"))
+        for name in ("sources", "raw", "segment", "span_f1", "passages", "shards")
+    ]
     names = [(str(source.path), source.member, source.split) for source in sources]
     return hashlib.sha256(json.dumps([described, names, options.as_json(), code]).encode()).hexdigest()[:16]
 
@@ -150,31 +150,12 @@ def _work_directory(out: Path, key: str, resume: bool) -> Iterator[Path]:
         shutil.rmtree(building)
 
 
-def _build_shards(sources: list[Source], options: Options, work: Path, workers: int) -> None:
+def _build_shards(sources: list[Source], options: Options, work: Path, workers: int, pool: Pool | None) -> None:
     done = {path.name for path in work.glob("[0-9]*") if not path.name.endswith(".half")}
     if done:
         log.info("going on after %d finished parts", len(done))
     blocks = (block for block in read_blocks(sources) if shard_path(work, block.number).name not in done)
     with progress(unit="question", label="label") as bar:
-        if workers == 1 or sum(path.stat().st_size for path in {source.path for source in sources}) < _SMALL:
-            for block in blocks:
-                bar.update(build_shard(block, options, work))
-            return
-        # Spawned, not forked: pyarrow's threads do not survive a fork. A few blocks in flight bound the memory.
-        context = multiprocessing.get_context("spawn")
-        with concurrent.futures.ProcessPoolExecutor(workers, mp_context=context) as pool:
-            running: collections.deque[concurrent.futures.Future[int]] = collections.deque()
-            try:
-                for block in blocks:
-                    running.append(pool.submit(build_shard, block, options, work))
-                    if len(running) > 2 * workers:
-                        bar.update(running.popleft().result())
-                while running:
-                    bar.update(running.popleft().result())
-            except concurrent.futures.process.BrokenProcessPool:
-                raise WorkerDied(
-                    "a worker process died (out of memory?); run again with fewer --workers to go on"
-                ) from None
-            finally:
-                for future in running:
-                    future.cancel()
+        # A few blocks in flight bound the memory.
+        for rows in in_order(pool, functools.partial(build_shard, options=options, work=work), blocks, 2 * workers):
+            bar.update(rows)

@@ -67,26 +67,18 @@ BYTES_PER_GROUP = 64 << 20  # the design's bound: a reader never holds more than
 _COMPRESSION = {"compression": "zstd", "compression_level": 3, "use_dictionary": False}
 
 
-class SplitWriter:
-    """Writes one split of one config as numbered shards.
+class ParquetFile:
+    """Writes one Parquet file. Row groups are cut by the rows alone, never by how the tables arrive."""
 
-    Row groups and shards are cut by the rows alone, never by how the batches arrive, so that any number of workers
-    gives the same bytes. The number of shards stands in their names, so it is known at :meth:`close` only.
-    """
-
-    def __init__(self, release: Path, config: str, split: str, schema: pa.Schema) -> None:
-        self._folder, self._config, self._split, self._schema = release / config, config, split, schema
-        self._folder.mkdir(parents=True, exist_ok=True)
+    def __init__(self, path: Path, schema: pa.Schema) -> None:
+        self.path, self._schema = path, schema
+        self._writer = pq.ParquetWriter(path, schema, **_COMPRESSION)
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_rows = 0
-        self._writer: pq.ParquetWriter | None = None
-        self._shards: list[tuple[Path, int]] = []
-        self._shard_rows = 0
         self.rows = 0
 
     def write(self, table: pa.Table) -> None:
         """Append the rows of ``table``, whose columns are those of the schema."""
-        table = table.select(self._schema.names).cast(self._schema)
         self.rows += table.num_rows
         self._waiting += table.to_batches()
         self._waiting_rows += table.num_rows
@@ -97,10 +89,6 @@ class SplitWriter:
             self._waiting, self._waiting_rows = rest.to_batches(), rest.num_rows
 
     def _write_group(self, table: pa.Table) -> None:
-        if self._writer is None:
-            path = self._folder / f"{self._split}-{len(self._shards):05d}.parquet"
-            self._writer = pq.ParquetWriter(path, self._schema, **_COMPRESSION)
-            self._shards.append((path, 0))
         # A group of long texts is halved until it is small enough; one row alone may be any size.
         parts = [table.combine_chunks()]
         while parts:
@@ -111,28 +99,68 @@ class SplitWriter:
                 parts[:0] = [part.take(pa.array(range(half))), part.take(pa.array(range(half, part.num_rows)))]
             else:
                 self._writer.write_table(part, row_group_size=max(1, part.num_rows))
-        self._shard_rows += table.num_rows
-        self._shards[-1] = (self._shards[-1][0], self._shard_rows)
-        if self._shard_rows >= ROWS_PER_SHARD:
-            self._end_shard()
+
+    def close(self) -> dict[str, Any]:
+        """Write what is left; returns bytes, rows and SHA-256 as the manifest lists them."""
+        if self._waiting_rows or not self.rows:
+            self._write_group(pa.Table.from_batches(self._waiting, self._schema))
+        self._writer.close()
+        return {"bytes": self.path.stat().st_size, "rows": self.rows, "sha256": sha256_of(self.path)}
+
+
+class SplitWriter:
+    """Writes one split of one config as numbered shards of ``ROWS_PER_SHARD`` rows.
+
+    The number of shards stands in their names, so it is known at :meth:`close` only.
+    """
+
+    def __init__(self, release: Path, config: str, split: str, schema: pa.Schema) -> None:
+        self._folder, self._config, self._split, self._schema = release / config, config, split, schema
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._paths = 0
+        self._file: ParquetFile | None = None
+        self._done: list[tuple[Path, dict[str, Any]]] = []
+        self.rows = 0
+
+    def next_path(self) -> Path:
+        """Where the next shard is written until its final name is known."""
+        self._paths += 1
+        return self._folder / f"{self._split}-{self._paths - 1:05d}.parquet"
+
+    def adopt(self, path: Path, entry: dict[str, Any]) -> None:
+        """Take a shard that was written elsewhere to a :meth:`next_path`; in the order of the rows."""
+        self._done.append((path, entry))
+        self.rows += entry["rows"]
+
+    def write(self, table: pa.Table) -> None:
+        """Append the rows of ``table``, whose columns are those of the schema."""
+        table = table.select(self._schema.names).cast(self._schema)
+        start = 0
+        while start < table.num_rows:
+            if self._file is None:
+                self._file = ParquetFile(self.next_path(), self._schema)
+            taken = min(ROWS_PER_SHARD - self._file.rows, table.num_rows - start)
+            self._file.write(table.slice(start, taken))
+            start += taken
+            if self._file.rows == ROWS_PER_SHARD:
+                self._end_shard()
+        self.rows += table.num_rows
 
     def _end_shard(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
-            self._writer, self._shard_rows = None, 0
+        if self._file is not None:
+            self._done.append((self._file.path, self._file.close()))
+            self._file = None
 
     def close(self) -> list[dict[str, Any]]:
         """Write what is left and name the shards; returns their manifest entries. A split of no rows has one shard."""
-        if self._waiting_rows or not self._shards:
-            self._write_group(pa.Table.from_batches(self._waiting, self._schema))
-            self._waiting, self._waiting_rows = [], 0
+        if not self._done and self._file is None:
+            self._file = ParquetFile(self.next_path(), self._schema)
         self._end_shard()
         entries = []
-        for number, (path, rows) in enumerate(self._shards):
-            final = self._folder / f"{self._split}-{number:05d}-of-{len(self._shards):05d}.parquet"
+        for number, (path, entry) in enumerate(self._done):
+            final = self._folder / f"{self._split}-{number:05d}-of-{len(self._done):05d}.parquet"
             path.rename(final)
-            name = f"{self._config}/{final.name}"
-            entries.append({"path": name, "bytes": final.stat().st_size, "rows": rows, "sha256": sha256_of(final)})
+            entries.append({"path": f"{self._config}/{final.name}", **entry})
         return entries
 
 

@@ -22,7 +22,6 @@ import concurrent.futures
 import contextlib
 import hashlib
 import json
-import multiprocessing
 import os
 import tempfile
 from collections.abc import Iterator
@@ -32,7 +31,6 @@ from typing import Any
 from builders.command import InputError, add_format, log, whole_number
 from builders.draft import check_target, describe_files, draft_release
 from builders.official.archives import Member, find_members
-from builders.official.blocks import Pool
 from builders.official.corpus import File, Step, read_corpus
 from builders.official.formats import role_of
 from builders.official.layout import LAYOUT, write_layout
@@ -40,6 +38,7 @@ from builders.official.queries import Split, read_ids, read_json, read_pairs_fil
 from builders.official.splits import write_split
 from builders.official.text_pool import TextPool
 from builders.official.top50 import read_top50
+from builders.processes import process_pool
 from builders.stats import table3_text
 
 _SMALL = 32 << 20  # below this many bytes of input starting worker processes costs more than it saves
@@ -89,7 +88,7 @@ def build_official(archives: list[Path], out: Path, workers: int = 1) -> dict[st
         files = list(_files(members))
         build: dict[str, Any] = {"verb": "official", "options": {"layout": LAYOUT}, "sources": []}
         workers = workers if sum(file.member.size for file in files) > _SMALL else 1
-        with draft_release(out, build) as draft, _processes(workers) as pool:
+        with draft_release(out, build) as draft, process_pool(workers) as pool:
             step = Step(draft, pool, workers)
             # Hashing goes on beside the reading: it needs no lock of Python's.
             with concurrent.futures.ThreadPoolExecutor(1) as hasher:
@@ -107,17 +106,6 @@ def build_official(archives: list[Path], out: Path, workers: int = 1) -> dict[st
             }
             step.findings.report()
         return draft.stats
-
-
-@contextlib.contextmanager
-def _processes(workers: int) -> Iterator[Pool]:
-    if workers == 1:
-        yield None
-        return
-    # Spawned, not forked: pyarrow's threads do not survive a fork.
-    context = multiprocessing.get_context("spawn")
-    with concurrent.futures.ProcessPoolExecutor(workers, mp_context=context) as pool:
-        yield pool
 
 
 def _convert(step: Step, files: list[File], work: Path, hashes: list[concurrent.futures.Future[str]]) -> None:

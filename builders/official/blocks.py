@@ -7,21 +7,19 @@ does not grow with the file.
 from __future__ import annotations
 
 import collections
-import concurrent.futures
-import concurrent.futures.process
 import re
 from collections.abc import Callable, Iterator
+from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
 from builders.command import InputError, progress
 from builders.official.archives import Member
 from builders.official.formats import LINE_CUT, BadLine
+from builders.processes import Pool, WorkerDied
 
 BLOCK_BYTES = 8 << 20
 LONGEST_ROW = 256 << 20
 _WINDOW = 1 << 20
-
-Pool = concurrent.futures.ProcessPoolExecutor | None
 
 
 def cut(member: Member, start: int, stop: int, pattern: re.Pattern[bytes]) -> Iterator[tuple[int, int]]:
@@ -57,7 +55,7 @@ def parsed(
     member: Member,
     parse: Callable[..., Any],
     *args: Any,
-    pool: Pool,
+    pool: Pool | None,
     workers: int,
     span: tuple[int, int] | None = None,
     pattern: re.Pattern[bytes] = LINE_CUT,
@@ -84,8 +82,8 @@ def parsed(
             result, lines = block.result() if pool else _work(*block)
         except BadLine as error:
             raise InputError(error.message, path=member.shown, line=line + error.line) from None
-        except concurrent.futures.process.BrokenProcessPool:
-            raise InputError("a worker process died (out of memory?); run again with fewer --workers") from None
+        except BrokenProcessPool:
+            raise WorkerDied from None
         line += lines
         return result
 

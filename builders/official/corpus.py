@@ -22,10 +22,11 @@ import pyarrow.compute as pc
 from builders.command import InputError, log
 from builders.draft import Draft
 from builders.official.archives import Member
-from builders.official.blocks import Pool, parsed
+from builders.official.blocks import parsed
 from builders.official.formats import MAP_CUT, ROW_CUT, TSV, Texts, read_map, read_passages, read_tsv, read_wrapped
 from builders.official.style import is_wrapped, sniff_lines, sniff_map, sniff_wrapped, wrapped_end
 from builders.official.text_pool import Keys, KeyTable, Numbers, as_keys, hex_ids
+from builders.processes import Pool
 from builders.stats import LengthCounter
 from builders.store import CORPUS
 
@@ -58,7 +59,7 @@ class Step:
     """What every step works with: worker processes, and the release being written."""
 
     draft: Draft
-    pool: Pool
+    pool: Pool | None
     workers: int
     findings: Findings = field(default_factory=Findings)
 

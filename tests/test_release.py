@@ -245,10 +245,10 @@ def test_a_corpus_of_many_files_has_every_passage_once_in_order(
     release.build_release(sources, tmp_path / "plain", release.Options(unit="char", min_chars=4))
     monkeypatch.setattr(release, "_SMALL", 0)
     monkeypatch.setattr(raw.read_blocks, "__defaults__", (64,))  # the shared passage comes in several blocks
-    monkeypatch.setattr(store, "ROWS_PER_SHARD", 3)
+    monkeypatch.setattr(store, "ROWS_PER_SHARD", 2)
     release.build_release(sources, tmp_path / "many", release.Options(unit="char", min_chars=4), workers)
     plain, many = open_release(tmp_path / "plain"), open_release(tmp_path / "many")
-    assert len(many.shards("corpus", "corpus")) == -(-plain.rows("corpus", "corpus") // 3) > 3
+    assert len(many.shards("corpus", "corpus")) == -(-plain.rows("corpus", "corpus") // 2) > 3
     assert many.table("corpus", "corpus").to_pylist() == plain.table("corpus", "corpus").to_pylist()
     assert json.loads((tmp_path / "many/stats.json").read_text()) == json.loads(
         (tmp_path / "plain/stats.json").read_text()

@@ -1,0 +1,149 @@
+"""How fast span-F1 is decided and maximised, against a straightforward Counter for every span.
+
+Takes the paragraphs and answers of up to a number of tokens (longer ones cost the plain way minutes each) of the
+questions in --raw, on words and on characters. Both ways decide each (paragraph, answer) pair, and the program's exact
+maximum is compared with the plain one as fractions. The two take turns; figures are medians.
+
+example:
+  python benchmarks/span_f1.py --raw path/to/rows --tokens 120 --json span_f1.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+import os
+import platform
+import statistics
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from builders.raw import Row, find_sources, parse_rows, read_blocks  # noqa: E402
+from builders.segment import words  # noqa: E402
+from builders.span_f1 import THRESHOLD, Questions, char_ids, label_questions, span_f1, word_ids  # noqa: E402
+
+Texts = list[tuple[list[Sequence[Any]], list[Sequence[Any]]]]  # (paragraphs, answers) of each question
+
+
+def plain(paragraph: Sequence[Any], answer: Sequence[Any]) -> Fraction:
+    """The largest F1 over all spans: a Counter for each start, grown token by token, and its overlap at every end."""
+    wanted, best = Counter(answer), Fraction(0)
+    for start in range(len(paragraph)):
+        span: Counter[Any] = Counter()
+        for end in range(start, len(paragraph)):
+            span[paragraph[end]] += 1
+            common = sum((span & wanted).values())
+            if common:
+                best = max(best, Fraction(2 * common, end + 1 - start + len(answer)))
+    return best
+
+
+def texts_of(rows: Sequence[Row], unit: str, longest: int) -> Texts:
+    texts: Texts = []
+    for row in rows:
+        paragraphs: list[Sequence[Any]] = []
+        for document in row.documents:
+            given = document.segmented_paragraphs if unit == "word" else document.paragraphs
+            paragraphs += [words(p) for p in document.paragraphs] if given is None else given
+        answers = row.answers or []
+        given_answers = row.segmented_answers if unit == "word" else answers
+        answers = [words(a) for a in answers] if given_answers is None else given_answers
+        texts.append(([p for p in paragraphs if len(p) <= longest], [a for a in answers if len(a) <= longest]))
+    return texts
+
+
+def encode(texts: Texts, unit: str) -> Questions:
+    sides = [[text for question in texts for text in question[side]] for side in (0, 1)]
+    (ids, ends), (answers, answer_ends) = word_ids(*sides) if unit == "word" else map(char_ids, sides)
+    rows, answer_rows = (np.cumsum([len(question[side]) for question in texts], dtype=np.int64) for side in (0, 1))
+    return Questions(ids, ends, rows, answers, answer_ends, answer_rows)
+
+
+def timed(function: Callable[[], Any]) -> tuple[float, Any]:
+    start = time.perf_counter()
+    result = function()
+    return time.perf_counter() - start, result
+
+
+def measure(texts: Texts, unit: str, repeats: int) -> dict[str, Any]:
+    questions = encode(texts, unit)
+    label_questions(questions)  # compiles
+    list(span_f1(questions))
+    times: dict[str, list[float]] = {"plain": [], "decide": [], "maximum": []}
+    for _ in range(repeats):
+        seconds, expected = timed(lambda: [[[plain(p, a) for a in row[1]] for p in row[0]] for row in texts])
+        times["plain"].append(seconds)
+        # Many rounds in one figure: a single one is too short for the clock.
+        seconds, marks = timed(lambda: [label_questions(questions) for _ in range(20)][-1])
+        times["decide"].append(seconds / 20)
+        seconds, scores = timed(lambda: [list(span_f1(questions)) for _ in range(20)][-1])
+        times["maximum"].append(seconds / 20)
+    exact = [[[Fraction(*pair) for pair in line] for line in found.tolist()] for _, _, found in scores]
+    assert exact == expected, "the maxima differ"
+    decided = [any(score >= THRESHOLD for score in line) for row in expected for line in row]
+    assert marks.tolist() == decided, "the labels differ"
+    medians = {name: statistics.median(values) for name, values in times.items()}
+    return {
+        "unit": unit,
+        "paragraphs": len(decided),
+        "pairs": sum(len(row[0]) * len(row[1]) for row in texts),
+        "tokens": int(questions.ids.size),
+        "seconds": medians,
+        "decide_times_plain": round(medians["plain"] / medians["decide"]),
+        "maximum_times_plain": round(medians["plain"] / medians["maximum"]),
+        "tokens_per_second_decide": round(
+            sum(sum(map(len, row[0])) * len(row[1]) for row in texts) / medians["decide"]
+        ),
+    }
+
+
+def worst_case() -> dict[str, float]:
+    """A paragraph of a million tokens and an answer of ten thousand."""
+    random = np.random.default_rng(0)
+    one = np.array([1], np.int64)
+    seconds = {}
+    for name, kinds in (("3,000 kinds", 3_000), ("2 kinds", 2)):
+        paragraph, answer = (random.integers(0, kinds, size).astype(np.int32) for size in (1_000_000, 10_000))
+        question = Questions(paragraph, one * paragraph.size, one, answer, one * answer.size, one)
+        seconds[name] = timed(lambda question=question: label_questions(question))[0]
+        seconds[f"{name}, maximum"] = timed(lambda question=question: list(span_f1(question)))[0]
+    return seconds
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--raw", nargs="+", type=Path, default=[ROOT / "builders" / "sample"], metavar="PATH")
+    parser.add_argument("--tokens", type=int, default=120, help="the longest paragraph and answer (default: 120)")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    args = parser.parse_args()
+    rows = [row for block in read_blocks(find_sources(args.raw)) for _, row in parse_rows(block) if row.answers]
+    figures: dict[str, Any] = {
+        "cores": len(os.sched_getaffinity(0)),
+        "load_before": round(os.getloadavg()[0], 1),
+        "versions": {name: importlib.metadata.version(name) for name in ("numba", "numpy")}
+        | {"python": platform.python_version()},
+        "repeats": args.repeats,
+        "questions": len(rows),
+        "longest": args.tokens,
+        "units": [measure(texts_of(rows, unit, args.tokens), unit, args.repeats) for unit in ("word", "char")],
+        "worst_case_seconds": worst_case(),
+    }
+    print(json.dumps(figures, indent=1))
+    if args.json:
+        args.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

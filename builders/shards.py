@@ -14,12 +14,13 @@ from fractions import Fraction
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from builders.command import InputError
 from builders.passages import MIN_CHARS, join_paragraphs, text_id
 from builders.raw import Block, Row, parse_rows
-from builders.segment import words
+from builders.segment import SEGMENTERS, segmenter_version, words
 from builders.span_f1 import THRESHOLD, char_ids, label, word_ids
 
 QUESTIONS = pa.schema(
@@ -31,6 +32,7 @@ QUESTIONS = pa.schema(
         ("text", pa.string()),
         ("answered", pa.bool_()),
         ("blank_passages", pa.int64()),
+        ("cut", pa.bool_()),  # the row carried no words: this build cut them
         ("source", pa.string()),
         ("line", pa.int64()),
     ]
@@ -55,14 +57,32 @@ class Options:
     threshold: Fraction = THRESHOLD
     match: str = "threshold"
     min_chars: int = MIN_CHARS
+    segmenter: str = SEGMENTERS[0]
 
-    def as_json(self) -> dict[str, str | int]:
-        return {
+    def as_json(self, *, cut: bool = True) -> dict[str, str | int]:
+        """For keys and manifests; ``cut`` is False where no row needed the segmenter."""
+        options: dict[str, str | int] = {
             "unit": self.unit,
             "threshold": str(self.threshold),
             "match": self.match,
             "min_chars": self.min_chars,
         }
+        if cut and self.unit == "word":
+            options["segmenter"] = segmenter_version(self.segmenter)
+        return options
+
+
+def needs_cutting(row: Row, options: Options) -> bool:
+    """Whether labelling ``row`` takes words that it does not carry."""
+    if options.unit != "word" or not row.answers:
+        return False
+    return row.segmented_answers is None or any(document.segmented_paragraphs is None for document in row.documents)
+
+
+def any_was_cut(work: Path) -> bool:
+    """Whether the finished shards under ``work`` hold a row whose words the build cut itself."""
+    tables = (pq.read_table(path, columns=["cut"]) for path in work.glob("[0-9]*/questions.parquet"))
+    return any(pc.any(table["cut"]).as_py() for table in tables)
 
 
 def label_paragraphs(row: Row, options: Options) -> list[list[bool]]:
@@ -81,7 +101,7 @@ def label_paragraphs(row: Row, options: Options) -> list[list[bool]]:
         for number, document in enumerate(row.documents):
             given = document.segmented_paragraphs
             if given is None:
-                given = [words(paragraph) for paragraph in document.paragraphs]
+                given = [words(paragraph, options.segmenter) for paragraph in document.paragraphs]
             if len(given) != len(document.paragraphs):
                 raise ValueError(
                     f"documents[{number}] has {len(document.paragraphs)} paragraphs"
@@ -90,7 +110,7 @@ def label_paragraphs(row: Row, options: Options) -> list[list[bool]]:
             segmented += given
         segmented_answers = row.segmented_answers
         if segmented_answers is None:
-            segmented_answers = [words(answer) for answer in answers]
+            segmented_answers = [words(answer, options.segmenter) for answer in answers]
         if len(segmented_answers) != len(answers):
             raise ValueError(f"{len(answers)} answers and {len(segmented_answers)} segmented_answers")
         vocabulary: dict[str, int] = {}
@@ -148,6 +168,7 @@ def build_shard(block: Block, options: Options, work: Path) -> int:
             text=row.question,
             answered=bool(row.answers),
             blank_passages=blank,
+            cut=needs_cutting(row, options),
             source=block.source.shown,
             line=line,
         )

@@ -1,24 +1,24 @@
 """Chinese text into the tokens that BM25 counts.
 
-jieba in its default mode, with its hidden Markov model for words outside its dictionary; lower-cased; tokens without a
-letter, digit or Chinese character dropped. Queries and passages go through the same function.
+The words of jieba's default mode, with its hidden Markov model for words outside its dictionary, as
+``builders.segment`` cuts them; lower-cased; tokens without a letter, digit or Chinese character dropped. Queries and
+passages go through the same function.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from importlib.metadata import version
 from typing import Any
 
 from builders.processes import in_order, process_pool
-from builders.segment import words
+from builders.segment import segmenter_version, words
 
 _RULE = 1  # raise it when tokens() changes: indexes built from other tokens are then built anew
 
 
 def segmenter() -> str:
     """Name and version of what :func:`tokens` does; part of an index's key."""
-    return f"jieba {version('jieba')} rule {_RULE}"
+    return f"{segmenter_version()} tokens {_RULE}"
 
 
 def tokens(text: str) -> list[str]:

@@ -31,7 +31,8 @@ from builders.files import replace_directory, sha256_of
 from builders.passages import MIN_CHARS
 from builders.processes import Pool, WorkerDied, in_order, process_pool
 from builders.raw import SPLITS, find_sources, read_blocks
-from builders.shards import Options, build_shard, shard_path
+from builders.segment import SEGMENTERS
+from builders.shards import Options, any_was_cut, build_shard, shard_path
 from builders.sources import Source
 from builders.stats import table3_text
 
@@ -46,6 +47,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(f"--{split}", nargs="+", type=Path, default=[], metavar="PATH", help=f"rows of {split}")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="the release directory to write")
     parser.add_argument("--unit", choices=["word", "char"], default="word", help="unit of span-F1 (default: word)")
+    parser.add_argument(
+        "--segmenter",
+        choices=SEGMENTERS,
+        default=SEGMENTERS[0],
+        help="cuts words where the rows carry none: rjieba, compiled, gives jieba's words (default: rjieba)",
+    )
     parser.add_argument("--threshold", type=_threshold, default=Fraction(1, 2), help="span-F1 threshold (default: 0.5)")
     parser.add_argument(
         "--match",
@@ -83,7 +90,7 @@ def run(args: argparse.Namespace) -> None:
         sources += find_sources(getattr(args, split), split)
     if not sources:
         raise InputError("nothing to read: give --raw, or --train, --dev, --test")
-    options = Options(args.unit, args.threshold, args.match, args.min_chars)
+    options = Options(args.unit, args.threshold, args.match, args.min_chars, args.segmenter)
     stats = build_release(sources, args.out, options, args.workers, resume=args.resume)
     if args.format == "json":
         print(json.dumps(stats, ensure_ascii=False, indent=1))
@@ -116,7 +123,8 @@ def build_release(
             folder.mkdir()
             draft = Draft(folder)
             assemble(work, draft, workers, pool)
-        draft.finish({"verb": "release", "options": options.as_json(), "sources": described})
+        used = options.as_json(cut=any_was_cut(work))
+        draft.finish({"verb": "release", "options": used, "sources": described})
         replace_directory(folder, out)
     return draft.stats
 

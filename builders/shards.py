@@ -22,12 +22,13 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from builders.command import InputError
 from builders.passages import MIN_CHARS, cut_passages, text_id
 from builders.raw import Block, Row, parse_rows
-from builders.segment import words
+from builders.segment import SEGMENTERS, segmenter_version, words
 from builders.span_f1 import THRESHOLD, Questions, char_ids, label_questions, word_ids
 
 QUESTIONS = pa.schema(
@@ -39,6 +40,7 @@ QUESTIONS = pa.schema(
         ("text", pa.string()),
         ("answered", pa.bool_()),
         ("blank_passages", pa.int64()),
+        ("cut", pa.bool_()),  # the row carried no words: this build cut them
         ("source", pa.string()),
         ("line", pa.int64()),
     ]
@@ -63,14 +65,32 @@ class Options:
     threshold: Fraction = THRESHOLD
     match: str = "threshold"
     min_chars: int = MIN_CHARS
+    segmenter: str = SEGMENTERS[0]
 
-    def as_json(self) -> dict[str, str | int]:
-        return {
+    def as_json(self, *, cut: bool = True) -> dict[str, str | int]:
+        """For keys and manifests; ``cut`` is False where no row needed the segmenter."""
+        options: dict[str, str | int] = {
             "unit": self.unit,
             "threshold": str(self.threshold),
             "match": self.match,
             "min_chars": self.min_chars,
         }
+        if cut and self.unit == "word":
+            options["segmenter"] = segmenter_version(self.segmenter)
+        return options
+
+
+def needs_cutting(row: Row, options: Options) -> bool:
+    """Whether labelling ``row`` takes words that it does not carry."""
+    if options.unit != "word" or not row.answers:
+        return False
+    return row.segmented_answers is None or any(document.segmented_paragraphs is None for document in row.documents)
+
+
+def any_was_cut(work: Path) -> bool:
+    """Whether the finished shards under ``work`` hold a row whose words the build cut itself."""
+    tables = (pq.read_table(path, columns=["cut"]) for path in work.glob("[0-9]*/questions.parquet"))
+    return any(pc.any(table["cut"]).as_py() for table in tables)
 
 
 def label_rows(rows: Sequence[Row], options: Options) -> npt.NDArray[np.bool_]:
@@ -83,10 +103,13 @@ def label_rows(rows: Sequence[Row], options: Options) -> npt.NDArray[np.bool_]:
     else:
         # What no answer asks about need not be cut into words.
         segmented: list[list[list[str]]] = [
-            _segmented(row) if row.answers else [[] for _ in p] for row, p in zip(rows, paragraphs, strict=True)
+            _segmented(row, options.segmenter) if row.answers else [[] for _ in p]
+            for row, p in zip(rows, paragraphs, strict=True)
         ]
         segmented_answers = [
-            row.segmented_answers if row.segmented_answers is not None else [words(a) for a in row.answers or []]
+            row.segmented_answers
+            if row.segmented_answers is not None
+            else [words(answer, options.segmenter) for answer in row.answers or []]
             for row in rows
         ]
         (ids, ends), (answer_ids, answer_ends) = word_ids(
@@ -100,14 +123,14 @@ def _ends(lengths: Iterable[int]) -> npt.NDArray[np.int64]:
     return np.cumsum(np.fromiter(lengths, np.int64))
 
 
-def _segmented(row: Row) -> list[list[str]]:
+def _segmented(row: Row, segmenter: str) -> list[list[str]]:
     return [
         segmented
         for document in row.documents
         for segmented in (
             document.segmented_paragraphs
             if document.segmented_paragraphs is not None
-            else [words(paragraph) for paragraph in document.paragraphs]
+            else [words(paragraph, segmenter) for paragraph in document.paragraphs]
         )
     ]
 
@@ -178,6 +201,7 @@ def build_shard(block: Block, options: Options, work: Path) -> int:
                 [row.question for row in rows],
                 [bool(row.answers) for row in rows],
                 blanks,
+                [needs_cutting(row, options) for row in rows],
                 [block.source.shown] * len(rows),
                 lines,
             ],

@@ -1,0 +1,187 @@
+"""Words of the compiled segmenter beside those of jieba itself: on odd texts, on random ones and on real ones."""
+
+from __future__ import annotations
+
+import gzip
+import importlib.metadata
+import itertools
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rows import row, write_rows
+
+from baselines import segment as tokens_of
+from builders import segment
+from builders.command import InputError
+from builders.segment import cutter, segmenter_version, words
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# Chinese of every kind that the two treat differently or might, Latin letters, digits and signs next to each other,
+# full-width forms, blanks of many kinds, emoji with and without joiners, other scripts and their digits.
+PIECES = [
+    *"的在常度不一了上我他们中国人大学北京清华绿萝浇水怎么养股票王小明龘囧〇々",
+    *["A股", "T恤", "卡拉OK", "γ射线", "C++", "c#", "AT&T", "3.5%", "10%", "2016-09-04", "jingyan.baidu.com", "3.5.6"],
+    *"aZ09+#&._%-@/\\:,;!?'\"()<>*~^|`$={}[]",
+    *"，。！？、；：“”（）《》·—…％＋－．ＡＢ０９￥",
+    *"㐀䶿鿕鿖鿿豈﫿𠀀𪛟𫝀丽", "\U0003ffff",
+    *["\r\n", "\r", "\n", "\t", " ", "\u3000", "\xa0", "\u2028", "\u2029", "\x85", "\x1c", "\u200b", "\ufeff", "\0"],
+    *["😀", "👨‍👩‍👧", "❤️", "é", "ß", "İ", "أ", "١", "क", "あ", "カ", "한", "²", "½", "Ⅳ", "①", "㎡"],
+]  # fmt: skip
+TEXTS = st.lists(st.sampled_from(PIECES) | st.characters(exclude_categories=["Cs"]), max_size=40).map("".join)
+
+
+@settings(max_examples=1_500, deadline=None)
+@given(TEXTS)
+def test_random_texts_are_cut_as_jieba_cuts_them(text: str) -> None:
+    assert words(text) == words(text, "jieba")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *[
+            "",
+            " ",
+            "\r\n\r\n",
+            "的",
+            "龘",
+            "-",
+            "--",
+            "-5",
+            "WES-5.4.5",
+            "看ISU-CNS24093吧",
+            "AT&T.C#-5C++++",
+            "T恤-5.4T恤",
+        ],
+        *[
+            "1.2.3%%",
+            "北京㐀大学",
+            "a㐀b.c𠀀-d",
+            "\u2028",
+            "网址jingyan.baidu.com在2016-09-04更新",
+            "％３．５",
+            "γ射线-γ",
+        ],
+    ],
+)
+def test_odd_texts_are_cut_as_jieba_cuts_them(text: str) -> None:
+    assert words(text) == words(text, "jieba")
+    assert "".join(words(text)) == text
+
+
+def test_every_pair_and_triple_of_latin_characters_beside_chinese() -> None:
+    for length in (2, 3, 4):
+        for run in map("".join, itertools.product("a5.-+%", repeat=length)):
+            assert words(f"看{run}吧") == words(f"看{run}吧", "jieba")
+            assert words(run) == words(run, "jieba")
+
+
+def test_a_long_text_in_one_piece() -> None:
+    text = "绿萝喜阴见干见湿冬天少浇水3.5-6%的王小明" * 20_000  # 460,000 characters without a break
+    assert words(text) == words(text, "jieba")
+
+
+def test_the_rules_taken_over_are_those_of_the_installed_jieba() -> None:
+    cutter("jieba")
+    import jieba
+
+    assert segment._SKIP.pattern == jieba.finalseg.re_skip.pattern
+    takes_in = {chr(code) for code in range(0x110000) if jieba.re_han_default.match(chr(code))}
+    assert {c for c in takes_in if c.isascii()} == segment._LATIN
+    assert not any(segment._RARE_RUN.match(c) for c in takes_in)
+    import rjieba
+
+    latin = {word for word, count in jieba.dt.FREQ.items() if count and set(word) <= segment._LATIN and len(word) > 1}
+    assert latin and all(map(rjieba.has_word, latin))
+
+
+def test_a_missing_segmenter_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "rjieba", None)
+    cutter.cache_clear()
+    with pytest.raises(InputError, match="no segmenter rjieba here: pip install rjieba"):
+        words("绿萝")
+    monkeypatch.undo()
+    assert words("绿萝") == ["绿萝"]
+
+    def absent(name: str) -> str:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(segment, "version", absent)
+    with pytest.raises(InputError, match="no segmenter jieba here"):
+        segmenter_version("jieba")
+
+
+def paragraphs(folder: Path) -> Iterator[str]:
+    for path in sorted(folder.glob("*.gz")):
+        with gzip.open(path, "rt", encoding="utf-8", newline="\n") as lines:
+            for record in map(json.loads, lines):
+                yield record["question"]
+                yield from record.get("answers") or []
+                for document in record["documents"]:
+                    yield from document["paragraphs"]
+
+
+def test_the_real_paragraphs_are_cut_as_jieba_cuts_them(shared_data: Path) -> None:
+    texts = list(paragraphs(shared_data / "dureader-2.0-demo"))
+    assert not [text for text in texts if words(text) != words(text, "jieba")]
+
+
+def test_the_pair_that_rounding_decides_is_cut_as_jieba_cuts_it() -> None:
+    """常在 in every place of a run of unknown characters: alone, first, inside, last, with every neighbour."""
+    around = [
+        "",
+        "，",
+        "a",
+        "3.5",
+        "的",
+        "此",
+        "乡",
+        "稳定",
+        "打",
+        "活动",
+        "经",
+        "王小明",
+        "一起",
+        "㐀",
+        "锻炼",
+        "龘",
+        "常在",
+    ]
+    for before, after, more in itertools.product(around, around, ["", "的", "一起"]):
+        text = f"{before}常在{after}{more}"
+        assert words(text) == words(text, "jieba"), text
+
+
+def test_a_manifest_names_the_segmenter_where_the_rows_carried_no_words(tmp_path: Path) -> None:
+    bare = row(1, "绿萝怎么浇水", [["绿萝浇水要见干见湿"]], ["浇水要见干见湿"])
+    cut = json.loads(json.dumps(bare))
+    cut["documents"][0]["segmented_paragraphs"] = [words(text) for text in cut["documents"][0]["paragraphs"]]
+    cut["segmented_answers"] = [words(text) for text in cut["answers"]]
+    write_rows(tmp_path / "bare/train.json", [bare])
+    write_rows(tmp_path / "cut/train.json", [cut])
+
+    def options(raw: str, *more: str) -> dict[str, object]:
+        paths = ["--raw", tmp_path / raw, "--out", tmp_path / "out"]
+        command = [sys.executable, "-m", "builders", "release", *map(str, paths), *more]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr
+        found: dict[str, object] = json.loads((tmp_path / "out/manifest.json").read_text())["builds"][0]["options"]
+        return found
+
+    of = importlib.metadata.version
+    assert options("bare")["segmenter"] == f"rjieba {of('rjieba')} rule 1"
+    assert options("bare", "--segmenter", "jieba")["segmenter"] == f"jieba {of('jieba')}"
+    assert "segmenter" not in options("cut")
+    assert "segmenter" not in options("bare", "--unit", "char")
+
+
+def test_an_index_is_keyed_by_the_segmenter_and_its_version() -> None:
+    assert f"rjieba {importlib.metadata.version('rjieba')} " in tokens_of.segmenter()
+    assert tokens_of.tokens("Baidu.com在2016-09-04，上线！") == ["baidu", "com", "在", "2016", "09", "04", "上线"]

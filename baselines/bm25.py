@@ -8,7 +8,7 @@ an index dureader-retrieval-*) and used again as long as the corpus, the segment
 Example:
 
   python -m baselines bm25 --release build/sample --split dev --out build/runs/bm25.dev.run.gz --top-k 50
-  python -m baselines bm25 --release DIR --out RUN --engine elasticsearch --address http://localhost:9200 --k1 0.9 --b 0.4
+  python -m baselines bm25 --release DIR --out RUN --engine elasticsearch --address http://localhost:9200 --k1 0.9
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from baselines.bm25_index import B, DEFAULT_ENGINE, ENGINES, K1, Index, open_index
+from baselines.bm25_index import DEFAULT_ENGINE, ENGINES, K1, B, Index, open_index
 from baselines.runs import Hit, write_run
 from baselines.segment import segmenter, tokens
 from baselines.sets import SETS, add_set
@@ -38,8 +38,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--engine", choices=[*ENGINES, "elasticsearch"], default=DEFAULT_ENGINE, help=f"default: {DEFAULT_ENGINE}"
     )
-    parser.add_argument("--address", metavar="URL", help="of the Elasticsearch server: http(s)://[USER:PASSWORD@]HOST:PORT")
-    parser.add_argument("--k1", type=_number(0, math.inf), default=K1, help=f"saturation of term counts (default: {K1})")
+    parser.add_argument(
+        "--address", metavar="URL", help="of the Elasticsearch server: http(s)://[USER:PASSWORD@]HOST:PORT"
+    )
+    parser.add_argument(
+        "--k1", type=_number(0, math.inf), default=K1, help=f"saturation of term counts (default: {K1})"
+    )
     parser.add_argument("--b", type=_number(0, 1), default=B, help=f"weight of passage lengths (default: {B})")
     parser.add_argument("--top-k", type=whole_number(1), default=50, metavar="K", help="passages a query (default: 50)")
     parser.add_argument(

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Any
 
-from baselines.bm25_index import B, K1, Index, index_key, key_name, token_strings
+from baselines.bm25_index import K1, B, Index, index_key, key_name, token_strings
 from baselines.bm25_ties import end_of_ties, settle
 from baselines.threads import in_order
 from builders.command import InputError, log

@@ -113,9 +113,7 @@ def open_index(
         shutil.rmtree(building, ignore_errors=True)
         building.mkdir()
         try:
-            texts = token_strings(release, corpus, workers)
-            module.build(building, texts, workers)
-            texts.close()
+            module.build(building, token_strings(release, corpus, workers), workers)
             write_ids(building, (batch.column("_id") for batch in release.batches(corpus, "corpus", ["_id"])))
             files = {path.name: sha256_of(path) for path in sorted(building.iterdir())}
             write_text(building / _ABOUT, json.dumps({"key": key, "files": files}, indent=1, sort_keys=True) + "\n")

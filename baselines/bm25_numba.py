@@ -41,9 +41,9 @@ class NumbaIndex(KeptIndex):
         counts = np.arange(MANY + 1)[:, None]
         with np.errstate(invalid="ignore"):  # k1 = 0
             shares = np.nan_to_num(counts / (counts + norm[None, :]))
-        self._shares = np.rint(shares * 2**_SHARE).astype(np.int32)
-        self._rest = (files["first"], files["start"], files["low"], files["count"], files["length"], self._shares)
-        self._rest += (files["many_at"], files["many"], norm)
+        whole = np.rint(shares * 2**_SHARE).astype(np.int32)
+        postings = [files[name] for name in ("first", "start", "low", "count", "length")]
+        self._rest = (*postings, whole, files["many_at"], files["many"], norm)
         self._bounds = np.empty(len(files["first"]), np.uint16)
         cuts = np.linspace(0, len(self._bounds), 8 * threads + 1).astype(np.int64)
         for _ in in_order(lambda cut: _bound(self._bounds, *cut, *self._rest), pairwise(cuts), threads):
@@ -67,7 +67,8 @@ class NumbaIndex(KeptIndex):
         whole = np.rint(np.array(weights) * scale).astype(np.int64)
         spans = np.array([[self._blocks[term], self._blocks[term + 1]] for term in terms], np.int64)
         rows, scores = _search(whole, spans, self._bounds, *self._rest, self.passages, top_k)
-        hits = sorted(zip((-scores.astype(np.int64)).tolist(), self.ids_of(rows), strict=True))[:top_k]
+        found: list[tuple[int, str]] = list(zip((-scores.astype(np.int64)).tolist(), self.ids_of(rows), strict=True))
+        hits = sorted(found)[:top_k]
         # Eleven digits of the largest possible score tell any two of the sums apart.
         shown = np.round(np.array([-score for score, _ in hits]) / scale, 10 - math.floor(math.log10(sum(weights))))
         return [(corpus_id, score) for (_, corpus_id), score in zip(hits, shown.tolist(), strict=True)]
@@ -144,7 +145,7 @@ def _search(weights, spans, bounds, first, start, low, count, length, shares, ma
     for begin in range(0, passages, _WINDOW):
         bottom = begin % CHUNK
         for term in range(terms):
-            block, last, best = at[term], spans[term, 1], 0
+            block, last, best = at[term], spans[term, 1], np.int64(0)
             while block < last and (
                 first[block] // CHUNK < begin // CHUNK or (block + 1 < last and first[block + 1] <= begin)
             ):

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import tantivy
 
-from baselines.bm25_index import B, K1, KeptIndex
+from baselines.bm25_index import K1, B, KeptIndex
 from baselines.bm25_ties import end_of_ties, settle
 from builders.command import InputError
 

@@ -171,7 +171,7 @@ def index_bm25s(folder: Path, index: Path, threads: int) -> None:
 
 
 def searcher(engine: str, index: Path) -> Any:
-    """A function of (queries as lists of words, k, threads) that gives the row numbers (or ids) of each query's hits."""
+    """A function of (queries as lists of words, k, threads) that gives the passages of each query."""
     if engine == "lucene":
         from pyserini.analysis import JWhiteSpaceAnalyzer
         from pyserini.search.lucene import LuceneSearcher
@@ -326,7 +326,10 @@ def compare(args: argparse.Namespace) -> dict[str, Any]:
         result["engines"][engine] = {"index": index, "search": measured([*command, "--step", "search"])}
     found = {e: json.loads(p.read_text()) for e in args.engines if (p := work / f"hits-{e}.json").exists()}
     result["overlap_of_top_50"] = {
-        f"{one}, {other}": round(overlap(found[one], found[other]), 5) for one in found for other in found if one < other
+        f"{one}, {other}": round(overlap(found[one], found[other]), 5)
+        for one in found
+        for other in found
+        if one < other
     }
     return result
 
@@ -339,7 +342,9 @@ def _version(name: str) -> str | None:
 
 
 def report(args: argparse.Namespace, result: dict[str, Any]) -> None:
-    print(f"{result['passages']:,} passages, {result['queries']:,} queries, {result['cores']} cores", result["versions"])
+    print(
+        f"{result['passages']:,} passages, {result['queries']:,} queries, {result['cores']} cores", result["versions"]
+    )
     for engine, figures in result["engines"].items():
         print(f"{engine:<10} index {figures['index']}\n{'':<10} search {figures['search']}")
     print("overlap of the top 50:", result["overlap_of_top_50"])

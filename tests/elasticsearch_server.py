@@ -37,7 +37,7 @@ class Stored:
 
 
 class Elasticsearch:
-    """``with Elasticsearch() as server``: ``server.url``, ``server.indexes``, ``server.requests``, ``server.faults``."""
+    """``with Elasticsearch() as server``: its ``url``, ``indexes``, ``requests`` and ``faults``."""
 
     def __init__(self, about: Any = None) -> None:
         self.about = {"version": {"number": "9.1.0"}} if about is None else about

@@ -1,4 +1,4 @@
-"""The Elasticsearch engine against a loopback server: the same hits as the engines in this process, and every failure."""
+"""The Elasticsearch engine against a loopback server: the hits of the engines in this process, and every failure."""
 
 from __future__ import annotations
 

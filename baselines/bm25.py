@@ -1,27 +1,29 @@
 """BM25 over a release's corpus: a TREC run of the best passages of every query of a split.
 
-jieba's tokens, k1 = 1.2, b = 0.75: Elasticsearch's defaults, on which the paper's BM25 ran (Section 3.1; Table 4).
-The engine is tantivy, which runs inside this process. The index is kept (by default under $XDG_CACHE_HOME or ~/.cache,
-in dureader_retrieval/bm25) and used again as long as the corpus, the segmentation and the engine are the same.
+jieba's tokens; k1 = 1.2, b = 0.75 unless given: Elasticsearch's defaults, on which the paper's BM25 ran (Section 3.1;
+Table 4). The engine runs inside this process (numba: any k1 and b; tantivy: the defaults alone) or is an Elasticsearch
+server. The index is kept (by default under $XDG_CACHE_HOME or ~/.cache, in dureader_retrieval/bm25; on the server, in
+an index dureader-retrieval-*) and used again as long as the corpus, the segmentation and the engine are the same.
 
 Example:
 
   python -m baselines bm25 --release build/sample --split dev --out build/runs/bm25.dev.run.gz --top-k 50
+  python -m baselines bm25 --release DIR --out RUN --engine elasticsearch --address http://localhost:9200 --k1 0.9
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import os
-from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from baselines.bm25_index import Bm25Index, open_index
+from baselines.bm25_index import DEFAULT_ENGINE, ENGINES, K1, B, Index, open_index
 from baselines.runs import Hit, write_run
 from baselines.segment import segmenter, tokens
 from baselines.sets import SETS, add_set
+from baselines.threads import in_order, usable_cores
 from builders.command import InputError, log, progress, whole_number
 from builders.store import Release, open_release
 
@@ -33,7 +35,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_set(parser)
     parser.add_argument("--split", default="dev", help="whose queries (default: dev)")
     parser.add_argument("--out", type=Path, required=True, metavar="RUN", help="the run; gzipped where it ends in .gz")
-    parser.add_argument("--engine", choices=["tantivy"], default="tantivy", help="the search engine")
+    parser.add_argument(
+        "--engine", choices=[*ENGINES, "elasticsearch"], default=DEFAULT_ENGINE, help=f"default: {DEFAULT_ENGINE}"
+    )
+    parser.add_argument(
+        "--address", metavar="URL", help="of the Elasticsearch server: http(s)://[USER:PASSWORD@]HOST:PORT"
+    )
+    parser.add_argument(
+        "--k1", type=_number(0, math.inf), default=K1, help=f"saturation of term counts (default: {K1})"
+    )
+    parser.add_argument("--b", type=_number(0, 1), default=B, help=f"weight of passage lengths (default: {B})")
     parser.add_argument("--top-k", type=whole_number(1), default=50, metavar="K", help="passages a query (default: 50)")
     parser.add_argument(
         "--threads",
@@ -53,15 +64,32 @@ def run(args: argparse.Namespace) -> None:
     queries = read_queries(release, args.split, configs.queries)
     if not queries:
         raise InputError(f"has no queries in its split {args.split!r}", path=args.release)
-    index = open_index(release, args.index, args.threads, configs.corpus)
+    index = _open(release, args, configs.corpus)
     bar = progress(search(index, queries, args.top_k, args.threads), total=len(queries), unit="query", label="search")
     lines = write_run(args.out, bar, tag="bm25")
     log.info("%s: %d lines for %d queries", args.out, lines, len(queries))
 
 
-def usable_cores() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def _open(release: Release, args: argparse.Namespace, corpus: str) -> Index:
+    if (args.engine == "elasticsearch") != (args.address is not None):
+        raise InputError("--engine elasticsearch and --address URL go together")
+    if args.engine == "elasticsearch":
+        from baselines.bm25_elasticsearch import open_remote
+
+        return open_remote(release, args.address, args.threads, corpus, args.k1, args.b)
+    return open_index(release, args.index, args.threads, corpus, args.engine, args.k1, args.b)
+
+
+def _number(low: float, high: float) -> Callable[[str], float]:
+    """An argparse type: a number from ``low`` to ``high``, finite."""
+
+    def number(text: str) -> float:
+        value = float(text)
+        if not (low <= value <= high and math.isfinite(value)):
+            raise argparse.ArgumentTypeError(f"expected a number {low} <= x <= {high}, found {text}")
+        return value
+
+    return number
 
 
 def default_index_folder() -> Path:
@@ -77,7 +105,7 @@ def read_queries(release: Release, split: str, config: str = "queries") -> list[
 
 
 def search(
-    index: Bm25Index, queries: Sequence[tuple[str, str]], top_k: int, threads: int
+    index: Index, queries: Sequence[tuple[str, str]], top_k: int, threads: int
 ) -> Iterator[tuple[str, list[Hit]]]:
     """(query id, hits) for every (query id, text), in the same order; the same hits for every number of threads.
 
@@ -88,30 +116,13 @@ def search(
     batches = (queries[start : start + _QUERIES_PER_TASK] for start in range(0, len(queries), _QUERIES_PER_TASK))
 
     def search_batch(batch: Sequence[tuple[str, str]]) -> list[tuple[str, list[Hit], bool]]:
-        rows = []
-        for query, text in batch:
-            words = tokens(text)
-            rows.append((query, index.search(words, top_k), not words))
-        return rows
+        words = [tokens(text) for _, text in batch]
+        hits = index.search_many(words, top_k)
+        return [(query, found, not have) for (query, _), found, have in zip(batch, hits, words, strict=True)]
 
-    for rows in _in_order(search_batch, batches, threads):
+    for rows in in_order(search_batch, batches, threads):
         for query, hits, is_empty in rows:
             empty += is_empty
             yield query, hits
     if empty:
         log.warning("%d of %d queries have no token (%s); nothing is found for them", empty, len(queries), segmenter())
-
-
-def _in_order(function, items: Iterable, threads: int) -> Iterator:  # type: ignore[no-untyped-def, type-arg]
-    """``map`` over threads, in order, with a bounded number of results held."""
-    waiting: deque[Future] = deque()  # type: ignore[type-arg]
-    with ThreadPoolExecutor(threads) as pool:
-        try:
-            for item in items:
-                waiting.append(pool.submit(function, item))
-                if len(waiting) > 4 * threads:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)

@@ -1,0 +1,194 @@
+"""An Elasticsearch on loopback: the few endpoints that the engine uses, in memory, for tests.
+
+It checks what it is sent as strictly as the server would (create, not index; no field that the mapping lacks; no search
+before a refresh), computes Lucene's BM25 passage by passage in float32, and fails on demand.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import threading
+from collections import Counter
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import numpy as np
+
+
+@dataclass
+class Fault:
+    """What the next ``times`` requests of a kind meet: a status, "break" (no answer), "lose" (done, no answer), or
+    "items" or "all items" (each second item, or each, turned down with 429)."""
+
+    pattern: str  # of "METHOD /path"
+    action: int | str
+    times: int = 1
+
+
+@dataclass
+class Stored:
+    settings: dict[str, Any]
+    mappings: dict[str, Any]
+    waiting: dict[str, dict[str, str]] = field(default_factory=dict)
+    shown: dict[str, dict[str, str]] = field(default_factory=dict)
+
+
+class Elasticsearch:
+    """``with Elasticsearch() as server``: its ``url``, ``indexes``, ``requests`` and ``faults``."""
+
+    def __init__(self, about: Any = None) -> None:
+        self.about = {"version": {"number": "9.1.0"}} if about is None else about
+        self.indexes: dict[str, Stored] = {}
+        self.requests: list[str] = []
+        self.faults: list[Fault] = []
+        self.authorization: str | None = None
+        self.lock = threading.RLock()
+
+    def __enter__(self) -> Elasticsearch:
+        handler = type("Handler", (_Handler,), {"server_state": self})
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def fault(self, request: str) -> int | str | None:
+        for fault in self.faults:
+            if fault.times and re.fullmatch(fault.pattern, request):
+                fault.times -= 1
+                return fault.action
+        return None
+
+
+def _one_byte(length: int) -> int:
+    """Lucene's rounding of lengths: exact below 40, then four significant bits."""
+    shift = max(0, (length - 24).bit_length() - 4)
+    return 24 + ((length - 24) >> shift << shift) if length >= 24 else length
+
+
+def _scores(index: Stored, words: list[str]) -> dict[str, float]:
+    """The score of every passage, by its ``_id``, that holds a word."""
+    similarity = index.settings["index"]["similarity"][index.mappings["properties"]["text"]["similarity"]]
+    assert similarity["type"] == "BM25"
+    k1, b = similarity["k1"], similarity["b"]
+    counts = {row: Counter(document["text"].split()) for row, document in index.shown.items()}
+    counts = {row: found for row, found in counts.items() if found}
+    average = sum(sum(found.values()) for found in counts.values()) / max(1, len(counts))
+    scores: dict[str, float] = {}
+    for word in words:
+        holders = [row for row, found in counts.items() if word in found]
+        idf = math.log(1 + (len(counts) - len(holders) + 0.5) / (len(holders) + 0.5))
+        for row in holders:
+            norm = k1 * (1 - b + b * _one_byte(sum(counts[row].values())) / average)
+            scores[row] = scores.get(row, 0.0) + idf * counts[row][word] / (counts[row][word] + norm)
+    return {row: float(np.float32(score)) for row, score in scores.items()}
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server_state: Elasticsearch
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+    def _serve(self) -> None:
+        state, request = self.server_state, f"{self.command} {self.path}"
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        with state.lock:
+            state.requests.append(request)
+            action = state.fault(request)
+            if action == "break":
+                self.close_connection = True
+                return
+            if isinstance(action, int):
+                status, content = action, {"error": {"type": "fault", "reason": "asked for"}, "status": action}
+            elif state.authorization and self.headers.get("Authorization") != state.authorization:
+                status, content = 401, {"error": {"reason": "missing authentication credentials"}, "status": 401}
+            else:
+                status, content = self._answer(body, action)
+            if action == "lose":
+                self.close_connection = True
+                return
+        data = json.dumps(content).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    do_GET = do_POST = do_PUT = do_DELETE = _serve
+
+    def _answer(self, body: bytes, action: int | str | None) -> tuple[int, Any]:
+        state = self.server_state
+        if self.path == "/":
+            return 200, state.about
+        _, name, *rest = self.path.split("/")
+        what = (self.command, rest[0] if rest else "")
+        if what == ("PUT", ""):
+            if name in state.indexes:
+                return 400, {"error": {"reason": f"index [{name}] already exists"}, "status": 400}
+            state.indexes[name] = Stored(**json.loads(body))
+            return 200, {"acknowledged": True}
+        index = state.indexes.get(name)
+        if index is None:
+            return 404, {"error": {"reason": f"no such index [{name}]"}, "status": 404}
+        if what == ("DELETE", ""):
+            del state.indexes[name]
+        elif what == ("GET", "_mapping"):
+            return 200, {name: {"mappings": index.mappings}}
+        elif what == ("PUT", "_mapping"):
+            index.mappings |= json.loads(body)
+        elif what == ("PUT", "_settings"):
+            index.settings["index"] |= json.loads(body)["index"]
+        elif what == ("POST", "_refresh"):
+            index.shown = dict(index.waiting)
+        elif what == ("GET", "_count"):
+            return 200, {"count": len(index.shown)}
+        elif what == ("POST", "_bulk"):
+            return 200, self._bulk(index, body, action)
+        elif what == ("POST", "_msearch"):
+            return 200, self._msearch(index, body, action)
+        else:
+            return 405, {"error": f"Incorrect HTTP method for uri [{self.path}] and method [{self.command}]"}
+        return 200, {"acknowledged": True}
+
+    def _lines(self, body: bytes) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+        assert self.headers["Content-Type"] == "application/x-ndjson"
+        assert body.endswith(b"\n")
+        lines = [json.loads(line) for line in body.splitlines()]
+        return list(zip(lines[::2], lines[1::2], strict=True))
+
+    def _bulk(self, index: Stored, body: bytes, action: int | str | None) -> Any:
+        items: list[dict[str, Any]] = []
+        for number, (head, document) in enumerate(self._lines(body)):
+            row, status, error = head["create"]["_id"], 201, None
+            if action == "all items" or (action == "items" and number % 2):
+                status, error = 429, {"type": "es_rejected_execution_exception", "reason": "queue is full"}
+            elif document.keys() - index.mappings["properties"].keys():
+                status, error = 400, {"type": "strict_dynamic_mapping_exception", "reason": "unknown field"}
+            elif row in index.waiting:
+                status, error = 409, {"type": "version_conflict_engine_exception", "reason": "already exists"}
+            else:
+                index.waiting[row] = document
+            items.append({"create": {"_id": row, "status": status} | ({"error": error} if error else {})})
+        return {"errors": any("error" in item["create"] for item in items), "items": items}
+
+    def _msearch(self, index: Stored, body: bytes, action: int | str | None) -> Any:
+        responses: list[dict[str, Any]] = []
+        for number, (_, query) in enumerate(self._lines(body)):
+            if action == "all items" or (action == "items" and number % 2):
+                responses.append({"error": {"reason": "queue is full"}, "status": 429})
+                continue
+            assert query["size"] <= index.settings["index"]["max_result_window"]
+            assert query["sort"] == [{"_score": "desc"}, {"id": "asc"}]
+            scores = _scores(index, query["query"]["match"]["text"]["query"].split())
+            found = sorted((-score, index.shown[row]["id"]) for row, score in scores.items())[: query["size"]]
+            hits = [{"_score": None, "sort": [-score, corpus_id]} for score, corpus_id in found]
+            responses.append({"status": 200, "hits": {"hits": hits}})
+        return {"responses": responses}

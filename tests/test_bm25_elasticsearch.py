@@ -1,0 +1,195 @@
+"""The Elasticsearch engine against a loopback server: the hits of the engines in this process, and every failure."""
+
+from __future__ import annotations
+
+import logging
+import random
+from pathlib import Path
+
+import pytest
+from elasticsearch_server import Elasticsearch, Fault
+from releases import make_release
+from test_bm25 import WORDS, random_corpus
+
+from baselines import bm25_elasticsearch
+from baselines.bm25 import search
+from baselines.bm25_elasticsearch import ElasticsearchIndex, open_remote
+from baselines.bm25_index import open_index
+from baselines.runs import read_run
+from builders.command import InputError, main
+from builders.store import Release, open_release
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(bm25_elasticsearch, "_PAUSE", 0.001)
+    monkeypatch.delenv(bm25_elasticsearch.API_KEY, raising=False)
+    caplog.set_level(logging.INFO)
+
+
+def release_of(folder: Path, corpus: dict[str, list[str]]) -> Release:
+    rows = [{"_id": corpus_id, "title": "", "text": " ".join(words)} for corpus_id, words in corpus.items()]
+    return open_release(make_release(folder, {("corpus", "corpus"): rows}, rows_per_shard=500))
+
+
+@pytest.fixture()
+def release(tmp_path: Path) -> Release:
+    return release_of(tmp_path / "release", random_corpus(3, 120, 60))
+
+
+def hits(index: ElasticsearchIndex) -> list[list[tuple[str, float]]]:
+    rng = random.Random(1)
+    return index.search_many([rng.choices(WORDS, k=rng.randint(1, 5)) for _ in range(20)], 10)
+
+
+@pytest.mark.parametrize(("k1", "b"), [(1.2, 0.75), (0.9, 0.4)])
+def test_hits_are_those_of_the_engine_in_this_process(release: Release, tmp_path: Path, k1: float, b: float) -> None:
+    ours = open_index(release, tmp_path / "indexes", 1, engine="numba", k1=k1, b=b)
+    rng = random.Random(2)
+    queries = [(str(n), " ".join(rng.choices(WORDS, k=rng.randint(1, 6)))) for n in range(100)] + [("empty", "？")]
+    with Elasticsearch() as server:
+        theirs = open_remote(release, server.url, 2, k1=k1, b=b)
+        found = dict(search(theirs, queries, 10, 3))
+    for query, expected in search(ours, queries, 10, 1):
+        assert [score for _, score in found[query]] == pytest.approx([score for _, score in expected], rel=1e-6)
+        assert [corpus_id for corpus_id, _ in found[query]] == [corpus_id for corpus_id, _ in expected]
+
+
+def test_the_mapping_takes_our_tokens_as_they_are(release: Release) -> None:
+    with Elasticsearch() as server:
+        index = open_remote(release, server.url, 1, k1=0.9, b=0.4)
+        stored = server.indexes[index.name]
+    settings = stored.settings["index"]
+    assert settings["similarity"]["tokens"] == {"type": "BM25", "k1": 0.9, "b": 0.4}
+    assert settings["analysis"]["tokenizer"]["tokens"]["type"] == "whitespace"
+    assert "filter" not in settings["analysis"]["analyzer"]["tokens"]
+    assert settings["number_of_shards"] == 1
+    assert settings["refresh_interval"] is None  # as the server has it, once the index is whole
+    assert stored.mappings["properties"]["text"]["analyzer"] == "tokens"
+
+
+def test_ties_go_by_id_also_where_the_list_is_cut(tmp_path: Path) -> None:
+    ids = [f"{n:03d}" for n in range(300)]
+    random.Random(1).shuffle(ids)
+    release = release_of(tmp_path / "release", {**{i: ["same", "words"] for i in ids}, "best": ["same", "same"]})
+    with Elasticsearch() as server:
+        found = open_remote(release, server.url, 1).search(["same"], 20)
+    assert [corpus_id for corpus_id, _ in found] == ["best", *(f"{n:03d}" for n in range(19))]
+
+
+def test_the_index_is_used_again_until_corpus_k1_or_b_change(
+    release: Release, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Elasticsearch() as server:
+        first = open_remote(release, server.url, 1)
+        sent = sum("_bulk" in request for request in server.requests)
+        assert open_remote(release, server.url, 1).name == first.name
+        assert sum("_bulk" in request for request in server.requests) == sent
+        assert "index reused" in caplog.text
+        assert open_remote(release, server.url, 1, k1=0.9).name != first.name
+        assert open_remote(release_of(tmp_path / "other", random_corpus(4, 50, 20)), server.url, 1).name != first.name
+
+
+@pytest.mark.parametrize("state", ["half", "lost passages"])
+def test_an_index_that_is_not_whole_is_built_again(
+    release: Release, caplog: pytest.LogCaptureFixture, state: str
+) -> None:
+    with Elasticsearch() as server:
+        if state == "half":
+            server.faults = [Fault("POST .*_bulk", 400)]
+            with pytest.raises(InputError, match="HTTP 400: asked for"):
+                open_remote(release, server.url, 1)
+        else:
+            index = open_remote(release, server.url, 1)
+            server.indexes[index.name].shown.popitem()
+        caplog.clear()
+        index = open_remote(release, server.url, 1)
+        assert "is not whole; it is built again" in caplog.text
+        assert index.count() == 120
+
+
+@pytest.mark.parametrize("action", [429, 503, "break", "lose", "items"])
+@pytest.mark.parametrize("request_", ["POST .*_bulk", "POST .*_msearch"])
+def test_a_busy_server_and_lost_answers_change_nothing(
+    release: Release, monkeypatch: pytest.MonkeyPatch, action: int | str, request_: str
+) -> None:
+    monkeypatch.setattr(bm25_elasticsearch, "_BULK", 1_000)
+    with Elasticsearch() as server:
+        wanted = hits(open_remote(release, server.url, 1))
+    with Elasticsearch() as server:
+        server.faults = [Fault(request_, action, 3)]
+        index = open_remote(release, server.url, 2)
+        assert hits(index) == wanted
+        assert server.faults[0].times == 0
+        assert index.count() == 120
+
+
+def test_pauses_grow_and_the_server_may_ask_for_longer_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr(bm25_elasticsearch, "_PAUSE", 0.5)
+    monkeypatch.setattr(bm25_elasticsearch.time, "sleep", slept.append)
+    for attempt in range(8):
+        bm25_elasticsearch.pause(attempt)
+    bm25_elasticsearch.pause(0, "7")
+    assert all(0.75 <= seconds / min(60, 0.5 * 2**n) <= 1.25 for n, seconds in enumerate(slept[:7]))
+    assert max(slept) <= 60
+    assert slept[-1] == 7
+
+
+def test_a_server_that_stays_busy_is_given_up(release: Release) -> None:
+    with Elasticsearch() as server:
+        for action, message in (("all items", "HTTP 429: queue is full"), (429, "HTTP 429: asked for")):
+            server.faults = [Fault("POST .*_bulk", action, 1_000)]
+            with pytest.raises(InputError, match=message):
+                open_remote(release, server.url, 1)
+        server.faults = [Fault("GET /", 503, 1_000)]
+        with pytest.raises(InputError, match=r"GET /: HTTP 503"):
+            open_remote(release, server.url, 1)
+
+
+@pytest.mark.parametrize(
+    ("about", "message"),
+    [
+        ({"version": {"number": "7.17.9"}}, "Elasticsearch 7.17.9; expected version 8 or later"),
+        ({"version": {"number": "2.11.0", "distribution": "opensearch"}}, "is no Elasticsearch"),
+        ({"hello": "world"}, "is no Elasticsearch"),
+        (["hello"], "is no Elasticsearch"),
+    ],
+)
+def test_a_wrong_server_or_version_is_one_line(release: Release, about: object, message: str) -> None:
+    with Elasticsearch(about) as server, pytest.raises(InputError, match=message):
+        open_remote(release, server.url, 1)
+
+
+@pytest.mark.parametrize("address", ["http://127.0.0.1:1", "127.0.0.1:1"])
+def test_an_address_where_nothing_listens(release: Release, address: str) -> None:
+    with pytest.raises(InputError, match=r"http://127.0.0.1:1: GET /: .*refused"):
+        open_remote(release, address, 1)
+
+
+@pytest.mark.parametrize("address", ["", "ftp://host:1", "http://", "http://host:port"])
+def test_an_address_that_is_none(release: Release, address: str) -> None:
+    with pytest.raises(InputError, match="expected http"):
+        open_remote(release, address, 1)
+
+
+def test_credentials(release: Release, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    with Elasticsearch() as server:
+        server.authorization = "Basic dXNlcjpwQHNz"  # user:p@ss
+        with pytest.raises(InputError, match=r"HTTP 401: missing authentication credentials \(USER:PASSWORD@"):
+            open_remote(release, server.url, 1)
+        open_remote(release, server.url.replace("//", "//user:p%40ss@"), 1)
+        assert "p%40ss" not in caplog.text
+        server.authorization = "ApiKey abc"
+        monkeypatch.setenv(bm25_elasticsearch.API_KEY, "abc")
+        open_remote(release, server.url, 1)
+
+
+def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    release = make_release(tmp_path / "release")
+    argv = ["bm25", "--release", str(release), "--out", str(tmp_path / "run"), "--engine", "elasticsearch"]
+    with Elasticsearch() as server:
+        assert main("baselines", "", {"bm25": "baselines.bm25"}, [*argv, "--address", server.url]) == 0
+        assert len(read_run(tmp_path / "run").rankings) == 2
+    assert main("baselines", "", {"bm25": "baselines.bm25"}, argv) == 1
+    assert "--engine elasticsearch and --address URL go together" in capsys.readouterr().err

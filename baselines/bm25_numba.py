@@ -21,7 +21,7 @@ from baselines.bm25_index import KeptIndex
 from baselines.bm25_postings import CHUNK, FILES, LENGTHS, MANY, hash_of, write_postings
 from baselines.threads import in_order
 
-_WINDOW = 1 << 13
+_WINDOW = 1 << 14
 _SHARE = 26  # bits after the point of a saturated count, tf / (tf + norm)
 _BOUND = 15  # of the largest one in a block
 _WEIGHTS = 1 << 30
@@ -30,19 +30,18 @@ _WEIGHTS = 1 << 30
 class NumbaIndex(KeptIndex):
     def __init__(self, folder: Path, k1: float, b: float, threads: int) -> None:
         super().__init__(folder)
-        files = {name: np.fromfile(folder / name, FILES[name]) for name in ("many_at", "many", "length", "tokens")}
+        files = {name: np.fromfile(folder / name, FILES[name]) for name in ("many_at", "many", "tokens")}
         for name in FILES.keys() - files.keys():
             mapped = (folder / name).stat().st_size > 0  # an empty file cannot be
             files[name] = np.asarray(np.memmap(folder / name, FILES[name], "r")) if mapped else np.empty(0, FILES[name])
-        self.passages = len(files["length"])
         self._terms, self._blocks, self._start = files["terms"], files["blocks"], files["start"]
-        self._holding, tokens = map(int, files["tokens"])
+        self.passages, self._holding, tokens = map(int, files["tokens"])
         norm = k1 * (1 - b + b * LENGTHS / (tokens / max(1, self._holding)))
         counts = np.arange(MANY + 1)[:, None]
         with np.errstate(invalid="ignore"):  # k1 = 0
             shares = np.nan_to_num(counts / (counts + norm[None, :]))
-        whole = np.rint(shares * 2**_SHARE).astype(np.int32)
-        postings = [files[name] for name in ("first", "start", "low", "count", "length")]
+        whole = np.rint(shares * 2**_SHARE).astype(np.int32).ravel()
+        postings = [files[name] for name in ("first", "start", "low", "code")]
         self._rest = (*postings, whole, files["many_at"], files["many"], norm)
         self._bounds = np.empty(len(files["first"]), np.uint16)
         cuts = np.linspace(0, len(self._bounds), 8 * threads + 1).astype(np.int64)
@@ -91,21 +90,21 @@ def open_folder(folder: Path, k1: float, b: float, threads: int) -> NumbaIndex:
 
 
 @numba.njit(cache=True, nogil=True)
-def _share(posting, row, count, length, shares, many_at, many, norm):  # type: ignore[no-untyped-def]
+def _share(posting, code, shares, many_at, many, norm):  # type: ignore[no-untyped-def]
     """What a posting gives for a weight of 1, times 2 ** _SHARE."""
-    if count[posting] < MANY:
-        return np.int64(shares[count[posting], length[row]])
+    if code[posting] < MANY << 8:
+        return np.int64(shares[code[posting]])
     times = many[np.searchsorted(many_at, posting)]
-    return np.int64(np.rint(times / (times + norm[length[row]]) * 2.0**_SHARE))
+    return np.int64(np.rint(times / (times + norm[code[posting] & 255]) * 2.0**_SHARE))
 
 
 @numba.njit(cache=True, nogil=True)
-def _bound(bounds, begin, end, first, start, low, count, length, shares, many_at, many, norm):  # type: ignore[no-untyped-def]
+def _bound(bounds, begin, end, first, start, low, code, shares, many_at, many, norm):  # type: ignore[no-untyped-def]
     """The largest share in each block, rounded up to _BOUND bits."""
     for block in range(begin, end):
-        best, base = 0, np.int64(first[block]) // CHUNK * CHUNK
+        best = 0
         for posting in range(start[block], start[block + 1]):
-            best = max(best, _share(posting, base + low[posting], count, length, shares, many_at, many, norm))
+            best = max(best, _share(posting, code, shares, many_at, many, norm))
         bounds[block] = (best + (1 << (_SHARE - _BOUND)) - 1) >> (_SHARE - _BOUND)
 
 
@@ -113,7 +112,7 @@ def _bound(bounds, begin, end, first, start, low, count, length, shares, many_at
 def _lower(values, begin, end, wanted):  # type: ignore[no-untyped-def]
     """The first place in ``values[begin:end]``, which rise, of ``wanted`` or more."""
     while begin < end:
-        middle = (begin + end) // 2
+        middle = (begin + end) >> 1
         if values[middle] < wanted:
             begin = middle + 1
         else:
@@ -134,7 +133,7 @@ def _best(rows, scores, top_k):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True, nogil=True)
-def _search(weights, spans, bounds, first, start, low, count, length, shares, many_at, many, norm, passages, top_k):  # type: ignore[no-untyped-def]
+def _search(weights, spans, bounds, first, start, low, code, shares, many_at, many, norm, passages, top_k):  # type: ignore[no-untyped-def]
     """Rows and scores of the ``top_k`` best passages and of all that tie with the last, in no order."""
     terms = len(weights)
     at, end, most = spans[:, 0].copy(), np.zeros(terms, np.int64), np.zeros(terms, np.int64)
@@ -178,7 +177,7 @@ def _search(weights, spans, bounds, first, start, low, count, length, shares, ma
                     tail = _lower(low, head, tail, bottom + _WINDOW)
                 for posting in range(head, tail):
                     row = low[posting] - bottom
-                    share = _share(posting, begin + row, count, length, shares, many_at, many, norm)
+                    share = _share(posting, code, shares, many_at, many, norm)
                     if sums[row] == 0:
                         touched[found] = row
                         found += 1
@@ -192,10 +191,14 @@ def _search(weights, spans, bounds, first, start, low, count, length, shares, ma
                 term = order[place]
                 block = _lower(first, at[term], end[term], begin + row + 1) - 1
                 if block >= at[term]:
+                    bound = ((weights[term] * (np.int64(bounds[block]) << (_SHARE - _BOUND))) >> _SHARE) + 1
+                    if score + bound + reach[place] < least:
+                        score = 0
+                        break
                     tail = np.int64(start[block + 1])
                     posting = _lower(low, np.int64(start[block]), tail, bottom + row)
                     if posting < tail and low[posting] == bottom + row:
-                        share = _share(posting, begin + row, count, length, shares, many_at, many, norm)
+                        share = _share(posting, code, shares, many_at, many, norm)
                         score += ((weights[term] * share) >> _SHARE) + 1
             if score >= least:
                 rows[kept], scores[kept] = begin + row, score

@@ -2,8 +2,8 @@
 
 A term is known by 64 bits of hash (the chance that any two of ten million terms share them is 3 in a million). The
 passages are inverted a chunk of 2 ** 16 rows at a time; then one range of the hashes after another is merged over all
-chunks. A posting is the low 16 bits of its row and one byte of term count; at most 128 of one term and one chunk make
-a block.
+chunks. A posting is the low 16 bits of its row, one byte of term count and one of passage length (stored here: to look
+it up by row would miss the processor's cache); at most 128 of one term and one chunk make a block.
 """
 
 from __future__ import annotations
@@ -29,13 +29,12 @@ FILES = {
     "first": np.uint32,  # the first row of each block
     "start": np.uint32,  # where the postings of each block begin
     "low": np.uint16,  # the low bits of each posting's row
-    "count": np.uint8,  # how often the passage holds the term, at most MANY
+    "code": np.uint16,  # 256 times how often the passage holds the term (at most MANY), plus its length's code
     "many_at": np.int64,  # the postings with a count of MANY
     "many": np.int64,  # their counts
-    "length": np.uint8,  # tokens of each passage, as Lucene rounds them: an index of LENGTHS
-    "tokens": np.int64,  # passages with a token, tokens of all passages
+    "tokens": np.int64,  # passages, passages with a token, tokens of all passages
 }
-# Lucene's SmallFloat.byte4ToInt: exact below 40, then four significant bits.
+# Passage lengths by code, Lucene's SmallFloat.byte4ToInt: exact below 40, then four significant bits.
 LENGTHS = np.array([n if n < 24 else 24 + (n % 8 if n < 32 else (n % 8 + 8) << (n // 8 - 4)) for n in range(256)])
 _SEED, _FACTOR, _SHIFT = np.uint64(0x243F6A8885A308D3), np.uint64(0x9FB21C651E98DF25), np.uint64(32)
 
@@ -125,25 +124,25 @@ def _invert(texts: list[str]) -> dict[str, Any]:
     place[order] = ends - holders[order]
     low, count = _scatter(numbers, lengths, place)
     many = np.flatnonzero(count >= MANY)
+    codes = (np.searchsorted(LENGTHS, lengths, side="right") - 1).astype(np.uint16)
     return {
         "hashes": hashes[order],
         "ends": np.concatenate([np.zeros(1, np.int64), ends]),
         "low": low,
-        "count": np.minimum(count, MANY).astype(np.uint8),
+        "code": np.minimum(count, MANY).astype(np.uint16) << np.uint16(8) | codes[low],
         "many_at": many,
         "many": count[many].astype(np.int64),
-        "length": (np.searchsorted(LENGTHS, lengths, side="right") - 1).astype(np.uint8),
-        "tokens": np.array([np.count_nonzero(lengths), lengths.sum()]),
+        "tokens": np.array([len(lengths), np.count_nonzero(lengths), lengths.sum()]),
     }
 
 
 @numba.njit(cache=True, nogil=True)
-def _lay(order, hashes, chunks, starts, low, count, many_at):  # type: ignore[no-untyped-def]
+def _lay(order, hashes, chunks, starts, low, code, many_at):  # type: ignore[no-untyped-def]
     """Entries (a term in a chunk each) in ``order`` into blocks; starts of the blocks and of the terms count from 0."""
     entries, size = len(order), len(low)
     terms, blocks = np.empty(entries, np.uint64), np.empty(entries, np.int64)
     first, start = np.empty(entries + size // BLOCK, np.uint32), np.empty(entries + size // BLOCK, np.int64)
-    new_low, new_count, new_at, moved = np.empty_like(low), np.empty_like(count), np.empty_like(many_at), 0
+    new_low, new_code, new_at = np.empty_like(low), np.empty_like(code), np.empty_like(many_at)
     term = block = at = 0
     for entry in order:
         if term == 0 or terms[term - 1] != hashes[entry]:
@@ -153,12 +152,11 @@ def _lay(order, hashes, chunks, starts, low, count, many_at):  # type: ignore[no
             if (source - starts[entry]) % BLOCK == 0:
                 first[block], start[block] = chunks[entry] * CHUNK + low[source], at
                 block += 1
-            new_low[at], new_count[at] = low[source], count[source]
-            if count[source] == MANY:
+            new_low[at], new_code[at] = low[source], code[source]
+            if code[source] >> 8 == MANY:
                 new_at[np.searchsorted(many_at, source)] = at
-                moved += 1
             at += 1
-    return terms[:term], blocks[:term], first[:block], start[:block], new_low, new_count, new_at
+    return terms[:term], blocks[:term], first[:block], start[:block], new_low, new_code, new_at
 
 
 def _merge(chunks: list[dict[str, Any]], part: int) -> dict[str, Any]:
@@ -171,12 +169,12 @@ def _merge(chunks: list[dict[str, Any]], part: int) -> dict[str, Any]:
     ]
     postings = [(int(c["ends"][a]), int(c["ends"][b])) for c, (a, b) in zip(chunks, entries, strict=True)]
     begin = np.concatenate([[0], np.cumsum([b - a for a, b in postings])])
-    joined: dict[str, list[Any]] = {"hashes": [], "starts": [], "low": [], "count": [], "many_at": [], "many": []}
+    joined: dict[str, list[Any]] = {"hashes": [], "starts": [], "low": [], "code": [], "many_at": [], "many": []}
     for chunk, (a, b), (low, high), shift in zip(chunks, entries, postings, begin, strict=False):
         joined["hashes"].append(chunk["hashes"][a:b])
         joined["starts"].append(chunk["ends"][a:b] - low + shift)
         joined["low"].append(chunk["low"][low:high])
-        joined["count"].append(chunk["count"][low:high])
+        joined["code"].append(chunk["code"][low:high])
         many = slice(*np.searchsorted(chunk["many_at"], [low, high]))
         joined["many_at"].append(chunk["many_at"][many] - low + shift)
         joined["many"].append(chunk["many"][many])
@@ -184,8 +182,8 @@ def _merge(chunks: list[dict[str, Any]], part: int) -> dict[str, Any]:
     whole = {name: np.concatenate(parts) for name, parts in joined.items()}
     numbers = np.repeat(np.arange(len(chunks)), [b - a for a, b in entries])
     order = np.argsort(whole["hashes"], kind="stable")
-    names = ("terms", "blocks", "first", "start", "low", "count", "many_at")
-    laid = _lay(order, whole["hashes"], numbers, whole["starts"], whole["low"], whole["count"], whole["many_at"])
+    names = ("terms", "blocks", "first", "start", "low", "code", "many_at")
+    laid = _lay(order, whole["hashes"], numbers, whole["starts"], whole["low"], whole["code"], whole["many_at"])
     found = dict(zip(names, laid, strict=True))
     by_place = np.argsort(found["many_at"])
     return {**found, "many_at": found["many_at"][by_place], "many": whole["many"][by_place]}
@@ -194,16 +192,14 @@ def _merge(chunks: list[dict[str, Any]], part: int) -> dict[str, Any]:
 def write_postings(folder: Path, texts: Iterable[str], threads: int) -> None:
     """The engine's files from token strings (tokens joined by one space), one of each passage, in the rows' order."""
     chunks: list[dict[str, Any]] = []
-    lengths, totals = [], np.zeros(2, np.int64)
+    totals = np.zeros(3, np.int64)
     for number, chunk in enumerate(in_order(_invert, _lists(iter(texts)), threads, threads)):
-        lengths.append(chunk.pop("length"))
         totals += chunk.pop("tokens")
         for name, values in chunk.items():
             np.save(folder / f"chunk-{number:05d}.{name}.npy", values)
         chunks.append({name: np.load(folder / f"chunk-{number:05d}.{name}.npy", mmap_mode="r") for name in chunk})
-    np.concatenate(lengths).tofile(folder / "length")
     totals.tofile(folder / "tokens")
-    files = {name: open(folder / name, "wb") for name in FILES if name not in ("length", "tokens")}  # noqa: SIM115
+    files = {name: open(folder / name, "wb") for name in FILES if name != "tokens"}  # noqa: SIM115
     postings = blocks = 0
     for part in in_order(lambda part: _merge(chunks, part), range(_PARTS), threads, threads):
         part["blocks"] += blocks

@@ -18,7 +18,6 @@ import pyarrow as pa
 from builders.command import InputError, log
 from builders.corpus import write_corpus
 from builders.draft import Draft
-from builders.processes import Pool
 from builders.raw import SPLITS
 from builders.stats import POSITIVES_EDGES, LengthCounter, round_stat
 from builders.store import JOINED, PASSAGES, QRELS, QUERIES
@@ -26,10 +25,10 @@ from builders.store import JOINED, PASSAGES, QRELS, QUERIES
 _BATCH = 2_048
 # queries is stored split by split in order; a query's rowid is its place.
 _OF_SPLIT = "place IN (SELECT rowid FROM queries WHERE split = ?)"
-_MEMORY = "512MB"
+_MEMORY = "128MB"
 
 
-def assemble(work: Path, draft: Draft, workers: int, pool: Pool | None = None) -> None:
+def assemble(work: Path, draft: Draft, workers: int) -> None:
     """Merge the shards under ``work`` into ``draft``: its configs and its figures.
 
     Raises:
@@ -45,7 +44,7 @@ def assemble(work: Path, draft: Draft, workers: int, pool: Pool | None = None) -
         con.execute("SET enable_progress_bar = false")
         _load(con, work)
         _refuse_conflicts(con)
-        draft.stats["collections"]["corpus"] = write_corpus(con, work, draft, pool)
+        draft.stats["collections"]["corpus"] = write_corpus(con, work, draft, workers)
         draft.stats["read"] = {}
         draft.stats["positives_per_query"] = {}
         for split in SPLITS:

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from builders import store
 from builders.command import InputError, progress
 from builders.draft import Draft
-from builders.processes import Pool, in_order
+from builders.processes import in_order, process_pool
 from builders.stats import LengthCounter
 
 Ints = npt.NDArray[np.int64]
@@ -41,7 +41,7 @@ class _File:
     pieces: list[_Piece]
 
 
-def write_corpus(con: duckdb.DuckDBPyConnection, work: Path, draft: Draft, pool: Pool | None) -> dict[str, Any]:
+def write_corpus(con: duckdb.DuckDBPyConnection, work: Path, draft: Draft, workers: int) -> dict[str, Any]:
     """Write the config ``corpus`` of ``draft``; returns its figures. :class:`InputError` where there is no passage.
 
     Expects the table ``repeats`` (seq of every passage that has come before).
@@ -66,7 +66,7 @@ def write_corpus(con: duckdb.DuckDBPyConnection, work: Path, draft: Draft, pool:
     if not files:
         raise InputError("the input holds no passage: every document is empty")
     lengths = LengthCounter()
-    with progress(total=len(files), unit="file", label="corpus") as bar:
+    with progress(total=len(files), unit="file", label="corpus") as bar, process_pool(min(workers, len(files))) as pool:
         for file, (counts, entry) in zip(files, in_order(pool, _write_file, files, len(files) + 1), strict=True):
             lengths.add(np.arange(counts.size), counts)
             writer.adopt(file.path, entry)

@@ -116,13 +116,14 @@ def build_release(
     described = describe_files((source.name.split("!")[0], source.path) for source in sources)
     small = sum(source["bytes"] for source in described) < _SMALL
     with _work_directory(out, _key(described, sources, options), resume) as work:
+        # The workers go before the assembly, which has its own: the two do not hold memory at the same time.
         with process_pool(1 if small else workers) as pool:
             _build_shards(sources, options, work, workers, pool)
-            folder = work / "release"
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir()
-            draft = Draft(folder)
-            assemble(work, draft, workers, pool)
+        folder = work / "release"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        draft = Draft(folder)
+        assemble(work, draft, workers)
         used = options.as_json(cut=any_was_cut(work))
         draft.finish({"verb": "release", "options": used, "sources": described})
         replace_directory(folder, out)

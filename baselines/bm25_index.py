@@ -33,7 +33,7 @@ _FEW = 2_000  # passages below which starting processes takes longer than segmen
 K1, B = 1.2, 0.75  # Elasticsearch's and Lucene's defaults
 # Modules with engine_version(), build(folder, token strings, threads) and open_folder(folder, k1, b, threads).
 ENGINES = {"tantivy": "baselines.bm25_tantivy", "numba": "baselines.bm25_numba"}
-DEFAULT_ENGINE = "numba"
+DEFAULT_ENGINE = "tantivy"
 
 
 class Index(abc.ABC):

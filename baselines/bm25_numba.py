@@ -193,7 +193,7 @@ def _search(weights, spans, bounds, first, start, low, code, shares, many_at, ma
                 if block >= at[term]:
                     bound = ((weights[term] * (np.int64(bounds[block]) << (_SHARE - _BOUND))) >> _SHARE) + 1
                     if score + bound + reach[place] < least:
-                        score = 0
+                        score = np.int64(0)
                         break
                     tail = np.int64(start[block + 1])
                     posting = _lower(low, np.int64(start[block]), tail, bottom + row)

@@ -173,6 +173,7 @@ def index_bm25s(folder: Path, index: Path, threads: int) -> None:
 def searcher(engine: str, index: Path) -> Any:
     """A function of (queries as lists of words, k, threads) that gives the passages of each query."""
     if engine == "lucene":
+        os.environ.setdefault("OPENAI_API_KEY", "none")  # Pyserini makes a client on import; nothing is sent
         from pyserini.analysis import JWhiteSpaceAnalyzer
         from pyserini.search.lucene import LuceneSearcher
 
@@ -322,7 +323,11 @@ def compare(args: argparse.Namespace) -> dict[str, Any]:
         python = args.pyserini if engine == "lucene" else sys.executable
         command = [python, __file__, "--child", engine, "--work", str(work), "--threads", str(args.threads)]
         command += ["--repeats", str(args.repeats)]
-        index = {} if (work / f"hits-{engine}.json").exists() else measured([*command, "--step", "index"])
+        kept = work / f"index-{engine}.json"
+        index = json.loads(kept.read_text()) if kept.exists() else measured([*command, "--step", "index"])
+        if "failed" not in index:
+            kept.write_text(json.dumps(index))
+        (work / f"hits-{engine}.json").unlink(missing_ok=True)
         result["engines"][engine] = {"index": index, "search": measured([*command, "--step", "search"])}
     found = {e: json.loads(p.read_text()) for e in args.engines if (p := work / f"hits-{e}.json").exists()}
     result["overlap_of_top_50"] = {

@@ -9,6 +9,7 @@ import io
 import os
 import shutil
 import tempfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
@@ -20,14 +21,10 @@ _BLOCK = 1 << 20
 
 def sha256_of(path: Path) -> str:
     """Lower-case hex SHA-256 of the bytes of one file."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest() if hasattr(hashlib, "file_digest") else _sha256(file)
-
-
-def _sha256(file: IO[bytes]) -> str:
     digest = hashlib.sha256()
-    while block := file.read(_BLOCK):
-        digest.update(block)
+    with open(path, "rb") as file:
+        while block := file.read(_BLOCK):
+            digest.update(block)
     return digest.hexdigest()
 
 
@@ -89,7 +86,7 @@ def read_utf8(path: Path) -> str:
         data = path.read_bytes()
         if path.suffix == ".gz":
             data = gzip.decompress(data)
-    except (EOFError, gzip.BadGzipFile, __import__("zlib").error) as error:
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise InputError(f"not a whole gzip file ({error})", path=path) from error
     except OSError as error:
         raise InputError(f"cannot be read ({error.strerror})", path=path) from error

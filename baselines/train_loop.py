@@ -242,7 +242,9 @@ class Watch(TrainerCallback):
             with torch.no_grad():
                 found = self._evaluate(model)
             model.train()
+            wanted = control.should_log
             self._trainer.log({f"dev_{name}": value for name, value in found.items()})
+            control.should_log = wanted  # log() takes itself for the step's own
             shown = ", ".join(f"{name} {100 * value:.2f}" for name, value in found.items())
             log.info("step %d of %d: dev sample %s", state.global_step, len(self._trainer.batches), shown)
 

@@ -29,7 +29,7 @@ _TEXTS_AT_ONCE = 1_000
 POSITIONS = 512  # of a scratch model, as BERT's
 
 
-class BertForMaskedLM(_BertForMaskedLM):
+class BertForMaskedLM(_BertForMaskedLM):  # type: ignore[no-untyped-call]
     """BERT that guesses at the masked places alone: in a small model, the vocabulary is most of the arithmetic.
 
     The loss is the same. Saved under transformers' own class name, so that AutoModel finds that one.
@@ -96,6 +96,7 @@ def make_scratch(recipe: Recipe, passages: Passages, folder: Path) -> Path:
                 hidden_dropout_prob=sizes.dropout,
                 attention_probs_dropout_prob=sizes.dropout,
                 max_position_embeddings=POSITIONS,
+                initializer_range=0.02 * (768 / sizes.hidden) ** 0.5,  # BERT's, at its width: a narrower one needs more
             )
             torch.manual_seed(recipe.train.seed)
             tokenizer.save_pretrained(folder)

@@ -26,6 +26,7 @@ from builders.files import locked, write_text
 
 _SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 _TEXTS_AT_ONCE = 1_000
+_CHINESE = ((0x4E00, 0x9FFF), (0x3400, 0x4DBF), (0x20000, 0x2CEAF), (0xF900, 0xFAFF), (0x2F800, 0x2FA1F))
 POSITIONS = 512  # of a scratch model, as BERT's
 
 
@@ -56,6 +57,9 @@ def build_dual(recipe: Recipe, start: str, device: str) -> SentenceTransformer:
             if recipe.model.similarity == "cos":
                 parts.append(Normalize())  # so that dot products, which every index can do, are cosines
             model = SentenceTransformer(modules=parts, device=device, similarity_fn_name="dot")
+    pooler = getattr(encoder.auto_model, "pooler", None)
+    if pooler is not None:
+        pooler.requires_grad_(False)  # no part of the vector; several processes would wait for its gradients
     encoder.query_length, encoder.document_length = recipe.data.query_length, recipe.data.passage_length
     return model
 
@@ -127,10 +131,13 @@ def wordpieces(passages: Passages, size: int, most: int) -> list[str]:
     for text in texts():
         characters.update(tokenizer.normalizer.normalize_str(text))
     common = sorted((c for c in characters if not c.isspace()), key=lambda c: (-characters[c], c))
-    alphabet = common[: max(1, int(0.8 * (size - len(_SPECIAL))))]
+    alphabet = common[: max(1, int(0.75 * (size - len(_SPECIAL))))]
+    # Characters inside words get their numbers, which decide ties between pieces, in the order of a hash table, unless
+    # they are there already. Chinese characters are words of their own.
+    inside = [f"##{c}" for c in sorted(alphabet) if c.isalnum() and not _is_chinese(c)]
     trainer = trainers.WordPieceTrainer(
         vocab_size=size,
-        special_tokens=_SPECIAL,
+        special_tokens=[*_SPECIAL, *inside],
         initial_alphabet=alphabet,
         limit_alphabet=len(alphabet),
         show_progress=False,
@@ -138,6 +145,11 @@ def wordpieces(passages: Passages, size: int, most: int) -> list[str]:
     tokenizer.train_from_iterator(texts(), trainer)
     found = tokenizer.get_vocab()
     return sorted(found, key=found.__getitem__)
+
+
+def _is_chinese(character: str) -> bool:
+    """Whether BERT's tokenizers set a character apart from its neighbours."""
+    return any(low <= ord(character) <= high for low, high in _CHINESE)
 
 
 def _is_sentence_transformer(start: str) -> bool:

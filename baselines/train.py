@@ -158,7 +158,14 @@ def _train(
     quiet_libraries()
     kind, rank = recipe.model.kind, int(os.environ.get("RANK", 0))
     passages = open_passages(release, SETS[recipe.data.set].corpus, args.cache)
-    states = train_state.open_states(out, about, not args.no_resume) if rank == 0 else train_state.states_of(out)
+    states = train_state.states_of(out)
+    if rank == 0:
+        train_state.open_states(out, about, not args.no_resume)
+    if world > 1:  # the others may look at the states once the first process has put them in order
+        if device != "cpu":
+            torch.cuda.set_device(device)
+        torch.distributed.init_process_group("gloo" if device == "cpu" else "nccl")
+        torch.distributed.barrier()
     if start == SCRATCH:
         start = str(train_models.make_scratch(recipe, passages, states / "start"))
     set_seed(recipe.train.seed)

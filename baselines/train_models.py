@@ -135,7 +135,8 @@ def wordpieces(passages: Passages, size: int, most: int) -> list[str]:
     common = sorted((c for c in characters if not c.isspace()), key=lambda c: (-characters[c], c))
     # A character that comes inside words has a piece for that, too. The library would number those in the order of a
     # hash table, and the numbers decide ties between pieces: so they are given to it.
-    alphabet, inside = [], []
+    alphabet: list[str] = []
+    inside: list[str] = []
     for character in common:
         if len(alphabet) + len(inside) >= 0.75 * (size - len(_SPECIAL)):
             break

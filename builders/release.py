@@ -14,25 +14,25 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import functools
 import hashlib
 import json
 import os
 import shutil
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from builders.assemble import assemble
+from builders.blocks import Block, read_blocks
 from builders.command import InputError, add_format, log, progress, whole_number
 from builders.draft import Draft, building_beside, check_target, describe_files
 from builders.files import replace_directory, sha256_of
-from builders.passages import MIN_CHARS
-from builders.processes import Pool, WorkerDied, in_order, process_pool
-from builders.raw import SPLITS, find_sources, read_blocks
+from builders.options import MIN_CHARS, Options
+from builders.processes import Engine, LocalEngine, WorkerDied
+from builders.raw import SPLITS, find_sources
 from builders.segment import SEGMENTERS
-from builders.shards import Options, any_was_cut, build_shard, shard_path
 from builders.sources import Source
 from builders.stats import table3_text
 
@@ -113,31 +113,51 @@ def build_release(
         InputError: for wrong input, and where ``out`` exists and is not a release.
     """
     out = check_target(out)
-    described = describe_files((source.name.split("!")[0], source.path) for source in sources)
-    small = sum(source["bytes"] for source in described) < _SMALL
-    with _work_directory(out, _key(described, sources, options), resume) as work:
-        # The workers go before the assembly, which has its own: the two do not hold memory at the same time.
-        with process_pool(1 if small else workers) as pool:
-            _build_shards(sources, options, work, workers, pool)
+    before = _states(sources)
+    small = sum(size for _, size, _ in before) < _SMALL
+    with (
+        LocalEngine(1 if small else workers, preload=["builders.warm"]) as engine,
+        ThreadPoolExecutor(len(SPLITS)) as threads,
+        _work_directory(out, _key(before, sources, options), resume) as work,
+    ):
+        # The manifest's checksums are computed beside the labelling.
+        described = threads.submit(describe_files, [(source.name.split("!")[0], source.path) for source in sources])
+        _build_shards(sources, options, work, engine)
         folder = work / "release"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
         draft = Draft(folder)
-        assemble(work, draft, workers)
-        used = options.as_json(cut=any_was_cut(work))
-        draft.finish({"verb": "release", "options": used, "sources": described})
+        from builders.assemble import assemble  # with DuckDB, and numba: while the workers label
+
+        cut = assemble(sources, sorted(_finished(work)), work, draft, engine)
+        build = {"verb": "release", "options": options.as_json(cut=cut), "sources": described.result()}
+        if _states(sources) != before:
+            raise InputError("the input changed while it was read; run again")
+        draft.finish(build)
         replace_directory(folder, out)
     return draft.stats
 
 
-def _key(described: list[dict[str, Any]], sources: list[Source], options: Options) -> str:
+def _states(sources: list[Source]) -> list[tuple[str, int, int]]:
+    """Path, size and time of change of the files that are read: what tells one input from another before it is read."""
+    states = []
+    for path in dict.fromkeys(source.path for source in sources):
+        try:
+            found = path.stat()
+        except OSError as error:
+            raise InputError(f"cannot be read ({error.strerror})", path=path) from error
+        states.append((os.path.abspath(path), found.st_size, found.st_mtime_ns))
+    return states
+
+
+def _key(states: list[tuple[str, int, int]], sources: list[Source], options: Options) -> str:
     """Names what the finished parts of a build depend on: the input, the options, and this program itself."""
     code = [
         sha256_of(Path(__file__).with_name(f"{name}.py"))
-        for name in ("sources", "raw", "segment", "span_f1", "passages", "shards")
+        for name in ("sources", "blocks", "raw", "segment", "span_f1", "passages", "repeats", "shards")
     ]
     names = [(str(source.path), source.member, source.split) for source in sources]
-    return hashlib.sha256(json.dumps([described, names, options.as_json(), code]).encode()).hexdigest()[:16]
+    return hashlib.sha256(json.dumps([states, names, options.as_json(), code]).encode()).hexdigest()[:16]
 
 
 @contextlib.contextmanager
@@ -159,12 +179,21 @@ def _work_directory(out: Path, key: str, resume: bool) -> Iterator[Path]:
         shutil.rmtree(building)
 
 
-def _build_shards(sources: list[Source], options: Options, work: Path, workers: int, pool: Pool | None) -> None:
-    done = {path.name for path in work.glob("[0-9]*") if not path.name.endswith(".half")}
+def _finished(work: Path) -> set[int]:
+    return {int(path.name) for path in work.iterdir() if path.name.isdigit()}
+
+
+def _build_shards(sources: list[Source], options: Options, work: Path, engine: Engine) -> None:
+    done = _finished(work)
     if done:
         log.info("going on after %d finished parts", len(done))
-    blocks = (block for block in read_blocks(sources) if shard_path(work, block.number).name not in done)
+    blocks = read_blocks(sources, done=done)
     with progress(unit="question", label="label") as bar:
-        # A few blocks in flight bound the memory.
-        for rows in in_order(pool, functools.partial(build_shard, options=options, work=work), blocks, 2 * workers):
+        for rows in engine.map(partial(_build_shard, options=options, work=work), blocks):
             bar.update(rows)
+
+
+def _build_shard(block: Block, options: Options, work: Path) -> int:
+    from builders.shards import build_shard  # with numba: not needed where nothing is labelled
+
+    return build_shard(block, options, work)

@@ -23,9 +23,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from builders.options import THRESHOLD
+
 Ids = npt.NDArray[np.int32]
 Ends = npt.NDArray[np.int64]
-THRESHOLD = Fraction(1, 2)
 
 
 @numba.njit(cache=True, nogil=True)

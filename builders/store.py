@@ -115,7 +115,8 @@ class SplitWriter:
     """
 
     def __init__(self, release: Path, config: str, split: str, schema: pa.Schema) -> None:
-        self._folder, self._config, self._split, self._schema = release / config, config, split, schema
+        self.config = config
+        self._folder, self._split, self._schema = release / config, split, schema
         self._folder.mkdir(parents=True, exist_ok=True)
         self._paths = 0
         self._file: ParquetFile | None = None
@@ -160,7 +161,7 @@ class SplitWriter:
         for number, (path, entry) in enumerate(self._done):
             final = self._folder / f"{self._split}-{number:05d}-of-{len(self._done):05d}.parquet"
             path.rename(final)
-            entries.append({"path": f"{self._config}/{final.name}", **entry})
+            entries.append({"path": f"{self.config}/{final.name}", **entry})
         return entries
 
 

@@ -1,0 +1,22 @@
+"""Imported by the process that workers are forked from: loads what every one of them would load for itself.
+
+That is modules and, from numba's cache, the compiled loops: they are called once, on a row of nothing.
+"""
+
+import tempfile
+from pathlib import Path
+
+import builders.pieces
+import builders.release  # noqa: F401
+from builders.blocks import Block
+from builders.options import Options
+from builders.shards import build_shard
+from builders.sources import Source
+
+_ROW = b'{"question_id": 0, "question": "?", "documents": [{"paragraphs": ["a"]}], "answers": ["a"]}'
+
+with tempfile.TemporaryDirectory() as _folder:
+    # Characters and words are arrays of different kinds, so the loops are compiled for each.
+    for _unit in ("char", "word"):
+        _block = Block(0, Source(Path(), None, ""), 0, len(_ROW), _ROW)
+        build_shard(_block, Options(unit=_unit), Path(_folder))

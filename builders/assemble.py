@@ -18,14 +18,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from builders import store
+from builders.addresses import local_folder
+from builders.arrow_files import new_arrow
 from builders.blocks import line_number
 from builders.command import InputError, log, progress
 from builders.draft import Draft
 from builders.files import fsync_file
 from builders.passages import hex_ids
 from builders.pieces import (
-    PLANNED_JUDGMENTS,
-    PLANNED_QUERIES,
+    PLANNED,
     CorpusFile,
     Slice,
     SplitFile,
@@ -35,8 +36,8 @@ from builders.pieces import (
 )
 from builders.processes import Engine
 from builders.raw import SPLITS
-from builders.repeats import find_repeats, parts
-from builders.shards import QUESTIONS, read_shard
+from builders.repeats import count_ids, find_repeats, parts
+from builders.shards import QUESTIONS, read_shard, shard_path
 from builders.sources import Source
 from builders.stats import POSITIVES_EDGES, LengthCounter, round_stat
 from builders.store import SplitWriter
@@ -66,13 +67,11 @@ def assemble(sources: Sequence[Source], shards: Sequence[int], work: Path, draft
     Raises:
         InputError: for one question id with two texts, and for input without a single passage.
     """
-    for old in work.glob("assemble.duckdb*"):
-        old.unlink()
     sizes: dict[str, dict[str, int]] = {}
-    with duckdb.connect(str(work / "assemble.duckdb")) as con:
+    with local_folder(work) as folder, _connected(folder / "assemble.duckdb") as con:
         con.execute(f"SET memory_limit = '{_MEMORY}'")
         con.execute(f"SET threads = {engine.workers}")
-        con.execute(f"SET temp_directory = '{_quoted(work / 'assemble.tmp')}'")
+        con.execute(f"SET temp_directory = '{_quoted(folder / 'assemble.tmp')}'")
         con.execute("SET enable_progress_bar = false")
         _load(con, shards, work)
         _refuse_conflicts(con, sources)
@@ -111,6 +110,12 @@ def _write_files(
             fsync_file(file.path)  # while the workers go on: at the end nothing is left to wait for
             bar.update()
     return lengths
+
+
+def _connected(path: Path) -> duckdb.DuckDBPyConnection:
+    for old in path.parent.glob(f"{path.name}*"):
+        old.unlink()
+    return duckdb.connect(str(path))
 
 
 def _quoted(path: Path) -> str:
@@ -170,7 +175,8 @@ def _questions(work: Path, shard: int) -> pa.Table:
 
 def _positives(work: Path, shard: int) -> pa.Table:
     table = read_shard(work, shard, "positives")
-    questions, passages = (read_shard(work, shard, name) for name in ("questions", "passages"))
+    questions = read_shard(work, shard, "questions", ["split", "id"])
+    passages = read_shard(work, shard, "passages", ["id"])
     columns = [
         questions["split"].take(table["question"]),
         hex_ids(questions["id"].take(table["question"])),
@@ -215,7 +221,7 @@ def _read_counts(con: duckdb.DuckDBPyConnection, split: str) -> dict[str, int]:
 
 def _corpus_files(shards: Sequence[int], work: Path, writer: SplitWriter, engine: Engine) -> list[CorpusFile]:
     """The files of the corpus: every passage at its first place."""
-    passages = {shard: read_shard(work, shard, "passages").num_rows for shard in shards}
+    passages = {shard: count_ids(shard_path(work, shard) / "ids") for shard in shards}
     repeats = np.sort(np.concatenate([*engine.map(find_repeats, parts(work, shards, sum(passages.values())))]))
     files: list[CorpusFile] = []
     room = 0
@@ -239,11 +245,10 @@ def _plan(con: duckdb.DuckDBPyConnection, work: Path, split: str) -> dict[str, i
     """Write the plan of one split; returns the number of its queries and of its judgments."""
     con.execute("SET VARIABLE low = (SELECT min(rowid) FROM queries WHERE split = ?)", [split])
     sizes = {}
-    for name, schema, sql in (
-        ("queries", PLANNED_QUERIES, "SELECT query_id, text FROM queries WHERE split = ? ORDER BY rowid"),
+    for name, sql in (
+        ("queries", "SELECT query_id, text FROM queries WHERE split = ? ORDER BY rowid"),
         (
             "judgments",
-            PLANNED_JUDGMENTS,
             """
             SELECT queries.rowid - getvariable('low') AS place, passage FROM judged JOIN queries USING (split, query)
             WHERE split = ? ORDER BY place, judged.seq
@@ -251,9 +256,9 @@ def _plan(con: duckdb.DuckDBPyConnection, work: Path, split: str) -> dict[str, i
         ),
     ):
         sizes[name] = 0
-        with pa.ipc.new_file(plan_path(work, split, name), schema) as out:
+        with new_arrow(plan_path(work, split, name), PLANNED[name]) as out:
             for batch in con.sql(sql, params=[split]).to_arrow_reader(store.ROWS_PER_GROUP):
-                out.write_batch(batch.cast(schema))
+                out.write_batch(batch.cast(PLANNED[name]))
                 sizes[name] += batch.num_rows
     return sizes
 

@@ -7,11 +7,11 @@ unpacked here and handed on. Lines end at ``\\n`` only: the texts hold U+2028 an
 from __future__ import annotations
 
 import io
-import os
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from typing import IO
 
+from builders.addresses import open_binary
 from builders.command import InputError
 from builders.sources import Source, damage, open_bytes
 
@@ -51,7 +51,7 @@ def read_blocks(
                 while (data := stream.read(block_bytes)) and not data.strip():
                     pass
                 if data:
-                    size = os.fstat(stream.fileno()).st_size
+                    size = source.path.stat().st_size
                     for start in range(0, size, block_bytes):
                         if number not in done:
                             yield Block(number, source, start, min(start + block_bytes, size))
@@ -95,7 +95,7 @@ def content(block: Block) -> tuple[int, bytes]:
     if block.data is not None:
         return block.start, block.data
     start = block.start
-    with damage(block.source.shown), open(block.source.path, "rb") as file:
+    with damage(block.source.shown), open_binary(block.source.path) as file:
         if start:
             # A line begins behind a line end, of which the first to count may be the byte before the range.
             file.seek(start - 1)

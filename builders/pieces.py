@@ -6,6 +6,7 @@ for every split an Arrow file of its queries and one of its judgments, both in o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from builders import store
+from builders.arrow_files import read_arrow
 from builders.passages import hex_ids
 from builders.shards import read_shard
 
@@ -64,13 +66,15 @@ class Written:
     lengths: Ints
 
 
+PLANNED = {"queries": PLANNED_QUERIES, "judgments": PLANNED_JUDGMENTS}
+
+
 def plan_path(work: Path, split: str, name: str) -> Path:
     return work / f"{split}.{name}.arrow"
 
 
 def read_plan(work: Path, split: str, name: str) -> pa.Table:
-    with pa.memory_map(str(plan_path(work, split, name))) as file:
-        return pa.ipc.open_file(file).read_all()
+    return read_arrow(plan_path(work, split, name), PLANNED[name])
 
 
 def write_file(task: CorpusFile | SplitFile) -> Written:
@@ -112,13 +116,13 @@ def _no_titles(count: int) -> pa.Array:
     return pa.repeat(pa.scalar(""), count)
 
 
-def _passages(work: Path, wanted: Ints) -> pa.Table:
+def _passages(work: Path, wanted: Ints, columns: Sequence[str] | None = None) -> pa.Table:
     """The passages of these numbers, in this order."""
     order = np.argsort(wanted, kind="stable")
     shards, places = np.divmod(wanted[order], 1 << 32)
     numbers, starts = np.unique(shards, return_index=True)
     tables = [
-        read_shard(work, number, "passages").take(pa.array(some))
+        read_shard(work, number, "passages", columns).take(pa.array(some))
         for number, some in zip(numbers.tolist(), np.split(places, starts[1:]), strict=True)
     ]
     back = np.empty(order.size, np.int64)
@@ -129,7 +133,7 @@ def _passages(work: Path, wanted: Ints) -> pa.Table:
 def _qrels(task: SplitFile, start: int, end: int) -> pa.Table:
     judgments = read_plan(task.work, task.split, "judgments").slice(start, end - start)
     queries = read_plan(task.work, task.split, "queries")["query_id"].take(judgments["place"])
-    ids = hex_ids(_passages(task.work, judgments["passage"].to_numpy())["id"])
+    ids = hex_ids(_passages(task.work, judgments["passage"].to_numpy(), ["id"])["id"])
     return pa.table([queries, ids, pa.repeat(pa.scalar(1, pa.int64()), end - start)], schema=store.QRELS)
 
 

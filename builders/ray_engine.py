@@ -1,11 +1,11 @@
 """``--engine ray``: the tasks of a build as Ray Data runs them, on the machines of a cluster.
 
-The same functions work on the same tasks as on one machine, and their results come back in the same order: the bytes are
-the same. What travels through Ray is small (a range of a file, a count): rows and files go from and to the storage that all
-machines share. Only blocks of compressed sources carry their text; of these, and of results, Ray holds a bounded part.
+The same functions work on the same tasks as on one machine, and their results come back in the same order: the bytes
+are the same. What travels through Ray is small (a range of a file, a count): rows and files go from and to the storage
+that all machines share. Only blocks of compressed sources carry their text; Ray holds a bounded part of these.
 
-A task whose process or machine is lost runs again elsewhere. All outputs appear whole or not at all, and the same task
-gives the same bytes, so it does not matter how far the lost one had come.
+A task whose process or machine is lost runs again elsewhere. The same task gives the same bytes, and shards appear
+whole or not at all, so it does not matter how far the lost one had come.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import os
 import pickle
 import platform
 import socket
-import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -109,9 +108,10 @@ class RayEngine:
         context.target_max_block_size = 1 << 20  # what Ray expects a task to give back
         context.enable_progress_bars = context.print_on_execution_start = False
         with warnings.catch_warnings():
-            # From 2.64 on `max_retries` will have another name; without it a task that kills its process runs for ever.
+            # Without `max_retries`, whose name 2.64 will change, a task that kills its process is run for ever.
             warnings.simplefilter("ignore")
-            results = self._ray.data.from_items([{"task": task} for task in window], override_num_blocks=len(window)).map(
+            rows = self._ray.data.from_items([{"task": task} for task in window], override_num_blocks=len(window))
+            results = rows.map(
                 run,
                 compute=TaskPoolStrategy(min(self.workers, len(window))),
                 num_cpus=1,

@@ -10,9 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 import numpy.typing as npt
+
+from builders.addresses import open_binary
 
 Ints = npt.NDArray[np.int64]
 PART_ROWS = 1 << 20  # ids in a part, at most about: 60 MB in the process that sorts them
@@ -69,12 +72,22 @@ def parts(work: Path, shards: Sequence[int], passages: int) -> list[Part]:
     return [Part(work, shards, low, high) for low, high in pairwise(cuts)]
 
 
+def count_ids(path: Path) -> int:
+    """The number of a shard's passages, by its list."""
+    with open_binary(path) as file:
+        return int(_read_index(file)[-1])
+
+
+def _read_index(file: IO[bytes]) -> Ints:
+    return np.frombuffer(file.read(_INDEX.itemsize * (_BYTES + 1)), _INDEX)
+
+
 def find_repeats(part: Part) -> Ints:
     """Every passage of the part that has come before, as (shard << 32) + its number in the shard."""
     found = []
     for shard in part.shards:
-        with open(part.work / f"{shard:06d}" / "ids", "rb") as file:
-            index = np.frombuffer(file.read(_INDEX.itemsize * (_BYTES + 1)), _INDEX)
+        with open_binary(part.work / f"{shard:06d}" / "ids") as file:
+            index = _read_index(file)
             first, last = index[part.low], index[part.high]
             file.seek(int(first) * _ENTRY.itemsize, 1)
             entries = np.frombuffer(file.read(int(last - first) * _ENTRY.itemsize), _ENTRY).copy()

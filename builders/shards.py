@@ -11,9 +11,6 @@ and passages are found by compiled loops, and Arrow takes the passages as slices
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
 from collections.abc import Iterable, Sequence
 from itertools import chain
 from pathlib import Path
@@ -22,6 +19,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from builders.addresses import new_folder
+from builders.arrow_files import new_arrow, read_arrow
 from builders.blocks import Block, line_number
 from builders.command import InputError
 from builders.options import Options
@@ -142,16 +141,9 @@ def build_shard(block: Block, options: Options, work: Path) -> int:
         [block.source.shown] * count,
         offsets,
     ]
-    final = shard_path(work, block.number)
-    half = Path(tempfile.mkdtemp(prefix=f"{final.name}.", suffix=".half", dir=work))
-    _write_passages(half, passages)
-    _write(half / "questions.arrow", QUESTIONS, questions)
-    try:
-        os.rename(half, final)
-    except OSError:
-        if not final.is_dir():
-            raise
-        shutil.rmtree(half)  # the same block was built a second time: the same bytes
+    with new_folder(shard_path(work, block.number)) as folder:
+        _write_passages(folder, passages)
+        _write(folder / "questions.arrow", QUESTIONS, questions)
     return count
 
 
@@ -170,13 +162,14 @@ def _id_array(ids: npt.NDArray[np.uint8]) -> pa.Array:
 
 
 def _write(path: Path, schema: pa.Schema, columns: Sequence[object]) -> None:
-    # Not compressed: a reader that needs some rows maps the file, and nothing else of it is read.
     arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
-    with pa.ipc.new_file(path, schema) as out:
+    with new_arrow(path, schema) as out:
         out.write_table(pa.Table.from_arrays(arrays, schema=schema))
 
 
-def read_shard(work: Path, number: int, name: str) -> pa.Table:
-    """A table of a finished shard, mapped into memory."""
-    with pa.memory_map(str(shard_path(work, number) / f"{name}.arrow")) as file:
-        return pa.ipc.open_file(file).read_all()
+_SCHEMAS = {"questions": QUESTIONS, "passages": PASSAGES, "positives": POSITIVES}
+
+
+def read_shard(work: Path, number: int, name: str, columns: Sequence[str] | None = None) -> pa.Table:
+    """A table of a finished shard, or some columns of it."""
+    return read_arrow(shard_path(work, number) / f"{name}.arrow", _SCHEMAS[name], columns)

@@ -7,6 +7,7 @@ same input and options give the same bytes. It is written last.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from builders.addresses import local_file
 from builders.command import InputError
 from builders.files import sha256_of, write_text
 
@@ -72,7 +74,9 @@ class ParquetFile:
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:
         self.path, self._schema = path, schema
-        self._writer = pq.ParquetWriter(path, schema, **_COMPRESSION)
+        self._opened = contextlib.ExitStack()
+        self._file = self._opened.enter_context(local_file(path))
+        self._writer = pq.ParquetWriter(self._file, schema, **_COMPRESSION)
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_rows = 0
         self.rows = 0
@@ -105,7 +109,8 @@ class ParquetFile:
         if self._waiting_rows or not self.rows:
             self._write_group(pa.Table.from_batches(self._waiting, self._schema))
         self._writer.close()
-        return {"bytes": self.path.stat().st_size, "rows": self.rows, "sha256": sha256_of(self.path)}
+        with self._opened:
+            return {"bytes": self._file.stat().st_size, "rows": self.rows, "sha256": sha256_of(self._file)}
 
 
 class SplitWriter:

@@ -11,6 +11,7 @@ whole or not at all, so it does not matter how far the lost one had come.
 from __future__ import annotations
 
 import functools
+import gc
 import importlib.metadata
 import logging
 import os
@@ -98,6 +99,7 @@ class RayEngine:
         run = functools.partial(_run, function=function, versions=_versions())
         for window in _windows(map(pickle.dumps, tasks), self._store_bytes // 4):
             yield from self._map_window(run, window)
+            gc.collect()  # Ray Data's objects refer to each other: without it their blocks would fill the object store
 
     def _map_window(self, run: Callable[[dict[str, bytes]], dict[str, bytes]], window: list[bytes]) -> Iterator[Any]:
         from ray.data import ExecutionResources, TaskPoolStrategy
@@ -165,7 +167,6 @@ def _windows(tasks: Iterable[bytes], limit: int) -> Iterator[list[bytes]]:
         yield window
 
 
-@functools.cache
 def _versions() -> dict[str, str]:
     found = {"Python": ".".join(platform.python_version_tuple()[:2])}
     for name in _PACKAGES:

@@ -248,7 +248,7 @@ def child(args: argparse.Namespace) -> None:
 
 def measured(command: list[str]) -> dict[str, Any]:
     """A child's figures and its process tree's largest memory."""
-    from official import memory
+    from common import memory
 
     peak = 0
     with tempfile.TemporaryFile("w+") as out:

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset  # DuckDB loads it to read Arrow: now rather than when it is waited for
 
 from builders import store
 from builders.addresses import local_folder

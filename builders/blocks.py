@@ -15,7 +15,7 @@ from builders.addresses import open_binary
 from builders.command import InputError
 from builders.sources import Source, damage, open_bytes
 
-BLOCK_BYTES = 8 << 20  # small enough that a few in flight cost little memory
+BLOCK_BYTES = 4 << 20  # small enough that a few in flight cost little memory
 LONGEST_LINE = 1 << 30
 _BOM = b"\xef\xbb\xbf"
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import hashlib
+import importlib
 import json
 import os
 from collections.abc import Iterator
@@ -156,14 +157,13 @@ def build_release(
     ):
         # The manifest's checksums are computed beside the labelling.
         described = threads.submit(describe_files, [(source.name.split("!")[0], source.path) for source in sources])
+        assembly = threads.submit(importlib.import_module, "builders.assemble")  # and DuckDB, numba: takes a second
         _build_shards(sources, options, work, engine)
         folder = work / "release"
         remove_tree(folder)
         folder.mkdir()
         draft = Draft(folder)
-        from builders.assemble import assemble  # with DuckDB, and numba: while the workers label
-
-        cut = assemble(sources, sorted(_finished(work)), work, draft, engine)
+        cut = assembly.result().assemble(sources, sorted(_finished(work)), work, draft, engine)
         build = {"verb": "release", "options": options.as_json(cut=cut), "sources": described.result()}
         if _states(sources) != before:
             raise InputError("the input changed while it was read; run again")

@@ -120,9 +120,11 @@ def build_shard(block: Block, options: Options, work: Path) -> int:
     Raises :class:`InputError` naming file and line for a row that is wrong.
     """
     offsets, rows = [], []
-    for offset, row in parse_rows(block, segmented=options.unit == "word"):
+    segmented = options.unit == "word"
+    for offset, row in parse_rows(block, segmented=segmented):
         try:
-            _check_segmented(row)
+            if segmented:
+                _check_segmented(row)
         except ValueError as error:
             raise InputError(str(error), path=block.source.shown, line=line_number(block.source, offset)) from None
         offsets.append(offset)

@@ -102,6 +102,120 @@ def _best_span(places, kinds, order, occurrences, starts, counts, p, q):  # type
 
 
 @numba.njit(cache=True, nogil=True)
+def _enter(answer, table, counts):  # type: ignore[no-untyped-def]
+    """Number the kinds of token of an answer in ``table``, from 1, and count each; returns how many kinds there are."""
+    kinds = 0
+    for token in answer:
+        if table[token] == 0:
+            kinds += 1
+            table[token] = kinds
+            counts[kinds - 1] = 0
+        counts[table[token] - 1] += 1
+    return kinds
+
+
+@numba.njit(cache=True, nogil=True)
+def _matches(paragraph, table):  # type: ignore[no-untyped-def]
+    """Where the tokens stand that the answer in ``table`` holds, and which of its tokens they are."""
+    places = np.empty(paragraph.size + 1, np.int64)
+    kinds = np.empty(paragraph.size + 1, np.int64)
+    k = 0
+    for place in range(paragraph.size):  # no branches: which tokens match cannot be foreseen
+        kind = table[paragraph[place]]
+        places[k], kinds[k] = place, kind - 1
+        k += kind > 0
+    return places[:k], kinds[:k]
+
+
+@numba.njit(cache=True, nogil=True)
+def _index(kinds, counts):  # type: ignore[no-untyped-def]
+    """``order``, ``occurrences`` and ``starts`` as :func:`_best_span` takes them."""
+    starts = np.zeros(counts.size + 1, np.int64)
+    for kind in kinds:
+        starts[kind + 1] += 1
+    starts = np.cumsum(starts)
+    order = np.empty(kinds.size, np.int64)
+    occurrences = np.empty(kinds.size, np.int64)
+    found = np.zeros(counts.size, np.int64)
+    for k in range(kinds.size):
+        kind = kinds[k]
+        order[k] = found[kind]
+        occurrences[starts[kind] + found[kind]] = k
+        found[kind] += 1
+    return order, occurrences, starts
+
+
+@numba.njit(cache=True, nogil=True)
+def _maximum(paragraph, m, table, counts):  # type: ignore[no-untyped-def]
+    """(numerator, denominator) of the largest F1 of the paragraph and the answer of ``m`` tokens in ``table``."""
+    places, kinds = _matches(paragraph, table)
+    if places.size == 0:
+        return np.int64(0), np.int64(1)
+    order, occurrences, starts = _index(kinds, counts)
+    top, bottom = np.int64(2), np.int64(1 + m)  # one matching token
+    while True:
+        best, o, length = _best_span(places, kinds, order, occurrences, starts, counts, top, bottom)
+        if best <= top * m:
+            return top, bottom
+        top, bottom = 2 * o, length + m
+
+
+@numba.njit(cache=True, nogil=True)
+def _run_reaches(places, kinds, m, counts, p, q):  # type: ignore[no-untyped-def]
+    """(numerator, denominator) of an F1 of a span of these matches that reaches p/q, or (0, 1)."""
+    found = np.zeros(counts.size, np.int64)
+    overlap = 0
+    for kind in kinds:
+        overlap += found[kind] < counts[kind]
+        found[kind] += 1
+    # No span overlaps more than all matches do, and a span is at least as long as its overlap.
+    if (2 * q - p) * overlap < p * m:
+        return np.int64(0), np.int64(1)
+    length = places[-1] - places[0] + 1
+    if 2 * q * overlap - p * length >= p * m:  # all of them together do
+        return 2 * overlap, length + m
+    order, occurrences, starts = _index(kinds, counts)
+    best, overlap, length = _best_span(places, kinds, order, occurrences, starts, counts, p, q)
+    return (2 * overlap, length + m) if best >= p * m else (np.int64(0), np.int64(1))
+
+
+@numba.njit(cache=True, nogil=True)
+def _reached(paragraph, m, table, counts, p, q):  # type: ignore[no-untyped-def]
+    """(numerator, denominator) of an F1 of the two that reaches p/q, or (0, 1) where none does.
+
+    Kadane's scan, as if every token that the answer holds counted, however often, bounds every span's score. A span
+    that begins before the sum last fell to zero is no better than without what lies before. So what can reach p/q lies
+    within the runs of positive sums that rise high enough, up to where they last are: these are scanned exactly.
+    """
+    bound, total = 0, 0
+    for token in paragraph:  # no branches: most paragraphs end here
+        total += 2 * q * (table[token] > 0) - p
+        total = total if total > 0 else 0
+        bound = total if total > bound else bound
+    if bound < p * m:
+        return np.int64(0), np.int64(1)
+    places, kinds = _matches(paragraph, table)
+    total = first = end = 0
+    for k in range(places.size):
+        if k:
+            total -= p * (places[k] - places[k - 1] - 1)
+        if total <= 0:
+            if end > first:
+                top, bottom = _run_reaches(places[first:end], kinds[first:end], m, counts, p, q)
+                if top:
+                    return top, bottom
+            total, first = 0, k
+        total += 2 * q - p
+        if total >= p * m:
+            end = k + 1
+    return (
+        _run_reaches(places[first:end], kinds[first:end], m, counts, p, q)
+        if end > first
+        else (np.int64(0), np.int64(1))
+    )
+
+
+@numba.njit(cache=True, nogil=True)
 def _scores(paragraphs, paragraph_ends, answers, answer_ends, table, p, q, exact, out):  # type: ignore[no-untyped-def]
     """Fill ``out[i, j]`` with (numerator, denominator) of an F1 of paragraph i and answer j; (0, 1) for none.
 
@@ -110,55 +224,14 @@ def _scores(paragraphs, paragraph_ends, answers, answer_ends, table, p, q, exact
     """
     for j in range(answer_ends.size):
         answer = answers[(answer_ends[j - 1] if j else 0) : answer_ends[j]]
-        m = answer.size
-        counts = np.zeros(m, np.int64)
-        kinds_of_answer = 0
-        for token in answer:
-            if table[token] == 0:
-                kinds_of_answer += 1
-                table[token] = kinds_of_answer
-            counts[table[token] - 1] += 1
+        counts = np.empty(answer.size, np.int64)
+        counts = counts[: _enter(answer, table, counts)]
         for i in range(paragraph_ends.size):
             paragraph = paragraphs[(paragraph_ends[i - 1] if i else 0) : paragraph_ends[i]]
-            out[i, j, 0], out[i, j, 1] = 0, 1
-            found = np.zeros(kinds_of_answer + 1, np.int64)
-            size = 0
-            for token in paragraph:
-                if table[token]:
-                    found[table[token]] += 1
-                    size += 1
-            # No span overlaps more than the whole paragraph does, and a span is at least as long as its overlap.
-            overlap = 0
-            for kind in range(kinds_of_answer):
-                overlap += min(found[kind + 1], counts[kind])
-            if overlap == 0 or (not exact and (2 * q - p) * overlap < p * m):
-                continue
-            places = np.empty(size, np.int64)
-            kinds = np.empty(size, np.int64)
-            order = np.empty(size, np.int64)
-            occurrences = np.empty(size, np.int64)
-            starts = np.cumsum(found)
-            found[:] = 0
-            k = 0
-            for place in range(paragraph.size):
-                kind = table[paragraph[place]] - 1
-                if kind >= 0:
-                    places[k], kinds[k], order[k] = place, kind, found[kind]
-                    occurrences[starts[kind] + found[kind]] = k
-                    found[kind] += 1
-                    k += 1
-            if not exact:
-                best, o, length = _best_span(places, kinds, order, occurrences, starts, counts, p, q)
-                if best >= p * m:
-                    out[i, j, 0], out[i, j, 1] = 2 * o, length + m
-                continue
-            top, bottom = np.int64(2), np.int64(1 + m)  # one matching token
-            while True:
-                best, o, length = _best_span(places, kinds, order, occurrences, starts, counts, top, bottom)
-                if best <= top * m:
-                    break
-                top, bottom = 2 * o, length + m
-            out[i, j, 0], out[i, j, 1] = top, bottom
+            if exact:
+                out[i, j, 0], out[i, j, 1] = _maximum(paragraph, answer.size, table, counts)
+            else:
+                out[i, j, 0], out[i, j, 1] = _reached(paragraph, answer.size, table, counts, p, q)
         for token in answer:
             table[token] = 0
 
@@ -169,26 +242,17 @@ def _any_reaches(ids, ends, rows, answers, answer_ends, answer_rows, table, p, q
     positive = np.zeros(ends.size, np.bool_)
     first, first_answer = 0, 0
     for row in range(rows.size):
-        last, last_answer = rows[row], answer_rows[row]
-        start = ends[first - 1] if first else 0
-        answer_start = answer_ends[first_answer - 1] if first_answer else 0
-        out = np.zeros((last - first, last_answer - first_answer, 2), np.int64)
-        _scores(
-            ids[start:],
-            ends[first:last] - start,
-            answers[answer_start:],
-            answer_ends[first_answer:last_answer] - answer_start,
-            table,
-            p,
-            q,
-            False,
-            out,
-        )
-        for i in range(last - first):
-            for j in range(last_answer - first_answer):
-                if out[i, j, 0]:
-                    positive[first + i] = True
-        first, first_answer = last, last_answer
+        for j in range(first_answer, answer_rows[row]):
+            answer = answers[(answer_ends[j - 1] if j else 0) : answer_ends[j]]
+            counts = np.empty(answer.size, np.int64)
+            counts = counts[: _enter(answer, table, counts)]
+            for i in range(first, rows[row]):
+                if not positive[i]:
+                    paragraph = ids[(ends[i - 1] if i else 0) : ends[i]]
+                    positive[i] = _reached(paragraph, answer.size, table, counts, p, q)[0] > 0
+            for token in answer:
+                table[token] = 0
+        first, first_answer = rows[row], answer_rows[row]
     return positive
 
 

@@ -64,7 +64,7 @@ def schema_of(config: str) -> pa.Schema:
 
 
 ROWS_PER_GROUP = 16_384
-ROWS_PER_SHARD = 32 * ROWS_PER_GROUP
+ROWS_PER_SHARD = 8 * ROWS_PER_GROUP  # about 60 MB of passages: files are written, and read, in parallel
 BYTES_PER_GROUP = 64 << 20  # the design's bound: a reader never holds more than this of one column chunk set
 _COMPRESSION = {"compression": "zstd", "compression_level": 3, "use_dictionary": False}
 

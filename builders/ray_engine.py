@@ -65,8 +65,9 @@ class RayEngine:
             "logging_level": logging.ERROR,
             "log_to_driver": False,
         }
+        address = address or os.environ.get("RAY_ADDRESS")
         try:
-            if address is None and not os.environ.get("RAY_ADDRESS"):
+            if address is None:
                 try:
                     self._ray.init("auto", **settings)
                 except ConnectionError:
@@ -79,12 +80,13 @@ class RayEngine:
                         **settings,
                     )
             else:
+                _try_address(address)
                 self._ray.init(address, **settings)
-        except (ConnectionError, RuntimeError, ValueError) as error:
+        except (OSError, RuntimeError, ValueError) as error:
+            reason = (str(error) or type(error).__name__).splitlines()[0]
             raise InputError(
-                f"no Ray cluster answers at {address or os.environ.get('RAY_ADDRESS', 'this machine')}"
-                f" ({str(error).splitlines()[0] if str(error) else type(error).__name__});"
-                " expected the address of a head that `ray start --head` has started"
+                f"no Ray cluster answers at {address or 'this machine'} ({reason});"
+                " expected HOST:PORT of a head that `ray start --head` has started"
             ) from None
 
     def __enter__(self) -> RayEngine:
@@ -131,6 +133,13 @@ class RayEngine:
             raise  # a fault of this program: with its traceback
         except self._ray.exceptions.RayError as error:
             raise WorkerDied from error
+
+
+def _try_address(address: str) -> None:
+    """OSError or ValueError where nobody listens: Ray itself would try for minutes."""
+    if address not in ("auto", "local"):
+        host, _, port = address.rpartition(":")
+        socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
 
 
 class Failure:

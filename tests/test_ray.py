@@ -230,7 +230,8 @@ def test_tasks_are_taken_as_they_are_needed(cluster: Cluster) -> None:
     assert len(taken) < 20
 
 
-def test_a_task_that_kills_every_process_ends_the_build(cluster: Cluster) -> None:
+def test_a_task_that_kills_every_process_ends_the_build(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_engine, "RETRIES", 1)
     with RayEngine(cluster.address) as engine, pytest.raises(WorkerDied):
         list(engine.map(os._exit, [1]))
 
@@ -240,6 +241,14 @@ def test_machines_with_other_packages_are_refused(cluster: Cluster, monkeypatch:
     monkeypatch.setattr(ray_engine, "_versions", lambda: versions | {"pyarrow": "1.0"})
     with RayEngine(cluster.address) as engine, pytest.raises(InputError, match=r"has pyarrow .* starts the build 1\.0"):
         list(engine.map(abs, [1]))
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "nonsense", "ray://127.0.0.1:10001/x"])
+def test_a_wrong_address_is_one_error(address: str, tmp_path: Path) -> None:
+    done = command("--quiet", "--ray-address", address, "--raw", SAMPLE, "--out", tmp_path / "out", code=1)
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert f"no Ray cluster answers at {address} (" in done.stderr
+    assert not list(tmp_path.iterdir())
 
 
 def test_without_ray_the_error_says_what_to_install(

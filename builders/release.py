@@ -151,13 +151,15 @@ def build_release(
     before = _states(sources)
     small = sum(size for _, size, _ in before) < _SMALL
     with (
-        contextlib.nullcontext(engine) if engine else _local_engine(1 if small else workers) as engine,
-        ThreadPoolExecutor(len(SPLITS)) as threads,
         _work_directory(out, _key(before, sources, options), resume) as work,
+        contextlib.nullcontext(engine) if engine else _local_engine(1 if small else workers) as engine,
+        ThreadPoolExecutor(2) as threads,
     ):
         # The manifest's checksums are computed beside the labelling.
         described = threads.submit(describe_files, [(source.name.split("!")[0], source.path) for source in sources])
         assembly = threads.submit(importlib.import_module, "builders.assemble")  # and DuckDB, numba: takes a second
+        if engine.workers == 1:  # two threads that import at the same time may get in each other's way
+            assembly.result()
         _build_shards(sources, options, work, engine)
         folder = work / "release"
         remove_tree(folder)
@@ -195,7 +197,18 @@ def _key(states: list[tuple[str, int, int]], sources: list[Source], options: Opt
     """Names what the finished parts of a build depend on: the input, the options, and this program itself."""
     code = [
         sha256_of(Path(__file__).with_name(f"{name}.py"))
-        for name in ("sources", "blocks", "raw", "segment", "span_f1", "passages", "repeats", "shards")
+        for name in (
+            "sources",
+            "blocks",
+            "raw",
+            "segment",
+            "span_f1",
+            "spans",
+            "passages",
+            "repeats",
+            "arrow_files",
+            "shards",
+        )
     ]
     names = [(str(source.path), source.member, source.split) for source in sources]
     return hashlib.sha256(json.dumps([states, names, options.as_json(), code]).encode()).hexdigest()[:16]

@@ -3,11 +3,12 @@
 Reads JSON lines, plain or gzipped, in files, folders and zip archives, search and zhidao, the raw and the preprocessed
 flavour. Labels follow Algorithm 1 (span-F1), passages and ids come out as the official ones do. Splits follow the file
 names, or are given with --train, --dev and --test. An existing release in --out is replaced when the new one is whole;
-a killed build goes on from its finished parts.
+a killed build goes on from its finished parts. Input and output may be addresses of object stores, such as s3://.
 
 example:
   python -m builders release --raw builders/sample --out build/sample
   python -m builders release --raw dureader_raw.zip --out dureader_retrieval --unit char --workers 8
+  python -m builders release --engine ray --ray-address HEAD:6379 --raw s3://bucket/raw --out s3://bucket/release
 """
 
 from __future__ import annotations

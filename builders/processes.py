@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from builders.command import InputError
 
-Pool = concurrent.futures.ProcessPoolExecutor
+Pool = concurrent.futures.Executor
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 

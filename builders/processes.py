@@ -16,7 +16,7 @@ from typing import Protocol, TypeVar
 
 from builders.command import InputError
 
-Pool = concurrent.futures.ProcessPoolExecutor
+Pool = concurrent.futures.Executor
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 

@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from bm25_tokens import made_up, of_release, passages_of, write_json
-from official import memory
+from common import memory
 
 ENGINES = ["lucene", "numba", "tantivy", "bm25s"]
 

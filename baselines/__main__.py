@@ -8,8 +8,13 @@ from builders.command import main
 
 VERBS = {
     "bm25": "baselines.bm25",
+    "encode": "baselines.encode",
     "evaluate": "baselines.evaluate",
+    "fuse": "baselines.fuse",
+    "mine": "baselines.mine",
     "reproduce": "baselines.reproduce",
+    "rerank": "baselines.rerank",
+    "search": "baselines.search",
     "train": "baselines.train",
 }
 

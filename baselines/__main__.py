@@ -10,6 +10,7 @@ VERBS = {
     "bm25": "baselines.bm25",
     "evaluate": "baselines.evaluate",
     "reproduce": "baselines.reproduce",
+    "train": "baselines.train",
 }
 
 if __name__ == "__main__":

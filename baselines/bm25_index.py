@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import abc
-import contextlib
-import fcntl
 import hashlib
 import importlib
 import json
@@ -21,7 +19,7 @@ import pyarrow.compute as pc
 
 from baselines.segment import segment_batches, segmenter
 from builders.command import InputError, log, progress
-from builders.files import replace_directory, sha256_of, write_text
+from builders.files import locked, replace_directory, sha256_of, write_text
 from builders.store import Release
 
 _FORMAT = 3
@@ -104,7 +102,7 @@ def open_index(
     name = key_name(key)
     keep.mkdir(parents=True, exist_ok=True)
     folder = keep / name
-    with _locked(keep / f".{name}.lock"):
+    with locked(keep / f".{name}.lock"):
         if _is_whole(folder, key):
             index: KeptIndex = module.open_folder(folder, k1, b, workers)
             log.info("BM25 index reused: %s (%d passages)", folder, index.passages)
@@ -123,17 +121,6 @@ def open_index(
         index = module.open_folder(folder, k1, b, workers)
         log.info("BM25 index built: %s (%d passages)", folder, index.passages)
         return index
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    with open(path, "w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            log.info("waiting for another process that builds this index (%s)", path)
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def _is_whole(folder: Path, key: dict[str, Any]) -> bool:

@@ -10,6 +10,8 @@ VERBS = {
     "bm25": "baselines.bm25",
     "evaluate": "baselines.evaluate",
     "reproduce": "baselines.reproduce",
+    "push": "baselines.push",
+    "pull": "baselines.pull",
     "train": "baselines.train",
 }
 

@@ -4,6 +4,7 @@ Real Chinese retrieval at a size that one machine can train on. Read are JSON fi
 [{"context", "qas": [{"question"}]}]}]} (SQuAD 1.1 and 2.0, CMRC 2018, DRCD, XQuAD), plain, .gz or .zip. A paragraph is
 a passage as it stands; it is the positive of its questions. Equal questions are one query with all their paragraphs;
 one that comes in two splits stays in the first of test, dev, train. Questions marked is_impossible are left out.
+--dev-size keeps some of the dev questions, where all of them would take a re-ranker too long.
 
 --passages adds distractors: text files of one article a line. Of each, the head (the default) is the first passage that
 length control (Section 2.2.2) cuts from its sentences: sentences are joined until they have --min-chars characters.
@@ -31,6 +32,7 @@ from builders.draft import describe_files, draft_release
 from builders.out_of_domain import Collection, Texts, merge, write
 from builders.passages import MIN_CHARS, cut_passages, text_id
 from builders.raw import SPLITS
+from builders.sampling import draw
 from builders.sources import Source, find_files, open_bytes
 from builders.stats import table3_text
 from builders.store import JOINED
@@ -76,6 +78,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--min-chars", type=whole_number(1), default=MIN_CHARS, help="characters of a full passage (default: 256)"
     )
+    parser.add_argument(
+        "--dev-size", type=whole_number(1), metavar="N", help="dev questions, drawn at random (default: all)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of the random choice (default: 0)")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="the release directory to write")
     add_format(parser)
 
@@ -87,10 +93,14 @@ def run(args: argparse.Namespace) -> None:
     }
     distractors = [found for path in args.passages for found in find_files(path, _ANY, "no file")]
     collection = read(questions, distractors, args.cut, args.min_chars)
+    options: dict[str, Any] = {"cut": args.cut, "min_chars": args.min_chars} if distractors else {}
+    if args.dev_size:
+        keep_some(collection, args.dev_size, args.seed)
+        options |= {"dev_size": args.dev_size, "seed": args.seed}
     sources = [*(source for split in SPLITS for source in questions[split]), *distractors]
     build = {
         "verb": "squad",
-        "options": {"cut": args.cut, "min_chars": args.min_chars} if distractors else {},
+        "options": options,
         "sources": describe_files((source.name.split("!")[0], source.path) for source in sources),
     }
     with draft_release(args.out, build) as draft:
@@ -145,6 +155,15 @@ def read(
     collection = merge("main", texts, passages, judged)
     collection.read["impossible"] = impossible
     return collection
+
+
+def keep_some(collection: Collection, size: int, seed: int) -> None:
+    """Only ``size`` of the dev questions; all passages stay. :class:`InputError` where there are fewer."""
+    pool = collection.queries.get("dev", {})
+    if len(pool) < size:
+        raise InputError(f"--dev-size {size}: there are {len(pool)} dev questions")
+    drawn = draw(map(text_id, pool), size, seed)
+    collection.queries["dev"] = {text: found for text, found in pool.items() if text_id(text) in drawn}
 
 
 def _paragraphs(source: Source) -> Iterator[Paragraph]:

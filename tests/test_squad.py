@@ -101,6 +101,25 @@ def test_cutting_loses_nothing(article: str, min_chars: int) -> None:
     assert cut_article(article, "head", min_chars) == every[:1]
 
 
+def test_some_of_the_dev_questions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = [f"第{number}个问题？" for number in range(20)]
+    dev = questions(tmp_path / "dev.json", *((f"{number}号段落。", [asked[number]]) for number in range(20)))
+
+    def drawn(name: str, *more: object) -> list[str]:
+        assert run("squad", "--dev", dev, "--out", tmp_path / name, "--dev-size", 5, *more) == 0
+        release = open_release(tmp_path / name)
+        assert (
+            release.rows("corpus", "corpus") == 20 and release.rows("qrels", "dev") == release.rows("dev", "dev") == 5
+        )
+        return [row["text"] for row in rows(release, "queries", "dev")]
+
+    first = drawn("a")
+    assert first == sorted(first, key=asked.index)
+    assert drawn("b") == first != drawn("c", "--seed", 1)
+    assert run("squad", "--dev", dev, "--out", tmp_path / "d", "--dev-size", 21) == 1
+    assert "--dev-size 21: there are 20 dev questions" in capsys.readouterr().err
+
+
 def test_impossible_questions_and_zip_archives(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     plain = questions(tmp_path / "a.json", (CONTEXTS[0], ["答得了吗？"]))
     bad = questions(tmp_path / "b.json", (CONTEXTS[1], ["答不了？"]), is_impossible=True)

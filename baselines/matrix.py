@@ -27,6 +27,7 @@ class Row:
 
     table: int
     name: str
+    title: str  # as the paper prints it; "A > B": B re-ranks the top 50 of A
     step: str
     published: dict[str, float]
     set: str = "main"

@@ -7,8 +7,11 @@ take up where they were killed by themselves.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import importlib
 import json
+import shlex
 import subprocess
 import sys
 import time
@@ -19,12 +22,14 @@ from typing import Any
 from baselines.matrix import Step
 from baselines.recipe import read_recipe
 from baselines.sets import SETS
-from builders.command import InputError, log
+from builders.command import InputError, log, main
 from builders.files import sha256_of, write_text
 from builders.store import Release
 
 
-def run_steps(plan: Mapping[str, Step], release: Release, *, resume: bool = True, quiet: bool = False) -> None:
+def run_steps(
+    plan: Mapping[str, Step], release: Release, *, resume: bool = True, quiet: bool = False, here: bool = False
+) -> None:
     """Run every step of ``plan``, in its order.
 
     Args:
@@ -32,6 +37,7 @@ def run_steps(plan: Mapping[str, Step], release: Release, *, resume: bool = True
         release: the release that the commands name.
         resume: leave out steps that are done.
         quiet: have the steps log warnings and errors only.
+        here: in this process, not in one each: the libraries are loaded once, but nothing is given back in between.
 
     Raises:
         InputError: a step failed; the steps before it stay done.
@@ -44,26 +50,30 @@ def run_steps(plan: Mapping[str, Step], release: Release, *, resume: bool = True
         if resume and _is_done(step.output, key):
             log.info("done already: %s", step.output)
             continue
-        call(step.command, quiet)
+        call(step.command, quiet, here)
         stamp = {"key": key, "command": step.command, "files": _listing(step.output)}
         write_text(_stamp(step.output), json.dumps(stamp, ensure_ascii=False, indent=1) + "\n")
 
 
-def call(command: list[str], quiet: bool) -> None:
+def call(command: list[str], quiet: bool, here: bool = False) -> None:
     """Run one command of the project; an :class:`InputError` naming it where it fails."""
     log.info("running: %s", shown(command))
     started = time.monotonic()
+    words = [*command, *(["--quiet"] if quiet else [])]
     # stdout carries the caller's table alone: what a step prints goes to stderr.
-    done = subprocess.run([sys.executable, "-m", *command, *(["--quiet"] if quiet else [])], stdout=2, check=False)
-    if done.returncode:
-        raise InputError(f"this step failed with exit code {done.returncode}: {shown(command)}")
+    if here:
+        verbs = importlib.import_module(f"{command[0]}.__main__").VERBS
+        with contextlib.redirect_stdout(sys.stderr):
+            code = main(command[0], "", verbs, words[1:])
+    else:
+        code = subprocess.run([sys.executable, "-m", *words], stdout=2, check=False).returncode
+    if code:
+        raise InputError(f"this step failed with exit code {code}: {shown(command)}")
     log.info("took %.0f s", time.monotonic() - started)
 
 
 def shown(command: list[str]) -> str:
     """A command as one types it."""
-    import shlex
-
     return "python -m " + shlex.join(command)
 
 

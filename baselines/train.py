@@ -38,7 +38,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--release", type=Path, required=True, metavar="DIR", help="the release directory")
     parser.add_argument("--out", type=Path, required=True, metavar="CKPT", help="the checkpoint directory to write")
     parser.add_argument("--negatives", type=Path, metavar="F", help="hard negatives (what `mine` writes)")
-    parser.add_argument("--start", metavar="MODEL", help="a directory or a hub name in the place of the recipe's start")
+    parser.add_argument(
+        *("--start", "--start-from"),  # torchrun takes --start for an abbreviation of its own --start-method
+        metavar="MODEL",
+        help="a directory or a hub name in the place of the recipe's start (under torchrun write --start-from)",
+    )
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="a value of the recipe: train.batch=64"
     )

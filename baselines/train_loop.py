@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -26,7 +27,7 @@ from sentence_transformers import (
     SentenceTransformerTrainingArguments,
 )
 from sentence_transformers.cross_encoder.losses import BinaryCrossEntropyLoss
-from sentence_transformers.losses import CachedMultipleNegativesRankingLoss
+from sentence_transformers.sentence_transformer.losses import CachedMultipleNegativesRankingLoss
 from torch.utils.data import DataLoader
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
@@ -189,7 +190,29 @@ def mask_trainer(recipe: Recipe, model: Any, tokenizer: Any, rows: Any, batches:
     )
 
 
+def _without_datasets() -> None:
+    """Let sentence-transformers' trainers be made where the package `datasets` is not installed.
+
+    They want it for the datasets that they are given; ours are none of its kinds. Without it they refuse to start and
+    miss four names: these are given to them, as classes that nothing is an instance of.
+    """
+    if importlib.util.find_spec("datasets"):
+        return
+    from sentence_transformers.base import trainer
+
+    names = ("Dataset", "DatasetDict", "IterableDataset", "IterableDatasetDict")
+    for module in (
+        trainer,
+        *(sys.modules[kind.__module__] for kind in (SentenceTransformerTrainer, CrossEncoderTrainer)),
+    ):
+        for name in names:
+            if not hasattr(module, name):
+                setattr(module, name, type(name, (), {}))
+    trainer.is_training_available = lambda: True
+
+
 def _made(kind: type, batches: Batches, **given: Any) -> Any:
+    _without_datasets()
     trainer = kind(**given)
     trainer.batches = batches
     trainer.remove_callback(transformers.PrinterCallback)
@@ -219,7 +242,9 @@ class Watch(TrainerCallback):
             with torch.no_grad():
                 found = self._evaluate(model)
             model.train()
+            wanted = control.should_log
             self._trainer.log({f"dev_{name}": value for name, value in found.items()})
+            control.should_log = wanted  # log() takes itself for the step's own
             shown = ", ".join(f"{name} {100 * value:.2f}" for name, value in found.items())
             log.info("step %d of %d: dev sample %s", state.global_step, len(self._trainer.batches), shown)
 

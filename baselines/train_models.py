@@ -16,14 +16,8 @@ from typing import Any
 import torch
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
-from transformers import (
-    AutoModelForMaskedLM,
-    AutoTokenizer,
-    BertConfig,
-    BertForMaskedLM,
-    BertTokenizer,
-    PreTrainedModel,
-)
+from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer, BertConfig, BertTokenizer, PreTrainedModel
+from transformers import BertForMaskedLM as _BertForMaskedLM
 
 from baselines.recipe import Recipe
 from baselines.texts import Passages
@@ -33,6 +27,21 @@ from builders.files import locked, write_text
 _SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 _TEXTS_AT_ONCE = 1_000
 POSITIONS = 512  # of a scratch model, as BERT's
+
+
+class BertForMaskedLM(_BertForMaskedLM):  # type: ignore[no-untyped-call]
+    """BERT that guesses at the masked places alone: in a small model, the vocabulary is most of the arithmetic.
+
+    The loss is the same. Saved under transformers' own class name, so that AutoModel finds that one.
+    """
+
+    def forward(self, input_ids: Any, attention_mask: Any, labels: Any) -> dict[str, torch.Tensor]:
+        states = self.bert(input_ids, attention_mask=attention_mask).last_hidden_state
+        masked = labels != -100
+        guesses = self.cls(states[masked])
+        # A batch without a masked place has a loss of 0, not of 0 / 0.
+        total = torch.nn.functional.cross_entropy(guesses.float(), labels[masked], reduction="sum")
+        return {"loss": total / masked.sum().clamp(min=1)}
 
 
 def build_dual(recipe: Recipe, start: str, device: str) -> SentenceTransformer:
@@ -60,7 +69,8 @@ def build_cross(recipe: Recipe, start: str, device: str) -> CrossEncoder:
 def build_mlm(recipe: Recipe, start: str) -> tuple[PreTrainedModel, Any]:
     """(masked language model, tokenizer) to train on."""
     with _clear_errors(start):
-        return AutoModelForMaskedLM.from_pretrained(start), AutoTokenizer.from_pretrained(start)
+        kind = BertForMaskedLM if AutoConfig.from_pretrained(start).model_type == "bert" else AutoModelForMaskedLM
+        return kind.from_pretrained(start), AutoTokenizer.from_pretrained(start)
 
 
 def make_scratch(recipe: Recipe, passages: Passages, folder: Path) -> Path:
@@ -86,6 +96,7 @@ def make_scratch(recipe: Recipe, passages: Passages, folder: Path) -> Path:
                 hidden_dropout_prob=sizes.dropout,
                 attention_probs_dropout_prob=sizes.dropout,
                 max_position_embeddings=POSITIONS,
+                initializer_range=0.02 * (768 / sizes.hidden) ** 0.5,  # BERT's, at its width: a narrower one needs more
             )
             torch.manual_seed(recipe.train.seed)
             tokenizer.save_pretrained(folder)

@@ -9,14 +9,20 @@ import hashlib
 import io
 import os
 import shutil
+import sys
 import tempfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from builders.addresses import is_address
 from builders.command import InputError, log
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:  # Python 3.10
+    import tomli as tomllib
 
 _BLOCK = 1 << 20
 
@@ -114,6 +120,15 @@ def read_utf8(path: Path) -> str:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError("expected UTF-8 text", path=path, line=data.count(b"\n", 0, error.start) + 1) from error
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The content of a TOML file; an :class:`InputError` where it is none."""
+    try:
+        content: dict[str, Any] = tomllib.loads(read_utf8(path))
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"expected TOML ({error})", path=path) from error
+    return content
 
 
 def replace_directory(new: Path, target: Path) -> None:

@@ -23,6 +23,7 @@ from builders.files import sha256_of, write_text
 
 FORMAT = 1
 MANIFEST = "manifest.json"
+NAME = "dureader_retrieval"  # whose manifest it is
 
 CORPUS = pa.schema([("_id", pa.string()), ("title", pa.string()), ("text", pa.string())])
 QUERIES = pa.schema([("_id", pa.string()), ("text", pa.string())])
@@ -177,7 +178,7 @@ def write_manifest(release: Path, entries: Iterable[dict[str, Any]], builds: lis
         path = release / extra
         if path.exists():
             files.append({"path": extra, "bytes": path.stat().st_size, "rows": None, "sha256": sha256_of(path)})
-    manifest = {"name": "dureader_retrieval", "format": FORMAT, "builds": builds, "files": files}
+    manifest = {"name": NAME, "format": FORMAT, "builds": builds, "files": files}
     write_text(release / MANIFEST, json.dumps(manifest, ensure_ascii=False, indent=1, sort_keys=True) + "\n")
 
 
@@ -252,6 +253,6 @@ def open_release(path: Path | str) -> Release:
         ) from None
     except ValueError as error:
         raise InputError(f"expected JSON ({error})", path=manifest) from None
-    if not isinstance(content, dict) or content.get("name") != "dureader_retrieval" or content.get("format") != FORMAT:
-        raise InputError(f"expected a manifest of dureader_retrieval, format {FORMAT}", path=manifest)
+    if not isinstance(content, dict) or content.get("name") != NAME or content.get("format") != FORMAT:
+        raise InputError(f"expected a manifest of {NAME}, format {FORMAT}", path=manifest)
     return Release(path, content)

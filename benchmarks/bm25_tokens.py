@@ -86,9 +86,9 @@ def of_release(folder: Path, path: Path, split: str, queries: int, workers: int)
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from baselines.sets import read_queries
     from baselines.bm25_index import token_strings
     from baselines.segment import tokens
+    from baselines.sets import read_queries
     from builders.store import open_release
 
     release = open_release(path)

@@ -57,6 +57,8 @@ def build_dual(recipe: Recipe, start: str, device: str) -> SentenceTransformer:
                 parts.append(Normalize())  # so that dot products, which every index can do, are cosines
             model = SentenceTransformer(modules=parts, device=device, similarity_fn_name="dot")
     encoder.query_length, encoder.document_length = recipe.data.query_length, recipe.data.passage_length
+    if (pooler := getattr(encoder.auto_model, "pooler", None)) is not None:
+        pooler.requires_grad_(False)  # nothing reads it: processes that wait for its gradient would wait in vain
     return model
 
 

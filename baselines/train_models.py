@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import string
+import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -133,15 +135,22 @@ def wordpieces(passages: Passages, size: int, most: int) -> list[str]:
     for text in texts():
         characters.update(tokenizer.normalizer.normalize_str(text))
     common = sorted((c for c in characters if not c.isspace()), key=lambda c: (-characters[c], c))
-    alphabet = common[: max(1, int(0.75 * (size - len(_SPECIAL))))]
-    # Characters inside words get their numbers, which decide ties between pieces, in the order of a hash table, unless
-    # they are there already. Chinese characters are words of their own.
-    inside = [f"##{c}" for c in sorted(alphabet) if c.isalnum() and not _is_chinese(c)]
+    # A character that comes inside words has a piece for that, too. The library would number those in the order of a
+    # hash table, and the numbers decide ties between pieces: so they are given to it.
+    alphabet: list[str] = []
+    inside: list[str] = []
+    for character in common:
+        if len(alphabet) + len(inside) >= 0.75 * (size - len(_SPECIAL)):
+            break
+        alphabet.append(character)
+        if not _stands_alone(character):
+            inside.append(f"##{character}")
     trainer = trainers.WordPieceTrainer(
         vocab_size=size,
         special_tokens=[*_SPECIAL, *inside],
         initial_alphabet=alphabet,
         limit_alphabet=len(alphabet),
+        min_frequency=2,
         show_progress=False,
     )
     tokenizer.train_from_iterator(texts(), trainer)
@@ -149,9 +158,10 @@ def wordpieces(passages: Passages, size: int, most: int) -> list[str]:
     return sorted(found, key=found.__getitem__)
 
 
-def _is_chinese(character: str) -> bool:
-    """Whether BERT's tokenizers set a character apart from its neighbours."""
-    return any(low <= ord(character) <= high for low, high in _CHINESE)
+def _stands_alone(character: str) -> bool:
+    """Whether BERT's tokenizers set a character apart from its neighbours: Chinese ones and punctuation."""
+    chinese = any(low <= ord(character) <= high for low, high in _CHINESE)
+    return chinese or character in string.punctuation or unicodedata.category(character).startswith("P")
 
 
 def _is_sentence_transformer(start: str) -> bool:

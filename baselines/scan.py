@@ -5,7 +5,7 @@ the pair alone, not on the engine, the block or the batch. A fast engine (FAISS 
 candidates. They are scored again; queries whose next best candidate might still belong to the best, given how far sums
 of 32-bit floats can be off (ties, above all), get a second pass that leaves nothing out.
 
-Memory: a few blocks of passages, and of every query its embedding and its candidates (about 5 kB at 768 dimensions and
+Memory: a few blocks of passages, and of every query its embedding and its candidates (about 6 kB at 768 dimensions and
 100 candidates); never the scores of all passages.
 """
 

@@ -8,9 +8,16 @@ from builders.command import main
 
 VERBS = {
     "bm25": "baselines.bm25",
+    "mine": "baselines.mine",
+    "train": "baselines.train",
+    "encode": "baselines.encode",
+    "search": "baselines.search",
+    "rerank": "baselines.rerank",
+    "fuse": "baselines.fuse",
     "evaluate": "baselines.evaluate",
     "reproduce": "baselines.reproduce",
-    "train": "baselines.train",
+    "push": "baselines.push",
+    "pull": "baselines.pull",
 }
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from pathlib import Path
 from baselines.bm25_index import DEFAULT_ENGINE, ENGINES, K1, B, Index, open_index
 from baselines.runs import Hit, write_run
 from baselines.segment import segmenter, tokens
-from baselines.sets import SETS, add_set
+from baselines.sets import SETS, add_set, read_queries
 from baselines.threads import in_order, usable_cores
 from builders.command import InputError, log, progress, whole_number
 from builders.store import Release, open_release
@@ -94,14 +94,6 @@ def _number(low: float, high: float) -> Callable[[str], float]:
 
 def default_index_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dureader_retrieval" / "bm25"
-
-
-def read_queries(release: Release, split: str, config: str = "queries") -> list[tuple[str, str]]:
-    """(id, text) of every query of a split, in the release's order."""
-    found: list[tuple[str, str]] = []
-    for batch in release.batches(config, split, ["_id", "text"]):
-        found += zip(batch.column("_id").to_pylist(), batch.column("text").to_pylist(), strict=True)
-    return found
 
 
 def search(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import sys
 import typing
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -17,12 +16,7 @@ from typing import Any
 
 from baselines.sets import SETS
 from builders.command import InputError
-from builders.files import read_utf8
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:  # Python 3.10
-    import tomli as tomllib
+from builders.files import read_toml
 
 RECIPES = Path(__file__).with_name("recipes")
 SCRATCH = "scratch"
@@ -156,10 +150,7 @@ def read_recipe(name: str, overrides: Iterable[str] = ()) -> Recipe:
         path = Path(name)
     elif not path.is_file():
         raise InputError(f"no recipe {name!r}; there are {', '.join(names())}; a path to a .toml file works, too")
-    try:
-        content = tomllib.loads(read_utf8(path))
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"expected TOML ({error})", path=path) from error
+    content = read_toml(path)
     for override in overrides:
         _override(content, override)
     sections: dict[str, Any] = {}

@@ -44,6 +44,14 @@ SETS = {
 }
 
 
+def read_queries(release: Release, split: str, config: str = "queries") -> list[tuple[str, str]]:
+    """(id, text) of every query of a split, in the release's order."""
+    found: list[tuple[str, str]] = []
+    for batch in release.batches(config, split, ["_id", "text"]):
+        found += zip(batch.column("_id").to_pylist(), batch.column("text").to_pylist(), strict=True)
+    return found
+
+
 def add_set(parser: argparse.ArgumentParser) -> None:
     """``--set``, for every command that reads queries, passages or judgments of a release."""
     parser.add_argument("--set", choices=list(SETS), default="main", help="whose queries and passages (default: main)")

@@ -82,7 +82,7 @@ def main(program: str, description: str, verbs: Mapping[str, str], argv: Sequenc
         stream=sys.stderr,
         force=True,
     )
-    for noisy in ("httpx", "httpx2", "fsspec", "jieba", "numba"):
+    for noisy in ("faiss", "fsspec", "httpx", "httpx2", "jieba", "numba", "sentence_transformers"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     try:
         code = int(module.run(args) or 0)

@@ -1,0 +1,246 @@
+"""Embeddings: those of sentence-transformers, row by row, whatever interrupts the encoding."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from releases import QUESTIONS, TEXTS, make_release, tables
+from sentence_transformers import SentenceTransformer
+from tiny_models import write_bert, write_cross, write_dual
+
+from baselines.encoder import batches
+from baselines.models import fingerprint, open_cross, open_dual
+from baselines.vectors import open_vectors
+from builders.command import main
+
+ROOT = Path(__file__).resolve().parent.parent
+VERBS = {"encode": "baselines.encode"}
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    torch.set_num_threads(1)
+    folder = tmp_path_factory.mktemp("models")
+    write_dual(folder / "dot")
+    write_dual(folder / "short", query_length=16)
+    write_dual(folder / "other", seed=5)
+    prompts = {"query": "问：", "document": "煮饺子："}
+    write_dual(folder / "router", similarity="cosine", router=True, prompts=prompts)
+    write_cross(folder / "cross")
+    write_cross(folder / "three", labels=3)
+    return folder
+
+
+def texts_of_all_lengths(count: int) -> list[str]:
+    """Different texts, from one character to longer than the models read."""
+    rng = random.Random(count)
+    characters = "".join(TEXTS)
+    texts = {"".join(rng.choices(characters, k=rng.choice([1, 8, 60, 200, 600]))) for _ in range(2 * count)}
+    return sorted(texts)[:count]
+
+
+def release_of(path: Path, texts: list[str]) -> Path:
+    return make_release(path, tables([*TEXTS, *texts]), rows_per_shard=50)
+
+
+def encode(*words: str | Path) -> int:
+    return main("baselines", "", VERBS, ["encode", *map(str, words)])
+
+
+@pytest.mark.parametrize("model", ["dot", "router"])
+def test_rows_are_what_sentence_transformers_gives(tmp_path: Path, models: Path, model: str) -> None:
+    texts = [*TEXTS, *texts_of_all_lengths(150)]
+    release = release_of(tmp_path / "release", texts[len(TEXTS) :])
+    reference = SentenceTransformer(str(models / model), device="cpu")
+    cosine = model == "router"
+    options = ["--release", release, "--model", models / model]
+    assert encode(*options, "--out", tmp_path / "p", "--shard-rows", "64", "--batch-tokens", "2000") == 0
+    passages = open_vectors(tmp_path / "p")
+    assert [shard["rows"] for shard in passages.manifest["shards"]] == [64, 64, 28]
+    expected = reference.encode_document(texts, normalize_embeddings=cosine, batch_size=1)
+    np.testing.assert_allclose(passages.all().astype(np.float32), expected, atol=1e-3, rtol=1e-3)
+    assert encode(*options, "--out", tmp_path / "q", "--queries", "--split", "train") == 0
+    expected = reference.encode_query(QUESTIONS["train"], normalize_embeddings=cosine, batch_size=1)
+    np.testing.assert_allclose(open_vectors(tmp_path / "q").all().astype(np.float32), expected, atol=1e-3, rtol=1e-3)
+    if cosine:  # the two sides of this model and its prompts differ: a mix-up would show
+        wrong = reference.encode_document(QUESTIONS["train"], normalize_embeddings=True)
+        assert np.abs(wrong - expected).max() > 0.05
+
+
+def test_the_manifest_names_what_was_encoded_and_no_path(tmp_path: Path, models: Path) -> None:
+    release = release_of(tmp_path / "release", [])
+    assert encode("--release", release, "--model", models / "dot", "--out", tmp_path / "p") == 0
+    manifest = json.loads((tmp_path / "p" / "manifest.json").read_text())
+    assert str(tmp_path) not in json.dumps(manifest) and str(models) not in json.dumps(manifest)
+    assert (manifest["of"], manifest["dim"], manifest["dtype"], manifest["model"]["name"]) == (
+        "passages",
+        32,
+        "float16",
+        "dot",
+    )
+    (shard,) = manifest["shards"]
+    data = (tmp_path / "p" / shard["path"]).read_bytes()
+    assert (len(data), hashlib.sha256(data).hexdigest()) == (shard["bytes"], shard["sha256"])
+    assert sorted(path.name for path in (tmp_path / "p").iterdir()) == ["manifest.json", shard["path"]]
+    assert not list(tmp_path.glob(".p*"))
+
+
+def test_encoding_again_changes_nothing_and_another_model_replaces(tmp_path: Path, models: Path) -> None:
+    release = release_of(tmp_path / "release", [])
+    assert encode("--release", release, "--model", models / "dot", "--out", tmp_path / "p") == 0
+    before = (tmp_path / "p" / "manifest.json").stat().st_ino
+    first = open_vectors(tmp_path / "p").all()
+    assert encode("--release", release, "--model", models / "dot", "--out", tmp_path / "p") == 0
+    assert (tmp_path / "p" / "manifest.json").stat().st_ino == before
+    assert encode("--release", release, "--model", models / "other", "--out", tmp_path / "p") == 0
+    assert not np.array_equal(open_vectors(tmp_path / "p").all(), first)
+
+
+def command(release: Path, model: Path, out: Path, *more: str) -> list[str]:
+    words = ["encode", "--release", release, "--model", model, "--out", out, "--shard-rows", "8", *more]
+    return [sys.executable, "-m", "baselines", *map(str, words)]
+
+
+def test_a_killed_run_goes_on_and_gives_the_same_bytes(tmp_path: Path, models: Path) -> None:
+    release = release_of(tmp_path / "release", texts_of_all_lengths(120))
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(command(release, models / "dot", tmp_path / "p"), cwd=ROOT, env=environment)
+    folder = tmp_path / ".p.building" / "embeddings"
+    while len(done := list(folder.glob("*.npy.json"))) < 2:
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not (tmp_path / "p").exists()
+    kept = {path.name: path.stat().st_mtime_ns for path in done}
+    shards = {path.name.removesuffix(".json"): folder / path.name.removesuffix(".json") for path in done}
+    inodes = {name: path.stat().st_ino for name, path in shards.items()}
+    # The second run by two processes: shards do not depend on who encodes them.
+    subprocess.run(
+        command(release, models / "dot", tmp_path / "p", "--device", "cpu,cpu"), cwd=ROOT, env=environment, check=True
+    )
+    assert {name: (tmp_path / "p" / name).stat().st_ino for name in shards} == inodes  # not encoded again
+    assert len(kept) < len(list((tmp_path / "p").glob("*.npy"))) == 16
+    torch.set_num_threads(1)
+    assert encode("--release", release, "--model", models / "dot", "--out", tmp_path / "whole", "--shard-rows", 8) == 0
+    for path in (tmp_path / "whole").iterdir():
+        assert path.read_bytes() == (tmp_path / "p" / path.name).read_bytes()
+
+
+def test_what_an_interrupted_run_of_another_model_left_is_dropped(tmp_path: Path, models: Path) -> None:
+    release = release_of(tmp_path / "release", [])
+    assert encode("--release", release, "--model", models / "other", "--out", tmp_path / "p", "--shard-rows", 4) == 0
+    folder = tmp_path / ".q.building" / "embeddings"
+    folder.mkdir(parents=True)
+    shard = tmp_path / "p" / "passages-00000-of-00002.npy"
+    (folder / shard.name).write_bytes(shard.read_bytes())
+    (folder / f"{shard.name}.json").write_text(json.dumps(open_vectors(tmp_path / "p").manifest["shards"][0]))
+    (folder / "about.json").write_text("{}")
+    assert encode("--release", release, "--model", models / "dot", "--out", tmp_path / "q", "--shard-rows", 4) == 0
+    expected = SentenceTransformer(str(models / "dot"), device="cpu").encode_document(TEXTS)
+    np.testing.assert_allclose(open_vectors(tmp_path / "q").all().astype(np.float32), expected, atol=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--model", "MODELS/cross"], "holds a CrossEncoder; expected a SentenceTransformer"),
+        (["--model", "MODELS/none"], "cannot be opened as a SentenceTransformer"),
+        (["--model", "MODELS/dot", "--device", "cuda"], "no GPU that PyTorch can use"),
+        (["--model", "MODELS/dot", "--device", "cpu,cuda:7"], "no device 'cuda:7'"),
+        (["--model", "MODELS/dot", "--split", "dev"], "--split goes with --queries"),
+        (["--model", "MODELS/dot", "--set", "cmedqa"], "has no config 'cmedqa-corpus'"),
+        (["--model", "MODELS/dot", "--queries", "--split", "none"], "with a split 'none'"),
+        (["--model", "MODELS/dot", "--out", "MODELS"], "not a directory of embeddings"),
+    ],
+)
+def test_bad_input_is_one_error(
+    tmp_path: Path, models: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
+    if "cuda" in " ".join(words) and torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    release = release_of(tmp_path / "release", [])
+    words = [word.replace("MODELS", str(models)) for word in words]
+    assert encode("--release", release, "--out", tmp_path / "p", *words) == 1
+    errors = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
+    assert len(errors) == 1 and message in errors[0]
+    assert not (tmp_path / "p").exists()
+
+
+def test_a_model_whose_numbers_do_not_fit_is_refused(
+    tmp_path: Path, models: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = SentenceTransformer(str(models / "dot"), device="cpu")
+    with torch.no_grad():
+        for layer in model.transformers_model.encoder.layer:
+            layer.output.LayerNorm.weight.mul_(1e6)
+    model.save_pretrained(str(tmp_path / "large"))
+    release = release_of(tmp_path / "release", [])
+    assert encode("--release", release, "--model", tmp_path / "large", "--out", tmp_path / "p") == 1
+    assert "numbers that 16 bits cannot" in capsys.readouterr().err
+
+
+def test_a_fingerprint_changes_with_weights_and_settings_only(tmp_path: Path, models: Path) -> None:
+    dot = fingerprint(open_dual(str(models / "dot")))
+    SentenceTransformer(str(models / "dot"), device="cpu").save_pretrained(str(tmp_path / "copy"))
+    assert fingerprint(open_dual(str(tmp_path / "copy"))) == dot
+    others = [fingerprint(open_dual(str(models / name))) for name in ("short", "other", "router")]
+    others.append(fingerprint(open_cross(str(models / "cross"))))
+    assert len({dot, *others}) == 5
+
+
+def test_a_plain_bert_is_a_dual_encoder_with_mean_pooling(tmp_path: Path) -> None:
+    model = open_dual(str(write_bert(tmp_path / "bert")))
+    assert model.encode(TEXTS[:1]).shape == (1, 32)
+
+
+@given(
+    sizes=st.lists(st.integers(0, 5_000), min_size=1, max_size=300),
+    longest=st.integers(3, 512),
+    tokens=st.integers(1, 20_000),
+)
+def test_batches_hold_every_text_once_within_their_tokens(sizes: list[int], longest: int, tokens: int) -> None:
+    found = [places.tolist() for places in batches(np.array(sizes), longest, tokens)]
+    assert sorted(place for places in found for place in places) == list(range(len(sizes)))
+    expected = [[min(sizes[place] // 3 + 2, longest) for place in places] for places in found]
+    assert all(len(each) == 1 or len(each) * max(each) <= tokens for each in expected)
+    flat = [sizes[place] for places in found for place in places]
+    assert flat == sorted(sizes, reverse=True)
+
+
+BARE = """
+import sys
+import pandas, pyarrow, sentence_transformers, torch, transformers
+for name in "datasets duckdb faiss ir_measures jieba matplotlib msgspec numba rjieba tantivy".split():
+    sys.modules[name] = None
+import baselines.encode, baselines.fuse, baselines.mine, baselines.rerank, baselines.search
+from baselines import sets, runs, qrels, texts, scan
+import argparse
+for module in (baselines.encode, baselines.fuse, baselines.mine, baselines.rerank, baselines.search):
+    module.add_arguments(argparse.ArgumentParser())
+print("works")
+"""
+
+
+def test_the_verbs_are_imported_on_a_machine_that_has_little() -> None:
+    found: Any = subprocess.run([sys.executable, "-c", BARE], cwd=ROOT, capture_output=True, text=True)
+    assert found.stdout == "works\n", found.stderr

@@ -1,0 +1,200 @@
+"""Fusion against sums written out here; tuning never sees what it is measured on, unless told."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from releases import make_release, tables
+
+from baselines.fuse import fused, mixtures, normalised, tune
+from baselines.measures import official
+from baselines.qrels import Qrels
+from baselines.runs import Run, read_run, write_run
+from builders.command import main
+
+VERBS = {"fuse": "baselines.fuse"}
+TUNED = ["--release", "release", "--tune", "train"]
+
+
+def fuse(*words: str | Path) -> int:
+    return main("baselines", "", VERBS, ["fuse", *map(str, words)])
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> list[Path]:
+    one = [("q1", [("a", 9.0), ("b", 5.0), ("c", 1.0)]), ("q2", [("a", 3.0)])]
+    two = [("q1", [("b", 0.9), ("d", 0.5), ("a", 0.1)]), ("q3", [("c", 0.5), ("d", 0.5)])]
+    write_run(tmp_path / "one.run", one)
+    write_run(tmp_path / "two.run", two)
+    return [tmp_path / "one.run", tmp_path / "two.run"]
+
+
+def test_reciprocal_ranks_add_up(tmp_path: Path, runs: list[Path]) -> None:
+    assert fuse(*runs, "--out", tmp_path / "f.run") == 0
+    found = read_run(tmp_path / "f.run").hits
+    assert list(found) == ["q1", "q2", "q3"]
+    assert found["q1"] == [
+        ("b", pytest.approx(1 / 62 + 1 / 61)),
+        ("a", pytest.approx(1 / 61 + 1 / 63)),
+        ("d", pytest.approx(1 / 62)),
+        ("c", pytest.approx(1 / 63)),
+    ]
+    assert found["q2"] == [("a", 1 / 61)]
+    assert fuse(*reversed(runs), "--out", tmp_path / "g.run", "--top-k", "2") == 0
+    assert read_run(tmp_path / "g.run").hits["q1"] == found["q1"][:2]
+
+
+def test_weights_times_scores_between_0_and_1(tmp_path: Path, runs: list[Path]) -> None:
+    (tmp_path / "w.json").write_text('{"weights": [0.25, 0.75]}')
+    options = ["--method", "weighted", "--weights", tmp_path / "w.json", "--out", tmp_path / "f.run"]
+    assert fuse(*runs, *options) == 0
+    found = read_run(tmp_path / "f.run").hits
+    assert found["q1"] == [("b", 0.875), ("d", 0.375), ("a", 0.25), ("c", 0.0)]
+    assert found["q2"] == [("a", 0.25)]  # one hit: it has been found
+    assert found["q3"] == [("c", 0.75), ("d", 0.75)]
+
+
+def test_a_passage_that_comes_twice_counts_once(tmp_path: Path) -> None:
+    path = tmp_path / "twice.run"
+    path.write_text("q Q0 a 1 3.0 t\nq Q0 b 2 2.0 t\nq Q0 a 3 1.0 t\n")
+    assert normalised(read_run(path)) == {"q": {"a": 1.0, "b": 0.0}}
+    assert fuse(path, path, "--out", tmp_path / "f.run") == 0
+    assert dict(read_run(tmp_path / "f.run").hits["q"]) == {"a": pytest.approx(2 / 61), "b": pytest.approx(2 / 62)}
+
+
+@pytest.mark.parametrize(("count", "step"), [(2, 0.05), (3, 0.1), (4, 0.5)])
+def test_mixtures_are_all_there_are(count: int, step: float) -> None:
+    found = mixtures(count, step)
+    whole = round(1 / step)
+    grid = np.stack(np.meshgrid(*[np.arange(whole + 1)] * count), -1).reshape(-1, count)
+    expected = {tuple(row) for row in grid.tolist() if sum(row) == whole}
+    assert {tuple(np.rint(row * whole).astype(int).tolist()) for row in found} == expected
+    assert len(found) == len(expected)
+
+
+def random_runs(seed: int, systems: int) -> tuple[list[Run], Qrels]:
+    rng = random.Random(seed)
+    passages = [f"d{n:02d}" for n in range(25)]
+    qrels = Qrels("q", {f"q{n}": dict.fromkeys(rng.sample(passages, rng.choice([1, 2])), 1) for n in range(12)})
+    runs = []
+    for _ in range(systems):
+        hits = {}
+        for query in rng.sample(list(qrels.positives), 10):
+            scores = [(each, float(rng.randint(0, 6))) for each in rng.sample(passages, rng.choice([1, 15]))]
+            hits[query] = sorted(scores, key=lambda hit: (-hit[1], hit[0]))
+        runs.append(Run(Path("r"), hits))
+    return runs, qrels
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 10**6), systems=st.sampled_from([2, 3]))
+def test_tuning_finds_the_best_mixture(seed: int, systems: int) -> None:
+    """Against the fused runs of every mixture, measured by the official measure."""
+    runs, qrels = random_runs(seed, systems)
+    parts = [normalised(run) for run in runs]
+
+    def measured(weights: list[float]) -> float:
+        # Rounded as in tune: what is equal but for the last bits goes by id.
+        rankings = {}
+        for query, hits in fused(parts, weights, 50):
+            hits.sort(key=lambda hit: (-round(hit[1], 12), hit[0]))
+            rankings[query] = [corpus for corpus, _ in hits]
+        return official(rankings, qrels)["MRR@10"]
+
+    weights, value = tune(parts, qrels, 0.25)
+    assert value == pytest.approx(measured(weights))
+    assert value == pytest.approx(max(measured(row) for row in mixtures(systems, 0.25).tolist()))
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Path:
+    """A release; one system finds the positives of train and dev, the other does not."""
+    rows = tables()
+    make_release(tmp_path / "release", rows)
+    for split in ("train", "dev"):
+        good, bad = [], []
+        for row in rows[split, split]:
+            positive = row["positive_passages"][0]["docid"]
+            others = [each["_id"] for each in rows["corpus", "corpus"] if each["_id"] != positive]
+            good.append((row["query_id"], [(positive, 2.0), *((other, 1.0) for other in others[:3])]))
+            bad.append((row["query_id"], [(other, 5.0 - n) for n, other in enumerate(others)]))
+        write_run(tmp_path / f"good.{split}.run", good)
+        write_run(tmp_path / f"bad.{split}.run", bad)
+    return tmp_path
+
+
+def of_split(world: Path, split: str) -> list[Path]:
+    return [world / f"bad.{split}.run", world / f"good.{split}.run"]
+
+
+def test_weights_are_tuned_on_one_split_and_used_on_another(world: Path) -> None:
+    weighted = ["--release", world / "release", "--method", "weighted"]
+    tuning = ["--tune", "dev", "--tune-runs", *of_split(world, "dev"), "--weights", world / "w.json"]
+    assert fuse(*of_split(world, "train"), *weighted, "--out", world / "a.run", *tuning) == 0
+    written = json.loads((world / "w.json").read_text())
+    assert written["tuned_on"] == "dev" and written["MRR@10"] == 1.0
+    assert written["weights"][1] > 0.5 and sum(written["weights"]) == pytest.approx(1)
+    positives = {row["query-id"]: row["corpus-id"] for row in tables()["qrels", "train"]}
+    assert {q: ids[0] for q, ids in read_run(world / "a.run").rankings.items()} == positives
+    again = ["--weights", world / "w.json", "--out", world / "b.run"]
+    assert fuse(*of_split(world, "train"), *weighted, *again) == 0
+    assert (world / "a.run").read_bytes() == (world / "b.run").read_bytes()
+
+
+def test_tuning_on_what_is_fused_is_refused_unless_told(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--release", world / "release", "--method", "weighted", "--out", world / "a.run", "--tune", "dev"]
+    assert fuse(*of_split(world, "dev"), *options) == 1
+    assert "2 of its queries are in the runs to fuse" in capsys.readouterr().err
+    assert fuse(*of_split(world, "dev"), *options, "--tune-runs", *of_split(world, "dev")) == 1
+    assert not list(world.glob("a.run*"))
+    assert fuse(*of_split(world, "dev"), *options, "--tune-on-these") == 0
+    assert json.loads((world / "a.run.weights.json").read_text())["MRR@10"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["bad.dev.run"], "expected two runs or more"),
+        (["bad.dev.run", "good.train.run"], "share no query"),
+        (["bad.dev.run", "good.dev.run", "--method", "weighted"], "needs --weights FILE or --tune SPLIT"),
+        (["bad.dev.run", "good.dev.run", "--weights", "w.json"], "go with --method weighted"),
+        (["bad.dev.run", "good.dev.run", "--method", "weighted", "--weights", "w.json"], "expected 2 finite weights"),
+        (["bad.dev.run", "good.dev.run", "--method", "weighted", "--weights", "x.json"], "expected JSON with"),
+        (["bad.dev.run", "good.dev.run", "--method", "weighted", "--tune", "train"], "--tune needs --release"),
+        (
+            ["bad.dev.run", "good.dev.run", "--method", "weighted", "--tune", "train", "--release", "release"],
+            "no matching query",
+        ),
+        (
+            [
+                "bad.dev.run",
+                "good.dev.run",
+                "--method",
+                "weighted",
+                "--release",
+                "release",
+                "--tune",
+                "train",
+                "--tune-runs",
+                "bad.train.run",
+            ],
+            "expected 2 runs, the same systems",
+        ),
+    ],
+)
+def test_bad_input_is_one_error(
+    world: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
+    (world / "w.json").write_text('{"weights": [0.1, 0.2, 0.7]}')
+    (world / "x.json").write_text("[0.5, 0.5]")
+    known = {path.name for path in world.iterdir()}
+    assert fuse(*(world / word if word in known else word for word in words), "--out", world / "a.run") == 1
+    errors = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
+    assert len(errors) == 1 and message in errors[0]
+    assert not (world / "a.run").exists()

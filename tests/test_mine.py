@@ -1,0 +1,164 @@
+"""Hard negatives: no positives by id or by text, seeded, denoised by a cross-encoder."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+from pathlib import Path
+
+import pytest
+import torch
+from releases import QUESTIONS, TEXTS, make_release, md5, tables
+from sentence_transformers import CrossEncoder
+from tiny_models import write_cross
+
+from baselines.runs import write_run
+from builders.command import main
+
+VERBS = {"mine": "baselines.mine"}
+QUERIES = [md5(question) for question in QUESTIONS["train"]]
+TWIN = TEXTS[0].replace("，", ", ") + " "  # the text of the first query's positive but for width and blanks
+OTHERS = [f"{one}{two}" for one in TEXTS for two in TEXTS]
+CORPUS = [*TEXTS, TWIN, *OTHERS]
+BY_ID = {md5(text): text for text in CORPUS}
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The first query has a second positive; the runs find the positives and the twin first."""
+    torch.set_num_threads(1)
+    folder = tmp_path_factory.mktemp("world")
+    rows = tables(CORPUS)
+    rows["qrels", "train"].append({"query-id": QUERIES[0], "corpus-id": md5(OTHERS[0]), "score": 1})
+    rows["qrels", "train"].append({"query-id": QUERIES[0], "corpus-id": md5(OTHERS[1]), "score": 0})
+    make_release(folder / "release", rows, rows_per_shard=20)
+    write_run(folder / "first.run", rankings(QUERIES))
+    write_cross(folder / "cross", texts=CORPUS)
+    return folder
+
+
+def rankings(queries: list[str]) -> list[tuple[str, list[tuple[str, float]]]]:
+    found = []
+    for query in queries:
+        texts = [*TEXTS[:4], TWIN, *random.Random(query).sample(OTHERS, 30), OTHERS[0], OTHERS[1]]
+        found.append((query, [(md5(text), 1 / rank) for rank, text in enumerate(dict.fromkeys(texts), 1)]))
+    return found
+
+
+def mine(world: Path, out: Path, *words: str | Path) -> int:
+    first = ["--release", world / "release", "--run", world / "first.run", "--out", out]
+    return main("baselines", "", VERBS, ["mine", *map(str, [*first, *words])])
+
+
+def read(path: Path) -> dict[str, list[str]]:
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return {row["query-id"]: row["negative-ids"] for row in rows}
+
+
+def allowed(number: int, top_k: int = 50) -> set[str]:
+    """What may be sampled for a query, worked out by hand."""
+    ids = [corpus for corpus, _ in dict(rankings(QUERIES))[QUERIES[number]][:top_k]]
+    known = {md5(TEXTS[number])} | ({md5(OTHERS[0]), md5(TWIN)} if number == 0 else set())
+    return set(ids) - known
+
+
+def test_negatives_are_from_the_top_and_no_positives(world: Path, tmp_path: Path) -> None:
+    assert mine(world, tmp_path / "n.jsonl") == 0
+    found = read(tmp_path / "n.jsonl")
+    assert list(found) == QUERIES
+    assert [len(ids) for ids in found.values()] == [8, 4, 4, 4]  # 4 a positive
+    for number, ids in enumerate(found.values()):
+        assert len(set(ids)) == len(ids) and set(ids) <= allowed(number)
+
+
+def test_everything_that_is_allowed_is_taken_when_so_much_is_asked(
+    world: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert mine(world, tmp_path / "n.jsonl", "--negatives", "100", "--top-k", "9") == 0
+    assert [set(ids) for ids in read(tmp_path / "n.jsonl").values()] == [allowed(number, 9) for number in range(4)]
+    assert "4 of 4 queries have fewer negatives than asked for; 0 have none" in capsys.readouterr().err
+
+
+def test_a_sample_depends_on_seed_and_query_alone(world: Path, tmp_path: Path) -> None:
+    assert mine(world, tmp_path / "a.jsonl") == 0
+    assert mine(world, tmp_path / "b.jsonl") == 0
+    assert mine(world, tmp_path / "c.jsonl", "--seed", "1") == 0
+    some = [(query, hits) for query, hits in reversed(rankings(QUERIES)) if query != QUERIES[1]]
+    write_run(tmp_path / "some.run", some)
+    assert mine(world, tmp_path / "d.jsonl.gz", "--run", tmp_path / "some.run") == 0
+    assert (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "b.jsonl").read_bytes()
+    a, c = read(tmp_path / "a.jsonl"), read(tmp_path / "c.jsonl")
+    assert all(set(a[query]) != set(c[query]) for query in QUERIES)
+    (tmp_path / "d.jsonl").write_bytes(gzip.decompress((tmp_path / "d.jsonl.gz").read_bytes()))
+    assert read(tmp_path / "d.jsonl") == {**a, QUERIES[1]: []}
+    assert mine(world, tmp_path / "e.jsonl", "--negatives", "2") == 0
+    assert all(ids == a[query][: len(ids)] for query, ids in read(tmp_path / "e.jsonl").items())
+
+
+def test_every_rank_is_sampled_as_often(world: Path, tmp_path: Path) -> None:
+    """Over 300 seeds each of the candidates comes about as often (chi-square far below any plausible limit)."""
+    from baselines.mine import candidates
+    from baselines.qrels import release_qrels
+    from baselines.runs import read_run
+    from baselines.texts import open_passages
+    from builders.store import open_release
+
+    release = open_release(world / "release")
+    run, qrels, passages = read_run(world / "first.run"), release_qrels(release, "train"), open_passages(release)
+    counts = dict.fromkeys(allowed(1), 0)
+    for seed in range(300):
+        each = next(c for c in candidates(run, qrels, passages, 50, 4, seed) if c.query == QUERIES[1])
+        for corpus in each.ids[: each.asked]:
+            counts[corpus] += 1
+    expected = 1_200 / len(counts)
+    assert sum((count - expected) ** 2 / expected for count in counts.values()) < 2 * len(counts)
+
+
+def probabilities(world: Path, query: str, ids: list[str]) -> dict[str, float]:
+    model = CrossEncoder(str(world / "cross"), device="cpu")
+    texts = {md5(question): question for question in QUESTIONS["train"]}
+    return dict(zip(ids, model.predict([(texts[query], BY_ID[each]) for each in ids]).tolist(), strict=True))
+
+
+@pytest.mark.parametrize("words", [["--margin", "0.05"], ["--max-score", "0.5"]])
+def test_a_cross_encoder_drops_what_it_holds_for_relevant(world: Path, tmp_path: Path, words: list[str]) -> None:
+    assert mine(world, tmp_path / "all.jsonl", "--negatives", "100") == 0
+    assert mine(world, tmp_path / "n.jsonl", "--cross-encoder", world / "cross", *words, "--negatives", "3") == 0
+    dropped = 0
+    for number, (query, ids) in enumerate(read(tmp_path / "n.jsonl").items()):
+        order = read(tmp_path / "all.jsonl")[query]  # the random order of all candidates
+        positives = [md5(TEXTS[number]), *([md5(OTHERS[0])] if number == 0 else [])]
+        best = max(probabilities(world, query, positives).values())
+        limit = best - 0.05 if words[0] == "--margin" else 0.5
+        scores = probabilities(world, query, order)
+        assert min(abs(score - limit) for score in scores.values()) > 1e-5  # no score that rounding decides
+        assert ids == [corpus for corpus in order if scores[corpus] <= limit][: 3 * len(positives)]
+        dropped += sum(score > limit for score in scores.values())
+    assert dropped > 10
+
+
+@pytest.mark.parametrize(
+    ("run", "words", "message"),
+    [
+        ("who Q0 PASSAGE 1 1.0 t", [], "no matching query"),
+        ("QUERY Q0 unknown 1 1.0 t", [], "has a passage 'unknown' that the release's corpus lacks"),
+        ("QUERY Q0 PASSAGE 1 1.0 t", ["--margin", "0.1"], "--cross-encoder goes with --margin"),
+        ("QUERY Q0 PASSAGE 1 1.0 t", ["--cross-encoder", "x"], "--cross-encoder goes with --margin"),
+        ("QUERY Q0 PASSAGE 1 1.0 t", ["--split", "test"], "has no config 'qrels' with a split 'test'"),
+        ("QUERY Q0 PASSAGE one 1.0 t", [], "bad.run:1: expected a whole number as the rank"),
+    ],
+)
+def test_bad_input_is_one_error(
+    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], run: str, words: list[str], message: str
+) -> None:
+    (tmp_path / "bad.run").write_text(run.replace("QUERY", QUERIES[0]).replace("PASSAGE", md5(TEXTS[1])) + "\n")
+    assert mine(world, tmp_path / "n.jsonl", "--run", tmp_path / "bad.run", *words) == 1
+    errors = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
+    assert len(errors) == 1 and message in errors[0]
+    assert not (tmp_path / "n.jsonl").exists()

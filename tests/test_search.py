@@ -1,0 +1,326 @@
+"""Search by embeddings against brute force: scores, order, ties; what does not fit together is refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from releases import QUESTIONS, TEXTS, make_release, md5, tables
+from sentence_transformers import SentenceTransformer
+from tiny_models import write_dual
+
+from baselines import scan
+from baselines.runs import read_run
+from baselines.vectors import FORMAT, NAME, Vectors, longest, open_vectors
+from builders.command import InputError, main
+
+VERBS = {"encode": "baselines.encode", "search": "baselines.search"}
+Hits = list[tuple[int, float]]
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def write_vectors(folder: Path, values: np.ndarray, shard_rows: int) -> Vectors:
+    folder.mkdir(parents=True)
+    shards = []
+    for start in range(0, len(values), shard_rows):
+        part = values[start : start + shard_rows].astype(np.float16)
+        path = folder / f"{start:05d}.npy"
+        np.save(path, part)
+        shards.append({"path": path.name, "rows": len(part), "bytes": path.stat().st_size, "longest": longest(part)})
+    manifest = {"name": NAME, "format": FORMAT, "dim": values.shape[1], "shards": shards}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    return open_vectors(folder)
+
+
+def brute_force(queries: np.ndarray, passages: np.ndarray, ranks: np.ndarray, top_k: int) -> list[Hits]:
+    """Every score in 64 bits, rounded to 32; sorted by score, then by the ids' order."""
+    scores = (queries.astype(np.float64) @ passages.astype(np.float64).T).astype(np.float32)
+    best = []
+    for row in scores:
+        order = sorted(range(len(row)), key=lambda place: (-row[place], ranks[place]))[:top_k]
+        best.append([(place, float(row[place])) for place in order])
+    return best
+
+
+def ordered(found: Iterator[tuple[np.ndarray, np.ndarray]], ranks: np.ndarray, top_k: int) -> list[Hits]:
+    """As the command does: what tied at the end is cut by the ids' order."""
+    hits = [list(zip(rows.tolist(), scores.tolist(), strict=True)) for rows, scores in found]
+    return [sorted(each, key=lambda hit: (-hit[1], ranks[hit[0]]))[:top_k] for each in hits]
+
+
+def engine_of(name: str, queries: np.ndarray) -> scan.Engine:
+    return scan.faiss_engine(queries) if name == "faiss" else scan.torch_engine(queries)
+
+
+@settings(max_examples=120, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    engine=st.sampled_from(["faiss", "torch"]),
+    passages=st.integers(1, 90),
+    dim=st.sampled_from([1, 2, 8]),
+    levels=st.sampled_from([0, 1, 3, 1_000]),
+    top_k=st.integers(1, 12),
+    more=st.integers(0, 10),
+    shard_rows=st.sampled_from([1, 13, 90]),
+    block=st.sampled_from([1, 5, 32, 64]),
+)
+def test_search_is_brute_force(
+    tmp_path_factory: pytest.TempPathFactory,
+    seed: int,
+    engine: str,
+    passages: int,
+    dim: int,
+    levels: int,
+    top_k: int,
+    more: int,
+    shard_rows: int,
+    block: int,
+) -> None:
+    """Few levels: nearly all scores tie, and ids decide; levels 0: all embeddings are the same."""
+    rng = np.random.default_rng(seed)
+    values = rng.integers(-levels, levels + 1, (passages, dim)).astype(np.float16)
+    queries = rng.integers(-levels, levels + 1, (4, dim)).astype(np.float16)
+    ranks = rng.permutation(passages)
+    vectors = write_vectors(tmp_path_factory.mktemp("v") / "p", values, shard_rows)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scan, "BLOCK", block)
+        found = scan.search(vectors, queries, engine_of(engine, queries), top_k, top_k + more, lambda: ranks)
+        assert ordered(found, ranks, top_k) == brute_force(queries, values, ranks, top_k)
+
+
+@pytest.mark.parametrize("engine", ["faiss", "torch"])
+def test_search_is_brute_force_on_numbers_that_round(
+    tmp_path: Path, engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Real numbers, with passages that are there up to 400 times: only these queries take a second pass."""
+    rng = np.random.default_rng(3)
+    values = rng.standard_normal((5_000, 48)).astype(np.float16)
+    values[rng.permutation(5_000)[:400]] = values[0]
+    queries = rng.standard_normal((40, 48)).astype(np.float16)
+    queries[:3] = values[0]
+    ranks = rng.permutation(5_000)
+    vectors = write_vectors(tmp_path / "p", values, 1_700)
+    monkeypatch.setattr(scan, "BLOCK", 512)
+    passes = []
+    second = scan._second_pass
+    monkeypatch.setattr(scan, "_second_pass", lambda *args: passes.append(len(args[1])) or second(*args))
+    found = scan.search(vectors, queries, engine_of(engine, queries), 10, 30, lambda: ranks)
+    assert ordered(found, ranks, 10) == brute_force(queries, values, ranks, 10)
+    assert 3 <= sum(passes) <= 6
+
+
+@given(seed=st.integers(0, 10**6), levels=st.sampled_from([2, 10**6]), k=st.integers(1, 40))
+def test_top_of_groups_is_topk(seed: int, levels: int, k: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    scores = torch.randint(levels, (3, 32 * 96), generator=generator).float()
+    values, places = scan.top(scores, k)
+    assert torch.equal(values, torch.topk(scores, k).values)
+    assert torch.equal(scores.gather(1, places), values)
+    assert all(len(set(row)) == k for row in places.tolist())
+
+
+def passage_texts() -> list[str]:
+    return [*TEXTS, *(f"{one}{two}{three}" for one in TEXTS for two in TEXTS for three in TEXTS[:4])][:120]
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A release of 120 passages, models, embeddings."""
+    torch.set_num_threads(1)
+    folder = tmp_path_factory.mktemp("world")
+    texts = passage_texts()
+    make_release(folder / "release", tables(texts), rows_per_shard=50)
+    make_release(folder / "other-release", tables(texts[:50]), rows_per_shard=50)
+    write_dual(folder / "model", similarity="cosine")
+    write_dual(folder / "other-model", similarity="cosine", seed=1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+        for words in (
+            ["--release", "release", "--model", "model", "--out", "passages", "--shard-rows", "37"],
+            ["--release", "release", "--model", "model", "--out", "queries", "--queries", "--split", "train"],
+            [
+                "--release",
+                "release",
+                "--model",
+                "other-model",
+                "--out",
+                "q-other-model",
+                "--queries",
+                "--split",
+                "train",
+            ],
+            ["--release", "other-release", "--model", "model", "--out", "p-other-release"],
+        ):
+            words = [w if w.startswith("--") or w in ("37", "train") else str(folder / w) for w in words]
+            assert main("baselines", "", VERBS, ["encode", *words]) == 0
+    return folder
+
+
+def search(world: Path, out: Path, *words: str | Path, passages: str | Path = "passages", split: str = "train") -> int:
+    first = ["--release", world / "release", "--split", split, "--passages", world / passages, "--out", out]
+    return main("baselines", "", VERBS, ["search", *map(str, [*first, *words])])
+
+
+def test_a_run_is_what_the_model_says(world: Path, tmp_path: Path) -> None:
+    assert search(world, tmp_path / "a.run", "--model", world / "model", "--top-k", "7") == 0
+    assert search(world, tmp_path / "b.run", "--queries", world / "queries", "--top-k", "7", "--engine", "torch") == 0
+    assert (tmp_path / "a.run").read_bytes() == (tmp_path / "b.run").read_bytes()
+    run = read_run(tmp_path / "a.run")
+    assert list(run.hits) == [md5(question) for question in QUESTIONS["train"]]
+    model = SentenceTransformer(str(world / "model"), device="cpu")
+    texts = passage_texts()
+    scores = model.similarity(model.encode_query(QUESTIONS["train"]), model.encode_document(texts)).numpy()
+    by_id = {md5(text): place for place, text in enumerate(texts)}
+    for row, hits in zip(scores, run.hits.values(), strict=True):
+        assert len(hits) == 7
+        assert [score for _, score in hits] == pytest.approx(sorted(row, reverse=True)[:7], abs=1e-3)
+        assert [row[by_id[corpus]] for corpus, _ in hits] == pytest.approx([score for _, score in hits], abs=1e-3)
+
+
+def test_more_than_there_are(world: Path, tmp_path: Path) -> None:
+    assert search(world, tmp_path / "a.run", "--queries", world / "queries", "--top-k", "500") == 0
+    assert {len(set(ids)) for ids in read_run(tmp_path / "a.run").rankings.values()} == {120}
+
+
+@pytest.mark.parametrize(
+    ("words", "low"),
+    [
+        (["--precision", "bf16"], 0.99),
+        (["--index", "ivf", "--lists", "6", "--probes", "6"], 1.0),
+        (["--index", "ivf", "--lists", "30", "--probes", "1"], 0.01),
+        (["--index", "hnsw"], 0.9),
+    ],
+)
+def test_other_ways_say_their_recall(
+    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], low: float
+) -> None:
+    queries = ["--queries", world / "queries", "--top-k", "10"]
+    assert search(world, tmp_path / "exact.run", *queries) == 0
+    assert capsys.readouterr().out == ""
+    assert search(world, tmp_path / "a.run", *queries, *words, "--format", "json") == 0
+    said = json.loads(capsys.readouterr().out)
+    exact, found = read_run(tmp_path / "exact.run"), read_run(tmp_path / "a.run")
+    shares = [len(set(ids) & set(found.rankings[query])) / 10 for query, ids in exact.rankings.items()]
+    assert said["recall_against_exact"] == pytest.approx(sum(shares) / 4)
+    assert said["queries"] == 4 and said["recall_against_exact"] >= low
+    assert words[-1] != "1" or said["recall_against_exact"] < 1
+    scores = dict(exact.hits[md5(QUESTIONS["train"][0])])
+    for corpus, score in found.hits[md5(QUESTIONS["train"][0])]:
+        assert scores.get(corpus, score) == score  # scored again, exactly
+    if "--index" in words:  # kept: the second search gives the same without building
+        before = {path: path.stat().st_mtime_ns for path in (world / "passages").glob("*.faiss")}
+        assert search(world, tmp_path / "b.run", *queries, *words) == 0
+        assert (tmp_path / "a.run").read_bytes() == (tmp_path / "b.run").read_bytes()
+        assert before == {path: path.stat().st_mtime_ns for path in (world / "passages").glob("*.faiss")}
+        assert "recall of the top 10" in capsys.readouterr().out
+
+
+def test_a_collapsed_model_ranks_by_id(world: Path, tmp_path: Path) -> None:
+    """All embeddings are one: the best are the first ids, not whichever came first."""
+    passages = shutil.copytree(world / "passages", tmp_path / "passages")
+    for path in passages.glob("*.npy"):
+        np.save(path, np.full_like(np.load(path), 0.5))
+    manifest = json.loads((passages / "manifest.json").read_text())
+    for shard in manifest["shards"]:
+        shard["longest"] = 0.5 * 32**0.5
+    (passages / "manifest.json").write_text(json.dumps(manifest))
+    assert search(world, tmp_path / "a.run", "--queries", world / "queries", "--top-k", "5", passages=passages) == 0
+    first = sorted(map(md5, passage_texts()))[:5]
+    assert list(read_run(tmp_path / "a.run").rankings.values()) == [first] * 4
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--model", "WORLD/other-model"], "is not the model that encoded"),
+        (["--queries", "WORLD/q-other-model"], "was encoded by another model ('other-model')"),
+        (["--queries", "WORLD/passages"], "holds the passages of corpus/corpus; expected the queries of queries/train"),
+        (["--queries", "WORLD/queries", "--split", "dev"], "holds the queries of queries/train"),
+        (["--queries", "WORLD/queries", "--passages", "WORLD/p-other-release"], "was encoded from another release"),
+        (
+            ["--queries", "WORLD/queries", "--passages", "WORLD/release"],
+            "expected a manifest of dureader_retrieval emb",
+        ),
+        (["--queries", "WORLD/queries", "--passages", "WORLD/none"], "not a directory of embeddings"),
+        (["--queries", "WORLD/queries", "--device", "cuda"], "no GPU that PyTorch can use"),
+        (["--queries", "WORLD/queries", "--set", "ccovid"], "holds the passages of corpus/corpus"),
+        (["--queries", "WORLD/queries", "--precision", "bf16", "--engine", "faiss"], "goes with --engine torch"),
+        (["--queries", "WORLD/queries", "--index", "ivf", "--lists", "500"], "there are only 120 passages"),
+    ],
+)
+def test_what_does_not_fit_together_is_one_error(
+    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
+    if "cuda" in words and torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    assert search(world, tmp_path / "a.run", *(word.replace("WORLD", str(world)) for word in words)) == 1
+    errors = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
+    assert len(errors) == 1 and message in errors[0]
+    assert not (tmp_path / "a.run").exists()
+
+
+def test_without_faiss_exact_search_is_torchs(
+    world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert search(world, tmp_path / "a.run", "--queries", world / "queries") == 0
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setitem(__import__("sys").modules, "faiss", None)
+    assert search(world, tmp_path / "b.run", "--queries", world / "queries") == 0
+    assert (tmp_path / "a.run").read_bytes() == (tmp_path / "b.run").read_bytes()
+    assert search(world, tmp_path / "c.run", "--queries", world / "queries", "--index", "ivf") == 1
+    assert "FAISS is not installed" in capsys.readouterr().err
+
+
+def damage(kind: str, folder: Path) -> None:
+    shard = folder / "passages-00001-of-00004.npy"
+    if kind == "missing":
+        shard.unlink()
+    elif kind == "truncated":
+        shard.write_bytes(shard.read_bytes()[:-100])
+    elif kind == "shape":
+        manifest = json.loads((folder / "manifest.json").read_text())
+        manifest["shards"][1]["rows"] -= 1
+        (folder / "manifest.json").write_text(json.dumps(manifest))
+    elif kind == "overwritten":
+        shard.write_bytes(b"x" * shard.stat().st_size)
+    else:
+        (folder / "manifest.json").write_text("{")
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("missing", "is listed in the manifest but missing"),
+        ("truncated", "bytes where the manifest says"),
+        ("shape", "where the manifest says float16 of"),
+        ("overwritten", "is damaged"),
+        ("manifest", "expected JSON"),
+    ],
+)
+def test_damaged_embeddings_are_named(world: Path, tmp_path: Path, kind: str, message: str) -> None:
+    folder = shutil.copytree(world / "passages", tmp_path / "passages")
+    damage(kind, folder)
+    with pytest.raises(InputError, match=message) as error:
+        open_vectors(folder)
+    assert ("manifest.json" if kind == "manifest" else "passages-00001-of-00004.npy") in str(error.value)
+
+
+def test_dimensions_that_differ(world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = shutil.copytree(world / "queries", tmp_path / "queries")
+    manifest = json.loads((folder / "manifest.json").read_text())
+    np.save(folder / manifest["shards"][0]["path"], np.zeros((4, 16), np.float16))
+    manifest["dim"], manifest["shards"][0]["bytes"] = 16, (folder / manifest["shards"][0]["path"]).stat().st_size
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    assert search(world, tmp_path / "a.run", "--queries", folder) == 1
+    assert "has 16 dimensions" in capsys.readouterr().err

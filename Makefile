@@ -4,6 +4,9 @@ PYTHON ?= python3
 RAW ?= builders/sample
 OUT ?= $(if $(filter builders/sample,$(RAW)),build/sample,build/raw)
 BIN := .venv/bin
+# The sample is small enough to train on: everything from scratch, on the CPU.
+REPRODUCE = $(if $(filter builders/sample,$(RAW)),--table 4 5 --scratch --one-process \
+  --settings baselines/settings/sample.toml --out build/sample-runs,--table 4 --row bm25)
 .DELETE_ON_ERROR:
 .PHONY: demo test setup setup-test clean
 
@@ -11,7 +14,7 @@ BIN := .venv/bin
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit("Python 3.10 to 3.13 is needed, this is %d.%d (make PYTHON=python3.12 ...)" % sys.version_info[:2] if not (3, 10) <= sys.version_info < (3, 14) else 0)'
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[baselines]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[models]'
 	@touch $@
 
 .venv/installed-test: .venv/installed
@@ -26,13 +29,13 @@ demo: setup
 	@$(BIN)/python -c 'import dureader_retrieval, datasets; datasets.disable_progress_bars(); \
 	  print("\nload_dataset(\"dureader_retrieval\", \"dev\", data_dir=\"$(OUT)\"):", \
 	  datasets.load_dataset("dureader_retrieval", "dev", data_dir="$(OUT)", split="dev"))'
-	@$(BIN)/python -m baselines reproduce --quiet --table 4 --row bm25 --release "$(OUT)"
+	@$(BIN)/python -m baselines reproduce --quiet --release "$(OUT)" $(REPRODUCE)
 
 test: setup-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto --dist loadgroup
 
 clean:
 	rm -rf .venv .venvs build

@@ -8,13 +8,16 @@ from builders.command import main
 
 VERBS = {
     "bm25": "baselines.bm25",
-    "encode": "baselines.encode",
-    "evaluate": "baselines.evaluate",
-    "fuse": "baselines.fuse",
     "mine": "baselines.mine",
-    "reproduce": "baselines.reproduce",
-    "rerank": "baselines.rerank",
+    "train": "baselines.train",
+    "encode": "baselines.encode",
     "search": "baselines.search",
+    "rerank": "baselines.rerank",
+    "fuse": "baselines.fuse",
+    "evaluate": "baselines.evaluate",
+    "reproduce": "baselines.reproduce",
+    "push": "baselines.push",
+    "pull": "baselines.pull",
 }
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ Sampled from the top 50, 4 for each positive passage (Sections 3.1 and A.2): a q
 positives are left out by id and by text (equal but for case, width and blanks). With --cross-encoder, candidates that
 it holds for relevant are left out too (RocketQA's denoising): those that score above --max-score, or above the query's
 best positive less --margin; scores are probabilities. The same seed gives a query the same sample, whatever the order
-of the run and whichever other queries it holds.
+of the run and whichever other queries it holds. --set crosslingual takes a run of the Chinese queries for English ones.
 
 The file has a JSON object a line, in the order of the judgments: {"query-id": ..., "negative-ids": [...]}; every
 beginning of a list of ids is a random sample too.
@@ -34,7 +34,7 @@ from baselines.sets import SETS, add_set, read_queries
 from baselines.texts import Passages, open_passages
 from builders.command import InputError, log, progress, whole_number
 from builders.files import atomic_text
-from builders.store import open_release
+from builders.store import Release, open_release
 
 _WINDOW = 256  # queries that a cross-encoder looks at together
 
@@ -76,6 +76,8 @@ def run(args: argparse.Namespace) -> None:
     release, configs = open_release(args.release), SETS[args.set]
     qrels = release_qrels(release, args.split, args.set)
     given = read_run(args.run)
+    if args.set == "crosslingual":
+        given = for_english(given, release, args.split)
     if not any(query in given.hits for query in qrels.positives):
         raise InputError(f"no matching query: it has none of the {len(qrels.positives)} of {qrels.name}", path=args.run)
     passages = open_passages(release, configs.corpus)
@@ -102,6 +104,16 @@ def run(args: argparse.Namespace) -> None:
             "%d of %d queries have fewer negatives than asked for; %d have none", short, len(qrels.positives), none
         )
     log.info("%s: negatives of %d queries", args.out, len(qrels.positives))
+
+
+def for_english(given: Run, release: Release, split: str) -> Run:
+    """A run of the Chinese queries, or of the English ones, as one of the English ones: they share the judgments."""
+    hits = dict(given.hits)
+    for batch in release.batches(SETS["crosslingual"].queries, split, ["_id", "zh_id"]):
+        for english, chinese in zip(batch["_id"].to_pylist(), batch["zh_id"].to_pylist(), strict=True):
+            if english not in hits and chinese in hits:
+                hits[english] = hits[chinese]
+    return Run(given.path, hits)
 
 
 def candidates(

@@ -8,6 +8,7 @@ VERBS = {
     "cmedqa": "builders.cmedqa",
     "ccovid": "builders.ccovid",
     "crosslingual": "builders.crosslingual",
+    "squad": "builders.squad",
     "extrapolate": "builders.extrapolation",
     "export": "builders.export",
     "stats": "builders.figures",

@@ -95,22 +95,22 @@ def card(
             _figures(stats),
             _histograms(stats, images),
             _built(builds),
-            _licence(configs),
+            _licence(configs, builds),
         )
         if part
     )
-    return f"---\n{_head(configs)}---\n\n{body}"
+    return f"---\n{_head(configs, _is_squad(builds))}---\n\n{body}"
 
 
-def _head(configs: _Configs) -> str:
+def _head(configs: _Configs, squad: bool) -> str:
     mixed = any(config.startswith(("cmedqa-", "ccovid-")) for config in configs)
-    lines = ["license:", "- apache-2.0", "- other"] if mixed else ["license: apache-2.0"]
+    lines = ["license:", "- apache-2.0", "- other"] if mixed else [f"license: {'other' if squad else 'apache-2.0'}"]
     lines += ["language:", "- zh"]
     if any(config.startswith("crosslingual") for config in configs):
         lines.append("- en")
     rows = max((_rows(shards) for splits in configs.values() for shards in splits.values()), default=0)
     lines += [
-        "pretty_name: DuReader-retrieval",
+        f"pretty_name: {'Reading comprehension as passage retrieval' if squad else 'DuReader-retrieval'}",
         "task_categories:",
         "- text-retrieval",
         "size_categories:",
@@ -164,7 +164,18 @@ def _size_category(rows: int) -> str:
     return "n<1K" if not place else "10M<n<100M" if place == 5 else f"{bounds[place - 1]}<n<{bounds[place]}"
 
 
+def _is_squad(builds: list[dict[str, Any]]) -> bool:
+    """Whether the passages are those of a reading comprehension set, and nothing of DuReader's."""
+    return any(build["verb"] == "squad" for build in builds)
+
+
 def _about(builds: list[dict[str, Any]]) -> str:
+    if _is_squad(builds):
+        return """# Reading comprehension as passage retrieval
+
+Questions of a reading comprehension set, each to find its paragraph in a collection, in the layout of
+DuReader-retrieval. Built by `dureader_retrieval` from the sources named below; nothing of DuReader is in it.
+"""
     own = "" if any(build["verb"] == "official" for build in builds) else ", not the published collection's"
     return f"""# DuReader-retrieval
 
@@ -272,12 +283,15 @@ def _built(builds: list[dict[str, Any]]) -> str:
     return _lines(["", "## How it was built", "", *built])
 
 
-def _licence(configs: _Configs) -> str:
+def _licence(configs: _Configs, builds: list[dict[str, Any]]) -> str:
+    own = "DuReader and DuReader-retrieval are published by Baidu under the Apache License 2.0."
+    if _is_squad(builds):
+        own = "The texts are under the licences of the sources above; the layout is that of DuReader-retrieval."
     origins = [words for start, words in _ORIGINS.items() if any(config.startswith(start) for config in configs)]
     return f"""
 ## Licence and citation
 
-{_lines(["DuReader and DuReader-retrieval are published by Baidu under the Apache License 2.0.", *origins])}
+{_lines([own, *origins])}
 
 ```bibtex
 {CITATION}```

@@ -9,13 +9,20 @@ import hashlib
 import io
 import os
 import shutil
+import sys
 import tempfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
+from builders.addresses import is_address
 from builders.command import InputError, log
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:  # Python 3.10
+    import tomli as tomllib
 
 _BLOCK = 1 << 20
 
@@ -23,7 +30,7 @@ _BLOCK = 1 << 20
 def sha256_of(path: Path) -> str:
     """Lower-case hex SHA-256 of the bytes of one file."""
     digest = hashlib.sha256()
-    with open(path, "rb") as file:
+    with path.open("rb") as file:
         while block := file.read(_BLOCK):
             digest.update(block)
     return digest.hexdigest()
@@ -39,6 +46,9 @@ def fsync_directory(path: Path) -> None:
 
 
 def fsync_file(path: Path) -> None:
+    """Make a file's content durable; that of an object in a store is when it is there."""
+    if is_address(path):
+        return
     with open(path, "rb") as file:
         os.fsync(file.fileno())
 
@@ -88,7 +98,10 @@ def atomic_text(path: Path) -> Iterator[IO[str]]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a small text file atomically."""
+    """Write a small text file, or object, atomically."""
+    if is_address(path):
+        path.write_bytes(text.encode())
+        return
     with atomic_text(path) as file:
         file.write(text)
 
@@ -107,6 +120,15 @@ def read_utf8(path: Path) -> str:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError("expected UTF-8 text", path=path, line=data.count(b"\n", 0, error.start) + 1) from error
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The content of a TOML file; an :class:`InputError` where it is none."""
+    try:
+        content: dict[str, Any] = tomllib.loads(read_utf8(path))
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"expected TOML ({error})", path=path) from error
+    return content
 
 
 def replace_directory(new: Path, target: Path) -> None:

@@ -67,7 +67,7 @@ class Texts:
 class Collection:
     """A set on its way into a release: its passages, its queries by split, and what was counted on the way."""
 
-    name: str  # cmedqa: the configs' first word, and the column of Table 3
+    name: str  # cmedqa: the configs' first word, and the column of Table 3; main: the configs without such a word
     passages: dict[str, str]
     queries: dict[str, Queries]
     read: dict[str, Any] = field(default_factory=dict)
@@ -153,10 +153,11 @@ def keep_at_random(collection: Collection, size: int, seed: int) -> None:
 def write(collection: Collection, draft: Draft) -> dict[str, dict[str, Any]]:
     """Put the set into ``draft``, in the place of an earlier one; returns its rows of Table 3, by split."""
     name = collection.name
+    prefix = "" if name == "main" else f"{name}-"
     for config in ("corpus", "queries", "qrels"):
-        draft.drop(f"{name}-{config}")
+        draft.drop(f"{prefix}{config}")
     lengths = LengthCounter()
-    corpus = draft.writer(f"{name}-corpus", "corpus")
+    corpus = draft.writer(f"{prefix}corpus", "corpus")
     for part in _parts(progress(collection.passages.items(), unit="passage", label=name)):
         ids, texts = zip(*part, strict=True)
         lengths.add(np.fromiter(map(len, texts), np.int64))
@@ -169,10 +170,10 @@ def write(collection: Collection, draft: Draft) -> dict[str, dict[str, Any]]:
         query_ids = [text_id(text) for text in queries]
         pairs = [(each, docid) for each, found in zip(query_ids, queries.values(), strict=True) for docid in found]
         draft.write(
-            f"{name}-queries", split, [pa.table([pa.array(query_ids), pa.array(list(queries))], schema=QUERIES)]
+            f"{prefix}queries", split, [pa.table([pa.array(query_ids), pa.array(list(queries))], schema=QUERIES)]
         )
         columns = [pa.array([q for q, _ in pairs]), pa.array([d for _, d in pairs]), pa.array([1] * len(pairs))]
-        draft.write(f"{name}-qrels", split, [pa.table(columns, schema=QRELS)])
+        draft.write(f"{prefix}qrels", split, [pa.table(columns, schema=QRELS)])
         rows[split] = {
             "queries": len(queries),
             "positive_passages": len(pairs),
@@ -181,9 +182,11 @@ def write(collection: Collection, draft: Draft) -> dict[str, dict[str, Any]]:
             "chars_per_passage": round_stat(sum(len(collection.passages[d]) for _, d in pairs) / len(pairs)),
         }
     draft.stats["table3"].pop(name, None)
-    if "test" in rows:
+    if name == "main":
+        draft.stats["table3"] |= {split: rows[split] for split in reversed(ORDER) if split in rows}
+    elif "test" in rows:
         draft.stats["table3"][name] = rows["test"]
-    draft.stats["collections"][f"{name}-corpus"] = lengths.summary()
+    draft.stats["collections"][f"{prefix}corpus"] = lengths.summary()
     draft.stats[name] = {"read": collection.read, "table3": rows}
     return rows
 

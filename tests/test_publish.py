@@ -170,7 +170,7 @@ def test_a_new_release_replaces_the_old_one_in_one_commit(
     gone = before - set(repo.files)
     assert gone and all(name.startswith(("cmedqa-", "crosslingual")) for name in gone)
     assert repo.files["NOTES.md"] == b"mine"
-    assert "keeps 1 files that are of no release: NOTES.md" in result.stderr
+    assert "keeps 1 files that are not ours: NOTES.md" in result.stderr
     assert len(hub.uploads) == sent  # the Parquet files that are left have not changed
     expected = whole_tables()
     fewer(expected)

@@ -1,0 +1,70 @@
+"""Small real data for the cross-lingual rows (Section 3.7), from XQuAD and a table of sentence pairs.
+
+XQuAD has the same questions in English and Chinese over the same paragraphs. Its articles are halved: the questions of
+every second one are dev, those of the others train. So that there is more to learn from, each (English, Chinese) pair
+of a table of sentences (Tatoeba's) is a training question, too: the Chinese sentence is the question and its own
+passage, the English one its translation. Written are train.json and dev.json for `builders squad` and translations.tsv
+for `builders crosslingual`; the two commands are printed.
+
+example:
+  python benchmarks/crosslingual_data.py --xquad xquad --pairs cmn.txt.gz --size 5000 --out build/crosslingual-data
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import gzip
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from builders.files import atomic_text, read_utf8, write_text  # noqa: E402
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--xquad", type=Path, required=True, metavar="DIR", help="holds xquad.en.json, xquad.zh.json")
+    parser.add_argument("--pairs", type=Path, required=True, metavar="FILE", help="lines of English, tab, Chinese")
+    parser.add_argument("--size", type=int, default=5000, metavar="N", help="pairs, evenly spaced (default: 5000)")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR")
+    args = parser.parse_args()
+    chinese, english = (
+        json.loads(read_utf8(args.xquad / f"xquad.{language}.json"))["data"] for language in ("zh", "en")
+    )
+    translations = [(zh["question"], en["question"]) for zh, en in zip(_asked(chinese), _asked(english), strict=True)]
+    pairs = sentence_pairs(args.pairs, args.size)
+    translations += [(zh, en) for en, zh in pairs]
+    sentences = [{"context": zh, "qas": [{"question": zh}]} for _, zh in pairs]
+    for name, articles in (("train", [*chinese[::2], {"paragraphs": sentences}]), ("dev", chinese[1::2])):
+        write_text(args.out / f"{name}.json", json.dumps({"data": articles}, ensure_ascii=False) + "\n")
+    with atomic_text(args.out / "translations.tsv") as file:
+        table = csv.writer(file, dialect="excel-tab", lineterminator="\n")
+        table.writerow(["zh", "english"])
+        table.writerows(translations)
+    print(f"python -m builders squad --train {args.out}/train.json --dev {args.out}/dev.json --out RELEASE")
+    print(f"python -m builders crosslingual --source {args.out}/translations.tsv --release RELEASE --out RELEASE")
+
+
+def sentence_pairs(path: Path, size: int) -> list[tuple[str, str]]:
+    """(English, Chinese) of ``size`` lines, evenly spaced over those with a new Chinese sentence."""
+    opened = gzip.open if path.suffix == ".gz" else open
+    found: dict[str, str] = {}
+    with opened(path, "rt", encoding="utf-8", newline="\n") as file:
+        for line in file:
+            en, zh, *_ = line.rstrip("\n").split("\t")
+            found.setdefault(zh, en)
+    every = [(en, zh) for zh, en in found.items()]
+    return [every[n * len(every) // size] for n in range(min(size, len(every)))] if size < len(every) else every
+
+
+def _asked(articles: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [row for article in articles for paragraph in article["paragraphs"] for row in paragraph["qas"]]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,167 @@
+"""Rows, negatives and batches of a training."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from releases import QUESTIONS, TEXTS, make_release, md5, tables
+
+from baselines.recipe import Recipe, read_recipe
+from baselines.texts import Passages, open_passages
+from baselines.train_data import Batches, CrossRows, DualRows, PassageRows, read_pairs
+from builders.command import InputError
+from builders.store import Release, open_release
+
+
+class Apart:
+    """``count`` rows, whose neighbours in groups of ``group`` must stay apart."""
+
+    def __init__(self, count: int, group: int) -> None:
+        self.count, self.group = count, group
+
+    def __len__(self) -> int:
+        return self.count
+
+    def apart(self, row: int) -> tuple[int]:
+        return (row // self.group,)
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    count=st.integers(1, 80),
+    batch=st.integers(1, 24),
+    group=st.integers(1, 5),
+    epochs=st.integers(1, 3),
+    world=st.integers(1, 3),
+    seed=st.integers(0, 5),
+)
+def test_batches(count: int, batch: int, group: int, epochs: int, world: int, seed: int) -> None:
+    rows = Apart(count, group)
+    if min(batch, count) < world:
+        with pytest.raises(InputError, match="too few"):
+            Batches(rows, batch, epochs, seed, world=world)
+        return
+    parts = [list(Batches(rows, batch, epochs, seed, rank=rank, world=world)) for rank in range(world)]
+    size = min(batch, count) // world * world
+    assert [len(part) for part in parts] == [epochs * (count // size)] * world
+    # All processes together see what one process alone sees.
+    together = [[row for part in step for row in part] for step in zip(*parts, strict=True)]
+    assert together == list(Batches(rows, size, epochs, seed))
+    for epoch in range(epochs):
+        per_epoch = count // size
+        seen = [row for step in together[epoch * per_epoch : (epoch + 1) * per_epoch] for row in step]
+        assert len(set(seen)) == len(seen) == per_epoch * size
+        assert {row // count for row in seen} == {epoch}
+        # While enough groups are waiting, none comes twice in a batch.
+        first = Counter(row % count // group for row in together[epoch * per_epoch])
+        assert max(first.values()) == 1 or len({row // group for row in range(count)}) < size
+
+
+def test_batches_differ_between_epochs_and_seeds_and_end_at_max_steps() -> None:
+    rows = Apart(64, 1)
+    first, second = list(Batches(rows, 64, 2, 0))
+    assert sorted(first) == list(range(64)) and [row - 64 for row in second] != first
+    assert next(iter(Batches(rows, 64, 1, 1))) != first
+    assert len(list(Batches(rows, 8, 5, 0, max_steps=3))) == 3 == len(Batches(rows, 8, 5, 0, max_steps=3))
+    assert len(Batches(rows, 8, 0.5, 0)) == 4
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> tuple[Release, Passages]:
+    release = open_release(make_release(tmp_path / "release", _rows()))
+    return release, open_passages(release, keep=tmp_path / "keep")
+
+
+def _rows() -> dict[tuple[str, str], list[dict[str, Any]]]:
+    rows = tables()
+    # The first training query has two positives.
+    rows["qrels", "train"].append({"query-id": md5(QUESTIONS["train"][0]), "corpus-id": md5(TEXTS[4]), "score": 1})
+    rows["qrels", "train"].append({"query-id": md5(QUESTIONS["train"][1]), "corpus-id": md5(TEXTS[4]), "score": 0})
+    return rows
+
+
+def _recipe(*overrides: str) -> Recipe:
+    return read_recipe("de-bm25-neg", ["data.negatives_per_positive=2", *overrides])
+
+
+def _write(path: Path, rows: dict[str, list[str]]) -> Path:
+    lines = [json.dumps({"query-id": md5(q), "negative-ids": [md5(t) for t in texts]}) for q, texts in rows.items()]
+    path.write_bytes(gzip.compress("\n".join(lines).encode()))
+    return path
+
+
+def test_pairs_have_their_queries_negatives(opened: tuple[Release, Passages], tmp_path: Path) -> None:
+    release, passages = opened
+    first = QUESTIONS["train"][0]
+    mined = {first: [TEXTS[1], TEXTS[2], TEXTS[3]], QUESTIONS["train"][1]: [TEXTS[0]], QUESTIONS["dev"][0]: [TEXTS[0]]}
+    pairs = read_pairs(release, _recipe(), passages, _write(tmp_path / "negatives.jsonl.gz", mined))
+    assert pairs.positive.tolist() == [0, 4, 1, 2, 3]
+    assert [pairs.texts[n] for n in pairs.query] == [first, first, *QUESTIONS["train"][1:]]
+    assert set(pairs.negatives[:2].ravel().tolist()) <= {1, 2, 3}
+    assert pairs.negatives[2].tolist()[0] == 0  # its one mined negative comes first, then a random passage
+    for own, positive, query in zip(pairs.negatives.tolist(), pairs.positive.tolist(), pairs.query, strict=True):
+        assert len({*own, positive}) == 3
+        assert query != 0 or not {0, 4} & set(own)
+    assert pairs.counts == {"queries": 4, "positives": 5, "negatives": 5, "random_negatives": 5}
+    again = read_pairs(release, _recipe(), passages, tmp_path / "negatives.jsonl.gz")
+    assert np.array_equal(again.negatives, pairs.negatives)
+
+
+def test_rows_are_joined_with_their_texts(opened: tuple[Release, Passages], tmp_path: Path) -> None:
+    release, passages = opened
+    mined = {question: [TEXTS[5]] for question in QUESTIONS["train"]}
+    recipe = _recipe("data.negatives_per_positive=1")
+    pairs = read_pairs(release, recipe, passages, _write(tmp_path / "negatives.jsonl.gz", mined))
+    dual = DualRows(pairs, passages)
+    assert dual[1] == {"query": QUESTIONS["train"][0], "positive": TEXTS[4], "negative_1": TEXTS[5]}
+    assert dual[1 + 2 * len(dual)] == dual[1]  # of the third epoch
+    assert set(dual.apart(0)) & set(dual.apart(1)) and not set(dual.apart(1)) & set(dual.apart(2))
+    cross = CrossRows(pairs, passages)
+    assert len(cross) == 10
+    assert cross[2] == {"query": QUESTIONS["train"][0], "passage": TEXTS[4], "label": 1.0}
+    assert cross[3] == {"query": QUESTIONS["train"][0], "passage": TEXTS[5], "label": 0.0}
+    assert PassageRows(passages)[len(TEXTS) + 2] == {"text": TEXTS[2], "visit": len(TEXTS) + 2}
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ('{"query-id": "x"}', r"negatives.jsonl:2: expected \{\"query-id\""),
+        ('{"query-id": "x", "negative-ids": [3]}', r"negatives.jsonl:2: expected"),
+        ("[]", r"negatives.jsonl:2: expected"),
+        (
+            '{"query-id": "x", "negative-ids": ["nowhere"]}',
+            r"negatives.jsonl:2: the collection has no passage 'nowhere'",
+        ),
+    ],
+)
+def test_a_bad_line_of_negatives(opened: tuple[Release, Passages], tmp_path: Path, line: str, said: str) -> None:
+    release, passages = opened
+    path = tmp_path / "negatives.jsonl"
+    good = json.dumps({"query-id": md5(QUESTIONS["train"][0]), "negative-ids": [md5(TEXTS[1])]})
+    path.write_text(f"{good}\n{line}\n", encoding="utf-8")
+    with pytest.raises(InputError, match=said):
+        read_pairs(release, _recipe(), passages, path)
+
+
+def test_negatives_of_other_queries_alone(opened: tuple[Release, Passages], tmp_path: Path) -> None:
+    release, passages = opened
+    path = _write(tmp_path / "negatives.jsonl.gz", {QUESTIONS["dev"][0]: [TEXTS[0]]})
+    with pytest.raises(InputError, match="none of the queries that are trained on"):
+        read_pairs(release, _recipe(), passages, path)
+
+
+def test_a_judgment_of_a_passage_that_is_not_there(tmp_path: Path) -> None:
+    rows = _rows()
+    rows["qrels", "train"].append({"query-id": md5(QUESTIONS["train"][0]), "corpus-id": "nowhere", "score": 1})
+    release = open_release(make_release(tmp_path / "release", rows))
+    with pytest.raises(InputError, match=r"1 judgments of qrels/train name passages that corpus lacks .'nowhere'"):
+        read_pairs(release, _recipe(), open_passages(release, keep=tmp_path / "keep"), None)

@@ -28,7 +28,7 @@ class Model:
     """What is trained, and from what.
 
     ``start``: a name on the hub, a directory, ``scratch`` (random weights, own vocabulary), or ``recipe:NAME``.
-    ``pooling`` and ``similarity`` are the dual-encoder's: cls | mean, dot | cos.
+    ``pooling`` (cls | mean) and ``similarity`` (dot | cos) are for a dual-encoder that starts from no dual-encoder.
     """
 
     kind: str
@@ -76,9 +76,10 @@ class Train:
     """How it is learned. ``batch`` counts rows over all processes together.
 
     A row: for the dual-encoder a query with a positive passage and its negatives, for the cross-encoder a (query,
-    passage) pair, for the masked language model a passage. ``mini_batch`` rows go through the model at once; the
-    result does not depend on it. ``max_steps`` ends the training earlier (0: after the epochs). ``precision``: auto
-    (bf16 where the device has it), bf16 or fp32. ``logs``, ``evaluations`` and ``saves``: how often over the training.
+    passage) pair, for the masked language model a passage. ``mini_batch`` rows go through the model at once in the
+    dual-encoder's training and in evaluations; no result depends on it. ``max_steps`` ends the training earlier (0:
+    after the epochs). ``precision``: auto (bf16 where the device has it), bf16 or fp32. ``workers`` processes join and
+    cut texts beside a graphics card (0 on a CPU). ``logs``, ``evaluations`` and ``saves``: how often over the training.
     """
 
     batch: int

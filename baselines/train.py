@@ -21,6 +21,7 @@ import json
 import logging
 import os
 import platform
+import shutil
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -72,8 +73,10 @@ def run(args: argparse.Namespace) -> None:
         _train(args, recipe, release, negatives, start, about, device, out, None, world)
     else:
         with building_beside(out) as building:
-            _train(args, recipe, release, negatives, start, about, device, out, building, world)
-            building.rmdir()
+            try:
+                _train(args, recipe, release, negatives, start, about, device, out, building, world)
+            finally:
+                shutil.rmtree(building, ignore_errors=True)
 
 
 def _negatives(args: argparse.Namespace, recipe: Recipe) -> Path | None:
@@ -152,10 +155,17 @@ def _train(
     from baselines.dev_ranks import dev_sample
     from baselines.texts import open_passages
 
-    _quiet_libraries()
+    quiet_libraries()
     kind, rank = recipe.model.kind, int(os.environ.get("RANK", 0))
     passages = open_passages(release, SETS[recipe.data.set].corpus, args.cache)
-    states = train_state.open_states(out, about, not args.no_resume) if rank == 0 else train_state.states_of(out)
+    states = train_state.states_of(out)
+    if rank == 0:
+        train_state.open_states(out, about, not args.no_resume)
+    if world > 1:  # the others may look at the states once the first process has put them in order
+        if device != "cpu":
+            torch.cuda.set_device(device)
+        torch.distributed.init_process_group("gloo" if device == "cpu" else "nccl")
+        torch.distributed.barrier()
     if start == SCRATCH:
         start = str(train_models.make_scratch(recipe, passages, states / "start"))
     set_seed(recipe.train.seed)
@@ -230,7 +240,7 @@ def _train(
     print(json.dumps({"checkpoint": str(args.out), "steps": len(batches), "dev": training["dev"][-1:]}))
 
 
-def _quiet_libraries() -> None:
+def quiet_libraries() -> None:
     """One progress bar is enough; the libraries' own, and their hints, are left out of the log."""
     from transformers.utils import logging as transformers_logging
 

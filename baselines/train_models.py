@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import string
+import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,7 @@ from builders.files import locked, write_text
 
 _SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 _TEXTS_AT_ONCE = 1_000
+_CHINESE = ((0x4E00, 0x9FFF), (0x3400, 0x4DBF), (0x20000, 0x2CEAF), (0xF900, 0xFAFF), (0x2F800, 0x2FA1F))
 POSITIONS = 512  # of a scratch model, as BERT's
 
 
@@ -56,6 +59,9 @@ def build_dual(recipe: Recipe, start: str, device: str) -> SentenceTransformer:
             if recipe.model.similarity == "cos":
                 parts.append(Normalize())  # so that dot products, which every index can do, are cosines
             model = SentenceTransformer(modules=parts, device=device, similarity_fn_name="dot")
+    pooler = getattr(encoder.auto_model, "pooler", None)
+    if pooler is not None:
+        pooler.requires_grad_(False)  # no part of the vector; several processes would wait for its gradients
     encoder.query_length, encoder.document_length = recipe.data.query_length, recipe.data.passage_length
     if (pooler := getattr(encoder.auto_model, "pooler", None)) is not None:
         pooler.requires_grad_(False)  # nothing reads it: processes that wait for its gradient would wait in vain
@@ -129,17 +135,33 @@ def wordpieces(passages: Passages, size: int, most: int) -> list[str]:
     for text in texts():
         characters.update(tokenizer.normalizer.normalize_str(text))
     common = sorted((c for c in characters if not c.isspace()), key=lambda c: (-characters[c], c))
-    alphabet = common[: max(1, int(0.8 * (size - len(_SPECIAL))))]
+    # A character that comes inside words has a piece for that, too. The library would number those in the order of a
+    # hash table, and the numbers decide ties between pieces: so they are given to it.
+    alphabet: list[str] = []
+    inside: list[str] = []
+    for character in common:
+        if len(alphabet) + len(inside) >= 0.75 * (size - len(_SPECIAL)):
+            break
+        alphabet.append(character)
+        if not _stands_alone(character):
+            inside.append(f"##{character}")
     trainer = trainers.WordPieceTrainer(
         vocab_size=size,
-        special_tokens=_SPECIAL,
+        special_tokens=[*_SPECIAL, *inside],
         initial_alphabet=alphabet,
         limit_alphabet=len(alphabet),
+        min_frequency=2,
         show_progress=False,
     )
     tokenizer.train_from_iterator(texts(), trainer)
     found = tokenizer.get_vocab()
     return sorted(found, key=found.__getitem__)
+
+
+def _stands_alone(character: str) -> bool:
+    """Whether BERT's tokenizers set a character apart from its neighbours: Chinese ones and punctuation."""
+    chinese = any(low <= ord(character) <= high for low, high in _CHINESE)
+    return chinese or character in string.punctuation or unicodedata.category(character).startswith("P")
 
 
 def _is_sentence_transformer(start: str) -> bool:

@@ -39,12 +39,12 @@ from releases import make_release, md5  # noqa: E402
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer  # noqa: E402
 from sentence_transformers import SentenceTransformerTrainingArguments as Arguments  # noqa: E402
 from sentence_transformers.util import batch_to_device, dot_score  # noqa: E402
-from transformers import TrainerCallback  # noqa: E402
+from transformers import PrinterCallback, TrainerCallback  # noqa: E402
 
 from baselines import train_loop, train_models  # noqa: E402
 from baselines.recipe import Recipe, read_recipe  # noqa: E402
 from baselines.texts import Passages, open_passages  # noqa: E402
-from baselines.train import versions  # noqa: E402
+from baselines.train import quiet_libraries, versions  # noqa: E402
 from baselines.train_data import Batches, DualRows, Pairs  # noqa: E402
 from builders.store import open_release  # noqa: E402
 
@@ -108,6 +108,7 @@ def stock(recipe: Recipe, model: SentenceTransformer, rows: DualRows, given: dic
     args = Arguments(**{**given, "max_steps": len(batches)}, router_mapping=routes(rows))
     loss = the_loss(recipe, model)
     trainer = SentenceTransformerTrainer(model=model, args=args, train_dataset=dataset, loss=loss)
+    trainer.remove_callback(PrinterCallback)
     clock = Clock()
     trainer.add_callback(clock)
     trainer.train()
@@ -183,6 +184,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="where to write the figures")
     args = parser.parse_args()
     logging.disable(logging.WARNING)
+    quiet_libraries()
     cuda = args.device != "cpu" and torch.cuda.is_available()
     device = "cuda:0" if cuda else "cpu"
     values = {"train.batch": args.batch, "train.mini_batch": args.mini_batch, "train.max_steps": args.steps + _WARM}

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import gzip
-import hashlib
 import json
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from releases import md5
 
 from builders.ccovid import json_rows, read
 from builders.command import InputError, main
@@ -17,10 +17,6 @@ from builders.store import open_release
 from builders.tables import find_tables
 
 VERBS = {"ccovid": "builders.ccovid"}
-
-
-def md5(text: str) -> str:
-    return hashlib.md5(text.encode()).hexdigest()
 
 
 def run(*words: object) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import gzip
-import hashlib
 import io
 import json
 import re
@@ -12,16 +11,13 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from releases import md5
 
 from builders.command import main
 from builders.store import open_release
 from tests.releases import make_release
 
 VERBS = {"cmedqa": "builders.cmedqa"}
-
-
-def md5(text: str) -> str:
-    return hashlib.md5(text.encode()).hexdigest()
 
 
 def run(*words: object) -> int:

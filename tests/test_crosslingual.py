@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import hashlib
 import json
 from fractions import Fraction
 from pathlib import Path
@@ -13,6 +12,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from releases import md5
 
 from builders.command import main
 from builders.draft import draft_release
@@ -20,10 +20,6 @@ from builders.review import Rule, judge, percent
 from builders.store import CORPUS, JOINED, QRELS, QUERIES, open_release
 
 VERBS = {"crosslingual": "builders.crosslingual"}
-
-
-def md5(text: str) -> str:
-    return hashlib.md5(text.encode()).hexdigest()
 
 
 def run(*words: object) -> int:

@@ -53,7 +53,8 @@ class World:
         return main("baselines", "", VERBS, self.words(recipe, out, *values))
 
     def dev(self) -> tuple[list[str], list[str], list[list[int]]]:
-        """(questions of dev, all passages, for each question the places of its answer and its hard negatives)."""
+        """(questions of dev, all passages, for each question the places of its answer, its four hard negatives, and
+        answers to questions about other words)."""
         release = open_release(self.release)
         passages = release.table("corpus", "corpus").to_pylist()
         place = {row["_id"]: number for number, row in enumerate(passages)}
@@ -61,7 +62,11 @@ class World:
         mined = [json.loads(line) for line in self.negatives.read_text(encoding="utf-8").splitlines()]
         hard = {row["query-id"]: row["negative-ids"] for row in mined}
         questions = release.table("queries", "dev").to_pylist()
-        places = [[place[answers[q["_id"]]], *(place[each] for each in hard[q["_id"]])] for q in questions]
+        asked = {q["_id"]: {word for word in q["text"].split() if word.startswith("s")} for q in questions}
+        places = []
+        for q in asked:
+            others = [answers[other] for other in asked if asked[other] != asked[q]]
+            places.append([place[each] for each in (answers[q], *hard[q], *others[:20])])
         return [q["text"] for q in questions], [row["text"] for row in passages], places
 
 
@@ -92,29 +97,30 @@ def test_a_dual_encoder_learns_what_words_do_not_tell(world: World) -> None:
     questions, passages, places = world.dev()
 
     def measure(model: Any) -> tuple[float, float]:
-        """(mean reciprocal rank among all passages, loss against the hard negatives)."""
-        scores = model.encode_query(questions) @ model.encode_document(passages).T
-        ranks = [1 + int((row > row[own[0]]).sum()) for row, own in zip(scores, places, strict=True)]
-        logits = torch.tensor(np.stack([row[own] for row, own in zip(scores, places, strict=True)])) * 20
+        """(mean reciprocal rank of the answer, loss against the hard negatives)."""
+        every = model.encode_query(questions) @ model.encode_document(passages).T
+        scores = np.stack([row[own] for row, own in zip(every, places, strict=True)])
+        ranks = 1 + (scores[:, 1:] >= scores[:, :1]).sum(1)
+        logits = torch.tensor(scores[:, :5]) * 20
         loss = torch.nn.functional.cross_entropy(logits, torch.zeros(len(places), dtype=torch.long))
-        return float(np.mean([1 / rank for rank in ranks])), float(loss)
+        return float(np.mean(1 / ranks)), float(loss)
 
     recipe = read_recipe("de-bm25-neg-scratch", ["data.passage_length=16", "data.query_length=8"])
     untrained, before = measure(build_dual(recipe, str(world.start), "cpu"))
     trained, after = measure(SentenceTransformer(str(out), device="cpu"))
     # Its words speak for the hard negatives: before the training they are above the answer.
-    assert untrained < 0.05 < 0.4 < trained
-    assert after < 0.5 < np.log(5) < before
+    assert untrained < 0.25 < 0.9 < trained
+    assert after < 0.3 < np.log(5) < before
     losses = [loss for _, loss in _training(out)["losses"]]
-    assert np.mean(losses[-10:]) < 0.5 * np.mean(losses[:10])
+    assert np.mean(losses[-10:]) < 0.7 * np.mean(losses[:10])
 
 
 def test_a_cross_encoder_learns_what_words_do_not_tell(world: World) -> None:
-    values = ["train.batch=64", "train.epochs=12", "train.learning_rate=2e-3"]
+    values = ["train.batch=64", "train.epochs=6", "train.learning_rate=1e-3", "train.evaluations=1"]
     out = world.folder / "ce"
     assert world.train("ce-bm25-neg-scratch", out, *values) == 0
     questions, passages, places = world.dev()
-    pairs = [(question, passages[place]) for question, own in zip(questions, places, strict=True) for place in own]
+    pairs = [(question, passages[place]) for question, own in zip(questions, places, strict=True) for place in own[:5]]
 
     def measure(model: Any) -> float:
         """Mean reciprocal rank of the answer among itself and four passages that have all words of the question."""
@@ -138,7 +144,7 @@ def test_a_checkpoint_says_what_it_is(world: World, capsys: pytest.CaptureFixtur
     release = open_release(world.release)
     assert training["about"]["data"]["corpus/corpus"] == release.fingerprint("corpus", "corpus")
     assert "queries/test" not in training["about"]["data"]
-    assert training["counts"] == {"queries": 800, "positives": 800, "negatives": 3200, "random_negatives": 0}
+    assert training["counts"] == {"queries": 600, "positives": 600, "negatives": 2400, "random_negatives": 0}
     assert [step for step, _ in training["losses"]] == [2, 4, 6]
     assert [row["step"] for row in training["dev"]] == [3, 6]
     assert all(0 <= row["MRR@10"] <= 1 for row in training["dev"])
@@ -230,4 +236,85 @@ def test_two_processes_see_the_loss_of_one(world: World) -> None:
         assert torch.allclose(weights, right[name], atol=2e-5), name
     assert any(
         not torch.equal(weights, start[f"bert.{name}"]) for name, weights in left.items() if f"bert.{name}" in start
+    )
+
+
+def test_without_the_packages_that_a_bare_cuda_image_lacks(world: World) -> None:
+    out = world.folder / "bare"
+    values = ["train.batch=8", "train.max_steps=2", "train.evaluations=1", "data.dev_queries=3"]
+    blocked = """
+import importlib.metadata, importlib.util, sys
+gone = set("datasets duckdb faiss ir_measures jieba matplotlib msgspec numba rjieba tantivy tensorboard".split())
+class Gone:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in gone:
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, Gone())
+spec, metadata = importlib.util.find_spec, importlib.metadata.metadata
+importlib.util.find_spec = lambda name, package=None: None if name in gone else spec(name, package)
+def no_metadata(name):
+    if name in gone:
+        raise importlib.metadata.PackageNotFoundError(name)
+    return metadata(name)
+importlib.metadata.metadata = no_metadata
+from baselines.__main__ import VERBS
+from builders.command import main
+codes = [main("baselines", "", VERBS, words.split("|")) for words in sys.argv[1:]]
+assert not gone & {name.split(".")[0] for name in sys.modules}
+sys.exit(max(codes))
+"""
+    runs = ["|".join(world.words(f"{kind}-bm25-neg-scratch", out / kind, *values)) for kind in ("de", "ce")]
+    runs.append("|".join(world.words("mlm-scratch", out / "mlm", *SMALL, *values)))
+    subprocess.run([sys.executable, "-c", blocked, *runs], cwd=ROOT, check=True, timeout=300)
+    assert not (out / "de" / "loss.png").exists()
+    SentenceTransformer(str(out / "de"), device="cpu")
+    CrossEncoder(str(out / "ce"), device="cpu")
+
+
+def test_what_is_missing_is_one_clear_error(world: World, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    def error(recipe: str, *more: str, drop: str = "", **change: str) -> str:
+        words = world.words(recipe, tmp_path / "out")
+        for name, value in change.items():
+            words[words.index(f"--{name}") + 1] = value
+        if drop:
+            at = words.index(f"--{drop}")
+            del words[at : at + 2]
+        assert main("baselines", "", VERBS, [*words, *more]) == 1
+        (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
+        return line
+
+    assert "wants 4 hard negatives a positive: --negatives F" in error("de-bm25-neg-scratch", drop="negatives")
+    assert "nowhere.jsonl: no such file of hard negatives" in error("ce-bm25-neg-scratch", negatives="nowhere.jsonl")
+    assert "no checkpoint of mlm-scratch, from which de-bm25-neg-scratch starts" in error(
+        "de-bm25-neg-scratch", drop="start"
+    )
+    assert "no recipe 'de-bm26'" in error("de-bm26")
+    assert "unknown key 'train.batches'" in error("de-bm25-neg-scratch", "--set", "train.batches=3")
+    assert "has no config 'queries' with a split 'nope'" in error("de-bm25-neg-scratch", "--set", "data.split=nope")
+    assert "cmedqa-corpus" in error("de-cmedqa-scratch")
+    (tmp_path / "empty").mkdir()
+    assert "cannot start from the model" in error("de-bm25-neg-scratch", start=str(tmp_path / "empty"))
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.txt").write_text("mine", encoding="utf-8")
+    assert "exists and is no checkpoint of `train`" in error("de-bm25-neg-scratch", out=str(tmp_path / "full"))
+    assert (tmp_path / "full" / "thesis.txt").read_text(encoding="utf-8") == "mine"
+    if not torch.cuda.is_available():
+        assert "no CUDA device is usable here" in error("de-bm25-neg-scratch", device="cuda")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_vocabulary_is_the_same_every_time(world: World) -> None:
+    from baselines.texts import open_passages
+    from baselines.train_models import wordpieces
+
+    passages = open_passages(open_release(world.release), keep=world.folder / "cache")
+    first = wordpieces(passages, 60, 500)
+    assert first == wordpieces(passages, 60, 500)
+    assert first[:5] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"] and len(first) <= 60
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(world.start)
+    found = tokenizer.tokenize("sabada tabada 。")
+    assert (
+        "[UNK]" in found and "".join(piece.removeprefix("##") for piece in found if piece != "[UNK]") == "sabadatabada"
     )

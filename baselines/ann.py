@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from baselines.vectors import Vectors
+from baselines.vectors import Vectors, widened
 from builders.command import InputError, log, progress
 from builders.files import fsync_directory, fsync_file
 
@@ -68,7 +68,7 @@ def _some(vectors: Vectors, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float
     found = []
     for start, block in vectors.blocks():
         inside = rows[(rows >= start) & (rows < start + len(block))] - start
-        found.append(block[inside].astype(np.float32))
+        found.append(widened(block[inside]))
     return np.concatenate(found)
 
 
@@ -87,7 +87,7 @@ def _kept(vectors: Vectors, name: str, build: Any) -> Any:
     index = build()
     with progress(total=vectors.rows, unit="passage", label=name) as bar:
         for _, block in vectors.blocks():
-            index.add(block.astype(np.float32))
+            index.add(widened(block))
             bar.update(len(block))
     beside = Path(f"{path}.{os.getpid()}.tmp")
     try:

@@ -29,7 +29,7 @@ from baselines.encoder import Encoder, batch_tokens
 from baselines.models import add_device, devices_of, dtype_of, fingerprint, open_dual, over_devices, shown_name
 from baselines.sets import SETS, add_set, read_queries
 from baselines.texts import open_passages
-from baselines.vectors import FORMAT, MANIFEST, NAME, check_shard, open_vectors
+from baselines.vectors import FORMAT, MANIFEST, NAME, check_shard, longest, open_vectors
 from builders.command import InputError, log, progress, whole_number
 from builders.draft import building_beside
 from builders.files import fsync_directory, replace_directory, sha256_of, write_text
@@ -200,7 +200,13 @@ def _encode_shard(task: tuple[_Job, int], device: str) -> dict[str, Any]:
         os.fsync(file.fileno())
     os.replace(beside, path)
     fsync_directory(path.parent)
-    entry = {"path": path.name, "rows": len(vectors), "bytes": path.stat().st_size, "sha256": sha256_of(path)}
+    entry = {
+        "path": path.name,
+        "rows": len(vectors),
+        "bytes": path.stat().st_size,
+        "sha256": sha256_of(path),
+        "longest": longest(vectors),
+    }
     check_shard(path, entry, vectors.shape[1])
     write_text(done, json.dumps(entry))  # last: what is listed is whole
     log.info("shard %d of %d is done", number + 1, count)

@@ -5,13 +5,14 @@ the pair alone, not on the engine, the block or the batch. A fast engine (FAISS 
 candidates. They are scored again; queries whose next best candidate might still belong to the best, given how far sums
 of 32-bit floats can be off (ties, above all), get a second pass that leaves nothing out.
 
-Memory: a few blocks of passages, and of every query its embedding and its candidates (about 5 kB at 768 dimensions and
+Memory: a few blocks of passages, and of every query its embedding and its candidates (about 6 kB at 768 dimensions and
 100 candidates); never the scores of all passages.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,30 +20,41 @@ import numpy.typing as npt
 import torch
 
 from baselines.threads import in_order
-from baselines.vectors import Vectors
+from baselines.vectors import Vectors, widened
 
 Halves = npt.NDArray[np.float16]
 Floats = npt.NDArray[np.float32]
 Rows = npt.NDArray[np.int64]
-# (block of passages in 16 bits, how many) -> scores and places in the block, shape (queries, how many)
-Engine = Callable[[npt.NDArray[Any], int], tuple[Floats, Rows]]
 
 BLOCK = 1 << 16  # passages: 200 MB in 32 bits at 768 dimensions
 _GROUP = 32
 _PAIRS = 8_192  # scored again at a time
 
 
+@dataclass(frozen=True)
+class Engine:
+    """Finds the best passages of a block for every query.
+
+    Attributes:
+        prepare: a block in 16 bits into what ``best`` takes; called by another thread while a block is searched.
+        best: (prepared block, k) to (scores, places in the block), both of shape (queries, k).
+    """
+
+    prepare: Callable[[Halves], Any]
+    best: Callable[[Any, int], tuple[Floats, Rows]]
+
+
 def faiss_engine(queries: Halves) -> Engine:
     """FAISS's exhaustive search on the CPU, in 32 bits."""
     import faiss
 
-    wide = queries.astype(np.float32)
+    wide = widened(queries)
 
-    def best(block: npt.NDArray[Any], k: int) -> tuple[Floats, Rows]:
-        scores, places = faiss.knn(wide, block.astype(np.float32), k, metric=faiss.METRIC_INNER_PRODUCT)
+    def best(block: Floats, k: int) -> tuple[Floats, Rows]:
+        scores, places = faiss.knn(wide, block, k, metric=faiss.METRIC_INNER_PRODUCT)
         return scores, places
 
-    return best
+    return Engine(widened, best)
 
 
 def torch_engine(queries: Halves, device: str = "cpu", precision: str = "fp32") -> Engine:
@@ -51,14 +63,18 @@ def torch_engine(queries: Halves, device: str = "cpu", precision: str = "fp32") 
     dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[precision]
     held = torch.from_numpy(queries).to(device).to(dtype)
 
-    def best(block: npt.NDArray[Any], k: int) -> tuple[Floats, Rows]:
-        passages = torch.from_numpy(np.ascontiguousarray(block)).to(device).to(dtype)
+    def prepare(block: Halves) -> torch.Tensor:
+        passages = torch.from_numpy(block)
+        return passages.to(dtype) if device == "cpu" else passages.pin_memory()
+
+    def best(block: torch.Tensor, k: int) -> tuple[Floats, Rows]:
+        passages = block.to(device, non_blocking=True).to(dtype)
         with torch.inference_mode():
             found = [top(part @ passages.T, k) for part in torch.split(held, max(1, (1 << 26) // len(block)))]
             scores, places = (torch.cat(each).cpu() for each in zip(*found, strict=True))
         return scores.float().numpy(), places.numpy()
 
-    return best
+    return Engine(prepare, best)
 
 
 def top(scores: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -84,8 +100,8 @@ def candidates(vectors: Vectors, engine: Engine, queries: int, count: int) -> tu
     count = min(count, vectors.rows)
     scores = np.full((queries, count), -np.inf, np.float32)
     rows = np.full((queries, count), -1, np.int64)
-    for start, block in _read_ahead(vectors):
-        found, places = engine(block, min(count, len(block)))
+    for start, block in _read_ahead(vectors, engine.prepare):
+        found, places = engine.best(block, min(count, len(block)))
         scores = np.concatenate([scores, found], axis=1)
         rows = np.concatenate([rows, places + start], axis=1)
         order = np.argsort(-scores, axis=1, kind="stable")[:, :count]
@@ -93,8 +109,8 @@ def candidates(vectors: Vectors, engine: Engine, queries: int, count: int) -> tu
     return scores, rows
 
 
-def _read_ahead(vectors: Vectors) -> Iterator[tuple[int, Halves]]:
-    return in_order(lambda item: (item[0], np.array(item[1])), vectors.blocks(BLOCK), threads=1, ahead=1)
+def _read_ahead(vectors: Vectors, prepare: Callable[[Halves], Any]) -> Iterator[tuple[int, Any]]:
+    return in_order(lambda item: (item[0], prepare(item[1])), vectors.blocks(BLOCK), threads=1, ahead=1)
 
 
 def exact_scores(queries: Halves, vectors: Vectors, rows: Rows) -> Floats:
@@ -113,7 +129,8 @@ def exact_scores(queries: Halves, vectors: Vectors, rows: Rows) -> Floats:
 
 def pair_scores(left: Halves, right: Halves) -> Floats:
     """The score of each pair of embeddings, shape (pairs,)."""
-    sums: npt.NDArray[np.float64] = np.einsum("ij,ij->i", left.astype(np.float64), right.astype(np.float64))
+    wide = [torch.from_numpy(np.ascontiguousarray(side)).double().numpy() for side in (left, right)]
+    sums: npt.NDArray[np.float64] = np.einsum("ij,ij->i", *wide)
     return sums.astype(np.float32)
 
 
@@ -132,9 +149,10 @@ def search(
     scores = exact_scores(queries, vectors, rows)
     last = _last_of_best(scores, top_k)
     if rows.shape[1] < vectors.rows:
-        longest = max(float(np.sqrt(_squares(block).max())) for _, block in vectors.blocks(BLOCK))
-        # The bound on a 32-bit sum of products, twice for good measure.
-        slack = vectors.dim * 2.0**-22 * np.sqrt(_squares(queries)) * longest
+        wide = widened(queries)
+        lengths = np.sqrt(np.einsum("ij,ij->i", wide, wide))
+        # The bound on the error of a 32-bit sum of products, twice for good measure.
+        slack = vectors.dim * 2.0**-22 * lengths * vectors.longest
         open_ = np.flatnonzero(loose[:, -1] + slack >= last)
     else:
         slack, open_ = np.zeros(len(queries)), np.array([], np.int64)
@@ -165,26 +183,20 @@ def _last_of_best(scores: Floats, top_k: int) -> Floats:
     return result
 
 
-def _squares(block: npt.NDArray[Any]) -> Floats:
-    wide = np.asarray(block, np.float32)
-    result: Floats = np.einsum("ij,ij->i", wide, wide)
-    return result
-
-
 def _second_pass(
     vectors: Vectors, queries: Halves, limits: npt.NDArray[Any], top_k: int, ranks: Callable[[], Rows]
 ) -> list[tuple[Rows, Floats]]:
     """The ``top_k`` best of each query (score, then id) among all passages whose 32-bit score reaches its limit."""
     best = [(np.array([], np.int64), np.array([], np.float32))] * len(queries)
-    wide, order = queries.astype(np.float32), ranks()
-    for start, block in _read_ahead(vectors):
-        passages = block.astype(np.float32)
+    wide, order = widened(queries), ranks()
+    for start, block in vectors.blocks(BLOCK):
+        passages = widened(block)
         for low in range(0, len(queries), 256):
             reached = wide[low : low + 256] @ passages.T >= limits[low : low + 256, None]
             for number in (np.flatnonzero(reached.any(1)) + low).tolist():
                 places = np.flatnonzero(reached[number - low])
                 new = [
-                    pair_scores(np.broadcast_to(queries[number], (len(part), vectors.dim)), block[part])
+                    pair_scores(np.repeat(queries[number : number + 1], len(part), axis=0), block[part])
                     for part in np.split(places, range(_PAIRS, len(places), _PAIRS))
                 ]
                 rows = np.concatenate([best[number][0], places + start])

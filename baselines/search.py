@@ -32,7 +32,7 @@ from baselines.models import DTYPES, add_device, devices_of, dtype_of, fingerpri
 from baselines.runs import Hit, write_run
 from baselines.sets import SETS, add_set, read_queries
 from baselines.texts import Passages, open_passages
-from baselines.vectors import Vectors, open_vectors
+from baselines.vectors import Vectors, open_vectors, widened
 from builders.command import InputError, add_format, log, progress, whole_number
 from builders.store import Release, open_release
 
@@ -162,7 +162,7 @@ def _approximate(
         index = ann.open_ivf(vectors, args.lists or ann.ivf_lists(vectors.rows), args.probes)
     else:
         index = ann.open_hnsw(vectors, args.links, max(args.ef, count))
-    rows: scan.Rows = index.search(queries.astype(np.float32), min(count, vectors.rows))[1]
+    rows: scan.Rows = index.search(widened(queries), min(count, vectors.rows))[1]
     return rows
 
 

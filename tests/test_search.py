@@ -18,7 +18,7 @@ from tiny_models import write_dual
 
 from baselines import scan
 from baselines.runs import read_run
-from baselines.vectors import FORMAT, NAME, Vectors, open_vectors
+from baselines.vectors import FORMAT, NAME, Vectors, longest, open_vectors
 from builders.command import InputError, main
 
 VERBS = {"encode": "baselines.encode", "search": "baselines.search"}
@@ -37,7 +37,7 @@ def write_vectors(folder: Path, values: np.ndarray, shard_rows: int) -> Vectors:
         part = values[start : start + shard_rows].astype(np.float16)
         path = folder / f"{start:05d}.npy"
         np.save(path, part)
-        shards.append({"path": path.name, "rows": len(part), "bytes": path.stat().st_size})
+        shards.append({"path": path.name, "rows": len(part), "bytes": path.stat().st_size, "longest": longest(part)})
     manifest = {"name": NAME, "format": FORMAT, "dim": values.shape[1], "shards": shards}
     (folder / "manifest.json").write_text(json.dumps(manifest))
     return open_vectors(folder)
@@ -231,6 +231,10 @@ def test_a_collapsed_model_ranks_by_id(world: Path, tmp_path: Path) -> None:
     passages = shutil.copytree(world / "passages", tmp_path / "passages")
     for path in passages.glob("*.npy"):
         np.save(path, np.full_like(np.load(path), 0.5))
+    manifest = json.loads((passages / "manifest.json").read_text())
+    for shard in manifest["shards"]:
+        shard["longest"] = 0.5 * 32**0.5
+    (passages / "manifest.json").write_text(json.dumps(manifest))
     assert search(world, tmp_path / "a.run", "--queries", world / "queries", "--top-k", "5", passages=passages) == 0
     first = sorted(map(md5, passage_texts()))[:5]
     assert list(read_run(tmp_path / "a.run").rankings.values()) == [first] * 4

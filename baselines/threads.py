@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
+
+from builders import processes
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -21,16 +22,5 @@ def in_order(
     function: Callable[[Item], Result], items: Iterable[Item], threads: int, ahead: int | None = None
 ) -> Iterator[Result]:
     """``map`` over threads, in order; at most ``ahead`` items (4 a thread) wait, are worked on or wait to be taken."""
-    ahead = 4 * threads if ahead is None else ahead
-    waiting: deque[Future[Result]] = deque()
     with ThreadPoolExecutor(threads) as pool:
-        try:
-            for item in items:
-                waiting.append(pool.submit(function, item))
-                del item  # it may be large
-                if len(waiting) > ahead:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
+        yield from processes.in_order(pool, function, items, 4 * threads if ahead is None else ahead)

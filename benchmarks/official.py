@@ -24,23 +24,9 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "benchmarks")]
 
-
-def memory(pid: int) -> int:
-    """Bytes of proportional set size of a process and its children."""
-    total, waiting = 0, [pid]
-    while waiting:
-        current = waiting.pop()
-        try:
-            for line in Path(f"/proc/{current}/smaps_rollup").read_text().splitlines():
-                if line.startswith("Pss:"):
-                    total += int(line.split()[1]) * 1024
-            for task in Path(f"/proc/{current}/task").iterdir():
-                waiting += map(int, (task / "children").read_text().split())
-        except OSError:  # it has just ended
-            continue
-    return total
+from common import memory  # noqa: E402
 
 
 def convert(archives: list[Path], out: Path, workers: int) -> dict[str, Any]:

@@ -30,7 +30,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from builders.raw import find_sources, parse_rows, read_blocks  # noqa: E402
+from builders.blocks import read_blocks  # noqa: E402
+from builders.raw import find_sources, parse_rows  # noqa: E402
 from builders.segment import SEGMENTERS, cutter, segmenter_version  # noqa: E402
 
 _BATCH = 100  # texts that go to a process at a time

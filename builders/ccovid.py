@@ -22,10 +22,10 @@ from pathlib import Path
 import msgspec
 
 from builders import out_of_domain
+from builders.blocks import content, lines, read_blocks
 from builders.command import InputError, log
 from builders.encoding import encoding_of
 from builders.out_of_domain import Collection, Texts, merge
-from builders.raw import read_blocks
 from builders.sources import Source, open_bytes
 from builders.tables import find_tables, header_of, open_table
 
@@ -117,14 +117,13 @@ def json_rows(source: Source, encoding: str) -> Iterator[tuple[int, Row]]:
     """(line, row) of JSON lines, which are UTF-8; :class:`InputError` with the line for anything else."""
     if encoding_of(lambda: open_bytes(source), source.shown, encoding) != "utf-8":
         raise InputError("expected JSON lines in UTF-8", path=source.shown)
+    number = 0
     for block in read_blocks([source]):
-        for offset, line in enumerate(block.data.split(b"\n")):
-            number = block.first_line + offset
-            if number == 1:
-                line = line.removeprefix(b"\xef\xbb\xbf")
-            if line.strip():
-                try:
-                    yield number, _decode(line)
-                except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        for _, line in lines(*content(block)):
+            number += 1
+            try:
+                yield number, _decode(line)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                if bytes(line).strip():
                     expected = f"not a JSON line with docid and context as text ({error})"
                     raise InputError(expected, path=source.shown, line=number) from None

@@ -17,6 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from builders.addresses import is_address, names_in, reaching
 from builders.card import card
 from builders.command import InputError, log
 from builders.files import replace_directory, sha256_of, write_text
@@ -94,16 +95,26 @@ class Draft:
 
 def check_target(out: Path) -> Path:
     """The absolute path of a release to write; :class:`InputError` where something else is in its place."""
-    out = Path(os.path.abspath(out))
-    if out.exists() and not (out / MANIFEST).is_file() and not (out.is_dir() and not any(out.iterdir())):
-        raise InputError("exists and is not a release; expected a new path or an earlier release", path=out)
+    if not is_address(out):
+        out = Path(os.path.abspath(out))
+    elif not out.name or out == out.parent:
+        raise InputError("expected a name within the store: the build works beside it", path=out)
+    with reaching(out):
+        if out.exists() and not (out / MANIFEST).is_file() and not (out.is_dir() and not names_in(out)):
+            raise InputError("exists and is not a release; expected a new path or an earlier release", path=out)
     return out
 
 
 @contextlib.contextmanager
 def building_beside(out: Path) -> Iterator[Path]:
-    """A work folder beside ``out``, for one process at a time. Kept as it is when the block ends."""
+    """A work folder beside ``out``, for one process at a time. Kept as it is when the block ends.
+
+    An object store has no locks: there, that no other build writes to ``out`` is the user's to see to.
+    """
     building = out.with_name(f".{out.name}.building")
+    if is_address(out):
+        yield building
+        return
     building.mkdir(parents=True, exist_ok=True)
     handle = os.open(building, os.O_RDONLY)
     try:

@@ -17,9 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from builders.options import MIN_CHARS
 from builders.span_f1 import code_points
-
-MIN_CHARS = 256
 
 # What str.strip() removes; none of it lies above U+3000.
 _BLANK = np.array([chr(code).isspace() for code in range(0x3001)])
@@ -28,6 +27,28 @@ _BLANK = np.array([chr(code).isspace() for code in range(0x3001)])
 def text_id(text: str) -> str:
     """The identifier of a passage or a query: lower-case hex MD5 of its UTF-8 text."""
     return hashlib.md5(text.encode("utf-8"), usedforsecurity=False).hexdigest()
+
+
+def text_ids(data: bytes, ends: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
+    """The identifiers of texts, whose UTF-8 stands end to end in ``data``: their MD5, uint8 array ``[texts, 16]``."""
+    view, start, found = memoryview(data), 0, []
+    for end in ends.tolist():
+        found.append(hashlib.md5(view[start:end]).digest())
+        start = end
+    return np.frombuffer(b"".join(found), np.uint8).reshape(-1, 16)
+
+
+def hex_ids(ids: pa.ChunkedArray) -> pa.Array:
+    """Identifiers of 16 bytes as strings of lower-case hex digits."""
+    column = ids.combine_chunks()
+    count, data = len(column), np.frombuffer(column.buffers()[1], np.uint8).reshape(-1, 16)
+    digits = _HEX[data[column.offset : column.offset + count]]
+    return pa.StringArray.from_buffers(
+        count, pa.py_buffer(np.arange(count + 1, dtype=np.int32) * 32), pa.py_buffer(digits)
+    )
+
+
+_HEX = np.array([list(f"{byte:02x}".encode()) for byte in range(256)], np.uint8)
 
 
 @dataclass(frozen=True)
@@ -54,24 +75,44 @@ class Passages:
         return pa.LargeStringArray.from_buffers(len(self.ends), pa.py_buffer(offsets), pa.py_buffer(self.data))
 
 
-def cut_passages(
-    rows: Sequence[Sequence[Sequence[str]]], positive: npt.NDArray[np.bool_], min_chars: int = MIN_CHARS
-) -> Passages:
+@dataclass(frozen=True)
+class Paragraphs:
+    """The paragraphs of many questions, in order: their ``text`` end to end, as ``codes`` (code points), too.
+
+    ``lengths`` of the paragraphs; ``documents``: the number of paragraphs of each; ``rows``: the number of documents of
+    each question.
+    """
+
+    text: str
+    codes: npt.NDArray[np.int32]
+    lengths: npt.NDArray[np.int64]
+    documents: npt.NDArray[np.int64]
+    rows: npt.NDArray[np.int64]
+
+
+def paragraphs_of(rows: Sequence[Sequence[Sequence[str]]]) -> Paragraphs:
+    """``rows``: for each question its documents, for each document its paragraphs, in order."""
+    documents = list(chain.from_iterable(rows))
+    paragraphs = list(chain.from_iterable(documents))
+    text = "".join(paragraphs)
+    lengths, counts, sizes = (
+        np.fromiter(map(len, each), np.int64, len(each)) for each in (paragraphs, documents, rows)
+    )
+    return Paragraphs(text, code_points(text), lengths, counts, sizes)
+
+
+def cut_passages(paragraphs: Paragraphs, positive: npt.NDArray[np.bool_], min_chars: int = MIN_CHARS) -> Passages:
     """Every document's passages.
 
     Args:
-        rows: for each question its documents, for each document its paragraphs, in order.
-        positive: a label for each paragraph, over all documents.
+        positive: a label for each paragraph.
         min_chars: characters from which on a passage is long enough.
     """
-    documents = list(chain.from_iterable(rows))
-    text = "".join(chain.from_iterable(documents))
-    lengths = np.fromiter(map(len, chain.from_iterable(documents)), np.int64)
     ends, marks, blank, of = _cut(
-        code_points(text), lengths, np.fromiter(map(len, documents), np.int64), positive, min_chars, _BLANK
+        paragraphs.codes, paragraphs.lengths, paragraphs.documents, positive, min_chars, _BLANK
     )
-    row = np.repeat(np.arange(len(rows)), np.fromiter(map(len, rows), np.int64, len(rows)))
-    return Passages(text.encode("utf-8"), ends, marks, blank, row[of])
+    row = np.repeat(np.arange(paragraphs.rows.size), paragraphs.rows)
+    return Passages(paragraphs.text.encode("utf-8"), ends, marks, blank, row[of])
 
 
 @numba.njit(cache=True, nogil=True)
@@ -85,10 +126,14 @@ def _cut(codes, lengths, paragraphs, positive, min_chars, is_blank):  # type: ig
     for document in range(paragraphs.size):
         length = 0
         for _ in range(paragraphs[document]):
-            for code in codes[place : place + lengths[paragraph]]:
+            text = codes[place : place + lengths[paragraph]]
+            for code in text:
                 size += 1 + (code > 0x7F) + (code > 0x7FF) + (code > 0xFFFF)
-                if code >= is_blank.size or not is_blank[code]:
-                    blank[found] = False
+            if blank[found]:  # the first character that shows settles it
+                for code in text:
+                    if code >= is_blank.size or not is_blank[code]:
+                        blank[found] = False
+                        break
             place += lengths[paragraph]
             length += lengths[paragraph]
             marks[found] |= positive[paragraph]

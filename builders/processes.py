@@ -7,15 +7,16 @@ import contextlib
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from builders.command import InputError
 
-Pool = concurrent.futures.ProcessPoolExecutor
+Pool = concurrent.futures.Executor
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
@@ -40,13 +41,21 @@ def _start() -> None:
 
 
 @contextlib.contextmanager
-def process_pool(workers: int) -> Iterator[Pool | None]:
-    """A pool of ``workers`` processes, or None for one: the work is then done here."""
+def process_pool(workers: int, preload: Sequence[str] = ()) -> Iterator[Pool | None]:
+    """A pool of ``workers`` processes, or None for one: the work is then done here.
+
+    ``preload``: modules that the workers are to start with. They are loaded once, and in memory once, where the system
+    lets a clean process be forked.
+    """
     if workers <= 1:
         yield None
         return
-    # Spawned, not forked: a fork of a process with threads (pyarrow's, tantivy's) may hang.
-    context = multiprocessing.get_context("spawn")
+    # Never a fork of this process: with threads (pyarrow's, tantivy's) it may hang.
+    if sys.platform == "linux":
+        context: multiprocessing.context.BaseContext = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload([*preload])
+    else:
+        context = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(workers, mp_context=context, initializer=_start) as pool:
         yield pool
 
@@ -71,3 +80,39 @@ def in_order(
     finally:
         for future in running:
             future.cancel()
+
+
+class Engine(Protocol):
+    """Where the tasks of a long job run. A build knows nothing else of it."""
+
+    workers: int
+
+    def map(self, function: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[Result]:
+        """``function(task)`` for every task, in their order.
+
+        Tasks are taken as they are needed: a few for each worker are in flight. Function, tasks and results travel
+        between processes. What a task raises is raised here; :class:`WorkerDied` where its process is lost for good.
+        """
+
+
+class LocalEngine:
+    """The processes of this machine: started by the first :meth:`map`, there for all later ones.
+
+    A context manager. With one worker the tasks run here.
+    """
+
+    def __init__(self, workers: int, preload: Sequence[str] = ()) -> None:
+        self.workers, self._preload = workers, preload
+        self._opened = contextlib.ExitStack()
+        self._pool: Pool | None = None
+
+    def __enter__(self) -> LocalEngine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._opened.close()
+
+    def map(self, function: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[Result]:
+        if self._pool is None:
+            self._pool = self._opened.enter_context(process_pool(self.workers, self._preload))
+        return in_order(self._pool, function, tasks, 2 * self.workers)

@@ -1,8 +1,9 @@
 """The first half of ``release``: one block of raw rows to one finished shard of labelled passages.
 
-A shard is a folder ``NNNNNN`` in the build's work directory with three Parquet files, ``questions``, ``passages`` and
-``positives``; it appears under its name only when it is whole, which is what resuming a killed build relies on.
-``seq`` numbers every row in the order of the input: (block << 32) + the row's place in the block.
+A shard is a folder ``NNNNNN`` in the build's work directory; it appears under its name only when it is whole, which is
+what resuming a killed build relies on. In it, as Arrow files that can be mapped into memory: ``questions``, a row for
+each row of the block; ``passages``, each text once, at its first place; ``positives``, (question, passage) pairs of row
+numbers of these two; and ``ids``, the passages' ids sorted (see :mod:`builders.repeats`).
 
 All paragraphs of a block are one string, and what is known of each paragraph is a number in an array: labels, lengths
 and passages are found by compiled loops, and Arrow takes the passages as slices of the string's UTF-8.
@@ -10,74 +11,41 @@ and passages are found by compiled loops, and Arrow takes the passages as slices
 
 from __future__ import annotations
 
-import hashlib
-import os
-import shutil
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from fractions import Fraction
 from itertools import chain
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
+from builders.addresses import new_folder
+from builders.arrow_files import new_arrow, read_arrow
+from builders.blocks import Block, line_number
 from builders.command import InputError
-from builders.passages import MIN_CHARS, cut_passages, text_id
-from builders.raw import Block, Row, parse_rows
-from builders.segment import SEGMENTERS, segmenter_version, words
-from builders.span_f1 import THRESHOLD, Questions, char_ids, label_questions, word_ids
+from builders.options import Options
+from builders.passages import Paragraphs, Passages, cut_passages, paragraphs_of, text_ids
+from builders.raw import Row, parse_rows
+from builders.repeats import write_ids
+from builders.segment import words
+from builders.span_f1 import Questions, char_ids, label_questions, word_ids
 
+_ID = pa.binary(16)
 QUESTIONS = pa.schema(
     [
-        ("seq", pa.int64()),
         ("split", pa.string()),
         ("question_id", pa.string()),  # the raw row's own
-        ("query_id", pa.string()),
+        ("id", _ID),
         ("text", pa.string()),
         ("answered", pa.bool_()),
         ("blank_passages", pa.int64()),
         ("cut", pa.bool_()),  # the row carried no words: this build cut them
         ("source", pa.string()),
-        ("line", pa.int64()),
+        ("start", pa.int64()),  # where its line begins in the source
     ]
 )
-PASSAGES = pa.schema([("seq", pa.int64()), ("docid", pa.string()), ("text", pa.string())])
-POSITIVES = pa.schema(
-    [
-        ("seq", pa.int64()),
-        ("split", pa.string()),
-        ("query_id", pa.string()),
-        ("docid", pa.string()),
-        ("text", pa.string()),
-    ]
-)
-
-
-@dataclass(frozen=True)
-class Options:
-    """What decides the bytes of a release, apart from its sources."""
-
-    unit: str = "word"
-    threshold: Fraction = THRESHOLD
-    match: str = "threshold"
-    min_chars: int = MIN_CHARS
-    segmenter: str = SEGMENTERS[0]
-
-    def as_json(self, *, cut: bool = True) -> dict[str, str | int]:
-        """For keys and manifests; ``cut`` is False where no row needed the segmenter."""
-        options: dict[str, str | int] = {
-            "unit": self.unit,
-            "threshold": str(self.threshold),
-            "match": self.match,
-            "min_chars": self.min_chars,
-        }
-        if cut and self.unit == "word":
-            options["segmenter"] = segmenter_version(self.segmenter)
-        return options
+PASSAGES = pa.schema([("id", _ID), ("text", pa.string())])
+POSITIVES = pa.schema([("question", pa.int64()), ("passage", pa.int64())])
 
 
 def needs_cutting(row: Row, options: Options) -> bool:
@@ -87,24 +55,17 @@ def needs_cutting(row: Row, options: Options) -> bool:
     return row.segmented_answers is None or any(document.segmented_paragraphs is None for document in row.documents)
 
 
-def any_was_cut(work: Path) -> bool:
-    """Whether the finished shards under ``work`` hold a row whose words the build cut itself."""
-    tables = (pq.read_table(path, columns=["cut"]) for path in work.glob("[0-9]*/questions.parquet"))
-    return any(pc.any(table["cut"]).as_py() for table in tables)
-
-
-def label_rows(rows: Sequence[Row], options: Options) -> npt.NDArray[np.bool_]:
-    """Algorithm 1 over rows: a label for each paragraph of each document of each row, in order."""
-    paragraphs = [[p for document in row.documents for p in document.paragraphs] for row in rows]
+def label_rows(rows: Sequence[Row], options: Options, paragraphs: Paragraphs) -> npt.NDArray[np.bool_]:
+    """Algorithm 1 over rows: a label for each of their ``paragraphs``, in order."""
     answers = [row.answers or [] for row in rows]
     if options.unit == "char":
-        ids, ends = char_ids(list(chain.from_iterable(paragraphs)))
+        ids, ends = paragraphs.codes, np.cumsum(paragraphs.lengths)
         answer_ids, answer_ends = char_ids(list(chain.from_iterable(answers)))
     else:
         # What no answer asks about need not be cut into words.
         segmented: list[list[list[str]]] = [
-            _segmented(row, options.segmenter) if row.answers else [[] for _ in p]
-            for row, p in zip(rows, paragraphs, strict=True)
+            _segmented(row, options.segmenter) if row.answers else [[] for d in row.documents for _ in d.paragraphs]
+            for row in rows
         ]
         segmented_answers = [
             row.segmented_answers
@@ -115,7 +76,9 @@ def label_rows(rows: Sequence[Row], options: Options) -> npt.NDArray[np.bool_]:
         (ids, ends), (answer_ids, answer_ends) = word_ids(
             list(chain.from_iterable(segmented)), list(chain.from_iterable(segmented_answers))
         )
-    questions = Questions(ids, ends, _ends(map(len, paragraphs)), answer_ids, answer_ends, _ends(map(len, answers)))
+    # Up to the end of each question: its documents' paragraphs.
+    last = np.concatenate([[0], np.cumsum(paragraphs.documents)])[np.cumsum(paragraphs.rows)]
+    questions = Questions(ids, ends, last, answer_ids, answer_ends, _ends(map(len, answers)))
     return label_questions(questions, options.threshold, options.match)
 
 
@@ -156,82 +119,59 @@ def build_shard(block: Block, options: Options, work: Path) -> int:
 
     Raises :class:`InputError` naming file and line for a row that is wrong.
     """
-    lines, rows = [], []
-    for line, row in parse_rows(block, segmented=options.unit == "word"):
+    offsets, rows = [], []
+    segmented = options.unit == "word"
+    for offset, row in parse_rows(block, segmented=segmented):
         try:
-            _check_segmented(row)
+            if segmented:
+                _check_segmented(row)
         except ValueError as error:
-            raise InputError(str(error), path=block.source.shown, line=line) from None
-        lines.append(line)
+            raise InputError(str(error), path=block.source.shown, line=line_number(block.source, offset)) from None
+        offsets.append(offset)
         rows.append(row)
-    passages = cut_passages(
-        [[d.paragraphs for d in row.documents] for row in rows], label_rows(rows, options), options.min_chars
-    )
-    query_ids = [text_id(row.question) for row in rows]
-    blanks = [0] * len(rows)
-    docids: list[str] = []
-    kept: list[int] = []
-    positive: list[int] = []
-    seen: set[str] = set()
-    data, ends = memoryview(passages.data), passages.ends.tolist()
-    start = 0
-    for number, (end, blank, mark, of) in enumerate(
-        zip(ends, passages.blank.tolist(), passages.positive.tolist(), passages.row.tolist(), strict=True)
-    ):
-        docid = hashlib.md5(data[start:end], usedforsecurity=False).hexdigest()
-        docids.append(docid)
-        start = end
-        if blank:
-            blanks[of] += 1
-            continue
-        if docid not in seen:
-            seen.add(docid)
-            kept.append(number)
-        if mark:
-            positive.append(number)
-    split, texts, ids = block.source.split, passages.texts(), pa.array(docids, pa.string())
-    _write_shard(
-        shard_path(work, block.number),
-        {
-            "questions": [
-                _seq(block, len(rows)),
-                [split] * len(rows),
-                [str(row.question_id) for row in rows],
-                query_ids,
-                [row.question for row in rows],
-                [bool(row.answers) for row in rows],
-                blanks,
-                [needs_cutting(row, options) for row in rows],
-                [block.source.shown] * len(rows),
-                lines,
-            ],
-            "passages": [
-                _seq(block, len(kept)),
-                ids.take(pa.array(kept, pa.int64())),
-                texts.take(pa.array(kept, pa.int64())),
-            ],
-            "positives": [
-                _seq(block, len(positive)),
-                [split] * len(positive),
-                [query_ids[row] for row in passages.row[positive].tolist()],
-                ids.take(pa.array(positive, pa.int64())),
-                texts.take(pa.array(positive, pa.int64())),
-            ],
-        },
-    )
-    return len(rows)
+    paragraphs = paragraphs_of([[document.paragraphs for document in row.documents] for row in rows])
+    passages = cut_passages(paragraphs, label_rows(rows, options, paragraphs), options.min_chars)
+    texts, count = [row.question.encode() for row in rows], len(rows)
+    questions = [
+        [block.source.split] * count,
+        [str(row.question_id) for row in rows],
+        _id_array(text_ids(b"".join(texts), _ends(map(len, texts)))),
+        [row.question for row in rows],
+        [bool(row.answers) for row in rows],
+        np.bincount(passages.row[passages.blank], minlength=count),
+        [needs_cutting(row, options) for row in rows],
+        [block.source.shown] * count,
+        offsets,
+    ]
+    with new_folder(shard_path(work, block.number)) as folder:
+        _write_passages(folder, passages)
+        _write(folder / "questions.arrow", QUESTIONS, questions)
+    return count
 
 
-def _write_shard(final: Path, tables: dict[str, list[object]]) -> None:
-    half = final.with_name(f"{final.name}.half")
-    shutil.rmtree(half, ignore_errors=True)
-    half.mkdir()
-    for (name, columns), schema in zip(tables.items(), (QUESTIONS, PASSAGES, POSITIVES), strict=True):
-        arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
-        table = pa.Table.from_arrays(arrays, schema=schema)
-        pq.write_table(table, half / f"{name}.parquet", compression="lz4", use_dictionary=False)
-    os.rename(half, final)
+def _write_passages(folder: Path, passages: Passages) -> None:
+    shown = np.flatnonzero(~passages.blank)
+    ids = text_ids(passages.data, passages.ends)[shown]
+    firsts, first_of = write_ids(folder / "ids", ids)
+    texts = passages.texts().take(pa.array(shown[firsts]))
+    _write(folder / "passages.arrow", PASSAGES, [_id_array(ids[firsts]), texts])
+    positive = np.flatnonzero(passages.positive[shown])
+    _write(folder / "positives.arrow", POSITIVES, [passages.row[shown[positive]], first_of[positive]])
 
 
-def _seq(block: Block, count: int) -> npt.NDArray[np.int64]:
-    return (block.number << 32) + np.arange(count, dtype=np.int64)
+def _id_array(ids: npt.NDArray[np.uint8]) -> pa.Array:
+    return pa.FixedSizeBinaryArray.from_buffers(_ID, len(ids), [None, pa.py_buffer(np.ascontiguousarray(ids))])
+
+
+def _write(path: Path, schema: pa.Schema, columns: Sequence[object]) -> None:
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+    with new_arrow(path, schema) as out:
+        out.write_table(pa.Table.from_arrays(arrays, schema=schema))
+
+
+_SCHEMAS = {"questions": QUESTIONS, "passages": PASSAGES, "positives": POSITIVES}
+
+
+def read_shard(work: Path, number: int, name: str, columns: Sequence[str] | None = None) -> pa.Table:
+    """A table of a finished shard, or some columns of it."""
+    return read_arrow(shard_path(work, number) / f"{name}.arrow", _SCHEMAS[name], columns)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from builders.addresses import open_binary, reaching
 from builders.command import InputError
 
 
@@ -38,13 +39,14 @@ def find_files(path: Path, pattern: re.Pattern[str], expected: str) -> list[Sour
     A zip archive stands for its members of such names. Raises :class:`InputError` for a path that is missing, damaged,
     or holds no such file; ``expected`` says which.
     """
-    if not path.exists():
-        raise InputError("no such file or directory", path=path)
-    files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file() and p.name[0] != ".")
+    with reaching(path):
+        if not path.exists():
+            raise InputError("no such file or directory", path=path)
+        files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file() and p.name[0] != ".")
     found: list[Source] = []
     for file in files:
         name = file.name if path.is_file() else file.relative_to(path).as_posix()
-        if zipfile.is_zipfile(file):
+        if _is_zip(file):
             found += [Source(file, member, f"{name}!{member}") for member in _members(file, pattern)]
         elif path.is_file() or pattern.search(file.name):
             found.append(Source(file, None, name))
@@ -53,8 +55,16 @@ def find_files(path: Path, pattern: re.Pattern[str], expected: str) -> list[Sour
     return found
 
 
+def _is_zip(path: Path) -> bool:
+    try:
+        with open_binary(path) as file:
+            return zipfile.is_zipfile(file)
+    except (OSError, ValueError):  # ValueError: fsspec's, for a file that is shorter than any archive
+        return False
+
+
 def _members(path: Path, pattern: re.Pattern[str]) -> list[str]:
-    with damage(str(path)), zipfile.ZipFile(path) as archive:
+    with damage(str(path)), open_binary(path) as file, zipfile.ZipFile(file) as archive:
         names = archive.namelist()
     return sorted(n for n in names if pattern.search(n) and not n.startswith("__MACOSX/") and "/._" not in n)
 
@@ -76,11 +86,10 @@ def damage(name: str) -> Iterator[None]:
 def open_bytes(source: Source) -> Iterator[IO[bytes]]:
     """The unpacked bytes of a file or zip member; whatever is wrong with them is an :class:`InputError`."""
     with damage(source.shown), contextlib.ExitStack() as opened:
+        stream = opened.enter_context(open_binary(source.path))
         if source.member is not None:
-            archive = opened.enter_context(zipfile.ZipFile(source.path))
-            stream: IO[bytes] = opened.enter_context(archive.open(source.member))
-        else:
-            stream = opened.enter_context(open(source.path, "rb"))
+            archive = opened.enter_context(zipfile.ZipFile(stream))
+            stream = opened.enter_context(archive.open(source.member))
         # By the content, not by the name: a renamed download is read for what it is.
         if stream.peek(2)[:2] == b"\x1f\x8b":  # type: ignore[attr-defined]
             stream = opened.enter_context(gzip.GzipFile(fileobj=stream))  # type: ignore[assignment,arg-type]

@@ -2,13 +2,7 @@
 
 For a span of L tokens, an answer of m tokens and a multiset overlap o, F1 = 2o / (L + m). It reaches a threshold p/q
 exactly when ``2q*o - p*L >= p*m``: everything is decided in integers, because many pairs of the real data meet 0.5
-exactly and floating point flips some of them.
-
-For one end of the span, moved from left to right, a new token adds 1 to the overlap of every start after the token's
-c-th last occurrence (c: how often the answer holds it). So the scores of the starts only ever get additions on a
-suffix, and a start whose score is reached by a later one never leads again: a list of strictly falling leaders, with
-union-find to skip the fallen, gives the best start in near constant time. One scan is O(K a(K)) for K tokens of the
-paragraph that occur in the answer. The maximum itself follows by Dinkelbach's iteration over the same scan.
+exactly and floating point flips some of them. The scans themselves are in :mod:`builders.spans`.
 """
 
 from __future__ import annotations
@@ -18,179 +12,15 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import chain
 
-import numba
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from builders.options import THRESHOLD
+from builders.spans import any_reaches, scores_of
+
 Ids = npt.NDArray[np.int32]
 Ends = npt.NDArray[np.int64]
-THRESHOLD = Fraction(1, 2)
-
-
-@numba.njit(cache=True, nogil=True)
-def _find(parent, k):  # type: ignore[no-untyped-def]
-    root = k
-    while parent[root] != root:
-        root = parent[root]
-    while parent[k] != root:
-        parent[k], k = root, parent[k]
-    return root
-
-
-@numba.njit(cache=True, nogil=True)
-def _best_span(places, kinds, order, occurrences, starts, counts, p, q):  # type: ignore[no-untyped-def]
-    """The largest ``2q*o - p*L`` over all spans, with the o and L that reach it.
-
-    ``places[k]``: where the k-th matching token stands; ``kinds[k]``: which answer token it is; ``order[k]``: how many
-    of its kind stand before it; ``occurrences[starts[t] : starts[t + 1]]``: the k of kind t; ``counts[t]``: how often
-    the answer holds kind t.
-    """
-    size = places.size
-    parent = np.arange(size)  # a start that fell points to the later start that reached it
-    before = np.empty(size, np.int64)  # the leading start before this one, or -1
-    gap = np.zeros(size, np.int64)  # its score less the next leading start's: > 0
-    head, head_score, tail_score = 0, np.int64(0), np.int64(0)
-    best, best_overlap, best_length = np.int64(-(1 << 62)), np.int64(0), np.int64(1)
-    for k in range(size):
-        # A start's score is 2q * overlap + p * place; the new start enters with overlap 0.
-        score = p * places[k]
-        last = k - 1
-        if k == 0:
-            before[k], head, head_score = -1, k, score
-        else:
-            fall = tail_score - score
-            while last >= 0 and fall <= 0:
-                parent[last] = k
-                last = before[last]
-                if last >= 0:
-                    fall += gap[last]
-            before[k] = last
-            if last < 0:
-                head, head_score = k, score
-            else:
-                gap[last] = fall
-        # Every start after the c-th last token of this kind gains one.
-        kind = kinds[k]
-        earlier = order[k] - counts[kind]
-        first = 0 if earlier < 0 else occurrences[starts[kind] + earlier] + 1
-        gainer = _find(parent, first)
-        if gainer == head:
-            head_score += 2 * q
-        else:
-            last = before[gainer]
-            gap[last] -= 2 * q
-            fall = gap[last]
-            while fall <= 0:
-                parent[last] = gainer
-                previous = before[last]
-                before[gainer] = previous
-                if previous < 0:
-                    head, head_score = gainer, head_score - fall
-                    break
-                fall += gap[previous]
-                gap[previous] = fall
-                last = previous
-        tail_score = score + 2 * q
-        value = head_score - p * (places[k] + 1)
-        if value > best:
-            best = value
-            best_overlap = (head_score - p * places[head]) // (2 * q)
-            best_length = places[k] + 1 - places[head]
-    return best, best_overlap, best_length
-
-
-@numba.njit(cache=True, nogil=True)
-def _scores(paragraphs, paragraph_ends, answers, answer_ends, table, p, q, exact, out):  # type: ignore[no-untyped-def]
-    """Fill ``out[i, j]`` with (numerator, denominator) of an F1 of paragraph i and answer j; (0, 1) for none.
-
-    With ``exact`` it is the largest F1; without, any F1 that reaches p/q, or (0, 1) where none does. ``table`` is
-    zeroed scratch as large as the largest token id; it is left zeroed.
-    """
-    for j in range(answer_ends.size):
-        answer = answers[(answer_ends[j - 1] if j else 0) : answer_ends[j]]
-        m = answer.size
-        counts = np.zeros(m, np.int64)
-        kinds_of_answer = 0
-        for token in answer:
-            if table[token] == 0:
-                kinds_of_answer += 1
-                table[token] = kinds_of_answer
-            counts[table[token] - 1] += 1
-        for i in range(paragraph_ends.size):
-            paragraph = paragraphs[(paragraph_ends[i - 1] if i else 0) : paragraph_ends[i]]
-            out[i, j, 0], out[i, j, 1] = 0, 1
-            found = np.zeros(kinds_of_answer + 1, np.int64)
-            size = 0
-            for token in paragraph:
-                if table[token]:
-                    found[table[token]] += 1
-                    size += 1
-            # No span overlaps more than the whole paragraph does, and a span is at least as long as its overlap.
-            overlap = 0
-            for kind in range(kinds_of_answer):
-                overlap += min(found[kind + 1], counts[kind])
-            if overlap == 0 or (not exact and (2 * q - p) * overlap < p * m):
-                continue
-            places = np.empty(size, np.int64)
-            kinds = np.empty(size, np.int64)
-            order = np.empty(size, np.int64)
-            occurrences = np.empty(size, np.int64)
-            starts = np.cumsum(found)
-            found[:] = 0
-            k = 0
-            for place in range(paragraph.size):
-                kind = table[paragraph[place]] - 1
-                if kind >= 0:
-                    places[k], kinds[k], order[k] = place, kind, found[kind]
-                    occurrences[starts[kind] + found[kind]] = k
-                    found[kind] += 1
-                    k += 1
-            if not exact:
-                best, o, length = _best_span(places, kinds, order, occurrences, starts, counts, p, q)
-                if best >= p * m:
-                    out[i, j, 0], out[i, j, 1] = 2 * o, length + m
-                continue
-            top, bottom = np.int64(2), np.int64(1 + m)  # one matching token
-            while True:
-                best, o, length = _best_span(places, kinds, order, occurrences, starts, counts, top, bottom)
-                if best <= top * m:
-                    break
-                top, bottom = 2 * o, length + m
-            out[i, j, 0], out[i, j, 1] = top, bottom
-        for token in answer:
-            table[token] = 0
-
-
-@numba.njit(cache=True, nogil=True)
-def _any_reaches(ids, ends, rows, answers, answer_ends, answer_rows, table, p, q):  # type: ignore[no-untyped-def]
-    """Algorithm 1 question by question: for each paragraph, whether any answer of its own question is reached."""
-    positive = np.zeros(ends.size, np.bool_)
-    first, first_answer = 0, 0
-    for row in range(rows.size):
-        last, last_answer = rows[row], answer_rows[row]
-        start = ends[first - 1] if first else 0
-        answer_start = answer_ends[first_answer - 1] if first_answer else 0
-        out = np.zeros((last - first, last_answer - first_answer, 2), np.int64)
-        _scores(
-            ids[start:],
-            ends[first:last] - start,
-            answers[answer_start:],
-            answer_ends[first_answer:last_answer] - answer_start,
-            table,
-            p,
-            q,
-            False,
-            out,
-        )
-        for i in range(last - first):
-            for j in range(last_answer - first_answer):
-                if out[i, j, 0]:
-                    positive[first + i] = True
-        first, first_answer = last, last_answer
-    return positive
-
-
 Flat = tuple[Ids, Ends]  # token ids of many texts end to end, and where each text ends
 
 
@@ -250,7 +80,7 @@ def label_questions(
         raise ValueError(f"match must be 'threshold' or 'best', not {match!r}")
     if match == "threshold":
         return np.asarray(
-            _any_reaches(
+            any_reaches(
                 questions.ids,
                 questions.ends,
                 questions.rows,
@@ -290,7 +120,7 @@ def span_f1(
         start = int(questions.ends[first - 1]) if first else 0
         answer_start = int(questions.answer_ends[first_answer - 1]) if first_answer else 0
         out = np.zeros((last - first, last_answer - first_answer, 2), np.int64)
-        _scores(
+        scores_of(
             questions.ids[start:],
             questions.ends[first:last] - start,
             questions.answers[answer_start:],

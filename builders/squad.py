@@ -29,8 +29,9 @@ import pyarrow as pa
 
 from builders.command import InputError, add_format, log, progress, whole_number
 from builders.draft import describe_files, draft_release
+from builders.options import MIN_CHARS
 from builders.out_of_domain import Collection, Texts, merge, write
-from builders.passages import MIN_CHARS, cut_passages, text_id
+from builders.passages import cut_passages, paragraphs_of, text_id
 from builders.raw import SPLITS
 from builders.sampling import draw
 from builders.sources import Source, find_files, open_bytes
@@ -194,7 +195,9 @@ def cut_article(article: str, cut: str, min_chars: int = MIN_CHARS) -> list[str]
     if cut == "whole":
         return [article]
     sentences = _SENTENCE.findall(article)
-    found: list[str] = cut_passages([[sentences]], np.zeros(len(sentences), np.bool_), min_chars).texts().to_pylist()
+    found: list[str] = (
+        cut_passages(paragraphs_of([[sentences]]), np.zeros(len(sentences), np.bool_), min_chars).texts().to_pylist()
+    )
     return found[:1] if cut == "head" else found
 
 

@@ -7,6 +7,7 @@ same input and options give the same bytes. It is written last.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from builders.addresses import local_file
 from builders.command import InputError
 from builders.files import sha256_of, write_text
 
@@ -63,7 +65,7 @@ def schema_of(config: str) -> pa.Schema:
 
 
 ROWS_PER_GROUP = 16_384
-ROWS_PER_SHARD = 32 * ROWS_PER_GROUP
+ROWS_PER_SHARD = 8 * ROWS_PER_GROUP  # about 60 MB of passages: files are written, and read, in parallel
 BYTES_PER_GROUP = 64 << 20  # the design's bound: a reader never holds more than this of one column chunk set
 _COMPRESSION = {"compression": "zstd", "compression_level": 3, "use_dictionary": False}
 
@@ -73,7 +75,9 @@ class ParquetFile:
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:
         self.path, self._schema = path, schema
-        self._writer = pq.ParquetWriter(path, schema, **_COMPRESSION)
+        self._opened = contextlib.ExitStack()
+        self._file = self._opened.enter_context(local_file(path))
+        self._writer = pq.ParquetWriter(self._file, schema, **_COMPRESSION)
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_rows = 0
         self.rows = 0
@@ -106,7 +110,8 @@ class ParquetFile:
         if self._waiting_rows or not self.rows:
             self._write_group(pa.Table.from_batches(self._waiting, self._schema))
         self._writer.close()
-        return {"bytes": self.path.stat().st_size, "rows": self.rows, "sha256": sha256_of(self.path)}
+        with self._opened:
+            return {"bytes": self._file.stat().st_size, "rows": self.rows, "sha256": sha256_of(self._file)}
 
 
 class SplitWriter:
@@ -116,7 +121,8 @@ class SplitWriter:
     """
 
     def __init__(self, release: Path, config: str, split: str, schema: pa.Schema) -> None:
-        self._folder, self._config, self._split, self._schema = release / config, config, split, schema
+        self.config = config
+        self._folder, self._split, self._schema = release / config, split, schema
         self._folder.mkdir(parents=True, exist_ok=True)
         self._paths = 0
         self._file: ParquetFile | None = None
@@ -161,7 +167,7 @@ class SplitWriter:
         for number, (path, entry) in enumerate(self._done):
             final = self._folder / f"{self._split}-{number:05d}-of-{len(self._done):05d}.parquet"
             path.rename(final)
-            entries.append({"path": f"{self._config}/{final.name}", **entry})
+            entries.append({"path": f"{self.config}/{final.name}", **entry})
         return entries
 
 

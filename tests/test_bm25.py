@@ -15,11 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from releases import QUESTIONS, make_release, md5, tables
 
-from baselines import bm25_index
+from baselines import bm25_index, bm25_postings
 from baselines.bm25 import search
 from baselines.bm25_index import KeptIndex, open_index, write_ids
 from baselines.bm25_numba import NumbaIndex
-from baselines.bm25_postings import FILES, write_postings
+from baselines.bm25_postings import FILES
+from baselines.bm25_postings import build as write_postings
 from baselines.bm25_tantivy import TantivyIndex
 from baselines.runs import read_run
 from baselines.segment import segment_batches, tokens
@@ -145,8 +146,7 @@ def zipf_corpus(passages: int) -> dict[str, list[str]]:
     return dict(rng.sample(list(corpus.items()), len(corpus)))
 
 
-def test_windows_blocks_and_chunks_leave_nothing_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many chunks, several windows each, blocks that are full and that are not; terms that are only looked up."""
+def test_chunks_and_terms_that_are_only_looked_up_leave_nothing_out(tmp_path: Path) -> None:
     corpus = zipf_corpus(70_000)
     postings = tmp_path / "postings"
     postings.mkdir()
@@ -187,6 +187,21 @@ def test_every_number_of_threads_writes_the_same_postings(tmp_path: Path) -> Non
     assert names == sorted(path.name for path in (tmp_path / "3").iterdir()) == sorted(FILES)
     for name in names:
         assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "3" / name).read_bytes()
+
+
+def test_passages_without_a_token_are_never_found(tmp_path: Path) -> None:
+    assert build(tmp_path / "all", {"a": [], "b": []}).search(["x"], 5) == []
+    index = build(tmp_path / "some", {"a": [], "b": ["x"], "c": []})
+    assert (index.passages, [corpus_id for corpus_id, _ in index.search(["x", "y"], 5)]) == (3, ["b"])
+
+
+def test_more_counts_and_lengths_than_the_files_hold_are_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bm25_postings, "_PAIRS", 2)
+    build(tmp_path / "two", {"a": ["x", "x", "y"]})
+    with pytest.raises(InputError, match="3 pairs of count and length: too many"):
+        build(tmp_path / "three", {"a": ["x", "x", "y"], "b": ["x"]})
 
 
 def test_lengths_are_rounded_as_lucene_rounds_them() -> None:
@@ -290,7 +305,7 @@ def test_a_damaged_index_is_built_again(
     corpus = random_corpus(1, 20, 10)
     index = build(tmp_path, corpus, engine=engine)
     wanted = index.search(["w1", "w2"], 10)
-    store = next(index.folder.glob("*.idx" if engine == "tantivy" else "low"))  # the postings
+    store = next(index.folder.glob("*.idx" if engine == "tantivy" else "postings"))  # the postings
     if damage == "missing file":
         store.unlink()
     elif damage == "cut file":

@@ -13,8 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rows import row, write_rows
 
+from builders import blocks
+from builders.blocks import content, line_number, read_blocks
 from builders.command import InputError
-from builders.raw import Block, Source, find_sources, parse_row, parse_rows, read_blocks, split_of
+from builders.raw import find_sources, parse_row, parse_rows, split_of
 
 FUZZ = int(os.environ.get("FUZZ_EXAMPLES", "300"))
 ONE = row(1, "太阳花怎么养", [["喜温暖。", "耐瘠薄。"]], ["喜温暖"])
@@ -23,7 +25,7 @@ ONE = row(1, "太阳花怎么养", [["喜温暖。", "耐瘠薄。"]], ["喜温�
 def questions(paths: list[Path], split: str | None = None, block_bytes: int = 1 << 20) -> list[tuple[str, int, str]]:
     found = []
     for block in read_blocks(find_sources(paths, split), block_bytes):
-        found += [(block.source.split, line, r.question) for line, r in parse_rows(block)]
+        found += [(block.source.split, line_number(block.source, start), r.question) for start, r in parse_rows(block)]
     return found
 
 
@@ -80,13 +82,48 @@ def test_blocks_of_any_size_give_the_same_rows_and_lines(tmp_path: Path, block_b
     ]
 
 
-def bad(line: bytes) -> str:
+@given(
+    lines=st.lists(st.text(st.characters(exclude_characters="\n", codec="utf-8"), max_size=9), max_size=9),
+    size=st.integers(1, 40),
+    end=st.booleans(),
+)
+@settings(max_examples=200, deadline=None)
+def test_ranges_hold_every_line_once(tmp_path_factory: pytest.TempPathFactory, lines, size, end) -> None:  # type: ignore[no-untyped-def]
+    """Of a plain file and of a gzipped one: the blocks' bytes together are the file, and no line is cut."""
+    whole = ("\n".join(["x", *lines]) + "\n" * end).encode()
+    folder = tmp_path_factory.mktemp("ranges")
+    (folder / "train.json").write_bytes(whole)
+    (folder / "train.json.gz").write_bytes(gzip.compress(whole))
+    for source in find_sources([folder]):
+        found = list(read_blocks([source], size))
+        parts = [content(block) for block in found]
+        assert b"".join(data for _, data in parts) == whole
+        assert [block.number for block in found] == list(range(len(found)))
+        for start, data in parts:
+            assert not data or start == 0 or whole[start - 1 : start] == b"\n"
+            assert whole[start : start + len(data)] == data
+        done = {block.number for block in found[::2]}
+        assert list(read_blocks([source], size, done)) == found[1::2]
+
+
+def test_a_line_that_is_too_long_is_one_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks, "LONGEST_LINE", 100)
+    (tmp_path / "train.json").write_bytes(b"{}\n" + b"x" * 200)
+    (tmp_path / "train.json.gz").write_bytes(gzip.compress((tmp_path / "train.json").read_bytes()))
+    for source in find_sources([tmp_path]):
+        with pytest.raises(InputError, match=rf"{source.path}:2: a line of over"):
+            list(map(content, read_blocks([source], 16)))
+
+
+def bad(folder: Path, line: bytes) -> str:
+    (folder / "x.train.json").write_bytes(b"\n" * 6 + line)
     with pytest.raises(InputError) as error:
-        list(parse_rows(Block(0, Source(Path("x.json"), None, "x.json", "train"), 7, b"{}\n"[:0] + line)))
+        for block in read_blocks(find_sources([folder])):
+            list(parse_rows(block))
     return str(error.value)
 
 
-def test_every_wrong_line_is_one_error_with_file_line_and_what_was_expected() -> None:
+def test_every_wrong_line_is_one_error_with_file_line_and_what_was_expected(tmp_path: Path) -> None:
     good = json.dumps(ONE, ensure_ascii=False).encode()
     cases = {
         good[:-20]: "not JSON",
@@ -98,11 +135,11 @@ def test_every_wrong_line_is_one_error_with_file_line_and_what_was_expected() ->
         b'{"question_id": 1, "question": "x", "documents": [{"paragraphs": "x"}]}': "$.documents[0].paragraphs",
         b'{"question_id": 1, "question": "\\ud800", "documents": []}': "not JSON",
         b"[" * 100_000: "Expected `object`",
-        b'{"question_id": 1, "question": "x", "documents": [], "a": ' + b"[" * 100_000: "x.json:7",
+        b'{"question_id": 1, "question": "x", "documents": [], "a": ' + b"[" * 100_000: "x.train.json:7",
     }
     for line, words in cases.items():
-        message = bad(line)
-        assert message.startswith("x.json:7: ")
+        message = bad(tmp_path, line)
+        assert message.startswith(f"{tmp_path}/x.train.json:7: ")
         assert words in message
         assert "\n" not in message
 
@@ -145,8 +182,7 @@ mutated = st.builds(
 @settings(max_examples=FUZZ, deadline=None)
 def test_no_line_crashes_the_reader(line: bytes) -> None:
     try:
-        assert parse_row(line, "x", 1).question.strip()
-    except InputError as error:
-        assert str(error).startswith("x:1: ")
-    except UnicodeDecodeError as error:  # pragma: no cover - would be a crash
-        raise AssertionError from error
+        assert parse_row(line).question.strip()
+    except ValueError as error:
+        assert not isinstance(error, UnicodeDecodeError)
+        assert str(error).startswith("not ") or str(error) == "a question with no text"

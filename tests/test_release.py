@@ -21,8 +21,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rows import row, write_rows
 
-from builders import raw
-from builders.passages import cut_passages
+from builders import blocks, raw
+from builders.passages import cut_passages, paragraphs_of
 from builders.store import open_release
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -119,7 +119,7 @@ def test_a_small_release_by_hand(small: Path, tmp_path: Path) -> None:
 def test_passage_length_control(paragraphs: list[tuple[str, bool]], least: int) -> None:
     """Nothing lost, nothing reordered, each long enough but the last, none too long, labels of its own paragraphs."""
     texts, marks = [text for text, _ in paragraphs], [mark for _, mark in paragraphs]
-    cut = cut_passages([[texts]], np.array(marks, bool), least)
+    cut = cut_passages(paragraphs_of([[texts]]), np.array(marks, bool), least)
     passages = cut.texts().to_pylist()
     assert "".join(passages) == "".join(texts)
     assert all(len(text) >= least for text in passages[:-1])
@@ -145,11 +145,11 @@ documents = st.lists(st.lists(st.text(max_size=12), max_size=4), max_size=4)
 @settings(max_examples=200, deadline=None)
 def test_documents_cut_together_are_cut_as_alone(rows: list[list[list[str]]], least: int) -> None:
     count = sum(len(paragraphs) for row in rows for paragraphs in row)
-    together = cut_passages(rows, np.zeros(count, bool), least)
+    together = cut_passages(paragraphs_of(rows), np.zeros(count, bool), least)
     alone = []
     for number, texts in enumerate(rows):
         for paragraphs in texts:
-            cut = cut_passages([[paragraphs]], np.zeros(len(paragraphs), bool), least)
+            cut = cut_passages(paragraphs_of([[paragraphs]]), np.zeros(len(paragraphs), bool), least)
             alone += [(number, text) for text in cut.texts().to_pylist()]
     assert list(zip(together.row.tolist(), together.texts().to_pylist(), strict=True)) == alone
 
@@ -172,12 +172,15 @@ def test_the_real_rows_give_the_official_passages(shared_data: Path, tmp_path: P
 
 def test_the_count_of_positive_paragraphs_on_the_real_rows(shared_data: Path) -> None:
     """993 on characters and 997 on the given words: counted apart from this program."""
-    from builders.shards import Options, label_rows
+    from builders.options import Options
+    from builders.shards import label_rows
 
     for unit, expected in (("char", 993), ("word", 997)):
         positive = 0
-        for block in raw.read_blocks(raw.find_sources([shared_data / "dureader-2.0-demo"])):
-            positive += int(label_rows([r for _, r in raw.parse_rows(block)], Options(unit=unit)).sum())
+        for block in blocks.read_blocks(raw.find_sources([shared_data / "dureader-2.0-demo"])):
+            rows = [row for _, row in raw.parse_rows(block)]
+            paragraphs = paragraphs_of([[document.paragraphs for document in row.documents] for row in rows])
+            positive += int(label_rows(rows, Options(unit=unit), paragraphs).sum())
         assert positive == expected
 
 
@@ -230,7 +233,7 @@ def test_workers_and_blocks_do_not_change_a_byte(
     sources = raw.find_sources([small])
     release.build_release(sources, tmp_path / "plain", release.Options(unit="char"))
     monkeypatch.setattr(release, "_SMALL", 0)
-    monkeypatch.setattr(raw.read_blocks, "__defaults__", (64,))
+    monkeypatch.setattr(blocks.read_blocks, "__defaults__", (64, ()))
     release.build_release(sources, tmp_path / "blocks", release.Options(unit="char"), workers)
     assert tree(tmp_path / "plain") == tree(tmp_path / "blocks")
 
@@ -244,7 +247,7 @@ def test_a_corpus_of_many_files_has_every_passage_once_in_order(
     sources = raw.find_sources([small])
     release.build_release(sources, tmp_path / "plain", release.Options(unit="char", min_chars=4))
     monkeypatch.setattr(release, "_SMALL", 0)
-    monkeypatch.setattr(raw.read_blocks, "__defaults__", (64,))  # the shared passage comes in several blocks
+    monkeypatch.setattr(blocks.read_blocks, "__defaults__", (64, ()))  # the shared passage comes in several blocks
     monkeypatch.setattr(store, "ROWS_PER_SHARD", 2)
     release.build_release(sources, tmp_path / "many", release.Options(unit="char", min_chars=4), workers)
     plain, many = open_release(tmp_path / "plain"), open_release(tmp_path / "many")
@@ -319,38 +322,81 @@ def test_usage_errors_exit_with_2(small: Path, tmp_path: Path) -> None:
         build(*arguments, code=2)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_kill_and_resume(shared_data: Path, tmp_path: Path, seed: int) -> None:
-    """kill -9 at random moments leaves no release or a whole one; the next run needs no cleaning up."""
-    chosen = random.Random(seed)
-    source = tmp_path / "raw"
+def of_group(group: int) -> dict[int, int]:
+    """The living processes of a process group: process id to parent's. Nothing where the system has no /proc."""
+    found = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, parent, of = stat.read_text().rpartition(")")[2].split()[:3]
+        except OSError:  # gone meanwhile
+            continue
+        if int(of) == group and state != "Z":
+            found[int(stat.parent.name)] = int(parent)
+    return found
+
+
+def kill(process: subprocess.Popen[bytes], one: random.Random | None) -> bool:
+    """Kill the whole build, or one of its workers; returns whether there was anything to kill."""
+    if process.poll() is not None:
+        return False
+    # Workers are not children of the build itself but of the process that they are forked from.
+    group = of_group(process.pid)
+    workers = [pid for pid, parent in group.items() if parent in group and parent != process.pid]
+    if one is None or not workers:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    else:
+        os.kill(one.choice(workers), signal.SIGKILL)
+        assert process.wait(60) in (0, 1)  # 0: the worker had nothing left to do
+    return True
+
+
+def test_ten_kills_in_a_row(shared_data: Path, tmp_path: Path) -> None:
+    """Killed at any moment, as a whole or a worker of it, a build leaves no release or a whole one, and no processes.
+
+    The next one needs no cleaning up: it goes on from the finished parts, and ends with the same bytes.
+    """
+    chosen = random.Random(1)
+    source, out = tmp_path / "raw", tmp_path / "out"
     source.mkdir()
     for split in ("train", "dev", "test"):
         packed = (shared_data / f"dureader-2.0-demo/search.{split}.json.gz").read_bytes()
-        data = gzip.decompress(packed)
         # The same rows again are merged away: more work to be killed in, the same release.
-        (source / f"search.{split}.json").write_bytes(data * 5)
-    out = tmp_path / "out"
-    started = time.monotonic()
-    build("--raw", source, "--out", tmp_path / "whole", "--workers", 1)
-    full = time.monotonic() - started
-    killed = 0
-    for _ in range(4):
+        (source / f"search.{split}.json").write_bytes(gzip.decompress(packed) * 7)
+    options = ["--raw", source, "--unit", "char", "--workers", 2]
+    build(*options, "--out", tmp_path / "whole")
+    killed, reused, finished = 0, 0, dict[str, int]()
+    while killed < 10:
         process = subprocess.Popen(
-            command("--raw", source, "--out", out, "--workers", 1),
+            command(*options, "--out", out),
             cwd=ROOT,
             stderr=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             start_new_session=True,
         )
-        time.sleep(chosen.uniform(0.3, 0.95) * full)
-        if process.poll() is None:
-            killed += 1
-        os.killpg(process.pid, signal.SIGKILL) if process.poll() is None else None
-        process.wait()
+        # One kill in three comes when all parts are finished, the others after a new part or two.
+        parts = 1_000 if chosen.random() < 0.3 else len(finished) + chosen.randint(0, 2)
+        while process.poll() is None and len(shards(tmp_path)) < parts and not list(tmp_path.glob(".out.*/*/release")):
+            time.sleep(0.01)
+        time.sleep(chosen.uniform(0, 0.3))
+        killed += kill(process, chosen if chosen.random() < 0.5 else None)
+        deadline = time.monotonic() + 30
+        while of_group(process.pid):
+            assert time.monotonic() < deadline, "the build is dead, its workers are not"
+            time.sleep(0.01)
+        found = shards(tmp_path)
         if out.exists():
             assert tree(out) == tree(tmp_path / "whole")
-    build("--raw", source, "--out", out, "--workers", 1)
+        else:
+            assert finished.items() <= found.items()  # none was built again
+            reused += bool(finished)
+        finished = found
+    build(*options, "--out", out)
     assert tree(out) == tree(tmp_path / "whole")
     assert {p.name for p in tmp_path.iterdir()} == {"raw", "out", "whole"}
-    assert killed
+    assert reused >= 5
+
+
+def shards(folder: Path) -> dict[str, int]:
+    """The finished parts of the build under ``folder``, and what tells one that was built again."""
+    return {path.name: path.stat().st_ino for path in folder.glob(".out.building/*/*") if path.name.isdigit()}

@@ -13,9 +13,10 @@ from baselines.bm25_index import open_index
 from baselines.measures import official
 from baselines.qrels import release_qrels
 from baselines.sets import read_queries
-from builders.raw import find_sources, parse_rows, read_blocks
+from builders.blocks import read_blocks
+from builders.options import Options
+from builders.raw import find_sources, parse_rows
 from builders.release import build_release
-from builders.shards import Options
 from builders.store import open_release
 
 SAMPLE = Path(__file__).resolve().parent.parent / "builders" / "sample"

@@ -1,0 +1,162 @@
+"""The Parquet files of a release, each a task of its own: what is in it is decided; here the rows are put together.
+
+Texts are taken out of the finished shards. The other rows come from the plan, which :mod:`builders.assemble` writes:
+for every split an Arrow file of its queries and one of its judgments, both in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from builders import store
+from builders.arrow_files import read_arrow
+from builders.passages import hex_ids
+from builders.shards import read_shard
+
+Ints = npt.NDArray[np.int64]
+PLANNED_QUERIES = pa.schema([("query_id", pa.string()), ("text", pa.string())])
+# ``place``: the number of its query; ``passage``: (shard << 32) + the passage's number in the shard.
+PLANNED_JUDGMENTS = pa.schema([("place", pa.int64()), ("passage", pa.int64())])
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Some passages of one shard: all but the ``repeats``, and of these from ``start`` up to ``end``."""
+
+    shard: int
+    repeats: Ints
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class CorpusFile:
+    """A file of the config corpus."""
+
+    path: Path
+    work: Path
+    slices: list[Slice]
+
+
+@dataclass(frozen=True)
+class SplitFile:
+    """A file of one split's queries, qrels or joined rows: ``start`` to ``end`` of the split's rows."""
+
+    path: Path
+    work: Path
+    config: str
+    split: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Written:
+    """The file's entry in the manifest, and how many of its passages have each length in characters."""
+
+    entry: dict[str, Any]
+    lengths: Ints
+
+
+PLANNED = {"queries": PLANNED_QUERIES, "judgments": PLANNED_JUDGMENTS}
+
+
+def plan_path(work: Path, split: str, name: str) -> Path:
+    return work / f"{split}.{name}.arrow"
+
+
+def read_plan(work: Path, split: str, name: str) -> pa.Table:
+    return read_arrow(plan_path(work, split, name), PLANNED[name])
+
+
+def write_file(task: CorpusFile | SplitFile) -> Written:
+    """Write one Parquet file. The same task writes the same bytes again."""
+    if isinstance(task, CorpusFile):
+        return _write_corpus(task)
+    out = store.ParquetFile(task.path, store.schema_of(task.config))
+    if task.config == "queries":
+        rows = read_plan(task.work, task.split, "queries").slice(task.start, task.end - task.start)
+        out.write(rows.rename_columns(store.QUERIES.names))
+    elif task.config == "qrels":
+        for start in range(task.start, task.end, store.ROWS_PER_GROUP):
+            out.write(_qrels(task, start, min(start + store.ROWS_PER_GROUP, task.end)))
+    else:
+        return _write_joined(task, out)
+    return Written(out.close(), np.zeros(0, np.int64))
+
+
+def _write_corpus(task: CorpusFile) -> Written:
+    lengths = np.zeros(0, np.int64)
+    out = store.ParquetFile(task.path, store.CORPUS)
+    for piece in task.slices:
+        table = read_shard(task.work, piece.shard, "passages")
+        if piece.repeats.size:
+            table = table.take(pa.array(np.delete(np.arange(table.num_rows), piece.repeats)))
+        table = table.slice(piece.start, piece.end - piece.start)
+        lengths = _add_lengths(lengths, table["text"])
+        out.write(pa.table([hex_ids(table["id"]), _no_titles(table.num_rows), table["text"]], schema=store.CORPUS))
+    return Written(out.close(), lengths)
+
+
+def _add_lengths(lengths: Ints, texts: pa.ChunkedArray) -> Ints:
+    found = np.bincount(pc.utf8_length(texts).to_numpy(), minlength=lengths.size)
+    found[: lengths.size] += lengths
+    return found
+
+
+def _no_titles(count: int) -> pa.Array:
+    return pa.repeat(pa.scalar(""), count)
+
+
+def _passages(work: Path, wanted: Ints, columns: Sequence[str] | None = None) -> pa.Table:
+    """The passages of these numbers, in this order."""
+    order = np.argsort(wanted, kind="stable")
+    shards, places = np.divmod(wanted[order], 1 << 32)
+    numbers, starts = np.unique(shards, return_index=True)
+    tables = [
+        read_shard(work, number, "passages", columns).take(pa.array(some))
+        for number, some in zip(numbers.tolist(), np.split(places, starts[1:]), strict=True)
+    ]
+    back = np.empty(order.size, np.int64)
+    back[order] = np.arange(order.size)
+    return pa.concat_tables(tables).combine_chunks().take(pa.array(back))
+
+
+def _qrels(task: SplitFile, start: int, end: int) -> pa.Table:
+    judgments = read_plan(task.work, task.split, "judgments").slice(start, end - start)
+    queries = read_plan(task.work, task.split, "queries")["query_id"].take(judgments["place"])
+    ids = hex_ids(_passages(task.work, judgments["passage"].to_numpy(), ["id"])["id"])
+    return pa.table([queries, ids, pa.repeat(pa.scalar(1, pa.int64()), end - start)], schema=store.QRELS)
+
+
+def _write_joined(task: SplitFile, out: store.ParquetFile) -> Written:
+    lengths = np.zeros(0, np.int64)
+    queries, judgments = (read_plan(task.work, task.split, name) for name in ("queries", "judgments"))
+    places, passages = judgments["place"].to_numpy(), judgments["passage"].to_numpy()
+    for start in range(task.start, task.end, _BATCH):
+        end = min(start + _BATCH, task.end)
+        rows = queries.slice(start, end - start)
+        # Where each query's passages begin is all that a list column needs.
+        offsets = np.searchsorted(places, np.arange(start, end + 1))
+        if offsets[0] < offsets[-1]:
+            found = _passages(task.work, passages[offsets[0] : offsets[-1]])
+            ids, texts = hex_ids(found["id"]), found["text"].combine_chunks()
+            lengths = _add_lengths(lengths, texts)
+        else:
+            ids = texts = pa.array([], pa.string())
+        structs = pa.StructArray.from_arrays([ids, _no_titles(len(ids)), texts], fields=list(store.PASSAGES.value_type))
+        lists = pa.ListArray.from_arrays(pa.array(offsets - offsets[0], pa.int32()), structs, type=store.PASSAGES)
+        none = pa.array([[]] * rows.num_rows, store.PASSAGES)
+        out.write(pa.table([rows["query_id"], rows["text"], lists, none], schema=store.JOINED))
+    return Written(out.close(), lengths)
+
+
+_BATCH = 8_192

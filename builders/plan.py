@@ -1,0 +1,196 @@
+"""What becomes of questions and judgments: decided on ids, in a database that is on disk where memory does not suffice.
+
+Of a question that comes several times the first place counts, with all its judgments. The result, the plan, is an Arrow
+file of the queries and one of the judgments of every split, in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.dataset  # DuckDB loads it to read Arrow: now rather than when it is waited for
+
+from builders import store
+from builders.addresses import local_folder
+from builders.arrow_files import new_arrow
+from builders.blocks import line_number
+from builders.command import InputError
+from builders.passages import hex_ids
+from builders.pieces import PLANNED, plan_path
+from builders.raw import SPLITS
+from builders.shards import QUESTIONS, read_shard
+from builders.sources import Source
+
+_MEMORY = "128MB"
+# What the database reads of each shard's rows. ``seq`` numbers them in the order of the input: (shard << 32) + the
+# number of the row in the shard.
+_QUESTIONS = pa.schema(
+    [("seq", pa.int64()), *((f.name, f.type) for f in QUESTIONS if f.name != "id"), ("query_id", pa.string())]
+)
+_POSITIVES = pa.schema(
+    [
+        ("seq", pa.int64()),
+        ("split", pa.string()),
+        ("query_id", pa.string()),
+        ("docid", pa.string()),
+        ("passage", pa.int64()),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the database finds out about questions and judgments; the rows themselves it has written to ``work``."""
+
+    read: dict[str, dict[str, int]]  # counts of each split's raw rows
+    sizes: dict[str, dict[str, int]]  # numbers of each split's queries and judgments
+    cut: bool  # whether there was a row whose words the build had to cut itself
+
+
+def make_plan(sources: Sequence[Source], shards: Sequence[int], work: Path, threads: int) -> Plan:
+    """Write the plan of every split to ``work``. :class:`InputError` for one question id with two texts."""
+    with local_folder(work) as folder, _connected(folder / "assemble.duckdb") as con:
+        con.execute(f"SET memory_limit = '{_MEMORY}'")
+        con.execute(f"SET threads = {threads}")
+        con.execute(f"SET temp_directory = '{_quoted(folder / 'assemble.tmp')}'")
+        con.execute("SET enable_progress_bar = false")
+        _load(con, shards, work)
+        _refuse_conflicts(con, sources)
+        read = {split: counts for split in SPLITS if (counts := _read_counts(con, split))["questions"]}
+        sizes = {split: _write_plan(con, work, split) for split in read}
+        return Plan(read, sizes, bool(con.execute("SELECT bool_or(cut) FROM questions").fetchall()[0][0]))
+
+
+def _connected(path: Path) -> duckdb.DuckDBPyConnection:
+    for old in path.parent.glob(f"{path.name}*"):
+        old.unlink()
+    return duckdb.connect(str(path))
+
+
+def _quoted(path: Path) -> str:
+    return str(path).replace("'", "''")
+
+
+def _load(con: duckdb.DuckDBPyConnection, shards: Sequence[int], work: Path) -> None:
+    questions = _reader(_QUESTIONS, (_questions(work, shard) for shard in shards))
+    con.register("read", questions)
+    con.execute("CREATE TABLE questions AS SELECT * FROM read")
+    positives = _reader(_POSITIVES, (_positives(work, shard) for shard in shards))
+    con.register("read", positives)
+    # Grouping and joining happens on ids (as 16 bytes) and numbers alone, one small step after the other: texts in a
+    # grouping or a join would not spill to disk.
+    con.execute("""
+        CREATE TABLE judged AS SELECT split, query_id::UUID AS query, min(seq) AS seq, arg_min(passage, seq) AS passage
+        FROM read GROUP BY split, query_id::UUID, docid::UUID
+    """)
+    con.unregister("read")
+    con.execute("""
+        CREATE TABLE firsts AS SELECT split, query_id::UUID AS query, min(seq) AS seq
+        FROM questions GROUP BY split, query_id::UUID
+    """)
+    # A split with answers is labelled: a question of it that has no positive passage can neither be trained on nor
+    # evaluated, and is left out (the official train set, too, holds only such questions). One without keeps them all.
+    labelled = [row[0] for row in con.execute("SELECT DISTINCT split FROM questions WHERE answered").fetchall()]
+    con.execute(
+        """
+        CREATE TABLE wanted AS
+        SELECT * FROM firsts WHERE NOT list_contains($labelled, split)
+        UNION ALL SELECT * FROM firsts SEMI JOIN judged USING (split, query) WHERE list_contains($labelled, split)
+        """,
+        {"labelled": labelled},
+    )
+    con.execute("DROP TABLE firsts")
+    # Split by split in order: a query's rowid, less its split's first, is its place.
+    con.execute("""
+        CREATE TABLE queries AS SELECT wanted.split, query, query_id, text
+        FROM questions JOIN wanted USING (seq) ORDER BY wanted.split, seq
+    """)
+    con.execute("DROP TABLE wanted")
+
+
+def _reader(schema: pa.Schema, tables: Iterator[pa.Table]) -> pa.RecordBatchReader:
+    return pa.RecordBatchReader.from_batches(schema, (batch for table in tables for batch in table.to_batches()))
+
+
+def _numbers(shard: int, count: int) -> npt.NDArray[np.int64]:
+    return (shard << 32) + np.arange(count, dtype=np.int64)
+
+
+def _questions(work: Path, shard: int) -> pa.Table:
+    table = read_shard(work, shard, "questions")
+    columns = [table[name] for name in _QUESTIONS.names[1:-1]]
+    return pa.table([_numbers(shard, table.num_rows), *columns, hex_ids(table["id"])], schema=_QUESTIONS)
+
+
+def _positives(work: Path, shard: int) -> pa.Table:
+    table = read_shard(work, shard, "positives")
+    questions = read_shard(work, shard, "questions", ["split", "id"])
+    passages = read_shard(work, shard, "passages", ["id"])
+    columns = [
+        questions["split"].take(table["question"]),
+        hex_ids(questions["id"].take(table["question"])),
+        hex_ids(passages["id"].take(table["passage"])),
+        (shard << 32) + table["passage"].to_numpy(),
+    ]
+    return pa.table([_numbers(shard, table.num_rows), *columns], schema=_POSITIVES)
+
+
+def _refuse_conflicts(con: duckdb.DuckDBPyConnection, sources: Sequence[Source]) -> None:
+    found = con.execute("""
+        WITH firsts AS (
+            SELECT question_id, arg_min({'text': text, 'source': source, 'start': start}, seq) AS first
+            FROM questions GROUP BY question_id HAVING min(query_id) <> max(query_id)
+        )
+        SELECT question_id, source, start, text, first.source, first.start, first.text
+        FROM questions JOIN firsts USING (question_id) WHERE text <> first.text ORDER BY seq LIMIT 1
+    """).fetchall()
+    if found:
+        by_name = {source.shown: source for source in sources}
+        number, source, start, text, first_source, first_start, first_text = found[0]
+        raise InputError(
+            f"question_id {number} has the text {text!r}, but {first_text!r} at"
+            f" {first_source}:{line_number(by_name[first_source], first_start)}; expected one text for one id",
+            path=source,
+            line=line_number(by_name[source], start),
+        )
+
+
+def _read_counts(con: duckdb.DuckDBPyConnection, split: str) -> dict[str, int]:
+    names = ("questions", "answered", "same_text_again", "without_positive", "blank_passages_dropped")
+    rows = con.execute(
+        """
+        SELECT count(*), count(*) FILTER (answered), count(*) - count(DISTINCT query_id::UUID),
+               count(DISTINCT query_id::UUID) - (SELECT count(*) FROM queries WHERE split = $split), sum(blank_passages)
+        FROM questions WHERE split = $split
+        """,
+        {"split": split},
+    ).fetchall()
+    return {name: int(value or 0) for name, value in zip(names, rows[0], strict=True)}
+
+
+def _write_plan(con: duckdb.DuckDBPyConnection, work: Path, split: str) -> dict[str, int]:
+    """Write the plan of one split; returns the number of its queries and of its judgments."""
+    con.execute("SET VARIABLE low = (SELECT min(rowid) FROM queries WHERE split = ?)", [split])
+    sizes = {}
+    for name, sql in (
+        ("queries", "SELECT query_id, text FROM queries WHERE split = ? ORDER BY rowid"),
+        (
+            "judgments",
+            """
+            SELECT queries.rowid - getvariable('low') AS place, passage FROM judged JOIN queries USING (split, query)
+            WHERE split = ? ORDER BY place, judged.seq
+            """,
+        ),
+    ):
+        sizes[name] = 0
+        with new_arrow(plan_path(work, split, name), PLANNED[name]) as out:
+            for batch in con.sql(sql, params=[split]).to_arrow_reader(store.ROWS_PER_GROUP):
+                out.write_batch(batch.cast(PLANNED[name]))
+                sizes[name] += batch.num_rows
+    return sizes

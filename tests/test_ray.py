@@ -1,0 +1,261 @@
+"""``release --engine ray`` on a cluster of two nodes and an S3 store, both on loopback: the local engine's bytes."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import gzip
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from object_store import objects, put, s3
+from rows import row, write_rows
+
+from builders import blocks, raw, ray_engine, release, store
+from builders.command import InputError, main
+from builders.options import Options
+from builders.processes import WorkerDied
+from builders.ray_engine import RayEngine
+
+ray = pytest.importorskip("ray", reason="Ray is an extra: pip install -e '.[ray]'")
+cluster_utils = pytest.importorskip("ray.cluster_utils")
+pytestmark = pytest.mark.xdist_group("ray")  # one cluster for all of them
+
+ROOT = Path(__file__).resolve().parent.parent
+SAMPLE = ROOT / "builders/sample"
+CHAR = Options(unit="char")
+BLOCKS = 26  # of the rows below, in parts of 16 KB
+STORE_MB = 80  # a node's object store; Ray takes no less than 75
+
+
+class Cluster:
+    """Two nodes of one CPU each; what does not fit into their stores goes to ``spilled``."""
+
+    def __init__(self, folder: Path, bucket: Path) -> None:
+        self.bucket, self.spilled = bucket, folder / "spilled"
+        self.spilled.mkdir()
+        self._node = {
+            "num_cpus": 1,
+            "object_store_memory": STORE_MB << 20,
+            "object_spilling_directory": str(self.spilled),
+        }
+        self._cluster = cluster_utils.Cluster(True, head_node_args=self._node | {"include_dashboard": False})
+        self.add()
+        self.address: str = self._cluster.address
+
+    def add(self) -> Any:
+        return self._cluster.add_node(**self._node)
+
+    def kill(self, node: Any) -> None:
+        self._cluster.remove_node(node, allow_graceful=False)
+
+    def stop(self) -> None:
+        self._cluster.shutdown()
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    folder = tmp_path_factory.mktemp("ray")
+    with pytest.MonkeyPatch.context() as monkeypatch, s3(monkeypatch) as bucket:
+        monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        monkeypatch.setenv("RAY_enable_worker_prestart", "0")  # processes that no task of a build can use
+        monkeypatch.setenv("RAY_prestart_worker_first_driver", "0")
+        started = Cluster(folder, bucket)
+        ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # the nodes do not have this file
+        with RayEngine(started.address):  # one connection for all: its processes are there for the next test
+            yield started
+        started.stop()
+
+
+@pytest.fixture
+def bucket(cluster: Cluster) -> Path:
+    return cluster.bucket / uuid4().hex
+
+
+@pytest.fixture
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some twenty blocks and files of the sample."""
+    monkeypatch.setattr(blocks.read_blocks, "__defaults__", (16 << 10, ()))
+    monkeypatch.setattr(store, "ROWS_PER_SHARD", 40)
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> Path:
+    """The sample's questions, some of them compressed."""
+    folder = tmp_path / "rows"
+    shutil.copytree(SAMPLE, folder)
+    plain = folder / "search.dev.json"
+    (folder / "zhidao.dev.json.gz").write_bytes(gzip.compress(plain.read_bytes()))
+    return folder
+
+
+def local(rows: Path, out: Path, options: Options) -> dict[str, str]:
+    release.build_release(raw.find_sources([rows]), out, options)
+    return {
+        path.relative_to(out).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in out.rglob("*")
+        if path.is_file()
+    }
+
+
+class Watched(RayEngine):
+    """Notes every call that has done its work, in ``folder``; at some, by name and number, the worker process dies."""
+
+    def __init__(self, address: str, folder: Path, deaths: dict[str, int]) -> None:
+        super().__init__(address)
+        self.folder, self._deaths = folder, deaths
+
+    def map(self, function: Any, tasks: Iterable[Any]) -> Iterator[Any]:
+        name = getattr(function, "func", function).__name__
+        folder = self.folder / name
+        folder.mkdir(parents=True)
+        return super().map(functools.partial(_watched, function, folder, self._deaths.get(name)), tasks)
+
+    def calls(self, name: str) -> int:
+        return len([path for path in (self.folder / name).iterdir() if path.name != "death"])
+
+
+def _watched(function: Any, folder: Path, death: int | None, task: Any) -> Any:
+    result = function(task)
+    (folder / uuid4().hex).touch()
+    if death is not None and len(list(folder.iterdir())) >= death:
+        with contextlib.suppress(FileExistsError):
+            (folder / "death").touch(exist_ok=False)
+            os.kill(os.getpid(), signal.SIGKILL)
+    return result
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_workers_that_are_killed_do_not_change_a_byte(
+    cluster: Cluster, bucket: Path, rows: Path, tmp_path: Path
+) -> None:
+    """kill -9 while labelling and while writing, when the work of a task is done and nobody has heard of it yet."""
+    sources = raw.find_sources([put(rows, bucket / "raw")])
+    deaths = {"_build_shard": 5, "write_file": 5}
+    with Watched(cluster.address, tmp_path / "calls", deaths) as engine:
+        assert engine.workers == 2
+        release.build_release(sources, bucket / "out", CHAR, engine=engine)
+    for name in deaths:
+        assert (tmp_path / "calls" / name / "death").exists()
+    assert engine.calls("_build_shard") > 20 and engine.calls("write_file") > 10
+    assert objects(bucket / "out") == local(rows, tmp_path / "out", CHAR)
+    assert {name.split("/")[0] for name in objects(bucket)} == {"raw", "out"}
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_a_machine_that_is_lost_and_a_driver_that_is_killed(
+    cluster: Cluster, bucket: Path, rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The finished parts are found again in the store."""
+    monkeypatch.setattr(ray_engine, "_WINDOW", 6)
+    sources = raw.find_sources([put(rows, bucket / "raw")])
+    node = cluster.add()
+
+    class Killed(Watched):
+        def map(self, function: Any, tasks: Iterable[Any]) -> Iterator[Any]:
+            for number, result in enumerate(super().map(function, tasks)):
+                if number == 7:
+                    cluster.kill(node)
+                if number == 15:
+                    raise KeyboardInterrupt
+                yield result
+
+    with Killed(cluster.address, tmp_path / "first", {}) as engine, pytest.raises(KeyboardInterrupt):
+        release.build_release(sources, bucket / "out", CHAR, engine=engine)
+    assert not objects(bucket / "out")
+    assert engine.calls("_build_shard") >= 18  # three windows; a task of the lost machine may count twice
+    with Watched(cluster.address, tmp_path / "second", {}) as engine:
+        release.build_release(sources, bucket / "out", CHAR, engine=engine)
+    assert engine.calls("_build_shard") == BLOCKS - 18
+    assert objects(bucket / "out") == local(rows, tmp_path / "out", CHAR)
+
+
+def command(*arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:
+    words = [sys.executable, "-m", "builders", "release", "--engine", "ray", "--unit", "char", *map(str, arguments)]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == code, done.stderr
+    return done
+
+
+def test_the_command_replaces_an_earlier_release(cluster: Cluster, bucket: Path, rows: Path, tmp_path: Path) -> None:
+    (bucket / "out/manifest.json").write_text("{}")
+    (bucket / "out/old.parquet").write_text("")
+    done = command(
+        *("--ray-address", cluster.address, "--raw", put(rows, bucket / "raw"), "--out", bucket / "out"),
+        *("--format", "json", "--workers", 1),
+    )
+    stats = json.loads(done.stdout)
+    assert objects(bucket / "out") == local(rows, tmp_path / "out", CHAR)
+    assert stats == json.loads((tmp_path / "out/stats.json").read_text())
+
+
+def test_a_wrong_row_is_one_error_and_leaves_nothing(cluster: Cluster, bucket: Path, tmp_path: Path) -> None:
+    good = row(1, "绿萝怎么养", [["见干见湿,冬天少浇水"]], ["冬天少浇水"])
+    path = write_rows(tmp_path / "raw/train.json", [good, good | {"question": " "}, good])
+    with RayEngine(cluster.address) as engine:
+        for folder in (tmp_path / "raw", put(tmp_path / "raw", bucket / "raw")):
+            with pytest.raises(InputError, match=r"train\.json:2: a question with no text"):
+                release.build_release(raw.find_sources([folder]), tmp_path / "out", CHAR, engine=engine)
+    assert set(tmp_path.iterdir()) == {path.parent}
+
+
+def test_what_ray_holds_is_bounded(cluster: Cluster) -> None:
+    """240 MB of compressed sources' text through stores of 80 MB: all but a little never has to be put on disk."""
+    with RayEngine(cluster.address, store_bytes=64 << 20) as engine:
+        sizes = list(engine.map(len, (bytes(8 << 20) for _ in range(30))))
+    assert sizes == [8 << 20] * 30
+    assert sum(path.stat().st_size for path in cluster.spilled.rglob("*") if path.is_file()) <= 16 << 20
+
+
+def test_tasks_are_taken_as_they_are_needed(cluster: Cluster) -> None:
+    taken: list[int] = []
+
+    def tasks() -> Iterator[bytes]:
+        for number in range(1000):
+            taken.append(number)
+            yield bytes(1 << 20)
+
+    with RayEngine(cluster.address, store_bytes=32 << 20) as engine:
+        assert next(engine.map(len, tasks())) == 1 << 20
+    assert len(taken) < 20
+
+
+def test_a_task_that_kills_every_process_ends_the_build(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_engine, "RETRIES", 1)
+    with RayEngine(cluster.address) as engine, pytest.raises(WorkerDied):
+        list(engine.map(os._exit, [1]))
+
+
+def test_machines_with_other_packages_are_refused(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    versions = ray_engine._versions()
+    monkeypatch.setattr(ray_engine, "_versions", lambda: versions | {"pyarrow": "1.0"})
+    with RayEngine(cluster.address) as engine, pytest.raises(InputError, match=r"has pyarrow .* starts the build 1\.0"):
+        list(engine.map(abs, [1]))
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "nonsense", "ray://127.0.0.1:10001/x"])
+def test_a_wrong_address_is_one_error(address: str, tmp_path: Path) -> None:
+    done = command("--quiet", "--ray-address", address, "--raw", SAMPLE, "--out", tmp_path / "out", code=1)
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert f"no Ray cluster answers at {address} (" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_ray_the_error_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    words = ["release", "--engine", "ray", "--raw", str(SAMPLE), "--out", str(tmp_path / "out")]
+    assert main("builders", "", {"release": "builders.release"}, words) == 1
+    assert "pip install -e '.[ray]'" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())

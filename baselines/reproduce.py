@@ -123,7 +123,7 @@ def _measurable(rows: Sequence[Row], release: Release, args: argparse.Namespace)
     kept = [row for row in rows if (SETS[row.set].queries, row.split or args.split) in have]
     lacking = sorted({row.set for row in rows if row not in kept})
     if lacking:
-        words = f"lacks {', '.join(lacking)} ({args.split}): `python -m builders {lacking[0]} --release ...` adds it"
+        words = f"has no queries of {', '.join(lacking)} to measure on; `python -m builders VERB --release` adds sets"
         if not kept or args.table or args.row:
             raise InputError(words, path=release.path)
         log.warning("%s %s; those rows are left out", release.path, words)

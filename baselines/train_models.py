@@ -63,8 +63,6 @@ def build_dual(recipe: Recipe, start: str, device: str) -> SentenceTransformer:
     if pooler is not None:
         pooler.requires_grad_(False)  # no part of the vector; several processes would wait for its gradients
     encoder.query_length, encoder.document_length = recipe.data.query_length, recipe.data.passage_length
-    if (pooler := getattr(encoder.auto_model, "pooler", None)) is not None:
-        pooler.requires_grad_(False)  # nothing reads it: processes that wait for its gradient would wait in vain
     return model
 
 

@@ -1,0 +1,101 @@
+"""Every row of the matrix end to end, from scratch, on real data and with next to no training: that all of it runs."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+TINY = """
+[{recipe}]
+data.passage_length = 24
+train.batch = 8
+train.mini_batch = 8
+train.max_steps = 3
+train.saves = 0
+"""
+TRAINED = ("de-bm25-neg", "ce-bm25-neg", "ce-de-neg", "de-cmedqa", "de-ccovid")
+TRIO = ("mbert-zero-shot", "mbert-supervised", "mbert-transferred")
+
+
+def run(folder: Path, *words: object) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"XDG_CACHE_HOME": str(folder / "cache"), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, *map(str, words)]
+    result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    return result
+
+
+@pytest.fixture(scope="module")
+def folder(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A release with all four sets in ``release``, and settings of small trainings."""
+    folder = tmp_path_factory.mktemp("pipeline")
+    release, pairs = folder / "release", shared_data / "tatoeba-cmn-eng" / "cmn.txt.gz"
+    made = folder / "data"
+    run(
+        folder,
+        *("benchmarks/crosslingual_data.py", "--xquad", shared_data / "xquad", "--pairs", pairs),
+        *("--size", 60, "--out", made),
+    )
+    split = [word for name in ("train", "dev") for word in (f"--{name}", made / f"{name}.json")]
+    for words in (
+        ["squad", *split, "--dev-size", 40],
+        ["crosslingual", "--source", made / "translations.tsv", "--release", release],
+        ["ccovid", "--source", shared_data / "ncp-policies", "--release", release, "--test-size", 100],
+        ["cmedqa", "--source", shared_data / "cepilepsyqa", "--release", release, "--test-size", 100],
+    ):
+        run(folder, "-m", "builders", *words, "--out", release)
+    scratch = "scratch.vocabulary = 1500\nscratch.layers = 1\nscratch.hidden = 32\nscratch.heads = 2\n"
+    settings = TINY.format(recipe="mlm-scratch") + scratch + "scratch.feed_forward = 32\n"
+    for name in (*TRAINED, *TRIO):
+        settings += TINY.format(recipe=f"{name}-scratch") + "train.evaluations = 1\ndata.dev_passages = 50\n"
+    (folder / "settings.toml").write_text(settings)
+    return folder
+
+
+def reproduce(folder: Path, *more: object) -> subprocess.CompletedProcess[str]:
+    where = ["--release", folder / "release", "--out", folder / "runs", "--settings", folder / "settings.toml"]
+    return run(folder, "-m", "baselines", "reproduce", "--one-process", "--scratch", *where, *more)
+
+
+def test_every_row_runs(folder: Path) -> None:
+    report = json.loads(reproduce(folder, "--format", "json").stdout)
+    values = {(row["table"], row["row"], row["metric"]): row["ours"] for row in report["rows"]}
+    assert len(values) == 3 * 11 + 4
+    assert all(0 <= value <= 100 for value in values.values())
+    # Words find XQuAD's paragraphs among the others, and a re-ranker finds none that BM25 has not found.
+    assert values[4, "bm25", "Recall@1"] > 50
+    assert values[5, "ce-bm25-neg-on-bm25", "Recall@50"] == values[4, "bm25", "Recall@50"]
+    assert values[5, "ce-de-neg-on-de", "Recall@50"] == values[4, "de-bm25-neg", "Recall@50"]
+    measured = {each["set"]: each for each in report["sets"]}
+    assert not any(each["same_collection"] for each in measured.values())
+    assert (measured["cmedqa"]["split"], measured["cmedqa"]["queries"]) == ("test", 100)
+    assert (measured["ccovid"]["split"], measured["ccovid"]["queries"]) == ("test", 100)
+    assert measured["crosslingual"]["queries"] >= measured["main"]["queries"] == 40
+    assert any("trained from scratch" in note for note in report["notes"])
+
+    # Each began where the paper's began, in the -scratch variant.
+    def start(name: str) -> str:
+        record = json.loads((folder / "runs" / "models" / f"{name}-scratch" / "training.json").read_text())
+        return str(record["about"]["start"])
+
+    assert start("ce-de-neg") == "ce-bm25-neg-scratch"
+    assert start("de-cmedqa") == start("de-ccovid") == "de-bm25-neg-scratch"
+    assert start("mbert-transferred") == "mbert-zero-shot-scratch"
+    assert start("mbert-supervised") == start("mbert-zero-shot") == start("de-bm25-neg") == "mlm-scratch"
+
+
+def test_nothing_is_done_twice(folder: Path) -> None:
+    again = reproduce(folder, "--table", 4, 9)
+    assert "running: " not in again.stderr and "done already: " in again.stderr
+    assert "Table 9: cross-lingual" in again.stdout
+    # English questions take the negatives of the Chinese ones that they translate.
+    lines = gzip.decompress((folder / "runs" / "crosslingual.negatives.jsonl.gz").read_bytes()).decode().splitlines()
+    have = [bool(json.loads(line)["negative-ids"]) for line in lines]
+    assert len(have) > 500 and sum(have) > 0.9 * len(have)

@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> None:
 
     def exact(some: scan.Halves) -> Iterator[tuple[scan.Rows, scan.Floats]]:
         # An engine of 32 bits whatever --precision says: this is also what other results are compared with.
-        chosen = scan.torch_engine(some, devices[0]) if engine == "torch" else scan.faiss_engine(some)
+        chosen = scan.torch_engine(some, devices[0]) if engine == "torch" else scan.faiss_engine(some, devices[0])
         return scan.search(vectors, some, chosen, args.top_k, count, lambda: id_ranks(release, configs.corpus))
 
     if args.index == "exact" and args.precision == "fp32":

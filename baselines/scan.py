@@ -45,7 +45,7 @@ class Engine:
 
 
 def faiss_engine(queries: Halves, device: str = "cpu") -> Engine:
-    """FAISS's exhaustive search in 32 bits: on the CPU, or on a GPU where FAISS is built for one (the extra ``gpu``)."""
+    """FAISS's exhaustive search in 32 bits: on a CPU, or a GPU where FAISS is built for it (extra ``gpu``)."""
     import faiss
 
     wide = widened(queries)

@@ -20,7 +20,7 @@ from torch.utils.data import Dataset, Sampler
 
 from baselines.lines import raw_lines
 from baselines.recipe import Recipe
-from baselines.sets import SETS
+from baselines.sets import SETS, read_queries
 from baselines.texts import Passages
 from builders.command import InputError, log
 from builders.store import Release
@@ -47,14 +47,6 @@ class Pairs:
     counts: dict[str, int] = field(default_factory=dict)
 
 
-def read_queries(release: Release, config: str, split: str) -> dict[str, str]:
-    """The text of every query of a split, by id."""
-    found: dict[str, str] = {}
-    for batch in release.batches(config, split, ["_id", "text"]):
-        found.update(zip(batch.column("_id").to_pylist(), batch.column("text").to_pylist(), strict=True))
-    return found
-
-
 def positives(
     release: Release, set_name: str, split: str, passages: Passages
 ) -> tuple[dict[str, str], dict[str, list[int]]]:
@@ -66,7 +58,7 @@ def positives(
     for config in (configs.queries, configs.qrels):
         release.shards(config, split)  # raises
     judged = {q: [c for c, score in s.items() if score > 0] for q, s in configs.judgments(release, split).items()}
-    texts = read_queries(release, configs.queries, split)
+    texts = dict(read_queries(release, split, configs.queries))
     ids = [corpus for query in judged.values() for corpus in query]
     rows = passages.rows(ids)
     if (rows < 0).any():

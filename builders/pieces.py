@@ -22,6 +22,7 @@ from builders.passages import hex_ids
 from builders.shards import read_shard
 
 Ints = npt.NDArray[np.int64]
+_BATCH = 8_192  # rows of a split with their passages at a time
 PLANNED_QUERIES = pa.schema([("query_id", pa.string()), ("text", pa.string())])
 # ``place``: the number of its query; ``passage``: (shard << 32) + the passage's number in the shard.
 PLANNED_JUDGMENTS = pa.schema([("place", pa.int64()), ("passage", pa.int64())])
@@ -157,6 +158,3 @@ def _write_joined(task: SplitFile, out: store.ParquetFile) -> Written:
         none = pa.array([[]] * rows.num_rows, store.PASSAGES)
         out.write(pa.table([rows["query_id"], rows["text"], lists, none], schema=store.JOINED))
     return Written(out.close(), lengths)
-
-
-_BATCH = 8_192

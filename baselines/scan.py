@@ -49,11 +49,10 @@ def faiss_engine(queries: Halves, device: str = "cpu") -> Engine:
     import faiss
 
     wide = widened(queries)
-    on_gpu = device != "cpu" and hasattr(faiss, "StandardGpuResources")
-    resources = faiss.StandardGpuResources() if on_gpu else None
+    resources: Any = faiss.StandardGpuResources() if device != "cpu" and hasattr(faiss, "StandardGpuResources") else None
 
     def best(block: Floats, k: int) -> tuple[Floats, Rows]:
-        if on_gpu:
+        if resources is not None:
             number = torch.device(device).index or 0
             scores, places = faiss.knn_gpu(resources, wide, block, k, metric=faiss.METRIC_INNER_PRODUCT, device=number)
         else:

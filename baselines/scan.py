@@ -49,7 +49,9 @@ def faiss_engine(queries: Halves, device: str = "cpu") -> Engine:
     import faiss
 
     wide = widened(queries)
-    resources: Any = faiss.StandardGpuResources() if device != "cpu" and hasattr(faiss, "StandardGpuResources") else None
+    resources: Any = (
+        faiss.StandardGpuResources() if device != "cpu" and hasattr(faiss, "StandardGpuResources") else None
+    )
 
     def best(block: Floats, k: int) -> tuple[Floats, Rows]:
         if resources is not None:

@@ -30,8 +30,8 @@ _BATCH = 256  # passages that go to a segmentation process at a time
 _FEW = 2_000  # passages below which starting processes takes longer than segmenting
 K1, B = 1.2, 0.75  # Elasticsearch's and Lucene's defaults
 # Modules with engine_version(), build(folder, token strings, threads) and open_folder(folder, k1, b, threads).
-ENGINES = {"tantivy": "baselines.bm25_tantivy", "numba": "baselines.bm25_numba"}
-DEFAULT_ENGINE = "tantivy"
+ENGINES = {"numba": "baselines.bm25_numba", "tantivy": "baselines.bm25_tantivy"}
+DEFAULT_ENGINE = "numba"
 
 
 class Index(abc.ABC):

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from releases import QUESTIONS, make_release, md5, tables
 
 from baselines import bm25_index, bm25_postings
-from baselines.bm25 import search
+from baselines.bm25 import read_queries, search
 from baselines.bm25_index import KeptIndex, open_index, write_ids
 from baselines.bm25_numba import NumbaIndex
 from baselines.bm25_postings import FILES
@@ -354,6 +354,29 @@ def test_the_verb_writes_a_run_and_counts_empty_queries(tmp_path: Path, capsys: 
     assert list(rankings) == [md5(question) for question in QUESTIONS["dev"]]
     assert [ranking[0] for ranking in rankings.values()] == [row["corpus-id"] for row in rows["qrels", "dev"]]
     assert max(map(len, rankings.values())) <= 3
+
+
+def test_without_an_engine_named_any_k1_and_b_go(tmp_path: Path) -> None:
+    make_release(tmp_path / "release")
+    argv = ["bm25", "--release", str(tmp_path / "release"), "--out", str(tmp_path / "r"), "--threads", "1"]
+    argv += ["--index", str(tmp_path / "indexes"), "--k1", "0.9", "--b", "0.4"]
+    assert main("baselines", "", {"bm25": "baselines.bm25"}, argv) == 0
+    assert len(read_run(tmp_path / "r").rankings) == 2
+
+
+def test_engines_give_the_same_passages_in_the_same_order_on_the_sample(tmp_path: Path) -> None:
+    """Scores differ by a factor: tantivy's are times k1 + 1."""
+    sample = Path(bm25_index.__file__).parent.parent / "builders" / "sample"
+    argv = ["release", "--quiet", "--raw", str(sample), "--out", str(tmp_path / "sample")]
+    assert main("builders", "", {"release": "builders.release"}, argv) == 0
+    release = open_release(tmp_path / "sample")
+    queries = read_queries(release, "dev")
+    runs = [
+        [(query, [corpus_id for corpus_id, _ in hits]) for query, hits in search(index, queries, 50, 1)]
+        for index in (open_index(release, tmp_path / "indexes", 1, engine=engine) for engine in ENGINES)
+    ]
+    assert runs[0] == runs[1]
+    assert max(len(hits) for _, hits in runs[0]) == 50
 
 
 def test_what_is_missing_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -346,7 +346,7 @@ def test_a_directory_that_is_no_checkpoint(hub: Hub, call: Command, checkpoint: 
 
 
 def test_weights_that_are_cut_short_are_not_pushed(hub: Hub, call: Command, checkpoint: Path) -> None:
-    (weights, *_) = sorted(path for path in checkpoint.glob("[!c]*/*/*.safetensors"))
+    weights = next(checkpoint / name for name in whole(checkpoint) if name.endswith(".safetensors"))
     weights.write_bytes(weights.read_bytes()[:-9])
     assert f"{weights}: is damaged or cut short" in error_of(push(call, checkpoint))
     for path in [*checkpoint.rglob("*.safetensors")]:
@@ -367,17 +367,17 @@ def test_what_is_not_ours_is_not_pulled(hub: Hub, call: Command, checkpoint: Pat
     assert f"{REPO} is no checkpoint that `push` made (no {MANIFEST})" in pulled()
     assert push(call, checkpoint).returncode == 0
     assert "has no revision 'v9'" in error_of(call("pull", REPO, "--out", out, "--revision", "v9"))
-    held = hub.repos["model", REPO].commits[-1].files
+    repo = hub.repos["model", REPO]
+    held = repo.commits[-1].files
     manifest = json.loads(held[MANIFEST].content)
-    good = held["training.json"]
-    held["training.json"] = Blob(b"{}", False)
+    repo.add("by another hand", held | {"training.json": Blob(b"{}", False)})
     assert f"{REPO}: training.json is not what its manifest says" in pulled()
-    held["training.json"] = good
     for name in ("evil.py", "../../evil.json", "pytorch_model.bin"):
         entry = {"path": name, "bytes": 1, "sha256": "0" * 64}
-        held[MANIFEST] = Blob(json.dumps(manifest | {"files": [*manifest["files"], entry]}).encode(), False)
+        listed = json.dumps(manifest | {"files": [*manifest["files"], entry]}).encode()
+        repo.add(name, held | {MANIFEST: Blob(listed, False)})
         assert f"its manifest names {name}, which no checkpoint of ours holds" in pulled()
-    held[MANIFEST] = Blob(b'{"name": "dureader_retrieval"}', False)
+    repo.add("a release's", held | {MANIFEST: Blob(b'{"name": "dureader_retrieval"}', False)})
     assert "is no checkpoint that `push` made" in pulled()
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "file").write_text("x")

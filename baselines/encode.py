@@ -35,7 +35,8 @@ from builders.draft import building_beside
 from builders.files import fsync_directory, replace_directory, sha256_of, write_text
 from builders.store import Release, open_release
 
-ROWS_PER_SHARD = 1 << 17  # 200 MB at 768 dimensions; at most that much is encoded again after an interruption
+# 200 MB at 768 dimensions, some minutes of a GPU, or of a CPU. At most that much is encoded again after an interruption.
+ROWS_PER_SHARD, ROWS_PER_SHARD_CPU = 1 << 17, 1 << 13
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,9 +49,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--shard-rows",
         type=whole_number(1),
-        default=ROWS_PER_SHARD,
         metavar="N",
-        help=f"rows of a shard (default: {ROWS_PER_SHARD:,})",
+        help=f"rows of a shard (default: {ROWS_PER_SHARD:,} on a GPU, {ROWS_PER_SHARD_CPU:,} on a CPU)",
     )
     parser.add_argument(
         "--batch-tokens",
@@ -106,7 +106,7 @@ def encode(
     out: Path,
     devices: list[str],
     dtype: str = "auto",
-    shard_rows: int = ROWS_PER_SHARD,
+    shard_rows: int | None = None,
     tokens: int | None = None,
 ) -> None:
     """Write the embeddings of one split (``corpus``: passages, else queries) into the directory ``out``.
@@ -114,6 +114,7 @@ def encode(
     Raises :class:`InputError` where ``out`` is something else, or the split has no rows.
     """
     rows = release.rows(config, split)
+    shard_rows = shard_rows or (ROWS_PER_SHARD_CPU if devices[0] == "cpu" else ROWS_PER_SHARD)
     if not rows:
         raise InputError(f"has no rows in {config}/{split}", path=release.path)
     out = Path(os.path.abspath(out))

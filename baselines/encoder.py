@@ -133,19 +133,19 @@ def _through(
             found = {name: each.pin_memory() if torch.is_tensor(each) else each for name, each in found.items()}
         return places, found
 
-    orders, results = [], []
+    every: torch.Tensor | None = None
     with torch.inference_mode():
         for places, found in in_order(prepare, batches(sizes, longest, tokens), threads=1, ahead=_AHEAD):
             moved = {
                 n: each.to(device, non_blocking=True) if torch.is_tensor(each) else each for n, each in found.items()
             }
-            results.append(compute(moved))
-            orders.append(places)
-        every = torch.cat(results)
-        place = torch.from_numpy(np.concatenate(orders)).to(device)
-        ordered = torch.empty_like(every)
-        ordered[place] = every
-    return ordered
+            computed = compute(moved)
+            if every is None:
+                # Once for all: small results kept between large passing ones would split the memory of those.
+                every = torch.empty((len(texts), *computed.shape[1:]), dtype=computed.dtype, device=device)
+            every[torch.from_numpy(places).to(device, non_blocking=True)] = computed
+    assert every is not None  # there is a text
+    return every
 
 
 def _size(text: str | tuple[str, str]) -> int:

@@ -35,7 +35,7 @@ from builders.draft import building_beside
 from builders.files import fsync_directory, replace_directory, sha256_of, write_text
 from builders.store import Release, open_release
 
-# 200 MB at 768 dimensions, some minutes of a GPU, or of a CPU. At most that much is encoded again after an interruption.
+# 200 MB at 768 dimensions; on a CPU some minutes. At most that much is encoded again after an interruption.
 ROWS_PER_SHARD, ROWS_PER_SHARD_CPU = 1 << 17, 1 << 13
 
 

@@ -173,10 +173,11 @@ def test_a_machine_that_is_lost_and_a_driver_that_is_killed(
     with Killed(cluster.address, tmp_path / "first", {}) as engine, pytest.raises(KeyboardInterrupt):
         release.build_release(sources, bucket / "out", CHAR, engine=engine)
     assert not objects(bucket / "out")
-    assert engine.calls("_build_shard") >= 18  # three windows; a task of the lost machine may count twice
+    # Fifteen results have come, of three windows of six tasks; the last of these may be done or not.
+    assert engine.calls("_build_shard") >= 15
     with Watched(cluster.address, tmp_path / "second", {}) as engine:
         release.build_release(sources, bucket / "out", CHAR, engine=engine)
-    assert engine.calls("_build_shard") == BLOCKS - 18
+    assert BLOCKS - 18 <= engine.calls("_build_shard") <= BLOCKS - 15
     assert objects(bucket / "out") == local(rows, tmp_path / "out", CHAR)
 
 

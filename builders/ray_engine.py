@@ -202,6 +202,6 @@ def _import_ray() -> Any:
     except ImportError as error:
         raise InputError(f"--engine ray needs Ray Data ({error}): pip install -e '.[ray]'") from None
     for handler in logging.getLogger("ray.data").handlers:
-        if isinstance(handler, logging.StreamHandler) and not isinstance(handler, logging.FileHandler):
+        if handler.name == "console":
             handler.setLevel(logging.CRITICAL)  # the whole story goes into the session's log files
     return ray

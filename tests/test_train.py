@@ -41,16 +41,16 @@ class World:
         self.start = folder / "mlm-scratch"
         assert self.train("mlm-scratch", self.start, *SMALL, "train.batch=64", "train.max_steps=10") == 0
 
-    def words(self, recipe: str, out: Path, *values: str) -> list[str]:
+    def words(self, recipe: str, out: Path, *values: str, start: Path | None = None) -> list[str]:
         words = ["train", recipe, "--release", str(self.release), "--out", str(out), "--device", "cpu"]
         words += ["--cache", str(self.folder / "cache")]
         if not recipe.startswith("mlm"):
-            words += ["--negatives", str(self.negatives), "--start", str(self.start)]
+            words += ["--negatives", str(self.negatives), "--start", str(start or self.start)]
         shared = ["data.passage_length=16", "data.query_length=8", "train.saves=1", "data.dev_passages=50"]
         return words + [word for value in (*shared, *values) for word in ("--set", value)]
 
-    def train(self, recipe: str, out: Path, *values: str) -> int:
-        return main("baselines", "", VERBS, self.words(recipe, out, *values))
+    def train(self, recipe: str, out: Path, *values: str, start: Path | None = None) -> int:
+        return main("baselines", "", VERBS, self.words(recipe, out, *values, start=start))
 
     def dev(self) -> tuple[list[str], list[str], list[list[int]]]:
         """(questions of dev, all passages, for each question the places of its answer, its four hard negatives, and
@@ -75,6 +75,14 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     return World(tmp_path_factory.mktemp("world"))
 
 
+@pytest.fixture(scope="module")
+def still(world: World) -> Path:
+    """A start without dropout: it learns in fewer steps, and two processes draw nothing that differs."""
+    out = world.folder / "still"
+    assert world.train("mlm-scratch", out, *SMALL, "scratch.dropout=0", "train.batch=64", "train.max_steps=10") == 0
+    return out
+
+
 def _weights(folder: Path) -> bytes:
     return (folder / "model.safetensors").read_bytes()
 
@@ -84,16 +92,10 @@ def _training(folder: Path) -> dict[str, Any]:
     return content
 
 
-def test_a_dual_encoder_learns_what_words_do_not_tell(world: World) -> None:
-    values = [
-        "train.batch=64",
-        "train.mini_batch=64",
-        "train.epochs=8",
-        "train.learning_rate=2e-3",
-        "scratch.dropout=0",
-    ]
+def test_a_dual_encoder_learns_what_words_do_not_tell(world: World, still: Path) -> None:
+    values = ["train.batch=64", "train.mini_batch=64", "train.epochs=11", "train.learning_rate=2e-3"]
     out = world.folder / "de"
-    assert world.train("de-bm25-neg-scratch", out, *values) == 0
+    assert world.train("de-bm25-neg-scratch", out, *values, "train.evaluations=1", start=still) == 0
     questions, passages, places = world.dev()
 
     def measure(model: Any) -> tuple[float, float]:
@@ -106,10 +108,10 @@ def test_a_dual_encoder_learns_what_words_do_not_tell(world: World) -> None:
         return float(np.mean(1 / ranks)), float(loss)
 
     recipe = read_recipe("de-bm25-neg-scratch", ["data.passage_length=16", "data.query_length=8"])
-    untrained, before = measure(build_dual(recipe, str(world.start), "cpu"))
+    untrained, before = measure(build_dual(recipe, str(still), "cpu"))
     trained, after = measure(SentenceTransformer(str(out), device="cpu"))
     # Its words speak for the hard negatives: before the training they are above the answer.
-    assert untrained < 0.25 < 0.9 < trained
+    assert untrained < 0.25 < 0.8 < trained
     assert after < 0.3 < np.log(5) < before
     losses = [loss for _, loss in _training(out)["losses"]]
     assert np.mean(losses[-10:]) < 0.7 * np.mean(losses[:10])
@@ -212,16 +214,10 @@ def test_a_killed_training_ends_in_the_same_bits(world: World, recipe: str) -> N
     assert [loss for _, loss in _training(killed)["losses"]] == [loss for _, loss in _training(whole)["losses"]]
 
 
-def test_two_processes_see_the_loss_of_one(world: World) -> None:
-    # A start without dropout: its draws differ between the processes.
-    still = world.folder / "still"
-    values = [*SMALL, "scratch.dropout=0", "train.batch=64", "train.max_steps=1"]
-    assert world.train("mlm-scratch", still, *values) == 0
+def test_two_processes_see_the_loss_of_one(world: World, still: Path) -> None:
     values = ["train.batch=16", "train.max_steps=4", "train.logs=4", "train.evaluations=0", "train.mini_batch=4"]
     one, two = world.folder / "one", world.folder / "two"
-    world.start, started = still, world.start
-    assert world.train("de-bm25-neg-scratch", one, *values) == 0
-    world.start = started
+    assert world.train("de-bm25-neg-scratch", one, *values, start=still) == 0
     run = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone", "-m", "baselines"]
     command = [*run, *world.words("de-bm25-neg-scratch", two, *values)]
     at = command.index("--start")

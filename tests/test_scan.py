@@ -1,0 +1,118 @@
+"""The exact search against brute force: scores, order, ties."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from baselines import scan
+from baselines.vectors import FORMAT, NAME, Vectors, longest, open_vectors
+
+Hits = list[tuple[int, float]]
+
+
+def write_vectors(folder: Path, values: np.ndarray, shard_rows: int) -> Vectors:
+    folder.mkdir(parents=True)
+    shards = []
+    for start in range(0, len(values), shard_rows):
+        part = values[start : start + shard_rows].astype(np.float16)
+        path = folder / f"{start:05d}.npy"
+        np.save(path, part)
+        shards.append({"path": path.name, "rows": len(part), "bytes": path.stat().st_size, "longest": longest(part)})
+    manifest = {"name": NAME, "format": FORMAT, "dim": values.shape[1], "shards": shards}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    return open_vectors(folder)
+
+
+def brute_force(queries: np.ndarray, passages: np.ndarray, ranks: np.ndarray, top_k: int) -> list[Hits]:
+    """Every score in 64 bits, rounded to 32; sorted by score, then by the ids' order."""
+    scores = (queries.astype(np.float64) @ passages.astype(np.float64).T).astype(np.float32)
+    best = []
+    for row in scores:
+        order = sorted(range(len(row)), key=lambda place: (-row[place], ranks[place]))[:top_k]
+        best.append([(place, float(row[place])) for place in order])
+    return best
+
+
+def ordered(found: Iterator[tuple[np.ndarray, np.ndarray]], ranks: np.ndarray, top_k: int) -> list[Hits]:
+    """As the command does: what tied at the end is cut by the ids' order."""
+    hits = [list(zip(rows.tolist(), scores.tolist(), strict=True)) for rows, scores in found]
+    return [sorted(each, key=lambda hit: (-hit[1], ranks[hit[0]]))[:top_k] for each in hits]
+
+
+def engine_of(name: str, queries: np.ndarray) -> scan.Engine:
+    return scan.faiss_engine(queries) if name == "faiss" else scan.torch_engine(queries)
+
+
+@settings(max_examples=120, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    engine=st.sampled_from(["faiss", "torch"]),
+    passages=st.integers(1, 90),
+    dim=st.sampled_from([1, 2, 8]),
+    levels=st.sampled_from([0, 1, 3, 1_000]),
+    top_k=st.integers(1, 12),
+    more=st.integers(0, 10),
+    shard_rows=st.sampled_from([1, 13, 90]),
+    block=st.sampled_from([1, 5, 32, 64]),
+)
+def test_search_is_brute_force(
+    tmp_path_factory: pytest.TempPathFactory,
+    seed: int,
+    engine: str,
+    passages: int,
+    dim: int,
+    levels: int,
+    top_k: int,
+    more: int,
+    shard_rows: int,
+    block: int,
+) -> None:
+    """Few levels: nearly all scores tie, and ids decide; levels 0: all embeddings are the same."""
+    rng = np.random.default_rng(seed)
+    values = rng.integers(-levels, levels + 1, (passages, dim)).astype(np.float16)
+    queries = rng.integers(-levels, levels + 1, (4, dim)).astype(np.float16)
+    ranks = rng.permutation(passages)
+    vectors = write_vectors(tmp_path_factory.mktemp("v") / "p", values, shard_rows)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scan, "BLOCK", block)
+        found = scan.search(vectors, queries, engine_of(engine, queries), top_k, top_k + more, lambda: ranks)
+        assert ordered(found, ranks, top_k) == brute_force(queries, values, ranks, top_k)
+
+
+@pytest.mark.parametrize("engine", ["faiss", "torch"])
+def test_search_is_brute_force_on_numbers_that_round(
+    tmp_path: Path, engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Real numbers, with passages that are there up to 400 times: only these queries take a second pass."""
+    rng = np.random.default_rng(3)
+    values = rng.standard_normal((5_000, 48)).astype(np.float16)
+    values[rng.permutation(5_000)[:400]] = values[0]
+    queries = rng.standard_normal((40, 48)).astype(np.float16)
+    queries[:3] = values[0]
+    ranks = rng.permutation(5_000)
+    vectors = write_vectors(tmp_path / "p", values, 1_700)
+    monkeypatch.setattr(scan, "BLOCK", 512)
+    passes = []
+    second = scan._second_pass
+    monkeypatch.setattr(scan, "_second_pass", lambda *args: passes.append(len(args[1])) or second(*args))
+    found = scan.search(vectors, queries, engine_of(engine, queries), 10, 30, lambda: ranks)
+    assert ordered(found, ranks, 10) == brute_force(queries, values, ranks, 10)
+    assert 3 <= sum(passes) <= 6
+
+
+@given(seed=st.integers(0, 10**6), levels=st.sampled_from([2, 10**6]), k=st.integers(1, 40))
+def test_top_of_groups_is_topk(seed: int, levels: int, k: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    scores = torch.randint(levels, (3, 32 * 96), generator=generator).float()
+    values, places = scan.top(scores, k)
+    assert torch.equal(values, torch.topk(scores, k).values)
+    assert torch.equal(scores.gather(1, places), values)
+    assert all(len(set(row)) == k for row in places.tolist())

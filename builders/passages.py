@@ -11,12 +11,14 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
+from typing import Any
 
 import numba
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from builders.json_texts import Texts, read_lists
 from builders.options import MIN_CHARS
 from builders.span_f1 import code_points
 
@@ -29,11 +31,14 @@ def text_id(text: str) -> str:
     return hashlib.md5(text.encode("utf-8"), usedforsecurity=False).hexdigest()
 
 
-def text_ids(data: bytes, ends: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
+def text_ids(data: bytes | npt.NDArray[np.uint8], ends: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
     """The identifiers of texts, whose UTF-8 stands end to end in ``data``: their MD5, uint8 array ``[texts, 16]``."""
     view, start, found = memoryview(data), 0, []
+    new = hashlib.md5(usedforsecurity=False).copy  # costs less than looking the algorithm up for each text
     for end in ends.tolist():
-        found.append(hashlib.md5(view[start:end]).digest())
+        digest = new()
+        digest.update(view[start:end])
+        found.append(digest.digest())
         start = end
     return np.frombuffer(b"".join(found), np.uint8).reshape(-1, 16)
 
@@ -59,7 +64,7 @@ class Passages:
     the question they belong to).
     """
 
-    data: bytes
+    data: npt.NDArray[np.uint8]
     ends: npt.NDArray[np.int64]
     positive: npt.NDArray[np.bool_]
     blank: npt.NDArray[np.bool_]
@@ -76,17 +81,9 @@ class Passages:
 
 
 @dataclass(frozen=True)
-class Paragraphs:
-    """The paragraphs of many questions, in order: their ``text`` end to end, as ``codes`` (code points), too.
+class Paragraphs(Texts):
+    """The paragraphs of many questions, in order, a list for each document; ``rows``: each question's documents."""
 
-    ``lengths`` of the paragraphs; ``documents``: the number of paragraphs of each; ``rows``: the number of documents of
-    each question.
-    """
-
-    text: str
-    codes: npt.NDArray[np.int32]
-    lengths: npt.NDArray[np.int64]
-    documents: npt.NDArray[np.int64]
     rows: npt.NDArray[np.int64]
 
 
@@ -94,11 +91,20 @@ def paragraphs_of(rows: Sequence[Sequence[Sequence[str]]]) -> Paragraphs:
     """``rows``: for each question its documents, for each document its paragraphs, in order."""
     documents = list(chain.from_iterable(rows))
     paragraphs = list(chain.from_iterable(documents))
-    text = "".join(paragraphs)
-    lengths, counts, sizes = (
-        np.fromiter(map(len, each), np.int64, len(each)) for each in (paragraphs, documents, rows)
-    )
-    return Paragraphs(text, code_points(text), lengths, counts, sizes)
+    encoded = [paragraph.encode() for paragraph in paragraphs]
+    sizes, lengths, counts = (np.fromiter(map(len, each), np.int64) for each in (encoded, paragraphs, documents))
+    data = np.frombuffer(b"".join(encoded), np.uint8)
+    return Paragraphs(data, code_points("".join(paragraphs)), sizes, lengths, counts, _sizes(rows))
+
+
+def paragraphs_in(rows: Sequence[Sequence[Any]]) -> Paragraphs:
+    """As :func:`paragraphs_of`, of documents that are JSON lists of strings; raises as :func:`read_lists` does."""
+    texts = read_lists(list(chain.from_iterable(rows)))
+    return Paragraphs(texts.data, texts.codes, texts.sizes, texts.lengths, texts.counts, _sizes(rows))
+
+
+def _sizes(lists: Sequence[Sequence[Any]]) -> npt.NDArray[np.int64]:
+    return np.fromiter(map(len, lists), np.int64, len(lists))
 
 
 def cut_passages(paragraphs: Paragraphs, positive: npt.NDArray[np.bool_], min_chars: int = MIN_CHARS) -> Passages:
@@ -109,31 +115,29 @@ def cut_passages(paragraphs: Paragraphs, positive: npt.NDArray[np.bool_], min_ch
         min_chars: characters from which on a passage is long enough.
     """
     ends, marks, blank, of = _cut(
-        paragraphs.codes, paragraphs.lengths, paragraphs.documents, positive, min_chars, _BLANK
+        paragraphs.codes, paragraphs.sizes, paragraphs.lengths, paragraphs.counts, positive, min_chars, _BLANK
     )
     row = np.repeat(np.arange(paragraphs.rows.size), paragraphs.rows)
-    return Passages(paragraphs.text.encode("utf-8"), ends, marks, blank, row[of])
+    return Passages(paragraphs.data, ends, marks, blank, row[of])
 
 
 @numba.njit(cache=True, nogil=True)
-def _cut(codes, lengths, paragraphs, positive, min_chars, is_blank):  # type: ignore[no-untyped-def]
+def _cut(codes, sizes, lengths, counts, positive, min_chars, is_blank):  # type: ignore[no-untyped-def]
     """Each passage's end in UTF-8 bytes, label, whether it is blank, and its document's number."""
     ends = np.empty(lengths.size, np.int64)
     marks = np.zeros(lengths.size, np.bool_)
     blank = np.ones(lengths.size, np.bool_)
     of = np.empty(lengths.size, np.int64)
     found = place = paragraph = size = 0
-    for document in range(paragraphs.size):
+    for document in range(counts.size):
         length = 0
-        for _ in range(paragraphs[document]):
-            text = codes[place : place + lengths[paragraph]]
-            for code in text:
-                size += 1 + (code > 0x7F) + (code > 0x7FF) + (code > 0xFFFF)
+        for _ in range(counts[document]):
             if blank[found]:  # the first character that shows settles it
-                for code in text:
+                for code in codes[place : place + lengths[paragraph]]:
                     if code >= is_blank.size or not is_blank[code]:
                         blank[found] = False
                         break
+            size += sizes[paragraph]
             place += lengths[paragraph]
             length += lengths[paragraph]
             marks[found] |= positive[paragraph]

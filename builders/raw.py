@@ -12,7 +12,7 @@ import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -76,29 +76,29 @@ def find_sources(paths: Iterable[Path], split: str | None = None) -> list[Source
     return sources
 
 
-class _PlainDocument(msgspec.Struct, gc=False):
-    paragraphs: list[str]
-    segmented_paragraphs: ClassVar[None] = None
+class BareDocument(msgspec.Struct, gc=False):
+    """A document for :func:`builders.passages.paragraphs_in`: its list of paragraphs as it stands in the JSON."""
+
+    paragraphs: msgspec.Raw
 
 
-class _PlainRow(msgspec.Struct, gc=False):
-    """A row whose ``segmented_*`` fields are left unread, which is most of a preprocessed row."""
+class BareRow(msgspec.Struct, gc=False):
+    """A row whose paragraphs are left unread, and whose ``segmented_*`` fields, most of a preprocessed row, unseen."""
 
     question_id: int | str
     question: str
-    documents: list[_PlainDocument]
+    documents: list[BareDocument]
     answers: list[str] | None = None
-    segmented_answers: ClassVar[None] = None
 
 
-_DECODERS = {segmented: msgspec.json.Decoder(kind).decode for segmented, kind in ((True, Row), (False, _PlainRow))}
+AnyRow = TypeVar("AnyRow", Row, BareRow)
+_DECODERS: dict[type, Any] = {kind: msgspec.json.Decoder(kind).decode for kind in (Row, BareRow)}
 
 
-def parse_rows(block: Block, *, segmented: bool = True) -> Iterator[tuple[int, Row]]:
+def parse_rows(block: Block, kind: type[AnyRow] = Row) -> Iterator[tuple[int, AnyRow]]:  # type: ignore[assignment]
     """(where its line begins in the source, row) for the rows of a block. Blank lines hold none and are passed over.
 
-    ``segmented=False`` leaves the word lists unread. Raises :class:`InputError` naming file and line for what is not a
-    row of raw DuReader.
+    Raises :class:`InputError` naming file and line for what is not a row of raw DuReader.
     """
     first, data = content(block)
     try:
@@ -108,7 +108,7 @@ def parse_rows(block: Block, *, segmented: bool = True) -> Iterator[tuple[int, R
         raise InputError(f"not UTF-8: {error.reason}", path=block.source.shown, line=number) from None
     for start, line in lines(first, data):
         try:
-            yield start, parse_row(line, segmented=segmented)
+            yield start, parse_row(line, kind)
         except ValueError as error:
             if bytes(line).strip():
                 number = line_number(block.source, start)
@@ -125,10 +125,10 @@ def _check_utf8(data: bytes) -> None:
         str(data, "utf-8")
 
 
-def parse_row(line: bytes | memoryview, *, segmented: bool = True) -> Row:
+def parse_row(line: bytes | memoryview, kind: type[AnyRow] = Row) -> AnyRow:  # type: ignore[assignment]
     """One line as a row. ValueError says what is wrong with it."""
     try:
-        row: Row = _DECODERS[segmented](line)  # type: ignore[assignment]
+        row: AnyRow = _DECODERS[kind](line)
     except msgspec.ValidationError as error:
         raise ValueError(f"not a row of raw DuReader: {error}") from None
     except msgspec.DecodeError as error:

@@ -202,6 +202,7 @@ def _key(states: list[tuple[str, int, int]], sources: list[Source], options: Opt
             "sources",
             "blocks",
             "raw",
+            "json_texts",
             "segment",
             "span_f1",
             "spans",

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import chain
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -23,12 +24,13 @@ from builders.addresses import new_folder
 from builders.arrow_files import new_arrow, read_arrow
 from builders.blocks import Block, line_number
 from builders.command import InputError
+from builders.json_texts import NotTexts
 from builders.options import Options
-from builders.passages import Paragraphs, Passages, cut_passages, paragraphs_of, text_ids
-from builders.raw import Row, parse_rows
+from builders.passages import Paragraphs, Passages, cut_passages, paragraphs_in, paragraphs_of, text_ids
+from builders.raw import BareRow, Row, parse_rows
 from builders.repeats import write_ids
 from builders.segment import words
-from builders.span_f1 import Questions, char_ids, label_questions, word_ids
+from builders.span_f1 import Flat, Questions, char_ids, label_questions, word_ids
 
 _ID = pa.binary(16)
 QUESTIONS = pa.schema(
@@ -48,38 +50,41 @@ PASSAGES = pa.schema([("id", _ID), ("text", pa.string())])
 POSITIVES = pa.schema([("question", pa.int64()), ("passage", pa.int64())])
 
 
-def needs_cutting(row: Row, options: Options) -> bool:
+def needs_cutting(row: Row | BareRow, options: Options) -> bool:
     """Whether labelling ``row`` takes words that it does not carry."""
-    if options.unit != "word" or not row.answers:
+    if options.unit != "word" or isinstance(row, BareRow) or not row.answers:
         return False
     return row.segmented_answers is None or any(document.segmented_paragraphs is None for document in row.documents)
 
 
-def label_rows(rows: Sequence[Row], options: Options, paragraphs: Paragraphs) -> npt.NDArray[np.bool_]:
-    """Algorithm 1 over rows: a label for each of their ``paragraphs``, in order."""
+def label_rows(
+    rows: Sequence[Row] | Sequence[BareRow], options: Options, paragraphs: Paragraphs
+) -> npt.NDArray[np.bool_]:
+    """Algorithm 1 over rows: a label for each of their ``paragraphs``, in order. For words :class:`Row` is needed."""
     answers = [row.answers or [] for row in rows]
     if options.unit == "char":
         ids, ends = paragraphs.codes, np.cumsum(paragraphs.lengths)
         answer_ids, answer_ends = char_ids(list(chain.from_iterable(answers)))
     else:
-        # What no answer asks about need not be cut into words.
-        segmented: list[list[list[str]]] = [
-            _segmented(row, options.segmenter) if row.answers else [[] for d in row.documents for _ in d.paragraphs]
-            for row in rows
-        ]
-        segmented_answers = [
-            row.segmented_answers
-            if row.segmented_answers is not None
-            else [words(answer, options.segmenter) for answer in row.answers or []]
-            for row in rows
-        ]
-        (ids, ends), (answer_ids, answer_ends) = word_ids(
-            list(chain.from_iterable(segmented)), list(chain.from_iterable(segmented_answers))
-        )
+        (ids, ends), (answer_ids, answer_ends) = _word_ids(cast(Sequence[Row], rows), options.segmenter)
     # Up to the end of each question: its documents' paragraphs.
-    last = np.concatenate([[0], np.cumsum(paragraphs.documents)])[np.cumsum(paragraphs.rows)]
+    last = np.concatenate([[0], np.cumsum(paragraphs.counts)])[np.cumsum(paragraphs.rows)]
     questions = Questions(ids, ends, last, answer_ids, answer_ends, _ends(map(len, answers)))
     return label_questions(questions, options.threshold, options.match)
+
+
+def _word_ids(rows: Sequence[Row], segmenter: str) -> tuple[Flat, ...]:
+    """The words of all paragraphs, and of all answers; what no answer asks about need not be cut into words."""
+    segmented: list[list[list[str]]] = [
+        _segmented(row, segmenter) if row.answers else [[] for d in row.documents for _ in d.paragraphs] for row in rows
+    ]
+    answers = [
+        row.segmented_answers
+        if row.segmented_answers is not None
+        else [words(answer, segmenter) for answer in row.answers or []]
+        for row in rows
+    ]
+    return word_ids(list(chain.from_iterable(segmented)), list(chain.from_iterable(answers)))
 
 
 def _ends(lengths: Iterable[int]) -> npt.NDArray[np.int64]:
@@ -110,6 +115,31 @@ def _check_segmented(row: Row) -> None:
         raise ValueError(f"{len(row.answers or [])} answers and {len(row.segmented_answers)} segmented_answers")
 
 
+def _read_words(block: Block) -> tuple[list[int], list[Row], Paragraphs]:
+    """The rows of a block with their words, where each begins in the source, and their paragraphs."""
+    offsets, rows = [], []
+    for offset, row in parse_rows(block):
+        try:
+            _check_segmented(row)
+        except ValueError as error:
+            raise InputError(str(error), path=block.source.shown, line=line_number(block.source, offset)) from None
+        offsets.append(offset)
+        rows.append(row)
+    return offsets, rows, paragraphs_of([[document.paragraphs for document in row.documents] for row in rows])
+
+
+def _read_characters(block: Block) -> tuple[list[int], list[BareRow], Paragraphs]:
+    """As :func:`_read_words`, without a word."""
+    found = list(parse_rows(block, BareRow))
+    rows = [row for _, row in found]
+    try:
+        paragraphs = paragraphs_in([[document.paragraphs for document in row.documents] for row in rows])
+    except NotTexts:
+        list(parse_rows(block))  # names the first line that is wrong, and says how
+        raise
+    return [offset for offset, _ in found], rows, paragraphs
+
+
 def shard_path(work: Path, number: int) -> Path:
     return work / f"{number:06d}"
 
@@ -119,17 +149,7 @@ def build_shard(block: Block, options: Options, work: Path) -> int:
 
     Raises :class:`InputError` naming file and line for a row that is wrong.
     """
-    offsets, rows = [], []
-    segmented = options.unit == "word"
-    for offset, row in parse_rows(block, segmented=segmented):
-        try:
-            if segmented:
-                _check_segmented(row)
-        except ValueError as error:
-            raise InputError(str(error), path=block.source.shown, line=line_number(block.source, offset)) from None
-        offsets.append(offset)
-        rows.append(row)
-    paragraphs = paragraphs_of([[document.paragraphs for document in row.documents] for row in rows])
+    offsets, rows, paragraphs = _read_words(block) if options.unit == "word" else _read_characters(block)
     passages = cut_passages(paragraphs, label_rows(rows, options, paragraphs), options.min_chars)
     texts, count = [row.question.encode() for row in rows], len(rows)
     questions = [

@@ -44,15 +44,18 @@ def assemble(sources: Sequence[Source], shards: Sequence[int], work: Path, draft
     with ThreadPoolExecutor(1) as thread:
         threads = min(engine.workers, len(os.sched_getaffinity(0)))
         planning = thread.submit(make_plan, sources, shards, work, threads)  # while the corpus is written
-        passages = _corpus_files(shards, work, corpus, engine)
+        passages = deque(_corpus_files(shards, work, corpus, engine))
 
         def files() -> Iterator[tuple[SplitWriter, CorpusFile | SplitFile]]:
-            yield from ((corpus, file) for file in passages)
+            while passages and not planning.done():
+                yield corpus, passages.popleft()
+            # Those of the splits take longest, so they do not come last.
             for split, sizes in planning.result().sizes.items():
                 for writer, found in _split_files(draft, work, split, sizes):
                     if writer.config == split:
                         joined[split] = writer
                     yield from ((writer, file) for file in found)
+            yield from ((corpus, file) for file in passages)
 
         lengths = _write_files(files(), engine)
         plan = planning.result()
@@ -118,8 +121,9 @@ def _split_files(
     configs = {split: "queries", "queries": "queries"} | ({"qrels": "judgments"} if sizes["judgments"] else {})
     for config, counted in configs.items():
         writer, rows = draft.writer(config, split), sizes[counted]
-        starts = range(0, rows, store.ROWS_PER_SHARD)
-        ends = (min(start + store.ROWS_PER_SHARD, rows) for start in starts)
+        room = store.rows_per_shard(store.schema_of(config))
+        starts = range(0, rows, room)
+        ends = (min(start + room, rows) for start in starts)
         yield (
             writer,
             [

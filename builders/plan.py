@@ -12,7 +12,6 @@ from pathlib import Path
 
 import duckdb
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.dataset  # DuckDB loads it to read Arrow: now rather than when it is waited for
 
@@ -21,27 +20,15 @@ from builders.addresses import local_folder
 from builders.arrow_files import new_arrow
 from builders.blocks import line_number
 from builders.command import InputError
-from builders.passages import hex_ids
 from builders.pieces import PLANNED, plan_path
 from builders.raw import SPLITS
-from builders.shards import QUESTIONS, read_shard
+from builders.shards import POSITIVES, QUESTIONS, read_shard
 from builders.sources import Source
 
 _MEMORY = "128MB"
-# What the database reads of each shard's rows. ``seq`` numbers them in the order of the input: (shard << 32) + the
-# number of the row in the shard.
-_QUESTIONS = pa.schema(
-    [("seq", pa.int64()), *((f.name, f.type) for f in QUESTIONS if f.name != "id"), ("query_id", pa.string())]
-)
-_POSITIVES = pa.schema(
-    [
-        ("seq", pa.int64()),
-        ("split", pa.string()),
-        ("query_id", pa.string()),
-        ("docid", pa.string()),
-        ("passage", pa.int64()),
-    ]
-)
+# ``seq`` numbers the rows that the database reads in the order of the input: (shard << 32) + the number of the row in
+# the shard.
+_SEQ = pa.field("seq", pa.int64())
 
 
 @dataclass(frozen=True)
@@ -78,21 +65,18 @@ def _quoted(path: Path) -> str:
 
 
 def _load(con: duckdb.DuckDBPyConnection, shards: Sequence[int], work: Path) -> None:
-    questions = _reader(_QUESTIONS, (_questions(work, shard) for shard in shards))
-    con.register("read", questions)
+    con.register("read", _rows(work, shards, "questions", QUESTIONS))
     con.execute("CREATE TABLE questions AS SELECT * FROM read")
-    positives = _reader(_POSITIVES, (_positives(work, shard) for shard in shards))
-    con.register("read", positives)
+    con.register("read", _rows(work, shards, "positives", POSITIVES))
     # Grouping and joining happens on ids (as 16 bytes) and numbers alone, one small step after the other: texts in a
     # grouping or a join would not spill to disk.
     con.execute("""
-        CREATE TABLE judged AS SELECT split, query_id::UUID AS query, min(seq) AS seq, arg_min(passage, seq) AS passage
-        FROM read GROUP BY split, query_id::UUID, docid::UUID
+        CREATE TABLE judged AS SELECT split, query, min(seq) AS seq, arg_min((seq >> 32 << 32) + passage, seq) AS passage
+        FROM read GROUP BY split, query, docid
     """)
     con.unregister("read")
     con.execute("""
-        CREATE TABLE firsts AS SELECT split, query_id::UUID AS query, min(seq) AS seq
-        FROM questions GROUP BY split, query_id::UUID
+        CREATE TABLE firsts AS SELECT split, query, min(seq) AS seq FROM questions GROUP BY split, query
     """)
     # A split with answers is labelled: a question of it that has no positive passage can neither be trained on nor
     # evaluated, and is left out (the official train set, too, holds only such questions). One without keeps them all.
@@ -108,44 +92,29 @@ def _load(con: duckdb.DuckDBPyConnection, shards: Sequence[int], work: Path) -> 
     con.execute("DROP TABLE firsts")
     # Split by split in order: a query's rowid, less its split's first, is its place.
     con.execute("""
-        CREATE TABLE queries AS SELECT wanted.split, query, query_id, text
+        CREATE TABLE queries AS SELECT wanted.split, wanted.query, text
         FROM questions JOIN wanted USING (seq) ORDER BY wanted.split, seq
     """)
     con.execute("DROP TABLE wanted")
 
 
-def _reader(schema: pa.Schema, tables: Iterator[pa.Table]) -> pa.RecordBatchReader:
-    return pa.RecordBatchReader.from_batches(schema, (batch for table in tables for batch in table.to_batches()))
+def _rows(work: Path, shards: Sequence[int], name: str, schema: pa.Schema) -> pa.RecordBatchReader:
+    """A table of all shards, with the column ``seq``."""
 
+    def batches() -> Iterator[pa.RecordBatch]:
+        for shard in shards:
+            table = read_shard(work, shard, name)
+            seq = (shard << 32) + np.arange(table.num_rows, dtype=np.int64)
+            yield from table.add_column(0, _SEQ, pa.array(seq)).to_batches()
 
-def _numbers(shard: int, count: int) -> npt.NDArray[np.int64]:
-    return (shard << 32) + np.arange(count, dtype=np.int64)
-
-
-def _questions(work: Path, shard: int) -> pa.Table:
-    table = read_shard(work, shard, "questions")
-    columns = [table[name] for name in _QUESTIONS.names[1:-1]]
-    return pa.table([_numbers(shard, table.num_rows), *columns, hex_ids(table["id"])], schema=_QUESTIONS)
-
-
-def _positives(work: Path, shard: int) -> pa.Table:
-    table = read_shard(work, shard, "positives")
-    questions = read_shard(work, shard, "questions", ["split", "id"])
-    passages = read_shard(work, shard, "passages", ["id"])
-    columns = [
-        questions["split"].take(table["question"]),
-        hex_ids(questions["id"].take(table["question"])),
-        hex_ids(passages["id"].take(table["passage"])),
-        (shard << 32) + table["passage"].to_numpy(),
-    ]
-    return pa.table([_numbers(shard, table.num_rows), *columns], schema=_POSITIVES)
+    return pa.RecordBatchReader.from_batches(pa.schema([_SEQ, *schema]), batches())
 
 
 def _refuse_conflicts(con: duckdb.DuckDBPyConnection, sources: Sequence[Source]) -> None:
     found = con.execute("""
         WITH firsts AS (
             SELECT question_id, arg_min({'text': text, 'source': source, 'start': start}, seq) AS first
-            FROM questions GROUP BY question_id HAVING min(query_id) <> max(query_id)
+            FROM questions GROUP BY question_id HAVING min(query) <> max(query)
         )
         SELECT question_id, source, start, text, first.source, first.start, first.text
         FROM questions JOIN firsts USING (question_id) WHERE text <> first.text ORDER BY seq LIMIT 1
@@ -165,8 +134,8 @@ def _read_counts(con: duckdb.DuckDBPyConnection, split: str) -> dict[str, int]:
     names = ("questions", "answered", "same_text_again", "without_positive", "blank_passages_dropped")
     rows = con.execute(
         """
-        SELECT count(*), count(*) FILTER (answered), count(*) - count(DISTINCT query_id::UUID),
-               count(DISTINCT query_id::UUID) - (SELECT count(*) FROM queries WHERE split = $split), sum(blank_passages)
+        SELECT count(*), count(*) FILTER (answered), count(*) - count(DISTINCT query),
+               count(DISTINCT query) - (SELECT count(*) FROM queries WHERE split = $split), sum(blank_passages)
         FROM questions WHERE split = $split
         """,
         {"split": split},
@@ -179,7 +148,7 @@ def _write_plan(con: duckdb.DuckDBPyConnection, work: Path, split: str) -> dict[
     con.execute("SET VARIABLE low = (SELECT min(rowid) FROM queries WHERE split = ?)", [split])
     sizes = {}
     for name, sql in (
-        ("queries", "SELECT query_id, text FROM queries WHERE split = ? ORDER BY rowid"),
+        ("queries", "SELECT replace(query::VARCHAR, '-', '') AS query_id, text FROM queries WHERE split = ? ORDER BY rowid"),
         (
             "judgments",
             """

@@ -232,6 +232,7 @@ def _work_directory(out: Path, key: str, resume: bool) -> Iterator[Path]:
         except InputError:
             remove_tree(building)
             raise
+        remove_tree(work)
         remove_tree(building)
 
 

@@ -2,8 +2,8 @@
 
 A shard is a folder ``NNNNNN`` in the build's work directory; it appears under its name only when it is whole, which is
 what resuming a killed build relies on. In it, as Arrow files that can be mapped into memory: ``questions``, a row for
-each row of the block; ``passages``, each text once, at its first place; ``positives``, (question, passage) pairs of row
-numbers of these two; and ``ids``, the passages' ids sorted (see :mod:`builders.repeats`).
+each row of the block; ``passages``, each text once, at its first place; ``positives``, the ids of a
+query and of a passage, with the passage's row number; and ``ids``, the passages' ids sorted (see :mod:`builders.repeats`).
 
 All paragraphs of a block are one string, and what is known of each paragraph is a number in an array: labels, lengths
 and passages are found by compiled loops, and Arrow takes the passages as slices of the string's UTF-8.
@@ -37,7 +37,7 @@ QUESTIONS = pa.schema(
     [
         ("split", pa.string()),
         ("question_id", pa.string()),  # the raw row's own
-        ("id", _ID),
+        ("query", pa.uuid()),  # its id in the release
         ("text", pa.string()),
         ("answered", pa.bool_()),
         ("blank_passages", pa.int64()),
@@ -47,7 +47,9 @@ QUESTIONS = pa.schema(
     ]
 )
 PASSAGES = pa.schema([("id", _ID), ("text", pa.string())])
-POSITIVES = pa.schema([("question", pa.int64()), ("passage", pa.int64())])
+POSITIVES = pa.schema(
+    [("split", pa.string()), ("query", pa.uuid()), ("docid", pa.uuid()), ("passage", pa.int64())]
+)
 
 
 def needs_cutting(row: Row | BareRow, options: Options) -> bool:
@@ -152,39 +154,50 @@ def build_shard(block: Block, options: Options, work: Path) -> int:
     offsets, rows, paragraphs = _read_words(block) if options.unit == "word" else _read_characters(block)
     passages = cut_passages(paragraphs, label_rows(rows, options, paragraphs), options.min_chars)
     texts, count = [row.question.encode() for row in rows], len(rows)
+    queries = text_ids(b"".join(texts), _ends(map(len, texts)))
     questions = [
-        [block.source.split] * count,
-        [str(row.question_id) for row in rows],
-        _id_array(text_ids(b"".join(texts), _ends(map(len, texts)))),
-        [row.question for row in rows],
+        pa.repeat(pa.scalar(block.source.split), count),
+        pa.array([str(row.question_id) for row in rows], pa.string()),
+        _uuids(queries),
+        pa.array([row.question for row in rows], pa.string()),
         [bool(row.answers) for row in rows],
         np.bincount(passages.row[passages.blank], minlength=count),
         [needs_cutting(row, options) for row in rows],
-        [block.source.shown] * count,
+        pa.repeat(pa.scalar(block.source.shown), count),
         offsets,
     ]
     with new_folder(shard_path(work, block.number)) as folder:
-        _write_passages(folder, passages)
+        _write_passages(folder, passages, queries, block.source.split)
         _write(folder / "questions.arrow", QUESTIONS, questions)
     return count
 
 
-def _write_passages(folder: Path, passages: Passages) -> None:
+def _write_passages(folder: Path, passages: Passages, queries: npt.NDArray[np.uint8], split: str) -> None:
     shown = np.flatnonzero(~passages.blank)
     ids = text_ids(passages.data, passages.ends)[shown]
     firsts, first_of = write_ids(folder / "ids", ids)
     texts = passages.texts().take(pa.array(shown[firsts]))
-    _write(folder / "passages.arrow", PASSAGES, [_id_array(ids[firsts]), texts])
+    _write(folder / "passages.arrow", PASSAGES, [_binaries(ids[firsts]), texts])
     positive = np.flatnonzero(passages.positive[shown])
-    _write(folder / "positives.arrow", POSITIVES, [passages.row[shown[positive]], first_of[positive]])
+    query, docid = queries[passages.row[shown[positive]]], ids[positive]
+    splits = pa.repeat(pa.scalar(split), len(positive))
+    _write(folder / "positives.arrow", POSITIVES, [splits, _uuids(query), _uuids(docid), first_of[positive]])
 
 
-def _id_array(ids: npt.NDArray[np.uint8]) -> pa.Array:
+def _binaries(ids: npt.NDArray[np.uint8]) -> pa.Array:
     return pa.FixedSizeBinaryArray.from_buffers(_ID, len(ids), [None, pa.py_buffer(np.ascontiguousarray(ids))])
 
 
+def _uuids(ids: npt.NDArray[np.uint8]) -> pa.Array:
+    """As the database takes ids without turning them into something else."""
+    return pa.ExtensionArray.from_storage(pa.uuid(), _binaries(ids))
+
+
 def _write(path: Path, schema: pa.Schema, columns: Sequence[object]) -> None:
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+    arrays = [
+        column if isinstance(column, pa.Array) else pa.array(np.asarray(column), field.type)
+        for column, field in zip(columns, schema, strict=True)
+    ]
     with new_arrow(path, schema) as out:
         out.write_table(pa.Table.from_arrays(arrays, schema=schema))
 

@@ -66,8 +66,14 @@ def schema_of(config: str) -> pa.Schema:
 
 ROWS_PER_GROUP = 16_384
 ROWS_PER_SHARD = 8 * ROWS_PER_GROUP  # about 60 MB of passages: files are written, and read, in parallel
+_PASSAGES_PER_ROW = 8  # of a split with its passages, for the size of its files: a guess
 BYTES_PER_GROUP = 64 << 20  # the design's bound: a reader never holds more than this of one column chunk set
 _COMPRESSION = {"compression": "zstd", "compression_level": 3, "use_dictionary": False}
+
+
+def rows_per_shard(schema: pa.Schema) -> int:
+    """Rows of each file of a split but its last."""
+    return max(1, ROWS_PER_SHARD // _PASSAGES_PER_ROW) if PASSAGES in schema.types else ROWS_PER_SHARD
 
 
 class ParquetFile:
@@ -115,7 +121,7 @@ class ParquetFile:
 
 
 class SplitWriter:
-    """Writes one split of one config as numbered shards of ``ROWS_PER_SHARD`` rows.
+    """Writes one split of one config as numbered shards of :func:`rows_per_shard` rows.
 
     The number of shards stands in their names, so it is known at :meth:`close` only.
     """
@@ -142,14 +148,14 @@ class SplitWriter:
     def write(self, table: pa.Table) -> None:
         """Append the rows of ``table``, whose columns are those of the schema."""
         table = table.select(self._schema.names).cast(self._schema)
-        start = 0
+        start, room = 0, rows_per_shard(self._schema)
         while start < table.num_rows:
             if self._file is None:
                 self._file = ParquetFile(self.next_path(), self._schema)
-            taken = min(ROWS_PER_SHARD - self._file.rows, table.num_rows - start)
+            taken = min(room - self._file.rows, table.num_rows - start)
             self._file.write(table.slice(start, taken))
             start += taken
-            if self._file.rows == ROWS_PER_SHARD:
+            if self._file.rows == room:
                 self._end_shard()
         self.rows += table.num_rows
 

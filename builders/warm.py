@@ -5,32 +5,52 @@ That is modules and, from numba's cache, the compiled loops: they are called onc
 
 import contextlib
 import ctypes
+import importlib
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-
-import builders.pieces
-import builders.release  # noqa: F401
-from builders.blocks import Block
-from builders.options import Options
-from builders.shards import build_shard
-from builders.sources import Source
 
 if sys.platform == "linux" and hasattr(ctypes.CDLL(None), "mallopt"):
     # Each block takes as much memory as the last: given back and asked for again, it costs a tenth of the time.
     for _parameter, _bytes in ((-3, 128 << 20), (-1, 256 << 20)):  # M_MMAP_THRESHOLD, M_TRIM_THRESHOLD
         ctypes.CDLL(None).mallopt(_parameter, _bytes)
 
-# With its words: which segmenter there is, and whether one is needed, is not known here.
-_DOCUMENT = b'{"paragraphs": ["a"], "segmented_paragraphs": [["a"]]}'
-_ROW = (
-    b'{"question_id": 0, "question": "?", "documents": [%s], "answers": ["a"], "segmented_answers": [["a"]]}'
-    % _DOCUMENT
-)
+
+@contextlib.contextmanager
+def _without(*names: str) -> Iterator[None]:
+    """As if these modules were not installed: who would load them loads nothing, and does without."""
+    hidden = [name for name in names if name not in sys.modules]
+    for name in hidden:
+        sys.modules[name] = None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        for name in hidden:
+            del sys.modules[name]
+
+
+def _load() -> None:
+    for module in ("builders.pieces", "builders.release"):
+        importlib.import_module(module)
+    from builders.blocks import Block
+    from builders.options import Options
+    from builders.shards import build_shard
+    from builders.sources import Source
+
+    # With its words: which segmenter there is, and whether one is needed, is not known here.
+    document = b'{"paragraphs": ["a"], "segmented_paragraphs": [["a"]]}'
+    row = (
+        b'{"question_id": 0, "question": "?", "documents": [%s], "answers": ["a"], "segmented_answers": [["a"]]}'
+        % document
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        # Characters and words are arrays of different kinds, so the loops are compiled for each.
+        for unit in ("char", "word"):
+            build_shard(Block(0, Source(Path(), None, ""), 0, len(row), row), Options(unit=unit), Path(folder))
+
 
 # An error here would end the process that all workers come from; in a worker it is told as every other is.
-with contextlib.suppress(Exception), tempfile.TemporaryDirectory() as _folder:
-    # Characters and words are arrays of different kinds, so the loops are compiled for each.
-    for _unit in ("char", "word"):
-        _block = Block(0, Source(Path(), None, ""), 0, len(_ROW), _ROW)
-        build_shard(_block, Options(unit=_unit), Path(_folder))
+# pyarrow and numba load pandas and scipy where they find them, which takes as long as all the rest, and use neither.
+with contextlib.suppress(Exception), _without("pandas", "scipy"):
+    _load()

@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from builders.draft import draft_release  # noqa: E402
-from builders.passages import text_id  # noqa: E402
+from builders.ids import text_id  # noqa: E402
 from builders.store import QRELS, QUERIES  # noqa: E402
 
 

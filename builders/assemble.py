@@ -25,7 +25,7 @@ from builders.pieces import CorpusFile, Slice, SplitFile, read_plan, write_file
 from builders.plan import make_plan
 from builders.processes import Engine
 from builders.repeats import count_ids, find_repeats, parts
-from builders.shards import shard_path
+from builders.shard_files import shard_path
 from builders.sources import Source
 from builders.stats import POSITIVES_EDGES, LengthCounter, round_stat
 from builders.store import SplitWriter

@@ -37,8 +37,8 @@ import pyarrow as pa
 from builders.command import InputError, add_format, log, whole_number
 from builders.draft import describe_files, draft_release
 from builders.encoding import CHOICES
+from builders.ids import text_id
 from builders.out_of_domain import open_base
-from builders.passages import text_id
 from builders.review import Rule, Verdict, percent
 from builders.sampling import draw
 from builders.sources import Source

@@ -19,13 +19,14 @@ Ints = npt.NDArray[np.int64]
 
 _ESCAPES = np.zeros(256, np.uint8)
 _ESCAPES[list(b'"\\/bfnrt')] = list(b'"\\/\b\f\n\r\t')
+_PADDING = bytes(3)  # so that what is cut short within its last character need not be looked for
 
 
 class NotTexts(ValueError):
-    """The value of this ``number`` is no list of strings."""
+    """The value of this ``number`` is no list of strings in UTF-8."""
 
     def __init__(self, number: int) -> None:
-        super().__init__(f"value {number} is no list of strings")
+        super().__init__(f"value {number} is no list of strings in UTF-8")
         self.number = number
 
 
@@ -47,10 +48,10 @@ class Texts:
 def read_lists(values: Sequence[Any]) -> Texts:
     """The strings of ``values``, each a JSON list of strings as bytes.
 
-    What is in ``values`` must be JSON and UTF-8: that is not looked at again. Raises :class:`NotTexts` for one that is
-    something else than a list of strings.
+    What is in ``values`` must be JSON: that is not looked at again. Raises :class:`NotTexts` for one that is something
+    else than a list of strings, or not UTF-8.
     """
-    joined = b"".join(values)
+    joined = b"".join([*values, _PADDING])
     ends = np.cumsum(np.fromiter((memoryview(value).nbytes for value in values), np.int64, len(values)))
     most = len(joined) // 3 + 1  # of texts: quotes and a comma
     out, codes = np.empty(len(joined), np.uint8), np.empty(len(joined), np.int32)
@@ -70,7 +71,7 @@ def _blank(byte):  # type: ignore[no-untyped-def]
 
 @numba.njit(cache=True, nogil=True)
 def _hex4(data, place):  # type: ignore[no-untyped-def]
-    value = 0
+    value = np.int64(0)
     for k in range(place, place + 4):
         digit = np.int64(data[at(k)])
         value = value * 16 + (digit - 48 if digit < 58 else (digit | 32) - 87)
@@ -110,8 +111,26 @@ def _put(code, out, size):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True, nogil=True)
+def _character(data, place, lead):  # type: ignore[no-untyped-def]
+    """The code point of the two or four bytes at ``place``, and the place behind it; -1 where they are not UTF-8."""
+    more = 1 if lead < 0xE0 else 3
+    code = lead & (0x3F >> more)
+    for k in range(place + 1, place + 1 + more):
+        byte = np.int64(data[at(k)])
+        if byte & 0xC0 != 0x80:
+            return -1, place
+        code = code << 6 | byte & 0x3F
+    # Not a byte of the middle of a character, not what fewer bytes could say, and nothing beyond the last code point.
+    right = lead >= 0xC2 if more == 1 else lead < 0xF8 and 0x10000 <= code < 0x110000
+    return code if right else -1, place + 1 + more
+
+
+@numba.njit(cache=True, nogil=True)
 def _read_string(data, place, out, size, codes, length, escapes):  # type: ignore[no-untyped-def]
-    """Read the string whose text begins at ``place``; returns the place behind it, and the new size and length."""
+    """Read the string whose text begins at ``place``; returns the place behind it, the new size and length.
+
+    The place is -1 where the string is not UTF-8.
+    """
     while True:
         lead = np.int64(data[at(place)])
         if lead == 0x22:
@@ -120,19 +139,20 @@ def _read_string(data, place, out, size, codes, length, escapes):  # type: ignor
             codes[at(length)] = out[at(size)] = lead
             place, size = place + 1, size + 1
         elif 0xE0 <= lead < 0xF0:  # nearly every Chinese character
-            second, third = data[at(place + 1)], data[at(place + 2)]
+            second, third = np.int64(data[at(place + 1)]), np.int64(data[at(place + 2)])
+            code = (lead & 0x0F) << 12 | (second & 0x3F) << 6 | third & 0x3F
+            if second & 0xC0 != 0x80 or third & 0xC0 != 0x80 or code < 0x800 or 0xD800 <= code < 0xE000:
+                return -1, size, length
             out[at(size)], out[at(size + 1)], out[at(size + 2)] = lead, second, third
-            codes[at(length)] = (lead & 0x0F) << 12 | np.int64(second & 0x3F) << 6 | np.int64(third & 0x3F)
+            codes[at(length)] = code
             place, size = place + 3, size + 3
         else:
             if lead == 0x5C:
                 code, place = _escaped(data, place + 1, escapes)
             else:
-                more = 1 if lead < 0xE0 else 3
-                code = lead & (0x3F >> more)
-                for k in range(place + 1, place + 1 + more):
-                    code = code << 6 | np.int64(data[at(k)] & 0x3F)
-                place += 1 + more
+                code, place = _character(data, place, lead)
+            if code < 0:
+                return -1, size, length
             size = _put(code, out, size)
             codes[at(length)] = code
         length += 1
@@ -140,7 +160,7 @@ def _read_string(data, place, out, size, codes, length, escapes):  # type: ignor
 
 @numba.njit(cache=True, nogil=True)
 def _read_lists(data, ends, out, codes, sizes, lengths, counts, escapes):  # type: ignore[no-untyped-def]
-    """(the first value that is no list of strings or -1, texts, bytes, code points)."""
+    """(the first value that is no list of strings in UTF-8 or -1, texts, bytes, code points)."""
     place = texts = size = length = 0
     for value in range(ends.size):
         while _blank(data[at(place)]):
@@ -155,6 +175,8 @@ def _read_lists(data, ends, out, codes, sizes, lengths, counts, escapes):  # typ
             if data[at(place)] == 0x22:
                 begin, begun = size, length
                 place, size, length = _read_string(data, place + 1, out, size, codes, length, escapes)
+                if place < 0:
+                    return value, texts, size, length
                 sizes[at(texts)], lengths[at(texts)] = size - begin, length - begun
                 texts += 1
                 while _blank(data[at(place)]):

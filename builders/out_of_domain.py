@@ -22,7 +22,7 @@ import pyarrow as pa
 from builders.command import InputError, add_format, log, progress, whole_number
 from builders.draft import Draft, describe_files, draft_release
 from builders.encoding import CHOICES
-from builders.passages import text_id
+from builders.ids import text_id
 from builders.sampling import draw
 from builders.sources import Source
 from builders.stats import LengthCounter, round_stat, table3_text

@@ -1,4 +1,4 @@
-"""Passage length control (Section 2.2.2) and the identifiers of the official release.
+"""Passage length control (Section 2.2.2).
 
 The official passages come out byte for byte: a document's paragraphs are joined, with no separator, until the joined
 text has at least 256 characters (code points, not only Chinese ones); what is left at the end is a passage too, even if
@@ -7,7 +7,6 @@ shorter. Titles are dropped. A passage is positive if any of its paragraphs is.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -24,36 +23,6 @@ from builders.span_f1 import code_points
 
 # What str.strip() removes; none of it lies above U+3000.
 _BLANK = np.array([chr(code).isspace() for code in range(0x3001)])
-
-
-def text_id(text: str) -> str:
-    """The identifier of a passage or a query: lower-case hex MD5 of its UTF-8 text."""
-    return hashlib.md5(text.encode("utf-8"), usedforsecurity=False).hexdigest()
-
-
-def text_ids(data: bytes | npt.NDArray[np.uint8], ends: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
-    """The identifiers of texts, whose UTF-8 stands end to end in ``data``: their MD5, uint8 array ``[texts, 16]``."""
-    view, start, found = memoryview(data), 0, []
-    new = hashlib.md5(usedforsecurity=False).copy  # costs less than looking the algorithm up for each text
-    for end in ends.tolist():
-        digest = new()
-        digest.update(view[start:end])
-        found.append(digest.digest())
-        start = end
-    return np.frombuffer(b"".join(found), np.uint8).reshape(-1, 16)
-
-
-def hex_ids(ids: pa.ChunkedArray) -> pa.Array:
-    """Identifiers of 16 bytes as strings of lower-case hex digits."""
-    column = ids.combine_chunks()
-    count, data = len(column), np.frombuffer(column.buffers()[1], np.uint8).reshape(-1, 16)
-    digits = _HEX[data[column.offset : column.offset + count]]
-    return pa.StringArray.from_buffers(
-        count, pa.py_buffer(np.arange(count + 1, dtype=np.int32) * 32), pa.py_buffer(digits)
-    )
-
-
-_HEX = np.array([list(f"{byte:02x}".encode()) for byte in range(256)], np.uint8)
 
 
 @dataclass(frozen=True)

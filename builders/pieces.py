@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 
 from builders import store
 from builders.arrow_files import read_arrow
-from builders.passages import hex_ids
-from builders.shards import read_shard
+from builders.ids import hex_ids
+from builders.shard_files import read_shard
 
 Ints = npt.NDArray[np.int64]
 _BATCH = 8_192  # rows of a split with their passages at a time

@@ -22,13 +22,15 @@ from builders.blocks import line_number
 from builders.command import InputError
 from builders.pieces import PLANNED, plan_path
 from builders.raw import SPLITS
-from builders.shards import POSITIVES, QUESTIONS, read_shard
+from builders.shard_files import POSITIVES, QUESTIONS, read_shard
 from builders.sources import Source
 
 _MEMORY = "128MB"
 # ``seq`` numbers the rows that the database reads in the order of the input: (shard << 32) + the number of the row in
 # the shard.
 _SEQ = pa.field("seq", pa.int64())
+# Where a question stands is read again for the one that an error names.
+_QUESTIONS = pa.schema([field for field in QUESTIONS if field.name not in ("source", "start")])
 
 
 @dataclass(frozen=True)
@@ -47,8 +49,9 @@ def make_plan(sources: Sequence[Source], shards: Sequence[int], work: Path, thre
         con.execute(f"SET threads = {threads}")
         con.execute(f"SET temp_directory = '{_quoted(folder / 'assemble.tmp')}'")
         con.execute("SET enable_progress_bar = false")
+        con.execute("SET force_compression = 'uncompressed'")  # the tables are read once or twice
         _load(con, shards, work)
-        _refuse_conflicts(con, sources)
+        _refuse_conflicts(con, sources, work)
         read = {split: counts for split in SPLITS if (counts := _read_counts(con, split))["questions"]}
         sizes = {split: _write_plan(con, work, split) for split in read}
         return Plan(read, sizes, bool(con.execute("SELECT bool_or(cut) FROM questions").fetchall()[0][0]))
@@ -65,13 +68,14 @@ def _quoted(path: Path) -> str:
 
 
 def _load(con: duckdb.DuckDBPyConnection, shards: Sequence[int], work: Path) -> None:
-    con.register("read", _rows(work, shards, "questions", QUESTIONS))
+    con.register("read", _rows(work, shards, "questions", _QUESTIONS))
     con.execute("CREATE TABLE questions AS SELECT * FROM read")
     con.register("read", _rows(work, shards, "positives", POSITIVES))
     # Grouping and joining happens on ids (as 16 bytes) and numbers alone, one small step after the other: texts in a
     # grouping or a join would not spill to disk.
     con.execute("""
-        CREATE TABLE judged AS SELECT split, query, min(seq) AS seq, arg_min((seq >> 32 << 32) + passage, seq) AS passage
+        CREATE TABLE judged AS
+        SELECT split, query, min(seq) AS seq, arg_min((seq >> 32 << 32) + passage, seq) AS passage
         FROM read GROUP BY split, query, docid
     """)
     con.unregister("read")
@@ -103,31 +107,38 @@ def _rows(work: Path, shards: Sequence[int], name: str, schema: pa.Schema) -> pa
 
     def batches() -> Iterator[pa.RecordBatch]:
         for shard in shards:
-            table = read_shard(work, shard, name)
+            table = read_shard(work, shard, name, schema.names)
             seq = (shard << 32) + np.arange(table.num_rows, dtype=np.int64)
             yield from table.add_column(0, _SEQ, pa.array(seq)).to_batches()
 
     return pa.RecordBatchReader.from_batches(pa.schema([_SEQ, *schema]), batches())
 
 
-def _refuse_conflicts(con: duckdb.DuckDBPyConnection, sources: Sequence[Source]) -> None:
+def _refuse_conflicts(con: duckdb.DuckDBPyConnection, sources: Sequence[Source], work: Path) -> None:
     found = con.execute("""
         WITH firsts AS (
-            SELECT question_id, arg_min({'text': text, 'source': source, 'start': start}, seq) AS first
+            SELECT question_id, arg_min({'text': text, 'seq': seq}, seq) AS first
             FROM questions GROUP BY question_id HAVING min(query) <> max(query)
         )
-        SELECT question_id, source, start, text, first.source, first.start, first.text
+        SELECT question_id, seq, text, first.seq, first.text
         FROM questions JOIN firsts USING (question_id) WHERE text <> first.text ORDER BY seq LIMIT 1
     """).fetchall()
     if found:
-        by_name = {source.shown: source for source in sources}
-        number, source, start, text, first_source, first_start, first_text = found[0]
+        number, seq, text, first_seq, first_text = found[0]
+        (source, line), (first_source, first_line) = (_place(sources, work, each) for each in (seq, first_seq))
         raise InputError(
-            f"question_id {number} has the text {text!r}, but {first_text!r} at"
-            f" {first_source}:{line_number(by_name[first_source], first_start)}; expected one text for one id",
+            f"question_id {number} has the text {text!r}, but {first_text!r} at {first_source}:{first_line};"
+            " expected one text for one id",
             path=source,
-            line=line_number(by_name[source], start),
+            line=line,
         )
+
+
+def _place(sources: Sequence[Source], work: Path, seq: int) -> tuple[str, int]:
+    """The file and the line of a question."""
+    row = read_shard(work, seq >> 32, "questions", ["source", "start"]).slice(seq & 0xFFFFFFFF, 1).to_pylist()[0]
+    source = next(source for source in sources if source.shown == row["source"])
+    return source.shown, line_number(source, row["start"])
 
 
 def _read_counts(con: duckdb.DuckDBPyConnection, split: str) -> dict[str, int]:
@@ -148,7 +159,10 @@ def _write_plan(con: duckdb.DuckDBPyConnection, work: Path, split: str) -> dict[
     con.execute("SET VARIABLE low = (SELECT min(rowid) FROM queries WHERE split = ?)", [split])
     sizes = {}
     for name, sql in (
-        ("queries", "SELECT replace(query::VARCHAR, '-', '') AS query_id, text FROM queries WHERE split = ? ORDER BY rowid"),
+        (
+            "queries",
+            "SELECT replace(query::VARCHAR, '-', '') AS query_id, text FROM queries WHERE split = ? ORDER BY rowid",
+        ),
         (
             "judgments",
             """

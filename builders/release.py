@@ -207,8 +207,10 @@ def _key(states: list[tuple[str, int, int]], sources: list[Source], options: Opt
             "span_f1",
             "spans",
             "passages",
+            "ids",
             "repeats",
             "arrow_files",
+            "shard_files",
             "shards",
         )
     ]

@@ -1,9 +1,5 @@
-"""The first half of ``release``: one block of raw rows to one finished shard of labelled passages.
-
-A shard is a folder ``NNNNNN`` in the build's work directory; it appears under its name only when it is whole, which is
-what resuming a killed build relies on. In it, as Arrow files that can be mapped into memory: ``questions``, a row for
-each row of the block; ``passages``, each text once, at its first place; ``positives``, the ids of a
-query and of a passage, with the passage's row number; and ``ids``, the passages' ids sorted (see :mod:`builders.repeats`).
+"""The first half of ``release``: one block of raw rows to one finished shard of labelled passages (see
+:mod:`builders.shard_files`).
 
 All paragraphs of a block are one string, and what is known of each paragraph is a number in an array: labels, lengths
 and passages are found by compiled loops, and Arrow takes the passages as slices of the string's UTF-8.
@@ -21,35 +17,17 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from builders.addresses import new_folder
-from builders.arrow_files import new_arrow, read_arrow
 from builders.blocks import Block, line_number
 from builders.command import InputError
+from builders.ids import text_ids
 from builders.json_texts import NotTexts
 from builders.options import Options
-from builders.passages import Paragraphs, Passages, cut_passages, paragraphs_in, paragraphs_of, text_ids
+from builders.passages import Paragraphs, Passages, cut_passages, paragraphs_in, paragraphs_of
 from builders.raw import BareRow, Row, parse_rows
 from builders.repeats import write_ids
 from builders.segment import words
+from builders.shard_files import ID, PASSAGES, POSITIVES, QUESTIONS, shard_path, write_table
 from builders.span_f1 import Flat, Questions, char_ids, label_questions, word_ids
-
-_ID = pa.binary(16)
-QUESTIONS = pa.schema(
-    [
-        ("split", pa.string()),
-        ("question_id", pa.string()),  # the raw row's own
-        ("query", pa.uuid()),  # its id in the release
-        ("text", pa.string()),
-        ("answered", pa.bool_()),
-        ("blank_passages", pa.int64()),
-        ("cut", pa.bool_()),  # the row carried no words: this build cut them
-        ("source", pa.string()),
-        ("start", pa.int64()),  # where its line begins in the source
-    ]
-)
-PASSAGES = pa.schema([("id", _ID), ("text", pa.string())])
-POSITIVES = pa.schema(
-    [("split", pa.string()), ("query", pa.uuid()), ("docid", pa.uuid()), ("passage", pa.int64())]
-)
 
 
 def needs_cutting(row: Row | BareRow, options: Options) -> bool:
@@ -142,10 +120,6 @@ def _read_characters(block: Block) -> tuple[list[int], list[BareRow], Paragraphs
     return [offset for offset, _ in found], rows, paragraphs
 
 
-def shard_path(work: Path, number: int) -> Path:
-    return work / f"{number:06d}"
-
-
 def build_shard(block: Block, options: Options, work: Path) -> int:
     """Label, cut and number the rows of ``block``; write its shard under ``work``. Returns the number of rows.
 
@@ -168,43 +142,28 @@ def build_shard(block: Block, options: Options, work: Path) -> int:
     ]
     with new_folder(shard_path(work, block.number)) as folder:
         _write_passages(folder, passages, queries, block.source.split)
-        _write(folder / "questions.arrow", QUESTIONS, questions)
+        write_table(folder / "questions.arrow", QUESTIONS, questions)
     return count
 
 
 def _write_passages(folder: Path, passages: Passages, queries: npt.NDArray[np.uint8], split: str) -> None:
     shown = np.flatnonzero(~passages.blank)
-    ids = text_ids(passages.data, passages.ends)[shown]
+    ids = text_ids(passages.data.data, passages.ends)[shown]
     firsts, first_of = write_ids(folder / "ids", ids)
-    texts = passages.texts().take(pa.array(shown[firsts]))
-    _write(folder / "passages.arrow", PASSAGES, [_binaries(ids[firsts]), texts])
+    texts = passages.texts()
+    if len(firsts) < len(texts):
+        texts = texts.take(pa.array(shown[firsts]))
+    write_table(folder / "passages.arrow", PASSAGES, [_binaries(ids[firsts]), texts])
     positive = np.flatnonzero(passages.positive[shown])
     query, docid = queries[passages.row[shown[positive]]], ids[positive]
     splits = pa.repeat(pa.scalar(split), len(positive))
-    _write(folder / "positives.arrow", POSITIVES, [splits, _uuids(query), _uuids(docid), first_of[positive]])
+    write_table(folder / "positives.arrow", POSITIVES, [splits, _uuids(query), _uuids(docid), first_of[positive]])
 
 
 def _binaries(ids: npt.NDArray[np.uint8]) -> pa.Array:
-    return pa.FixedSizeBinaryArray.from_buffers(_ID, len(ids), [None, pa.py_buffer(np.ascontiguousarray(ids))])
+    return pa.FixedSizeBinaryArray.from_buffers(ID, len(ids), [None, pa.py_buffer(np.ascontiguousarray(ids))])
 
 
 def _uuids(ids: npt.NDArray[np.uint8]) -> pa.Array:
     """As the database takes ids without turning them into something else."""
     return pa.ExtensionArray.from_storage(pa.uuid(), _binaries(ids))
-
-
-def _write(path: Path, schema: pa.Schema, columns: Sequence[object]) -> None:
-    arrays = [
-        column if isinstance(column, pa.Array) else pa.array(np.asarray(column), field.type)
-        for column, field in zip(columns, schema, strict=True)
-    ]
-    with new_arrow(path, schema) as out:
-        out.write_table(pa.Table.from_arrays(arrays, schema=schema))
-
-
-_SCHEMAS = {"questions": QUESTIONS, "passages": PASSAGES, "positives": POSITIVES}
-
-
-def read_shard(work: Path, number: int, name: str, columns: Sequence[str] | None = None) -> pa.Table:
-    """A table of a finished shard, or some columns of it."""
-    return read_arrow(shard_path(work, number) / f"{name}.arrow", _SCHEMAS[name], columns)

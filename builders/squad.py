@@ -29,9 +29,10 @@ import pyarrow as pa
 
 from builders.command import InputError, add_format, log, progress, whole_number
 from builders.draft import describe_files, draft_release
+from builders.ids import text_id
 from builders.options import MIN_CHARS
 from builders.out_of_domain import Collection, Texts, merge, write
-from builders.passages import cut_passages, paragraphs_of, text_id
+from builders.passages import cut_passages, paragraphs_of
 from builders.raw import SPLITS
 from builders.sampling import draw
 from builders.sources import Source, find_files, open_bytes

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from builders.command import InputError, log
 from builders.files import atomic_text, sha256_of
-from builders.passages import text_id
+from builders.ids import text_id
 from builders.review import Rule, Verdict, judge
 from builders.sampling import draw
 from builders.sources import Source

@@ -8,7 +8,6 @@ import ctypes
 import importlib
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 if sys.platform == "linux" and hasattr(ctypes.CDLL(None), "mallopt"):
@@ -17,17 +16,9 @@ if sys.platform == "linux" and hasattr(ctypes.CDLL(None), "mallopt"):
         ctypes.CDLL(None).mallopt(_parameter, _bytes)
 
 
-@contextlib.contextmanager
-def _without(*names: str) -> Iterator[None]:
-    """As if these modules were not installed: who would load them loads nothing, and does without."""
-    hidden = [name for name in names if name not in sys.modules]
-    for name in hidden:
-        sys.modules[name] = None  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        for name in hidden:
-            del sys.modules[name]
+# pyarrow and numba load these where they are installed, which takes as long as all the rest, and here use neither.
+for _name in ("pandas", "scipy"):
+    sys.modules.setdefault(_name, None)  # type: ignore[arg-type]  # as if it were not installed
 
 
 def _load() -> None:
@@ -51,6 +42,5 @@ def _load() -> None:
 
 
 # An error here would end the process that all workers come from; in a worker it is told as every other is.
-# pyarrow and numba load pandas and scipy where they find them, which takes as long as all the rest, and use neither.
-with contextlib.suppress(Exception), _without("pandas", "scipy"):
+with contextlib.suppress(Exception):
     _load()

@@ -16,7 +16,9 @@ from rows import row, write_rows
 from builders import blocks
 from builders.blocks import content, line_number, read_blocks
 from builders.command import InputError
+from builders.options import Options
 from builders.raw import find_sources, parse_row, parse_rows, split_of
+from builders.shards import build_shard
 
 FUZZ = int(os.environ.get("FUZZ_EXAMPLES", "300"))
 ONE = row(1, "太阳花怎么养", [["喜温暖。", "耐瘠薄。"]], ["喜温暖"])
@@ -115,21 +117,26 @@ def test_a_line_that_is_too_long_is_one_error(tmp_path: Path, monkeypatch: pytes
             list(map(content, read_blocks([source], 16)))
 
 
-def bad(folder: Path, line: bytes) -> str:
+def bad(folder: Path, line: bytes, unit: str) -> str:
     (folder / "x.train.json").write_bytes(b"\n" * 6 + line)
     with pytest.raises(InputError) as error:
         for block in read_blocks(find_sources([folder])):
-            list(parse_rows(block))
+            build_shard(block, Options(unit=unit), folder / "work")
     return str(error.value)
 
 
-def test_every_wrong_line_is_one_error_with_file_line_and_what_was_expected(tmp_path: Path) -> None:
+@pytest.mark.parametrize("unit", ["word", "char"])  # each is read by a way of its own
+def test_every_wrong_line_is_one_error_with_file_line_and_what_was_expected(tmp_path: Path, unit: str) -> None:
     good = json.dumps(ONE, ensure_ascii=False).encode()
     cases = {
         good[:-20]: "not JSON",
         good.replace(b'"documents"', b'"documants"'): "missing required field `documents`",
         good.replace("太阳花怎么养".encode(), "太阳花怎么养".encode()[:-1]): "not UTF-8",
-        good.replace(b'"FACT"', b'"\xff"'): "not UTF-8",
+        good.replace("喜温暖。".encode(), b"\xff"): "not UTF-8",
+        good.replace("喜温暖。".encode(), b"\xed\xa0\x80"): "not UTF-8",
+        good.replace('"喜温暖。"'.encode(), b"7"): "Expected `str`, got `int` - at `$.documents[0].paragraphs[0]`",
+        good.replace('"喜温暖。"'.encode(), b"[]"): "Expected `str`, got `array` - at `$.documents[0].paragraphs[0]`",
+        good.replace("喜温暖。".encode(), b"\\ud800"): "not JSON",
         good.replace("太阳花怎么养".encode(), b" "): "a question with no text",
         b"[1, 2]": "Expected `object`",
         b'{"question_id": 1, "question": "x", "documents": [{"paragraphs": "x"}]}': "$.documents[0].paragraphs",
@@ -138,7 +145,8 @@ def test_every_wrong_line_is_one_error_with_file_line_and_what_was_expected(tmp_
         b'{"question_id": 1, "question": "x", "documents": [], "a": ' + b"[" * 100_000: "x.train.json:7",
     }
     for line, words in cases.items():
-        message = bad(tmp_path, line)
+        assert line != good
+        message = bad(tmp_path, line, unit)
         assert message.startswith(f"{tmp_path}/x.train.json:7: ")
         assert words in message
         assert "\n" not in message
@@ -160,6 +168,13 @@ def test_broken_files_are_one_error(tmp_path: Path) -> None:
         write_rows(tmp_path / "rows.json", [ONE])
         find_sources([tmp_path / "rows.json"])
     assert questions([tmp_path / "rows.json"], "dev") == [("dev", 1, "太阳花怎么养")]
+
+
+def test_what_is_not_read_may_hold_anything(tmp_path: Path) -> None:
+    """As a row says it may: the fields differ between the published files."""
+    line = json.dumps(ONE, ensure_ascii=False).encode().replace(b'"FACT"', b'["\xff", {"a": 1e999}]')
+    (tmp_path / "x.train.json").write_bytes(line)
+    assert questions([tmp_path]) == [("train", 1, "太阳花怎么养")]
 
 
 json_like = st.recursive(

@@ -62,7 +62,9 @@ def chars(texts: Sequence[str]) -> list[list[int]]:
 tokens = st.lists(st.integers(0, 5), max_size=14)
 
 
-@given(paragraph=tokens, answer=tokens, threshold=st.sampled_from(THRESHOLDS))
+@given(
+    paragraph=st.lists(st.integers(0, 9), max_size=40) | tokens, answer=tokens, threshold=st.sampled_from(THRESHOLDS)
+)
 @settings(max_examples=600, deadline=None)
 def test_the_largest_f1_and_the_decision_equal_brute_force(
     paragraph: list[int], answer: list[int], threshold: Fraction

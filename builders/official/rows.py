@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 
 from builders.command import InputError
+from builders.ids import text_id
 from builders.official.layout import TEXTS, read_columns
 from builders.official.text_pool import KeyTable, Numbers, TextPool, as_keys
-from builders.passages import text_id
 from builders.store import Release
 
 

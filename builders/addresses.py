@@ -13,7 +13,6 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -134,8 +133,6 @@ def names_in(folder: Path) -> list[Path]:
 def remove_tree(path: Path) -> None:
     """Remove a directory, or all objects below an address, if there are any."""
     if not is_address(path):
-        with ThreadPoolExecutor(_THREADS) as threads:  # the system takes its time over gigabytes
-            list(threads.map(partial(shutil.rmtree, ignore_errors=True), names_in(path)))
         shutil.rmtree(path, ignore_errors=True)
         return
     store, name = _store(path)

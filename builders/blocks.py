@@ -94,28 +94,27 @@ def content(block: Block) -> tuple[int, bytes]:
     """Where the first line of ``block`` begins in its source, and the lines' bytes."""
     if block.data is not None:
         return block.start, block.data
-    start = block.start
     with damage(block.source.shown), open_binary(block.source.path) as file:
-        if start:
-            # A line begins behind a line end, of which the first to count may be the byte before the range.
-            file.seek(start - 1)
-            data = file.read(block.end - start + 1)
-            cut = data.find(b"\n", 0, -1) + 1
-            if not cut:
-                return block.end, b""
-            start, data = start - 1 + cut, data[cut:]
-        else:
-            data = file.read(block.end)
-        if data.endswith(b"\n"):
-            return start, data
-        pieces, size = [data], len(data) - data.rfind(b"\n") - 1
-        while piece := file.readline(1 << 20):
-            pieces.append(piece)
-            size += len(piece)
-            _check_length(block.source, start + data.rfind(b"\n") + 1, size)
-            if piece.endswith(b"\n"):
-                break
-    return start, b"".join(pieces)
+        start = _next_line(block.source, file, block.start, block.end)
+        if start >= block.end:
+            return block.end, b""
+        end = _next_line(block.source, file, block.end)
+        file.seek(start)
+        return start, file.read(end - start)
+
+
+def _next_line(source: Source, file: IO[bytes], place: int, limit: int | None = None) -> int:
+    """Where the first line begins at ``place`` or behind it: there may be none, and none is looked for at ``limit``."""
+    if place == 0:
+        return 0
+    begin = place = file.seek(place - 1)  # a line begins behind a line end, perhaps the byte before
+    while limit is None or place < limit:
+        piece = file.readline(1 << 20)
+        place += len(piece)
+        if not piece or piece.endswith(b"\n"):
+            return place
+        _check_length(source, begin, place - begin)
+    return limit
 
 
 def lines(first: int, data: bytes) -> Iterator[tuple[int, memoryview]]:

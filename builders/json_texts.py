@@ -52,12 +52,11 @@ def read_lists(values: Sequence[Any]) -> Texts:
     else than a list of strings, or not UTF-8.
     """
     joined = b"".join([*values, _PADDING])
-    ends = np.cumsum(np.fromiter((memoryview(value).nbytes for value in values), np.int64, len(values)))
     most = len(joined) // 3 + 1  # of texts: quotes and a comma
     out, codes = np.empty(len(joined), np.uint8), np.empty(len(joined), np.int32)
     sizes, lengths, counts = np.empty(most, np.int64), np.empty(most, np.int64), np.empty(len(values), np.int64)
     wrong, texts, size, length = _read_lists(
-        np.frombuffer(joined, np.uint8), ends, out, codes, sizes, lengths, counts, _ESCAPES
+        np.frombuffer(joined, np.uint8), out, codes, sizes, lengths, counts, _ESCAPES
     )
     if wrong >= 0:
         raise NotTexts(wrong)
@@ -159,10 +158,10 @@ def _read_string(data, place, out, size, codes, length, escapes):  # type: ignor
 
 
 @numba.njit(cache=True, nogil=True)
-def _read_lists(data, ends, out, codes, sizes, lengths, counts, escapes):  # type: ignore[no-untyped-def]
+def _read_lists(data, out, codes, sizes, lengths, counts, escapes):  # type: ignore[no-untyped-def]
     """(the first value that is no list of strings in UTF-8 or -1, texts, bytes, code points)."""
     place = texts = size = length = 0
-    for value in range(ends.size):
+    for value in range(counts.size):
         while _blank(data[at(place)]):
             place += 1
         if data[at(place)] != 0x5B:
@@ -185,5 +184,5 @@ def _read_lists(data, ends, out, codes, sizes, lengths, counts, escapes):  # typ
                 return value, texts, size, length
             closed = data[at(place)] == 0x5D
         counts[value] = texts - first
-        place = ends[value]
+        place += 1
     return -1, texts, size, length

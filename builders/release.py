@@ -234,7 +234,6 @@ def _work_directory(out: Path, key: str, resume: bool) -> Iterator[Path]:
         except InputError:
             remove_tree(building)
             raise
-        remove_tree(work)
         remove_tree(building)
 
 

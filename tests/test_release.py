@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -387,6 +388,7 @@ def test_ten_kills_in_a_row(shared_data: Path, tmp_path: Path) -> None:
         found = shards(tmp_path)
         if out.exists():
             assert tree(out) == tree(tmp_path / "whole")
+            shutil.rmtree(out)
         else:
             assert finished.items() <= found.items()  # none was built again
             reused += bool(finished)

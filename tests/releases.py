@@ -114,7 +114,8 @@ def make_release(
     shutil.rmtree(path, ignore_errors=True)  # an older release may have more shards
     path.mkdir(parents=True)
     entries: list[dict[str, Any]] = []
-    with mock.patch.multiple(store, ROWS_PER_GROUP=rows_per_shard, ROWS_PER_SHARD=rows_per_shard):
+    sizes = {"ROWS_PER_GROUP": rows_per_shard, "ROWS_PER_SHARD": rows_per_shard, "_PASSAGES_PER_ROW": 1}
+    with mock.patch.multiple(store, **sizes):
         for (config, split), content in rows.items():
             schema = schema_of(config)
             if extra_column:

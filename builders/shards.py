@@ -1,8 +1,8 @@
 """The first half of ``release``: one block of raw rows to one finished shard of labelled passages (see
 :mod:`builders.shard_files`).
 
-All paragraphs of a block are one string, and what is known of each paragraph is a number in an array: labels, lengths
-and passages are found by compiled loops, and Arrow takes the passages as slices of the string's UTF-8.
+All paragraphs of a block stand end to end, and what is known of each is a number in an array: labels, lengths and
+passages are found by compiled loops, and Arrow takes the passages as slices of the paragraphs' UTF-8.
 """
 
 from __future__ import annotations

@@ -204,8 +204,8 @@ def test_the_card_holds_recipe_data_and_measures(hub: Hub, call: Command, checkp
     assert (mrr.dataset_name, mrr.dataset_split) == ("dev, 2 queries, 6 passages", "dev")
     assert mrr.metric_name == "MRR@10 (de.dev.run)"
     assert card.data.license == "apache-2.0" and card.data.language == ["zh"]
-    assert card.data.library_name == "sentence-transformers"
-    assert card.data.pipeline_tag == "sentence-similarity"
+    about = card.data.to_dict()
+    assert (about["library_name"], about["pipeline_tag"]) == ("sentence-transformers", "sentence-similarity")
     assert card.data.base_model == "org/base"
     for needed in (
         "| de.dev.run | dev, 2 queries, 6 passages | 75.00 | 50.00 | 100.00 |",

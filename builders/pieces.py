@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from builders import store
 from builders.arrow_files import read_arrow
+from builders.columns import numbers, repeated, strings, values_of
 from builders.ids import hex_ids
 from builders.shard_files import read_shard
 
@@ -100,48 +101,44 @@ def _write_corpus(task: CorpusFile) -> Written:
     for piece in task.slices:
         table = read_shard(task.work, piece.shard, "passages")
         if piece.repeats.size:
-            table = table.take(pa.array(np.delete(np.arange(table.num_rows), piece.repeats)))
+            table = table.take(numbers(np.delete(np.arange(table.num_rows), piece.repeats)))
         table = table.slice(piece.start, piece.end - piece.start)
         lengths = _add_lengths(lengths, table["text"])
-        out.write(pa.table([hex_ids(table["id"]), _no_titles(table.num_rows), table["text"]], schema=store.CORPUS))
+        out.write(pa.table([hex_ids(table["id"]), repeated("", table.num_rows), table["text"]], schema=store.CORPUS))
     return Written(out.close(), lengths)
 
 
 def _add_lengths(lengths: Ints, texts: pa.ChunkedArray) -> Ints:
-    found = np.bincount(pc.utf8_length(texts).to_numpy(), minlength=lengths.size)
+    found = np.bincount(values_of(pc.utf8_length(texts)), minlength=lengths.size)
     found[: lengths.size] += lengths
     return found
-
-
-def _no_titles(count: int) -> pa.Array:
-    return pa.repeat(pa.scalar(""), count)
 
 
 def _passages(work: Path, wanted: Ints, columns: Sequence[str] | None = None) -> pa.Table:
     """The passages of these numbers, in this order."""
     order = np.argsort(wanted, kind="stable")
     shards, places = np.divmod(wanted[order], 1 << 32)
-    numbers, starts = np.unique(shards, return_index=True)
+    found, starts = np.unique(shards, return_index=True)
     tables = [
-        read_shard(work, number, "passages", columns).take(pa.array(some))
-        for number, some in zip(numbers.tolist(), np.split(places, starts[1:]), strict=True)
+        read_shard(work, number, "passages", columns).take(numbers(some))
+        for number, some in zip(found.tolist(), np.split(places, starts[1:]), strict=True)
     ]
     back = np.empty(order.size, np.int64)
     back[order] = np.arange(order.size)
-    return pa.concat_tables(tables).combine_chunks().take(pa.array(back))
+    return pa.concat_tables(tables).combine_chunks().take(numbers(back))
 
 
 def _qrels(task: SplitFile, start: int, end: int) -> pa.Table:
     judgments = read_plan(task.work, task.split, "judgments").slice(start, end - start)
     queries = read_plan(task.work, task.split, "queries")["query_id"].take(judgments["place"])
-    ids = hex_ids(_passages(task.work, judgments["passage"].to_numpy(), ["id"])["id"])
-    return pa.table([queries, ids, pa.repeat(pa.scalar(1, pa.int64()), end - start)], schema=store.QRELS)
+    ids = hex_ids(_passages(task.work, values_of(judgments["passage"]), ["id"])["id"])
+    return pa.table([queries, ids, numbers(np.ones(end - start, np.int64))], schema=store.QRELS)
 
 
 def _write_joined(task: SplitFile, out: store.ParquetFile) -> Written:
     lengths = np.zeros(0, np.int64)
     queries, judgments = (read_plan(task.work, task.split, name) for name in ("queries", "judgments"))
-    places, passages = judgments["place"].to_numpy(), judgments["passage"].to_numpy()
+    places, passages = values_of(judgments["place"]), values_of(judgments["passage"])
     for start in range(task.start, task.end, _BATCH):
         end = min(start + _BATCH, task.end)
         rows = queries.slice(start, end - start)
@@ -152,9 +149,13 @@ def _write_joined(task: SplitFile, out: store.ParquetFile) -> Written:
             ids, texts = hex_ids(found["id"]), found["text"].combine_chunks()
             lengths = _add_lengths(lengths, texts)
         else:
-            ids = texts = pa.array([], pa.string())
-        structs = pa.StructArray.from_arrays([ids, _no_titles(len(ids)), texts], fields=list(store.PASSAGES.value_type))
-        lists = pa.ListArray.from_arrays(pa.array(offsets - offsets[0], pa.int32()), structs, type=store.PASSAGES)
-        none = pa.array([[]] * rows.num_rows, store.PASSAGES)
+            ids = texts = strings([])
+        structs = pa.StructArray.from_arrays(
+            [ids, repeated("", len(ids)), texts], fields=list(store.PASSAGES.value_type)
+        )
+        starts = numbers((offsets - offsets[0]).astype(np.int32))
+        lists = pa.ListArray.from_arrays(starts, structs, type=store.PASSAGES)
+        starts = numbers(np.zeros(rows.num_rows + 1, np.int32))
+        none = pa.ListArray.from_arrays(starts, structs.slice(0, 0), type=store.PASSAGES)
         out.write(pa.table([rows["query_id"], rows["text"], lists, none], schema=store.JOINED))
     return Written(out.close(), lengths)

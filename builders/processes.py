@@ -5,6 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import multiprocessing
+import multiprocessing.forkserver
 import os
 import signal
 import sys
@@ -54,6 +55,7 @@ def process_pool(workers: int, preload: Sequence[str] = ()) -> Iterator[Pool | N
     if sys.platform == "linux":
         context: multiprocessing.context.BaseContext = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload([*preload])
+        multiprocessing.forkserver.ensure_running()  # it loads them while this process goes on
     else:
         context = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(workers, mp_context=context, initializer=_start) as pool:
@@ -96,23 +98,18 @@ class Engine(Protocol):
 
 
 class LocalEngine:
-    """The processes of this machine: started by the first :meth:`map`, there for all later ones.
-
-    A context manager. With one worker the tasks run here.
-    """
+    """The processes of this machine, in its ``with`` block. With one worker the tasks run here."""
 
     def __init__(self, workers: int, preload: Sequence[str] = ()) -> None:
         self.workers, self._preload = workers, preload
         self._opened = contextlib.ExitStack()
-        self._pool: Pool | None = None
 
     def __enter__(self) -> LocalEngine:
+        self._pool = self._opened.enter_context(process_pool(self.workers, self._preload))
         return self
 
     def __exit__(self, *_: object) -> None:
         self._opened.close()
 
     def map(self, function: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[Result]:
-        if self._pool is None:
-            self._pool = self._opened.enter_context(process_pool(self.workers, self._preload))
         return in_order(self._pool, function, tasks, 2 * self.workers)

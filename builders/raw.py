@@ -74,6 +74,21 @@ def find_sources(paths: Iterable[Path], split: str | None = None) -> list[Source
     return sources
 
 
+class PlainDocument(msgspec.Struct, gc=False):
+    """A document without its words."""
+
+    paragraphs: list[str]
+
+
+class PlainRow(msgspec.Struct, gc=False):
+    """A row whose ``segmented_*`` fields, most of a preprocessed row, are left unseen."""
+
+    question_id: int | str
+    question: str
+    documents: list[PlainDocument]
+    answers: list[str] | None = None
+
+
 class BareDocument(msgspec.Struct, gc=False):
     """A document for :func:`builders.passages.paragraphs_in`: its list of paragraphs as it stands in the JSON."""
 
@@ -81,7 +96,7 @@ class BareDocument(msgspec.Struct, gc=False):
 
 
 class BareRow(msgspec.Struct, gc=False):
-    """A row whose paragraphs are left unread, and whose ``segmented_*`` fields, most of a preprocessed row, unseen."""
+    """As :class:`PlainRow`, with the paragraphs left unread."""
 
     question_id: int | str
     question: str
@@ -89,8 +104,8 @@ class BareRow(msgspec.Struct, gc=False):
     answers: list[str] | None = None
 
 
-AnyRow = TypeVar("AnyRow", Row, BareRow)
-_DECODERS: dict[type, Any] = {kind: msgspec.json.Decoder(kind).decode for kind in (Row, BareRow)}
+AnyRow = TypeVar("AnyRow", Row, PlainRow, BareRow)
+_DECODERS: dict[type, Any] = {kind: msgspec.json.Decoder(kind).decode for kind in (Row, PlainRow, BareRow)}
 
 
 def parse_rows(block: Block, kind: type[AnyRow] = Row) -> Iterator[tuple[int, AnyRow]]:  # type: ignore[assignment]

@@ -15,29 +15,19 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import hashlib
-import importlib
 import json
 import os
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from builders.addresses import finished_folders, is_address, names_in, place, remove_tree, replace_objects
-from builders.blocks import Block, read_blocks
-from builders.command import InputError, add_format, log, progress, whole_number
-from builders.draft import Draft, building_beside, check_target, describe_files
-from builders.files import replace_directory, sha256_of
+from builders.addresses import is_address, place
+from builders.command import InputError, add_format, whole_number
 from builders.options import MIN_CHARS, Options
-from builders.processes import Engine, LocalEngine, WorkerDied
+from builders.processes import Engine, LocalEngine
 from builders.raw import SPLITS, find_sources
 from builders.segment import SEGMENTERS
-from builders.sources import Source
-from builders.stats import table3_text
-from builders.store import MANIFEST
+from builders.sources import Source, states_of
 
 _SMALL = 32 << 20  # below this many bytes of input starting worker processes costs more than it saves
 
@@ -108,6 +98,7 @@ def run(args: argparse.Namespace) -> None:
     options = Options(args.unit, args.threshold, args.match, args.min_chars, args.segmenter)
     out, workers = place(args.out), args.workers or len(os.sched_getaffinity(0))
     if args.engine == "ray":
+        from builders.draft import check_target
         from builders.ray_engine import RayEngine
 
         check_target(out)
@@ -118,6 +109,8 @@ def run(args: argparse.Namespace) -> None:
     if args.format == "json":
         print(json.dumps(stats, ensure_ascii=False, indent=1))
         return
+    from builders.stats import table3_text
+
     for split, counts in stats["read"].items():
         print(f"{split}: {counts['questions']:,} questions read, {stats['table3'][split]['queries']:,} queries kept")
     print(table3_text(stats))
@@ -148,110 +141,12 @@ def build_release(
     Raises:
         InputError: for wrong input, and where ``out`` exists and is not a release.
     """
-    out = check_target(out)
-    before = _states(sources)
-    small = sum(size for _, size, _ in before) < _SMALL
-    with (
-        _work_directory(out, _key(before, sources, options), resume) as work,
-        contextlib.nullcontext(engine) if engine else _local_engine(1 if small else workers) as engine,
-        ThreadPoolExecutor(2) as threads,
-    ):
-        # The manifest's checksums are computed beside the labelling.
-        described = threads.submit(describe_files, [(source.name.split("!")[0], source.path) for source in sources])
-        assembly = threads.submit(importlib.import_module, "builders.assemble")  # and DuckDB, numba: takes a second
-        if engine.workers == 1:  # two threads that import at the same time may get in each other's way
-            assembly.result()
-        _build_shards(sources, options, work, engine)
-        folder = work / "release"
-        remove_tree(folder)
-        folder.mkdir()
-        draft = Draft(folder)
-        cut = assembly.result().assemble(sources, sorted(_finished(work)), work, draft, engine)
-        build = {"verb": "release", "options": options.as_json(cut=cut), "sources": described.result()}
-        if _states(sources) != before:
-            raise InputError("the input changed while it was read; run again")
-        draft.finish(build)
-        if is_address(out):
-            replace_objects(folder, out, last=MANIFEST)
-        else:
-            replace_directory(folder, out)
-    return draft.stats
+    with contextlib.nullcontext(engine) if engine else _local_engine(sources, workers) as engine:
+        from builders.building import build  # now that other processes are loading what they need
+
+        return build(sources, out, options, resume, engine)
 
 
-def _local_engine(workers: int) -> LocalEngine:
-    return LocalEngine(workers, preload=["builders.warm"])
-
-
-def _states(sources: list[Source]) -> list[tuple[str, int, int]]:
-    """Path, size and time of change of the files that are read: what tells one input from another before it is read."""
-    states = []
-    for path in dict.fromkeys(source.path for source in sources):
-        try:
-            found = path.stat()
-        except OSError as error:
-            raise InputError(f"cannot be read ({error.strerror})", path=path) from error
-        states.append((str(path) if is_address(path) else os.path.abspath(path), found.st_size, found.st_mtime_ns))
-    return states
-
-
-def _key(states: list[tuple[str, int, int]], sources: list[Source], options: Options) -> str:
-    """Names what the finished parts of a build depend on: the input, the options, and this program itself."""
-    code = [
-        sha256_of(Path(__file__).with_name(f"{name}.py"))
-        for name in (
-            "sources",
-            "blocks",
-            "raw",
-            "json_texts",
-            "segment",
-            "span_f1",
-            "spans",
-            "passages",
-            "ids",
-            "repeats",
-            "arrow_files",
-            "shard_files",
-            "shards",
-        )
-    ]
-    names = [(str(source.path), source.member, source.split) for source in sources]
-    return hashlib.sha256(json.dumps([states, names, options.as_json(), code]).encode()).hexdigest()[:16]
-
-
-@contextlib.contextmanager
-def _work_directory(out: Path, key: str, resume: bool) -> Iterator[Path]:
-    """The build's own folder beside ``out``: kept after a failure or a kill, removed after success."""
-    with building_beside(out) as building:
-        try:
-            for other in names_in(building):  # what an earlier input, or earlier options, left behind
-                if other.name != key or not resume:
-                    remove_tree(other)
-            work = building / key
-            work.mkdir(exist_ok=True)
-            yield work
-        except WorkerDied:
-            raise
-        except InputError:
-            remove_tree(building)
-            raise
-        remove_tree(building)
-
-
-def _finished(work: Path) -> set[int]:
-    return {int(name) for name in finished_folders(work) if name.isdigit()}
-
-
-def _build_shards(sources: list[Source], options: Options, work: Path, engine: Engine) -> None:
-    done = _finished(work)
-    if done:
-        log.info("going on after %d finished parts", len(done))
-    blocks = read_blocks(sources, done=done)
-    with progress(unit="question", label="label") as bar:
-        for rows in engine.map(partial(_build_shard, options=options, work=work), blocks):
-            bar.update(rows)
-
-
-def _build_shard(block: Block, options: Options, work: Path) -> int:
-    from builders.shards import build_shard  # with numba: not needed where nothing is labelled
-
-    return build_shard(block, options, work)
+def _local_engine(sources: list[Source], workers: int) -> LocalEngine:
+    small = sum(size for _, size, _ in states_of(sources)) < _SMALL
+    return LocalEngine(1 if small else workers, preload=["builders.warm"])

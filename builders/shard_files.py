@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 
 from builders.arrow_files import new_arrow, read_arrow
@@ -38,14 +37,10 @@ def shard_path(work: Path, number: int) -> Path:
     return work / f"{number:06d}"
 
 
-def write_table(path: Path, schema: pa.Schema, columns: Sequence[object]) -> None:
-    """Columns, as Arrow or NumPy or Python has them, as one of a shard's files."""
-    arrays = [
-        column if isinstance(column, pa.Array) else pa.array(np.asarray(column), field.type)
-        for column, field in zip(columns, schema, strict=True)
-    ]
+def write_table(path: Path, schema: pa.Schema, columns: Sequence[pa.Array]) -> None:
+    """Columns as one of a shard's files."""
     with new_arrow(path, schema) as out:
-        out.write_table(pa.Table.from_arrays(arrays, schema=schema))
+        out.write_table(pa.Table.from_arrays(columns, schema=schema))
 
 
 _SCHEMAS = {"questions": QUESTIONS, "passages": PASSAGES, "positives": POSITIVES}

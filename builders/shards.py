@@ -18,12 +18,13 @@ import pyarrow as pa
 
 from builders.addresses import new_folder
 from builders.blocks import Block, line_number
+from builders.columns import encoded, flags, numbers, repeated, strings
 from builders.command import InputError
 from builders.ids import text_ids
 from builders.json_texts import NotTexts
 from builders.options import Options
 from builders.passages import Paragraphs, Passages, cut_passages, paragraphs_in, paragraphs_of
-from builders.raw import BareRow, Row, parse_rows
+from builders.raw import BareRow, PlainRow, Row, parse_rows
 from builders.repeats import write_ids
 from builders.segment import words
 from builders.shard_files import ID, PASSAGES, POSITIVES, QUESTIONS, shard_path, write_table
@@ -115,7 +116,7 @@ def _read_characters(block: Block) -> tuple[list[int], list[BareRow], Paragraphs
     try:
         paragraphs = paragraphs_in([[document.paragraphs for document in row.documents] for row in rows])
     except NotTexts:
-        list(parse_rows(block))  # names the first line that is wrong, and says how
+        list(parse_rows(block, PlainRow))  # names the first line that is wrong, and says how
         raise
     return [offset for offset, _ in found], rows, paragraphs
 
@@ -130,15 +131,15 @@ def build_shard(block: Block, options: Options, work: Path) -> int:
     texts, count = [row.question.encode() for row in rows], len(rows)
     queries = text_ids(b"".join(texts), _ends(map(len, texts)))
     questions = [
-        pa.repeat(pa.scalar(block.source.split), count),
-        pa.array([str(row.question_id) for row in rows], pa.string()),
+        repeated(block.source.split, count),
+        strings([str(row.question_id) for row in rows]),
         _uuids(queries),
-        pa.array([row.question for row in rows], pa.string()),
-        [bool(row.answers) for row in rows],
-        np.bincount(passages.row[passages.blank], minlength=count),
-        [needs_cutting(row, options) for row in rows],
-        pa.repeat(pa.scalar(block.source.shown), count),
-        offsets,
+        encoded(texts),
+        flags([bool(row.answers) for row in rows]),
+        numbers(np.bincount(passages.row[passages.blank], minlength=count)),
+        flags([needs_cutting(row, options) for row in rows]),
+        repeated(block.source.shown, count),
+        numbers(np.array(offsets, np.int64)),
     ]
     with new_folder(shard_path(work, block.number)) as folder:
         _write_passages(folder, passages, queries, block.source.split)
@@ -152,12 +153,12 @@ def _write_passages(folder: Path, passages: Passages, queries: npt.NDArray[np.ui
     firsts, first_of = write_ids(folder / "ids", ids)
     texts = passages.texts()
     if len(firsts) < len(texts):
-        texts = texts.take(pa.array(shown[firsts]))
+        texts = texts.take(numbers(shown[firsts]))
     write_table(folder / "passages.arrow", PASSAGES, [_binaries(ids[firsts]), texts])
     positive = np.flatnonzero(passages.positive[shown])
     query, docid = queries[passages.row[shown[positive]]], ids[positive]
-    splits = pa.repeat(pa.scalar(split), len(positive))
-    write_table(folder / "positives.arrow", POSITIVES, [splits, _uuids(query), _uuids(docid), first_of[positive]])
+    columns = [repeated(split, len(positive)), _uuids(query), _uuids(docid), numbers(first_of[positive])]
+    write_table(folder / "positives.arrow", POSITIVES, columns)
 
 
 def _binaries(ids: npt.NDArray[np.uint8]) -> pa.Array:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import lzma
+import os
 import re
 import struct
 import zipfile
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from builders.addresses import open_binary, reaching
+from builders.addresses import is_address, open_binary, reaching
 from builders.command import InputError
 
 
@@ -94,3 +95,15 @@ def open_bytes(source: Source) -> Iterator[IO[bytes]]:
         if stream.peek(2)[:2] == b"\x1f\x8b":  # type: ignore[attr-defined]
             stream = opened.enter_context(gzip.GzipFile(fileobj=stream))  # type: ignore[assignment,arg-type]
         yield stream
+
+
+def states_of(sources: list[Source]) -> list[tuple[str, int, int]]:
+    """Path, size in bytes and time of change of the files: what tells one input from another before it is read."""
+    states = []
+    for path in dict.fromkeys(source.path for source in sources):
+        try:
+            found = path.stat()
+        except OSError as error:
+            raise InputError(f"cannot be read ({error.strerror})", path=path) from error
+        states.append((str(path) if is_address(path) else os.path.abspath(path), found.st_size, found.st_mtime_ns))
+    return states

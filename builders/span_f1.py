@@ -14,8 +14,8 @@ from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
+from builders.columns import strings, values_of
 from builders.options import THRESHOLD
 from builders.spans import any_reaches, scores_of
 
@@ -36,7 +36,7 @@ def char_ids(texts: Sequence[str]) -> Flat:
 def word_ids(*groups: Sequence[Sequence[str]]) -> tuple[Flat, ...]:
     """Groups of word lists (paragraphs, answers) as numbers, the same word with the same number in all of them."""
     flat = [list(chain.from_iterable(texts)) for texts in groups]
-    numbers = pa.array(list(chain.from_iterable(flat)), pa.string()).dictionary_encode().indices.to_numpy()
+    numbers = values_of(strings(list(chain.from_iterable(flat))).dictionary_encode().indices)
     starts = np.cumsum([0, *map(len, flat)])
     return tuple(
         (numbers[start : start + len(words)], np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts))))

@@ -16,13 +16,8 @@ if sys.platform == "linux" and hasattr(ctypes.CDLL(None), "mallopt"):
         ctypes.CDLL(None).mallopt(_parameter, _bytes)
 
 
-# pyarrow and numba load these where they are installed, which takes as long as all the rest, and here use neither.
-for _name in ("pandas", "scipy"):
-    sys.modules.setdefault(_name, None)  # type: ignore[arg-type]  # as if it were not installed
-
-
-def _load() -> None:
-    for module in ("builders.pieces", "builders.release"):
+def load() -> None:
+    for module in ("builders.pieces", "builders.building"):
         importlib.import_module(module)
     from builders.blocks import Block
     from builders.options import Options
@@ -43,4 +38,4 @@ def _load() -> None:
 
 # An error here would end the process that all workers come from; in a worker it is told as every other is.
 with contextlib.suppress(Exception):
-    _load()
+    load()

@@ -22,8 +22,9 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 import msgspec
-import numpy as np
 import pyarrow as pa
+
+from builders.columns import encoded
 
 ROLES = (
     ("map", re.compile(r"passage2id\.map\.json")),
@@ -95,15 +96,10 @@ class Texts:
 
 def text_column(values: list[bytes], what: str) -> Texts:
     """A column of texts, which are UTF-8; :class:`BadLine` for an empty one."""
-    ends = np.zeros(len(values) + 1, np.int32)
-    lengths = np.fromiter(map(len, values), np.int32, len(values))
-    if not lengths.all():
-        raise BadLine(f"expected the text of a {what}, found nothing", int(np.argmin(lengths)))
-    np.cumsum(lengths, out=ends[1:])
-    # From buffers: pyarrow.array() would import pandas, half a second in every worker process.
-    texts = pa.StringArray.from_buffers(len(values), pa.py_buffer(ends), pa.py_buffer(b"".join(values)))
+    if b"" in values:
+        raise BadLine(f"expected the text of a {what}, found nothing", values.index(b""))
     md5 = hashlib.md5
-    return Texts(texts, b"".join([md5(value, usedforsecurity=False).digest() for value in values]))
+    return Texts(encoded(values), b"".join([md5(value, usedforsecurity=False).digest() for value in values]))
 
 
 def _check_utf8(data: bytes) -> None:

@@ -49,7 +49,9 @@ def encoded(values: Sequence[bytes]) -> pa.StringArray:
 
 def repeated(value: str, count: int) -> pa.StringArray:
     """A column of one text, ``count`` times."""
-    return encoded([value.encode()] * count)
+    data = value.encode()
+    ends = np.arange(count + 1, dtype=np.int32) * len(data)
+    return pa.StringArray.from_buffers(count, pa.py_buffer(ends), pa.py_buffer(data * count))
 
 
 def _ends(values: Sequence[str] | Sequence[bytes]) -> npt.NDArray[np.int32]:

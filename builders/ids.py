@@ -29,11 +29,6 @@ def text_ids(data: bytes | memoryview, ends: npt.NDArray[np.int64]) -> npt.NDArr
 def hex_ids(ids: pa.ChunkedArray) -> pa.Array:
     """Identifiers of 16 bytes as strings of lower-case hex digits."""
     column = ids.combine_chunks()
-    count, data = len(column), np.frombuffer(column.buffers()[1], np.uint8).reshape(-1, 16)
-    digits = _HEX[data[column.offset : column.offset + count]]
-    return pa.StringArray.from_buffers(
-        count, pa.py_buffer(np.arange(count + 1, dtype=np.int32) * 32), pa.py_buffer(digits)
-    )
-
-
-_HEX = np.array([list(f"{byte:02x}".encode()) for byte in range(256)], np.uint8)
+    data = column.buffers()[1][16 * column.offset : 16 * (column.offset + len(column))]
+    ends = np.arange(len(column) + 1, dtype=np.int32) * 32
+    return pa.StringArray.from_buffers(len(column), pa.py_buffer(ends), pa.py_buffer(data.to_pybytes().hex().encode()))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -115,11 +116,28 @@ def new_folder(final: Path) -> Iterator[Path]:
         shutil.rmtree(half)
 
 
+def is_whole(folder: Path) -> bool:
+    """Whether :func:`new_folder` has made ``folder``."""
+    return (folder / _WHOLE).exists() if is_address(folder) else folder.exists()
+
+
 def finished_folders(parent: Path) -> list[str]:
     """The names of the folders of ``parent`` that :func:`new_folder` has made."""
     if is_address(parent):
         return [path.parent.name for path in parent.glob(f"*/{_WHOLE}")]
     return [path.name for path in parent.iterdir() if not path.name.endswith(".half")]
+
+
+def link(file: Path, name: Path) -> None:
+    """Give ``file``, which is never written to again, another name; where that cannot be, ``name`` becomes a copy."""
+    if is_address(file):
+        store, path = _store(file)
+        store.cp_file(path, _store(name)[1])
+        return
+    try:
+        os.link(file, name)
+    except OSError:
+        shutil.copyfile(file, name)
 
 
 def names_in(folder: Path) -> list[Path]:

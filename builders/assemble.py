@@ -25,10 +25,14 @@ from builders.pieces import CorpusFile, Slice, SplitFile, read_plan, write_file
 from builders.plan import make_plan
 from builders.processes import Engine
 from builders.repeats import count_ids, find_repeats, parts
-from builders.shard_files import shard_path
+from builders.shard_files import remove_passages, shard_path
 from builders.sources import Source
 from builders.stats import POSITIVES_EDGES, LengthCounter, round_stat
 from builders.store import SplitWriter
+
+_FILES = "files"
+# A file on its way: whose it is, the task, and the shards whose passages nobody needs once it is written.
+File = tuple[SplitWriter, CorpusFile | SplitFile, list[int]]
 
 
 def assemble(sources: Sequence[Source], shards: Sequence[int], work: Path, draft: Draft, engine: Engine) -> bool:
@@ -39,25 +43,31 @@ def assemble(sources: Sequence[Source], shards: Sequence[int], work: Path, draft
     Raises:
         InputError: for one question id with two texts, and for input without a single passage.
     """
+    (work / _FILES).mkdir(exist_ok=True)
     corpus = draft.writer("corpus", "corpus")
     joined: dict[str, SplitWriter] = {}
     with ThreadPoolExecutor(1) as thread:
         threads = min(engine.workers, len(os.sched_getaffinity(0)))
         planning = thread.submit(make_plan, sources, shards, work, threads)  # while the corpus is written
-        passages = deque(_corpus_files(shards, work, corpus, engine))
+        passages = deque(_corpus_files(shards, work, engine))
 
-        def files() -> Iterator[tuple[SplitWriter, CorpusFile | SplitFile]]:
+        def files() -> Iterator[File]:
+            spent: list[int] = []
             while passages and not planning.done():
-                yield corpus, passages.popleft()
-            # Those of the splits take longest, so they do not come last.
+                file, ended = passages.popleft()
+                spent += ended
+                yield corpus, file, []
+            # Those of the splits take longest, so they do not come last. They need passages of all shards.
             for split, sizes in planning.result().sizes.items():
                 for writer, found in _split_files(draft, work, split, sizes):
                     if writer.config == split:
                         joined[split] = writer
-                    yield from ((writer, file) for file in found)
-            yield from ((corpus, file) for file in passages)
+                    yield from ((writer, file, []) for file in found)
+            for file, ended in passages:
+                yield corpus, file, spent + ended
+                spent = []
 
-        lengths = _write_files(files(), engine)
+        lengths = _write_files(files(), engine, work)
         plan = planning.result()
     draft.stats["read"] = plan.read
     draft.stats["collections"]["corpus"] = lengths[corpus].summary()
@@ -69,33 +79,39 @@ def assemble(sources: Sequence[Source], shards: Sequence[int], work: Path, draft
     return plan.cut
 
 
-def _write_files(
-    files: Iterable[tuple[SplitWriter, CorpusFile | SplitFile]], engine: Engine
-) -> dict[SplitWriter, LengthCounter]:
+def _write_files(files: Iterable[File], engine: Engine, work: Path) -> dict[SplitWriter, LengthCounter]:
     """Write the files, each for its writer; returns how long the passages of each writer are."""
     lengths: dict[SplitWriter, LengthCounter] = defaultdict(LengthCounter)
-    under_way: deque[tuple[SplitWriter, CorpusFile | SplitFile]] = deque()
+    under_way: deque[tuple[SplitWriter, list[int]]] = deque()
 
     def tasks() -> Iterator[CorpusFile | SplitFile]:
-        for writer, file in files:
-            under_way.append((writer, file))
+        for writer, file, spent in files:
+            under_way.append((writer, spent))
             yield file
 
-    with progress(unit="file", label="write") as bar:
+    with progress(unit="file", label="write") as bar, ThreadPoolExecutor(1) as thread:
         for done in engine.map(write_file, tasks()):
-            writer, file = under_way.popleft()
+            writer, spent = under_way.popleft()
             lengths[writer].add(np.arange(done.lengths.size), done.lengths)
-            writer.adopt(file.path, done.entry)
-            fsync_file(file.path)  # while the workers go on: at the end nothing is left to wait for
+            writer.adopt(done.path, done.entry)
+            # Both while the workers go on: at the end nothing is left to wait for.
+            fsync_file(done.path)
+            for shard in spent:
+                thread.submit(remove_passages, work, shard)
             bar.update()
     return lengths
 
 
-def _corpus_files(shards: Sequence[int], work: Path, writer: SplitWriter, engine: Engine) -> list[CorpusFile]:
-    """The files of the corpus: every passage at its first place."""
+def _new_file(work: Path, config: str, split: str, number: int) -> Path:
+    """The folder of a finished file of the release."""
+    return work / _FILES / f"{config}-{split}-{number:05d}"
+
+
+def _corpus_files(shards: Sequence[int], work: Path, engine: Engine) -> list[tuple[CorpusFile, list[int]]]:
+    """The files of the corpus, every passage at its first place, each with the shards that it brings to an end."""
     passages = {shard: count_ids(shard_path(work, shard) / "ids") for shard in shards}
     repeats = np.sort(np.concatenate([*engine.map(find_repeats, parts(work, shards, sum(passages.values())))]))
-    files: list[CorpusFile] = []
+    files: list[tuple[CorpusFile, list[int]]] = []
     room = 0
     for shard, rows in passages.items():
         low, high = np.searchsorted(repeats, [shard << 32, (shard + 1) << 32])
@@ -103,11 +119,14 @@ def _corpus_files(shards: Sequence[int], work: Path, writer: SplitWriter, engine
         start, end = 0, rows - own.size
         while start < end:
             if not room:
-                files.append(CorpusFile(writer.next_path(), work, []))
+                files.append((CorpusFile(_new_file(work, "corpus", "corpus", len(files)), work, []), []))
                 room = store.ROWS_PER_SHARD
+            file, ended = files[-1]
             taken = min(room, end - start)
-            files[-1].slices.append(Slice(shard, own, start, start + taken))
+            file.slices.append(Slice(shard, own, start, start + taken))
             start, room = start + taken, room - taken
+            if start == end:
+                ended.append(shard)
     if not files:
         raise InputError("the input holds no passage: every document is empty")
     return files
@@ -127,8 +146,8 @@ def _split_files(
         yield (
             writer,
             [
-                SplitFile(writer.next_path(), work, config, split, start, end)
-                for start, end in zip(starts, ends, strict=True)
+                SplitFile(_new_file(work, config, split, number), work, config, split, start, end)
+                for number, (start, end) in enumerate(zip(starts, ends, strict=True))
             ],
         )
 

@@ -76,6 +76,10 @@ def _key(states: list[tuple[str, int, int]], sources: list[Source], options: Opt
             "arrow_files",
             "shard_files",
             "shards",
+            "store",
+            "plan",
+            "pieces",
+            "assemble",
         )
     ]
     names = [(str(source.path), source.member, source.split) for source in sources]
@@ -86,19 +90,26 @@ def _key(states: list[tuple[str, int, int]], sources: list[Source], options: Opt
 def _work_directory(out: Path, key: str, resume: bool) -> Iterator[Path]:
     """The build's own folder beside ``out``: kept after a failure or a kill, removed after success."""
     with building_beside(out) as building:
+        work = building / key
         try:
             for other in names_in(building):  # what an earlier input, or earlier options, left behind
                 if other.name != key or not resume:
                     remove_tree(other)
-            work = building / key
             work.mkdir(exist_ok=True)
             yield work
         except WorkerDied:
             raise
         except InputError:
-            remove_tree(building)
+            _discard(building, work)
             raise
-        remove_tree(building)
+        _discard(building, work)
+
+
+def _discard(building: Path, work: Path) -> None:
+    """Remove all of a build; killed meanwhile, it leaves nothing that looks like finished parts."""
+    if not is_address(work) and work.exists():
+        work.rename(building / "discarded")
+    remove_tree(building)
 
 
 def _finished(work: Path) -> set[int]:

@@ -17,7 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from builders.addresses import is_address, names_in, reaching
+from builders.addresses import is_address, link, names_in, reaching
 from builders.card import card
 from builders.command import InputError, log
 from builders.files import replace_directory, sha256_of, write_text
@@ -45,11 +45,7 @@ class Draft:
                 if entry["path"] not in ("README.md", "stats.json"):
                     target = folder / entry["path"]
                     target.parent.mkdir(parents=True, exist_ok=True)
-                    # Finished files are never written to again, so a link serves as the copy.
-                    try:
-                        os.link(base.path / entry["path"], target)
-                    except OSError:
-                        shutil.copyfile(base.path / entry["path"], target)
+                    link(base.path / entry["path"], target)
                     self._entries.append(entry)
 
     def writer(self, config: str, split: str) -> SplitWriter:

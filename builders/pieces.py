@@ -6,6 +6,7 @@ for every split an Arrow file of its queries and one of its judgments, both in o
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,12 +18,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from builders import store
+from builders.addresses import is_whole, new_folder
 from builders.arrow_files import read_arrow
 from builders.columns import numbers, repeated, strings, values_of
 from builders.ids import hex_ids
 from builders.shard_files import read_shard
 
 Ints = npt.NDArray[np.int64]
+_FILE, _ABOUT = "rows.parquet", "about.json"
 _BATCH = 8_192  # rows of a split with their passages at a time
 PLANNED_QUERIES = pa.schema([("query_id", pa.string()), ("text", pa.string())])
 # ``place``: the number of its query; ``passage``: (shard << 32) + the passage's number in the shard.
@@ -41,9 +44,9 @@ class Slice:
 
 @dataclass(frozen=True)
 class CorpusFile:
-    """A file of the config corpus."""
+    """A file of the config corpus, to be written to ``folder``."""
 
-    path: Path
+    folder: Path
     work: Path
     slices: list[Slice]
 
@@ -52,7 +55,7 @@ class CorpusFile:
 class SplitFile:
     """A file of one split's queries, qrels or joined rows: ``start`` to ``end`` of the split's rows."""
 
-    path: Path
+    folder: Path
     work: Path
     config: str
     split: str
@@ -62,8 +65,9 @@ class SplitFile:
 
 @dataclass(frozen=True)
 class Written:
-    """The file's entry in the manifest, and how many of its passages have each length in characters."""
+    """A finished file, its entry in the manifest, and how many of its passages have each length in characters."""
 
+    path: Path
     entry: dict[str, Any]
     lengths: Ints
 
@@ -80,10 +84,24 @@ def read_plan(work: Path, split: str, name: str) -> pa.Table:
 
 
 def write_file(task: CorpusFile | SplitFile) -> Written:
-    """Write one Parquet file. The same task writes the same bytes again."""
+    """Write one Parquet file, unless a killed build has left it. The same task writes the same bytes again."""
+    if not is_whole(task.folder):
+        with new_folder(task.folder) as folder:
+            entry, lengths = _write(task, folder / _FILE)
+            found = np.flatnonzero(lengths)
+            about = {"entry": entry, "lengths": [found.tolist(), lengths[found].tolist()]}
+            (folder / _ABOUT).write_text(json.dumps(about), encoding="utf-8")
+    about = json.loads((task.folder / _ABOUT).read_text(encoding="utf-8"))
+    present, counts = (np.array(each, np.int64) for each in about["lengths"])
+    lengths = np.zeros(present.max(initial=-1) + 1, np.int64)
+    lengths[present] = counts
+    return Written(task.folder / _FILE, about["entry"], lengths)
+
+
+def _write(task: CorpusFile | SplitFile, path: Path) -> tuple[dict[str, Any], Ints]:
     if isinstance(task, CorpusFile):
-        return _write_corpus(task)
-    out = store.ParquetFile(task.path, store.schema_of(task.config))
+        return _write_corpus(task, path)
+    out = store.ParquetFile(path, store.schema_of(task.config))
     if task.config == "queries":
         rows = read_plan(task.work, task.split, "queries").slice(task.start, task.end - task.start)
         out.write(rows.rename_columns(store.QUERIES.names))
@@ -92,12 +110,12 @@ def write_file(task: CorpusFile | SplitFile) -> Written:
             out.write(_qrels(task, start, min(start + store.ROWS_PER_GROUP, task.end)))
     else:
         return _write_joined(task, out)
-    return Written(out.close(), np.zeros(0, np.int64))
+    return out.close(), np.zeros(0, np.int64)
 
 
-def _write_corpus(task: CorpusFile) -> Written:
+def _write_corpus(task: CorpusFile, path: Path) -> tuple[dict[str, Any], Ints]:
     lengths = np.zeros(0, np.int64)
-    out = store.ParquetFile(task.path, store.CORPUS)
+    out = store.ParquetFile(path, store.CORPUS)
     for piece in task.slices:
         table = read_shard(task.work, piece.shard, "passages")
         if piece.repeats.size:
@@ -105,7 +123,7 @@ def _write_corpus(task: CorpusFile) -> Written:
         table = table.slice(piece.start, piece.end - piece.start)
         lengths = _add_lengths(lengths, table["text"])
         out.write(pa.table([hex_ids(table["id"]), repeated("", table.num_rows), table["text"]], schema=store.CORPUS))
-    return Written(out.close(), lengths)
+    return out.close(), lengths
 
 
 def _add_lengths(lengths: Ints, texts: pa.ChunkedArray) -> Ints:
@@ -135,7 +153,7 @@ def _qrels(task: SplitFile, start: int, end: int) -> pa.Table:
     return pa.table([queries, ids, numbers(np.ones(end - start, np.int64))], schema=store.QRELS)
 
 
-def _write_joined(task: SplitFile, out: store.ParquetFile) -> Written:
+def _write_joined(task: SplitFile, out: store.ParquetFile) -> tuple[dict[str, Any], Ints]:
     lengths = np.zeros(0, np.int64)
     queries, judgments = (read_plan(task.work, task.split, name) for name in ("queries", "judgments"))
     places, passages = values_of(judgments["place"]), values_of(judgments["passage"])
@@ -158,4 +176,4 @@ def _write_joined(task: SplitFile, out: store.ParquetFile) -> Written:
         starts = numbers(np.zeros(rows.num_rows + 1, np.int32))
         none = pa.ListArray.from_arrays(starts, structs.slice(0, 0), type=store.PASSAGES)
         out.write(pa.table([rows["query_id"], rows["text"], lists, none], schema=store.JOINED))
-    return Written(out.close(), lengths)
+    return out.close(), lengths

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from builders.addresses import is_address
 from builders.arrow_files import new_arrow, read_arrow
 
 ID = pa.binary(16)
@@ -41,6 +42,15 @@ def write_table(path: Path, schema: pa.Schema, columns: Sequence[pa.Array]) -> N
     """Columns as one of a shard's files."""
     with new_arrow(path, schema) as out:
         out.write_table(pa.Table.from_arrays(columns, schema=schema))
+
+
+def remove_passages(work: Path, number: int) -> None:
+    """Remove the passages of a finished shard, nearly all of it, from this machine; the rest still tells what it held.
+
+    What is in a store stays until the build is done.
+    """
+    if not is_address(work):
+        (shard_path(work, number) / "passages.arrow").unlink(missing_ok=True)
 
 
 _SCHEMAS = {"questions": QUESTIONS, "passages": PASSAGES, "positives": POSITIVES}

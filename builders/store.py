@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from builders.addresses import local_file
+from builders.addresses import link, local_file
 from builders.command import InputError
 from builders.files import sha256_of, write_text
 
@@ -131,18 +131,12 @@ class SplitWriter:
         self.config = config
         self._folder, self._split, self._schema = release / config, split, schema
         self._folder.mkdir(parents=True, exist_ok=True)
-        self._paths = 0
         self._file: ParquetFile | None = None
         self._done: list[tuple[Path, dict[str, Any]]] = []
         self.rows = 0
 
-    def next_path(self) -> Path:
-        """Where the next shard is written until its final name is known."""
-        self._paths += 1
-        return self._folder / f"{self._split}-{self._paths - 1:05d}.parquet"
-
     def adopt(self, path: Path, entry: dict[str, Any]) -> None:
-        """Take a shard that was written elsewhere to a :meth:`next_path`; in the order of the rows."""
+        """Take a shard that was written elsewhere, where it stays; in the order of the rows."""
         self._done.append((path, entry))
         self.rows += entry["rows"]
 
@@ -152,13 +146,17 @@ class SplitWriter:
         start, room = 0, rows_per_shard(self._schema)
         while start < table.num_rows:
             if self._file is None:
-                self._file = ParquetFile(self.next_path(), self._schema)
+                self._file = ParquetFile(self._next_path(), self._schema)
             taken = min(room - self._file.rows, table.num_rows - start)
             self._file.write(table.slice(start, taken))
             start += taken
             if self._file.rows == room:
                 self._end_shard()
         self.rows += table.num_rows
+
+    def _next_path(self) -> Path:
+        """Where the next shard is written until its final name is known."""
+        return self._folder / f"{self._split}-{len(self._done):05d}.parquet"
 
     def _end_shard(self) -> None:
         if self._file is not None:
@@ -168,12 +166,15 @@ class SplitWriter:
     def close(self) -> list[dict[str, Any]]:
         """Write what is left and name the shards; returns their manifest entries. A split of no rows has one shard."""
         if not self._done and self._file is None:
-            self._file = ParquetFile(self.next_path(), self._schema)
+            self._file = ParquetFile(self._next_path(), self._schema)
         self._end_shard()
         entries = []
         for number, (path, entry) in enumerate(self._done):
             final = self._folder / f"{self._split}-{number:05d}-of-{len(self._done):05d}.parquet"
-            path.rename(final)
+            if path.parent == self._folder:
+                path.rename(final)
+            else:
+                link(path, final)
             entries.append({"path": f"{self.config}/{final.name}", **entry})
         return entries
 

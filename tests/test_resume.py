@@ -1,0 +1,198 @@
+"""A build that is killed, and goes on."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rows import row, write_rows
+
+from builders import assemble, blocks, building, pieces, raw, release, store
+from builders.processes import WorkerDied
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def command(*arguments: object) -> list[str]:
+    return [sys.executable, "-m", "builders", "release", *map(str, arguments)]
+
+
+def build(*arguments: object) -> None:
+    subprocess.run(command(*arguments), cwd=ROOT, capture_output=True, timeout=300, check=True)
+
+
+def tree(folder: Path) -> dict[str, str]:
+    return {
+        p.relative_to(folder).as_posix(): hashlib.sha256(p.read_bytes()).hexdigest()
+        for p in folder.rglob("*")
+        if p.is_file()
+    }
+
+
+def of_group(group: int) -> dict[int, int]:
+    """The living processes of a process group: process id to parent's. Nothing where the system has no /proc."""
+    found = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, parent, of = stat.read_text().rpartition(")")[2].split()[:3]
+        except OSError:  # gone meanwhile
+            continue
+        if int(of) == group and state != "Z":
+            found[int(stat.parent.name)] = int(parent)
+    return found
+
+
+def kill(process: subprocess.Popen[bytes], one: random.Random | None) -> bool:
+    """Kill the whole build, or one of its workers; returns whether there was anything to kill."""
+    if process.poll() is not None:
+        return False
+    # Workers are not children of the build itself but of the process that they are forked from.
+    group = of_group(process.pid)
+    workers = [pid for pid, parent in group.items() if parent in group and parent != process.pid]
+    if one is None or not workers:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    else:
+        os.kill(one.choice(workers), signal.SIGKILL)
+        assert process.wait(60) in (0, 1)  # 0: the worker had nothing left to do
+    return True
+
+
+def test_ten_kills_in_a_row(shared_data: Path, tmp_path: Path) -> None:
+    """Killed at any moment, as a whole or a worker of it, a build leaves no release or a whole one, and no processes.
+
+    The next one needs no cleaning up: it goes on from the finished parts, and ends with the same bytes.
+    """
+    chosen = random.Random(1)
+    source, out = tmp_path / "raw", tmp_path / "out"
+    source.mkdir()
+    for split in ("train", "dev", "test"):
+        packed = (shared_data / f"dureader-2.0-demo/search.{split}.json.gz").read_bytes()
+        # The same rows again are merged away: more work to be killed in, the same release.
+        (source / f"search.{split}.json").write_bytes(gzip.decompress(packed) * 7)
+    options = ["--raw", source, "--unit", "char", "--workers", 2]
+    build(*options, "--out", tmp_path / "whole")
+    killed, reused, finished = 0, 0, dict[str, int]()
+    while killed < 10:
+        process = subprocess.Popen(
+            command(*options, "--out", out),
+            cwd=ROOT,
+            stderr=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        # One kill in three comes when all parts are finished, the others after a new part or two.
+        parts = 1_000 if chosen.random() < 0.3 else len(finished) + chosen.randint(0, 2)
+        while process.poll() is None and len(shards(tmp_path)) < parts and not list(tmp_path.glob(".out.*/*/release")):
+            time.sleep(0.01)
+        time.sleep(chosen.uniform(0, 0.3))
+        killed += kill(process, chosen if chosen.random() < 0.5 else None)
+        deadline = time.monotonic() + 30
+        while of_group(process.pid):
+            assert time.monotonic() < deadline, "the build is dead, its workers are not"
+            time.sleep(0.01)
+        found = shards(tmp_path)
+        if out.exists():
+            assert tree(out) == tree(tmp_path / "whole")
+            shutil.rmtree(out)
+        else:
+            assert finished.items() <= found.items()  # none was built again
+            reused += bool(finished)
+        finished = found
+    build(*options, "--out", out)
+    assert tree(out) == tree(tmp_path / "whole")
+    assert {p.name for p in tmp_path.iterdir()} == {"raw", "out", "whole"}
+    assert reused >= 5
+
+
+def shards(folder: Path) -> dict[str, int]:
+    """The finished parts of the build under ``folder``, and what tells one that was built again."""
+    found = folder.glob(".out.building/*/*")
+    # What is being removed is of no use any more.
+    return {p.name: p.stat().st_ino for p in found if p.name.isdigit() and p.parent.name != "discarded"}
+
+
+class Stopping:
+    """An engine whose worker dies after so many files."""
+
+    workers = 1
+    labelled = 0
+
+    def __init__(self, files: int) -> None:
+        self._files = files
+
+    def map(self, function: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[Any]:
+        for number, task in enumerate(tasks):
+            if function is pieces.write_file and number == self._files:
+                raise WorkerDied
+            Stopping.labelled += isinstance(task, blocks.Block)
+            yield function(task)
+
+
+def test_finished_files_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stopped after every file, and when all are finished, a build does nothing twice.
+
+    Passages go as soon as the files that hold them are there; what is left of a part serves for it.
+    """
+    answer = "见干见湿,冬天少浇水"
+    rows = [row(n, f"绿萝怎么养{n}", [[f"第{n}段。"], [answer, f"又{n % 3}段。"]], [answer]) for n in range(12)]
+    write_rows(tmp_path / "raw/train.json", rows[:9])
+    write_rows(tmp_path / "raw/dev.json", rows[9:])
+    sources, options = raw.find_sources([tmp_path / "raw"]), release.Options(unit="char", min_chars=4)
+    monkeypatch.setattr(store, "ROWS_PER_SHARD", 3)
+    monkeypatch.setattr(blocks.read_blocks, "__defaults__", (300, ()))
+    release.build_release(sources, tmp_path / "whole", options)
+    written, passages, stops = [], set(), 0
+    write, finish = pieces._write, building.Draft.finish
+
+    def counted(task: Any, path: Path) -> Any:
+        written.append(task.folder.name)
+        return write(task, path)
+
+    def stopped_once(draft: Any, build: Any) -> None:
+        monkeypatch.setattr(building.Draft, "finish", finish)
+        finish(draft, build)
+        raise WorkerDied
+
+    # So few rows that the corpus would all be written before it is known what the splits hold.
+    make_plan, corpus_files, planned = assemble.make_plan, assemble._corpus_files, threading.Event()
+
+    def plan(*args: Any) -> Any:
+        found = make_plan(*args)
+        planned.set()
+        return found
+
+    def files(*args: Any) -> Any:
+        found = corpus_files(*args)
+        planned.wait()
+        planned.clear()
+        time.sleep(0.02)
+        return found
+
+    monkeypatch.setattr(assemble, "make_plan", plan)
+    monkeypatch.setattr(assemble, "_corpus_files", files)
+    monkeypatch.setattr(pieces, "_write", counted)
+    monkeypatch.setattr(building.Draft, "finish", stopped_once)
+    while not (tmp_path / "out").exists():
+        try:
+            release.build_release(sources, tmp_path / "out", options, engine=Stopping(len(written) + 1))
+        except WorkerDied:
+            stops += 1
+            passages.add(len(list(tmp_path.glob(".out.building/*/*/passages.arrow"))))
+    assert tree(tmp_path / "out") == tree(tmp_path / "whole")
+    assert stops == len(written) == len(set(written)) == len(list((tmp_path / "out").rglob("*.parquet")))
+    assert Stopping.labelled == len(list(blocks.read_blocks(sources))) == max(passages)
+    assert len(passages) > 2
+    assert {p.name for p in tmp_path.iterdir()} == {"raw", "out", "whole"}

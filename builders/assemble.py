@@ -8,8 +8,9 @@ with all its judgments.
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,6 +19,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from builders import store
+from builders.columns import values_of
 from builders.command import InputError, log, progress
 from builders.draft import Draft
 from builders.files import fsync_file
@@ -31,8 +33,36 @@ from builders.stats import POSITIVES_EDGES, LengthCounter, round_stat
 from builders.store import SplitWriter
 
 _FILES = "files"
-# A file on its way: whose it is, the task, and the shards whose passages nobody needs once it is written.
+# A file on its way: whose it is, the task, and the shards whose passages it needs.
 File = tuple[SplitWriter, CorpusFile | SplitFile, list[int]]
+
+
+class _Spent:
+    """Removes the passages of each shard once no file is left that needs them."""
+
+    def __init__(self, work: Path, files: Iterable[Sequence[int]]) -> None:
+        self._work, self._all_known = work, False
+        self._needed = Counter(shard for shards in files for shard in shards)
+        self._thread = ThreadPoolExecutor(1)
+
+    def expect(self, files: Iterable[Sequence[int]]) -> None:
+        """Further files; there are no others."""
+        self._needed.update(shard for shards in files for shard in shards)
+        self._all_known = True
+        self._remove(list(self._needed))
+
+    def written(self, shards: Sequence[int]) -> None:
+        """A file that needs these is finished."""
+        self._needed.subtract(shards)
+        self._remove(shards)
+
+    def _remove(self, shards: Sequence[int]) -> None:
+        for shard in shards:
+            if self._all_known and not self._needed[shard]:
+                self._thread.submit(remove_passages, self._work, shard)
+
+    def close(self) -> None:
+        self._thread.shutdown()
 
 
 def assemble(sources: Sequence[Source], shards: Sequence[int], work: Path, draft: Draft, engine: Engine) -> bool:
@@ -45,59 +75,53 @@ def assemble(sources: Sequence[Source], shards: Sequence[int], work: Path, draft
     """
     (work / _FILES).mkdir(exist_ok=True)
     corpus = draft.writer("corpus", "corpus")
-    joined: dict[str, SplitWriter] = {}
     with ThreadPoolExecutor(1) as thread:
         threads = min(engine.workers, len(os.sched_getaffinity(0)))
         planning = thread.submit(make_plan, sources, shards, work, threads)  # while the corpus is written
-        passages = deque(_corpus_files(shards, work, engine))
+        passages = deque((corpus, file, [s.shard for s in file.slices]) for file in _corpus_files(shards, work, engine))
+        spent = _Spent(work, (shards for _, _, shards in passages))
 
         def files() -> Iterator[File]:
-            spent: list[int] = []
             while passages and not planning.done():
-                file, ended = passages.popleft()
-                spent += ended
-                yield corpus, file, []
-            # Those of the splits take longest, so they do not come last. They need passages of all shards.
+                yield passages.popleft()
+            planned: list[File] = []
             for split, sizes in planning.result().sizes.items():
-                for writer, found in _split_files(draft, work, split, sizes):
-                    if writer.config == split:
-                        joined[split] = writer
-                    yield from ((writer, file, []) for file in found)
-            for file, ended in passages:
-                yield corpus, file, spent + ended
-                spent = []
+                planned += _split_files(draft, work, split, sizes)
+            spent.expect(shards for _, _, shards in planned)
+            yield from planned  # they take longest, so they do not come last
+            yield from passages
 
-        lengths = _write_files(files(), engine, work)
+        with contextlib.closing(spent):
+            lengths = _write_files(files(), engine, spent)
         plan = planning.result()
     draft.stats["read"] = plan.read
-    draft.stats["collections"]["corpus"] = lengths[corpus].summary()
+    draft.stats["collections"]["corpus"] = lengths["corpus"].summary()
     draft.stats["positives_per_query"] = {}
     for split, sizes in plan.sizes.items():
-        draft.stats["table3"][split] = _table3(work, split, sizes, lengths[joined[split]])
+        draft.stats["table3"][split] = _table3(work, split, sizes, lengths[split])
         if sizes["judgments"]:
             draft.stats["positives_per_query"][split] = _positives_per_query(work, split)
     return plan.cut
 
 
-def _write_files(files: Iterable[File], engine: Engine, work: Path) -> dict[SplitWriter, LengthCounter]:
-    """Write the files, each for its writer; returns how long the passages of each writer are."""
-    lengths: dict[SplitWriter, LengthCounter] = defaultdict(LengthCounter)
+def _write_files(files: Iterable[File], engine: Engine, spent: _Spent) -> dict[str, LengthCounter]:
+    """Write the files, each for its writer; returns how long the passages of each config are."""
+    lengths: dict[str, LengthCounter] = defaultdict(LengthCounter)
     under_way: deque[tuple[SplitWriter, list[int]]] = deque()
 
     def tasks() -> Iterator[CorpusFile | SplitFile]:
-        for writer, file, spent in files:
-            under_way.append((writer, spent))
+        for writer, file, shards in files:
+            under_way.append((writer, shards))
             yield file
 
-    with progress(unit="file", label="write") as bar, ThreadPoolExecutor(1) as thread:
+    with progress(unit="file", label="write") as bar:
         for done in engine.map(write_file, tasks()):
-            writer, spent = under_way.popleft()
-            lengths[writer].add(np.arange(done.lengths.size), done.lengths)
+            writer, shards = under_way.popleft()
+            lengths[writer.config].add(np.arange(done.lengths.size), done.lengths)
             writer.adopt(done.path, done.entry)
             # Both while the workers go on: at the end nothing is left to wait for.
             fsync_file(done.path)
-            for shard in spent:
-                thread.submit(remove_passages, work, shard)
+            spent.written(shards)
             bar.update()
     return lengths
 
@@ -107,11 +131,11 @@ def _new_file(work: Path, config: str, split: str, number: int) -> Path:
     return work / _FILES / f"{config}-{split}-{number:05d}"
 
 
-def _corpus_files(shards: Sequence[int], work: Path, engine: Engine) -> list[tuple[CorpusFile, list[int]]]:
-    """The files of the corpus, every passage at its first place, each with the shards that it brings to an end."""
+def _corpus_files(shards: Sequence[int], work: Path, engine: Engine) -> list[CorpusFile]:
+    """The files of the corpus: every passage at its first place."""
     passages = {shard: count_ids(shard_path(work, shard) / "ids") for shard in shards}
     repeats = np.sort(np.concatenate([*engine.map(find_repeats, parts(work, shards, sum(passages.values())))]))
-    files: list[tuple[CorpusFile, list[int]]] = []
+    files: list[CorpusFile] = []
     room = 0
     for shard, rows in passages.items():
         low, high = np.searchsorted(repeats, [shard << 32, (shard + 1) << 32])
@@ -119,37 +143,34 @@ def _corpus_files(shards: Sequence[int], work: Path, engine: Engine) -> list[tup
         start, end = 0, rows - own.size
         while start < end:
             if not room:
-                files.append((CorpusFile(_new_file(work, "corpus", "corpus", len(files)), work, []), []))
+                files.append(CorpusFile(_new_file(work, "corpus", "corpus", len(files)), work, []))
                 room = store.ROWS_PER_SHARD
-            file, ended = files[-1]
             taken = min(room, end - start)
-            file.slices.append(Slice(shard, own, start, start + taken))
+            files[-1].slices.append(Slice(shard, own, start, start + taken))
             start, room = start + taken, room - taken
-            if start == end:
-                ended.append(shard)
     if not files:
         raise InputError("the input holds no passage: every document is empty")
     return files
 
 
-def _split_files(
-    draft: Draft, work: Path, split: str, sizes: dict[str, int]
-) -> Iterator[tuple[SplitWriter, list[SplitFile]]]:
+def _split_files(draft: Draft, work: Path, split: str, sizes: dict[str, int]) -> list[File]:
     """The files of one split; no qrels where the split carries no labels."""
     log.info("%s: %d queries, %d judgments", split, sizes["queries"], sizes["judgments"])
-    configs = {split: "queries", "queries": "queries"} | ({"qrels": "judgments"} if sizes["judgments"] else {})
-    for config, counted in configs.items():
-        writer, rows = draft.writer(config, split), sizes[counted]
-        room = store.rows_per_shard(store.schema_of(config))
-        starts = range(0, rows, room)
-        ends = (min(start + room, rows) for start in starts)
-        yield (
-            writer,
-            [
-                SplitFile(_new_file(work, config, split, number), work, config, split, start, end)
-                for number, (start, end) in enumerate(zip(starts, ends, strict=True))
-            ],
-        )
+    judgments = read_plan(work, split, "judgments")
+    places, shards = values_of(judgments["place"]), values_of(judgments["passage"]) >> 32
+    # Where the judgments of each row of a config begin.
+    firsts = {split: np.searchsorted(places, np.arange(sizes["queries"] + 1)), "qrels": np.arange(places.size + 1)}
+    files: list[File] = []
+    for config, rows in {split: sizes["queries"], "queries": sizes["queries"], "qrels": sizes["judgments"]}.items():
+        if config == "qrels" and not rows:
+            continue
+        writer, room = draft.writer(config, split), store.rows_per_shard(store.schema_of(config))
+        for number, start in enumerate(range(0, rows, room)):
+            end = min(start + room, rows)
+            low, high = firsts[config][[start, end]] if config in firsts else (0, 0)
+            task = SplitFile(_new_file(work, config, split, number), work, config, split, start, end)
+            files.append((writer, task, np.unique(shards[low:high]).tolist()))
+    return files
 
 
 def _table3(work: Path, split: str, sizes: dict[str, int], lengths: LengthCounter) -> dict[str, float | int | None]:

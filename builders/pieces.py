@@ -2,6 +2,8 @@
 
 Texts are taken out of the finished shards. The other rows come from the plan, which :mod:`builders.assemble` writes:
 for every split an Arrow file of its queries and one of its judgments, both in order.
+
+A finished file lies in a folder of its own, with what the manifest says of it; the folder is there when both are whole.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 A shard is a folder ``NNNNNN`` in the build's work directory; it appears under its name only when it is whole, which is
 what resuming a killed build relies on. In it, as Arrow files that can be mapped into memory: ``questions``, a row for
 each row of the block; ``passages``, each text once, at its first place; ``positives``, the ids of a query and of a
-passage, with the passage's row number; and ``ids``, the passages' ids sorted (see :mod:`builders.repeats`).
+passage, with the passage's row number; and ``ids``, the passages' ids sorted (see :mod:`builders.repeats`). Once the
+files of the release hold its passages, those of a shard may be gone.
 """
 
 from __future__ import annotations

@@ -176,7 +176,7 @@ def test_finished_files_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
     def files(*args: Any) -> Any:
         found = corpus_files(*args)
-        planned.wait()
+        assert planned.wait(60)
         planned.clear()
         time.sleep(0.02)
         return found

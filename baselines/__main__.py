@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from builders.command import main
+from builders.common.command import main
 
 VERBS = {
     "bm25": "baselines.bm25",
@@ -13,11 +13,11 @@ VERBS = {
     "encode": "baselines.encode",
     "search": "baselines.search",
     "rerank": "baselines.rerank",
-    "fuse": "baselines.fuse",
-    "evaluate": "baselines.evaluate",
+    "fuse": "baselines.runs.fuse",
+    "evaluate": "baselines.runs.evaluate",
     "reproduce": "baselines.reproduce",
-    "push": "baselines.push",
-    "pull": "baselines.pull",
+    "push": "baselines.hub.push",
+    "pull": "baselines.hub.pull",
 }
 
 if __name__ == "__main__":

@@ -25,15 +25,15 @@ from typing import Any
 
 import numpy as np
 
-from baselines.encoder import Encoder, batch_tokens
-from baselines.models import add_device, devices_of, dtype_of, fingerprint, open_dual, over_devices, shown_name
-from baselines.sets import SETS, add_set, read_queries
-from baselines.texts import open_passages
-from baselines.vectors import FORMAT, MANIFEST, NAME, check_shard, longest, open_vectors
-from builders.command import InputError, log, progress, whole_number
-from builders.draft import building_beside
-from builders.files import fsync_directory, replace_directory, sha256_of, write_text
-from builders.store import Release, open_release
+from baselines.models.encoder import Encoder, batch_tokens
+from baselines.models.loading import add_device, devices_of, dtype_of, fingerprint, open_dual, over_devices, shown_name
+from baselines.passages import open_passages
+from baselines.runs.sets import SETS, add_set, read_queries
+from baselines.vectors.embeddings import FORMAT, MANIFEST, NAME, check_shard, longest, open_vectors
+from builders.common.command import InputError, log, progress, whole_number
+from builders.common.files import fsync_directory, replace_directory, sha256_of, write_text
+from builders.store.draft import building_beside
+from builders.store.reader import Release, open_release
 
 # 200 MB at 768 dimensions; on a CPU some minutes. At most that much is encoded again after an interruption.
 ROWS_PER_SHARD, ROWS_PER_SHARD_CPU = 1 << 17, 1 << 13

@@ -26,15 +26,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from baselines.models import add_device, devices_of, over_devices
-from baselines.qrels import Qrels, release_qrels
+from baselines.models.loading import add_device, devices_of, over_devices
+from baselines.passages import Passages, open_passages
 from baselines.rerank import CrossJob, add_pairs, check_known, cross_job, score_groups
-from baselines.runs import Run, read_run
-from baselines.sets import SETS, add_set, read_queries
-from baselines.texts import Passages, open_passages
-from builders.command import InputError, log, progress, whole_number
-from builders.files import atomic_text
-from builders.store import Release, open_release
+from baselines.runs.qrels import Qrels, release_qrels
+from baselines.runs.run_file import Run, read_run
+from baselines.runs.sets import SETS, add_set, read_queries
+from builders.common.command import InputError, log, progress, whole_number
+from builders.common.files import atomic_text
+from builders.store.reader import Release, open_release
 
 _WINDOW = 256  # queries that a cross-encoder looks at together
 

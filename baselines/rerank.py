@@ -23,15 +23,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from baselines.encoder import CrossScorer, batch_tokens
-from baselines.models import add_device, devices_of, dtype_of, fingerprint, open_cross, over_devices
-from baselines.runs import read_run, write_run
-from baselines.sets import SETS, add_set, read_queries
-from baselines.texts import Passages, open_passages
-from builders.command import InputError, log, progress, whole_number
-from builders.draft import building_beside
-from builders.files import sha256_of, write_text
-from builders.store import Release, open_release
+from baselines.models.encoder import CrossScorer, batch_tokens
+from baselines.models.loading import add_device, devices_of, dtype_of, fingerprint, open_cross, over_devices
+from baselines.passages import Passages, open_passages
+from baselines.runs.run_file import read_run, write_run
+from baselines.runs.sets import SETS, add_set, read_queries
+from builders.common.command import InputError, log, progress, whole_number
+from builders.common.files import sha256_of, write_text
+from builders.store.draft import building_beside
+from builders.store.reader import Release, open_release
 
 _WINDOW = 256  # queries scored together
 _KNOWN = 1 << 16  # ids looked up at a time

@@ -26,15 +26,15 @@ import numpy as np
 import pyarrow.compute as pc
 import torch
 
-from baselines import ann, scan
-from baselines.encoder import Encoder
-from baselines.models import DTYPES, add_device, devices_of, dtype_of, fingerprint, open_dual
-from baselines.runs import Hit, write_run
-from baselines.sets import SETS, add_set, read_queries
-from baselines.texts import Passages, open_passages
-from baselines.vectors import Vectors, open_vectors, widened
-from builders.command import InputError, add_format, log, progress, whole_number
-from builders.store import Release, open_release
+from baselines.models.encoder import Encoder
+from baselines.models.loading import DTYPES, add_device, devices_of, dtype_of, fingerprint, open_dual
+from baselines.passages import Passages, open_passages
+from baselines.runs.run_file import Hit, write_run
+from baselines.runs.sets import SETS, add_set, read_queries
+from baselines.vectors import ann, scan
+from baselines.vectors.embeddings import Vectors, open_vectors, widened
+from builders.common.command import InputError, add_format, log, progress, whole_number
+from builders.store.reader import Release, open_release
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

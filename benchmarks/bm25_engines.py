@@ -29,7 +29,7 @@ def index_ours(engine: str, folder: Path, index: Path, threads: int) -> None:
     import pyarrow as pa
     from bm25_tokens import ROWS, passages_of, texts_of
 
-    from baselines.bm25_index import ENGINES, write_ids
+    from baselines.bm25.index import ENGINES, write_ids
 
     importlib.import_module(ENGINES[engine]).build(index, texts_of(folder), threads)
     rows = passages_of(folder)
@@ -91,8 +91,8 @@ def open_bm25s(index: Path) -> Engine:
 
 
 def open_ours(engine: str, index: Path, threads: int) -> Engine:
-    from baselines.bm25_index import ENGINES
-    from baselines.threads import in_order
+    from baselines.bm25.index import ENGINES
+    from baselines.runs.threads import in_order
 
     opened = importlib.import_module(ENGINES[engine]).open_folder(index, K1, B, threads)
 

@@ -86,10 +86,10 @@ def of_release(folder: Path, path: Path, split: str, queries: int, workers: int)
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from baselines.bm25_index import token_strings
-    from baselines.segment import tokens
-    from baselines.sets import read_queries
-    from builders.store import open_release
+    from baselines.bm25.index import token_strings
+    from baselines.bm25.tokens import tokens
+    from baselines.runs.sets import read_queries
+    from builders.store.reader import open_release
 
     release = open_release(path)
     texts = token_strings(release, "corpus", workers)

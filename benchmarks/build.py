@@ -50,9 +50,10 @@ def build(raw: Path, out: Path, unit: str, workers: int, *, watch: bool = False)
 
 def labelling(raw: Path, out: Path, unit: str) -> float:
     """The share of a build's time that goes into labels, in one process that has all its loops compiled."""
-    from builders import release, shards
-    from builders.options import Options
-    from builders.raw import find_sources
+    from builders import release
+    from builders.release import label as shards
+    from builders.release.options import Options
+    from builders.release.rows import find_sources
 
     spent = 0.0
     label = shards.label_rows

@@ -51,8 +51,8 @@ def raw_rows(paths: list[Path], questions: int, folder: Path) -> int:
     The rows of ``paths`` come again and again, splits in turn; a number at the end of the question and of every
     paragraph makes all of these distinct.
     """
-    from builders.blocks import content, lines, read_blocks
-    from builders.raw import find_sources
+    from builders.release.rows import find_sources
+    from builders.sources.lines import content, lines, read_blocks
 
     folder.mkdir(parents=True, exist_ok=True)
     rows: dict[str, list[bytes]] = {}

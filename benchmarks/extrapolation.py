@@ -28,9 +28,9 @@ import pyarrow as pa
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from builders.draft import draft_release  # noqa: E402
-from builders.ids import text_id  # noqa: E402
-from builders.store import QRELS, QUERIES  # noqa: E402
+from builders.store.draft import draft_release  # noqa: E402
+from builders.store.ids import text_id  # noqa: E402
+from builders.store.layout import QRELS, QUERIES  # noqa: E402
 
 
 def main() -> None:

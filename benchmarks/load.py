@@ -23,10 +23,10 @@ from typing import Any
 
 from common import ROOT, machine, raw_rows, write_json
 
-from builders.options import Options
-from builders.raw import find_sources
 from builders.release import build_release
-from builders.store import Release, open_release
+from builders.release.options import Options
+from builders.release.rows import find_sources
+from builders.store.reader import Release, open_release
 
 
 def main() -> None:

@@ -33,8 +33,8 @@ import torch
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from baselines import scan  # noqa: E402
-from baselines.vectors import Vectors, longest, widened  # noqa: E402
+from baselines.vectors import scan  # noqa: E402
+from baselines.vectors.embeddings import Vectors, longest, widened  # noqa: E402
 
 SHARD = 1 << 17
 

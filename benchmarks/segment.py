@@ -1,7 +1,7 @@
 """How fast texts are cut into words, and how often the compiled segmenter cuts them otherwise than jieba does.
 
-Speed: characters a second of jieba and of rjieba as builders.segment uses it, on one core and on all, over a sample of
-the texts taken at even distances; the two take turns, and figures are medians. Equality: every text, on all cores. A
+Speed: characters a second of jieba and of rjieba as builders.common.words uses it, on one core and on all, over a
+sample of the texts taken at even distances; the two take turns, and figures are medians. Equality: every text, on all cores. A
 text is a paragraph, an answer or a question of --raw, a line of --lines.
 
 Example:
@@ -30,9 +30,9 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from builders.blocks import read_blocks  # noqa: E402
-from builders.raw import find_sources, parse_rows  # noqa: E402
-from builders.segment import SEGMENTERS, cutter, segmenter_version  # noqa: E402
+from builders.common.words import SEGMENTERS, cutter, segmenter_version  # noqa: E402
+from builders.release.rows import find_sources, parse_rows  # noqa: E402
+from builders.sources.lines import read_blocks  # noqa: E402
 
 _BATCH = 100  # texts that go to a process at a time
 

@@ -29,11 +29,11 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from builders.blocks import read_blocks  # noqa: E402
-from builders.options import THRESHOLD  # noqa: E402
-from builders.raw import Row, find_sources, parse_rows  # noqa: E402
-from builders.segment import words  # noqa: E402
-from builders.span_f1 import Questions, char_ids, label_questions, span_f1, word_ids  # noqa: E402
+from builders.common.words import words  # noqa: E402
+from builders.release.options import THRESHOLD  # noqa: E402
+from builders.release.rows import Row, find_sources, parse_rows  # noqa: E402
+from builders.release.span_f1 import Questions, char_ids, label_questions, span_f1, word_ids  # noqa: E402
+from builders.sources.lines import read_blocks  # noqa: E402
 
 Texts = list[tuple[list[Sequence[Any]], list[Sequence[Any]]]]  # (paragraphs, answers) of each question
 

@@ -41,12 +41,13 @@ from sentence_transformers import SentenceTransformerTrainingArguments as Argume
 from sentence_transformers.util import batch_to_device, dot_score  # noqa: E402
 from transformers import PrinterCallback, TrainerCallback  # noqa: E402
 
-from baselines import train_loop, train_models  # noqa: E402
-from baselines.recipe import Recipe, read_recipe  # noqa: E402
-from baselines.texts import Passages, open_passages  # noqa: E402
+from baselines.passages import Passages, open_passages  # noqa: E402
+from baselines.train import loop as train_loop  # noqa: E402
+from baselines.train import models as train_models  # noqa: E402
 from baselines.train import quiet_libraries, versions  # noqa: E402
-from baselines.train_data import Batches, DualRows, Pairs  # noqa: E402
-from builders.store import open_release  # noqa: E402
+from baselines.train.data import Batches, DualRows, Pairs  # noqa: E402
+from baselines.train.recipe import Recipe, read_recipe  # noqa: E402
+from builders.store.reader import open_release  # noqa: E402
 
 _WARM = 3  # steps before the clock starts
 

@@ -1,6 +1,6 @@
 import sys
 
-from builders.command import main
+from builders.common.command import main
 
 VERBS = {
     "release": "builders.release",
@@ -9,9 +9,9 @@ VERBS = {
     "ccovid": "builders.ccovid",
     "crosslingual": "builders.crosslingual",
     "squad": "builders.squad",
-    "extrapolate": "builders.extrapolation",
+    "extrapolate": "builders.extrapolate",
     "export": "builders.export",
-    "stats": "builders.figures",
+    "stats": "builders.stats",
     "check": "builders.check",
     "publish": "builders.publish",
 }

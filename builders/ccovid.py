@@ -21,13 +21,13 @@ from pathlib import Path
 
 import msgspec
 
-from builders import out_of_domain
-from builders.blocks import content, lines, read_blocks
-from builders.command import InputError, log
-from builders.encoding import encoding_of
-from builders.out_of_domain import Collection, Texts, merge
-from builders.sources import Source, open_bytes
-from builders.tables import find_tables, header_of, open_table
+from builders import collection as out_of_domain
+from builders.collection import Collection, Texts, merge
+from builders.common.command import InputError, log
+from builders.sources.encoding import encoding_of
+from builders.sources.files import Source, open_bytes
+from builders.sources.lines import content, lines, read_blocks
+from builders.sources.tables import find_tables, header_of, open_table
 
 DOCUMENTS = ("docid", "text")
 JUDGED = ("id", "docid", "question", "answer")
@@ -61,7 +61,7 @@ def read(
     Args:
         files: where to look.
         given: paths that the user named: one of these that is no file of the competition is an error.
-        encoding: of every file, see :mod:`builders.encoding`.
+        encoding: of every file, see :mod:`builders.sources.encoding`.
 
     Raises:
         InputError: for a file that is none of the competition's, a wrong row, or where a needed file is missing.

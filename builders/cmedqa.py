@@ -20,12 +20,12 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from builders import out_of_domain
-from builders.command import InputError, log, progress
-from builders.out_of_domain import Collection, Texts, merge
-from builders.raw import split_of
-from builders.sources import Source
-from builders.tables import find_tables, header_of, open_table
+from builders import collection as out_of_domain
+from builders.collection import Collection, Texts, merge
+from builders.common.command import InputError, log, progress
+from builders.release.rows import split_of
+from builders.sources.files import Source
+from builders.sources.tables import find_tables, header_of, open_table
 
 QUESTIONS = ("question_id", "content")
 ANSWERS = ("ans_id", "question_id", "content")
@@ -60,7 +60,7 @@ def read(
         files: where to look.
         given: paths that the user named: one of these that is no file of cMedQA is an error, not passed over.
         test_candidates: ``dev`` or ``test``: the candidates that are the test split.
-        encoding: of every file, see :mod:`builders.encoding`.
+        encoding: of every file, see :mod:`builders.sources.encoding`.
 
     Raises:
         InputError: for a file that is none of cMedQA's, a wrong row, or where a needed file is missing.

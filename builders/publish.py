@@ -17,14 +17,16 @@ import json
 import tempfile
 from pathlib import Path
 
-from builders.card import card
 from builders.check import add_accept, check
 from builders.check.files import unlisted_files
-from builders.command import InputError
-from builders.figures import Figures, draw
-from builders.files import sha256_of, write_text
-from builders.hub import add_repository, need_hub, upload
-from builders.store import MANIFEST, NAME, Release, open_release, write_manifest
+from builders.common.command import InputError
+from builders.common.files import sha256_of, write_text
+from builders.common.hub import add_repository, need_hub, upload
+from builders.stats import Figures, draw
+from builders.store.card import card
+from builders.store.layout import MANIFEST, NAME
+from builders.store.reader import Release, open_release
+from builders.store.writer import write_manifest
 
 _FORBIDDEN = (".py", ".lock")  # datasets refuses a repository with a script; locks are leftovers of its cache
 

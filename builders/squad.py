@@ -27,17 +27,17 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from builders.command import InputError, add_format, log, progress, whole_number
-from builders.draft import describe_files, draft_release
-from builders.ids import text_id
-from builders.options import MIN_CHARS
-from builders.out_of_domain import Collection, Texts, merge, write
-from builders.passages import cut_passages, paragraphs_of
-from builders.raw import SPLITS
-from builders.sampling import draw
-from builders.sources import Source, find_files, open_bytes
-from builders.stats import table3_text
-from builders.store import JOINED
+from builders.collection import Collection, Texts, merge, write
+from builders.common.command import InputError, add_format, log, progress, whole_number
+from builders.common.sampling import draw
+from builders.release.options import MIN_CHARS
+from builders.release.passages import cut_passages, paragraphs_of
+from builders.release.rows import SPLITS
+from builders.sources.files import Source, find_files, open_bytes
+from builders.store.draft import describe_files, draft_release
+from builders.store.ids import text_id
+from builders.store.layout import JOINED
+from builders.store.table3 import table3_text
 
 CUTS = ("head", "all", "whole")
 _JSON = re.compile(r"\.json(\.gz)?$", re.IGNORECASE)

@@ -17,7 +17,7 @@ def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty bucket; its address works in this process and in those that it starts."""
     from moto.server import ThreadedMotoServer
 
-    from builders.addresses import place
+    from builders.common.addresses import place
 
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

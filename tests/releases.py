@@ -11,10 +11,10 @@ from unittest import mock
 
 import pyarrow as pa
 
-from builders import store
-from builders.card import card
-from builders.draft import draft_release
-from builders.store import schema_of
+from builders.store import layout, writer
+from builders.store.card import card
+from builders.store.draft import draft_release
+from builders.store.layout import schema_of
 
 TEXTS = [
     "北京的冬天很冷，一月的平均气温在零下四度左右。",
@@ -115,17 +115,17 @@ def make_release(
     path.mkdir(parents=True)
     entries: list[dict[str, Any]] = []
     sizes = {"ROWS_PER_GROUP": rows_per_shard, "ROWS_PER_SHARD": rows_per_shard, "_PASSAGES_PER_ROW": 1}
-    with mock.patch.multiple(store, **sizes):
+    with mock.patch.multiple(layout, **sizes):
         for (config, split), content in rows.items():
             schema = schema_of(config)
             if extra_column:
                 schema = schema.append(pa.field(extra_column, pa.string()))
                 content = [{**row, extra_column: "x"} for row in content]
-            writer = store.SplitWriter(path, config, split, schema)
-            writer.write(pa.Table.from_pylist(content, schema))
-            entries += writer.close()
+            split_writer = writer.SplitWriter(path, config, split, schema)
+            split_writer.write(pa.Table.from_pylist(content, schema))
+            entries += split_writer.close()
     stats: dict[str, Any] = {"table3": {}, "collections": {}}
     (path / "stats.json").write_text(json.dumps(stats), encoding="utf-8")
     (path / "README.md").write_text(card(entries, stats, [BUILD]), encoding="utf-8")
-    store.write_manifest(path, entries, [BUILD])
+    writer.write_manifest(path, entries, [BUILD])
     return path

@@ -11,11 +11,12 @@ import pytest
 from object_store import objects, put
 from rows import row, write_rows
 
-from builders import raw, release
-from builders.addresses import place
-from builders.command import InputError, main
-from builders.options import Options
-from builders.store import MANIFEST
+from builders import release
+from builders.common.addresses import place
+from builders.common.command import InputError, main
+from builders.release import rows as raw
+from builders.release.options import Options
+from builders.store.layout import MANIFEST
 from tests.test_release import tree
 
 pytest.importorskip("upath", reason="addresses are an extra: pip install -e '.[ray]'")
@@ -57,11 +58,11 @@ def test_an_interrupted_build_goes_on_and_the_earlier_release_stays(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr("builders.assemble.assemble", interrupt)
+        patched.setattr("builders.release.assemble.assemble", interrupt)
         release.build_release(sources, bucket / "out", CHAR)
     assert list(objects(bucket / "out")) == [MANIFEST]
     with monkeypatch.context() as patched:
-        patched.setattr("builders.shards.build_shard", interrupt)  # nothing is labelled a second time
+        patched.setattr("builders.release.label.build_shard", interrupt)  # nothing is labelled a second time
         release.build_release(sources, bucket / "out", CHAR)
     release.build_release(sources, tmp_path / "out", CHAR)
     assert objects(bucket / "out") == tree(tmp_path / "out")

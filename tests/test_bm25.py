@@ -15,17 +15,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from releases import QUESTIONS, make_release, md5, tables
 
-from baselines import bm25_index, bm25_postings
+from baselines.bm25 import index as bm25_index
+from baselines.bm25 import postings as bm25_postings
 from baselines.bm25 import read_queries, search
-from baselines.bm25_index import KeptIndex, open_index, write_ids
-from baselines.bm25_numba import NumbaIndex
-from baselines.bm25_postings import FILES
-from baselines.bm25_postings import build as write_postings
-from baselines.bm25_tantivy import TantivyIndex
-from baselines.runs import read_run
-from baselines.segment import segment_batches, tokens
-from builders.command import InputError, main
-from builders.store import open_release
+from baselines.bm25.engine_numba import NumbaIndex
+from baselines.bm25.engine_tantivy import TantivyIndex
+from baselines.bm25.index import KeptIndex, open_index, write_ids
+from baselines.bm25.postings import FILES
+from baselines.bm25.postings import build as write_postings
+from baselines.bm25.tokens import segment_batches, tokens
+from baselines.runs.run_file import read_run
+from builders.common.command import InputError, main
+from builders.store.reader import open_release
 
 WORDS = [f"w{n}" for n in range(30)]
 

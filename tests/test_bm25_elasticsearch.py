@@ -11,13 +11,13 @@ from elasticsearch_server import Elasticsearch, Fault
 from releases import make_release
 from test_bm25 import WORDS, random_corpus
 
-from baselines import bm25_elasticsearch
+from baselines.bm25 import engine_elasticsearch as bm25_elasticsearch
 from baselines.bm25 import search
-from baselines.bm25_elasticsearch import ElasticsearchIndex, open_remote
-from baselines.bm25_index import open_index
-from baselines.runs import read_run
-from builders.command import InputError, main
-from builders.store import Release, open_release
+from baselines.bm25.engine_elasticsearch import ElasticsearchIndex, open_remote
+from baselines.bm25.index import open_index
+from baselines.runs.run_file import read_run
+from builders.common.command import InputError, main
+from builders.store.reader import Release, open_release
 
 
 @pytest.fixture(autouse=True)

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from releases import md5
 
 from builders.ccovid import json_rows, read
-from builders.command import InputError, main
-from builders.store import open_release
-from builders.tables import find_tables
+from builders.common.command import InputError, main
+from builders.sources.tables import find_tables
+from builders.store.reader import open_release
 
 VERBS = {"ccovid": "builders.ccovid"}
 

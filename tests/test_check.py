@@ -17,7 +17,8 @@ from whole_release import Rows, edit_stats, make_whole
 
 from builders.check import check
 from builders.check.findings import LONGEST_PASSAGE, TESTS, Report
-from builders.store import MANIFEST, open_release
+from builders.store.layout import MANIFEST
+from builders.store.reader import open_release
 
 ROOT = Path(__file__).resolve().parent.parent
 

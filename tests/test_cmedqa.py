@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from releases import md5
 
-from builders.command import main
-from builders.store import open_release
+from builders.common.command import main
+from builders.store.reader import open_release
 from tests.releases import make_release
 
 VERBS = {"cmedqa": "builders.cmedqa"}

@@ -8,7 +8,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from builders.columns import encoded, flags, numbers, repeated, strings, values_of
+from builders.common.columns import encoded, flags, numbers, repeated, strings, values_of
 
 texts = st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=8), max_size=8)
 
@@ -45,6 +45,9 @@ def test_flags(values: list[bool]) -> None:
 
 def test_a_build_loads_no_pandas() -> None:
     """It takes as long to load as all else that a worker process needs."""
-    program = "import sys, builders.warm; builders.warm.load(); print('numba' in sys.modules, 'pandas' in sys.modules)"
+    program = (
+        "import sys; from builders.release import warm; warm.load();"
+        " print('numba' in sys.modules, 'pandas' in sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["True", "False"]

@@ -14,10 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from releases import md5
 
-from builders.command import main
-from builders.draft import draft_release
-from builders.review import Rule, judge, percent
-from builders.store import CORPUS, JOINED, QRELS, QUERIES, open_release
+from builders.common.command import main
+from builders.crosslingual.review import Rule, judge, percent
+from builders.store.draft import draft_release
+from builders.store.layout import CORPUS, JOINED, QRELS, QUERIES
+from builders.store.reader import open_release
 
 VERBS = {"crosslingual": "builders.crosslingual"}
 

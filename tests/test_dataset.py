@@ -16,8 +16,8 @@ import pytest
 from releases import QUESTIONS, TEXTS, all_tables, draft_everything, make_release, md5, tables
 
 import dureader_retrieval
-from builders.extrapolation import size_name
-from builders.store import open_release
+from builders.extrapolate import size_name
+from builders.store.reader import open_release
 
 ROOT = Path(__file__).resolve().parent.parent
 NAME = "dureader_retrieval"

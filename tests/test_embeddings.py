@@ -16,9 +16,9 @@ from fake_model import fake_model
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from builders.command import InputError
-from builders.extrapolation.embeddings import Block, directions, encode, read_embeddings, write_embeddings
-from builders.extrapolation.similarity import fixed_point
+from builders.common.command import InputError
+from builders.extrapolate.embeddings import Block, directions, encode, read_embeddings, write_embeddings
+from builders.extrapolate.similarity import fixed_point
 
 IDS = ["a", "b", "c"]
 VECTORS = np.array([[1, 2], [0.5, -1], [3, 0]])

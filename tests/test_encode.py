@@ -22,10 +22,10 @@ from releases import QUESTIONS, TEXTS, make_release, tables
 from sentence_transformers import SentenceTransformer
 from tiny_models import write_bert, write_cross, write_dual
 
-from baselines.encoder import batches
-from baselines.models import fingerprint, open_cross, open_dual
-from baselines.vectors import open_vectors
-from builders.command import main
+from baselines.models.encoder import batches
+from baselines.models.loading import fingerprint, open_cross, open_dual
+from baselines.vectors.embeddings import open_vectors
+from builders.common.command import main
 
 ROOT = Path(__file__).resolve().parent.parent
 VERBS = {"encode": "baselines.encode"}
@@ -232,10 +232,14 @@ import sys
 import pandas, pyarrow, sentence_transformers, torch, transformers
 for name in "datasets duckdb faiss ir_measures jieba matplotlib msgspec numba rjieba tantivy".split():
     sys.modules[name] = None
-import baselines.encode, baselines.fuse, baselines.mine, baselines.rerank, baselines.search
-from baselines import sets, runs, qrels, texts, scan
+import baselines.encode, baselines.runs.fuse, baselines.mine, baselines.rerank, baselines.search
+from baselines.runs import sets
+from baselines.runs import run_file as runs
+from baselines.runs import qrels
+from baselines import passages as texts
+from baselines.vectors import scan
 import argparse
-for module in (baselines.encode, baselines.fuse, baselines.mine, baselines.rerank, baselines.search):
+for module in (baselines.encode, baselines.runs.fuse, baselines.mine, baselines.rerank, baselines.search):
     module.add_arguments(argparse.ArgumentParser())
 print("works")
 """

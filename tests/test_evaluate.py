@@ -16,12 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from releases import make_release, tables
 
-from baselines.evaluate import evaluate
-from baselines.qrels import read_qrels
-from baselines.runs import read_run
-from builders.command import InputError, main
+from baselines.runs.evaluate import evaluate
+from baselines.runs.qrels import read_qrels
+from baselines.runs.run_file import read_run
+from builders.common.command import InputError, main
 
-VERBS = {"evaluate": "baselines.evaluate"}
+VERBS = {"evaluate": "baselines.runs.evaluate"}
 
 
 def expected_official(reference: dict[str, set[str]], run: dict[str, list[str]]) -> dict[str, float]:

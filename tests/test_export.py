@@ -14,9 +14,9 @@ from official_archives import original_files, preprocessed_files, write_files
 from releases import TEXTS, make_release, md5, passage, tables
 
 from builders import export
-from builders.command import InputError, main
+from builders.common.command import InputError, main
 from builders.export import formats as export_formats
-from builders.store import open_release
+from builders.store.reader import open_release
 
 Rows = dict[tuple[str, str], list[dict[str, Any]]]
 BREAKS = "\t\n\v\f\r\x1c\x1d\x1e\x85\u2028\u2029"
@@ -257,7 +257,7 @@ def test_an_id_with_blanks_is_refused(layout: str, bad: str, tmp_path: Path) -> 
         export.export(open_release(make_release(tmp_path / "release", rows)), layout, tmp_path / "out")
 
 
-VERBS = {"official": "builders.official", "export": "builders.export", "evaluate": "baselines.evaluate"}
+VERBS = {"official": "builders.official", "export": "builders.export", "evaluate": "baselines.runs.evaluate"}
 
 
 def test_the_official_files_go_through_a_release_and_back(tmp_path: Path) -> None:

@@ -16,9 +16,10 @@ from fake_model import fake_model
 from releases import md5
 
 from builders.__main__ import VERBS
-from builders.command import main
-from builders.draft import draft_release
-from builders.store import QRELS, QUERIES, open_release
+from builders.common.command import main
+from builders.store.draft import draft_release
+from builders.store.layout import QRELS, QUERIES
+from builders.store.reader import open_release
 
 TRAINS, TESTS = 60, 12
 

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from releases import QUESTIONS, TEXTS
 from whole_release import edit_stats, make_whole
 
-from builders.figures import count, draw, published
-from builders.stats import LENGTH_EDGES, POSITIVES_EDGES, LengthCounter, bar_name
-from builders.store import open_release
+from builders.stats import count, draw, published
+from builders.store.reader import open_release
+from builders.store.table3 import LENGTH_EDGES, POSITIVES_EDGES, LengthCounter, bar_name
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -176,7 +176,7 @@ def test_no_lengths_at_all() -> None:
 
 
 def test_long_tails_are_drawn(tmp_path: Path) -> None:
-    from builders.histograms import draw_lengths, draw_positives
+    from builders.stats.histograms import draw_lengths, draw_positives
 
     chance = random.Random(1)
     counter = LengthCounter()

@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from releases import make_release, tables
 
-from baselines.fuse import fused, mixtures, normalised, tune
-from baselines.measures import official
-from baselines.qrels import Qrels
-from baselines.runs import Run, read_run, write_run
-from builders.command import main
+from baselines.runs.fuse import fused, mixtures, normalised, tune
+from baselines.runs.measures import official
+from baselines.runs.qrels import Qrels
+from baselines.runs.run_file import Run, read_run, write_run
+from builders.common.command import main
 
-VERBS = {"fuse": "baselines.fuse"}
+VERBS = {"fuse": "baselines.runs.fuse"}
 TUNED = ["--release", "release", "--tune", "train"]
 
 

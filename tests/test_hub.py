@@ -19,8 +19,8 @@ from releases import QUESTIONS, TEXTS, make_release, md5, tables
 from tiny_models import write_bert, write_cross, write_dual
 from transformers import AutoTokenizer, BertConfig, BertForMaskedLM
 
-from baselines.checkpoint import is_part
-from builders.store import MANIFEST
+from baselines.hub.checkpoint import is_part
+from builders.store.layout import MANIFEST
 
 ROOT = Path(__file__).resolve().parent.parent
 REPO = "org/name"

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from builders.json_texts import NotTexts, Texts, read_lists
+from builders.release.json_texts import NotTexts, Texts, read_lists
 
 JSON = msgspec.json.Decoder(msgspec.Raw).decode  # sees that it is JSON, not that it is UTF-8
 STRINGS = msgspec.json.Decoder(list[str]).decode

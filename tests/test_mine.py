@@ -13,8 +13,8 @@ from releases import QUESTIONS, TEXTS, make_release, md5, tables
 from sentence_transformers import CrossEncoder
 from tiny_models import write_cross
 
-from baselines.runs import write_run
-from builders.command import main
+from baselines.runs.run_file import write_run
+from builders.common.command import main
 
 VERBS = {"mine": "baselines.mine"}
 QUERIES = [md5(question) for question in QUESTIONS["train"]]
@@ -104,10 +104,10 @@ def test_a_sample_depends_on_seed_and_query_alone(world: Path, tmp_path: Path) -
 def test_every_rank_is_sampled_as_often(world: Path, tmp_path: Path) -> None:
     """Over 300 seeds each of the candidates comes about as often (chi-square far below any plausible limit)."""
     from baselines.mine import candidates
-    from baselines.qrels import release_qrels
-    from baselines.runs import read_run
-    from baselines.texts import open_passages
-    from builders.store import open_release
+    from baselines.passages import open_passages
+    from baselines.runs.qrels import release_qrels
+    from baselines.runs.run_file import read_run
+    from builders.store.reader import open_release
 
     release = open_release(world / "release")
     run, qrels, passages = read_run(world / "first.run"), release_qrels(release, "train"), open_passages(release)

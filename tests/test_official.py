@@ -20,12 +20,12 @@ from hypothesis import strategies as st
 from official_archives import DEV, ORIGINAL, PASSAGES, PREPROCESSED, TRAIN, md5, original_files, preprocessed_files
 
 from builders import official
-from builders.command import InputError
+from builders.common.command import InputError
 from builders.export.official import export_official
 from builders.official import archives, build_official
 from builders.official import blocks as official_blocks
 from builders.official.text_pool import KeyTable, as_keys
-from builders.store import open_release
+from builders.store.reader import open_release
 
 ROOT = Path(__file__).resolve().parent.parent
 FUZZ_EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "300"))

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from builders.passages import cut_passages, paragraphs_of
+from builders.release.passages import cut_passages, paragraphs_of
 
 
 @given(paragraphs=st.lists(st.tuples(st.text(max_size=20), st.booleans()), max_size=12), least=st.integers(1, 40))

@@ -4,9 +4,9 @@ import subprocess
 import sys
 
 _PROGRAM = """
-from builders.processes import process_pool
-with process_pool(2, ["builders.warm"]) as pool:
-    print(pool.submit(eval, "'builders.shards' in __import__('sys').modules").result())
+from builders.common.jobs import process_pool
+with process_pool(2, ["builders.release.warm"]) as pool:
+    print(pool.submit(eval, "'builders.release.label' in __import__('sys').modules").result())
 with process_pool(2) as pool:
     print(pool.submit(eval, "__import__('pandas').Series(__import__('pyarrow').array([1]).to_pandas()).sum()").result())
     print(pool.submit(eval, "__import__('scipy.sparse').sparse.eye(2).sum()").result())

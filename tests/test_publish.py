@@ -16,7 +16,8 @@ from hub_server import READ, WRITE, Blob, Hub
 from test_dataset36 import datasets36  # noqa: F401  # a fixture
 from whole_release import make_whole, whole_tables
 
-from builders.store import MANIFEST, open_release
+from builders.store.layout import MANIFEST
+from builders.store.reader import open_release
 
 ROOT = Path(__file__).resolve().parent.parent
 REPO = "org/name"

@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rows import row, write_rows
 
-from builders import blocks
-from builders.blocks import content, line_number, read_blocks
-from builders.command import InputError
-from builders.options import Options
-from builders.raw import find_sources, parse_row, parse_rows, split_of
-from builders.shards import build_shard
+from builders.common.command import InputError
+from builders.release.label import build_shard
+from builders.release.options import Options
+from builders.release.rows import find_sources, parse_row, parse_rows, split_of
+from builders.sources import lines as blocks
+from builders.sources.lines import content, line_number, read_blocks
 
 FUZZ = int(os.environ.get("FUZZ_EXAMPLES", "300"))
 ONE = row(1, "太阳花怎么养", [["喜温暖。", "耐瘠薄。"]], ["喜温暖"])

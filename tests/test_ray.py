@@ -21,11 +21,15 @@ import pytest
 from object_store import objects, put, s3
 from rows import row, write_rows
 
-from builders import blocks, raw, ray_engine, release, store
-from builders.command import InputError, main
-from builders.options import Options
-from builders.processes import WorkerDied
-from builders.ray_engine import RayEngine
+from builders import release
+from builders.common import jobs_ray as ray_engine
+from builders.common.command import InputError, main
+from builders.common.jobs import WorkerDied
+from builders.common.jobs_ray import RayEngine
+from builders.release import rows as raw
+from builders.release.options import Options
+from builders.sources import lines as blocks
+from builders.store import layout
 
 ray = pytest.importorskip("ray", reason="Ray is an extra: pip install -e '.[ray]'")
 cluster_utils = pytest.importorskip("ray.cluster_utils")
@@ -86,7 +90,7 @@ def bucket(cluster: Cluster) -> Path:
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Some twenty blocks and files of the sample."""
     monkeypatch.setattr(blocks.read_blocks, "__defaults__", (16 << 10, ()))
-    monkeypatch.setattr(store, "ROWS_PER_SHARD", 40)
+    monkeypatch.setattr(layout, "ROWS_PER_SHARD", 40)
 
 
 @pytest.fixture

@@ -13,9 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 from rows import row, write_rows
 
-from builders import blocks, raw
-from builders.passages import paragraphs_of
-from builders.store import open_release
+from builders.release import rows as raw
+from builders.release.passages import paragraphs_of
+from builders.sources import lines as blocks
+from builders.store.reader import open_release
 
 ROOT = Path(__file__).resolve().parent.parent
 LONG = "绿萝喜阴,放在散光处,见干见湿,冬天少浇水。" * 15  # 330 characters
@@ -124,8 +125,8 @@ def test_the_real_rows_give_the_official_passages(shared_data: Path, tmp_path: P
 
 def test_the_count_of_positive_paragraphs_on_the_real_rows(shared_data: Path) -> None:
     """993 on characters and 997 on the given words: counted apart from this program."""
-    from builders.options import Options
-    from builders.shards import label_rows
+    from builders.release.label import label_rows
+    from builders.release.options import Options
 
     for unit, expected in (("char", 993), ("word", 997)):
         positive = 0
@@ -194,13 +195,14 @@ def test_workers_and_blocks_do_not_change_a_byte(
 def test_a_corpus_of_many_files_has_every_passage_once_in_order(
     small: Path, tmp_path: Path, workers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from builders import release, store
+    from builders import release
+    from builders.store import layout
 
     sources = raw.find_sources([small])
     release.build_release(sources, tmp_path / "plain", release.Options(unit="char", min_chars=4))
     monkeypatch.setattr(release, "_SMALL", 0)
     monkeypatch.setattr(blocks.read_blocks, "__defaults__", (64, ()))  # the shared passage comes in several blocks
-    monkeypatch.setattr(store, "ROWS_PER_SHARD", 2)
+    monkeypatch.setattr(layout, "ROWS_PER_SHARD", 2)
     release.build_release(sources, tmp_path / "many", release.Options(unit="char", min_chars=4), workers)
     plain, many = open_release(tmp_path / "plain"), open_release(tmp_path / "many")
     assert len(many.shards("corpus", "corpus")) == -(-plain.rows("corpus", "corpus") // 2) > 3

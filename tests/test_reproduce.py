@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from releases import make_release, tables
 
-from baselines import matrix as matrices
 from baselines.__main__ import VERBS as STEPS
-from baselines.matrix import read_matrix
-from baselines.recipe import names
+from baselines.reproduce import matrix as matrices
 from baselines.reproduce import read_settings
-from builders.command import InputError, main
+from baselines.reproduce.matrix import read_matrix
+from baselines.train.recipe import names
+from builders.common.command import InputError, main
 
 VERBS = {"reproduce": "baselines.reproduce"}
 ROOT = Path(__file__).resolve().parent.parent

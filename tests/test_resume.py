@@ -19,8 +19,14 @@ from typing import Any
 import pytest
 from rows import row, write_rows
 
-from builders import assemble, blocks, building, pieces, raw, release, store
-from builders.processes import WorkerDied
+from builders import release
+from builders.common.jobs import WorkerDied
+from builders.release import assemble
+from builders.release import build as building
+from builders.release import rows as raw
+from builders.release import write as pieces
+from builders.sources import lines as blocks
+from builders.store import layout
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -151,7 +157,7 @@ def test_finished_files_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     write_rows(tmp_path / "raw/train.json", rows[:9])
     write_rows(tmp_path / "raw/dev.json", rows[9:])
     sources, options = raw.find_sources([tmp_path / "raw"]), release.Options(unit="char", min_chars=4)
-    monkeypatch.setattr(store, "ROWS_PER_SHARD", 3)
+    monkeypatch.setattr(layout, "ROWS_PER_SHARD", 3)
     monkeypatch.setattr(blocks.read_blocks, "__defaults__", (300, ()))
     release.build_release(sources, tmp_path / "whole", options)
     written, passages, stops = [], set(), 0

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from baselines.bm25 import search
-from baselines.bm25_index import open_index
-from baselines.measures import official
-from baselines.qrels import release_qrels
-from baselines.sets import read_queries
-from builders.blocks import read_blocks
-from builders.options import Options
-from builders.raw import find_sources, parse_rows
+from baselines.bm25.index import open_index
+from baselines.runs.measures import official
+from baselines.runs.qrels import release_qrels
+from baselines.runs.sets import read_queries
 from builders.release import build_release
-from builders.store import open_release
+from builders.release.options import Options
+from builders.release.rows import find_sources, parse_rows
+from builders.sources.lines import read_blocks
+from builders.store.reader import open_release
 
 SAMPLE = Path(__file__).resolve().parent.parent / "builders" / "sample"
 

@@ -12,8 +12,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from baselines import scan
-from baselines.vectors import FORMAT, NAME, Vectors, longest, open_vectors
+from baselines.vectors import scan
+from baselines.vectors.embeddings import FORMAT, NAME, Vectors, longest, open_vectors
 
 Hits = list[tuple[int, float]]
 

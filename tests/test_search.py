@@ -13,9 +13,9 @@ from releases import QUESTIONS, TEXTS, make_release, md5, tables
 from sentence_transformers import SentenceTransformer
 from tiny_models import write_dual
 
-from baselines.runs import read_run
-from baselines.vectors import open_vectors
-from builders.command import InputError, main
+from baselines.runs.run_file import read_run
+from baselines.vectors.embeddings import open_vectors
+from builders.common.command import InputError, main
 
 VERBS = {"encode": "baselines.encode", "search": "baselines.search"}
 

@@ -16,10 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rows import row, write_rows
 
-from baselines import segment as tokens_of
-from builders import segment
-from builders.command import InputError
-from builders.segment import cutter, segmenter_version, words
+from baselines.bm25 import tokens as tokens_of
+from builders.common import words as segment
+from builders.common.command import InputError
+from builders.common.words import cutter, segmenter_version, words
 
 ROOT = Path(__file__).resolve().parent.parent
 

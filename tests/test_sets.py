@@ -8,10 +8,10 @@ import pyarrow as pa
 import pytest
 
 from baselines.__main__ import VERBS
-from baselines.qrels import release_qrels
-from builders.command import InputError, main
-from builders.draft import draft_release
-from builders.store import open_release
+from baselines.runs.qrels import release_qrels
+from builders.common.command import InputError, main
+from builders.store.draft import draft_release
+from builders.store.reader import open_release
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from builders.span_f1 import Questions, char_ids, label_questions, span_f1, word_ids
+from builders.release.span_f1 import Questions, char_ids, label_questions, span_f1, word_ids
 
 THRESHOLDS = [Fraction(1, 2), Fraction(1, 3), Fraction(2, 3), Fraction(9, 10), Fraction(1)]
 

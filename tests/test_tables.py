@@ -13,10 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from builders.command import InputError
-from builders.encoding import encoding_of
-from builders.sampling import draw
-from builders.tables import find_tables, header_of, open_table
+from builders.common.command import InputError
+from builders.common.sampling import draw
+from builders.sources.encoding import encoding_of
+from builders.sources.tables import find_tables, header_of, open_table
 
 SENTENCES = [
     "孩子发烧了应该怎么办？",

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from releases import TEXTS, make_release, md5, tables
 
-from baselines import texts
-from baselines.texts import open_passages
-from builders.command import InputError
-from builders.store import open_release
+from baselines import passages as texts
+from baselines.passages import open_passages
+from builders.common.command import InputError
+from builders.store.reader import open_release
 
 
 @pytest.fixture

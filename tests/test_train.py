@@ -22,10 +22,10 @@ from safetensors.torch import load_file  # noqa: E402
 from sentence_transformers import CrossEncoder, SentenceTransformer  # noqa: E402
 
 from baselines.__main__ import VERBS  # noqa: E402
-from baselines.recipe import read_recipe  # noqa: E402
-from baselines.train_models import build_cross, build_dual  # noqa: E402
-from builders.command import main  # noqa: E402
-from builders.store import open_release  # noqa: E402
+from baselines.train.models import build_cross, build_dual  # noqa: E402
+from baselines.train.recipe import read_recipe  # noqa: E402
+from builders.common.command import main  # noqa: E402
+from builders.store.reader import open_release  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent
 SMALL = ["scratch.layers=2", "scratch.hidden=64", "scratch.heads=4", "scratch.feed_forward=128"]
@@ -167,7 +167,7 @@ def test_a_checkpoint_says_what_it_is(world: World, capsys: pytest.CaptureFixtur
 
 
 def test_the_test_split_is_never_read(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    from builders.store import Release
+    from builders.store.reader import Release
 
     read = set()
     batches = Release.batches
@@ -254,7 +254,7 @@ def no_metadata(name):
     return metadata(name)
 importlib.metadata.metadata = no_metadata
 from baselines.__main__ import VERBS
-from builders.command import main
+from builders.common.command import main
 codes = [main("baselines", "", VERBS, words.split("|")) for words in sys.argv[1:]]
 assert not gone & {name.split(".")[0] for name in sys.modules}
 sys.exit(max(codes))
@@ -300,8 +300,8 @@ def test_what_is_missing_is_one_clear_error(world: World, capsys: pytest.Capture
 
 
 def test_a_vocabulary_is_the_same_every_time(world: World) -> None:
-    from baselines.texts import open_passages
-    from baselines.train_models import wordpieces
+    from baselines.passages import open_passages
+    from baselines.train.models import wordpieces
 
     passages = open_passages(open_release(world.release), keep=world.folder / "cache")
     first = wordpieces(passages, 60, 500)

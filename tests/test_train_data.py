@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from releases import QUESTIONS, TEXTS, make_release, md5, tables
 
-from baselines.recipe import Recipe, read_recipe
-from baselines.texts import Passages, open_passages
-from baselines.train_data import Batches, CrossRows, DualRows, PassageRows, read_pairs
-from builders.command import InputError
-from builders.store import Release, open_release
+from baselines.passages import Passages, open_passages
+from baselines.train.data import Batches, CrossRows, DualRows, PassageRows, read_pairs
+from baselines.train.recipe import Recipe, read_recipe
+from builders.common.command import InputError
+from builders.store.reader import Release, open_release
 
 
 class Apart:

@@ -11,10 +11,12 @@ from typing import Any
 import pyarrow as pa
 from releases import md5, passage, tables
 
-from builders.draft import draft_release
-from builders.figures import count
-from builders.files import write_text
-from builders.store import open_release, schema_of, write_manifest
+from builders.common.files import write_text
+from builders.stats import count
+from builders.store.draft import draft_release
+from builders.store.layout import schema_of
+from builders.store.reader import open_release
+from builders.store.writer import write_manifest
 
 Rows = dict[tuple[str, str], list[dict[str, Any]]]
 ENGLISH = {"北京冬天冷吗": "Is Beijing cold in winter", "高铁票提前几天买": "How early can I buy a train ticket"}

@@ -19,10 +19,10 @@ from pathlib import Path
 from builders.check.files import check_files
 from builders.check.findings import ERROR, TESTS, Finding, Report
 from builders.check.rows import check_rows
-from builders.command import add_format
-from builders.figures import count_survey
-from builders.store import Release, open_release
-from builders.survey import survey
+from builders.common.command import add_format
+from builders.stats import count_survey
+from builders.stats.survey import survey
+from builders.store.reader import Release, open_release
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -13,9 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from builders.check.findings import EXAMPLES, Finding
-from builders.command import progress
-from builders.files import sha256_of
-from builders.store import MANIFEST, Release, schema_of
+from builders.common.command import progress
+from builders.common.files import sha256_of
+from builders.store.layout import MANIFEST, schema_of
+from builders.store.reader import Release
 
 _NAME = re.compile(r"[\w.-]+(/[\w.-]+)*")
 _SHARD = re.compile(r"([\w.-]+)/([\w.-]+)-(\d{5})-of-(\d{5})\.parquet")

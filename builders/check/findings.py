@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from builders.figures import Figures
+from builders.stats import Figures
 
 ERROR, WARNING, INFO = "error", "warning", "info"
 

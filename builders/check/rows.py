@@ -7,15 +7,15 @@ from collections.abc import Iterator
 from typing import Any
 
 from builders.check.findings import EXAMPLES, INFO, LONGEST_PASSAGE, LONGEST_QUERY, WARNING, Finding
-from builders.figures import COLUMNS, published
-from builders.store import JOINED, QRELS, schema_of
-from builders.survey import Survey
+from builders.stats import COLUMNS, published
+from builders.stats.survey import Survey
+from builders.store.layout import JOINED, QRELS, schema_of
 
 _IS_PASSAGE = "config LIKE '%corpus'"
 
 
 def check_rows(tables: Survey, figures: dict[str, Any]) -> Iterator[Finding]:
-    """All tests on the rows that were read; ``figures`` are those of :func:`builders.figures.count_survey`."""
+    """All tests on the rows that were read; ``figures`` are those of :func:`builders.stats.count_survey`."""
     for config, split, reason in tables.failures:
         yield Finding("manifest", f"{config}/{split}", 1, f"cannot be read ({reason})")
     yield from _texts(tables)

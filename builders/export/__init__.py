@@ -26,12 +26,13 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from builders.command import InputError, log
-from builders.draft import building_beside
+from builders.common.command import InputError, log
+from builders.common.files import replace_directory, sha256_of, write_text
 from builders.export.formats import FORMATS, Output
 from builders.export.sets import SETS, open_set
-from builders.files import replace_directory, sha256_of, write_text
-from builders.store import MANIFEST, Release, open_release
+from builders.store.draft import building_beside
+from builders.store.layout import MANIFEST
+from builders.store.reader import Release, open_release
 
 MARKER = "EXPORT"  # no .json: tools that read every JSON file of a folder should not read this one
 OFFICIAL = "official"

@@ -17,12 +17,12 @@ from json.encoder import encode_basestring, encode_basestring_ascii  # type: ign
 from pathlib import Path
 from typing import Any
 
-from builders.command import InputError, log
-from builders.files import fsync_directory
+from builders.common.command import InputError, log
+from builders.common.files import fsync_directory
 from builders.official.layout import LAYOUT, copy_document
 from builders.official.rows import OfficialRows
 from builders.official.style import DEFAULT, dumps
-from builders.store import Release
+from builders.store.reader import Release
 
 _ROOT = "dureader_retrieval-data"
 _ORDER = ["question_id", "question", "answer_paragraphs", "paragraph_id", "paragraph_text"]

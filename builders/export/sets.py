@@ -14,8 +14,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from builders.command import InputError
-from builders.store import JOINED, QRELS, Release
+from builders.common.command import InputError
+from builders.store.layout import JOINED, QRELS
+from builders.store.reader import Release
 
 SPLITS = ("train", "dev", "test")
 _JOINED_ROWS = 1_024  # a joined row can be 100 kB

@@ -28,8 +28,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from builders.command import InputError, add_format, log, whole_number
-from builders.draft import check_target, describe_files, draft_release
+from builders.common.command import InputError, add_format, log, whole_number
+from builders.common.jobs import process_pool
 from builders.official.archives import Member, find_members
 from builders.official.corpus import File, Step, read_corpus
 from builders.official.formats import role_of
@@ -38,8 +38,8 @@ from builders.official.queries import Split, read_ids, read_json, read_pairs_fil
 from builders.official.splits import write_split
 from builders.official.text_pool import TextPool
 from builders.official.top50 import read_top50
-from builders.processes import process_pool
-from builders.stats import table3_text
+from builders.store.draft import check_target, describe_files, draft_release
+from builders.store.table3 import table3_text
 
 _SMALL = 32 << 20  # below this many bytes of input starting worker processes costs more than it saves
 _BOM = b"\xef\xbb\xbf"

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from builders.command import InputError, progress
+from builders.common.command import InputError, progress
 
 MEMBER_BYTES = 32 << 30  # the largest official file, passage_collection.json, has about 8 GiB
 MEMBERS = 100_000

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
-from builders.command import InputError, progress
+from builders.common.command import InputError, progress
+from builders.common.jobs import Pool, WorkerDied
 from builders.official.archives import Member
 from builders.official.formats import LINE_CUT, BadLine
-from builders.processes import Pool, WorkerDied
 
 BLOCK_BYTES = 8 << 20
 LONGEST_ROW = 256 << 20

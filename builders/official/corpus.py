@@ -19,16 +19,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from builders.command import InputError, log
-from builders.draft import Draft
+from builders.common.command import InputError, log
+from builders.common.jobs import Pool
 from builders.official.archives import Member
 from builders.official.blocks import parsed
 from builders.official.formats import MAP_CUT, ROW_CUT, TSV, Texts, read_map, read_passages, read_tsv, read_wrapped
 from builders.official.style import is_wrapped, sniff_lines, sniff_map, sniff_wrapped, wrapped_end
 from builders.official.text_pool import Keys, KeyTable, Numbers, as_keys, hex_ids
-from builders.processes import Pool
-from builders.stats import LengthCounter
-from builders.store import CORPUS
+from builders.store.draft import Draft
+from builders.store.layout import CORPUS
+from builders.store.table3 import LengthCounter
 
 HEAD = 1 << 20
 _TAIL = 1 << 12

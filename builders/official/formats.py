@@ -24,7 +24,7 @@ from typing import Annotated, Any
 import msgspec
 import pyarrow as pa
 
-from builders.columns import encoded
+from builders.common.columns import encoded
 
 ROLES = (
     ("map", re.compile(r"passage2id\.map\.json")),

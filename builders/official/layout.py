@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from builders.command import InputError
-from builders.draft import Draft
-from builders.files import write_text
+from builders.common.command import InputError
+from builders.common.files import write_text
 from builders.official.corpus import Corpus, File
 from builders.official.queries import Split
 from builders.official.text_pool import TextPool
+from builders.store.draft import Draft
 
 FOLDER = "official"
 LAYOUT = f"{FOLDER}/layout.json"

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from builders.command import InputError
+from builders.common.command import InputError
 from builders.official.blocks import parsed
 from builders.official.corpus import HEAD, Corpus, File, Step, count_unusual, usual_columns
 from builders.official.formats import BadLine, Id, Judgments, read_questions, read_tsv, split_of, text_column

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from builders.command import InputError
-from builders.ids import text_id
+from builders.common.command import InputError
 from builders.official.layout import TEXTS, read_columns
 from builders.official.text_pool import KeyTable, Numbers, TextPool, as_keys
-from builders.store import Release
+from builders.store.ids import text_id
+from builders.store.reader import Release
 
 
 class OfficialRows:

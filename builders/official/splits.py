@@ -8,8 +8,8 @@ import pyarrow as pa
 from builders.official.corpus import Corpus, Step
 from builders.official.queries import Split
 from builders.official.text_pool import TextPool, as_keys, hex_ids
-from builders.stats import round_stat
-from builders.store import JOINED, PASSAGES, QRELS, QUERIES
+from builders.store.layout import JOINED, PASSAGES, QRELS, QUERIES
+from builders.store.table3 import round_stat
 
 _BATCH = 2_048
 

@@ -10,8 +10,8 @@ from collections import Counter
 
 import numpy as np
 
-from builders.command import InputError
-from builders.files import write_text
+from builders.common.command import InputError
+from builders.common.files import write_text
 from builders.official.blocks import parsed
 from builders.official.corpus import Corpus, File, Step, count_unusual, id_array, usual_columns
 from builders.official.formats import read_pairs, read_tsv

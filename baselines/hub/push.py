@@ -1,0 +1,110 @@
+"""Push a checkpoint to a model repository of the Hugging Face hub, in one commit, with a model card.
+
+What goes there is what loading the model needs, the recipe, the record of the training and its loss curve. Scripts,
+pickles, trainer and optimizer states never leave. The card says how the model was made and on which data, how to use
+it, and, for runs that are named here, how it does: they are measured against the release's judgments on the way. Run
+again after an interruption: what the hub has received is not sent again. The token is that of `hf auth login`, or
+HF_TOKEN; HF_ENDPOINT names another hub (HF_HUB_DISABLE_XET=1 where that has no xet storage).
+
+Then SentenceTransformer("ORG/NAME") or CrossEncoder("ORG/NAME") loads it with no code of this project, and
+`python -m baselines pull` or `train --start ORG/NAME` goes on from it.
+
+example:
+  python -m baselines push --model build/models/de-bm25-neg --repo ORG/NAME --create --private \\
+      --release build/release --split dev --run build/runs/de-bm25-neg.dev.run.gz
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from baselines.hub.card import Measured, model_card
+from baselines.hub.checkpoint import NAME, Checkpoint, open_checkpoint
+from baselines.runs.evaluate import evaluate
+from baselines.runs.qrels import release_qrels
+from baselines.runs.run_file import read_run
+from baselines.runs.sets import SETS, add_set
+from builders.common.command import InputError, log
+from builders.common.files import sha256_of, write_text
+from builders.common.hub import add_repository, need_hub, upload
+from builders.store.layout import MANIFEST
+from builders.store.reader import Release, open_release
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--model", type=Path, required=True, metavar="CKPT", help="the checkpoint directory")
+    add_repository(parser, "model")
+    parser.add_argument("--license", metavar="ID", help="the weights', in the hub's words (default: as the data's)")
+    measured = parser.add_argument_group("measures for the card")
+    measured.add_argument("--release", type=Path, metavar="DIR", help="the release that the runs were made on")
+    measured.add_argument("--split", default="dev", help="the release's split (default: dev)")
+    add_set(parser)
+    measured.add_argument("--run", type=Path, nargs="+", default=[], metavar="RUN", help="runs of this model")
+    parser.set_defaults(usage_error=parser.error)
+
+
+def run(args: argparse.Namespace) -> None:
+    if bool(args.run) != bool(args.release):
+        args.usage_error("--run and --release come together")
+    need_hub()
+    checkpoint = open_checkpoint(args.model)
+    measured = measure(open_release(args.release), args.split, args.set, args.run) if args.run else []
+    with tempfile.TemporaryDirectory(prefix="dureader-push-") as work:
+        card = model_card(checkpoint, args.repo, measured, args.license)
+        files = stage(checkpoint, card, Path(work))
+        print(
+            upload(
+                files,
+                args.repo,
+                kind="model",
+                name=NAME,
+                message=f"{checkpoint.recipe.get('name', checkpoint.kind)} {files[MANIFEST][1][:12]}",
+                create=args.create,
+                private=args.private,
+            )
+        )
+
+
+def measure(release: Release, split: str, set_name: str, runs: list[Path]) -> list[Measured]:
+    """The runs' measures, each with what it was measured on."""
+    qrels = release_qrels(release, split, set_name)
+    corpus = SETS[set_name].corpus
+    found = []
+    for path in runs:
+        means, _ = evaluate(read_run(path), qrels)
+        found.append(
+            Measured(
+                run=path.name,
+                set=set_name,
+                split=split,
+                queries=means["queries"],
+                passages=release.rows(corpus, "corpus"),
+                fingerprint=release.fingerprint(corpus, "corpus"),
+                values=means["official"],
+            )
+        )
+    return found
+
+
+def stage(checkpoint: Checkpoint, card: str, work: Path) -> dict[str, tuple[Path, str]]:
+    """What is pushed: path in the repository -> (file, SHA-256). Card and manifest are new, in ``work``."""
+    pushed, left = checkpoint.files()
+    if left:
+        log.info("not pushed: %s", ", ".join(sorted({name.split("/")[0] for name in left})))
+    write_text(work / "README.md", card)
+    paths = {name: checkpoint.path / name for name in pushed} | {"README.md": work / "README.md"}
+    if MANIFEST in pushed:
+        raise InputError(f"holds a {MANIFEST}, which push writes itself; remove it", path=checkpoint.path)
+    files, entries = {}, []
+    for name, path in sorted(paths.items()):
+        digest = sha256_of(path)
+        files[name] = (path, digest)
+        entries.append({"path": name, "bytes": path.stat().st_size, "sha256": digest})
+    content: dict[str, Any] = {"name": NAME, "format": 1, "files": entries}
+    write_text(work / MANIFEST, json.dumps(content, ensure_ascii=False, indent=1) + "\n")
+    files[MANIFEST] = (work / MANIFEST, sha256_of(work / MANIFEST))
+    return files

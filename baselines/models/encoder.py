@@ -1,0 +1,152 @@
+"""Texts through a model in batches of like lengths, tokenised ahead by a thread, so that a GPU does not wait.
+
+The embeddings are those of ``SentenceTransformer.encode_query`` and ``encode_document`` (their prompts, lengths and
+Router), the scores the logits of ``CrossEncoder.predict``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from sentence_transformers import CrossEncoder, SentenceTransformer
+
+from baselines.runs.threads import in_order
+from builders.common.command import InputError
+
+Halves = npt.NDArray[np.float16]
+_BYTES_A_TOKEN = 3  # UTF-8: of a Chinese character, and about that of a piece of an English word
+_MOST = 2_048  # texts in a batch, however short
+_AHEAD = 8  # batches tokenised before they are needed
+# encode_query and encode_document take the first of these prompts that the model has.
+_PROMPTS = {"query": ["query"], "document": ["document", "passage", "corpus"]}
+
+
+def batch_tokens(device: str) -> int:
+    """Tokens, padding included, that a batch may have: 256 texts of 384 tokens on a GPU, 32 on a CPU."""
+    return 384 * (32 if device == "cpu" else 256)
+
+
+class Encoder:
+    """A dual-encoder's side for queries or for passages (``task``: query or document)."""
+
+    def __init__(self, model: SentenceTransformer, task: str, tokens: int | None = None) -> None:
+        self.model, self._task = model, task
+        self.device = torch.device(model.device)
+        self._tokens = tokens or batch_tokens(self.device.type)
+        names = [name for name in _PROMPTS[task] if name in model.prompts]
+        name = names[0] if names else model.default_prompt_name
+        self._prompt = None if name is None else model.prompts.get(name)
+        self._longest = _longest(self._features, "的 " * 5_000)
+
+    def _features(self, texts: Sequence[str]) -> dict[str, Any]:
+        features: dict[str, Any] = self.model.preprocess(list(texts), prompt=self._prompt, task=self._task)
+        return features
+
+    def encode(self, texts: Sequence[str]) -> Halves:
+        """Embeddings, shape (texts, dimensions), in the texts' order; unit length where the model compares by cosine.
+
+        Raises :class:`InputError` where a number is too large for 16 bits.
+        """
+        found = _through(self._features, self._embed, texts, self._longest, self._tokens, self.device)
+        halves: Halves = found.cpu().numpy()
+        if not np.isfinite(halves).all():
+            raise InputError("the model's embeddings hold numbers that 16 bits cannot (try --dtype bf16 or fp32)")
+        return halves
+
+    def _embed(self, features: dict[str, Any]) -> torch.Tensor:
+        embeddings = self.model(features, task=self._task)["sentence_embedding"]
+        if self.model.truncate_dim is not None:
+            embeddings = embeddings[..., : self.model.truncate_dim]
+        if self.model.similarity_fn_name == "cosine":
+            embeddings = torch.nn.functional.normalize(embeddings.float(), dim=1)
+        halves: torch.Tensor = embeddings.half()  # the embeddings of a shard stay on the device until it is done
+        return halves
+
+
+class CrossScorer:
+    """A cross-encoder's scores of (query, passage) pairs: logits, which, unlike its sigmoid, never meet at 1."""
+
+    def __init__(self, model: CrossEncoder, tokens: int | None = None) -> None:
+        self.model = model
+        self.device = torch.device(model.device)
+        self._tokens = tokens or batch_tokens(self.device.type)
+        name = model.default_prompt_name
+        self._prompt = None if name is None else model.prompts.get(name)
+        self._longest = _longest(self._features, ("的", "的 " * 5_000))
+
+    def _features(self, pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
+        features: dict[str, Any] = self.model.preprocess(list(pairs), prompt=self._prompt)
+        return features
+
+    def scores(self, pairs: Sequence[tuple[str, str]]) -> npt.NDArray[np.float32]:
+        """The logit of every pair, shape (pairs,), in the pairs' order."""
+        found = _through(self._features, self._score, pairs, self._longest, self._tokens, self.device)
+        logits: npt.NDArray[np.float32] = found.cpu().numpy()
+        if not np.isfinite(logits).all():
+            raise InputError("the cross-encoder gives scores that are not finite (try --dtype bf16 or fp32)")
+        return logits
+
+    def _score(self, features: dict[str, Any]) -> torch.Tensor:
+        scores: torch.Tensor = self.model(features)["scores"]
+        return scores.float().reshape(-1)
+
+
+def _longest(features: Callable[[Any], dict[str, Any]], text: Any) -> int:
+    """The tokens that a text is cut to. It also sets the tokenizer up, which no other thread may do later."""
+    return int(features([text])["input_ids"].shape[-1])
+
+
+def batches(sizes: npt.NDArray[np.int64], longest: int, tokens: int) -> Iterator[npt.NDArray[np.int64]]:
+    """Places of texts of some sizes (bytes of UTF-8) in batches of like lengths, the longest first.
+
+    A batch has at most ``tokens`` tokens, padding included, as far as bytes tell; the same sizes give the same
+    batches.
+    """
+    order = np.argsort(-sizes, kind="stable")
+    expected = np.minimum(sizes[order] // _BYTES_A_TOKEN + 2, longest)
+    start = 0
+    while start < len(order):
+        count = max(1, min(int(tokens // expected[start]), _MOST))
+        count -= count % 8 if count > 8 else 0  # matrix units work on multiples of 8
+        yield order[start : start + count]
+        start += count
+
+
+def _through(
+    features: Callable[[Any], dict[str, Any]],
+    compute: Callable[[dict[str, Any]], torch.Tensor],
+    texts: Sequence[Any],
+    longest: int,
+    tokens: int,
+    device: torch.device,
+) -> torch.Tensor:
+    """``compute`` of all texts in the texts' order; nothing waits for the device before the last batch is queued."""
+    sizes = np.array([_size(text) for text in texts], np.int64)
+
+    def prepare(places: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], dict[str, Any]]:
+        found = features([texts[place] for place in places])
+        if device.type == "cuda":
+            found = {name: each.pin_memory() if torch.is_tensor(each) else each for name, each in found.items()}
+        return places, found
+
+    every: torch.Tensor | None = None
+    with torch.inference_mode():
+        for places, found in in_order(prepare, batches(sizes, longest, tokens), threads=1, ahead=_AHEAD):
+            moved = {
+                n: each.to(device, non_blocking=True) if torch.is_tensor(each) else each for n, each in found.items()
+            }
+            computed = compute(moved)
+            if every is None:
+                # Once for all: small results kept between large passing ones would split the memory of those.
+                every = torch.empty((len(texts), *computed.shape[1:]), dtype=computed.dtype, device=device)
+            every[torch.from_numpy(places).to(device, non_blocking=True)] = computed
+    assert every is not None  # there is a text
+    return every
+
+
+def _size(text: str | tuple[str, str]) -> int:
+    return len(text.encode()) if isinstance(text, str) else sum(len(part.encode()) for part in text)

@@ -1,0 +1,228 @@
+"""Run the steps behind rows of the paper's tables and print ours beside the published figures.
+
+The rows stand in baselines/matrix.toml: the steps, and what the paper prints. Steps that rows share run once; a step
+whose output is there already, from the same input, is not run again. Without --release, the embedded sample is built
+first (build/sample): it shows that every step runs; its figures are not the paper's.
+
+--scratch takes the recipes for machines without pretrained weights: a small BERT, pretrained on the collection as the
+first step. --settings FILE gives recipes other values (TOML, a table a recipe, keys as in the recipes): smaller models
+and shorter trainings for a small machine; baselines/settings has some.
+
+examples:
+  python -m baselines reproduce --table 4 --row bm25
+  python -m baselines reproduce --table 4 5 --scratch --settings baselines/settings/sample.toml
+  python -m baselines reproduce --table 7 --release DIR --dry-run
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from baselines.reproduce.matrix import MEASURES, SCRATCH, Matrix, Row, Step, read_matrix
+from baselines.reproduce.steps import call, run_steps, shown
+from baselines.runs.evaluate import evaluate
+from baselines.runs.qrels import Qrels, release_qrels
+from baselines.runs.run_file import read_run
+from baselines.runs.sets import SETS
+from baselines.runs.tables import text_table
+from baselines.train.recipe import read_recipe
+from builders.common.command import InputError, add_format, log
+from builders.common.files import read_toml
+from builders.store.reader import Release, open_release
+
+SAMPLE = Path("build/sample")
+_CHECKOUT = Path(__file__).resolve().parents[2]
+_TITLES = {
+    4: "retrieval",
+    5: "re-ranking (A > B: B re-ranks the top 50 of A)",
+    7: "cMedQA, out of domain",
+    8: "cCOVID-News, out of domain",
+    9: "cross-lingual",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--table", type=int, nargs="+", metavar="N", help="of these tables of the paper (default: all)")
+    parser.add_argument("--row", metavar="NAME", help="the rows of this name (default: all)")
+    parser.add_argument(
+        "--release", type=Path, default=SAMPLE, metavar="DIR", help=f"default: {SAMPLE}, built where it is missing"
+    )
+    parser.add_argument("--split", default="dev", help="the split to measure on, where a row has none (default: dev)")
+    parser.add_argument("--scratch", action="store_true", help="recipes without pretrained weights")
+    parser.add_argument("--settings", type=Path, metavar="FILE", help="other values for recipes (TOML)")
+    parser.add_argument("--out", type=Path, default=Path("build/runs"), metavar="DIR", help="where all output is put")
+    parser.add_argument("--no-resume", action="store_true", help="run steps that are done again")
+    parser.add_argument(
+        "--one-process",
+        action="store_true",
+        help="run the steps in this process: for small data, where starting is all",
+    )
+    parser.add_argument("--dry-run", action="store_true", help="print the commands, run nothing")
+    add_format(parser)
+
+
+def run(args: argparse.Namespace) -> None:
+    matrix = read_matrix()
+    rows = matrix.select(args.table, args.row)
+    variant = SCRATCH if args.scratch else ""
+    fill = {"release": str(args.release), "split": args.split, "out": str(args.out), "variant": variant}
+    settings = read_settings(args.settings) if args.settings else {}
+    before = [_sample_command(args.release)] if args.release == SAMPLE and not args.release.exists() else []
+    if args.dry_run:
+        plan = matrix.plan(rows, fill, settings)
+        measures = [_evaluate_command(row, plan, args) for row in rows]
+        commands = [*before, *(step.command for step in plan.values()), *measures]
+        print(json.dumps(commands) if args.format == "json" else "\n".join(map(shown, commands)))
+        return
+    for command in before:
+        log.info("%s is missing: building the embedded sample", args.release)
+        call(command, args.quiet, args.one_process)
+    release = open_release(args.release)
+    rows = _measurable(rows, release, args)
+    plan = matrix.plan(rows, fill, settings)
+    run_steps(plan, release, resume=not args.no_resume, quiet=args.quiet, here=args.one_process)
+    measured = []
+    reference: dict[tuple[str, str], Qrels] = {}
+    for row in rows:
+        key = row.set, row.split or args.split
+        if key not in reference:
+            reference[key] = release_qrels(release, key[1], key[0])
+        result, _ = evaluate(read_run(plan[row.step].output), reference[key])
+        measured.append((row, {name: 100 * result["official"][key] for name, key in MEASURES.items()}))
+    report = _report(matrix, release, args, reference, measured)
+    print(json.dumps(report, ensure_ascii=False, indent=1) if args.format == "json" else _text(report))
+
+
+def read_settings(path: Path) -> dict[str, list[str]]:
+    """A settings file as ``SECTION.KEY=VALUE`` words by recipe. Raises :class:`InputError` for what no recipe has."""
+    found: dict[str, list[str]] = {}
+    for recipe, sections in read_toml(path).items():
+        if not isinstance(sections, dict) or not all(isinstance(values, dict) for values in sections.values()):
+            raise InputError(f"{recipe}: expected a table a recipe, with keys such as train.epochs = 3", path=path)
+        words = [
+            f"{section}.{key}={value if isinstance(value, str) else json.dumps(value)}"
+            for section, values in sections.items()
+            for key, value in values.items()
+        ]
+        try:
+            read_recipe(recipe, words)
+        except InputError as error:
+            raise InputError(f"{recipe}: {error}", path=path) from None
+        found[recipe] = words
+    return found
+
+
+def _measurable(rows: Sequence[Row], release: Release, args: argparse.Namespace) -> list[Row]:
+    """The rows whose set the release holds; the others are named, or an error where nothing is left."""
+    have = release.splits()
+    kept = [row for row in rows if (SETS[row.set].queries, row.split or args.split) in have]
+    lacking = sorted({row.set for row in rows if row not in kept})
+    if lacking:
+        words = f"has no queries of {', '.join(lacking)} to measure on; `python -m builders VERB --release` adds sets"
+        if not kept or args.table or args.row:
+            raise InputError(words, path=release.path)
+        log.warning("%s %s; those rows are left out", release.path, words)
+    return kept
+
+
+def _sample_command(release: Path) -> list[str]:
+    raw = _CHECKOUT / "builders" / "sample"
+    place = Path(os.path.relpath(raw)) if raw.is_relative_to(Path.cwd()) else raw
+    return ["builders", "release", "--raw", str(place), "--out", str(release)]
+
+
+def _evaluate_command(row: Row, plan: dict[str, Step], args: argparse.Namespace) -> list[str]:
+    where = ["--release", str(args.release), *(["--set", row.set] if row.set != "main" else [])]
+    return ["baselines", "evaluate", *where, "--split", row.split or args.split, str(plan[row.step].output)]
+
+
+def _report(
+    matrix: Matrix,
+    release: Release,
+    args: argparse.Namespace,
+    reference: dict[tuple[str, str], Qrels],
+    measured: list[tuple[Row, dict[str, float]]],
+) -> dict[str, Any]:
+    """Ours and published side by side, in percent, and what has to be known before the two are compared."""
+    sets = [_measured_on(matrix, release, name, split, qrels) for (name, split), qrels in sorted(reference.items())]
+    notes = [note for each in sets for note in each.pop("notes")]
+    if args.release == SAMPLE and not all(each["same_collection"] for each in sets):
+        notes.insert(0, "this is the embedded sample, written for this project: it shows that every step runs")
+    if args.scratch:
+        notes.append("ours are trained from scratch: small models without pretrained weights, not the paper's models")
+    return {
+        "release": str(release.path),
+        "sets": sets,
+        "scratch": args.scratch,
+        "notes": notes,
+        "unit": "percent",
+        "rows": [
+            {
+                "table": row.table,
+                "row": row.name,
+                "title": row.title,
+                "metric": name,
+                "ours": round(ours[name], 2),
+                "published": published,
+            }
+            for row, ours in measured
+            for name, published in row.published.items()
+        ],
+    }
+
+
+def _measured_on(matrix: Matrix, release: Release, name: str, split: str, qrels: Qrels) -> dict[str, Any]:
+    """What one set's figures were measured on, and whether that is what the paper's were."""
+    paper = matrix.published_on[name]
+    ours = {
+        "queries": len(qrels.positives),
+        "positives": qrels.pairs,
+        "passages": release.rows(SETS[name].corpus, "corpus"),
+    }
+    shown_name = "" if name == "main" else f"{name}: "
+    notes = []
+    compared = [key for key in ("passages", "positives") if key in paper]
+    if differ := [key for key in compared if ours[key] != paper[key]]:
+        found = " and ".join(f"{ours[key]:,} {key} against {paper[key]:,}" for key in differ)
+        notes.append(f"{shown_name}not the published collection ({found}): the two columns are not comparable")
+    if split != paper["split"]:
+        notes.append(
+            f"{shown_name}published: the {paper['split']} split, whose labels are unpublished; ours: the {split} split"
+        )
+    return {
+        "set": name,
+        "split": split,
+        **ours,
+        "published_on": paper,
+        "same_collection": not differ,
+        "same_split": split == paper["split"],
+        "notes": notes,
+    }
+
+
+def _text(report: dict[str, Any]) -> str:
+    lines = [
+        f"measured on: release {report['release']}, {'' if each['set'] == 'main' else each['set'] + ', '}"
+        f"split {each['split']}, {each['queries']:,} queries with positives, {each['passages']:,} passages"
+        for each in report["sets"]
+    ]
+    lines += report["notes"]
+    for table in sorted({row["table"] for row in report["rows"]}):
+        cells: dict[str, dict[str, tuple[float, float]]] = {}
+        for row in report["rows"]:
+            if row["table"] == table:
+                cells.setdefault(row["title"], {})[row["metric"]] = row["ours"], row["published"]
+        names = [name for name in MEASURES if any(name in found for found in cells.values())]
+        body = [
+            [title, *(f"{found[name][0]:.2f}" for name in names), "|", *(f"{found[name][1]:.2f}" for name in names)]
+            for title, found in cells.items()
+        ]
+        head = ["", *names, "|", f"published: {names[0]}", *names[1:]]
+        lines += ["", f"Table {table}: {_TITLES[table]}", text_table(head, body)]
+    lines.append("percent; Recall@k as the paper and the official script count it: a hit rate")
+    return "\n".join(lines)

@@ -1,0 +1,129 @@
+"""``matrix.toml``: every row of the paper's tables that can be run, the steps behind it, and its published figures."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from baselines.runs.sets import SETS
+from baselines.train.recipe import FROM_RECIPE, read_recipe
+from builders.common.command import InputError
+from builders.common.files import read_toml
+
+MATRIX = Path(__file__).parents[1] / "matrix.toml"
+# The paper's names of the measures, and the official script's keys (Section 3.2).
+MEASURES = {"MRR@10": "MRR@10", "Recall@1": "recall@1", "Recall@50": "recall@50"}
+SCRATCH = "-scratch"  # the other {variant}
+_WORD = re.compile(r"\{([^{}]*)\}")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of one table; ``step`` leaves the run that is measured."""
+
+    table: int
+    name: str
+    title: str  # as the paper prints it; "A > B": B re-ranks the top 50 of A
+    step: str
+    published: dict[str, float]
+    set: str = "main"
+    split: str = ""  # the user's
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step filled in: ``command`` as the words after ``python -m``, and what it writes."""
+
+    name: str
+    command: list[str]
+    output: Path
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """All rows and steps, and what the published figures were measured on (by set)."""
+
+    published_on: dict[str, dict[str, Any]]
+    steps: dict[str, str]
+    rows: list[Row]
+
+    def select(self, tables: Sequence[int] | None, name: str | None) -> list[Row]:
+        """The rows of some tables, of a name, of both; an :class:`InputError` with the known ones where none fits."""
+        found = [row for row in self.rows if (not tables or row.table in tables) and name in (None, row.name)]
+        missing = [number for number in tables or () if number not in {row.table for row in found}]
+        if not found or missing:
+            numbers = " ".join(map(str, missing or tables or ()))
+            wanted = " ".join([f"--table {numbers}"] * bool(tables) + [f"--row {name}"] * (name is not None))
+            known = "; ".join(f"--table {row.table} --row {row.name}" for row in self.rows)
+            raise InputError(f"no row fits {wanted}; known: {known}", path=MATRIX.name)
+        return found
+
+    def plan(
+        self, rows: Sequence[Row], fill: Mapping[str, str], overrides: Mapping[str, Sequence[str]] | None = None
+    ) -> dict[str, Step]:
+        """Every step that the rows need, each once, in an order in which they can run.
+
+        Args:
+            rows: what is to be measured.
+            fill: ``release``, ``split``, ``out`` and ``variant``.
+            overrides: by recipe, ``SECTION.KEY=VALUE`` words that its training is given.
+
+        Raises:
+            InputError: for a step that is not there, or one that needs itself.
+        """
+        planned: dict[str, Step] = {}
+
+        def add(name: str, above: tuple[str, ...]) -> Step:
+            if name in above:
+                raise InputError(f"the step {name!r} needs itself", path=MATRIX)
+            if name not in planned:
+                words = shlex.split(self.steps[name])
+                if words[1] == "train" and (needed := self._before(words[2].replace("{variant}", fill["variant"]))):
+                    add(needed, (*above, name))
+                command = [_WORD.sub(lambda found: value(found[1], (*above, name)), word) for word in words]
+                if words[1] == "train":
+                    command += [word for each in (overrides or {}).get(command[2], ()) for word in ("--set", each)]
+                planned[name] = Step(name, command, Path(command[command.index("--out") + 1]))
+            return planned[name]
+
+        def value(name: str, above: tuple[str, ...]) -> str:
+            return fill[name] if name in fill else str(add(name, above).output)
+
+        for row in rows:
+            add(row.step, ())
+        return planned
+
+    def _before(self, recipe: str) -> str | None:
+        """The step that trains what a recipe starts from, where that is another recipe's checkpoint."""
+        start = read_recipe(recipe).model.start
+        if not start.startswith(FROM_RECIPE):
+            return None
+        wanted = start.removeprefix(FROM_RECIPE).removesuffix(SCRATCH)
+        for name, text in self.steps.items():
+            if text.startswith(f"baselines train {wanted}{{variant}} "):
+                return name
+        raise InputError(f"no step trains {wanted}, from which {recipe} starts", path=MATRIX)
+
+
+def read_matrix(path: Path = MATRIX) -> Matrix:
+    """Read the matrix. Raises :class:`InputError` for a row or step that lacks something or names something unknown."""
+    content = read_toml(path)
+    try:
+        rows = [Row(**row) for row in content["row"]]
+        matrix = Matrix(dict(content["published_on"]), dict(content["step"]), rows)
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(f"expected [published_on], [step] and [[row]] with every key ({error})", path=path) from error
+    known = {*matrix.steps, "release", "split", "out", "variant"}
+    for name, text in matrix.steps.items():
+        if " --out " not in text or (unknown := {*_WORD.findall(text)} - known):
+            raise InputError(f"step {name!r}: expected --out and known names in braces", path=path)
+    for row in rows:
+        if unknown := set(row.published) - set(MEASURES):
+            raise InputError(f"row {row.name!r}: unknown measures {sorted(unknown)}", path=path)
+        if row.step not in matrix.steps or row.set not in SETS or row.set not in matrix.published_on:
+            raise InputError(f"row {row.name!r}: unknown step {row.step!r} or set {row.set!r}", path=path)
+    return matrix

@@ -1,0 +1,124 @@
+"""Measure runs against a reference.
+
+A run is a TREC run (gzipped or not) or the official JSON of predictions. The reference is a split of a release, or a
+file: TREC qrels, BEIR's TSV, or an official dev.json. Printed are the four keys of the official script with its
+meaning of them (its recall@k is a hit rate), then the usual measures under ir-measures' names (R@k is the share of the
+positives found). Percent in text, fractions in JSON.
+
+Example:
+
+  python -m baselines evaluate --release build/sample --split dev build/runs/bm25.dev.run.gz --per-query bm25.parquet
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from baselines.runs import measures
+from baselines.runs.qrels import Qrels, read_qrels, release_qrels
+from baselines.runs.run_file import Run, read_run
+from baselines.runs.sets import add_set
+from baselines.runs.tables import percent, text_table
+from builders.common.command import InputError, add_format, log
+from builders.common.files import fsync_file
+from builders.store.reader import open_release
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    reference = parser.add_mutually_exclusive_group(required=True)
+    reference.add_argument("--release", type=Path, metavar="DIR", help="the release whose judgments are the reference")
+    reference.add_argument("--qrels", type=Path, metavar="FILE", help="TREC qrels, BEIR's TSV or an official dev.json")
+    parser.add_argument("--split", default="dev", help="the release's split (default: dev)")
+    add_set(parser)
+    parser.add_argument("--per-query", type=Path, metavar="FILE.parquet", help="write every query's values here")
+    add_format(parser)
+    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="TREC run or official predictions (JSON)")
+
+
+def run(args: argparse.Namespace) -> None:
+    qrels = read_qrels(args.qrels) if args.qrels else release_qrels(open_release(args.release), args.split, args.set)
+    results, tables = [], []
+    for path in args.runs:
+        result, table = evaluate(read_run(path), qrels)
+        results.append(result)
+        tables.append(table)
+    if args.per_query:
+        _write_parquet(pa.concat_tables(tables), args.per_query)
+    print(json.dumps(results, ensure_ascii=False, indent=1) if args.format == "json" else _text(results, qrels))
+
+
+def evaluate(run: Run, qrels: Qrels) -> tuple[dict[str, Any], pa.Table]:
+    """Measure one run: (its means, its values by query).
+
+    The means: ``run`` (its path), ``queries`` (reference queries, the number behind every mean), ``official`` and
+    ``ir_measures`` (see :mod:`baselines.runs.measures`). The table has one row per reference query, in the reference's
+    order. Raises :class:`InputError` where run and reference share no query.
+    """
+    rankings = run.rankings
+    missing = sum(query not in rankings for query in qrels.positives)
+    if missing == len(qrels.positives):
+        raise InputError(f"no matching query: it has none of the {missing} queries of {qrels.name}", path=run.path)
+    if missing:
+        log.warning("%s: lacks %d of %d queries; they count 0", run.path, missing, len(qrels.positives))
+    if repeats := sum(len(set(ranking)) < len(ranking) for ranking in rankings.values()):
+        log.warning("%s: %d queries have a passage more than once", run.path, repeats)
+    by_query = measures.per_query(rankings, qrels)
+    result = {
+        "run": str(run.path),
+        "queries": len(qrels.positives),
+        "official": measures.official(rankings, qrels),
+        "ir_measures": {name: measures.mean(values) for name, values in by_query.items()},
+    }
+    return result, _by_query(run, rankings, qrels, by_query)
+
+
+def _by_query(run: Run, rankings: measures.Rankings, qrels: Qrels, by_query: dict[str, list[float]]) -> pa.Table:
+    ranks = [measures.first_positive_rank(rankings.get(q, ()), good) for q, good in qrels.positives.items()]
+    columns = {
+        "run": pa.array([str(run.path)] * len(ranks), pa.string()),
+        "query_id": pa.array(list(qrels.positives), pa.string()),
+        "RR@10": pa.array([measures.reciprocal_rank(rank) for rank in ranks], pa.float64()),
+        **{name: pa.array(values, pa.float64()) for name, values in by_query.items()},
+        "positives": pa.array([len(good) for good in qrels.positives.values()], pa.int64()),
+        "first_positive_rank": pa.array(ranks, pa.int64()),
+    }
+    return pa.table(columns)
+
+
+def _write_parquet(table: pa.Table, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        pq.write_table(table, beside, compression="zstd")
+        fsync_file(beside)
+        os.replace(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def _text(results: Sequence[dict[str, Any]], qrels: Qrels) -> str:
+    official, others = [], []
+    for result in results:
+        values = result["official"]
+        shown = [str(values[key]) if key == "QueriesRanked" else percent(values[key]) for key in measures.OFFICIAL]
+        official.append([result["run"], *shown])
+        others.append([result["run"], *(percent(result["ir_measures"][name]) for name in measures.IR_MEASURES)])
+    return "\n".join(
+        [
+            f"reference: {qrels.name}, {len(qrels.positives)} queries with {qrels.pairs} positive passages",
+            "",
+            "official keys, percent (recall@k here is a hit rate: Success@k)",
+            text_table(["run", *measures.OFFICIAL], official),
+            "",
+            "ir-measures, percent (R@k is the share of the positives found)",
+            text_table(["run", *measures.IR_MEASURES], others),
+        ]
+    )

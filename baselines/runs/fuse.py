@@ -1,0 +1,190 @@
+"""Fuse runs: by reciprocal rank, or by a weighted sum of scores.
+
+``rrf``: a passage's score is the sum, over the runs, of 1 / (60 + its rank). ``weighted``: of weight times score, each
+query's scores in each run first brought to 0 ... 1 (the lowest is 0, the highest 1; 1 for all where they are equal); a
+passage that a run lacks has 0 there. Weights are given (--weights FILE), or found: --tune SPLIT tries every mixture in
+steps of --step on the runs of --tune-runs, the same systems in the same order on that split, takes the one with the
+highest MRR@10 there, and writes it to --weights. Weights tuned on the queries that are fused flatter the result: this
+is refused without --tune-on-these.
+
+Example:
+
+  python -m baselines fuse --release build/sample --split test --method weighted --out build/runs/fused.test.run \\
+    build/runs/bm25.test.run build/runs/de.test.run --tune dev --weights build/runs/weights.json \\
+    --tune-runs build/runs/bm25.dev.run build/runs/de.dev.run
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from baselines.runs.measures import MRR_DEPTH
+from baselines.runs.qrels import Qrels, release_qrels
+from baselines.runs.run_file import Hit, Run, read_run, write_run
+from baselines.runs.sets import add_set
+from builders.common.command import InputError, log, whole_number
+from builders.common.files import read_utf8, write_text
+from builders.store.reader import open_release
+
+_RRF_K = 60
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="two or more runs of the same queries")
+    parser.add_argument("--out", type=Path, required=True, metavar="RUN", help="the run; gzipped where it ends in .gz")
+    parser.add_argument("--method", choices=["rrf", "weighted"], default="rrf", help="default: rrf")
+    parser.add_argument("--top-k", type=whole_number(1), default=50, metavar="K", help="passages a query (default: 50)")
+    parser.add_argument("--rrf-k", type=whole_number(0), default=_RRF_K, metavar="N", help=f"default: {_RRF_K}")
+    parser.add_argument("--weights", type=Path, metavar="FILE", help="read from here; with --tune, written")
+    parser.add_argument("--tune", metavar="SPLIT", help="find the weights on this split (dev)")
+    parser.add_argument("--tune-runs", type=Path, nargs="+", metavar="RUN", help="the same systems' runs of that split")
+    parser.add_argument("--tune-on-these", action="store_true", help="tune on the very queries that are fused")
+    parser.add_argument("--step", type=_step, default=0.05, metavar="X", help="of the weights (default: 0.05)")
+    parser.add_argument("--release", type=Path, metavar="DIR", help="whose judgments --tune needs")
+    parser.add_argument("--split", default="dev", help="the split of the runs; not needed to fuse them")
+    add_set(parser)
+
+
+def _step(text: str) -> float:
+    value = float(text)
+    if not (0 < value <= 1 and abs(1 / value - round(1 / value)) < 1e-9):
+        raise argparse.ArgumentTypeError(f"expected 1 / n (0.1, 0.05, ...), found {text}")
+    return value
+
+
+def run(args: argparse.Namespace) -> None:
+    if len(args.runs) < 2:
+        raise InputError("expected two runs or more")
+    if args.method == "rrf" and (args.weights or args.tune):
+        raise InputError("--weights and --tune go with --method weighted")
+    runs = [read_run(path) for path in args.runs]
+    if args.method == "rrf":
+        parts = [reciprocal_ranks(run, args.rrf_k) for run in runs]
+        weights = [1.0] * len(runs)
+    else:
+        weights = _tuned(args, runs) if args.tune else _read_weights(args)
+        parts = [normalised(run) for run in runs]
+    _report_missing(runs)
+    lines = write_run(args.out, fused(parts, weights, args.top_k), tag=f"fused-{args.method}")
+    log.info("%s: %d lines from %d runs", args.out, lines, len(runs))
+
+
+Scores = dict[str, dict[str, float]]  # by query, by passage
+
+
+def reciprocal_ranks(run: Run, k: int = _RRF_K) -> Scores:
+    """1 / (k + rank) of every passage, ranks from 1."""
+    return {
+        query: {corpus: 1 / (k + rank) for rank, corpus in enumerate(dict.fromkeys(c for c, _ in hits), 1)}
+        for query, hits in run.hits.items()
+    }
+
+
+def normalised(run: Run) -> Scores:
+    """Every query's scores between 0 and 1. A passage that comes twice has its first, higher score."""
+    found: Scores = {}
+    for query, hits in run.hits.items():
+        scores = dict(reversed(hits))
+        low, high = min(scores.values(), default=0.0), max(scores.values(), default=0.0)
+        found[query] = {c: (score - low) / (high - low) if high > low else 1.0 for c, score in scores.items()}
+    return found
+
+
+def fused(parts: Sequence[Scores], weights: Sequence[float], top_k: int) -> Iterator[tuple[str, list[Hit]]]:
+    """(query, hits) for every query of any run, in the order of the first run that has it."""
+    for query in dict.fromkeys(query for part in parts for query in part):
+        terms: dict[str, list[float]] = {}
+        for part, weight in zip(parts, weights, strict=True):
+            for corpus, score in part.get(query, {}).items():
+                terms.setdefault(corpus, []).append(weight * score)
+        # Summed exactly: the order of the runs changes nothing.
+        hits = [(corpus, math.fsum(each)) for corpus, each in terms.items()]
+        yield query, sorted(hits, key=lambda hit: (-hit[1], hit[0]))[:top_k]
+
+
+def mixtures(runs: int, step: float) -> npt.NDArray[np.float64]:
+    """Every vector of ``runs`` weights that are multiples of ``step`` and add up to 1, shape (mixtures, runs)."""
+    whole = round(1 / step)
+    cuts = itertools.combinations(range(whole + runs - 1), runs - 1)
+    found = [np.diff([-1, *each, whole + runs - 1]) - 1 for each in cuts]
+    return np.array(found, np.float64) / whole
+
+
+def tune(parts: Sequence[Scores], qrels: Qrels, step: float) -> tuple[list[float], float]:
+    """(weights, MRR@10) of the best mixture; of equally good ones that nearest to equal weights."""
+    every = mixtures(len(parts), step)
+    sums = np.zeros(len(every))
+    for query, positives in qrels.positives.items():
+        ids = sorted({corpus for part in parts for corpus in part.get(query, {})})
+        good = np.array([corpus in positives for corpus in ids], bool)
+        if not good.any():
+            continue
+        columns = np.array([[part.get(query, {}).get(corpus, 0.0) for part in parts] for corpus in ids])
+        scores = (columns @ every.T).round(12)  # what is equal but for the last bits is equal
+        # The first positive by falling score, then by id: ids are sorted, argmax takes the first.
+        best = np.where(good[:, None], scores, -1.0).argmax(0)
+        value = scores[best, np.arange(len(every))]
+        above = (scores > value).sum(0) + ((scores == value) & (np.arange(len(ids))[:, None] < best)).sum(0)
+        sums += np.where(above < MRR_DEPTH, 1 / (1 + above), 0.0)
+    distance = ((every - 1 / len(parts)) ** 2).sum(1)
+    first = np.lexsort((distance.round(12), -sums.round(9)))[0]
+    return every[first].tolist(), float(sums[first] / len(qrels.positives))
+
+
+def _tuned(args: argparse.Namespace, runs: Sequence[Run]) -> list[float]:
+    if not args.release:
+        raise InputError("--tune needs --release, whose judgments it is tuned on")
+    if len(args.tune_runs or runs) != len(runs):
+        raise InputError(f"--tune-runs: expected {len(runs)} runs, the same systems in the same order")
+    qrels = release_qrels(open_release(args.release), args.tune, args.set)
+    others = [read_run(path) for path in args.tune_runs] if args.tune_runs else runs
+    if not any(query in run.hits for run in others for query in qrels.positives):
+        path = ", ".join(str(run.path) for run in others)
+        raise InputError(f"no matching query: none of the {len(qrels.positives)} queries of {qrels.name}", path=path)
+    shared = sum(any(query in run.hits for run in runs) for query in qrels.positives)
+    if shared and not args.tune_on_these:
+        raise InputError(
+            f"--tune {args.tune}: {shared} of its queries are in the runs to fuse; expected --tune-runs of other "
+            "queries, or --tune-on-these"
+        )
+    weights, value = tune([normalised(run) for run in others], qrels, args.step)
+    result: dict[str, Any] = {
+        "weights": weights,
+        "tuned_on": args.tune,
+        "runs": [run.path.name for run in others],
+        "MRR@10": value,
+    }
+    log.info("tuned on %s: weights %s, MRR@10 %.4f", args.tune, weights, value)
+    path = args.weights or args.out.with_name(f"{args.out.name}.weights.json")
+    write_text(path, json.dumps(result, indent=1) + "\n")
+    return weights
+
+
+def _read_weights(args: argparse.Namespace) -> list[float]:
+    if not args.weights:
+        raise InputError("--method weighted needs --weights FILE or --tune SPLIT")
+    try:
+        weights = [float(weight) for weight in json.loads(read_utf8(args.weights))["weights"]]
+    except (ValueError, KeyError, TypeError):
+        raise InputError('expected JSON with {"weights": [a number a run]}', path=args.weights) from None
+    if len(weights) != len(args.runs) or not all(map(math.isfinite, weights)):
+        raise InputError(f"expected {len(args.runs)} finite weights, found {weights}", path=args.weights)
+    return weights
+
+
+def _report_missing(runs: Sequence[Run]) -> None:
+    every = {query for run in runs for query in run.hits}
+    if not set.intersection(*(set(run.hits) for run in runs)):
+        raise InputError("share no query; expected runs of one split", path=", ".join(str(run.path) for run in runs))
+    for run in runs:
+        if missing := len(every) - len(run.hits):
+            log.warning("%s lacks %d of %d queries", run.path, missing, len(every))

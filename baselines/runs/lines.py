@@ -1,0 +1,43 @@
+"""Lines of text files, one at a time, with their numbers: for files too long to be read whole."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from builders.common.command import InputError
+
+_BOM = b"\xef\xbb\xbf"
+
+
+def raw_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """(line number from 1, the line's bytes without its end) of a file, gzipped where it ends in ``.gz``.
+
+    Lines end at ``\\n`` only: ids and texts may hold the other characters that Python calls line ends. A byte order
+    mark is dropped. Raises :class:`InputError` for a damaged gzip file, :class:`OSError` where nothing can be read.
+    """
+    number = 0
+    with gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb") as file:
+        try:
+            for number, line in enumerate(file, 1):
+                yield number, (line.removeprefix(_BOM) if number == 1 else line).rstrip(b"\r\n")
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise InputError(f"not a whole gzip file ({error})", path=path, line=number + 1) from error
+
+
+def first_character(path: Path) -> str:
+    """The first character that is not blank; an :class:`InputError` where there is none."""
+    for _, line in raw_lines(path):
+        if text := line.strip():
+            return text[:1].decode("utf-8", errors="replace")
+    raise InputError("is empty", path=path)
+
+
+def utf8(data: bytes, path: Path, line: int) -> str:
+    """``data`` as text; an :class:`InputError` naming the line where it is not UTF-8."""
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError("expected UTF-8 text", path=path, line=line) from error

@@ -1,0 +1,74 @@
+"""The measures: the four official keys, and the usual ones under the names of ir-measures.
+
+The official ``recall@k`` is a hit rate (the share of queries with a positive passage in the top k, ``Success@k``
+elsewhere), which is what the paper prints as Recall@k (Section 3.2, Table 4). The share of all positives that were
+found, which others call recall, is ``R@k`` here. All values are fractions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from baselines.runs.qrels import Qrels
+
+OFFICIAL = ("MRR@10", "recall@1", "recall@50", "QueriesRanked")
+IR_MEASURES = ("Success@1", "Success@5", "Success@10", "Success@50", "R@10", "R@50", "nDCG@10", "AP")
+
+MRR_DEPTH = 10
+LIST_DEPTH = 50  # the official script looks no deeper
+
+Rankings = Mapping[str, Sequence[str]]
+
+
+def first_positive_rank(ranking: Sequence[str], positives: Mapping[str, int]) -> int | None:
+    """The rank (from 1) of the first positive passage. A passage that comes twice takes two ranks."""
+    return next((rank for rank, passage in enumerate(ranking, 1) if passage in positives), None)
+
+
+def reciprocal_rank(rank: int | None) -> float:
+    """1 / rank down to rank 10, then 0."""
+    return 0.0 if rank is None or rank > MRR_DEPTH else 1 / rank
+
+
+def official(rankings: Rankings, qrels: Qrels) -> dict[str, float]:
+    """The official keys, in the official order: fractions, but for ``QueriesRanked``, a count.
+
+    Means are over all reference queries: one that the run lacks counts 0. ``QueriesRanked`` counts the run's queries,
+    also those that the reference lacks, which are otherwise ignored.
+    """
+    ranks = [first_positive_rank(rankings.get(query, ()), good) for query, good in qrels.positives.items()]
+    return {
+        "MRR@10": math.fsum(map(reciprocal_rank, ranks)) / len(ranks),
+        "recall@1": sum(rank == 1 for rank in ranks) / len(ranks),
+        "recall@50": sum(rank is not None and rank <= LIST_DEPTH for rank in ranks) / len(ranks),
+        "QueriesRanked": len(rankings),
+    }
+
+
+def per_query(rankings: Rankings, qrels: Qrels) -> dict[str, list[float]]:
+    """Each of ``IR_MEASURES`` for every reference query, in the reference's order; 0 where the run lacks the query.
+
+    A passage that comes twice in a ranking counts once, at its first place (the ranks below it move up).
+    """
+    import ir_measures
+
+    by_name = {str(ir_measures.parse_measure(name)): name for name in IR_MEASURES}
+    place = {query: number for number, query in enumerate(qrels.positives)}
+    values = {name: [0.0] * len(place) for name in IR_MEASURES}
+    # Falling scores that are all different: the tools sort again and break ties in their own ways.
+    run = {}
+    for query in place:
+        unique = dict.fromkeys(rankings.get(query, ()))
+        if unique:
+            run[query] = {passage: float(len(unique) - rank) for rank, passage in enumerate(unique)}
+    if run:
+        wanted = [ir_measures.parse_measure(name) for name in IR_MEASURES]
+        for found in ir_measures.iter_calc(wanted, qrels.positives, run):
+            values[by_name[str(found.measure)]][place[found.query_id]] = float(found.value)
+    return values
+
+
+def mean(values: Sequence[float]) -> float:
+    """The mean, summed exactly, so that the order of the queries cannot change it."""
+    return math.fsum(values) / len(values)

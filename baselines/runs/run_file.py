@@ -1,0 +1,135 @@
+"""Run files: TREC runs in and out, the official JSON of predictions in.
+
+A TREC run has one line per hit, ``query-id Q0 corpus-id rank score tag``: ranks from 1, scores never increasing, ties
+broken by corpus id; gzipped where the name ends in ``.gz``. The official predictions are one JSON object
+``{query id: [passage ids, best first]}``.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from baselines.runs.lines import first_character, raw_lines, utf8
+from builders.common.command import InputError, log
+from builders.common.files import atomic_text, read_utf8
+
+Hit = tuple[str, float]  # corpus id, score
+
+
+@dataclass(frozen=True)
+class Run:
+    """What was retrieved: ``hits`` maps a query's id to its hits, best first. A passage may stand there twice."""
+
+    path: Path
+    hits: dict[str, list[Hit]]
+
+    @property
+    def rankings(self) -> dict[str, list[str]]:
+        """Corpus ids alone, best first, by query id."""
+        return {query: [hit[0] for hit in hits] for query, hits in self.hits.items()}
+
+
+def write_run(path: Path, rankings: Iterable[tuple[str, Iterable[Hit]]], tag: str = "dureader_retrieval") -> int:
+    """Write a TREC run of (query id, hits in any order) pairs; returns the number of lines.
+
+    Hits are sorted here, so every run of the project is in the same order. Scores are printed with all their digits:
+    two scores that differ stay different in the file. The file appears when it is whole.
+    """
+    lines = 0
+    seen: set[str] = set()
+    with atomic_text(path) as file:
+        for query, hits in rankings:
+            if query in seen:
+                raise ValueError(f"query {query!r} comes twice")
+            seen.add(query)
+            ordered = sorted(((float(score), corpus) for corpus, score in hits), key=lambda hit: (-hit[0], hit[1]))
+            for rank, (score, corpus) in enumerate(ordered, 1):
+                if len(f"{query} {corpus}".split()) != 2 or not math.isfinite(score):
+                    raise InputError(
+                        f"cannot hold query {query!r}, passage {corpus!r}, score {score}: a TREC run needs ids without "
+                        "blanks and finite scores",
+                        path=path,
+                    )
+                file.write(f"{query} Q0 {corpus} {rank} {score!r} {tag}\n")
+                lines += 1
+    return lines
+
+
+def read_run(path: Path) -> Run:
+    """Read a TREC run or the official JSON of predictions (told apart by the first character that is not blank).
+
+    A TREC run is ordered by score, then by its rank column; predictions, which have no scores, get 1/rank.
+    Raises :class:`InputError` naming file and line.
+    """
+    first = first_character(path)
+    if first == "{":
+        return Run(path, _read_predictions(path))
+    if first in '["':
+        raise InputError("expected a JSON object {query id: [passage ids]} or a TREC run", path=path)
+    return Run(path, _read_trec(path))
+
+
+def _read_trec(path: Path) -> dict[str, list[Hit]]:
+    found: dict[str, list[tuple[float, int, str]]] = {}
+    for number, line in raw_lines(path):
+        fields = line.split()  # bytes: ASCII blanks only, an id may hold any other character
+        if not fields:
+            continue
+        if len(fields) != 6:
+            raise InputError(
+                f"expected 6 columns (query-id Q0 corpus-id rank score tag), found {len(fields)}",
+                path=path,
+                line=number,
+            )
+        query, corpus = utf8(fields[0], path, number), utf8(fields[2], path, number)
+        try:
+            rank = int(fields[3])
+        except ValueError:
+            shown = fields[3].decode(errors="replace")
+            raise InputError(f"expected a whole number as the rank, found {shown!r}", path=path, line=number) from None
+        try:
+            score = float(fields[4])
+        except ValueError:
+            score = math.nan
+        if not math.isfinite(score):
+            shown = fields[4].decode(errors="replace")
+            raise InputError(f"expected a finite number as the score, found {shown!r}", path=path, line=number)
+        found.setdefault(query, []).append((-score, rank, corpus))
+    contradicted = 0
+    for hits in found.values():
+        hits.sort(key=lambda hit: hit[:2])
+        contradicted += any(above[1] > below[1] for above, below in pairwise(hits))
+    if contradicted:
+        log.warning("%s: the ranks of %d queries contradict the scores; ordered by score", path, contradicted)
+    return {query: [(corpus, -negated) for negated, _, corpus in hits] for query, hits in found.items()}
+
+
+def _read_predictions(path: Path) -> dict[str, list[Hit]]:
+    repeated: set[str] = set()
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        content: dict[str, Any] = {}
+        for key, value in pairs:
+            if key in content:
+                repeated.add(key)
+            content[key] = value
+        return content
+
+    try:
+        content = json.loads(read_utf8(path), object_pairs_hook=unique)
+    except json.JSONDecodeError as error:
+        raise InputError(f"expected one JSON object ({error.msg})", path=path, line=error.lineno) from error
+    except RecursionError:
+        raise InputError("expected {query id: [passage ids]}, found deeper lists", path=path) from None
+    if repeated:
+        log.warning("%s: %d query ids come more than once; the last list counts", path, len(repeated))
+    for query, passages in content.items():
+        if not isinstance(passages, list) or not all(isinstance(passage, str) for passage in passages):
+            raise InputError(f"expected a list of passage ids (strings) for the query {query!r}", path=path)
+    return {query: [(p, 1 / rank) for rank, p in enumerate(passages, 1)] for query, passages in content.items()}

@@ -1,0 +1,265 @@
+"""The training loop: sentence-transformers' and transformers' trainers, fed with our batches.
+
+What is ours in it: rows are joined with their texts batch by batch, the order of the batches is a function of the seed
+(:class:`baselines.train.data.Batches`), masks are a function of the seed and the row, so that a training that is killed
+and taken up again ends in the same bits. The whole training is one epoch to the trainer; what the recipe calls an epoch
+is inside the batches.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from sentence_transformers import (
+    CrossEncoder,
+    CrossEncoderTrainer,
+    CrossEncoderTrainingArguments,
+    SentenceTransformer,
+    SentenceTransformerTrainer,
+    SentenceTransformerTrainingArguments,
+)
+from sentence_transformers.cross_encoder.losses import BinaryCrossEntropyLoss
+from sentence_transformers.sentence_transformer.losses import CachedMultipleNegativesRankingLoss
+from torch.utils.data import DataLoader
+from transformers import Trainer, TrainerCallback, TrainingArguments
+
+from baselines.train.data import Batches
+from baselines.train.recipe import Recipe
+from builders.common.command import log, progress
+
+Evaluate = Callable[[Any], dict[str, float]]
+
+
+class _OurBatches:
+    """For a trainer: the batches of :class:`Batches`, and no model card (``push`` writes it)."""
+
+    batches: Batches
+
+    def get_train_dataloader(self: Any) -> DataLoader[Any]:
+        workers = self.args.dataloader_num_workers
+        return DataLoader(
+            self.train_dataset,
+            batch_sampler=self.batches,
+            collate_fn=self.data_collator,
+            num_workers=workers,
+            pin_memory=self.args.device.type == "cuda",
+            # The generator of the workers' seeds is its own: making the iterator must not draw from the model's.
+            generator=torch.Generator().manual_seed(self.args.seed),
+            # Forked: a spawned process would be sent the whole model, which the collator holds on to.
+            multiprocessing_context="fork" if workers else None,
+        )
+
+    def add_model_card_callback(self: Any, default_args_dict: dict[str, Any]) -> None:
+        pass
+
+
+class _DualTrainer(_OurBatches, SentenceTransformerTrainer):  # type: ignore[misc]
+    pass
+
+
+class _CrossTrainer(_OurBatches, CrossEncoderTrainer):  # type: ignore[misc]
+    pass
+
+
+class _MaskTrainer(_OurBatches, Trainer):
+    pass
+
+
+class Masked:
+    """A batch of passages as token ids with some of them masked, BERT's way: 80 % [MASK], 10 % any, 10 % as they are.
+
+    Which tokens is a function of the seed and the visits in the batch alone: no state is carried from batch to batch.
+    """
+
+    def __init__(self, tokenizer: Any, length: int, share: float, seed: int) -> None:
+        self._tokenizer, self._length, self._share, self._seed = tokenizer, length, share, seed
+
+    def __call__(self, rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
+        batch = self._tokenizer(
+            [row["text"] for row in rows],
+            truncation=True,
+            max_length=self._length,
+            padding=True,
+            pad_to_multiple_of=8,
+            return_special_tokens_mask=True,
+            return_tensors="pt",
+        )
+        tokens, special = batch["input_ids"], batch.pop("special_tokens_mask").bool()
+        generator = torch.Generator().manual_seed((self._seed * 1_000_003 + rows[0]["visit"]) % (1 << 62))
+        chosen = (torch.rand(tokens.shape, generator=generator) < self._share) & ~special
+        kind = torch.rand(tokens.shape, generator=generator)
+        anything = torch.randint(len(self._tokenizer), tokens.shape, generator=generator)
+        labels = tokens.masked_fill(~chosen, -100)
+        tokens = tokens.masked_fill(chosen & (kind < 0.8), self._tokenizer.mask_token_id)
+        tokens = torch.where(chosen & (kind >= 0.9), anything, tokens)
+        return {"input_ids": tokens, "attention_mask": batch["attention_mask"], "labels": labels}
+
+
+def arguments(recipe: Recipe, states: Path, batches: Batches, device: str) -> dict[str, Any]:
+    """The arguments that all three trainers share. ``states``: where checkpoints and TensorBoard's logs go."""
+    train = recipe.train
+    cuda = device.startswith("cuda")
+    bf16 = train.precision == "bf16" or (train.precision == "auto" and cuda and torch.cuda.is_bf16_supported())
+    every = {
+        name: max(1, round(len(batches) / n)) if n else 0 for name, n in (("log", train.logs), ("save", train.saves))
+    }
+    os.environ["TENSORBOARD_LOGGING_DIR"] = str(states / "tensorboard")
+    workers = train.workers if cuda else 0  # on a CPU the model needs the cores
+    if workers:
+        os.environ["TOKENIZERS_PARALLELISM"] = "false"  # its threads hang in forked loader processes
+    return {
+        "output_dir": str(states),
+        "num_train_epochs": 1,
+        "per_device_train_batch_size": batches.batch_size,
+        "learning_rate": train.learning_rate,
+        "lr_scheduler_type": "linear",
+        "warmup_steps": round(train.warmup * len(batches)),
+        "weight_decay": train.weight_decay,
+        "seed": train.seed,
+        "use_cpu": device == "cpu",
+        "bf16": bf16,
+        "tf32": True if cuda and torch.cuda.get_device_capability()[0] >= 8 else None,
+        "torch_compile": train.compile,
+        "dataloader_num_workers": workers,
+        "dataloader_drop_last": True,
+        "ddp_backend": None if batches.world == 1 else "nccl" if cuda else "gloo",
+        "ddp_find_unused_parameters": False,
+        "logging_strategy": "steps",
+        "logging_steps": every["log"],
+        "save_strategy": "steps" if every["save"] else "no",
+        "save_steps": every["save"] or 1,
+        "save_total_limit": 2,
+        "eval_strategy": "no",  # Evaluation below
+        "report_to": ["tensorboard"] if _has_tensorboard() else [],
+        "disable_tqdm": True,
+        "remove_unused_columns": False,
+    }
+
+
+def _has_tensorboard() -> bool:
+    return any(importlib.util.find_spec(name) for name in ("tensorboard", "tensorboardX"))
+
+
+def dual_trainer(recipe: Recipe, model: SentenceTransformer, rows: Any, batches: Batches, given: dict[str, Any]) -> Any:
+    """The dual-encoder's trainer: every query against all passages of the batch, those of other processes included.
+
+    Cross-batch negatives (RocketQA; Section 3.1, A.2) under torchrun, in-batch negatives in one process: the same loss.
+    Gradients are cached, so a batch of any size fits at the memory of ``train.mini_batch`` rows.
+    """
+    from sentence_transformers.util import dot_score
+
+    routes = {name: "query" if name == "query" else "document" for name in rows.column_names}
+    loss = CachedMultipleNegativesRankingLoss(
+        model,
+        scale=recipe.train.scale,
+        similarity_fct=dot_score,  # of vectors that are normalised already where the recipe says cos
+        mini_batch_size=recipe.train.mini_batch,
+        gather_across_devices=True,
+    )
+    args = SentenceTransformerTrainingArguments(**given, router_mapping=routes)
+    return _made(_DualTrainer, batches, model=model, args=args, train_dataset=rows, loss=loss)
+
+
+def cross_trainer(recipe: Recipe, model: CrossEncoder, rows: Any, batches: Batches, given: dict[str, Any]) -> Any:
+    """The cross-encoder's trainer: binary cross entropy over (query, passage) pairs, padded batch by batch."""
+    args = CrossEncoderTrainingArguments(**given)
+    loss = BinaryCrossEntropyLoss(model)
+    return _made(_CrossTrainer, batches, model=model, args=args, train_dataset=rows, loss=loss)
+
+
+def mask_trainer(recipe: Recipe, model: Any, tokenizer: Any, rows: Any, batches: Batches, given: dict[str, Any]) -> Any:
+    """The masked language model's trainer."""
+    collator = Masked(tokenizer, recipe.data.passage_length, recipe.train.mask, recipe.train.seed)
+    args = TrainingArguments(**given)
+    return _made(
+        _MaskTrainer,
+        batches,
+        model=model,
+        args=args,
+        train_dataset=rows,
+        data_collator=collator,
+        processing_class=tokenizer,
+    )
+
+
+def _without_datasets() -> None:
+    """Let sentence-transformers' trainers be made where the package `datasets` is not installed.
+
+    They want it for the datasets that they are given; ours are none of its kinds. Without it they refuse to start and
+    miss four names: these are given to them, as classes that nothing is an instance of.
+    """
+    if importlib.util.find_spec("datasets"):
+        return
+    from sentence_transformers.base import trainer
+
+    names = ("Dataset", "DatasetDict", "IterableDataset", "IterableDatasetDict")
+    for module in (
+        trainer,
+        *(sys.modules[kind.__module__] for kind in (SentenceTransformerTrainer, CrossEncoderTrainer)),
+    ):
+        for name in names:
+            if not hasattr(module, name):
+                setattr(module, name, type(name, (), {}))
+    trainer.is_training_available = lambda: True
+
+
+def _made(kind: type, batches: Batches, **given: Any) -> Any:
+    _without_datasets()
+    trainer = kind(**given)
+    trainer.batches = batches
+    trainer.remove_callback(transformers.PrinterCallback)
+    return trainer
+
+
+class Watch(TrainerCallback):
+    """Progress, the time it took (earlier parts of a resumed training included), and the evaluations on dev."""
+
+    def __init__(self, trainer: Any, evaluate: Evaluate | None, evaluations: int) -> None:
+        self.seconds, self._trainer, self._evaluate = 0.0, trainer, evaluate
+        steps = len(trainer.batches)
+        self._every = max(1, round(steps / evaluations)) if evaluate and evaluations else 0
+        self._bar = progress(total=steps, unit="step", label="train")
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._started = time.monotonic()
+        self._bar.update(state.global_step)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._bar.update(1)
+        last = state.global_step == len(self._trainer.batches)
+        if self._every and (state.global_step % self._every == 0 or last) and args.process_index == 0:
+            assert self._evaluate is not None
+            model = self._trainer.model
+            model.eval()
+            with torch.no_grad():
+                found = self._evaluate(model)
+            model.train()
+            wanted = control.should_log
+            self._trainer.log({f"dev_{name}": value for name, value in found.items()})
+            control.should_log = wanted  # log() takes itself for the step's own
+            shown = ", ".join(f"{name} {100 * value:.2f}" for name, value in found.items())
+            log.info("step %d of %d: dev sample %s", state.global_step, len(self._trainer.batches), shown)
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
+        if logs and "loss" in logs:
+            self._bar.set_postfix(loss=f"{float(logs['loss']):.4f}")
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if args.process_index == 0:
+            folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+            (folder / "seconds").write_text(str(self.elapsed()), encoding="utf-8")
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._bar.close()
+
+    def elapsed(self) -> float:
+        """Seconds of training so far."""
+        return self.seconds + time.monotonic() - self._started

@@ -1,0 +1,128 @@
+"""A directory of embeddings: ``manifest.json`` and shards of 16-bit floats that are memory-mapped.
+
+Row n of all shards together is row n of the split of the release that the manifest names by its fingerprint, so no ids
+are kept. Every shard is a NumPy file of shape (rows, dimensions). The manifest says what was encoded (``of``: passages
+or queries, ``config``, ``split``, ``fingerprint``), by what (``model``: name and fingerprint, ``similarity``,
+``dtype``) and lists the shards with rows, bytes, SHA-256 and the length (Euclidean norm) of their longest embedding. It
+holds no times and no machine's paths.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from builders.common.command import InputError
+from builders.store.reader import Release
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+NAME = "dureader_retrieval embeddings"
+_REMEDY = "encode it again"
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """Embeddings, opened: the directory and its manifest."""
+
+    path: Path
+    manifest: dict[str, Any]
+
+    @property
+    def rows(self) -> int:
+        return sum(shard["rows"] for shard in self.manifest["shards"])
+
+    @property
+    def dim(self) -> int:
+        return int(self.manifest["dim"])
+
+    @property
+    def longest(self) -> float:
+        """The length (Euclidean norm) of the longest embedding, or a little more."""
+        return float(max(shard["longest"] for shard in self.manifest["shards"]))
+
+    def blocks(self, rows: int = 1 << 16) -> Iterator[tuple[int, npt.NDArray[np.float16]]]:
+        """(first row, at most ``rows`` rows of one shard), in order: views of the files, nothing is read yet."""
+        start = 0
+        for shard in self.manifest["shards"]:
+            # A map a shard: pages of a shard that is done with do not count as this process's memory. Private ("c"):
+            # PyTorch wants arrays that could be written to.
+            whole = np.load(self.path / shard["path"], mmap_mode="c")
+            for begin in range(0, len(whole), rows):
+                yield start + begin, whole[begin : begin + rows]
+            start += len(whole)
+
+    def all(self) -> npt.NDArray[np.float16]:
+        """Every row in memory: for queries."""
+        return np.concatenate([np.asarray(block) for _, block in self.blocks()])
+
+    def check(self, of: str, release: Release, config: str, split: str) -> None:
+        """Raise :class:`InputError` unless these are the ``of`` (passages, queries) of this split of the release."""
+        have = [self.manifest[key] for key in ("of", "config", "split")]
+        if have != [of, config, split]:
+            raise InputError(
+                f"holds the {have[0]} of {have[1]}/{have[2]}; expected the {of} of {config}/{split}", path=self.path
+            )
+        if self.manifest["fingerprint"] != release.fingerprint(config, split):
+            raise InputError(
+                f"was encoded from another release: {config}/{split} of {release.path} has other bytes; {_REMEDY}",
+                path=self.path,
+            )
+
+
+def widened(block: npt.NDArray[np.float16]) -> npt.NDArray[np.float32]:
+    """The numbers in 32 bits. By PyTorch, which converts ten times as fast as NumPy does."""
+    wide: npt.NDArray[np.float32] = torch.from_numpy(np.ascontiguousarray(block)).float().numpy()
+    return wide
+
+
+def longest(block: npt.NDArray[np.float16]) -> float:
+    """What a shard's entry says of its longest embedding: rounded up."""
+    wide = widened(block)
+    return 1.0001 * float(np.sqrt(np.einsum("ij,ij->i", wide, wide).max()))
+
+
+def open_vectors(path: Path) -> Vectors:
+    """Open a directory of embeddings. Raises :class:`InputError` for what is none, and for shards that are damaged."""
+    manifest = path / MANIFEST
+    try:
+        content = json.loads(manifest.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        raise InputError(
+            f"not a directory of embeddings (no {MANIFEST}); `python -m baselines encode --release DIR --model M --out "
+            "DIR` makes one",
+            path=path,
+        ) from None
+    except ValueError as error:
+        raise InputError(f"expected JSON ({error})", path=manifest) from None
+    if not isinstance(content, dict) or content.get("name") != NAME or content.get("format") != FORMAT:
+        raise InputError(f"expected a manifest of {NAME}, format {FORMAT}", path=manifest)
+    for shard in content["shards"]:
+        check_shard(path / shard["path"], shard, content["dim"])
+    return Vectors(path, content)
+
+
+def check_shard(path: Path, entry: dict[str, Any], dim: int) -> None:
+    """Raise :class:`InputError` where a shard is missing or has not the size and shape that its entry says."""
+    try:
+        size = path.stat().st_size
+    except FileNotFoundError:
+        raise InputError(f"is listed in the manifest but missing; {_REMEDY}", path=path) from None
+    if size != entry["bytes"]:
+        raise InputError(f"has {size} bytes where the manifest says {entry['bytes']}; {_REMEDY}", path=path)
+    try:
+        found = np.load(path, mmap_mode="r")
+    except ValueError as error:
+        raise InputError(f"is damaged ({error}); {_REMEDY}", path=path) from None
+    if found.shape != (entry["rows"], dim) or found.dtype != np.float16:
+        raise InputError(
+            f"holds {found.dtype} of shape {found.shape} where the manifest says float16 of ({entry['rows']}, {dim})",
+            path=path,
+        )

@@ -1,0 +1,181 @@
+"""Repositories of the Hugging Face hub: filled in one commit, with its refusals and failures in one clear line.
+
+What a commit puts there is listed in a manifest among its files. So the next one knows which files were the earlier
+one's, and deletes those that it has not; files of others stay.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import re
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from builders.common.command import InputError, log
+from builders.store.layout import MANIFEST
+
+_AGAIN = "run the same command again: what was received is not sent again"
+_REPO = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}")
+KEPT = {".gitattributes", "README.md", MANIFEST, "stats.json"}  # never deleted, never strangers
+
+
+def add_repository(parser: argparse.ArgumentParser, kind: str) -> None:
+    """``--repo``, ``--create`` and ``--private``, for every command that fills a repository."""
+    parser.add_argument("--repo", type=repo_name, required=True, metavar="ORG/NAME", help=f"the {kind} repository")
+    parser.add_argument(
+        "--create", action=argparse.BooleanOptionalAction, default=False, help="make the repository if it is missing"
+    )
+    parser.add_argument("--private", action="store_true", help="only into a private repository; --create makes one")
+
+
+def repo_name(text: str) -> str:
+    """An argparse type: the name of a repository."""
+    if not _REPO.fullmatch(text):
+        raise argparse.ArgumentTypeError(f"expected ORG/NAME, found {text}")
+    return text
+
+
+def upload(
+    files: Mapping[str, tuple[Path, str]],
+    repo: str,
+    *,
+    kind: str,
+    name: str,
+    message: str,
+    create: bool,
+    private: bool,
+) -> str:
+    """Make the repository hold ``files``, in one commit; returns the commit's address.
+
+    Args:
+        files: path in the repository -> (file, SHA-256); one of them is the manifest.
+        repo: ORG/NAME.
+        kind: ``dataset`` or ``model``.
+        name: ``name`` of the manifest: only files that an earlier one of this name lists are deleted.
+        message: of the commit.
+        create: make the repository where it is missing.
+        private: refuse a public repository, make a private one.
+
+    Raises:
+        InputError: the hub refuses the token, the right or the repository, cannot be reached, or still fails after
+            the library's retries; ``repo`` is public where ``private``, or holds a ``.py`` file of somebody else's.
+    """
+    from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
+
+    api = HfApi()
+    with clear_errors(repo, api.endpoint, kind):
+        user = api.whoami()["name"]
+        info = _repository(api, repo, kind, create=create, private=private)
+        there = {sibling.rfilename for sibling in info.siblings or []}
+        earlier = _earlier(api, repo, kind, name, info.sha) & there if MANIFEST in there else set()
+        strangers = sorted(there - earlier - set(files) - KEPT)
+        if scripts := [path for path in strangers if path.endswith(".py")]:
+            raise InputError(f"{repo} holds {scripts[0]}, with which no library loads it safely; delete it there")
+        if strangers:
+            log.warning("%s keeps %d files that are not ours: %s", repo, len(strangers), ", ".join(strangers[:3]))
+        operations: list[Any] = [CommitOperationDelete(path) for path in sorted(earlier - set(files) - KEPT)]
+        log.info("%s, as %s: %d files, %d to delete", repo, user, len(files), len(operations))
+        for path, (file, digest) in sorted(files.items()):
+            operation = CommitOperationAdd(path, str(file))
+            operation.upload_info.sha256 = bytes.fromhex(digest)  # known: spares reading everything once more
+            operations.append(operation)
+        # Not upload_folder, which makes several commits of a large folder. The parent: nobody's commit is undone.
+        commit = api.create_commit(repo, operations, commit_message=message, repo_type=kind, parent_commit=info.sha)
+    if commit.oid == info.sha:
+        log.info("%s holds all this already", repo)
+    return str(commit.commit_url)
+
+
+def _repository(api: Any, repo: str, kind: str, *, create: bool, private: bool) -> Any:
+    from huggingface_hub.errors import RepositoryNotFoundError
+
+    try:
+        info = api.repo_info(repo, repo_type=kind)
+    except RepositoryNotFoundError:
+        if not create:
+            raise
+        api.create_repo(repo, repo_type=kind, private=True if private else None)
+        log.info("created %s", repo)
+        return api.repo_info(repo, repo_type=kind)
+    if private and not info.private:
+        raise InputError(f"{repo} is public; make it private in its settings, or leave out --private")
+    return info
+
+
+def _earlier(api: Any, repo: str, kind: str, name: str, revision: str) -> set[str]:
+    """The files that the repository's manifest lists at ``revision``; none where the manifest is not ours."""
+    with tempfile.TemporaryDirectory(prefix="dureader-hub-") as folder:
+        path = api.hf_hub_download(repo, MANIFEST, repo_type=kind, revision=revision, local_dir=folder)
+        try:
+            manifest = json.loads(Path(path).read_text(encoding="utf-8"))
+            if manifest["name"] != name:
+                return set()
+            return {entry["path"] for entry in manifest["files"]}
+        except (ValueError, KeyError, TypeError):
+            return set()
+
+
+def need_hub() -> None:
+    """:class:`InputError` where huggingface_hub is not installed."""
+    try:
+        import huggingface_hub  # noqa: F401
+    except ImportError as error:
+        raise InputError("this needs huggingface_hub: pip install huggingface_hub") from error
+
+
+@contextlib.contextmanager
+def clear_errors(repo: str, endpoint: str, kind: str, way: str = "upload") -> Iterator[None]:
+    """Turn what huggingface_hub raises in the block into an :class:`InputError` that says what to do.
+
+    ``kind``: dataset or model; ``way``: upload or download.
+    """
+    from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError, RepositoryNotFoundError
+
+    again = _AGAIN if way == "upload" else _AGAIN.replace("sent", "fetched")
+
+    # The HTTP library's own base class, whatever that library is in this version.
+    network = next(kind for kind in HfHubHTTPError.__mro__ if kind.__name__ == "HTTPError")
+    try:
+        yield
+    except LocalTokenNotFoundError as error:
+        raise InputError("no token: log in with `hf auth login`, or set HF_TOKEN") from error
+    except Exception as error:
+        cause: BaseException | None = error
+        while cause is not None and not isinstance(cause, network):
+            cause = cause.__cause__  # a failed upload comes wrapped
+        if cause is None:
+            if isinstance(error, OSError) and error.filename is None:
+                # Large files go by another library, hf_xet, which words its errors itself.
+                raise InputError(
+                    f"{endpoint}: the {way} failed ({_last_line(error)}); {again};"
+                    " set HF_HUB_DISABLE_XET=1 if that hub has no xet storage"
+                ) from error
+            raise
+        status = getattr(getattr(cause, "response", None), "status_code", None)
+        said = _last_line(cause)
+        if isinstance(cause, RepositoryNotFoundError) and status != 403:
+            message = f"there is no {kind} {repo} on {endpoint} that this token may see"
+            message += "; --create makes it" * (way == "upload")
+        elif status == 401:
+            message = f"{endpoint} refuses the token; log in with `hf auth login`, or set HF_TOKEN"
+        elif status == 403:
+            right = "write to" if way == "upload" else "read"
+            message = f"this token has no right to {right} {repo} on {endpoint} ({said})"
+        elif status == 412:
+            message = f"{repo} has got another commit in the meantime; run the same command again"
+        elif status is None:
+            message = f"{endpoint} cannot be reached, or broke the connection ({said}); {again}"
+        elif status == 429 or status >= 500:
+            message = f"{endpoint} answered with status {status}, also after retries; {again}"
+        else:
+            message = f"{endpoint} refused: {said} (status {status})"
+        raise InputError(message) from error
+
+
+def _last_line(error: BaseException) -> str:
+    words = str(error).strip().splitlines()
+    return words[-1] if words else type(error).__name__

@@ -1,0 +1,115 @@
+"""Worker processes: started clean, ended with their parent, with a bounded number of tasks in flight."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import multiprocessing
+import multiprocessing.forkserver
+import os
+import signal
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures.process import BrokenProcessPool
+from typing import Protocol, TypeVar
+
+from builders.common.command import InputError
+
+Pool = concurrent.futures.Executor
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
+
+class WorkerDied(InputError):
+    """A worker process was killed: not the input's fault, and finished parts may be kept for the next run."""
+
+    def __init__(self) -> None:
+        super().__init__("a worker process died (out of memory?); run again with fewer workers")
+
+
+def _start() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle, once
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        parent.join()  # a killed parent would leave its workers waiting for ever
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+@contextlib.contextmanager
+def process_pool(workers: int, preload: Sequence[str] = ()) -> Iterator[Pool | None]:
+    """A pool of ``workers`` processes, or None for one: the work is then done here.
+
+    ``preload``: modules that the workers are to start with. They are loaded once, and in memory once, where the system
+    lets a clean process be forked.
+    """
+    if workers <= 1:
+        yield None
+        return
+    # Never a fork of this process: with threads (pyarrow's, tantivy's) it may hang.
+    if sys.platform == "linux":
+        context: multiprocessing.context.BaseContext = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload([*preload])
+        multiprocessing.forkserver.ensure_running()  # it loads them while this process goes on
+    else:
+        context = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(workers, mp_context=context, initializer=_start) as pool:
+        yield pool
+
+
+def in_order(
+    pool: Pool | None, function: Callable[[Task], Result], tasks: Iterable[Task], ahead: int
+) -> Iterator[Result]:
+    """``function(task)`` for every task, in their order; at most ``ahead`` tasks are held. Raises WorkerDied."""
+    if pool is None:
+        yield from map(function, tasks)
+        return
+    running: deque[concurrent.futures.Future[Result]] = deque()
+    try:
+        for task in tasks:
+            running.append(pool.submit(function, task))
+            if len(running) >= ahead:
+                yield running.popleft().result()
+        while running:
+            yield running.popleft().result()
+    except BrokenProcessPool:
+        raise WorkerDied from None
+    finally:
+        for future in running:
+            future.cancel()
+
+
+class Engine(Protocol):
+    """Where the tasks of a long job run. A build knows nothing else of it."""
+
+    workers: int
+
+    def map(self, function: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[Result]:
+        """``function(task)`` for every task, in their order.
+
+        Tasks are taken as they are needed: a few for each worker are in flight. Function, tasks and results travel
+        between processes. What a task raises is raised here; :class:`WorkerDied` where its process is lost for good.
+        """
+
+
+class LocalEngine:
+    """The processes of this machine, in its ``with`` block. With one worker the tasks run here."""
+
+    def __init__(self, workers: int, preload: Sequence[str] = ()) -> None:
+        self.workers, self._preload = workers, preload
+        self._opened = contextlib.ExitStack()
+
+    def __enter__(self) -> LocalEngine:
+        self._pool = self._opened.enter_context(process_pool(self.workers, self._preload))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._opened.close()
+
+    def map(self, function: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[Result]:
+        return in_order(self._pool, function, tasks, 2 * self.workers)

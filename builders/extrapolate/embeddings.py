@@ -1,0 +1,295 @@
+"""Query embeddings: from files that any model wrote, or from a sentence-transformers model.
+
+A file is one of
+
+- ``NAME.npy``, vectors (n, d), with one id a line in ``NAME.ids.txt`` or the file that ``--ids`` names;
+- ``.npz`` with two arrays: the ids (n,), strings, and the vectors (n, d);
+- ``.parquet`` with a column of ids (``_id``, ``id``, ``query_id``, ``query-id``, or the only text column) and one of
+  lists of numbers.
+
+Vectors may be float16, float32 or float64 and of any length; only their direction counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import errno
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from builders.common.command import InputError, log, progress, whole_number
+from builders.common.files import fsync_directory, fsync_file, read_utf8
+from builders.extrapolate.similarity import Floats, fixed_point
+
+
+class Block(NamedTuple):
+    """Some queries' vectors: the file or model they are from, the first one's row there, ids, vectors (n, d)."""
+
+    source: str
+    row: int
+    ids: list[str]
+    vectors: npt.NDArray[Any]
+
+
+Blocks = Iterator[Block]
+
+_ROWS = 8192
+_ID_NAMES = ("_id", "id", "query_id", "query-id")
+
+
+def add_embedding_arguments(parser: argparse.ArgumentParser) -> None:
+    """``--embeddings FILE...`` or ``--model NAME``, and what goes with them."""
+    source = parser.add_mutually_exclusive_group(required=True)
+    text = "query vectors: NAME.npy (ids, one a line, in NAME.ids.txt), .npz or .parquet; together of every query used"
+    source.add_argument("--embeddings", type=Path, nargs="+", metavar="FILE", help=text)
+    add_model_arguments(source, parser)
+    parser.add_argument("--ids", type=Path, nargs="+", metavar="FILE", help="the ids of each .npy, in their order")
+
+
+def add_model_arguments(where: Any, parser: argparse.ArgumentParser, required: bool = False) -> None:
+    text = "a sentence-transformers model, by name or folder, that embeds the queries"
+    where.add_argument("--model", metavar="NAME", help=text, **({"required": True} if required else {}))
+    parser.add_argument("--prompt", metavar="TEXT", help="what the model wants before every query (default: nothing)")
+    parser.add_argument("--batch-size", type=whole_number(1), default=64, metavar="N", help="queries a batch (64)")
+
+
+def read_embeddings(paths: Sequence[Path], ids: Sequence[Path] | None = None) -> Blocks:
+    """The vectors of embedding files, block by block, of any float type; only their shape is checked.
+
+    Raises:
+        InputError: a file that cannot be read, or is not laid out as this module says.
+    """
+    given = list(ids or [])
+    arrays = [path for path in paths if path.suffix == ".npy"]
+    if given and len(given) != len(arrays):
+        raise InputError(f"--ids names {len(given)} files for {len(arrays)} .npy files; expected one each")
+    for path in paths:
+        if path.suffix == ".npy":
+            yield from _npy(path, given.pop(0) if given else path.with_suffix(".ids.txt"))
+        elif path.suffix == ".npz":
+            yield from _npz(path)
+        elif path.suffix == ".parquet":
+            yield from _parquet(path)
+        else:
+            raise InputError("expected embeddings in a file named .npy, .npz or .parquet", path=path)
+
+
+def _blocks(ids: Sequence[str], vectors: npt.NDArray[Any], path: Path, ids_path: Path, row: int = 0) -> Blocks:
+    if vectors.ndim != 2 or not np.issubdtype(vectors.dtype, np.floating):
+        raise InputError(
+            f"expected vectors as floats of shape (queries, dimensions), found {vectors.dtype} {vectors.shape}",
+            path=path,
+        )
+    if len(ids) != len(vectors):
+        raise InputError(f"has {len(ids):,} ids for the {len(vectors):,} vectors of {path}", path=ids_path)
+    for start in range(0, len(ids), _ROWS):
+        yield Block(str(path), row + start, list(ids[start : start + _ROWS]), vectors[start : start + _ROWS])
+
+
+@contextlib.contextmanager
+def _reading(path: Path, what: str) -> Iterator[None]:
+    """A damaged file is one :class:`InputError`: numpy, zipfile and pyarrow raise a dozen kinds for wrong bytes."""
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
+            raise  # it is missing, say: the system's own words name the file
+        raise InputError(f"not {what} ({' '.join(str(error).split())})", path=path) from error
+
+
+def _npy(path: Path, ids_path: Path) -> Blocks:
+    with _reading(path, "a whole .npy array"):
+        vectors = np.load(path, mmap_mode="r", allow_pickle=False)
+    lines = read_utf8(ids_path).splitlines()
+    for number, line in enumerate(lines, 1):
+        if not line or line != line.strip():
+            raise InputError(f"expected one id a line, found {line!r}", path=ids_path, line=number)
+    yield from _blocks(lines, vectors, path, ids_path)
+
+
+def _npz(path: Path) -> Blocks:
+    with _reading(path, "a whole .npz file without pickles"), np.load(path, allow_pickle=False) as file:
+        arrays = {name: file[name] for name in file.files}
+    ids = [array for array in arrays.values() if array.ndim == 1 and array.dtype.kind in "US"]
+    vectors = [array for array in arrays.values() if array.ndim == 2]
+    if len(ids) != 1 or len(vectors) != 1:
+        found = ", ".join(f"{name} {array.dtype}{array.shape}" for name, array in arrays.items()) or "none"
+        raise InputError(f"expected two arrays, ids (n,) of strings and vectors (n, d); found {found}", path=path)
+    with _reading(path, "ids in UTF-8"):
+        names = ids[0] if ids[0].dtype.kind == "U" else np.char.decode(ids[0], "utf-8")
+    yield from _blocks(names.tolist(), vectors[0], path, path)
+
+
+def _parquet(path: Path) -> Blocks:
+    with _reading(path, "a whole Parquet file"), pq.ParquetFile(path) as file:
+        schema = file.schema_arrow
+        texts = [f.name for f in schema if pa.types.is_string(f.type) or pa.types.is_large_string(f.type)]
+        names = [name for name in _ID_NAMES if name in texts][:1] or texts
+        lists = [f.name for f in schema if _is_list(f.type) and pa.types.is_floating(f.type.value_type)]
+        if len(names) != 1 or len(lists) != 1:
+            raise InputError(
+                f"expected one column of ids ({', '.join(_ID_NAMES)}) and one of lists of floats; found "
+                + ", ".join(f"{field.name} ({field.type})" for field in schema),
+                path=path,
+            )
+        row = 0
+        for batch in file.iter_batches(_ROWS, columns=[names[0], lists[0]]):
+            yield from _batch(batch.column(names[0]), batch.column(lists[0]), path, row)
+            row += len(batch)
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def _batch(ids: pa.Array, vectors: pa.Array, path: Path, row: int) -> Blocks:
+    flat = vectors.flatten()
+    if ids.null_count or vectors.null_count or flat.null_count:
+        raise InputError(f"has a null in rows {row + 1:,} to {row + len(ids):,}; expected none", path=path)
+    dimensions = set(pc.list_value_length(vectors).to_pylist())
+    if len(dimensions) != 1:
+        found = ", ".join(map(str, sorted(dimensions)))
+        raise InputError(f"has vectors of {found} dimensions; expected one number of them", path=path)
+    array = flat.to_numpy(zero_copy_only=False).reshape(len(ids), dimensions.pop())
+    yield from _blocks(ids.to_pylist(), array, path, path, row)
+
+
+def encode(model: str, queries: Iterable[tuple[str, str]], batch_size: int = 64, prompt: str | None = None) -> Blocks:
+    """The vectors of (id, text) pairs by a sentence-transformers model: a hub name or a folder.
+
+    Raises:
+        InputError: sentence-transformers is missing, or cannot load the model.
+    """
+    try:
+        from sentence_transformers import SentenceTransformer
+    except ImportError as error:
+        raise InputError(
+            f"--model needs sentence-transformers ({error}): pip install sentence-transformers; "
+            "or give --embeddings, made by any tool"
+        ) from None
+    try:
+        loaded = SentenceTransformer(model)
+    except (OSError, ValueError, RuntimeError, KeyError) as error:
+        reason = " ".join(str(error).split())  # the hub's errors have several lines
+        raise InputError(f"cannot be loaded by sentence-transformers ({reason})", path=model) from error
+    options = {} if prompt is None else {"prompt": prompt}
+    pairs = list(queries)
+    with progress(total=len(pairs), unit="query", label="embed") as bar:
+        for start in range(0, len(pairs), _ROWS):
+            block = pairs[start : start + _ROWS]
+            texts = [text for _, text in block]
+            vectors = loaded.encode(
+                texts, batch_size=batch_size, convert_to_numpy=True, show_progress_bar=False, **options
+            )
+            yield Block(model, start, [query for query, _ in block], vectors)
+            bar.update(len(block))
+
+
+def directions(blocks: Blocks, groups: Sequence[Sequence[str]]) -> list[Floats]:
+    """The vectors of the queries of every group, in its order, as rows of ``similarity.fixed_point``.
+
+    Args:
+        blocks: the vectors. Those of queries of no group are passed over; where two sources have a query, the first
+            counts.
+        groups: the ids of each group; an id may be in several.
+
+    Raises:
+        InputError: a query without a vector or with two in one source, vectors of different dimensions, or one that is
+            not finite or all zero.
+    """
+    rows: dict[str, int] = {}
+    copies: list[tuple[int, int]] = []
+    for row, query in enumerate(query for group in groups for query in group):
+        if rows.setdefault(query, row) != row:
+            copies.append((rows[query], row))
+    result: Floats | None = None
+    sources: dict[str, int] = {}
+    owner = np.zeros(sum(map(len, groups)), np.int32)  # the source of each row's vector, from 1
+    other = again = 0
+    for block in blocks:
+        source = sources.setdefault(block.source, len(sources) + 1)
+        if result is None:
+            result = np.empty((len(owner), block.vectors.shape[1]), np.float32)
+        _check(block, result.shape[1])
+        taken, targets = [], []
+        for offset, query in enumerate(block.ids):
+            target = rows.get(query)
+            if target is None:
+                other += 1
+            elif owner[target] == source:
+                raise InputError(f"has query {query!r} twice; expected each once", path=block.source)
+            elif owner[target]:
+                again += 1
+            else:
+                owner[target] = source
+                taken.append(offset)
+                targets.append(target)
+        if taken:
+            result[targets] = fixed_point(np.asarray(block.vectors)[taken])
+    missing = [query for query, row in rows.items() if not owner[row]]
+    if missing or result is None:
+        example = f", {missing[0]!r} for one" if missing else ""
+        found = ", ".join(sources) or "the embeddings"
+        raise InputError(f"has no vector for {len(missing):,} of {len(rows):,} queries{example}", path=found)
+    for first, row in copies:
+        result[row] = result[first]
+    if other:
+        log.info("%d vectors of other queries passed over", other)
+    if again:
+        log.warning("%d queries have a vector in more than one source; the first one counts", again)
+    ends = np.cumsum([len(group) for group in groups])
+    return [result[end - len(group) : end] for group, end in zip(groups, ends, strict=True)]
+
+
+def _check(block: Block, dimensions: int) -> None:
+    """:class:`InputError` naming the row, from 1, where a vector has no direction in ``dimensions`` dimensions."""
+    if not dimensions or block.vectors.shape[1] != dimensions:
+        raise InputError(
+            f"has vectors of {block.vectors.shape[1]} dimensions; expected {dimensions or 'at least 1'}",
+            path=block.source,
+        )
+    for good, problem in (
+        (np.isfinite(block.vectors).all(axis=1), "is not finite"),
+        (block.vectors.any(axis=1), "is all zeros, which is no direction"),
+    ):
+        if not good.all():
+            row = int(good.argmin())
+            raise InputError(
+                f"the vector of query {block.ids[row]!r} (row {block.row + row + 1:,}) {problem}", path=block.source
+            )
+
+
+def write_embeddings(blocks: Blocks, path: Path) -> None:
+    """Write vectors as Parquet, ``_id`` and ``vector`` (float32), that :func:`read_embeddings` reads."""
+    if path.suffix != ".parquet":
+        raise InputError("expected a file name that ends in .parquet", path=path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(f".{path.name}.unfinished")
+    writer = None
+    try:
+        for block in blocks:
+            flat = pa.array(np.ascontiguousarray(block.vectors, np.float32).reshape(-1))
+            vectors = pa.FixedSizeListArray.from_arrays(flat, block.vectors.shape[1])
+            table = pa.table({"_id": pa.array(block.ids, pa.string()), "vector": vectors})
+            writer = writer or pq.ParquetWriter(unfinished, table.schema, compression="zstd", use_dictionary=False)
+            writer.write_table(table)
+        if writer is None:
+            raise InputError("there are no queries to embed", path=path)
+        writer.close()
+        fsync_file(unfinished)
+        unfinished.replace(path)
+        fsync_directory(path.parent)
+    finally:
+        if writer is not None:
+            writer.close()
+        unfinished.unlink(missing_ok=True)

@@ -1,0 +1,56 @@
+"""Label overlap: test queries whose positive passages are positives of training queries, too.
+
+After Zhan et al. (arXiv 2204.11447).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from builders.store.reader import Release
+
+
+def overlaps(release: Release, split: str) -> list[dict[str, Any]]:
+    """Label overlap of every training set of ``release`` with its test sets: a row of figures each."""
+    sets = [("qrels", split)]
+    for config, part in release.splits():
+        if config.startswith("restrain-"):
+            sets.append((config, split))
+        elif config.startswith("resttest-") and part != "train":
+            sets.append((config, part))
+    rows = []
+    for config, part in sets:
+        train = release.table(config, "train")
+        test = release.table(config if config.startswith("resttest-") else "qrels", part)
+        counts = {"train_queries": len(labelled(train)), "test_queries": len(labelled(test))}
+        rows.append({"config": config, "test": part, **counts, **label_overlap(train, test)})
+    return rows
+
+
+def label_overlap(train: pa.Table, test: pa.Table | None) -> dict[str, Any]:
+    """Test queries that have a positive passage of a training query among their own: number and share.
+
+    From one shared passage on; the published script (compute_label_overlap.py) counts from two on.
+    """
+    if test is None:
+        return {"overlapping": None, "overlapping_share": None}
+    positives = test.filter(pc.greater(test["score"], 0))
+    seen = pc.unique(train.filter(pc.greater(train["score"], 0))["corpus-id"])
+    shared = pc.count_distinct(positives.filter(pc.is_in(positives["corpus-id"], seen))["query-id"]).as_py()
+    total = pc.count_distinct(positives["query-id"]).as_py()
+    return {"overlapping": shared, "overlapping_share": round(shared / total, 6) if total else None}
+
+
+def labelled(qrels: pa.Table) -> list[str]:
+    """The queries with a positive passage, sorted: the lower row is the lower id."""
+    return sorted(pc.unique(qrels.filter(pc.greater(qrels["score"], 0))["query-id"]).to_pylist())
+
+
+def judged_of(release: Release, splits: Sequence[str]) -> pa.Table | None:
+    """The qrels of those of the splits that have labels; None where none has."""
+    have = [release.table("qrels", split) for split in splits if ("qrels", split) in release.splits()]
+    return pa.concat_tables(have) if have else None

@@ -1,0 +1,152 @@
+"""Raw DuReader 2.0 to a release directory: labels, passages, ids, qrels, card, statistics (Section 2.2 of the paper).
+
+Reads JSON lines, plain or gzipped, in files, folders and zip archives, search and zhidao, the raw and the preprocessed
+flavour. Labels follow Algorithm 1 (span-F1), passages and ids come out as the official ones do. Splits follow the file
+names, or are given with --train, --dev and --test. An existing release in --out is replaced when the new one is whole;
+a killed build goes on from its finished parts. Input and output may be addresses of object stores, such as s3://.
+
+example:
+  python -m builders release --raw builders/sample --out build/sample
+  python -m builders release --raw dureader_raw.zip --out dureader_retrieval --unit char --workers 8
+  python -m builders release --engine ray --ray-address HEAD:6379 --raw s3://bucket/raw --out s3://bucket/release
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from builders.common.addresses import is_address, place
+from builders.common.command import InputError, add_format, whole_number
+from builders.common.jobs import Engine, LocalEngine
+from builders.common.words import SEGMENTERS
+from builders.release.options import MIN_CHARS, Options
+from builders.release.rows import SPLITS, find_sources
+from builders.sources.files import Source, states_of
+
+_SMALL = 32 << 20  # below this many bytes of input starting worker processes costs more than it saves
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--raw", nargs="+", default=[], metavar="PATH", help="raw rows; names tell the split")
+    for split in SPLITS:
+        parser.add_argument(f"--{split}", nargs="+", default=[], metavar="PATH", help=f"rows of {split}")
+    parser.add_argument("--out", required=True, metavar="DIR", help="the release directory to write")
+    parser.add_argument("--unit", choices=["word", "char"], default="word", help="unit of span-F1 (default: word)")
+    parser.add_argument(
+        "--segmenter",
+        choices=SEGMENTERS,
+        default=SEGMENTERS[0],
+        help="cuts words where the rows carry none: rjieba, compiled, gives jieba's words (default: rjieba)",
+    )
+    parser.add_argument("--threshold", type=_threshold, default=Fraction(1, 2), help="span-F1 threshold (default: 0.5)")
+    parser.add_argument(
+        "--match",
+        choices=["threshold", "best"],
+        default="threshold",
+        help="positive: every paragraph that reaches the threshold, or of these each answer's best (v2 of the paper)",
+    )
+    parser.add_argument(
+        "--min-chars", type=whole_number(1), default=MIN_CHARS, help="characters of a full passage (default: 256)"
+    )
+    parser.add_argument(
+        "--workers", type=whole_number(1), help="processes; tasks in flight with ray (default: all cores)"
+    )
+    parser.add_argument(
+        "--engine", choices=["local", "ray"], default="local", help="this machine, or a Ray cluster (default: local)"
+    )
+    parser.add_argument(
+        "--ray-address",
+        metavar="HOST:PORT",
+        help="the cluster's head (default: RAY_ADDRESS, else a cluster that runs here, else one started for the build)",
+    )
+    parser.add_argument(
+        "--object-store-memory",
+        type=whole_number(128),
+        default=1024,
+        metavar="MB",
+        help="what the build may hold in Ray's object stores, in all (default: 1024)",
+    )
+    parser.add_argument(
+        "--resume", action=argparse.BooleanOptionalAction, default=True, help="go on from a killed build's parts"
+    )
+    add_format(parser)
+
+
+def _threshold(text: str) -> Fraction:
+    try:
+        value = Fraction(text)
+    except (ValueError, ZeroDivisionError):
+        raise argparse.ArgumentTypeError(f"expected a number such as 0.5 or 1/2, found {text}") from None
+    # Six digits keep every product of the integer comparison within 64 bits.
+    if not 0 < value <= 1 or value.denominator > 10**6:
+        raise argparse.ArgumentTypeError(f"expected above 0, at most 1, of at most six decimals, found {text}")
+    return value
+
+
+def run(args: argparse.Namespace) -> None:
+    sources = find_sources(_places(args, args.raw))
+    for split in SPLITS:
+        sources += find_sources(_places(args, getattr(args, split)), split)
+    if not sources:
+        raise InputError("nothing to read: give --raw, or --train, --dev, --test")
+    options = Options(args.unit, args.threshold, args.match, args.min_chars, args.segmenter)
+    out, workers = place(args.out), args.workers or len(os.sched_getaffinity(0))
+    if args.engine == "ray":
+        from builders.common.jobs_ray import RayEngine
+        from builders.store.draft import check_target
+
+        check_target(out)
+        with RayEngine(args.ray_address, args.workers, args.object_store_memory << 20) as engine:
+            stats = build_release(sources, out, options, resume=args.resume, engine=engine)
+    else:
+        stats = build_release(sources, out, options, workers, resume=args.resume)
+    if args.format == "json":
+        print(json.dumps(stats, ensure_ascii=False, indent=1))
+        return
+    from builders.store.table3 import table3_text
+
+    for split, counts in stats["read"].items():
+        print(f"{split}: {counts['questions']:,} questions read, {stats['table3'][split]['queries']:,} queries kept")
+    print(table3_text(stats))
+    print(f"release: {args.out}")
+
+
+def _places(args: argparse.Namespace, texts: list[str]) -> list[Path]:
+    places = [place(text) for text in texts]
+    # Other machines have other working directories.
+    return [Path(os.path.abspath(p)) if args.engine == "ray" and not is_address(p) else p for p in places]
+
+
+def build_release(
+    sources: list[Source],
+    out: Path,
+    options: Options,
+    workers: int = 1,
+    *,
+    resume: bool = True,
+    engine: Engine | None = None,
+) -> dict[str, Any]:
+    """Build the release directory ``out`` from ``sources``; returns the content of its ``stats.json``.
+
+    Everything is written beside ``out`` and renamed when it is whole. The same sources and options give the same
+    bytes, whatever the number of workers and however often the build was killed and resumed. ``engine`` runs the tasks;
+    ``workers`` processes of this machine where None. What it runs on must see the sources and ``out``.
+
+    Raises:
+        InputError: for wrong input, and where ``out`` exists and is not a release.
+    """
+    with contextlib.nullcontext(engine) if engine else _local_engine(sources, workers) as engine:
+        from builders.release.build import build  # now that other processes are loading what they need
+
+        return build(sources, out, options, resume, engine)
+
+
+def _local_engine(sources: list[Source], workers: int) -> LocalEngine:
+    small = sum(size for _, size, _ in states_of(sources)) < _SMALL
+    return LocalEngine(1 if small else workers, preload=["builders.release.warm"])

@@ -1,0 +1,140 @@
+"""Raw DuReader 2.0 rows: JSON lines, plain or gzipped, in files, directories and zip archives.
+
+Both published flavours are read: ``raw`` (question, documents with paragraphs, human answers) and ``preprocessed``
+(the same with ``segmented_*`` word lists). Search and zhidao files have one format. Fields that no step needs are
+skipped, whatever is in them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from builders.common.command import InputError
+from builders.sources.files import Source, find_files
+from builders.sources.lines import Block, content, line_number, lines
+
+SPLITS = ("train", "dev", "test")
+_ROW_FILE = re.compile(r"\.jsonl?(\.gz)?$", re.IGNORECASE)
+_SPLIT_WORD = re.compile(r"(?<![a-z])(train|dev|test)(?:set)?\d*(?![a-z])")
+
+
+class Document(msgspec.Struct, gc=False):
+    """One retrieved document. Its title is read by nothing: titles are dropped (Section 2.2.2)."""
+
+    paragraphs: list[str]
+    segmented_paragraphs: list[list[str]] | None = None
+
+
+class Row(msgspec.Struct, gc=False):
+    """One question with its documents and, outside the test set, its human answers."""
+
+    question_id: int | str
+    question: str
+    documents: list[Document]
+    answers: list[str] | None = None
+    segmented_answers: list[list[str]] | None = None
+
+
+def split_of(name: str) -> str | None:
+    """The split that a path names: a word of the file's own name, else the nearest folder (``dev/``, ``devset/``)."""
+    *folders, file = name.lower().split("/")
+    found = {match.group(1) for match in _SPLIT_WORD.finditer(file)}
+    if found:
+        return found.pop() if len(found) == 1 else None
+    for folder in reversed(folders):
+        if match := _SPLIT_WORD.fullmatch(folder):
+            return match.group(1)
+    return None
+
+
+def find_sources(paths: Iterable[Path], split: str | None = None) -> list[Source]:
+    """Every row file under ``paths``: in the order given; inside a folder or archive train, dev, test, then by name.
+
+    ``split`` is the split of all of them; without it the names tell. Raises :class:`InputError` for a path that is
+    missing or holds no rows, and for a name that tells no split.
+    """
+    sources: list[Source] = []
+    for path in paths:
+        named = []
+        for found in find_files(path, _ROW_FILE, "no raw DuReader rows (expected *.json or *.json.gz, JSON lines)"):
+            label = split or split_of(found.name) or (None if path.is_dir() else split_of(path.resolve().as_posix()))
+            if label is None:
+                raise InputError(
+                    "its name tells no split; expected train, dev or test in it, or --train/--dev/--test",
+                    path=found.shown,
+                )
+            named.append(replace(found, split=label))
+        sources += sorted(named, key=lambda source: (SPLITS.index(source.split), source.name))
+    return sources
+
+
+class PlainDocument(msgspec.Struct, gc=False):
+    """A document without its words."""
+
+    paragraphs: list[str]
+
+
+class PlainRow(msgspec.Struct, gc=False):
+    """A row whose ``segmented_*`` fields, most of a preprocessed row, are left unseen."""
+
+    question_id: int | str
+    question: str
+    documents: list[PlainDocument]
+    answers: list[str] | None = None
+
+
+class BareDocument(msgspec.Struct, gc=False):
+    """A document for :func:`.passages.paragraphs_in`: its list of paragraphs as it stands in the JSON."""
+
+    paragraphs: msgspec.Raw
+
+
+class BareRow(msgspec.Struct, gc=False):
+    """As :class:`PlainRow`, with the paragraphs left unread."""
+
+    question_id: int | str
+    question: str
+    documents: list[BareDocument]
+    answers: list[str] | None = None
+
+
+AnyRow = TypeVar("AnyRow", Row, PlainRow, BareRow)
+_DECODERS: dict[type, Any] = {kind: msgspec.json.Decoder(kind).decode for kind in (Row, PlainRow, BareRow)}
+
+
+def parse_rows(block: Block, kind: type[AnyRow] = Row) -> Iterator[tuple[int, AnyRow]]:  # type: ignore[assignment]
+    """(where its line begins in the source, row) for the rows of a block. Blank lines hold none and are passed over.
+
+    Raises :class:`InputError` naming file and line for what is not a row of raw DuReader.
+    """
+    first, data = content(block)
+    for start, line in lines(first, data):
+        try:
+            yield start, parse_row(line, kind)
+        except ValueError as error:
+            if bytes(line).strip():
+                number = line_number(block.source, start)
+                raise InputError(str(error), path=block.source.shown, line=number) from None
+
+
+def parse_row(line: bytes | memoryview, kind: type[AnyRow] = Row) -> AnyRow:  # type: ignore[assignment]
+    """One line as a row. ValueError says what is wrong with it."""
+    try:
+        row: AnyRow = _DECODERS[kind](line)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"not a row of raw DuReader: {error}") from None
+    except msgspec.DecodeError as error:
+        raise ValueError(f"not JSON: {error}") from None
+    except UnicodeDecodeError as error:
+        raise ValueError(f"not UTF-8: {error.reason} at byte {error.start}") from None
+    except RecursionError:
+        raise ValueError("not a row of raw DuReader: nested too deep") from None
+    if not row.question.strip():
+        raise ValueError("a question with no text")
+    return row

@@ -1,0 +1,135 @@
+"""Span-F1 distant supervision (Section 2.2.2, Algorithm 1): does any span of a paragraph match a human answer?
+
+For a span of L tokens, an answer of m tokens and a multiset overlap o, F1 = 2o / (L + m). It reaches a threshold p/q
+exactly when ``2q*o - p*L >= p*m``: everything is decided in integers, because many pairs of the real data meet 0.5
+exactly and floating point flips some of them. The scans themselves are in :mod:`builders.release.span_scan`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import chain
+
+import numpy as np
+import numpy.typing as npt
+
+from builders.common.columns import strings, values_of
+from builders.release.options import THRESHOLD
+from builders.release.span_scan import any_reaches, scores_of
+
+Ids = npt.NDArray[np.int32]
+Ends = npt.NDArray[np.int64]
+Flat = tuple[Ids, Ends]  # token ids of many texts end to end, and where each text ends
+
+
+def code_points(text: str) -> Ids:
+    return np.frombuffer(text.encode("utf-32-le"), np.int32)
+
+
+def char_ids(texts: Sequence[str]) -> Flat:
+    """Texts as their code points."""
+    return code_points("".join(texts)), np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)))
+
+
+def word_ids(*groups: Sequence[Sequence[str]]) -> tuple[Flat, ...]:
+    """Groups of word lists (paragraphs, answers) as numbers, the same word with the same number in all of them."""
+    flat = [list(chain.from_iterable(texts)) for texts in groups]
+    numbers = values_of(strings(list(chain.from_iterable(flat))).dictionary_encode().indices)
+    starts = np.cumsum([0, *map(len, flat)])
+    return tuple(
+        (numbers[start : start + len(words)], np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts))))
+        for start, words, texts in zip(starts[:-1], flat, groups, strict=True)
+    )
+
+
+@dataclass(frozen=True)
+class Questions:
+    """Paragraphs and answers of many questions: tokens end to end, where each text ends, where each question ends."""
+
+    ids: Ids
+    ends: Ends
+    rows: Ends  # the number of paragraphs up to the end of each question
+    answers: Ids
+    answer_ends: Ends
+    answer_rows: Ends
+
+    def table(self) -> Ids:
+        """Zeroed scratch, one place for each token id."""
+        return np.zeros(1 + max(int(ids.max(initial=0)) for ids in (self.ids, self.answers)), np.int32)
+
+
+def label_questions(
+    questions: Questions, threshold: Fraction = THRESHOLD, match: str = "threshold"
+) -> npt.NDArray[np.bool_]:
+    """Which paragraphs are positive; bool array over all paragraphs of all questions.
+
+    Args:
+        threshold: above 0, at most 1.
+        match: ``"threshold"``, Algorithm 1: any span of the paragraph reaches the threshold with any answer.
+            ``"best"``, as v2 of the paper words it: of the paragraphs that reach the threshold with an answer, those
+            with that answer's largest F1 (ties are all positive).
+
+    Raises:
+        ValueError: for another ``match`` or a threshold out of range.
+    """
+    if not 0 < threshold <= 1:
+        raise ValueError(f"the threshold must be above 0 and at most 1, not {threshold}")
+    if match not in ("threshold", "best"):
+        raise ValueError(f"match must be 'threshold' or 'best', not {match!r}")
+    if match == "threshold":
+        return np.asarray(
+            any_reaches(
+                questions.ids,
+                questions.ends,
+                questions.rows,
+                questions.answers,
+                questions.answer_ends,
+                questions.answer_rows,
+                questions.table(),
+                *threshold.as_integer_ratio(),
+            )
+        )
+    positive = np.zeros(questions.ends.size, bool)
+    for first, last, scores in span_f1(questions):
+        for column in scores.transpose(1, 0, 2).tolist():
+            values = [Fraction(top, bottom) for top, bottom in column]
+            best = max(values, default=Fraction(0))
+            if best >= threshold:
+                positive[first:last] |= np.array([value == best for value in values])
+    return positive
+
+
+def span_f1(
+    questions: Questions, threshold: Fraction | None = None
+) -> Iterator[tuple[int, int, npt.NDArray[np.int64]]]:
+    """Span-level F1 of every paragraph with every answer of its question, as exact fractions.
+
+    Args:
+        threshold: None for the largest F1 over all spans; else any F1 that reaches it, or 0 where none does (faster).
+
+    Yields:
+        for each question its first paragraph and the one after its last, and an int64 array
+        ``[paragraphs, answers, 2]`` of numerators and denominators; 0/1 where nothing overlaps.
+    """
+    p, q = (1, 1) if threshold is None else threshold.as_integer_ratio()
+    table = questions.table()
+    first = first_answer = 0
+    for last, last_answer in zip(questions.rows.tolist(), questions.answer_rows.tolist(), strict=True):
+        start = int(questions.ends[first - 1]) if first else 0
+        answer_start = int(questions.answer_ends[first_answer - 1]) if first_answer else 0
+        out = np.zeros((last - first, last_answer - first_answer, 2), np.int64)
+        scores_of(
+            questions.ids[start:],
+            questions.ends[first:last] - start,
+            questions.answers[answer_start:],
+            questions.answer_ends[first_answer:last_answer] - answer_start,
+            table,
+            p,
+            q,
+            threshold is None,
+            out,
+        )
+        yield first, last, out
+        first, first_answer = last, last_answer

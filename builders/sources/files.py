@@ -1,0 +1,109 @@
+"""Files as other projects publish them: plain, gzipped or in zip archives, alone or in folders."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import lzma
+import os
+import re
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from builders.common.addresses import is_address, open_binary, reaching
+from builders.common.command import InputError
+
+
+@dataclass(frozen=True)
+class Source:
+    """One stream of text: a file, or a member of a zip archive."""
+
+    path: Path
+    member: str | None
+    name: str  # how the manifest calls it: no machine's path
+    split: str = ""
+
+    @property
+    def shown(self) -> str:
+        """How errors call it."""
+        return f"{self.path}!{self.member}" if self.member else str(self.path)
+
+
+def find_files(path: Path, pattern: re.Pattern[str], expected: str) -> list[Source]:
+    """The file ``path`` itself, or every file under the folder ``path`` whose name has ``pattern``, by name.
+
+    A zip archive stands for its members of such names. Raises :class:`InputError` for a path that is missing, damaged,
+    or holds no such file; ``expected`` says which.
+    """
+    with reaching(path):
+        if not path.exists():
+            raise InputError("no such file or directory", path=path)
+        files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file() and p.name[0] != ".")
+    found: list[Source] = []
+    for file in files:
+        name = file.name if path.is_file() else file.relative_to(path).as_posix()
+        if _is_zip(file):
+            found += [Source(file, member, f"{name}!{member}") for member in _members(file, pattern)]
+        elif path.is_file() or pattern.search(file.name):
+            found.append(Source(file, None, name))
+    if not found:
+        raise InputError(f"holds {expected}", path=path)
+    return found
+
+
+def _is_zip(path: Path) -> bool:
+    try:
+        with open_binary(path) as file:
+            return zipfile.is_zipfile(file)
+    except (OSError, ValueError):  # ValueError: fsspec's, for a file that is shorter than any archive
+        return False
+
+
+def _members(path: Path, pattern: re.Pattern[str]) -> list[str]:
+    with damage(str(path)), open_binary(path) as file, zipfile.ZipFile(file) as archive:
+        names = archive.namelist()
+    return sorted(n for n in names if pattern.search(n) and not n.startswith("__MACOSX/") and "/._" not in n)
+
+
+@contextlib.contextmanager
+def damage(name: str) -> Iterator[None]:
+    """What gzip, zip and the system raise for a bad file, as the one error."""
+    try:
+        yield
+    except (EOFError, ValueError, struct.error, zlib.error, lzma.LZMAError, zipfile.BadZipFile) as error:
+        raise InputError(f"is damaged or cut short ({error})", path=name) from error
+    except (RuntimeError, NotImplementedError) as error:  # zipfile: a password, an unknown compression
+        raise InputError(f"cannot be unpacked ({error})", path=name) from error
+    except OSError as error:  # gzip.BadGzipFile is one
+        raise InputError(f"cannot be read ({error.strerror or error})", path=name) from error
+
+
+@contextlib.contextmanager
+def open_bytes(source: Source) -> Iterator[IO[bytes]]:
+    """The unpacked bytes of a file or zip member; whatever is wrong with them is an :class:`InputError`."""
+    with damage(source.shown), contextlib.ExitStack() as opened:
+        stream = opened.enter_context(open_binary(source.path))
+        if source.member is not None:
+            archive = opened.enter_context(zipfile.ZipFile(stream))
+            stream = opened.enter_context(archive.open(source.member))
+        # By the content, not by the name: a renamed download is read for what it is.
+        if stream.peek(2)[:2] == b"\x1f\x8b":  # type: ignore[attr-defined]
+            stream = opened.enter_context(gzip.GzipFile(fileobj=stream))  # type: ignore[assignment,arg-type]
+        yield stream
+
+
+def states_of(sources: list[Source]) -> list[tuple[str, int, int]]:
+    """Path, size in bytes and time of change of the files: what tells one input from another before it is read."""
+    states = []
+    for path in dict.fromkeys(source.path for source in sources):
+        try:
+            found = path.stat()
+        except OSError as error:
+            raise InputError(f"cannot be read ({error.strerror})", path=path) from error
+        states.append((str(path) if is_address(path) else os.path.abspath(path), found.st_size, found.st_mtime_ns))
+    return states

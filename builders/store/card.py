@@ -1,0 +1,298 @@
+"""README.md of a release: the card that the hub shows, and that lets `datasets` load the folder with no code.
+
+The YAML head names every config, its files, features and rows; the text below says what the release is and how it was
+built, from the same figures as ``stats.json`` and ``manifest.json``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from builders.store.layout import schema_of
+from builders.store.table3 import TABLE3_ROWS, bar_name
+
+CITATION = """\
+@inproceedings{qiu-etal-2022-dureader,
+    title = "{D}u{R}eader-Retrieval: A Large-scale {C}hinese Benchmark for Passage Retrieval from Web Search Engine",
+    author = "Qiu, Yifu and Li, Hongyu and Qu, Yingqi and Chen, Ying and She, QiaoQiao and Liu, Jing and Wu, Hua
+      and Wang, Haifeng",
+    booktitle = "Proceedings of the 2022 Conference on Empirical Methods in Natural Language Processing",
+    year = "2022",
+    publisher = "Association for Computational Linguistics",
+    url = "https://aclanthology.org/2022.emnlp-main.357"
+}
+"""
+
+
+# Where a config's rows come from, and under which terms, by the start of its name.
+_ORIGINS = {
+    "cmedqa-": "`cmedqa-*` is made from cMedQA2 (Zhang et al., 2018), which is for non-commercial research only.",
+    "ccovid-": "`ccovid-*` is made from the data of the DataFountain competition 424, under that competition's terms.",
+    "crosslingual": "`crosslingual*` are English translations of the queries.",
+}
+
+_Configs = dict[str, dict[str, list[dict[str, Any]]]]
+
+
+_ORDER = (
+    "corpus",
+    "queries",
+    "qrels",
+    "train",
+    "dev",
+    "test",
+    "cmedqa",
+    "ccovid",
+    "crosslingual",
+    "restrain",
+    "resttest",
+)
+_PARTS = ("corpus", "queries", "qrels", "train", "dev", "interpolation", "test", "extrapolation")
+
+
+def _place(entry: dict[str, Any]) -> tuple[Any, ...]:
+    """The order of the files: as the README lists the configs, however a release was put together."""
+    config, _, name = entry["path"].partition("/")
+    first, split = config.split("-")[0], name.rsplit("-", 3)[0]
+    part = config.rpartition("-")[2]
+    known = [order.index(word) if word in order else len(order) for order, word in ((_ORDER, first), (_PARTS, part))]
+    return *known, config, _PARTS.index(split) if split in _PARTS else len(_PARTS), name
+
+
+def card(
+    entries: Iterable[dict[str, Any]],
+    stats: dict[str, Any],
+    builds: list[dict[str, Any]],
+    *,
+    repo: str | None = None,
+    images: Sequence[str] = (),
+) -> str:
+    """The card as Markdown with a YAML head.
+
+    Args:
+        entries: the manifest entries; those of Parquet shards count.
+        stats: the content of ``stats.json``.
+        builds: the builds that the manifest lists: verb, options, sources.
+        repo: the hub repository that the card is for.
+        images: histograms beside the card, as relative paths.
+    """
+    configs: _Configs = {}
+    for entry in sorted(entries, key=_place):
+        if not entry["path"].endswith(".parquet"):  # a run, say: a file that no config reads
+            continue
+        config, name = entry["path"].split("/")
+        configs.setdefault(config, {}).setdefault(name.rsplit("-", 3)[0], []).append(entry)
+    body = "\n".join(
+        part.strip("\n") + "\n"
+        for part in (
+            _about(builds),
+            _usage(configs, repo),
+            _configs(configs),
+            _figures(stats),
+            _histograms(stats, images),
+            _built(builds),
+            _licence(configs, builds),
+        )
+        if part
+    )
+    return f"---\n{_head(configs, _is_squad(builds))}---\n\n{body}"
+
+
+def _head(configs: _Configs, squad: bool) -> str:
+    mixed = any(config.startswith(("cmedqa-", "ccovid-")) for config in configs)
+    lines = ["license:", "- apache-2.0", "- other"] if mixed else [f"license: {'other' if squad else 'apache-2.0'}"]
+    lines += ["language:", "- zh"]
+    if any(config.startswith("crosslingual") for config in configs):
+        lines.append("- en")
+    rows = max((_rows(shards) for splits in configs.values() for shards in splits.values()), default=0)
+    lines += [
+        f"pretty_name: {'Reading comprehension as passage retrieval' if squad else 'DuReader-retrieval'}",
+        "task_categories:",
+        "- text-retrieval",
+        "size_categories:",
+        f"- {_size_category(rows)}",
+        "configs:",
+    ]
+    for config, splits in configs.items():
+        # `datasets` caches a local folder under its name and this head alone: naming the content here keeps a rebuilt
+        # release from being served from the cache of the old one.
+        content = hashlib.sha256(
+            "".join(s["sha256"] for shards in splits.values() for s in shards).encode()
+        ).hexdigest()
+        lines += [f"- config_name: {config}", f"  description: content {content}", "  data_files:"]
+        for split in splits:
+            lines += [f"  - split: {split}", f"    path: {config}/{split}-*.parquet"]
+    lines.append("dataset_info:")
+    for config, splits in configs.items():
+        lines += [f"- config_name: {config}", "  features:"]
+        for field in schema_of(config):
+            lines += _feature(field, "  ")
+        lines.append("  splits:")
+        for split, shards in splits.items():
+            rows, size = _rows(shards), _bytes(shards)
+            lines += [f"  - name: {split}", f"    num_bytes: {size}", f"    num_examples: {rows}"]
+        total = sum(map(_bytes, splits.values()))
+        lines += [f"  download_size: {total}", f"  dataset_size: {total}"]
+    return "\n".join(lines) + "\n"
+
+
+def _feature(field: pa.Field, indent: str) -> list[str]:
+    if pa.types.is_list(field.type):
+        lines = [f"{indent}- name: {field.name}", f"{indent}  list:"]
+        for inner in field.type.value_type:
+            lines += _feature(inner, indent + "  ")
+        return lines
+    return [f"{indent}- name: {field.name}", f"{indent}  dtype: {field.type}"]
+
+
+def _rows(shards: list[dict[str, Any]]) -> int:
+    return sum(shard["rows"] for shard in shards)
+
+
+def _bytes(shards: list[dict[str, Any]]) -> int:
+    return sum(shard["bytes"] for shard in shards)
+
+
+def _size_category(rows: int) -> str:
+    """The hub's name for a number of rows: ``1M<n<10M``."""
+    bounds = ["1K", "10K", "100K", "1M", "10M"]
+    place = sum(rows >= 10**power for power in (3, 4, 5, 6, 7))
+    return "n<1K" if not place else "10M<n<100M" if place == 5 else f"{bounds[place - 1]}<n<{bounds[place]}"
+
+
+def _is_squad(builds: list[dict[str, Any]]) -> bool:
+    """Whether the passages are those of a reading comprehension set, and nothing of DuReader's."""
+    return any(build["verb"] == "squad" for build in builds)
+
+
+def _about(builds: list[dict[str, Any]]) -> str:
+    if _is_squad(builds):
+        return """# Reading comprehension as passage retrieval
+
+Questions of a reading comprehension set, each to find its paragraph in a collection, in the layout of
+DuReader-retrieval. Built by `dureader_retrieval` from the sources named below; nothing of DuReader is in it.
+"""
+    own = "" if any(build["verb"] == "official" for build in builds) else ", not the published collection's"
+    return f"""# DuReader-retrieval
+
+Chinese passage retrieval from web search, after Qiu et al., EMNLP 2022: queries, a passage collection, and which
+passages answer which query. This copy was built by `dureader_retrieval` from the sources named below; its figures are
+those of these sources{own}.
+"""
+
+
+def _usage(configs: _Configs, repo: str | None) -> str:
+    if not repo:
+        return ""
+    joined = next((name for name in ("dev", "train", "test") if name in configs), next(iter(configs)))
+    return f"""
+```python
+from datasets import load_dataset
+
+rows = load_dataset("{repo}", "{joined}")
+for row in load_dataset("{repo}", "{joined}", split="{next(iter(configs[joined]))}", streaming=True):
+    ...
+```
+"""
+
+
+def _configs(configs: _Configs) -> str:
+    table = ["| config | split | rows | files | size |", "|---|---|---:|---:|---:|"]
+    for config, by_split in configs.items():
+        for split, shards in by_split.items():
+            size = _size(_bytes(shards))
+            table.append(f"| `{config}` | {split} | {_rows(shards):,} | {len(shards):,} | {size} |")
+    return f"""
+## Configs
+
+{_lines(table)}
+
+`corpus`, `queries` and `qrels` are laid out as in BEIR; `train`, `dev` and `test` join them: one row a query, with its
+positive passages (`docid`, `title`, `text`). Ids are the MD5 of the text; titles are empty, because the benchmark drops
+them. `negative_passages` is empty unless the sources brought hard negatives. A split without labels has empty lists and
+no qrels. In a labelled split, questions without a positive passage are left out.
+"""
+
+
+def _size(size: int) -> str:
+    return f"{size / 1e6:,.1f} MB" if size >= 1e6 else f"{size / 1e3:,.1f} kB"
+
+
+def _lines(lines: Iterable[str]) -> str:
+    return "\n".join(lines)
+
+
+def _figures(stats: dict[str, Any]) -> str:
+    columns = list(stats["table3"])
+    table = [f"| | {' | '.join(columns)} |", f"|---{'|---:' * len(columns)}|"]
+    for key, title in TABLE3_ROWS:
+        cells = (_cell(stats["table3"][column].get(key)) for column in columns)
+        table.append(f"| {title} | {' | '.join(cells)} |")
+    collections = [
+        f"`{name}` holds {_cell(figures['passages'])} passages of {_cell(figures['mean_chars'])} characters on average"
+        f" (median {_cell(figures['median_chars'])})."
+        for name, figures in stats["collections"].items()
+    ]
+    english = [
+        f"`crosslingual` {split} has {_cell(found['queries'])} English queries;"
+        f" words per query: {_cell(found['words_per_query'])}."
+        for split, found in stats.get("english", {}).items()
+    ]
+    return _lines(["", "## Figures", "", *(table if columns else []), "", *collections, *english])
+
+
+def _cell(value: float | int | None) -> str:
+    return "-" if value is None else f"{value:,}"
+
+
+def _histograms(stats: dict[str, Any], images: Sequence[str]) -> str:
+    lengths = {name: found.get("histogram") for name, found in stats["collections"].items()}
+    positives = {name: found for name, found in stats.get("positives_per_query", {}).items() if found}
+    parts = [f"![{image.rsplit('/', 1)[-1].removesuffix('.png').replace('-', ' ')}]({image})\n" for image in images]
+    parts += _bars("characters a passage", {name: bars for name, bars in lengths.items() if bars})
+    parts += _bars("positive passages a query", positives)
+    return _lines(["", "## Histograms", "", *parts]) if parts else ""
+
+
+def _bars(title: str, columns: dict[str, list[dict[str, Any]]]) -> list[str]:
+    """A table: a row a bar, a column a collection or split, with counts and shares."""
+    if not columns:
+        return []
+    bars = {bar["from"]: bar for found in columns.values() for bar in found}
+    lines = [f"| {title} | {' | '.join(columns)} |", f"|---:{'|---:' * len(columns)}|"]
+    for low in sorted(bars):
+        cells = []
+        for found in columns.values():
+            count = next((bar["count"] for bar in found if bar["from"] == low), 0)
+            cells.append(f"{count:,} ({count / sum(bar['count'] for bar in found):.1%})")
+        lines.append(f"| {bar_name(bars[low])} | {' | '.join(cells)} |")
+    return [*lines, ""]
+
+
+def _built(builds: list[dict[str, Any]]) -> str:
+    built = []
+    for build in builds:
+        options = ", ".join(f"{name} = {value}" for name, value in build.get("options", {}).items())
+        sources = build.get("sources", [])
+        built.append(f"- `{build['verb']}`{f' with {options}' if options else ''}{', from:' if sources else ''}")
+        built += [f"  - {source['name']} (sha256 `{source['sha256']}`)" for source in sources]
+    return _lines(["", "## How it was built", "", *built])
+
+
+def _licence(configs: _Configs, builds: list[dict[str, Any]]) -> str:
+    own = "DuReader and DuReader-retrieval are published by Baidu under the Apache License 2.0."
+    if _is_squad(builds):
+        own = "The texts are under the licences of the sources above; the layout is that of DuReader-retrieval."
+    origins = [words for start, words in _ORIGINS.items() if any(config.startswith(start) for config in configs)]
+    return f"""
+## Licence and citation
+
+{_lines([own, *origins])}
+
+```bibtex
+{CITATION}```
+"""

@@ -1,0 +1,92 @@
+"""Reads a release directory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from builders.common.command import InputError
+from builders.store import layout
+from builders.store.layout import FORMAT, MANIFEST, NAME
+
+
+@dataclass(frozen=True)
+class Release:
+    """A release directory, opened: its path and its manifest."""
+
+    path: Path
+    manifest: dict[str, Any]
+
+    def shards(self, config: str, split: str) -> list[dict[str, Any]]:
+        """The manifest entries of one split, in order; an :class:`InputError` where the release has none."""
+        start = f"{config}/{split}-"
+        found = [entry for entry in self.manifest["files"] if entry["path"].startswith(start)]
+        if not found:
+            have = ", ".join(f"{c}/{s}" for c, s in self.splits()) or "nothing"
+            raise InputError(f"has no config {config!r} with a split {split!r}; it has {have}", path=self.path)
+        return found
+
+    def splits(self) -> list[tuple[str, str]]:
+        """Every (config, split) of the release, sorted."""
+        names = (entry["path"] for entry in self.manifest["files"] if entry["path"].endswith(".parquet"))
+        return sorted({(name.split("/")[0], name.split("/")[1].rsplit("-", 3)[0]) for name in names})
+
+    def rows(self, config: str, split: str) -> int:
+        return sum(entry["rows"] for entry in self.shards(config, split))
+
+    def fingerprint(self, config: str, split: str) -> str:
+        """Changes when, and only when, the split's bytes change: the shards' SHA-256, hashed."""
+        import hashlib
+
+        return hashlib.sha256("".join(e["sha256"] for e in self.shards(config, split)).encode()).hexdigest()
+
+    def batches(
+        self, config: str, split: str, columns: list[str] | None = None, rows: int = layout.ROWS_PER_GROUP
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of one split in order, ``rows`` at a time; memory stays at about one row group.
+
+        Raises :class:`InputError` for a shard that is missing, truncated or not Parquet.
+        """
+        for entry in self.shards(config, split):
+            path = self.path / entry["path"]
+            try:
+                if path.stat().st_size != entry["bytes"]:
+                    raise InputError(
+                        f"has {path.stat().st_size} bytes where the manifest says {entry['bytes']}; build it again",
+                        path=path,
+                    )
+                with pq.ParquetFile(path) as file:
+                    yield from file.iter_batches(batch_size=rows, columns=columns)
+            except FileNotFoundError as error:
+                raise InputError("is listed in the manifest but missing; build the release again", path=path) from error
+            except pa.ArrowInvalid as error:
+                raise InputError(f"is damaged ({error}); build the release again", path=path) from error
+
+    def table(self, config: str, split: str, columns: list[str] | None = None) -> pa.Table:
+        """One split as a whole: for queries and qrels, not for a corpus of millions."""
+        found = list(self.batches(config, split, columns))
+        return pa.Table.from_batches(found) if found else pa.table({})
+
+
+def open_release(path: Path | str) -> Release:
+    """Open a release directory; an :class:`InputError` where ``path`` holds none."""
+    path = Path(path)
+    manifest = path / MANIFEST
+    try:
+        content = json.loads(manifest.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        raise InputError(
+            f"not a release directory (no {MANIFEST}); `python -m builders release --raw PATH --out DIR` makes one",
+            path=path,
+        ) from None
+    except ValueError as error:
+        raise InputError(f"expected JSON ({error})", path=manifest) from None
+    if not isinstance(content, dict) or content.get("name") != NAME or content.get("format") != FORMAT:
+        raise InputError(f"expected a manifest of {NAME}, format {FORMAT}", path=manifest)
+    return Release(path, content)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 # A process a core runs the tests: more threads than cores would wait for each other. Read when torch is loaded.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-ROOT = Path(__file__).resolve().parent.parent
+from commands import ROOT, SAMPLE, run
+from whole_release import make_whole
 
 
 @pytest.fixture(scope="session")
@@ -20,3 +24,44 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip("needs the real data files in ../shared/data")
     return folder
+
+
+Once = Callable[[str, Callable[[Path], object]], Path]
+
+
+@pytest.fixture(scope="session")
+def once(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Once:
+    """``once(name, make)``: the folder that ``make(folder)`` wrote, made once for all workers. Read it, never write."""
+    base = tmp_path_factory.getbasetemp()
+    shared = base if worker_id == "master" else base.parent
+
+    def made(name: str, make: Callable[[Path], object]) -> Path:
+        folder = shared / "once" / name
+        folder.parent.mkdir(exist_ok=True)
+        with FileLock(f"{folder}.lock"):
+            if not folder.exists():
+                part = folder.with_name(f"{name}.part")
+                shutil.rmtree(part, ignore_errors=True)  # of a worker that failed
+                make(part)
+                part.rename(folder)
+        return folder
+
+    return made
+
+
+@pytest.fixture(scope="session")
+def whole_release(once: Once) -> Path:
+    """A tiny release with every kind of config (:mod:`whole_release`). Read it, never write; see ``whole_copy``."""
+    return once("whole", make_whole)
+
+
+@pytest.fixture
+def whole_copy(whole_release: Path, tmp_path: Path) -> Path:
+    """The test's own copy of ``whole_release``, to change."""
+    return Path(shutil.copytree(whole_release, tmp_path / "release"))
+
+
+@pytest.fixture(scope="session")
+def sample_release(once: Once) -> Path:
+    """What the first command of README builds from the embedded sample. Read it, never write."""
+    return once("sample", lambda folder: run("builders", "release", "--quiet", "--raw", SAMPLE, "--out", folder))

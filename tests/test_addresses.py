@@ -8,6 +8,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from commands import SAMPLE
 from object_store import objects, put
 from rows import row, write_rows
 
@@ -20,7 +21,6 @@ from builders.store.layout import MANIFEST
 from tests.test_release import tree
 
 pytest.importorskip("upath", reason="addresses are an extra: pip install -e '.[ray]'")
-SAMPLE = Path(__file__).resolve().parent.parent / "builders/sample"
 CHAR = Options(unit="char")
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import ROOT
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from releases import TEXTS, make_release, md5, passage
@@ -19,8 +20,6 @@ from builders.check import check
 from builders.check.findings import LONGEST_PASSAGE, TESTS, Report
 from builders.store.layout import MANIFEST
 from builders.store.reader import open_release
-
-ROOT = Path(__file__).resolve().parent.parent
 
 
 def found(report: Report) -> dict[str, tuple[str, int, list[tuple[str, int]]]]:

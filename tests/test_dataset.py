@@ -13,13 +13,13 @@ from typing import Any
 
 import datasets
 import pytest
+from commands import ROOT
 from releases import QUESTIONS, TEXTS, all_tables, draft_everything, make_release, md5, tables
 
 import dureader_retrieval
 from builders.extrapolate import size_name
 from builders.store.reader import open_release
 
-ROOT = Path(__file__).resolve().parent.parent
 NAME = "dureader_retrieval"
 HOW = "python -m builders release --raw PATH --out DIR"
 Load = Callable[..., Any]

@@ -19,10 +19,10 @@ from typing import Any
 
 import pytest
 from archive_server import archive, rows_of_archive, serve
+from commands import ROOT
 from filelock import FileLock
 from releases import TEXTS, all_tables, draft_everything, make_release, tables
 
-ROOT = Path(__file__).resolve().parent.parent
 SCRIPT = ROOT / "dureader_retrieval.py"
 REQUIREMENTS = Path(__file__).with_name("datasets36-requirements.txt")
 # How pip words a registry that it cannot reach; anything else that goes wrong is a failure.

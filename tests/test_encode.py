@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from commands import ROOT
 from hypothesis import given
 from hypothesis import strategies as st
 from releases import QUESTIONS, TEXTS, make_release, tables
@@ -27,7 +28,6 @@ from baselines.models.loading import fingerprint, open_cross, open_dual
 from baselines.vectors.embeddings import open_vectors
 from builders.common.command import main
 
-ROOT = Path(__file__).resolve().parent.parent
 VERBS = {"encode": "baselines.encode"}
 
 

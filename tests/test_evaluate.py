@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from conftest import ROOT
+from commands import ROOT
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from releases import make_release, tables

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from commands import ROOT
 from hypothesis import given
 from hypothesis import strategies as st
 from releases import QUESTIONS, TEXTS
@@ -22,8 +23,6 @@ from whole_release import edit_stats, make_whole
 from builders.stats import count, draw, published
 from builders.store.reader import open_release
 from builders.store.table3 import LENGTH_EDGES, POSITIVES_EDGES, LengthCounter, bar_name
-
-ROOT = Path(__file__).resolve().parent.parent
 
 
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from commands import ROOT
 from hub_server import READ, WRITE, Blob, Hub
 from huggingface_hub import ModelCard
 from releases import QUESTIONS, TEXTS, make_release, md5, tables
@@ -22,7 +23,6 @@ from transformers import AutoTokenizer, BertConfig, BertForMaskedLM
 from baselines.hub.checkpoint import is_part
 from builders.store.layout import MANIFEST
 
-ROOT = Path(__file__).resolve().parent.parent
 REPO = "org/name"
 # The library waits between its tries.
 NO_WAITING = "import runpy, sys, time; time.sleep = lambda s: None; runpy.run_module('baselines', run_name='__main__')"

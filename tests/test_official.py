@@ -15,6 +15,7 @@ from typing import Any
 
 import official_archives as made
 import pytest
+from commands import ROOT
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from official_archives import DEV, ORIGINAL, PASSAGES, PREPROCESSED, TRAIN, md5, original_files, preprocessed_files
@@ -27,7 +28,6 @@ from builders.official import blocks as official_blocks
 from builders.official.text_pool import KeyTable, as_keys
 from builders.store.reader import open_release
 
-ROOT = Path(__file__).resolve().parent.parent
 FUZZ_EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "300"))
 BOTH = original_files() | preprocessed_files()
 

@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import ROOT
 from filelock import FileLock
 from releases import all_tables, make_release, md5, passage
 
-ROOT = Path(__file__).resolve().parent.parent
 REQUIREMENTS = Path(__file__).with_name("peers-requirements.txt")
 SECTION = "The release in other tools"
 TOOLS = {"datasets", "mteb", "sentence-transformers", "Tevatron", "TREC tools", "Pyserini"}

@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from commands import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
 TINY = """
 [{recipe}]
 data.passage_length = 24

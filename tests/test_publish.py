@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import ROOT
 from hub_server import READ, WRITE, Blob, Hub
 from test_dataset36 import datasets36  # noqa: F401  # a fixture
 from whole_release import make_whole, whole_tables
@@ -19,7 +20,6 @@ from whole_release import make_whole, whole_tables
 from builders.store.layout import MANIFEST
 from builders.store.reader import open_release
 
-ROOT = Path(__file__).resolve().parent.parent
 REPO = "org/name"
 # The library waits 1, 2, 4, 8 and 8 seconds between its tries.
 NO_WAITING = (

@@ -18,6 +18,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from commands import ROOT, SAMPLE
 from object_store import objects, put, s3
 from rows import row, write_rows
 
@@ -35,8 +36,6 @@ ray = pytest.importorskip("ray", reason="Ray is an extra: pip install -e '.[ray]
 cluster_utils = pytest.importorskip("ray.cluster_utils")
 pytestmark = pytest.mark.xdist_group("ray")  # one cluster for all of them
 
-ROOT = Path(__file__).resolve().parent.parent
-SAMPLE = ROOT / "builders/sample"
 CHAR = Options(unit="char")
 BLOCKS = 26  # of the rows below, in parts of 16 KB
 STORE_MB = 80  # a node's object store; Ray takes no less than 75

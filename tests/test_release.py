@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from commands import Done, run
 from rows import row, write_rows
 
 from builders.release import rows as raw
@@ -18,18 +17,11 @@ from builders.release.passages import paragraphs_of
 from builders.sources import lines as blocks
 from builders.store.reader import open_release
 
-ROOT = Path(__file__).resolve().parent.parent
 LONG = "绿萝喜阴,放在散光处,见干见湿,冬天少浇水。" * 15  # 330 characters
 
 
-def command(*arguments: object) -> list[str]:
-    return [sys.executable, "-m", "builders", "release", *map(str, arguments)]
-
-
-def build(*arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(command(*arguments), cwd=ROOT, capture_output=True, text=True, timeout=300)
-    assert done.returncode == code, done.stderr
-    return done
+def build(*words: object, code: int = 0) -> Done:
+    return run("builders", "release", *words, code=code)
 
 
 def rows_of(release: Path, config: str, split: str) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 
 import pytest
+from commands import ROOT
 from releases import make_release, tables
 
 from baselines.__main__ import VERBS as STEPS
@@ -18,7 +19,6 @@ from baselines.train.recipe import names
 from builders.common.command import InputError, main
 
 VERBS = {"reproduce": "baselines.reproduce"}
-ROOT = Path(__file__).resolve().parent.parent
 # As the paper prints them (Tables 4, 5, 7, 8: MRR@10, Recall@1, Recall@50; Table 9: Recall@50).
 PUBLISHED = {
     (4, "bm25"): (21.03, 12.08, 70.00),

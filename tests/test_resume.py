@@ -9,7 +9,6 @@ import random
 import shutil
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import ROOT, command, run
 from rows import row, write_rows
 
 from builders import release
@@ -27,16 +27,6 @@ from builders.release import rows as raw
 from builders.release import write as pieces
 from builders.sources import lines as blocks
 from builders.store import layout
-
-ROOT = Path(__file__).resolve().parent.parent
-
-
-def command(*arguments: object) -> list[str]:
-    return [sys.executable, "-m", "builders", "release", *map(str, arguments)]
-
-
-def build(*arguments: object) -> None:
-    subprocess.run(command(*arguments), cwd=ROOT, capture_output=True, timeout=300, check=True)
 
 
 def tree(folder: Path) -> dict[str, str]:
@@ -89,11 +79,11 @@ def test_ten_kills_in_a_row(shared_data: Path, tmp_path: Path) -> None:
         # The same rows again are merged away: more work to be killed in, the same release.
         (source / f"search.{split}.json").write_bytes(gzip.decompress(packed) * 7)
     options = ["--raw", source, "--unit", "char", "--workers", 2]
-    build(*options, "--out", tmp_path / "whole")
+    run("builders", "release", *options, "--out", tmp_path / "whole")
     killed, reused, finished = 0, 0, dict[str, int]()
     while killed < 10:
         process = subprocess.Popen(
-            command(*options, "--out", out),
+            command("builders", "release", *options, "--out", out),
             cwd=ROOT,
             stderr=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -117,7 +107,7 @@ def test_ten_kills_in_a_row(shared_data: Path, tmp_path: Path) -> None:
             assert finished.items() <= found.items()  # none was built again
             reused += bool(finished)
         finished = found
-    build(*options, "--out", out)
+    run("builders", "release", *options, "--out", out)
     assert tree(out) == tree(tmp_path / "whole")
     assert {p.name for p in tmp_path.iterdir()} == {"raw", "out", "whole"}
     assert reused >= 5

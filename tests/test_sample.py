@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from commands import SAMPLE
 
 from baselines.bm25 import search
 from baselines.bm25.index import open_index
@@ -18,8 +19,6 @@ from builders.release.options import Options
 from builders.release.rows import find_sources, parse_rows
 from builders.sources.lines import read_blocks
 from builders.store.reader import open_release
-
-SAMPLE = Path(__file__).resolve().parent.parent / "builders" / "sample"
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from commands import ROOT
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rows import row, write_rows
@@ -20,8 +21,6 @@ from baselines.bm25 import tokens as tokens_of
 from builders.common import words as segment
 from builders.common.command import InputError
 from builders.common.words import cutter, segmenter_version, words
-
-ROOT = Path(__file__).resolve().parent.parent
 
 # Chinese of every kind that the two treat differently or might, Latin letters, digits and signs next to each other,
 # full-width forms, blanks of many kinds, emoji with and without joiners, other scripts and their digits.

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from commands import ROOT
 from synonyms import make_synonyms
 
 torch = pytest.importorskip("torch")
@@ -27,7 +28,6 @@ from baselines.train.recipe import read_recipe  # noqa: E402
 from builders.common.command import main  # noqa: E402
 from builders.store.reader import open_release  # noqa: E402
 
-ROOT = Path(__file__).resolve().parent.parent
 SMALL = ["scratch.layers=2", "scratch.hidden=64", "scratch.heads=4", "scratch.feed_forward=128"]
 
 

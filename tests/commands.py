@@ -1,0 +1,81 @@
+"""The project's commands, as tests give them: in this process, or in one of their own where a process is tested."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from builders.common.command import main
+
+ROOT = Path(__file__).resolve().parent.parent
+SAMPLE = ROOT / "builders" / "sample"
+
+
+class Done(NamedTuple):
+    """What a command leaves: its exit code and what it printed."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+    @property
+    def error(self) -> str:
+        """The one line of a failed command."""
+        lines = self.stderr.strip().split("\n")
+        assert self.code == 1 and len(lines) == 1 and lines[0].startswith("error: "), self.stderr
+        return lines[0].removeprefix("error: ")
+
+
+def run(program: str, *words: object, code: int | None = 0) -> Done:
+    """``python -m PROGRAM WORDS...`` without a new process; fails where it exits with another ``code`` (None: any)."""
+    verbs: Mapping[str, str] = importlib.import_module(f"{program}.__main__").VERBS
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), _logging_as_it_was():
+        try:
+            found = main(program, "", verbs, [str(word) for word in words])
+        except SystemExit as usage:
+            found = usage.code if isinstance(usage.code, int) else 1
+    done = Done(found, out.getvalue(), err.getvalue())
+    assert code is None or done.code == code, f"exit code {done.code}: {done.stderr}"
+    return done
+
+
+@contextlib.contextmanager
+def _logging_as_it_was() -> Iterator[None]:
+    """A command sets logging up for itself; pytest's handlers come back after it."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    try:
+        yield
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(level)
+
+
+def command(program: str, *words: object) -> list[str]:
+    """The words of ``python -m PROGRAM WORDS...``, for a process to be started or killed by hand."""
+    return [sys.executable, "-m", program, *map(str, words)]
+
+
+def process(program: str, *words: object, code: int | None = 0, timeout: float = 300, **environment: str) -> Done:
+    """As :func:`run`, in a process of its own, with the variables of ``environment`` beside the present ones."""
+    done = subprocess.run(
+        command(program, *words),
+        cwd=ROOT,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=timeout,
+        check=False,
+    )
+    assert code is None or done.returncode == code, f"exit code {done.returncode}: {done.stderr}"
+    return Done(done.returncode, done.stdout, done.stderr)

@@ -1,8 +1,8 @@
 """How fast texts are cut into words, and how often the compiled segmenter cuts them otherwise than jieba does.
 
 Speed: characters a second of jieba and of rjieba as builders.common.words uses it, on one core and on all, over a
-sample of the texts taken at even distances; the two take turns, and figures are medians. Equality: every text, on all cores.
-A text is a paragraph, an answer or a question of --raw, a line of --lines.
+sample of the texts taken at even distances; the two take turns, and figures are medians. Equality: every text, on all
+cores. A text is a paragraph, an answer or a question of --raw, a line of --lines.
 
 Example:
 

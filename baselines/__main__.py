@@ -15,6 +15,7 @@ VERBS = {
     "rerank": "baselines.rerank",
     "fuse": "baselines.runs.fuse",
     "evaluate": "baselines.runs.evaluate",
+    "show": "baselines.show",
     "reproduce": "baselines.reproduce",
     "push": "baselines.hub.push",
     "pull": "baselines.hub.pull",

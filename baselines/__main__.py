@@ -1,4 +1,4 @@
-"""``python -m baselines VERB``: a release directory in, runs, measures and tables out."""
+"""``python -m baselines VERB``: a release directory in, runs, checkpoints and tables out."""
 
 from __future__ import annotations
 
@@ -6,20 +6,31 @@ import sys
 
 from builders.common.command import main
 
-VERBS = {
-    "bm25": "baselines.bm25",
-    "mine": "baselines.mine",
-    "train": "baselines.train",
-    "encode": "baselines.encode",
-    "search": "baselines.search",
-    "rerank": "baselines.rerank",
-    "fuse": "baselines.runs.fuse",
-    "evaluate": "baselines.runs.evaluate",
-    "show": "baselines.show",
-    "reproduce": "baselines.reproduce",
-    "push": "baselines.hub.push",
-    "pull": "baselines.hub.pull",
+GROUPS = {
+    "search by words": {
+        "bm25": "baselines.bm25",
+    },
+    "train a model": {
+        "mine": "baselines.mine",
+        "train": "baselines.train",
+    },
+    "search by a model": {
+        "encode": "baselines.encode",
+        "search": "baselines.search",
+        "rerank": "baselines.rerank",
+        "fuse": "baselines.runs.fuse",
+    },
+    "measure and look": {
+        "evaluate": "baselines.runs.evaluate",
+        "show": "baselines.show",
+        "reproduce": "baselines.reproduce",
+    },
+    "hand a model on": {
+        "push": "baselines.hub.push",
+        "pull": "baselines.hub.pull",
+    },
 }
+VERBS = {verb: module for verbs in GROUPS.values() for verb, module in verbs.items()}
 
 if __name__ == "__main__":
-    sys.exit(main("baselines", "Retrieve, re-rank, evaluate: everything that starts from a release directory.", VERBS))
+    sys.exit(main("baselines", "A release directory in; runs, checkpoints and tables out.", VERBS, groups=GROUPS))

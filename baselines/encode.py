@@ -1,8 +1,9 @@
-"""Embeddings of a release's passages or queries by a dual-encoder: memory-mapped shards of 16-bit floats.
+"""Embed a release's passages or queries by a dual-encoder.
 
-Row n is passage n of the release. Each shard is sorted by length while it is encoded, and finished shards are kept: the
-command started again after an interruption goes on where it was. One process a GPU; memory holds one shard's texts and
-embeddings a process. A finished directory that was made from the same release, model and options is left as it is.
+Written are memory-mapped shards of 16-bit floats. Row n is passage n of the release. Each shard is sorted by length
+while it is encoded, and finished shards are kept: the command started again after an interruption goes on where it was.
+One process a GPU; memory holds one shard's texts and embeddings a process. A finished directory that was made from the
+same release, model and options is left as it is.
 
 The passages are unpacked once into $XDG_CACHE_HOME (or ~/.cache)/dureader_retrieval/texts.
 

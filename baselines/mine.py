@@ -1,10 +1,11 @@
-"""Hard negatives for training, from a run: passages that a retriever ranks high and that are no known positives.
+"""Sample hard negatives for training out of a run.
 
-Sampled from the top 50, 4 for each positive passage (Sections 3.1 and A.2): a query with two positives gets 8. Known
-positives are left out by id and by text (equal but for case, width and blanks). With --cross-encoder, candidates that
-it holds for relevant are left out too (RocketQA's denoising): those that score above --max-score, or above the query's
-best positive less --margin; scores are probabilities. The same seed gives a query the same sample, whatever the order
-of the run and whichever other queries it holds. --set crosslingual takes a run of the Chinese queries for English ones.
+Hard negatives are passages that a retriever ranks high and that are no known positives. Sampled from the top 50, 4 for
+each positive passage (Sections 3.1 and A.2): a query with two positives gets 8. Known positives are left out by id and
+by text (equal but for case, width and blanks). With --cross-encoder, candidates that it holds for relevant are left out
+too (RocketQA's denoising): those that score above --max-score, or above the query's best positive less --margin; scores
+are probabilities. The same seed gives a query the same sample, whatever the order of the run and whichever other
+queries it holds. --set crosslingual takes a run of the Chinese queries for English ones.
 
 The file has a JSON object a line, in the order of the judgments: {"query-id": ..., "negative-ids": [...]}; every
 beginning of a list of ids is a random sample too.

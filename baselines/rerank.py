@@ -1,9 +1,9 @@
-"""Re-rank the passages of a run by a cross-encoder: a TREC run of its scores, the queries in the given run's order.
+"""Re-rank a run by a cross-encoder: a TREC run of its scores.
 
-The best 50 passages of each query, pairs of at most 384 tokens if the model was trained so (Sections 3.1, A.2). Scores
-are logits: the order of ``CrossEncoder.predict``, but without the ties of a sigmoid that has reached 1. Pairs are
-scored in windows of queries, sorted by length; finished windows are kept, so that the command started again after an
-interruption goes on where it was. One process a GPU.
+The queries stay in the order of the given run. The best 50 passages of each query, pairs of at most 384 tokens if the
+model was trained so (Sections 3.1, A.2). Scores are logits: the order of ``CrossEncoder.predict``, but without the ties
+of a sigmoid that has reached 1. Pairs are scored in windows of queries, sorted by length; finished windows are kept, so
+that the command started again after an interruption goes on where it was. One process a GPU.
 
 Example:
 

@@ -1,4 +1,4 @@
-"""The best passages of every query of a split by a dual-encoder's embeddings: a TREC run.
+"""Search by embeddings: a TREC run of a split's queries.
 
 Exact by default: FAISS on a CPU, PyTorch on a GPU, over memory-mapped embeddings (`encode`), so that memory does not
 grow with the passages. Faster: --precision bf16 (on processors with bf16 units) chooses candidates in 16 bits;

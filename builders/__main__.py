@@ -1,20 +1,33 @@
+"""``python -m builders VERB``: public sources in, a release directory out."""
+
+from __future__ import annotations
+
 import sys
 
 from builders.common.command import main
 
-VERBS = {
-    "release": "builders.release",
-    "official": "builders.official",
-    "cmedqa": "builders.cmedqa",
-    "ccovid": "builders.ccovid",
-    "crosslingual": "builders.crosslingual",
-    "squad": "builders.squad",
-    "extrapolate": "builders.extrapolate",
-    "export": "builders.export",
-    "stats": "builders.stats",
-    "check": "builders.check",
-    "publish": "builders.publish",
+GROUPS = {
+    "make a release": {
+        "release": "builders.release",
+        "official": "builders.official",
+        "squad": "builders.squad",
+    },
+    "add sets to it": {
+        "cmedqa": "builders.cmedqa",
+        "ccovid": "builders.ccovid",
+        "crosslingual": "builders.crosslingual",
+        "extrapolate": "builders.extrapolate",
+    },
+    "look at it": {
+        "stats": "builders.stats",
+        "check": "builders.check",
+    },
+    "hand it on": {
+        "export": "builders.export",
+        "publish": "builders.publish",
+    },
 }
+VERBS = {verb: module for verbs in GROUPS.values() for verb, module in verbs.items()}
 
 if __name__ == "__main__":
-    sys.exit(main("builders", "Public sources in, a release directory out.", VERBS))
+    sys.exit(main("builders", "Public sources in, a release directory out.", VERBS, groups=GROUPS))

@@ -1,5 +1,6 @@
-"""cCOVID-News, the news out-of-domain set (Section 2.4, Table 3), from the files of DataFountain competition 424.
+"""Add cCOVID-News, the news out-of-domain set (Section 2.4).
 
+Table 3 has its figures. It is made from the files of DataFountain competition 424, alone or beside a copy of a release.
 Read are NCPPolicies_context_*.csv (docid, text: the policy documents, whole documents are the passages) and
 NCPPolicies_train_*.csv (id, docid, question, answer), tab-separated, UTF-8 or GB18030, plain, .gz or .zip; and JSON
 lines with docid and context (and question), which bring documents, too. Files are known by their header. The

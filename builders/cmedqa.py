@@ -1,8 +1,9 @@
-"""cMedQA, the medical out-of-domain set (Section 2.4, Table 3), from the files of cMedQA2 as they are published.
+"""Add cMedQA, the medical out-of-domain set (Section 2.4).
 
-Read are question.csv (question_id,content), answer.csv (ans_id,question_id,content) and the candidates: dev and test
-(question_id,ans_id,cnt,label; positive: label 1), train (the same, or question_id,pos_ans_id,neg_ans_id). Files are
-known by their header, candidates by train, dev or test in their name; UTF-8 or GB18030, plain, .gz or .zip.
+Table 3 has its figures. It is made from the files of cMedQA2 as they are published, alone or beside a copy of a
+release. Read are question.csv (question_id,content), answer.csv (ans_id,question_id,content) and the candidates: dev
+and test (question_id,ans_id,cnt,label; positive: label 1), train (the same, or question_id,pos_ans_id,neg_ans_id).
+Files are known by their header, candidates by train, dev or test in their name; UTF-8 or GB18030, plain, .gz or .zip.
 
 All answers are the corpus. The paper prints 3,999 queries with 7,527 passages; cMedQA2's dev candidates have 4,000
 questions and 7,527 pairs labelled 1, and questions of one text are merged. So these are the test split by default, the

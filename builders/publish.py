@@ -1,10 +1,10 @@
-"""Publish a release as a dataset repository of the Hugging Face hub, in one commit.
+"""Publish a release as a dataset of the Hugging Face hub.
 
-The release must pass `check` and hold nothing that its manifest does not list; no .py and no .lock file ever. Files of
-an earlier release that this one has not are deleted in the same commit; so readers find the one or the other, whole.
-Run again after an interruption: what the hub has received is not sent again. The token is that of `hf auth login`, or
-HF_TOKEN; HF_ENDPOINT names another hub (HF_HUB_DISABLE_XET=1 where that has no xet storage). The repository's card
-shows the histograms, too.
+It is published in one commit. The release must pass `check` and hold nothing that its manifest does not list; no .py
+and no .lock file ever. Files of an earlier release that this one has not are deleted in the same commit; so readers
+find the one or the other, whole. Run again after an interruption: what the hub has received is not sent again. The
+token is that of `hf auth login`, or HF_TOKEN; HF_ENDPOINT names another hub (HF_HUB_DISABLE_XET=1 where that has no xet
+storage). The repository's card shows the histograms, too.
 
 example:
   python -m builders publish --release build/sample --repo ORG/NAME --create --private

@@ -1,10 +1,11 @@
-"""Reading comprehension as passage retrieval: questions in SQuAD's format, each to find its paragraph again.
+"""Make a release from reading comprehension in SQuAD's format.
 
-Real Chinese retrieval at a size that one machine can train on. Read are JSON files {"data": [{"paragraphs":
-[{"context", "qas": [{"question"}]}]}]} (SQuAD 1.1 and 2.0, CMRC 2018, DRCD, XQuAD), plain, .gz or .zip. A paragraph is
-a passage as it stands; it is the positive of its questions. Equal questions are one query with all their paragraphs;
-one that comes in two splits stays in the first of test, dev, train. Questions marked is_impossible are left out.
---dev-size keeps some of the dev questions, where all of them would take a re-ranker too long.
+Reading comprehension as passage retrieval: each question is to find its paragraph again. Real Chinese retrieval at a
+size that one machine can train on. Read are JSON files {"data": [{"paragraphs": [{"context", "qas": [{"question"}]}]}]}
+(SQuAD 1.1 and 2.0, CMRC 2018, DRCD, XQuAD), plain, .gz or .zip. A paragraph is a passage as it stands; it is the
+positive of its questions. Equal questions are one query with all their paragraphs; one that comes in two splits stays
+in the first of test, dev, train. Questions marked is_impossible are left out. --dev-size keeps some of the dev
+questions, where all of them would take a re-ranker too long.
 
 --passages adds distractors: text files of one article a line. Of each, the head (the default) is the first passage that
 length control (Section 2.2.2) cuts from its sentences: sentences are joined until they have --min-chars characters.

@@ -1,4 +1,4 @@
-"""BM25 over a release's corpus: a TREC run of the best passages of every query of a split.
+"""Search by words (BM25): a TREC run of a split's queries.
 
 jieba's tokens; k1 = 1.2, b = 0.75 unless given: Elasticsearch's defaults, on which the paper's BM25 ran (Section 3.1;
 Table 4). The engine runs inside this process (numba: any k1 and b; tantivy: the defaults alone) or is an Elasticsearch

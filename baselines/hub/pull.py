@@ -1,8 +1,9 @@
-"""Pull a checkpoint from the Hugging Face hub by name: every file compared with the manifest that `push` wrote.
+"""Pull a checkpoint from the Hugging Face hub, every file checked.
 
-The directory is whole or not there. Run again after an interruption: what is there is not fetched again. No script and
-no pickle is ever taken. The optimizer's state is not on the hub: `train --start DIR` goes on from the weights. The
-token is that of `hf auth login`, or HF_TOKEN; HF_ENDPOINT names another hub.
+Every file is compared with the manifest that `push` wrote. The directory is whole or not there. Run again after an
+interruption: what is there is not fetched again. No script and no pickle is ever taken. The optimizer's state is not on
+the hub: `train --start DIR` goes on from the weights. The token is that of `hf auth login`, or HF_TOKEN; HF_ENDPOINT
+names another hub.
 
 example:
   python -m baselines pull ORG/NAME --out build/models/de-bm25-neg

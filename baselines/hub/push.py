@@ -1,10 +1,10 @@
-"""Push a checkpoint to a model repository of the Hugging Face hub, in one commit, with a model card.
+"""Push a checkpoint to the Hugging Face hub, with a model card.
 
-What goes there is what loading the model needs, the recipe, the record of the training and its loss curve. Scripts,
-pickles, trainer and optimizer states never leave. The card says how the model was made and on which data, how to use
-it, and, for runs that are named here, how it does: they are measured against the release's judgments on the way. Run
-again after an interruption: what the hub has received is not sent again. The token is that of `hf auth login`, or
-HF_TOKEN; HF_ENDPOINT names another hub (HF_HUB_DISABLE_XET=1 where that has no xet storage).
+It is pushed in one commit. What goes there is what loading the model needs, the recipe, the record of the training and
+its loss curve. Scripts, pickles, trainer and optimizer states never leave. The card says how the model was made and on
+which data, how to use it, and, for runs that are named here, how it does: they are measured against the release's
+judgments on the way. Run again after an interruption: what the hub has received is not sent again. The token is that of
+`hf auth login`, or HF_TOKEN; HF_ENDPOINT names another hub (HF_HUB_DISABLE_XET=1 where that has no xet storage).
 
 Then SentenceTransformer("ORG/NAME") or CrossEncoder("ORG/NAME") loads it with no code of this project, and
 `python -m baselines pull` or `train --start ORG/NAME` goes on from it.

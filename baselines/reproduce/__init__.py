@@ -1,4 +1,4 @@
-"""Run the steps behind rows of the paper's tables and print ours beside the published figures.
+"""Run the steps behind the paper's tables, beside its figures.
 
 The rows stand in baselines/matrix.toml: the steps, and what the paper prints. Steps that rows share run once; a step
 whose output is there already, from the same input, is not run again. Without --release, the embedded sample is built

@@ -1,4 +1,4 @@
-"""Measure runs against a reference.
+"""Measure runs: the official measures, and the usual ones.
 
 A run is a TREC run (gzipped or not) or the official JSON of predictions. The reference is a split of a release, or a
 file: TREC qrels, BEIR's TSV, or an official dev.json. Printed are the four keys of the official script with its

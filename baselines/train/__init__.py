@@ -1,11 +1,11 @@
-"""Train one model from a recipe: dual-encoder, cross-encoder, or masked language model (Section 3.1, Appendix A.2).
+"""Train a model from a recipe (Section 3.1, Appendix A.2).
 
-RECIPE is a name (baselines/recipes/NAME.toml) or a path. Hard negatives come from `mine`. The checkpoint directory
-loads with plain SentenceTransformer(DIR) or CrossEncoder(DIR); recipe.json, training.json and loss.png lie in it.
-States for taking up a killed training are kept in DIR.training; the same command goes on from the last one and ends in
-the same bits (on one machine, on the CPU; graphics cards sum in no fixed order). Several processes, with cross-batch
-negatives: torchrun --nproc-per-node N -m baselines train ... A recipe that starts from another one's checkpoint finds
-it beside --out, or is given it with --start.
+The model is a dual-encoder, a cross-encoder, or a masked language model. RECIPE is a name (baselines/recipes/NAME.toml)
+or a path. Hard negatives come from `mine`. The checkpoint directory loads with plain SentenceTransformer(DIR) or
+CrossEncoder(DIR); recipe.json, training.json and loss.png lie in it. States for taking up a killed training are kept in
+DIR.training; the same command goes on from the last one and ends in the same bits (on one machine, on the CPU; graphics
+cards sum in no fixed order). Several processes, with cross-batch negatives: torchrun --nproc-per-node N -m baselines
+train ... A recipe that starts from another one's checkpoint finds it beside --out, or is given it with --start.
 
 Example, from nothing:
 

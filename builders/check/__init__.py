@@ -1,9 +1,10 @@
-"""Test a release for what a benchmark must not have; exit code 1 where an error is found.
+"""Test a release for what a benchmark must not have.
 
-Errors: files that are not what the manifest says, ids that are not the MD5 of their text, duplicate or empty texts,
-dangling ids, queries of a labelled split without a positive passage, joined rows or figures that disagree with the
-rest. Warnings: control characters, absurdly long texts, queries in two splits, sizes that are not the paper's (info
-where the release was built from raw data, whose sizes are its own). Every shard is read; memory stays at about 1 GB.
+The exit code is 1 where an error is found. Errors: files that are not what the manifest says, ids that are not the MD5
+of their text, duplicate or empty texts, dangling ids, queries of a labelled split without a positive passage, joined
+rows or figures that disagree with the rest. Warnings: control characters, absurdly long texts, queries in two splits,
+sizes that are not the paper's (info where the release was built from raw data, whose sizes are its own). Every shard is
+read; memory stays at about 1 GB.
 
 example:
   python -m builders check --release build/sample

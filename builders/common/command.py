@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import ast
+import difflib
 import importlib
 import logging
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
+
+VERSION = "0.1.0"
 
 log = logging.getLogger("dureader_retrieval")
 
@@ -50,31 +55,62 @@ def whole_number(low: int) -> Any:
     return parse
 
 
-def main(program: str, description: str, verbs: Mapping[str, str], argv: Sequence[str] | None = None) -> int:
+def verb_parser(program: str, verb: str, module: ModuleType) -> argparse.ArgumentParser:
+    """The parser of one verb, with its help: the docstring of its module, then its arguments."""
+    parser = argparse.ArgumentParser(
+        prog=f"python -m {program} {verb}",
+        description=module.__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--quiet", action="store_true", help="log warnings and errors only")
+    module.add_arguments(parser)
+    return parser
+
+
+def summary(module: str) -> str:
+    """The first line of a module's docstring, read from its file: importing every verb would take seconds."""
+    path = Path(__file__).parents[2].joinpath(*module.split("."))
+    file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    return (ast.get_docstring(ast.parse(file.read_bytes())) or "").partition("\n")[0]
+
+
+def overview(program: str, description: str, groups: Mapping[str, Mapping[str, str]]) -> str:
+    """Every verb of a program with its line, in the groups of a user's way."""
+    lines = [f"usage: python -m {program} VERB ...", "", description]
+    for title, verbs in groups.items():
+        lines += ["", f"{title}:", *(f"  {verb:<13} {summary(module)}" for verb, module in verbs.items())]
+    return "\n".join([*lines, "", f"python -m {program} VERB --help shows a verb's options, with an example."])
+
+
+def main(
+    program: str,
+    description: str,
+    verbs: Mapping[str, str],
+    argv: Sequence[str] | None = None,
+    groups: Mapping[str, Mapping[str, str]] | None = None,
+) -> int:
     """Run one verb of ``program``; returns the exit code (0 done, 1 wrong input or data, 2 usage).
 
-    ``verbs`` maps a verb to the module that holds its ``add_arguments(parser)`` and ``run(args)``. Only the module
-    that is asked for is imported, so that ``--help`` is quick and optional packages stay optional. A module's
-    docstring is its help: the first line as the summary, the whole, with its example, in the verb's own ``--help``.
+    ``verbs`` maps a verb to the module that holds its ``add_arguments(parser)`` and ``run(args)``; ``groups`` has the
+    same verbs under titles. Only the module that is asked for is imported, so that help is quick and optional packages
+    stay optional. A module's docstring is its help: the first line stands in the overview, which is printed when no
+    verb is given (0), the whole, with its example, in the verb's own ``--help``.
     """
-    parser = argparse.ArgumentParser(prog=f"python -m {program}", description=description)
-    argv = list(sys.argv[1:] if argv is None else argv)
-    chosen = next((word for word in argv if not word.startswith("-")), None)
-    commands = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-    module = None
-    for verb, name in verbs.items():
-        if verb == chosen:
-            module = importlib.import_module(name)
-            doc = module.__doc__ or ""
-            command = commands.add_parser(
-                verb, description=doc, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-            )
-            command.add_argument("--quiet", action="store_true", help="log warnings and errors only")
-            module.add_arguments(command)
-        else:
-            commands.add_parser(verb, add_help=False)
-    args = parser.parse_args(argv)
-    assert module is not None
+    verb, *rest = list(sys.argv[1:] if argv is None else argv) or ["--help"]
+    if verb in ("-h", "--help"):
+        print(overview(program, description, groups or {"verbs": verbs}))
+        return 0
+    if verb == "--version":
+        print(f"dureader_retrieval {VERSION}")
+        return 0
+    if verb not in verbs:
+        near = difflib.get_close_matches(verb, verbs, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"`python -m {program}` prints them all"
+        print(f"error: python -m {program} has no verb {verb!r}: {hint}", file=sys.stderr)
+        return 2
+    module = importlib.import_module(verbs[verb])
+    args = verb_parser(program, verb, module).parse_args(rest)
     logging.basicConfig(
         level=logging.WARNING if args.quiet else logging.INFO,
         format="%(asctime)s %(levelname)s %(message)s",

@@ -1,9 +1,10 @@
-"""The cross-lingual set (Section 2.5, Table 3): English queries, each with the passages of its Chinese query.
+"""Add the cross-lingual set: English queries (Section 2.5).
 
-Built from a table of translations (CSV or TSV; columns named id or zh, and english, or two without a header: query id
-or Chinese text, English text) and the release that holds the Chinese queries. An English query is in the split of its
-Chinese query. Configs: crosslingual-queries (_id, text, zh_id) and crosslingual (the rows of train, dev and test, query
-in English, query_zh added). The judgments are those of the release's qrels for zh_id.
+Table 3 has its figures. Each English query has the passages of its Chinese query. Built from a table of translations
+(CSV or TSV; columns named id or zh, and english, or two without a header: query id or Chinese text, English text) and
+the release that holds the Chinese queries. An English query is in the split of its Chinese query. Configs:
+crosslingual-queries (_id, text, zh_id) and crosslingual (the rows of train, dev and test, query in English, query_zh
+added). The judgments are those of the release's qrels for zh_id.
 
 The id is the MD5 of the English text. Where several Chinese queries of a split have one English text, each keeps a row
 of its own, as each has its own passages: from the second on the id is the MD5 of the English text, a line feed and

@@ -1,4 +1,6 @@
-"""A release in the formats of other tools: BEIR, TREC (Pyserini), MS MARCO tsv, Tevatron, the official files.
+"""Write a release for other tools: BEIR, TREC, MS MARCO, Tevatron.
+
+The formats, with the official files among them:
 
 beir      corpus.jsonl, queries.jsonl (every split), qrels/SPLIT.tsv with a header
 trec      corpus/docs-NN.jsonl ({"id", "contents"}: Pyserini's JsonCollection), topics.SPLIT.tsv, qrels.SPLIT.txt,

@@ -1,7 +1,8 @@
-"""Interpolation and extrapolation: how a model does on queries like those it was trained on, and on others.
+"""Add sets for interpolation and extrapolation.
 
-After Zhan et al. (arXiv 2204.11447; github.com/jingtaozhan/extrapolate-eval). Queries are compared by the cosine of
-their embeddings, made by any model: give files, or name a sentence-transformers model.
+They measure how a model does on queries like those it was trained on, and on others. After Zhan et al. (arXiv
+2204.11447; github.com/jingtaozhan/extrapolate-eval). Queries are compared by the cosine of their embeddings, made by
+any model: give files, or name a sentence-transformers model.
 
   restrain  new training sets for one test set. SIZE-interpolation: the SIZE training queries most similar to the test
             queries: every test query's nearest, then every one's second nearest, and so on; of the last rank, which is

@@ -1,11 +1,12 @@
-"""The official archives to a release directory: both releases, unpacked or as tar or tar.gz, whatever part is there.
+"""Make a release from the official archives, or parts of them.
 
-Reads passage_collection.json, train.json, dev.json, test1.json and test2.json of the original release, and of the
-pre-processed one part-00 to part-03 with passage2id.map.json, dual.train.tsv and cross.train.tsv (whose negatives
-become `negative_passages`), dev.q.format, q2qid.dev.json and the dual-encoder's top 50 of dev, which becomes the run
-runs/official-dev-top50.trec. Every id is held against the MD5 of its text, line numbers against the map, the TSVs
-against train.json: what does not agree is counted in stats.json and logged with examples; a line that is not in its
-file's format ends the build with file and line. `export --format official` gives the files back byte for byte.
+Both releases are read, unpacked or as tar or tar.gz, whatever part is there: passage_collection.json, train.json,
+dev.json, test1.json and test2.json of the original release, and of the pre-processed one part-00 to part-03 with
+passage2id.map.json, dual.train.tsv and cross.train.tsv (whose negatives become `negative_passages`), dev.q.format,
+q2qid.dev.json and the dual-encoder's top 50 of dev, which becomes the run runs/official-dev-top50.trec. Every id is
+held against the MD5 of its text, line numbers against the map, the TSVs against train.json: what does not agree is
+counted in stats.json and logged with examples; a line that is not in its file's format ends the build with file and
+line. `export --format official` gives the files back byte for byte.
 
 A tar.gz is unpacked once, beside --out, which takes the room of its official files. Memory does not grow with the
 texts; a passage takes about 40 bytes of it.

@@ -1,9 +1,10 @@
-"""Raw DuReader 2.0 to a release directory: labels, passages, ids, qrels, card, statistics (Section 2.2 of the paper).
+"""Make a release from raw DuReader 2.0 (Section 2.2 of the paper).
 
-Reads JSON lines, plain or gzipped, in files, folders and zip archives, search and zhidao, the raw and the preprocessed
-flavour. Labels follow Algorithm 1 (span-F1), passages and ids come out as the official ones do. Splits follow the file
-names, or are given with --train, --dev and --test. An existing release in --out is replaced when the new one is whole;
-a killed build goes on from its finished parts. Input and output may be addresses of object stores, such as s3://.
+Written are passages, labels, ids, qrels, a card and statistics. Read are JSON lines, plain or gzipped, in files,
+folders and zip archives, search and zhidao, the raw and the preprocessed flavour. Labels follow Algorithm 1 (span-F1),
+passages and ids come out as the official ones do. Splits follow the file names, or are given with --train, --dev and
+--test. An existing release in --out is replaced when the new one is whole; a killed build goes on from its finished
+parts. Input and output may be addresses of object stores, such as s3://.
 
 example:
   python -m builders release --raw builders/sample --out build/sample

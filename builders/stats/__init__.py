@@ -1,7 +1,8 @@
-"""Count a release: the paper's Table 3 beside its figures, and histograms of passage length and positives a query.
+"""Count a release: Table 3 beside the paper's, and histograms.
 
-Everything is counted from the rows, whatever stats.json says. With --out the histograms are drawn, too
-(passage-length.png, positives-per-query.png), and the figures written as stats.json.
+The histograms are of passage length and of positives a query. Everything is counted from the rows, whatever stats.json
+says. With --out the histograms are drawn, too (passage-length.png, positives-per-query.png), and the figures written as
+stats.json.
 
 example:
   python -m builders stats --release build/sample --out build/sample-figures

@@ -1,0 +1,89 @@
+"""What a user meets first: both programs without a verb, with a wrong one, and their version."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from baselines.__main__ import GROUPS as BASELINES
+from builders.__main__ import GROUPS as BUILDERS
+from builders.common.command import VERSION, main, overview
+
+ROOT = Path(__file__).resolve().parent.parent
+PROGRAMS = {"builders": BUILDERS, "baselines": BASELINES}
+VERBS = [
+    (program, verb, module)
+    for program, groups in PROGRAMS.items()
+    for verbs in groups.values()
+    for verb, module in verbs.items()
+]
+HEAVY = {"datasets", "duckdb", "numpy", "pyarrow", "torch", "transformers"}
+
+
+def call(program: str, *argv: str) -> int:
+    module = importlib.import_module(f"{program}.__main__")
+    return main(program, "", module.VERBS, argv, module.GROUPS)
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("argv", [(), ("--help",), ("-h",)])
+def test_without_a_verb_every_verb_is_printed_with_its_line(
+    program: str, argv: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(program, *argv) == 0
+    lines = capsys.readouterr().out.splitlines()
+    shown = [line.split()[0] for line in lines if line.startswith("  ")]
+    assert shown == [verb for verbs in PROGRAMS[program].values() for verb in verbs]
+    assert [line[:-1] for line in lines if line.endswith(":")] == list(PROGRAMS[program])
+
+
+@pytest.mark.parametrize(("program", "verb", "module"), VERBS)
+def test_a_verbs_line_is_the_first_line_of_its_help(program: str, verb: str, module: str) -> None:
+    (line,) = [x for x in overview(program, "", PROGRAMS[program]).splitlines() if x.startswith(f"  {verb} ")]
+    summary = (importlib.import_module(module).__doc__ or "").splitlines()[0]
+    assert line.split(maxsplit=1)[1] == summary
+    assert summary.endswith(".")
+    assert len(line) <= 80
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_the_overview_imports_no_verb_and_no_large_library(program: str) -> None:
+    code = f"import runpy, sys\ntry: runpy.run_module('{program}', run_name='__main__')\n"
+    code += "except SystemExit: print(*{name.split('.')[0] for name in sys.modules}, *sys.modules)"
+    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    imported = set(result.stdout.splitlines()[-1].split())
+    assert not imported & (HEAVY | {module for _, _, module in VERBS})
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_the_version_is_printed(program: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(program, "--version") == 0
+    assert capsys.readouterr().out == f"dureader_retrieval {VERSION}\n"
+
+
+@pytest.mark.parametrize(
+    ("program", "typed", "meant"),
+    [("builders", "relase", "release"), ("builders", "publsh", "publish"), ("baselines", "eval", "evaluate")],
+)
+def test_a_mistyped_verb_gets_the_nearest_one(
+    program: str, typed: str, meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(program, typed, "--out", "x") == 2
+    captured = capsys.readouterr()
+    assert f"did you mean {meant}?" in captured.err
+    assert not captured.out
+
+
+def test_a_verb_like_no_other_is_sent_to_the_overview(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("builders", "xyzzy") == 2
+    assert "`python -m builders` prints them all" in capsys.readouterr().err
+
+
+def test_a_wrong_option_is_a_usage_error() -> None:
+    with pytest.raises(SystemExit) as caught:
+        call("builders", "release", "--nothing")
+    assert caught.value.code == 2

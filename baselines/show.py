@@ -1,8 +1,9 @@
-"""Show a question of a split with its best passages under each run, positives marked.
+"""Show a question with its best passages under each run.
 
-The question is named by its id, its text or a part of its text; without --query it is the first of the split that every
-run answers. A passage that is longer than --chars is cut around the terms that it has in common with the question, by
-the tokens that BM25 counts. On a terminal those terms are highlighted (NO_COLOR is respected).
+The positives are marked. The question is named by its id, its text or a part of its text; without --query it is the
+first of the split that every run answers. A passage that is longer than --chars is cut around the terms that it has in
+common with the question, by the tokens that BM25 counts. On a terminal those terms are highlighted (NO_COLOR is
+respected).
 
 Example:
 

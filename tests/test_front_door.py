@@ -5,15 +5,14 @@ from __future__ import annotations
 import importlib
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from commands import ROOT
 
 from baselines.__main__ import GROUPS as BASELINES
 from builders.__main__ import GROUPS as BUILDERS
 from builders.common.command import VERSION, main, overview
 
-ROOT = Path(__file__).resolve().parent.parent
 PROGRAMS = {"builders": BUILDERS, "baselines": BASELINES}
 VERBS = [
     (program, verb, module)

@@ -24,8 +24,8 @@ from pathlib import Path
 from builders import collection as out_of_domain
 from builders.collection import Collection, Texts, merge
 from builders.common.command import InputError, log, progress
-from builders.release.rows import split_of
 from builders.sources.files import Source
+from builders.sources.splits import split_of
 from builders.sources.tables import find_tables, header_of, open_table
 
 QUESTIONS = ("question_id", "content")

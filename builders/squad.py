@@ -33,8 +33,8 @@ from builders.common.command import InputError, add_format, log, progress, whole
 from builders.common.sampling import draw
 from builders.release.options import MIN_CHARS
 from builders.release.passages import cut_passages, paragraphs_of
-from builders.release.rows import SPLITS
 from builders.sources.files import Source, find_files, open_bytes
+from builders.sources.splits import SPLITS
 from builders.store.draft import describe_files, draft_release
 from builders.store.ids import text_id
 from builders.store.layout import JOINED

@@ -33,8 +33,8 @@ ROLES = (
     ("train", re.compile(r"train\.json")),
     ("dev", re.compile(r"dev\.json")),
     ("test", re.compile(r"test\d?\.json")),
-    ("queries", re.compile(r"(?P<split>train|dev|test)\d?\.q\.format")),
-    ("ids", re.compile(r"q2qid\.(?P<split>train|dev|test)\d?\.json")),
+    ("queries", re.compile(r"(train|dev|test)\d?\.q\.format")),
+    ("ids", re.compile(r"q2qid\.(train|dev|test)\d?\.json")),
     ("dual", re.compile(r"dual\.train\.(demo\.)?tsv")),
     ("cross", re.compile(r"cross\.train\.(demo\.)?tsv")),
     ("top50", re.compile(r"dev\.retrieval\.top50\.res\.tsv")),
@@ -47,13 +47,6 @@ def role_of(name: str) -> str | None:
     """What an archive's member is, by its file name; None for one that is no official file."""
     base = name.rsplit("/", 1)[-1]
     return next((role for role, pattern in ROLES if pattern.fullmatch(base)), None)
-
-
-def split_of(name: str) -> str:
-    """The split that the name of a ``q.format`` or ``q2qid`` file says."""
-    base = name.rsplit("/", 1)[-1]
-    found = next(match for role, pattern in ROLES if (match := pattern.fullmatch(base)) and role in ("queries", "ids"))
-    return found["split"]
 
 
 class BadLine(Exception):

@@ -18,9 +18,10 @@ import pyarrow as pa
 from builders.common.command import InputError
 from builders.official.blocks import parsed
 from builders.official.corpus import HEAD, Corpus, File, Step, count_unusual, usual_columns
-from builders.official.formats import BadLine, Id, Judgments, read_questions, read_tsv, split_of, text_column
+from builders.official.formats import BadLine, Id, Judgments, read_questions, read_tsv, text_column
 from builders.official.style import sniff, sniff_lines
 from builders.official.text_pool import TextPool, as_keys, hex_ids
+from builders.sources.splits import split_of
 
 
 class Split:
@@ -252,4 +253,6 @@ def _join(
 
 def split_name(file: File) -> str:
     """The split that a file belongs to."""
-    return split_of(file.name) if file.role in ("queries", "ids") else file.role
+    found = split_of(file.name)
+    assert found is not None  # the pattern of its role has it
+    return found

@@ -27,8 +27,9 @@ from builders.common.command import InputError, add_format, whole_number
 from builders.common.jobs import Engine, LocalEngine
 from builders.common.words import SEGMENTERS
 from builders.release.options import MIN_CHARS, Options
-from builders.release.rows import SPLITS, find_sources
+from builders.release.rows import find_sources
 from builders.sources.files import Source, states_of
+from builders.sources.splits import SPLITS
 
 _SMALL = 32 << 20  # below this many bytes of input starting worker processes costs more than it saves
 

@@ -18,10 +18,9 @@ import msgspec
 from builders.common.command import InputError
 from builders.sources.files import Source, find_files
 from builders.sources.lines import Block, content, line_number, lines
+from builders.sources.splits import SPLITS, split_of
 
-SPLITS = ("train", "dev", "test")
 _ROW_FILE = re.compile(r"\.jsonl?(\.gz)?$", re.IGNORECASE)
-_SPLIT_WORD = re.compile(r"(?<![a-z])(train|dev|test)(?:set)?\d*(?![a-z])")
 
 
 class Document(msgspec.Struct, gc=False):
@@ -39,18 +38,6 @@ class Row(msgspec.Struct, gc=False):
     documents: list[Document]
     answers: list[str] | None = None
     segmented_answers: list[list[str]] | None = None
-
-
-def split_of(name: str) -> str | None:
-    """The split that a path names: a word of the file's own name, else the nearest folder (``dev/``, ``devset/``)."""
-    *folders, file = name.lower().split("/")
-    found = {match.group(1) for match in _SPLIT_WORD.finditer(file)}
-    if found:
-        return found.pop() if len(found) == 1 else None
-    for folder in reversed(folders):
-        if match := _SPLIT_WORD.fullmatch(folder):
-            return match.group(1)
-    return None
 
 
 def find_sources(paths: Iterable[Path], split: str | None = None) -> list[Source]:

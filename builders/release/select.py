@@ -18,11 +18,11 @@ import pyarrow.dataset  # DuckDB loads it to read Arrow: now rather than when it
 from builders.common.addresses import local_folder
 from builders.common.arrow_files import new_arrow
 from builders.common.command import InputError
-from builders.release.rows import SPLITS
 from builders.release.shard_files import POSITIVES, QUESTIONS, read_shard
 from builders.release.write import PLANNED, plan_path
 from builders.sources.files import Source
 from builders.sources.lines import line_number
+from builders.sources.splits import SPLITS
 from builders.store import layout
 
 _MEMORY = "128MB"

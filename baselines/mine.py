@@ -19,7 +19,9 @@ Example:
 from __future__ import annotations
 
 import argparse
+import functools
 import hashlib
+import itertools
 import json
 import math
 import unicodedata
@@ -38,11 +40,12 @@ from builders.common.files import atomic_text
 from builders.store.reader import Release, open_release
 
 _WINDOW = 256  # queries that a cross-encoder looks at together
+_TEXTS = 1 << 16  # passages ready for comparison that are kept: many are found for many queries
 
 
 @dataclass
 class Candidates:
-    """One query's candidates in random order, and how many of them are asked for."""
+    """One query's candidates in random order, how many of them are asked for, and its positives in the collection."""
 
     query: str
     ids: list[str]
@@ -82,8 +85,11 @@ def run(args: argparse.Namespace) -> None:
     if not any(query in given.hits for query in qrels.positives):
         raise InputError(f"no matching query: it has none of the {len(qrels.positives)} of {qrels.name}", path=args.run)
     passages = open_passages(release, configs.corpus)
-    check_known(passages, (corpus for hits in given.hits.values() for corpus, _ in hits[: args.top_k]), args.run)
-    found = candidates(given, qrels, passages, args.top_k, args.negatives, args.seed)
+    ranked = dict.fromkeys(corpus for hits in given.hits.values() for corpus, _ in hits[: args.top_k])
+    check_known(passages, ranked, args.run)
+    found = candidates(
+        given, qrels, passages, args.top_k, args.negatives, args.seed, every=args.cross_encoder is not None
+    )
     if args.cross_encoder:
         devices = devices_of(args.device)
         job = cross_job(args, args.cross_encoder, release, configs.corpus, devices[0])
@@ -91,7 +97,7 @@ def run(args: argparse.Namespace) -> None:
         tasks = ((job, [(texts[each.query], each) for each in window], *limits) for window in _windows(found))
         chosen = (pair for window in over_devices(_denoise, tasks, devices) for pair in window)
     else:
-        chosen = ((each, each.ids[: each.asked]) for each in found)
+        chosen = ((each, each.ids) for each in found)
     short = none = 0
     with atomic_text(args.out) as file:
         for each, ids in progress(chosen, total=len(qrels.positives), unit="query", label="mine"):
@@ -118,21 +124,30 @@ def for_english(given: Run, release: Release, split: str) -> Run:
 
 
 def candidates(
-    given: Run, qrels: Qrels, passages: Passages, top_k: int, negatives: int, seed: int
+    given: Run, qrels: Qrels, passages: Passages, top_k: int, negatives: int, seed: int, every: bool = False
 ) -> Iterator[Candidates]:
-    """Every judged query's candidates: its top ``top_k`` less its positives, in an order that the seed decides."""
+    """Every judged query's candidates: its top ``top_k`` less its positives, in an order that the seed decides.
+
+    As many as are asked for (as there are, where there are fewer), or ``every`` one. A candidate's text is compared with
+    the positives' only when its turn comes.
+    """
+
+    @functools.lru_cache(_TEXTS)
+    def plain(corpus: str) -> str:
+        return plain_text(passages.texts(passages.rows([corpus]).tolist())[0])
+
     for query, positive in qrels.positives.items():
         known = [c for c, row in zip(positive, passages.rows(list(positive)).tolist(), strict=True) if row >= 0]
-        same = {_plain(text) for text in passages.texts(passages.rows(known).tolist())}
+        same = set(map(plain, known))
         ranked = dict.fromkeys(corpus for corpus, _ in given.hits.get(query, ())[:top_k])
-        ids = [corpus for corpus in ranked if corpus not in positive]
-        texts = passages.texts(passages.rows(ids).tolist())
-        ids = [corpus for corpus, text in zip(ids, texts, strict=True) if _plain(text) not in same]
-        ids.sort(key=lambda corpus: hashlib.sha256(f"{seed}\0{query}\0{corpus}".encode()).digest())
-        yield Candidates(query, ids, negatives * len(positive), known)
+        order = sorted(ranked, key=lambda corpus: hashlib.sha256(f"{seed}\0{query}\0{corpus}".encode()).digest())
+        negative = (corpus for corpus in order if corpus not in positive and plain(corpus) not in same)
+        asked = negatives * len(positive)
+        yield Candidates(query, list(itertools.islice(negative, None if every else asked)), asked, known)
 
 
-def _plain(text: str) -> str:
+def plain_text(text: str) -> str:
+    """A text without what two copies of it may differ in: case, width and blanks."""
     return "".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 

@@ -128,8 +128,8 @@ def candidates(
 ) -> Iterator[Candidates]:
     """Every judged query's candidates: its top ``top_k`` less its positives, in an order that the seed decides.
 
-    As many as are asked for (as there are, where there are fewer), or ``every`` one. A candidate's text is compared with
-    the positives' only when its turn comes.
+    As many as are asked for (as there are, where there are fewer), or ``every`` one. A candidate's text is compared
+    with the positives' only when its turn comes.
     """
 
     @functools.lru_cache(_TEXTS)

@@ -19,7 +19,6 @@ import argparse
 import functools
 import json
 import os
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,8 +31,8 @@ from baselines.passages import open_passages
 from baselines.runs.sets import SETS, add_set, read_queries
 from baselines.vectors.embeddings import FORMAT, MANIFEST, NAME, check_shard, longest, open_vectors
 from builders.common.command import InputError, log, progress, whole_number
-from builders.common.files import fsync_directory, replace_directory, sha256_of, write_text
-from builders.store.draft import building_beside
+from builders.common.files import new_file, sha256_of, write_text
+from builders.common.folders import key_of, replace_directory, work_beside
 from builders.store.reader import Release, open_release
 
 # 200 MB at 768 dimensions; on a CPU some minutes. At most that much is encoded again after an interruption.
@@ -138,9 +137,9 @@ def encode(
     del opened  # each process opens its own, on its device
     if _is_done(out, about):
         return
-    with building_beside(out) as building:
-        folder = building / "embeddings"
-        _start_or_resume(folder, about)
+    with work_beside(out, key_of(about)) as folder:
+        if done := len(list(folder.glob("*.npy.json"))):
+            log.info("%d shards are done already", done)
         job = _Job(release.path, config, split, model, dtype, tokens, rows, shard_rows, folder)
         shards = []
         with progress(total=rows, unit="row", label="encode") as bar:
@@ -148,11 +147,10 @@ def encode(
                 shards.append(entry)
                 bar.update(entry["rows"])
         _encoder.cache_clear()
-        for path in [*folder.glob(".*"), *folder.glob("*.npy.json"), folder / "about.json"]:
+        for path in [*folder.glob(".*"), *folder.glob("*.npy.json")]:
             path.unlink()
         write_text(folder / MANIFEST, json.dumps({**about, "shards": shards}, indent=1, sort_keys=True) + "\n")
         replace_directory(folder, out)
-        shutil.rmtree(building, ignore_errors=True)
     log.info("%s: %d rows of %d dimensions in %d shards", out, rows, about["dim"], len(shards))
 
 
@@ -164,19 +162,6 @@ def _is_done(out: Path, about: dict[str, Any]) -> bool:
     if have == about:
         log.info("%s: already encoded", out)
     return have == about
-
-
-def _start_or_resume(folder: Path, about: dict[str, Any]) -> None:
-    """Keep the finished shards of an interrupted run that was after the same; drop those of any other."""
-    text = json.dumps(about, sort_keys=True)
-    kept = folder / "about.json"
-    if folder.exists() and not (kept.exists() and kept.read_text(encoding="utf-8") == text):
-        log.warning("an unfinished run with another release, model or options is dropped")
-        shutil.rmtree(folder)
-    folder.mkdir(exist_ok=True)
-    write_text(kept, text)
-    if done := len(list(folder.glob("*.npy.json"))):
-        log.info("%d shards are done already", done)
 
 
 def _tasks(job: _Job) -> list[tuple[_Job, int]]:
@@ -195,13 +180,8 @@ def _encode_shard(task: tuple[_Job, int], device: str) -> dict[str, Any]:
     encoder = _encoder(job, device)
     start = number * job.shard_rows
     vectors = encoder.encode(_texts(job, range(start, min(start + job.shard_rows, job.rows))))
-    beside = path.with_name(f".{path.name}.tmp")
-    with open(beside, "wb") as file:
+    with new_file(path) as beside, open(beside, "wb") as file:
         np.save(file, vectors)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(beside, path)
-    fsync_directory(path.parent)
     entry = {
         "path": path.name,
         "rows": len(vectors),

@@ -12,7 +12,6 @@ import hashlib
 import json
 import mmap
 import os
-import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from builders.common.command import InputError, log, progress
-from builders.common.files import locked, replace_directory, write_text
+from builders.common.files import write_text
+from builders.common.folders import build_once, key_of
 from builders.store.reader import Release
 
 _FORMAT = 1
@@ -144,24 +144,17 @@ def open_passages(release: Release, config: str = "corpus", keep: Path | None = 
     """
     keep = default_folder() if keep is None else keep
     about: dict[str, Any] = {"format": _FORMAT, "corpus": release.fingerprint(config, "corpus")}
-    name = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:24]
     if not release.rows(config, "corpus"):
         raise InputError(f"has no passages in {config!r}", path=release.path)
-    keep.mkdir(parents=True, exist_ok=True)
-    folder = keep / name
-    with locked(keep / f".{name}.lock"):
-        if not _is_whole(folder, about):
-            building = keep / f".{name}.building"
-            shutil.rmtree(building, ignore_errors=True)
-            building.mkdir()
-            try:
-                _unpack(release, config, building)
-                sizes = {path.name: path.stat().st_size for path in sorted(building.iterdir())}
-                write_text(building / _ABOUT, json.dumps({**about, "files": sizes}, indent=1, sort_keys=True) + "\n")
-                replace_directory(building, folder)
-            finally:
-                shutil.rmtree(building, ignore_errors=True)
-            log.info("%s unpacked into %s", config, folder)
+    folder = keep / key_of(about)
+
+    def build(new: Path) -> None:
+        _unpack(release, config, new)
+        sizes = {path.name: path.stat().st_size for path in sorted(new.iterdir())}
+        write_text(new / _ABOUT, json.dumps({**about, "files": sizes}, indent=1, sort_keys=True) + "\n")
+
+    if build_once(folder, lambda: _is_whole(folder, about), build):
+        log.info("%s unpacked into %s", config, folder)
     return Passages(folder)
 
 

@@ -17,11 +17,9 @@ import argparse
 import functools
 import json
 import os
-import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from baselines.models.encoder import CrossScorer, batch_tokens
 from baselines.models.loading import add_device, devices_of, dtype_of, fingerprint, open_cross, over_devices
@@ -30,7 +28,7 @@ from baselines.runs.run_file import read_run, write_run
 from baselines.runs.sets import SETS, add_set, read_queries
 from builders.common.command import InputError, log, progress, whole_number
 from builders.common.files import sha256_of, write_text
-from builders.store.draft import building_beside
+from builders.common.folders import key_of, work_beside
 from builders.store.reader import Release, open_release
 
 _WINDOW = 256  # queries scored together
@@ -89,10 +87,11 @@ def run(args: argparse.Namespace) -> None:
     names = list(rankings)
     windows = [names[start : start + _WINDOW] for start in range(0, len(names), _WINDOW)]
     out = Path(os.path.abspath(args.out))
-    with building_beside(out) as building:
-        _start_or_resume(building, about)
+    with work_beside(out, key_of(about)) as work:
+        if done := len(list(work.glob("window-*.json"))):
+            log.info("%d windows of %d queries are done already", done, _WINDOW)
         tasks = (
-            (job, building / f"window-{number:06d}.json", [(texts[query], rankings[query]) for query in window])
+            (job, work / f"window-{number:06d}.json", [(texts[query], rankings[query]) for query in window])
             for number, window in enumerate(windows)
         )
         scores: list[list[float]] = []
@@ -102,7 +101,6 @@ def run(args: argparse.Namespace) -> None:
                 bar.update(len(found))
         hits = ((query, zip(rankings[query], each, strict=True)) for query, each in zip(names, scores, strict=True))
         lines = write_run(out, hits, tag="cross")
-        shutil.rmtree(building, ignore_errors=True)
     scorer.cache_clear()
     log.info("%s: %d lines for %d queries", args.out, lines, len(names))
 
@@ -157,17 +155,6 @@ def score_groups(job: CrossJob, device: str, groups: Sequence[Group]) -> list[li
     pairs = [(query, next(texts)) for query, ids in groups for _ in ids]
     scores = iter(cross.scores(pairs).tolist() if pairs else [])
     return [[next(scores) for _ in ids] for _, ids in groups]
-
-
-def _start_or_resume(building: Path, about: dict[str, Any]) -> None:
-    """Keep the finished windows of an interrupted run that was after the same; drop those of any other."""
-    text, kept = json.dumps(about, sort_keys=True), building / "about.json"
-    if not (kept.exists() and kept.read_text(encoding="utf-8") == text):
-        for leftover in building.iterdir():
-            leftover.unlink()
-        write_text(kept, text)
-    if done := len(list(building.glob("window-*.json"))):
-        log.info("%d windows of %d queries are done already", done, _WINDOW)
 
 
 def _score_window(task: tuple[CrossJob, Path, list[Group]], device: str) -> list[list[float]]:

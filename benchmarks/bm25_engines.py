@@ -92,13 +92,13 @@ def open_bm25s(index: Path) -> Engine:
 
 def open_ours(engine: str, index: Path, threads: int) -> Engine:
     from baselines.bm25.index import ENGINES
-    from baselines.runs.threads import in_order
+    from builders.common.jobs import in_threads
 
     opened = importlib.import_module(ENGINES[engine]).open_folder(index, K1, B, threads)
 
     def search(queries: Queries, k: int, threads: int) -> Any:
         parts = [queries[start : start + 32] for start in range(0, len(queries), 32)]
-        return list(in_order(lambda part: opened.search_many(part, k), parts, threads))
+        return list(in_threads(lambda part: opened.search_many(part, k), parts, threads))
 
     return search, lambda found: [[corpus_id for corpus_id, _ in hits] for part in found for hits in part]
 

@@ -56,6 +56,7 @@ def run(args: argparse.Namespace) -> None:
                 files,
                 args.repo,
                 kind="dataset",
+                manifest=MANIFEST,
                 name=NAME,
                 message=f"Release {files[MANIFEST][1][:12]}",
                 create=args.create,

@@ -124,12 +124,12 @@ def test_a_killed_run_goes_on_and_gives_the_same_bytes(tmp_path: Path, models: P
     release = release_of(tmp_path / "release", texts_of_all_lengths(120))
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(command(release, models / "dot", tmp_path / "p"), cwd=ROOT, env=environment)
-    folder = tmp_path / ".p.building" / "embeddings"
-    while len(done := list(folder.glob("*.npy.json"))) < 2:
+    while len(done := list(tmp_path.glob(".p.building/*/*.npy.json"))) < 2:
         assert process.poll() is None
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     process.wait()
+    folder = done[0].parent
     assert not (tmp_path / "p").exists()
     kept = {path.name: path.stat().st_mtime_ns for path in done}
     shards = {path.name.removesuffix(".json"): folder / path.name.removesuffix(".json") for path in done}
@@ -149,12 +149,11 @@ def test_a_killed_run_goes_on_and_gives_the_same_bytes(tmp_path: Path, models: P
 def test_what_an_interrupted_run_of_another_model_left_is_dropped(tmp_path: Path, models: Path) -> None:
     release = release_of(tmp_path / "release", [])
     assert encode("--release", release, "--model", models / "other", "--out", tmp_path / "p", "--shard-rows", 4) == 0
-    folder = tmp_path / ".q.building" / "embeddings"
+    folder = tmp_path / ".q.building" / "of-another-model"
     folder.mkdir(parents=True)
     shard = tmp_path / "p" / "passages-00000-of-00002.npy"
     (folder / shard.name).write_bytes(shard.read_bytes())
     (folder / f"{shard.name}.json").write_text(json.dumps(open_vectors(tmp_path / "p").manifest["shards"][0]))
-    (folder / "about.json").write_text("{}")
     assert encode("--release", release, "--model", models / "dot", "--out", tmp_path / "q", "--shard-rows", 4) == 0
     expected = SentenceTransformer(str(models / "dot"), device="cpu").encode_document(TEXTS)
     np.testing.assert_allclose(open_vectors(tmp_path / "q").all().astype(np.float32), expected, atol=2e-3)

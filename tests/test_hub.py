@@ -382,7 +382,7 @@ def test_what_is_not_ours_is_not_pulled(hub: Hub, call: Command, checkpoint: Pat
     assert "is no checkpoint that `push` made" in pulled()
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "file").write_text("x")
-    assert "exists and is no checkpoint" in error_of(call("pull", REPO, "--out", tmp_path / "mine"))
+    assert "exists and is not a checkpoint" in error_of(call("pull", REPO, "--out", tmp_path / "mine"))
     assert (tmp_path / "mine" / "file").read_text() == "x"
 
 

@@ -104,9 +104,8 @@ def test_an_interrupted_run_goes_on(world: Path, tmp_path: Path, monkeypatch: py
 
 
 def test_what_another_run_left_is_dropped(world: Path, tmp_path: Path) -> None:
-    folder = tmp_path / ".a.run.building"
-    folder.mkdir()
-    (folder / "about.json").write_text("{}")
+    folder = tmp_path / ".a.run.building" / "of-another-run"
+    folder.mkdir(parents=True)
     (folder / "window-000000.json").write_text("[[9, 9, 9, 9, 9], [9, 9, 9, 9, 9], [9, 9, 9, 9, 9], [9, 9, 9, 9, 9]]")
     assert run_rerank(world, tmp_path / "a.run") == 0
     assert 9 not in {score for hits in read_run(tmp_path / "a.run").hits.values() for _, score in hits}

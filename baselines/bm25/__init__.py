@@ -23,8 +23,8 @@ from baselines.bm25.index import DEFAULT_ENGINE, ENGINES, K1, B, Index, open_ind
 from baselines.bm25.tokens import segmenter, tokens
 from baselines.runs.run_file import Hit, write_run
 from baselines.runs.sets import SETS, add_set, read_queries
-from baselines.runs.threads import in_order, usable_cores
 from builders.common.command import InputError, log, progress, whole_number
+from builders.common.jobs import in_threads, usable_cores
 from builders.store.reader import Release, open_release
 
 _QUERIES_PER_TASK = 32
@@ -112,7 +112,7 @@ def search(
         hits = index.search_many(words, top_k)
         return [(query, found, not have) for (query, _), found, have in zip(batch, hits, words, strict=True)]
 
-    for rows in in_order(search_batch, batches, threads):
+    for rows in in_threads(search_batch, batches, threads):
         for query, hits, is_empty in rows:
             empty += is_empty
             yield query, hits

@@ -19,10 +19,11 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Any
 
-from baselines.bm25.index import K1, B, Index, index_key, key_name, token_strings
+from baselines.bm25.index import K1, B, Index, index_key, token_strings
 from baselines.bm25.ties import end_of_ties, settle
-from baselines.runs.threads import in_order
 from builders.common.command import InputError, log
+from builders.common.folders import key_of
+from builders.common.jobs import in_threads
 from builders.store.reader import Release
 
 API_KEY = "ELASTICSEARCH_API_KEY"  # the variable of the environment
@@ -174,7 +175,9 @@ class ElasticsearchIndex(Index):
         rows = chain.from_iterable(
             batch.column("_id").to_pylist() for batch in release.batches(corpus, "corpus", ["_id"])
         )
-        for _ in in_order(self._send, _bulks(zip(rows, token_strings(release, corpus, workers), strict=True)), workers):
+        for _ in in_threads(
+            self._send, _bulks(zip(rows, token_strings(release, corpus, workers), strict=True)), workers
+        ):
             pass
         self.server.must("POST", f"/{self.name}/_refresh")
         count = self.count()
@@ -239,7 +242,7 @@ def open_remote(
     server = Server(address)
     server.check()
     key = {**index_key(release, corpus, "elasticsearch 1"), "k1": k1, "b": b}
-    index = ElasticsearchIndex(server, f"dureader-retrieval-{key_name(key)}", release.rows(corpus, "corpus"))
+    index = ElasticsearchIndex(server, f"dureader-retrieval-{key_of(key)}", release.rows(corpus, "corpus"))
     there = server.call("GET", f"/{index.name}/_mapping")
     if there is not None:
         meta = next(iter(there.values()))["mappings"].get("_meta")

@@ -20,7 +20,7 @@ import pyarrow as pa
 from baselines.bm25.index import KeptIndex
 from baselines.bm25.postings import CHUNK, FILES, LENGTHS, hashes_of
 from baselines.bm25.postings import build as build
-from baselines.runs.threads import in_order
+from builders.common.jobs import in_threads
 
 _SHARE = 26  # bits after the point of a saturated count, tf / (tf + norm)
 _BOUND = 11  # fewer in the bound of a list
@@ -46,7 +46,7 @@ class NumbaIndex(KeptIndex):
             each = rounded_up[postings[starts[0] : starts[-1]] & 0xFFFF]
             bounds[first : first + _LISTS] = np.maximum.reduceat(each, starts[:-1] - starts[0])
 
-        for _ in in_order(bound, range(0, len(chunk), _LISTS), threads):
+        for _ in in_threads(bound, range(0, len(chunk), _LISTS), threads):
             pass
         self._columns = (chunk, bounds, start, postings, shares)
 

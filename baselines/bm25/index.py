@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import abc
-import hashlib
 import importlib
 import json
 import mmap
-import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +17,8 @@ import pyarrow.compute as pc
 
 from baselines.bm25.tokens import segment_batches, segmenter
 from builders.common.command import InputError, log, progress
-from builders.common.files import locked, replace_directory, sha256_of, write_text
+from builders.common.files import sha256_of, write_text
+from builders.common.folders import build_once, key_of
 from builders.store.reader import Release
 
 _FORMAT = 3
@@ -77,10 +76,6 @@ def index_key(release: Release, corpus: str, engine: str) -> dict[str, Any]:
     }
 
 
-def key_name(key: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:24]
-
-
 def open_index(
     release: Release,
     keep: Path,
@@ -99,28 +94,18 @@ def open_index(
     module = importlib.import_module(ENGINES[engine])
     module.check(k1, b)
     key = index_key(release, corpus, module.engine_version())
-    name = key_name(key)
-    keep.mkdir(parents=True, exist_ok=True)
-    folder = keep / name
-    with locked(keep / f".{name}.lock"):
-        if _is_whole(folder, key):
-            index: KeptIndex = module.open_folder(folder, k1, b, workers)
-            log.info("BM25 index reused: %s (%d passages)", folder, index.passages)
-            return index
-        building = keep / f".{name}.building"
-        shutil.rmtree(building, ignore_errors=True)
-        building.mkdir()
-        try:
-            module.build(building, token_strings(release, corpus, workers), workers)
-            write_ids(building, (batch.column("_id") for batch in release.batches(corpus, "corpus", ["_id"])))
-            files = {path.name: sha256_of(path) for path in sorted(building.iterdir())}
-            write_text(building / _ABOUT, json.dumps({"key": key, "files": files}, indent=1, sort_keys=True) + "\n")
-            replace_directory(building, folder)
-        finally:
-            shutil.rmtree(building, ignore_errors=True)
-        index = module.open_folder(folder, k1, b, workers)
-        log.info("BM25 index built: %s (%d passages)", folder, index.passages)
-        return index
+    folder = keep / key_of(key)
+
+    def build(new: Path) -> None:
+        module.build(new, token_strings(release, corpus, workers), workers)
+        write_ids(new, (batch.column("_id") for batch in release.batches(corpus, "corpus", ["_id"])))
+        files = {path.name: sha256_of(path) for path in sorted(new.iterdir())}
+        write_text(new / _ABOUT, json.dumps({"key": key, "files": files}, indent=1, sort_keys=True) + "\n")
+
+    built = build_once(folder, lambda: _is_whole(folder, key), build)
+    index: KeptIndex = module.open_folder(folder, k1, b, workers)
+    log.info("BM25 index %s: %s (%d passages)", "built" if built else "reused", folder, index.passages)
+    return index
 
 
 def _is_whole(folder: Path, key: dict[str, Any]) -> bool:

@@ -18,8 +18,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from baselines.runs.threads import in_order
 from builders.common.command import InputError
+from builders.common.jobs import in_threads
 
 Array = npt.NDArray[Any]
 CHUNK = 1 << 14  # rows; the sums of a chunk's passages stay in the processor's nearest caches
@@ -109,7 +109,7 @@ def build(folder: Path, texts: Iterable[str], threads: int) -> None:
     """The engine's files from token strings (tokens joined by one space), one of each passage, in the rows' order."""
     chunks, texts = [], iter(texts)
     lists_of_texts = iter(lambda: list(islice(texts, CHUNK)), [])
-    for number, chunk in enumerate(in_order(_invert, lists_of_texts, threads, threads + 1)):
+    for number, chunk in enumerate(in_threads(_invert, lists_of_texts, threads, threads + 1)):
         for name in ("hash", "size", "postings"):
             chunk.pop(name).tofile(folder / f"{name}-{number}.part")
         chunks.append(chunk)
@@ -119,7 +119,7 @@ def build(folder: Path, texts: Iterable[str], threads: int) -> None:
         raise InputError(f"{postings} postings, {len(pairs)} pairs of count and length: too many for the numba engine")
     _append(folder, {"pairs": pairs, "tokens": np.sum([chunk["tokens"] for chunk in chunks], axis=0)})
     done = np.zeros(2, np.int64)
-    for part in in_order(lambda part: _merge(folder, chunks, pairs, part), range(_PARTS), threads, threads + 1):
+    for part in in_threads(lambda part: _merge(folder, chunks, pairs, part), range(_PARTS), threads, threads + 1):
         _append(folder, {**part, "lists": part["lists"] + done[0], "start": part["start"] + done[1]})
         done += len(part["chunk"]), len(part["postings"])
     _append(folder, {"lists": done[:1], "start": done[1:]})

@@ -13,16 +13,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
 from pathlib import Path
 from typing import Any
 
 from baselines.hub.checkpoint import NAME, RECIPE, is_part, open_checkpoint
 from builders.common.command import InputError, log
-from builders.common.files import replace_directory, sha256_of
+from builders.common.files import sha256_of
+from builders.common.folders import Unfinished, check_output, replace_directory, work_beside
 from builders.common.hub import clear_errors, need_hub, repo_name
-from builders.store.draft import building_beside
 from builders.store.layout import MANIFEST
 
 
@@ -34,54 +33,56 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     need_hub()
-    out = Path(os.path.abspath(args.out))
-    if out.exists() and not (out / RECIPE).is_file() and not (out.is_dir() and not any(out.iterdir())):
-        raise InputError("exists and is no checkpoint; expected a new path or an earlier checkpoint", path=out)
-    with building_beside(out) as building:
-        folder = fetch(args.repo, args.revision, building)
+    out = check_output(args.out, "a checkpoint", RECIPE)
+    commit = commit_of(args.repo, args.revision)
+    log.info("%s at %s", args.repo, commit)
+    with work_beside(out, commit) as folder:  # what was fetched of this commit before is there
+        fetch(args.repo, commit, folder)
         open_checkpoint(folder)
         replace_directory(folder, out)
-        shutil.rmtree(building)
     print(args.out)
 
 
-def fetch(repo: str, revision: str, building: Path) -> Path:
-    """The checkpoint at a revision, checked, in a folder of ``building``, which keeps it for the next run.
-
-    Raises:
-        InputError: the hub has no such repository or revision, or refuses; the repository is no checkpoint; a file is
-            not what the manifest says.
-    """
-    from huggingface_hub import HfApi, snapshot_download
-    from huggingface_hub.errors import EntryNotFoundError, RevisionNotFoundError
+def commit_of(repo: str, revision: str) -> str:
+    """The commit that a branch or tag of a repository names. Raises as :func:`fetch`."""
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import RevisionNotFoundError
 
     api = HfApi()
     with clear_errors(repo, api.endpoint, "model", "download"):
         try:
-            info = api.model_info(repo, revision=revision)
+            return str(api.model_info(repo, revision=revision).sha)
         except RevisionNotFoundError:
             raise InputError(f"{repo} on {api.endpoint} has no revision {revision!r}") from None
-        folder = building / str(info.sha)
-        for other in building.iterdir():  # another repository's, or another revision's
-            if other != folder:
-                shutil.rmtree(other)
-        log.info("%s at %s", repo, info.sha)
+
+
+def fetch(repo: str, commit: str, folder: Path) -> None:
+    """Fetch the checkpoint of a commit into ``folder``, what is there already excepted, and check it.
+
+    Raises:
+        InputError: the hub has no such repository or commit, or refuses; the repository is no checkpoint; a file is
+            not what the manifest says.
+    """
+    from huggingface_hub import HfApi, snapshot_download
+    from huggingface_hub.errors import EntryNotFoundError
+
+    api = HfApi()
+    with clear_errors(repo, api.endpoint, "model", "download"):
         try:
-            path = api.hf_hub_download(repo, MANIFEST, revision=info.sha, local_dir=folder)
+            path = api.hf_hub_download(repo, MANIFEST, revision=commit, local_dir=folder)
         except EntryNotFoundError:
             raise _no_checkpoint(repo, f"no {MANIFEST}") from None
         entries = _entries(Path(path), repo)
-        snapshot_download(repo, revision=info.sha, allow_patterns=[e["path"] for e in entries], local_dir=folder)
+        snapshot_download(repo, revision=commit, allow_patterns=[e["path"] for e in entries], local_dir=folder)
     for entry in entries:
         file = folder / entry["path"]
         if not file.is_file():
             raise _no_checkpoint(repo, f"{entry['path']} is missing")
         if sha256_of(file) != entry["sha256"]:
             file.unlink()
-            raise InputError(f"{repo}: {entry['path']} is not what its manifest says; run the same command again")
+            raise Unfinished(f"{repo}: {entry['path']} is not what its manifest says; run the same command again")
     shutil.rmtree(folder / ".cache", ignore_errors=True)  # the library's notes on what it fetched
     (folder / MANIFEST).unlink()
-    return folder
 
 
 def _entries(path: Path, repo: str) -> list[dict[str, Any]]:

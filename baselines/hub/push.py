@@ -61,6 +61,7 @@ def run(args: argparse.Namespace) -> None:
                 files,
                 args.repo,
                 kind="model",
+                manifest=MANIFEST,
                 name=NAME,
                 message=f"{checkpoint.recipe.get('name', checkpoint.kind)} {files[MANIFEST][1][:12]}",
                 create=args.create,

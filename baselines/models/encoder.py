@@ -14,8 +14,8 @@ import numpy.typing as npt
 import torch
 from sentence_transformers import CrossEncoder, SentenceTransformer
 
-from baselines.runs.threads import in_order
 from builders.common.command import InputError
+from builders.common.jobs import in_threads
 
 Halves = npt.NDArray[np.float16]
 _BYTES_A_TOKEN = 3  # UTF-8: of a Chinese character, and about that of a piece of an English word
@@ -135,7 +135,7 @@ def _through(
 
     every: torch.Tensor | None = None
     with torch.inference_mode():
-        for places, found in in_order(prepare, batches(sizes, longest, tokens), threads=1, ahead=_AHEAD):
+        for places, found in in_threads(prepare, batches(sizes, longest, tokens), threads=1, ahead=_AHEAD):
             moved = {
                 n: each.to(device, non_blocking=True) if torch.is_tensor(each) else each for n, each in found.items()
             }

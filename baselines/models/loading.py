@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import fcntl
 import functools
 import hashlib
 import json
-import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
+from filelock import BaseFileLock, FileLock, Timeout
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from transformers.utils.logging import disable_progress_bar
 
@@ -148,15 +147,18 @@ def _on_own_device(
     return function(task, _own_device(devices, locks))
 
 
+_held: list[BaseFileLock] = []
+
+
 @functools.lru_cache(maxsize=1)
 def _own_device(devices: tuple[str, ...], locks: Path) -> str:
     """A device that no other process has taken, by locking its file; it is this process's until it ends."""
     for number, device in enumerate(devices):
-        handle = os.open(locks / f"device-{number}", os.O_CREAT | os.O_RDWR)
+        lock = FileLock(locks / f"device-{number}")
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(handle)
+            lock.acquire(timeout=0)
+        except Timeout:
             continue
+        _held.append(lock)
         return device
     raise RuntimeError("more processes than devices")

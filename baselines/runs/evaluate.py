@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,7 @@ from baselines.runs.run_file import Run, read_run
 from baselines.runs.sets import add_set
 from baselines.runs.tables import percent, text_table
 from builders.common.command import InputError, add_format, log
-from builders.common.files import fsync_file
+from builders.common.files import new_file
 from builders.store.reader import open_release
 
 
@@ -94,14 +93,8 @@ def _by_query(run: Run, rankings: measures.Rankings, qrels: Qrels, by_query: dic
 
 
 def _write_parquet(table: pa.Table, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
+    with new_file(path) as beside:
         pq.write_table(table, beside, compression="zstd")
-        fsync_file(beside)
-        os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 def _text(results: Sequence[dict[str, Any]], qrels: Qrels) -> str:

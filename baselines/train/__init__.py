@@ -21,7 +21,6 @@ import json
 import logging
 import os
 import platform
-import shutil
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,7 +29,7 @@ from baselines.runs.sets import SETS
 from baselines.train.recipe import FROM_RECIPE, SCRATCH, Recipe, names, read_recipe
 from builders.common.command import InputError, log
 from builders.common.files import sha256_of
-from builders.store.draft import building_beside
+from builders.common.folders import work_beside
 from builders.store.reader import Release, open_release
 
 
@@ -72,11 +71,8 @@ def run(args: argparse.Namespace) -> None:
     if rank:
         _train(args, recipe, release, negatives, start, about, device, out, None, world)
     else:
-        with building_beside(out) as building:
-            try:
-                _train(args, recipe, release, negatives, start, about, device, out, building, world)
-            finally:
-                shutil.rmtree(building, ignore_errors=True)
+        with work_beside(out) as building:
+            _train(args, recipe, release, negatives, start, about, device, out, building, world)
 
 
 def _negatives(args: argparse.Namespace, recipe: Recipe) -> Path | None:

@@ -24,7 +24,8 @@ from transformers import BertForMaskedLM as _BertForMaskedLM
 from baselines.passages import Passages
 from baselines.train.recipe import Recipe
 from builders.common.command import InputError, log
-from builders.common.files import locked, write_text
+from builders.common.files import write_text
+from builders.common.folders import build_once
 
 _SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 _TEXTS_AT_ONCE = 1_000
@@ -85,30 +86,31 @@ def make_scratch(recipe: Recipe, passages: Passages, folder: Path) -> Path:
     Made once in ``folder`` (the first process makes it, the others wait); the same recipe and collection give the
     same bytes.
     """
-    sizes = recipe.scratch
-    folder.mkdir(parents=True, exist_ok=True)
-    with locked(folder / ".lock"):
-        if not (folder / "model.safetensors").is_file():
-            vocabulary = wordpieces(passages, sizes.vocabulary, sizes.vocabulary_passages)
-            write_text(folder / "vocab.txt", "".join(f"{piece}\n" for piece in vocabulary))
-            # The path goes first: transformers 5 ignores the keyword vocab_file, and every token becomes [UNK].
-            tokenizer = BertTokenizer(str(folder / "vocab.txt"), model_max_length=POSITIONS)
-            config = BertConfig(
-                vocab_size=len(vocabulary),
-                hidden_size=sizes.hidden,
-                num_hidden_layers=sizes.layers,
-                num_attention_heads=sizes.heads,
-                intermediate_size=sizes.feed_forward,
-                hidden_dropout_prob=sizes.dropout,
-                attention_probs_dropout_prob=sizes.dropout,
-                max_position_embeddings=POSITIONS,
-                initializer_range=0.02 * (768 / sizes.hidden) ** 0.5,  # BERT's, at its width: a narrower one needs more
-            )
-            torch.manual_seed(recipe.train.seed)
-            tokenizer.save_pretrained(folder)
-            BertForMaskedLM(config).save_pretrained(folder)  # model.safetensors comes last
-            log.info("a vocabulary of %d word pieces and random weights: %s", len(vocabulary), folder)
+    build_once(folder, (folder / "model.safetensors").is_file, lambda new: _write_scratch(recipe, passages, new))
     return folder
+
+
+def _write_scratch(recipe: Recipe, passages: Passages, folder: Path) -> None:
+    sizes = recipe.scratch
+    vocabulary = wordpieces(passages, sizes.vocabulary, sizes.vocabulary_passages)
+    write_text(folder / "vocab.txt", "".join(f"{piece}\n" for piece in vocabulary))
+    # The path goes first: transformers 5 ignores the keyword vocab_file, and every token becomes [UNK].
+    tokenizer = BertTokenizer(str(folder / "vocab.txt"), model_max_length=POSITIONS)
+    config = BertConfig(
+        vocab_size=len(vocabulary),
+        hidden_size=sizes.hidden,
+        num_hidden_layers=sizes.layers,
+        num_attention_heads=sizes.heads,
+        intermediate_size=sizes.feed_forward,
+        hidden_dropout_prob=sizes.dropout,
+        attention_probs_dropout_prob=sizes.dropout,
+        max_position_embeddings=POSITIONS,
+        initializer_range=0.02 * (768 / sizes.hidden) ** 0.5,  # BERT's, at its width: a narrower one needs more
+    )
+    torch.manual_seed(recipe.train.seed)
+    tokenizer.save_pretrained(folder)
+    BertForMaskedLM(config).save_pretrained(folder)
+    log.info("a vocabulary of %d word pieces and random weights", len(vocabulary))
 
 
 def wordpieces(passages: Passages, size: int, most: int) -> list[str]:

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from builders.common.command import InputError, log
-from builders.common.files import atomic_text, replace_directory, write_text
+from builders.common.files import atomic_text, write_text
+from builders.common.folders import replace_directory
 
 TRAINING = "training.json"
 _ABOUT = "about.json"

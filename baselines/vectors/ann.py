@@ -6,8 +6,6 @@ They hold all passages in memory, in 16 bits (12.4 GB for 8.1 M passages of 768 
 from __future__ import annotations
 
 import math
-import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +13,7 @@ import numpy.typing as npt
 
 from baselines.vectors.embeddings import Vectors, widened
 from builders.common.command import InputError, log, progress
-from builders.common.files import fsync_directory, fsync_file
+from builders.common.files import new_file
 
 _TRAINING = 64  # passages a list that the lists' centres are computed from
 _EF_BUILD = 200
@@ -89,13 +87,7 @@ def _kept(vectors: Vectors, name: str, build: Any) -> Any:
         for _, block in vectors.blocks():
             index.add(widened(block))
             bar.update(len(block))
-    beside = Path(f"{path}.{os.getpid()}.tmp")
-    try:
+    with new_file(path) as beside:
         faiss.write_index(index, str(beside))
-        fsync_file(beside)
-        os.replace(beside, path)
-        fsync_directory(path.parent)
-    finally:
-        beside.unlink(missing_ok=True)
     log.info("%s: built", path)
     return index

@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from baselines.runs.threads import in_order
 from baselines.vectors.embeddings import Vectors, widened
+from builders.common.jobs import in_threads
 
 Halves = npt.NDArray[np.float16]
 Floats = npt.NDArray[np.float32]
@@ -117,7 +117,7 @@ def candidates(vectors: Vectors, engine: Engine, queries: int, count: int) -> tu
 
 
 def _read_ahead(vectors: Vectors, prepare: Callable[[Halves], Any]) -> Iterator[tuple[int, Any]]:
-    return in_order(lambda item: (item[0], prepare(item[1])), vectors.blocks(BLOCK), threads=1, ahead=1)
+    return in_threads(lambda item: (item[0], prepare(item[1])), vectors.blocks(BLOCK), threads=1, ahead=1)
 
 
 def exact_scores(queries: Halves, vectors: Vectors, rows: Rows) -> Floats:

@@ -20,7 +20,6 @@ from typing import IO, Any, cast
 from builders.common.command import InputError
 
 _AHEAD = 1 << 20  # bytes that are fetched beyond what is asked for
-_WHOLE = ".whole"  # the last object of a folder: it is there when all others are
 _THREADS = 8
 
 
@@ -92,40 +91,11 @@ def local_file(path: Path) -> Iterator[Path]:
             store.put_file(str(folder / path.name), name)
 
 
-@contextlib.contextmanager
-def new_folder(final: Path) -> Iterator[Path]:
-    """Where to write the files of the folder ``final``, which is there when all of them are.
-
-    Where it is there already, from another process with the same task, it is left as it is.
-    """
-    if is_address(final):
-        store, name = _store(final)
-        with tempfile.TemporaryDirectory(prefix="dureader-") as half:
-            yield Path(half)
-            for file in sorted(Path(half).iterdir()):
-                store.put_file(str(file), f"{name}/{file.name}")
-            store.pipe_file(f"{name}/{_WHOLE}", b"")
-        return
-    half = tempfile.mkdtemp(prefix=f"{final.name}.", suffix=".half", dir=final.parent)
-    yield Path(half)
-    try:
-        Path(half).rename(final)
-    except OSError:
-        if not final.is_dir():
-            raise
-        shutil.rmtree(half)
-
-
-def is_whole(folder: Path) -> bool:
-    """Whether :func:`new_folder` has made ``folder``."""
-    return (folder / _WHOLE).exists() if is_address(folder) else folder.exists()
-
-
-def finished_folders(parent: Path) -> list[str]:
-    """The names of the folders of ``parent`` that :func:`new_folder` has made."""
-    if is_address(parent):
-        return [path.parent.name for path in parent.glob(f"*/{_WHOLE}")]
-    return [path.name for path in parent.iterdir() if not path.name.endswith(".half")]
+def send_folder(folder: Path, address: Path, last: str) -> None:
+    """Send the files of a folder of this machine to a store, ``last`` after all others."""
+    store, name = _store(address)
+    for file in sorted(folder.iterdir(), key=lambda file: (file.name == last, file.name)):
+        store.put_file(str(file), f"{name}/{file.name}")
 
 
 def link(file: Path, name: Path) -> None:

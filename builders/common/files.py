@@ -1,23 +1,21 @@
-"""Files and directories that are never half-written: write beside, fsync, rename."""
+"""Files: read with one clear error, written so that none is ever half there (directories: :mod:`.folders`)."""
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import gzip
 import hashlib
 import io
 import os
-import shutil
 import sys
-import tempfile
+import threading
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from builders.common.addresses import is_address
-from builders.common.command import InputError, log
+from builders.common.addresses import is_address, local_file
+from builders.common.command import InputError
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -36,13 +34,47 @@ def sha256_of(path: Path) -> str:
     return digest.hexdigest()
 
 
-def fsync_directory(path: Path) -> None:
-    """Make the names in a directory durable (a rename is only safe once its directory is synced)."""
-    handle = os.open(path, os.O_RDONLY)
+@contextlib.contextmanager
+def new_file(path: Path) -> Iterator[Path]:
+    """Where to write the file ``path``, which appears when the block ends without an error, whole and synced.
+
+    That is a file beside it, which takes its name; for an address a file of this machine, which is sent there.
+    """
+    if is_address(path):
+        with local_file(path) as file:
+            yield file
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
     try:
-        os.fsync(handle)
+        yield beside
+        fsync_file(beside)
+        os.replace(beside, path)
+        fsync_directory(path.parent)
     finally:
-        os.close(handle)
+        beside.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def atomic_text(path: Path) -> Iterator[IO[str]]:
+    """Write UTF-8 text with ``\\n`` line ends (gzipped where ``path`` ends in ``.gz``): see :func:`new_file`."""
+    with new_file(path) as beside, open(beside, "wb") as raw:
+        # mtime=0 and no file name in the header: the same text gives the same bytes.
+        target = gzip.GzipFile("", "wb", fileobj=raw, mtime=0) if path.suffix == ".gz" else raw
+        with io.TextIOWrapper(target, encoding="utf-8", newline="\n") as text:  # type: ignore[type-var]
+            yield text
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a small text file: see :func:`atomic_text`."""
+    with atomic_text(path) as file:
+        file.write(text)
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a small file: see :func:`new_file`."""
+    with new_file(path) as beside:
+        beside.write_bytes(content)
 
 
 def fsync_file(path: Path) -> None:
@@ -53,57 +85,13 @@ def fsync_file(path: Path) -> None:
         os.fsync(file.fileno())
 
 
-@contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold the lock file ``path`` in the block; waits for another process that holds it."""
-    with open(path, "w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            log.info("waiting for another process that builds the same (%s)", path)
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
-@contextlib.contextmanager
-def atomic_text(path: Path) -> Iterator[IO[str]]:
-    """Open ``path`` for writing UTF-8 text with ``\\n`` line ends (gzipped where it ends in ``.gz``).
-
-    The file appears under its name only when the block ends without an error, whole and synced.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+def fsync_directory(path: Path) -> None:
+    """Make the names in a directory durable (a rename is only safe once its directory is synced)."""
+    handle = os.open(path, os.O_RDONLY)
     try:
-        with os.fdopen(handle, "wb") as raw:
-            # mtime=0 and no file name in the header: the same text gives the same bytes.
-            target = gzip.GzipFile("", "wb", fileobj=raw, mtime=0) if path.suffix == ".gz" else raw
-            text = io.TextIOWrapper(target, encoding="utf-8", newline="\n")  # type: ignore[type-var]
-            yield text
-            text.flush()
-            if target is not raw:
-                target.close()
-            else:
-                text.detach()
-            raw.flush()
-            os.fsync(raw.fileno())
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(name, 0o666 & ~umask)
-        os.replace(name, path)
-        fsync_directory(path.parent)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(name)
-        raise
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a small text file, or object, atomically."""
-    if is_address(path):
-        path.write_bytes(text.encode())
-        return
-    with atomic_text(path) as file:
-        file.write(text)
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def read_utf8(path: Path) -> str:
@@ -129,24 +117,3 @@ def read_toml(path: Path) -> dict[str, Any]:
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"expected TOML ({error})", path=path) from error
     return content
-
-
-def replace_directory(new: Path, target: Path) -> None:
-    """Put the finished directory ``new`` in the place of ``target``, which may exist (an older release).
-
-    A kill between the two renames leaves no ``target``, never a mixture; the old one's leftovers are removed by
-    the next call.
-    """
-    for folder, _, names in os.walk(new):
-        for name in names:
-            fsync_file(Path(folder) / name)
-        fsync_directory(Path(folder))
-    old = target.with_name(f".{target.name}.old")
-    shutil.rmtree(old, ignore_errors=True)
-    if target.exists():
-        os.rename(target, old)
-    os.rename(new, target)
-    fsync_directory(target.parent)
-    if old.exists():
-        log.info("replaced the earlier %s", target)
-        shutil.rmtree(old, ignore_errors=True)

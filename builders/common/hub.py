@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from builders.common.command import InputError, log
-from builders.store.layout import MANIFEST
+from builders.common.folders import Unfinished
 
 _AGAIN = "run the same command again: what was received is not sent again"
 _REPO = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}")
-KEPT = {".gitattributes", "README.md", MANIFEST, "stats.json"}  # never deleted, never strangers
+KEPT = {".gitattributes", "README.md", "stats.json"}  # never deleted, never strangers
 
 
 def add_repository(parser: argparse.ArgumentParser, kind: str) -> None:
@@ -44,6 +44,7 @@ def upload(
     repo: str,
     *,
     kind: str,
+    manifest: str,
     name: str,
     message: str,
     create: bool,
@@ -55,6 +56,7 @@ def upload(
         files: path in the repository -> (file, SHA-256); one of them is the manifest.
         repo: ORG/NAME.
         kind: ``dataset`` or ``model``.
+        manifest: the file of ``files`` that lists them.
         name: ``name`` of the manifest: only files that an earlier one of this name lists are deleted.
         message: of the commit.
         create: make the repository where it is missing.
@@ -71,13 +73,14 @@ def upload(
         user = api.whoami()["name"]
         info = _repository(api, repo, kind, create=create, private=private)
         there = {sibling.rfilename for sibling in info.siblings or []}
-        earlier = _earlier(api, repo, kind, name, info.sha) & there if MANIFEST in there else set()
-        strangers = sorted(there - earlier - set(files) - KEPT)
+        earlier = _earlier(api, repo, kind, manifest, name, info.sha) & there if manifest in there else set()
+        kept = KEPT | {manifest}
+        strangers = sorted(there - earlier - set(files) - kept)
         if scripts := [path for path in strangers if path.endswith(".py")]:
             raise InputError(f"{repo} holds {scripts[0]}, with which no library loads it safely; delete it there")
         if strangers:
             log.warning("%s keeps %d files that are not ours: %s", repo, len(strangers), ", ".join(strangers[:3]))
-        operations: list[Any] = [CommitOperationDelete(path) for path in sorted(earlier - set(files) - KEPT)]
+        operations: list[Any] = [CommitOperationDelete(path) for path in sorted(earlier - set(files) - kept)]
         log.info("%s, as %s: %d files, %d to delete", repo, user, len(files), len(operations))
         for path, (file, digest) in sorted(files.items()):
             operation = CommitOperationAdd(path, str(file))
@@ -106,15 +109,15 @@ def _repository(api: Any, repo: str, kind: str, *, create: bool, private: bool) 
     return info
 
 
-def _earlier(api: Any, repo: str, kind: str, name: str, revision: str) -> set[str]:
+def _earlier(api: Any, repo: str, kind: str, manifest: str, name: str, revision: str) -> set[str]:
     """The files that the repository's manifest lists at ``revision``; none where the manifest is not ours."""
     with tempfile.TemporaryDirectory(prefix="dureader-hub-") as folder:
-        path = api.hf_hub_download(repo, MANIFEST, repo_type=kind, revision=revision, local_dir=folder)
+        path = api.hf_hub_download(repo, manifest, repo_type=kind, revision=revision, local_dir=folder)
         try:
-            manifest = json.loads(Path(path).read_text(encoding="utf-8"))
-            if manifest["name"] != name:
+            content = json.loads(Path(path).read_text(encoding="utf-8"))
+            if content["name"] != name:
                 return set()
-            return {entry["path"] for entry in manifest["files"]}
+            return {entry["path"] for entry in content["files"]}
         except (ValueError, KeyError, TypeError):
             return set()
 
@@ -150,7 +153,7 @@ def clear_errors(repo: str, endpoint: str, kind: str, way: str = "upload") -> It
         if cause is None:
             if isinstance(error, OSError) and error.filename is None:
                 # Large files go by another library, hf_xet, which words its errors itself.
-                raise InputError(
+                raise Unfinished(
                     f"{endpoint}: the {way} failed ({_last_line(error)}); {again};"
                     " set HF_HUB_DISABLE_XET=1 if that hub has no xet storage"
                 ) from error
@@ -173,7 +176,7 @@ def clear_errors(repo: str, endpoint: str, kind: str, way: str = "upload") -> It
             message = f"{endpoint} answered with status {status}, also after retries; {again}"
         else:
             message = f"{endpoint} refused: {said} (status {status})"
-        raise InputError(message) from error
+        raise Unfinished(message) from error
 
 
 def _last_line(error: BaseException) -> str:

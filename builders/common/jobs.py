@@ -1,4 +1,4 @@
-"""Worker processes: started clean, ended with their parent, with a bounded number of tasks in flight."""
+"""Tasks on processes and threads: in their order, a bounded number in flight. Processes end with their parent."""
 
 from __future__ import annotations
 
@@ -15,18 +15,23 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from typing import Protocol, TypeVar
 
-from builders.common.command import InputError
+from builders.common.folders import Unfinished
 
 Pool = concurrent.futures.Executor
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 
-class WorkerDied(InputError):
-    """A worker process was killed: not the input's fault, and finished parts may be kept for the next run."""
+class WorkerDied(Unfinished):
+    """A worker process was killed."""
 
     def __init__(self) -> None:
         super().__init__("a worker process died (out of memory?); run again with fewer workers")
+
+
+def usable_cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _start() -> None:
@@ -82,6 +87,14 @@ def in_order(
     finally:
         for future in running:
             future.cancel()
+
+
+def in_threads(
+    function: Callable[[Task], Result], tasks: Iterable[Task], threads: int, ahead: int | None = None
+) -> Iterator[Result]:
+    """:func:`in_order` on threads of this process; at most ``ahead`` tasks (4 a thread) are held."""
+    with concurrent.futures.ThreadPoolExecutor(threads) as pool:
+        yield from in_order(pool, function, tasks, 4 * threads if ahead is None else ahead)
 
 
 class Engine(Protocol):

@@ -24,15 +24,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 from pathlib import Path
 from typing import Any
 
 from builders.common.command import InputError, log
-from builders.common.files import replace_directory, sha256_of, write_text
+from builders.common.files import sha256_of, write_text
+from builders.common.folders import new_directory
 from builders.export.formats import FORMATS, Output
 from builders.export.sets import SETS, open_set
-from builders.store.draft import building_beside
 from builders.store.layout import MANIFEST
 from builders.store.reader import Release, open_release
 
@@ -69,45 +68,33 @@ def export(release: Release, layout: str, out: Path, name: str = "main") -> dict
         InputError: the release has no such set, a text or an id of it does not fit the layout, or ``out`` is something
             else than an earlier export.
     """
-    out = Path(os.path.abspath(out))
-    _check_target(out, release.path)
+    _check_apart(Path(os.path.abspath(out)), Path(os.path.abspath(release.path)))
     if layout == OFFICIAL and name != "main":
         raise InputError(f"the official files hold the main set only, not {name}", path=release.path)
-    with building_beside(out) as building:
-        try:
-            for leftover in building.iterdir():
-                shutil.rmtree(leftover)
-            folder = building / "export"
-            folder.mkdir()
-            marker: dict[str, Any] = {"format": layout, "set": name, "release": sha256_of(release.path / MANIFEST)}
-            if layout == OFFICIAL:
-                from builders.export.official import export_official
+    with new_directory(out, "an export", MARKER) as folder:
+        marker: dict[str, Any] = {"format": layout, "set": name, "release": sha256_of(release.path / MANIFEST)}
+        if layout == OFFICIAL:
+            from builders.export.official import export_official
 
-                written = export_official(release, folder)
-                files: dict[str, int | None] = {entry["name"]: entry["rows"] for entry in written}
-                marker["equal_to_the_file_that_was_read"] = {entry["name"]: entry["equal"] for entry in written}
-            else:
-                output = Output(folder)
-                FORMATS[layout](open_set(release, name), output)
-                files = dict(output.rows)
-                marker["texts_with_spaces_for_tabs_and_line_ends"] = output.changed
-                for file, count in output.changed.items():
-                    log.warning(
-                        "%s: in %d of %d texts, tabs and line ends were written as spaces; the ids stay those of the"
-                        " unchanged texts",
-                        *(file, count, output.rows[file]),
-                    )
-            marker["files"] = files
-            write_text(folder / MARKER, json.dumps(marker, ensure_ascii=False, indent=1) + "\n")
-            replace_directory(folder, out)
-        finally:
-            shutil.rmtree(building, ignore_errors=True)
+            written = export_official(release, folder)
+            files: dict[str, int | None] = {entry["name"]: entry["rows"] for entry in written}
+            marker["equal_to_the_file_that_was_read"] = {entry["name"]: entry["equal"] for entry in written}
+        else:
+            output = Output(folder)
+            FORMATS[layout](open_set(release, name), output)
+            files = dict(output.rows)
+            marker["texts_with_spaces_for_tabs_and_line_ends"] = output.changed
+            for file, count in output.changed.items():
+                log.warning(
+                    "%s: in %d of %d texts, tabs and line ends were written as spaces; the ids stay those of the"
+                    " unchanged texts",
+                    *(file, count, output.rows[file]),
+                )
+        marker["files"] = files
+        write_text(folder / MARKER, json.dumps(marker, ensure_ascii=False, indent=1) + "\n")
     return files
 
 
-def _check_target(out: Path, release: Path) -> None:
-    release = Path(os.path.abspath(release))
+def _check_apart(out: Path, release: Path) -> None:
     if out == release or release in out.parents or out in release.parents:
         raise InputError(f"overlaps the release {release}; expected a directory of its own", path=out)
-    if out.exists() and not (out / MARKER).is_file() and not (out.is_dir() and not any(out.iterdir())):
-        raise InputError("exists and is not an export; expected a new path or an earlier export", path=out)

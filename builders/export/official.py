@@ -7,7 +7,6 @@ original release's files: ``train.json``, ``dev.json``, ``test1.json``, ``passag
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import json
 import os
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from builders.common.command import InputError, log
-from builders.common.files import fsync_directory
+from builders.common.files import new_file, sha256_of
 from builders.official.layout import LAYOUT, copy_document
 from builders.official.rows import OfficialRows
 from builders.official.style import DEFAULT, dumps
@@ -48,27 +47,17 @@ def export_official(release: Release, out: Path) -> list[dict[str, Any]]:
             target = out / entry["name"]
             if os.path.isabs(entry["name"]) or ".." in Path(entry["name"]).parts:
                 raise InputError(f"names the file {entry['name']!r} outside of the export", path=release.path / LAYOUT)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            beside = Path(work) / "file"
-            digest = hashlib.sha256()
-            if entry["role"] == "document":
-                copy_document(release.path, entry, beside)
-                digest.update(beside.read_bytes())
-            else:
-                with open(beside, "wb") as file:
-                    for part in _WRITERS[entry["role"]](source, entry):
-                        data = part.encode()
-                        digest.update(data)
-                        file.write(data)
-                    file.flush()
-                    os.fsync(file.fileno())
-            os.replace(beside, target)
-            equal = digest.hexdigest() == entry["sha256"] if "sha256" in entry else None
+            with new_file(target) as beside:
+                if entry["role"] == "document":
+                    copy_document(release.path, entry, beside)
+                else:
+                    with open(beside, "wb") as file:
+                        file.writelines(part.encode() for part in _WRITERS[entry["role"]](source, entry))
+            equal = sha256_of(target) == entry["sha256"] if "sha256" in entry else None
             if equal is False:
                 log.warning("%s is not the file that was read, byte for byte", entry["name"])
             written.append({"name": entry["name"], "rows": entry.get("rows"), "equal": equal})
         source.close()
-    fsync_directory(out)
     return written
 
 

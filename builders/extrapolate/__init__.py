@@ -56,7 +56,7 @@ from builders.extrapolate.embeddings import (
 from builders.extrapolate.overlap import judged_of, label_overlap, labelled, overlaps
 from builders.extrapolate.resample import bucketed, restrained
 from builders.extrapolate.similarity import Ints, nearest
-from builders.store.draft import Draft, check_target, describe_files, draft_release
+from builders.store.draft import Draft, check_release_output, describe_files, draft_release
 from builders.store.reader import Release, open_release
 
 
@@ -130,7 +130,7 @@ def run(args: argparse.Namespace) -> None:
 
 def restrain(release: Release, args: argparse.Namespace) -> list[dict[str, Any]]:
     """Write the ``restrain-SIZE-*`` configs into a copy of ``release``; returns a row of figures each."""
-    check_target(args.out)
+    check_release_output(args.out)
     qrels = release.table("qrels", "train")
     trains = labelled(qrels)
     tests = sorted({query for split in args.split for query in _ids(release, split)})
@@ -160,7 +160,7 @@ def restrain(release: Release, args: argparse.Namespace) -> list[dict[str, Any]]
 
 def resttest(release: Release, args: argparse.Namespace) -> list[dict[str, Any]]:
     """Write the ``resttest-bucketN`` configs into a copy of ``release``; returns two rows of figures each."""
-    check_target(args.out)
+    check_release_output(args.out)
     qrels, judged = release.table("qrels", "train"), release.table("qrels", args.split)
     trains, tests = labelled(qrels), labelled(judged)
     (train_vectors, test_vectors), described = _embed(release, ["train", args.split], [trains, tests], args)

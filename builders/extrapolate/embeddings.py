@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import errno
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,7 +27,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from builders.common.command import InputError, log, progress, whole_number
-from builders.common.files import fsync_directory, fsync_file, read_utf8
+from builders.common.files import new_file, read_utf8
 from builders.extrapolate.similarity import Floats, fixed_point
 
 
@@ -273,23 +274,19 @@ def write_embeddings(blocks: Blocks, path: Path) -> None:
     """Write vectors as Parquet, ``_id`` and ``vector`` (float32), that :func:`read_embeddings` reads."""
     if path.suffix != ".parquet":
         raise InputError("expected a file name that ends in .parquet", path=path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{path.name}.unfinished")
-    writer = None
-    try:
-        for block in blocks:
-            flat = pa.array(np.ascontiguousarray(block.vectors, np.float32).reshape(-1))
-            vectors = pa.FixedSizeListArray.from_arrays(flat, block.vectors.shape[1])
-            table = pa.table({"_id": pa.array(block.ids, pa.string()), "vector": vectors})
-            writer = writer or pq.ParquetWriter(unfinished, table.schema, compression="zstd", use_dictionary=False)
+    tables = map(_table, blocks)
+    first = next(tables, None)
+    if first is None:
+        raise InputError("there are no queries to embed", path=path)
+    with (
+        new_file(path) as beside,
+        pq.ParquetWriter(beside, first.schema, compression="zstd", use_dictionary=False) as writer,
+    ):
+        for table in itertools.chain([first], tables):
             writer.write_table(table)
-        if writer is None:
-            raise InputError("there are no queries to embed", path=path)
-        writer.close()
-        fsync_file(unfinished)
-        unfinished.replace(path)
-        fsync_directory(path.parent)
-    finally:
-        if writer is not None:
-            writer.close()
-        unfinished.unlink(missing_ok=True)
+
+
+def _table(block: Block) -> pa.Table:
+    flat = pa.array(np.ascontiguousarray(block.vectors, np.float32).reshape(-1))
+    vectors = pa.FixedSizeListArray.from_arrays(flat, block.vectors.shape[1])
+    return pa.table({"_id": pa.array(block.ids, pa.string()), "vector": vectors})

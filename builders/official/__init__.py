@@ -39,7 +39,7 @@ from builders.official.queries import Split, read_ids, read_json, read_pairs_fil
 from builders.official.splits import write_split
 from builders.official.text_pool import TextPool
 from builders.official.top50 import read_top50
-from builders.store.draft import check_target, describe_files, draft_release
+from builders.store.draft import check_release_output, describe_files, draft_release
 from builders.store.table3 import table3_text
 
 _SMALL = 32 << 20  # below this many bytes of input starting worker processes costs more than it saves
@@ -80,7 +80,7 @@ def build_official(archives: list[Path], out: Path, workers: int = 1) -> dict[st
         InputError: for archives that are damaged, refused, or hold no official file, for a file that is empty, not
             UTF-8 or has a line that its format does not allow, and where ``out`` exists and is not a release.
     """
-    out = check_target(out)
+    out = check_release_output(out)
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{out.name}.archives.", dir=out.parent) as folder:
         work = Path(folder)

@@ -101,9 +101,9 @@ def run(args: argparse.Namespace) -> None:
     out, workers = place(args.out), args.workers or len(os.sched_getaffinity(0))
     if args.engine == "ray":
         from builders.common.jobs_ray import RayEngine
-        from builders.store.draft import check_target
+        from builders.store.draft import check_release_output
 
-        check_target(out)
+        check_release_output(out)
         with RayEngine(args.ray_address, args.workers, args.object_store_memory << 20) as engine:
             stats = build_release(sources, out, options, resume=args.resume, engine=engine)
     else:

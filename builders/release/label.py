@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from builders.common.addresses import new_folder
 from builders.common.columns import encoded, flags, numbers, repeated, strings
 from builders.common.command import InputError
+from builders.common.folders import task_folder
 from builders.common.words import words
 from builders.release.dedupe import write_ids
 from builders.release.json_texts import NotTexts
@@ -141,7 +141,7 @@ def build_shard(block: Block, options: Options, work: Path) -> int:
         repeated(block.source.shown, count),
         numbers(np.array(offsets, np.int64)),
     ]
-    with new_folder(shard_path(work, block.number)) as folder:
+    with task_folder(shard_path(work, block.number)) as folder:
         _write_passages(folder, passages, queries, block.source.split)
         write_table(folder / "questions.arrow", QUESTIONS, questions)
     return count

@@ -19,9 +19,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from builders.common.addresses import is_whole, new_folder
 from builders.common.arrow_files import read_arrow
 from builders.common.columns import numbers, repeated, strings, values_of
+from builders.common.folders import is_finished, task_folder
 from builders.release.shard_files import read_shard
 from builders.store import layout
 from builders.store.ids import hex_ids
@@ -89,8 +89,8 @@ def read_plan(work: Path, split: str, name: str) -> pa.Table:
 
 def write_file(task: CorpusFile | SplitFile) -> Written:
     """Write one Parquet file, unless a killed build has left it. The same task writes the same bytes again."""
-    if not is_whole(task.folder):
-        with new_folder(task.folder) as folder:
+    if not is_finished(task.folder):
+        with task_folder(task.folder) as folder:
             entry, lengths = _write(task, folder / _FILE)
             found = np.flatnonzero(lengths)
             about = {"entry": entry, "lengths": [found.tolist(), lengths[found].tolist()]}

@@ -7,19 +7,17 @@ and the figures, and the draft adds card, ``stats.json`` and manifest.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
-import os
-import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from builders.common.addresses import is_address, link, names_in, reaching
+from builders.common.addresses import link, remove_tree
 from builders.common.command import InputError, log
-from builders.common.files import replace_directory, sha256_of, write_text
+from builders.common.files import sha256_of, write_text
+from builders.common.folders import check_output, replace_directory, work_beside
 from builders.store.card import card
 from builders.store.layout import MANIFEST, schema_of
 from builders.store.reader import Release
@@ -32,10 +30,12 @@ class Draft:
     Attributes:
         stats: what becomes ``stats.json``: ``table3`` (a row of figures a split or set) and ``collections`` (passages
             and their lengths, a corpus config).
+        build: what the manifest says of this build.
     """
 
     def __init__(self, folder: Path, base: Release | None = None) -> None:
         self.folder = folder
+        self.build: dict[str, Any] = {}
         self.stats: dict[str, Any] = {"table3": {}, "collections": {}}
         self._entries: list[dict[str, Any]] = []
         self._builds: list[dict[str, Any]] = []
@@ -77,76 +77,48 @@ class Draft:
         self._entries = [entry for entry in self._entries if entry["path"] != name]
         self._entries.append({"path": name, "bytes": path.stat().st_size, "rows": None, "sha256": sha256_of(path)})
 
-    def finish(self, build: dict[str, Any]) -> None:
-        """Close the writers; write ``stats.json``, card and manifest. ``build``: verb, options, sources."""
+    def finish(self) -> None:
+        """Close the writers; write ``stats.json``, card and manifest."""
         for writer in self._writers:
             self._entries += writer.close()
         for entry in [entry for entry in self._entries if entry["rows"] == 0]:
             # A split of no rows fails its whole config in `datasets`: it is left out.
             log.warning("%s has no rows and is left out", entry["path"])
             self.drop(*entry["path"].rsplit("-", 3)[0].split("/"))
-        builds = [*self._builds, build]
+        builds = [*self._builds, self.build]
         write_text(self.folder / "stats.json", json.dumps(self.stats, ensure_ascii=False, indent=1) + "\n")
         write_text(self.folder / "README.md", card(self._entries, self.stats, builds))
         write_manifest(self.folder, self._entries, builds)
 
 
-def check_target(out: Path) -> Path:
+def check_release_output(out: Path) -> Path:
     """The absolute path of a release to write; :class:`InputError` where something else is in its place."""
-    if not is_address(out):
-        out = Path(os.path.abspath(out))
-    elif not out.name or out == out.parent:
-        raise InputError("expected a name within the store: the build works beside it", path=out)
-    with reaching(out):
-        if out.exists() and not (out / MANIFEST).is_file() and not (out.is_dir() and not names_in(out)):
-            raise InputError("exists and is not a release; expected a new path or an earlier release", path=out)
-    return out
+    return check_output(out, "a release", MANIFEST)
 
 
 @contextlib.contextmanager
-def building_beside(out: Path) -> Iterator[Path]:
-    """A work folder beside ``out``, for one process at a time. Kept as it is when the block ends.
-
-    An object store has no locks: there, that no other build writes to ``out`` is the user's to see to.
-    """
-    building = out.with_name(f".{out.name}.building")
-    if is_address(out):
-        yield building
-        return
-    building.mkdir(parents=True, exist_ok=True)
-    handle = os.open(building, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise InputError("is being built by another process", path=out) from None
-        yield building
-    finally:
-        os.close(handle)
-
-
-@contextlib.contextmanager
-def draft_release(out: Path, build: dict[str, Any], base: Release | None = None) -> Iterator[Draft]:
+def draft_release(
+    out: Path, build: dict[str, Any] | None = None, base: Release | None = None, work: Path | None = None
+) -> Iterator[Draft]:
     """A draft that becomes the release ``out`` when the block ends without an error, and leaves nothing when not.
 
     Args:
         out: the release directory; an earlier release there (``base`` itself, too) is replaced.
-        build: what the manifest says of this build: ``verb``, ``options``, ``sources`` (name, bytes, sha256).
+        build: what the manifest says of this build: ``verb``, ``options``, ``sources`` (name, bytes, sha256). Where it
+            is known late, the block sets ``draft.build``.
         base: a release whose configs the new one holds too.
+        work: the folder that :func:`builders.common.folders.work_beside` gave, where the caller has one already.
     """
-    out = check_target(out)
-    with building_beside(out) as building:
-        try:
-            for leftover in building.iterdir():
-                shutil.rmtree(leftover)
-            folder = building / "release"
-            folder.mkdir()
-            draft = Draft(folder, base)
-            yield draft
-            draft.finish(build)
-            replace_directory(folder, out)
-        finally:
-            shutil.rmtree(building, ignore_errors=True)
+    out = check_release_output(out)
+    with contextlib.nullcontext(work) if work else work_beside(out) as beside:
+        folder = beside / "release"
+        remove_tree(folder)
+        folder.mkdir()
+        draft = Draft(folder, base)
+        draft.build = build or {}
+        yield draft
+        draft.finish()
+        replace_directory(folder, out, last=MANIFEST)
 
 
 def describe_files(files: Iterable[tuple[str, Path]]) -> list[dict[str, Any]]:

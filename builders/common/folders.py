@@ -1,0 +1,224 @@
+"""Directories that are never half-written: made beside their place, synced, renamed into it.
+
+- :func:`check_output`: whether something may be written to a place that a user names.
+- :func:`work_beside`: the folder beside it for the work, for one process at a time; a killed job finds its own again.
+- :func:`new_directory`: a directory made in one go. :func:`build_once`: one that is kept, and made where it is missing.
+- :func:`task_folder`: the result of one task of a job, which several processes may have at the same time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from filelock import BaseFileLock, FileLock, Timeout
+
+from builders.common.addresses import (
+    is_address,
+    names_in,
+    reaching,
+    remove_tree,
+    replace_objects,
+    send_folder,
+)
+from builders.common.command import InputError, log
+from builders.common.files import fsync_directory, fsync_file
+
+_LOCK = "lock"
+_DISCARDED = "discarded"
+_WHOLE = ".whole"  # the last object of a task's folder in a store: it is there when all others are
+_HALF = ".half"
+
+
+class Unfinished(InputError):
+    """Stopped by something else than the input (a killed worker, the network): the same command goes on from there."""
+
+
+def check_output(out: Path, what: str, mark: str) -> Path:
+    """The absolute path of a directory to write; :class:`InputError` where something else is in its place.
+
+    Args:
+        out: a new path, an empty directory, or an earlier directory of the kind, which may be replaced.
+        what: the kind, as the error names it: ``a release``.
+        mark: the file that every directory of the kind has.
+    """
+    if not is_address(out):
+        out = Path(os.path.abspath(out))
+    elif not out.name or out == out.parent:
+        raise InputError("expected a name within the store: the build works beside it", path=out)
+    with reaching(out):
+        if out.exists() and not (out / mark).is_file() and not (out.is_dir() and not names_in(out)):
+            kind = what.split(" ", 1)[1]
+            raise InputError(f"exists and is not {what}; expected a new path or an earlier {kind}", path=out)
+    return out
+
+
+def key_of(about: Any) -> str:
+    """A name for all that a work depends on, given as JSON values: 24 hex digits."""
+    return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:24]
+
+
+@contextlib.contextmanager
+def work_beside(out: Path, key: str = "", *, resume: bool = True, wait: bool = False) -> Iterator[Path]:
+    """A folder beside ``out`` for the work that leads to it, removed when the block ends.
+
+    With a ``key`` it stays after a kill, and after every error but one of the input: the next block of the same key
+    finds it as it was. Work of any other key is dropped.
+
+    Args:
+        out: the file or directory that is made.
+        key: names what the work depends on (:func:`key_of`); empty: nothing is kept.
+        resume: False: work of the same key is dropped, too.
+        wait: for another process that makes the same; where False, that is an :class:`InputError`.
+
+    An object store has no locks: there, that nobody else writes to ``out`` is the user's to see to.
+    """
+    building = out.with_name(f".{out.name}.building")
+    work = building / (key or "work")
+    with _alone(building, out, wait):
+        for other in names_in(building):
+            if other.name != _LOCK and not (key and resume and other.name == key):
+                remove_tree(other)
+        work.mkdir(parents=True, exist_ok=True)
+        try:
+            yield work
+        except BaseException as error:
+            if not key or (isinstance(error, InputError) and not isinstance(error, Unfinished)):
+                _discard(work)
+            raise
+        _discard(work)
+
+
+@contextlib.contextmanager
+def _alone(building: Path, out: Path, wait: bool) -> Iterator[None]:
+    """Hold the lock of ``building``, which is made, and removed again where it holds no work any more."""
+    if is_address(building):
+        yield
+        return
+    lock = _lock(building, out, wait)
+    try:
+        yield
+    finally:
+        if [path.name for path in names_in(building)] == [_LOCK]:
+            (building / _LOCK).unlink()
+        lock.release()
+        with contextlib.suppress(OSError):  # it holds work, or the next process' lock
+            building.rmdir()
+
+
+def _lock(building: Path, out: Path, wait: bool) -> BaseFileLock:
+    lock, waiting = FileLock(building / _LOCK), False
+    while True:
+        building.mkdir(parents=True, exist_ok=True)
+        try:
+            lock.acquire(timeout=-1 if waiting else 0)
+            return lock
+        except FileNotFoundError:
+            continue  # the one that held it has just removed the folder
+        except Timeout:
+            if not wait:
+                raise InputError("is being built by another process", path=out) from None
+            log.info("waiting for another process that builds the same (%s)", out)
+            waiting = True
+
+
+def _discard(work: Path) -> None:
+    """Remove a work folder; killed meanwhile, nothing is left that looks like finished work."""
+    if not is_address(work) and work.exists():
+        work = work.rename(work.with_name(_DISCARDED))
+    remove_tree(work)
+
+
+@contextlib.contextmanager
+def new_directory(out: Path, what: str, mark: str) -> Iterator[Path]:
+    """Where to write the files of the directory ``out``: it is there when the block ends without an error.
+
+    Arguments and errors as of :func:`check_output`; an earlier directory of the kind is replaced.
+    """
+    out = check_output(out, what, mark)
+    with work_beside(out) as work:
+        yield work
+        replace_directory(work, out, last=mark)
+
+
+def build_once(folder: Path, is_whole: Callable[[], bool], build: Callable[[Path], None]) -> bool:
+    """Have a kept directory made where it is missing or damaged; returns whether it was made now.
+
+    Args:
+        folder: the directory.
+        is_whole: whether it is there, as it was made.
+        build: writes its files into the folder that it is given.
+    """
+    if is_whole():
+        return False
+    with work_beside(folder, wait=True) as work:
+        if is_whole():  # another process was first
+            return False
+        build(work)
+        replace_directory(work, folder)
+    return True
+
+
+def replace_directory(new: Path, target: Path, last: str = "") -> None:
+    """Sync the finished directory ``new`` and put it in the place of ``target``, which may exist (an older one).
+
+    A kill between the two renames leaves no ``target``, never a mixture; the old one's leftovers are removed by the
+    next call. In an object store the objects are copied; ``last`` is the one without which ``target`` is nothing.
+    """
+    if is_address(new):
+        replace_objects(new, target, last)
+        return
+    for folder, _, names in os.walk(new):
+        for name in names:
+            fsync_file(Path(folder) / name)
+        fsync_directory(Path(folder))
+    old = target.with_name(f".{target.name}.old")
+    shutil.rmtree(old, ignore_errors=True)
+    if target.exists():
+        os.rename(target, old)
+    os.rename(new, target)
+    fsync_directory(target.parent)
+    if old.exists():
+        log.info("replaced the earlier %s", target)
+        shutil.rmtree(old, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def task_folder(final: Path) -> Iterator[Path]:
+    """Where to write the files of ``final``, the result of one task: it is there when all of them are.
+
+    The same task gives the same files, wherever it runs: the first process to finish it is the one that counts.
+    """
+    if is_address(final):
+        with tempfile.TemporaryDirectory(prefix="dureader-") as half:
+            yield Path(half)
+            (Path(half) / _WHOLE).touch()
+            send_folder(Path(half), final, last=_WHOLE)
+        return
+    half = tempfile.mkdtemp(prefix=f"{final.name}.", suffix=_HALF, dir=final.parent)
+    yield Path(half)
+    try:
+        Path(half).rename(final)
+    except OSError:
+        if not final.is_dir():
+            raise
+        shutil.rmtree(half)
+
+
+def is_finished(folder: Path) -> bool:
+    """Whether :func:`task_folder` has made ``folder``."""
+    return (folder / _WHOLE).exists() if is_address(folder) else folder.exists()
+
+
+def finished_tasks(parent: Path) -> list[str]:
+    """The names of the folders of ``parent`` that :func:`task_folder` has made."""
+    if is_address(parent):
+        return [path.parent.name for path in parent.glob(f"*/{_WHOLE}")]
+    return [path.name for path in parent.iterdir() if not path.name.endswith(_HALF)]

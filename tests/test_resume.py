@@ -22,11 +22,11 @@ from rows import row, write_rows
 from builders import release
 from builders.common.jobs import WorkerDied
 from builders.release import assemble
-from builders.release import build as building
 from builders.release import rows as raw
 from builders.release import write as pieces
 from builders.sources import lines as blocks
 from builders.store import layout
+from builders.store.draft import Draft
 
 
 def tree(folder: Path) -> dict[str, str]:
@@ -151,15 +151,15 @@ def test_finished_files_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(blocks.read_blocks, "__defaults__", (300, ()))
     release.build_release(sources, tmp_path / "whole", options)
     written, passages, stops = [], set(), 0
-    write, finish = pieces._write, building.Draft.finish
+    write, finish = pieces._write, Draft.finish
 
     def counted(task: Any, path: Path) -> Any:
         written.append(task.folder.name)
         return write(task, path)
 
-    def stopped_once(draft: Any, build: Any) -> None:
-        monkeypatch.setattr(building.Draft, "finish", finish)
-        finish(draft, build)
+    def stopped_once(draft: Any) -> None:
+        monkeypatch.setattr(Draft, "finish", finish)
+        finish(draft)
         raise WorkerDied
 
     # So few rows that the corpus would all be written before it is known what the splits hold.
@@ -180,7 +180,7 @@ def test_finished_files_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(assemble, "make_plan", plan)
     monkeypatch.setattr(assemble, "_corpus_files", files)
     monkeypatch.setattr(pieces, "_write", counted)
-    monkeypatch.setattr(building.Draft, "finish", stopped_once)
+    monkeypatch.setattr(Draft, "finish", stopped_once)
     while not (tmp_path / "out").exists():
         try:
             release.build_release(sources, tmp_path / "out", options, engine=Stopping(len(written) + 1))

@@ -14,6 +14,7 @@ from filelock import FileLock
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from commands import ROOT, SAMPLE, run
+from environments import environment
 from whole_release import make_whole
 
 
@@ -65,3 +66,10 @@ def whole_copy(whole_release: Path, tmp_path: Path) -> Path:
 def sample_release(once: Once) -> Path:
     """What the first command of README builds from the embedded sample. Read it, never write."""
     return once("sample", lambda folder: run("builders", "release", "--quiet", "--raw", SAMPLE, "--out", folder))
+
+
+@pytest.fixture(scope="session")
+def datasets36() -> Path:
+    """The interpreter of an environment with ``datasets`` 3.6, the last that runs scripts; see :func:`environment`."""
+    requirements = ROOT / "tests" / "datasets36-requirements.txt"
+    return environment("datasets-3.6", requirements, "DUREADER_RETRIEVAL_VENV36") / "python"

@@ -6,13 +6,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
-import re
-import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,34 +15,10 @@ from typing import Any
 import pytest
 from archive_server import archive, rows_of_archive, serve
 from commands import ROOT
-from filelock import FileLock
+from environments import clean_environ
 from releases import TEXTS, all_tables, draft_everything, make_release, tables
 
 SCRIPT = ROOT / "dureader_retrieval.py"
-REQUIREMENTS = Path(__file__).with_name("datasets36-requirements.txt")
-# How pip words a registry that it cannot reach; anything else that goes wrong is a failure.
-UNREACHABLE = re.compile(r"connection broken by|NewConnectionError|NameResolutionError|ConnectTimeout|ProxyError")
-
-
-@pytest.fixture(scope="session")
-def datasets36() -> Path:
-    """The interpreter of a virtual environment with datasets 3.6; skips where no package registry can be reached."""
-    folder = Path(os.environ.get("DUREADER_RETRIEVAL_VENV36") or ROOT / ".venvs" / "datasets-3.6").absolute()
-    interpreter = folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
-    stamp = folder / "requirements.sha256"
-    wanted = hashlib.sha256(REQUIREMENTS.read_bytes() + sys.version.encode()).hexdigest()
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(f"{folder}.lock"):  # parallel test processes share it
-        if not stamp.is_file() or stamp.read_text() != wanted:
-            shutil.rmtree(folder, ignore_errors=True)
-            subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-            pip = [str(interpreter), "-m", "pip", "install", "--quiet", "--retries", "1", "-r", str(REQUIREMENTS)]
-            result = subprocess.run(pip, capture_output=True, text=True, check=False)
-            if result.returncode and UNREACHABLE.search(result.stdout + result.stderr):
-                pytest.skip("datasets 3.6 is not installed and no package registry can be reached")
-            assert result.returncode == 0, result.stderr
-            stamp.write_text(wanted)
-    return interpreter
 
 
 Load = Callable[..., Any]
@@ -67,8 +38,7 @@ assert datasets.__version__.startswith('3.6.')
 {code}
 sys.stdout.flush()
 os._exit(0)"""
-        environment = {**os.environ, "HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "1", **variables}
-        environment.pop("PYTHONPATH", None)
+        environment = {**clean_environ(), "HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "1", **variables}
         result = subprocess.run(
             [datasets36, "-c", code], cwd=cwd, env=environment, capture_output=True, text=True, check=False
         )

@@ -7,7 +7,6 @@ The tools have a virtual environment of their own, made once and kept in ``.venv
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import random
@@ -21,14 +20,13 @@ from typing import Any
 
 import pytest
 from commands import ROOT
+from environments import clean_environ, environment
 from filelock import FileLock
 from releases import all_tables, make_release, md5, passage
 
 REQUIREMENTS = Path(__file__).with_name("peers-requirements.txt")
 SECTION = "The release in other tools"
 TOOLS = {"datasets", "mteb", "sentence-transformers", "Tevatron", "TREC tools", "Pyserini"}
-# How pip words a registry that it cannot reach; anything else that goes wrong is a failure.
-UNREACHABLE = re.compile(r"connection broken by|NewConnectionError|NameResolutionError|ConnectTimeout|ProxyError")
 
 
 def blocks() -> dict[str, list[tuple[str, str]]]:
@@ -58,24 +56,7 @@ def peers() -> Path:
     """The folder of the tools' commands; skips where they cannot be had."""
     if sys.version_info[:2] != (3, 11):
         pytest.skip("the other tools' environment is pinned for Python 3.11")
-    folder = Path(os.environ.get("DUREADER_RETRIEVAL_VENV_PEERS") or ROOT / ".venvs" / "peers").absolute()
-    commands = folder / ("Scripts" if os.name == "nt" else "bin")
-    stamp = folder / "requirements.sha256"
-    wanted = hashlib.sha256(REQUIREMENTS.read_bytes() + sys.version.encode()).hexdigest()
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(f"{folder}.lock"):  # parallel test processes share it
-        if not stamp.is_file() or stamp.read_text() != wanted:
-            shutil.rmtree(folder, ignore_errors=True)
-            subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-            # Not compiled: most of the modules are never imported, and compiling takes as long as unpacking.
-            pip = [str(commands / "python"), "-m", "pip", "install", "--quiet", "--retries", "1", "--no-compile"]
-            pip += ["-r", str(REQUIREMENTS)]
-            result = subprocess.run(pip, capture_output=True, text=True, check=False)
-            if result.returncode and UNREACHABLE.search(result.stdout + result.stderr):
-                pytest.skip("the other tools are not installed and no package registry can be reached")
-            assert result.returncode == 0, result.stderr
-            stamp.write_text(wanted)
-    return commands
+    return environment("peers", REQUIREMENTS, "DUREADER_RETRIEVAL_VENV_PEERS", borrow=True)
 
 
 def rows_of_some_size() -> dict[tuple[str, str], list[dict[str, Any]]]:
@@ -96,6 +77,15 @@ def rows_of_some_size() -> dict[tuple[str, str], list[dict[str, Any]]]:
 
 ROWS = rows_of_some_size()
 
+# A command of an installed package, as its script runs it; a package that is lent has no script of its own here.
+COMMAND = """
+import sys
+from importlib.metadata import entry_points
+del sys.argv[0]
+(script,) = entry_points(group="console_scripts", name=sys.argv[0])
+sys.exit(script.load()())
+"""
+
 
 class Place:
     """A folder with a RELEASE, where the README's lines are run."""
@@ -104,7 +94,7 @@ class Place:
         self.folder, self.commands = folder, commands
         make_release(folder / "RELEASE", ROWS, rows_per_shard=20)
         self.environment = {
-            **os.environ,
+            **clean_environ(),
             "PATH": f"{commands}{os.pathsep}{os.environ.get('PATH', '')}",
             "HF_HOME": str(folder / "home"),
             "HF_HUB_OFFLINE": "1",
@@ -113,8 +103,6 @@ class Place:
             "OMP_NUM_THREADS": "1",
             "TOKENIZERS_PARALLELISM": "false",
         }
-        for name in ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE"):  # compiled modules are kept: half of a start's time
-            self.environment.pop(name, None)
 
     def python(self, code: str, show: str) -> Any:
         """Run ``code`` and return the value of the expression ``show``, which JSON can hold."""
@@ -128,7 +116,8 @@ class Place:
         for line in lines.replace("\\\n", " ").splitlines():
             argv: list[Any] = shlex.split(line)
             ours = argv[:2] == ["python", "-m"] and argv[2] in ("builders", "baselines")
-            argv[0] = sys.executable if ours else self.commands / argv[0]
+            program = [] if argv[0] == "python" else ["-c", COMMAND, argv[0]]
+            argv[:1] = [sys.executable if ours else self.commands / "python", *program]
             printed = self._run(argv, {"PYTHONPATH": str(ROOT)} if ours else {})
         return printed
 

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 from commands import ROOT
 from hub_server import READ, WRITE, Blob, Hub
-from test_dataset36 import datasets36  # noqa: F401  # a fixture
 from whole_release import make_whole, whole_tables
 
 from builders.store.layout import MANIFEST
@@ -103,7 +102,7 @@ def test_it_loads_on_datasets_36(
     hub: Hub,
     publish: Publish,
     tmp_path: Path,
-    datasets36: Path,  # noqa: F811
+    datasets36: Path,
     how: str,
 ) -> None:
     assert publish("--create").returncode == 0

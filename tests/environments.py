@@ -1,0 +1,56 @@
+"""Virtual environments for packages that cannot live beside the project's own, made once and kept in ``.venvs``."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import pytest
+from commands import ROOT
+from filelock import FileLock
+
+# How pip words a registry that it cannot reach; anything else that goes wrong is a failure.
+UNREACHABLE = re.compile(r"connection broken by|NewConnectionError|NameResolutionError|ConnectTimeout|ProxyError")
+
+
+def environment(name: str, requirements: Path, variable: str, borrow: bool = False) -> Path:
+    """The folder of commands of ``.venvs/NAME``, or of the folder that ``variable`` names, with the ``requirements``.
+
+    ``borrow``: what the project's own environment has in the required version is used from there. Its other packages
+    can then be imported too, but not the project itself. Skips where no package registry can be reached.
+    """
+    folder = Path(os.environ.get(variable) or ROOT / ".venvs" / name).absolute()
+    commands = folder / ("Scripts" if os.name == "nt" else "bin")
+    stamp = folder / "requirements.sha256"
+    lent = [path for path in sys.path if Path(path).name == "site-packages"] if borrow else []
+    wanted = hashlib.sha256("\n".join([sys.version, *lent, requirements.read_text("utf-8")]).encode()).hexdigest()
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{folder}.lock"):  # parallel test processes share it
+        if not stamp.is_file() or stamp.read_text() != wanted:
+            shutil.rmtree(folder, ignore_errors=True)
+            venv.create(folder)
+            (own,) = folder.rglob("site-packages")
+            (own / "lent.pth").write_text("".join(f"{path}\n" for path in lent), encoding="utf-8")
+            # Not compiled: most of the modules are never imported, and compiling takes as long as unpacking.
+            pip = [sys.executable, "-m", "pip", "--python", str(commands / "python"), "install", "--quiet"]
+            pip += ["--retries", "1", "--no-compile", "-r", str(requirements)]
+            result = subprocess.run(pip, capture_output=True, text=True, check=False)
+            if result.returncode and UNREACHABLE.search(result.stdout + result.stderr):
+                pytest.skip(f"{name} is not installed and no package registry can be reached")
+            assert result.returncode == 0, result.stderr
+            stamp.write_text(wanted)
+    return commands
+
+
+def clean_environ() -> dict[str, str]:
+    """This process's variables without those that would lead another environment's interpreter to the project.
+
+    Compiled modules are kept: they are half of a start's time.
+    """
+    return {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE")}

@@ -28,16 +28,19 @@ import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from baselines.models.loading import add_device, devices_of, over_devices
+from baselines.models.options import add_device, add_pairs
 from baselines.passages import Passages, open_passages
-from baselines.rerank import CrossJob, add_pairs, check_known, cross_job, score_groups
 from baselines.runs.qrels import Qrels, release_qrels
 from baselines.runs.run_file import Run, read_run
 from baselines.runs.sets import SETS, add_set, read_queries
 from builders.common.command import InputError, log, progress, whole_number
 from builders.common.files import atomic_text
 from builders.store.reader import Release, open_release
+
+if TYPE_CHECKING:
+    from baselines.models.cross import CrossJob
 
 _WINDOW = 256  # queries that a cross-encoder looks at together
 _TEXTS = 1 << 16  # passages ready for comparison that are kept: many are found for many queries
@@ -86,11 +89,14 @@ def run(args: argparse.Namespace) -> None:
         raise InputError(f"no matching query: it has none of the {len(qrels.positives)} of {qrels.name}", path=args.run)
     passages = open_passages(release, configs.corpus)
     ranked = dict.fromkeys(corpus for hits in given.hits.values() for corpus, _ in hits[: args.top_k])
-    check_known(passages, ranked, args.run)
+    passages.expect(ranked, args.run)
     found = candidates(
         given, qrels, passages, args.top_k, args.negatives, args.seed, every=args.cross_encoder is not None
     )
     if args.cross_encoder:
+        from baselines.models.cross import cross_job
+        from baselines.models.devices import devices_of, over_devices
+
         devices = devices_of(args.device)
         job = cross_job(args, args.cross_encoder, release, configs.corpus, devices[0])
         texts = dict(read_queries(release, args.split, configs.queries))
@@ -166,6 +172,8 @@ def _denoise(
     task: tuple[CrossJob, list[tuple[str, Candidates]], float | None, float | None], device: str
 ) -> list[tuple[Candidates, list[str]]]:
     """The first ``asked`` candidates of each query that pass; a candidate is scored only when it is needed."""
+    from baselines.models.cross import score_groups
+
     job, window, margin, max_score = task
     limits = []
     for scores in score_groups(job, device, [(text, each.positives) for text, each in window]):

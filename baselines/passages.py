@@ -9,6 +9,7 @@ UTF-8, not compressed: a compressed block cannot be read at one row) and buildin
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import mmap
 import os
@@ -28,6 +29,7 @@ from builders.store.reader import Release
 
 _FORMAT = 1
 _ABOUT = "texts.json"  # written last
+_IDS_AT_ONCE = 1 << 16
 Rows = npt.NDArray[np.int64]
 
 
@@ -124,6 +126,14 @@ class Passages:
                     break
                 start += 1
         return found
+
+    def expect(self, ids: Iterable[str], path: Path) -> None:
+        """Raise :class:`InputError` for the first of some ids, which ``path`` names, that the collection lacks."""
+        rest = iter(ids)
+        while some := list(itertools.islice(rest, _IDS_AT_ONCE)):
+            for corpus, row in zip(some, self.rows(some).tolist(), strict=True):
+                if row < 0:
+                    raise InputError(f"has a passage {corpus!r} that the release's corpus lacks", path=path)
 
     def _row(self, row: int) -> int:
         if not 0 <= row < len(self):

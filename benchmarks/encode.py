@@ -34,8 +34,9 @@ import torch
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from baselines.models.devices import dtype_of  # noqa: E402
 from baselines.models.encoder import Encoder  # noqa: E402
-from baselines.models.loading import DTYPES, dtype_of, open_dual  # noqa: E402
+from baselines.models.loading import DTYPES, open_dual  # noqa: E402
 from builders.store.reader import open_release  # noqa: E402
 
 CHARACTERS = [chr(0x4E00 + number) for number in range(6_000)]

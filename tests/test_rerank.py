@@ -13,7 +13,7 @@ from releases import QUESTIONS, TEXTS, make_release, md5
 from sentence_transformers import CrossEncoder
 from tiny_models import write_cross, write_dual
 
-from baselines import rerank
+from baselines.rerank import windows
 from baselines.runs.run_file import read_run, write_run
 from builders.common.command import main
 
@@ -64,7 +64,7 @@ def test_batches_windows_and_processes_change_nothing(
     world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert run_rerank(world, tmp_path / "a.run") == 0
-    monkeypatch.setattr(rerank, "_WINDOW", 3)
+    monkeypatch.setattr(windows, "_WINDOW", 3)
     assert run_rerank(world, tmp_path / "b.run", "--batch-tokens", "50", "--device", "cpu,cpu") == 0
     one, other = read_run(tmp_path / "a.run"), read_run(tmp_path / "b.run")
     assert one.rankings == other.rankings
@@ -82,8 +82,8 @@ def test_a_shorter_length_is_another_score(world: Path, tmp_path: Path) -> None:
 
 
 def test_an_interrupted_run_goes_on(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rerank, "_WINDOW", 1)
-    score, scored = rerank.score_groups, []
+    monkeypatch.setattr(windows, "_WINDOW", 1)
+    score, scored = windows.score_groups, []
 
     def until_the_third(job: Any, device: str, groups: Any) -> Any:
         if len(scored) == 2:
@@ -91,13 +91,13 @@ def test_an_interrupted_run_goes_on(world: Path, tmp_path: Path, monkeypatch: py
         scored.append(groups[0][0])
         return score(job, device, groups)
 
-    monkeypatch.setattr(rerank, "score_groups", until_the_third)
+    monkeypatch.setattr(windows, "score_groups", until_the_third)
     assert run_rerank(world, tmp_path / "a.run") == 130
     assert not (tmp_path / "a.run").exists()
-    monkeypatch.setattr(rerank, "score_groups", lambda *args: scored.append(args[2][0][0]) or score(*args))
+    monkeypatch.setattr(windows, "score_groups", lambda *args: scored.append(args[2][0][0]) or score(*args))
     assert run_rerank(world, tmp_path / "a.run") == 0
     assert scored == [BY_ID[query] for query in read_run(world / "first.run").hits]  # each once
-    monkeypatch.setattr(rerank, "score_groups", score)
+    monkeypatch.setattr(windows, "score_groups", score)
     assert run_rerank(world, tmp_path / "b.run") == 0
     assert (tmp_path / "a.run").read_bytes() == (tmp_path / "b.run").read_bytes()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.run", "b.run", "cache"]

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import torch
 from sentence_transformers import CrossEncoder, SentenceTransformer
 
+from baselines.models.devices import batch_tokens
 from builders.common.command import InputError
 from builders.common.jobs import in_threads
 
@@ -23,11 +24,6 @@ _MOST = 2_048  # texts in a batch, however short
 _AHEAD = 8  # batches tokenised before they are needed
 # encode_query and encode_document take the first of these prompts that the model has.
 _PROMPTS = {"query": ["query"], "document": ["document", "passage", "corpus"]}
-
-
-def batch_tokens(device: str) -> int:
-    """Tokens, padding included, that a batch may have: 256 texts of 384 tokens on a GPU, 32 on a CPU."""
-    return 384 * (32 if device == "cpu" else 256)
 
 
 class Encoder:
@@ -63,7 +59,7 @@ class Encoder:
             embeddings = embeddings[..., : self.model.truncate_dim]
         if self.model.similarity_fn_name == "cosine":
             embeddings = torch.nn.functional.normalize(embeddings.float(), dim=1)
-        halves: torch.Tensor = embeddings.half()  # the embeddings of a shard stay on the device until it is done
+        halves: torch.Tensor = embeddings.half()  # they stay on the device until all texts are done
         return halves
 
 
@@ -101,7 +97,7 @@ def _longest(features: Callable[[Any], dict[str, Any]], text: Any) -> int:
 
 
 def batches(sizes: npt.NDArray[np.int64], longest: int, tokens: int) -> Iterator[npt.NDArray[np.int64]]:
-    """Places of texts of some sizes (bytes of UTF-8) in batches of like lengths, the longest first.
+    """Which texts, of some sizes (bytes of UTF-8), are in a batch: texts of like lengths, the longest first.
 
     A batch has at most ``tokens`` tokens, padding included, as far as bytes tell; the same sizes give the same
     batches.
@@ -127,15 +123,15 @@ def _through(
     """``compute`` of all texts in the texts' order; nothing waits for the device before the last batch is queued."""
     sizes = np.array([_size(text) for text in texts], np.int64)
 
-    def prepare(places: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], dict[str, Any]]:
-        found = features([texts[place] for place in places])
+    def prepare(batch: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], dict[str, Any]]:
+        found = features([texts[number] for number in batch])
         if device.type == "cuda":
             found = {name: each.pin_memory() if torch.is_tensor(each) else each for name, each in found.items()}
-        return places, found
+        return batch, found
 
     every: torch.Tensor | None = None
     with torch.inference_mode():
-        for places, found in in_threads(prepare, batches(sizes, longest, tokens), threads=1, ahead=_AHEAD):
+        for batch, found in in_threads(prepare, batches(sizes, longest, tokens), threads=1, ahead=_AHEAD):
             moved = {
                 n: each.to(device, non_blocking=True) if torch.is_tensor(each) else each for n, each in found.items()
             }
@@ -143,10 +139,10 @@ def _through(
             if every is None:
                 # Once for all: small results kept between large passing ones would split the memory of those.
                 every = torch.empty((len(texts), *computed.shape[1:]), dtype=computed.dtype, device=device)
-            every[torch.from_numpy(places).to(device, non_blocking=True)] = computed
+            every[torch.from_numpy(batch).to(device, non_blocking=True)] = computed
     assert every is not None  # there is a text
     return every
 
 
 def _size(text: str | tuple[str, str]) -> int:
-    return len(text.encode()) if isinstance(text, str) else sum(len(part.encode()) for part in text)
+    return len(text.encode()) if isinstance(text, str) else sum(len(each.encode()) for each in text)

@@ -1,60 +1,20 @@
-"""Opening models: one clear error where it fails, the device and the precision they run in, what they are known by."""
+"""Opening models: one clear error where it fails, the precision they run in, what they are known by."""
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import functools
 import hashlib
 import json
-import tempfile
-from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
-from filelock import BaseFileLock, FileLock, Timeout
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from transformers.utils.logging import disable_progress_bar
 
 from builders.common.command import InputError
-from builders.common.jobs import in_order, process_pool
 
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
-Task = TypeVar("Task")
-Result = TypeVar("Result")
-
-
-def add_device(parser: argparse.ArgumentParser) -> None:
-    """``--device`` and ``--dtype``, for every command that runs a model."""
-    parser.add_argument(
-        "--device",
-        metavar="D[,D...]",
-        help="cpu, cuda, cuda:1, or several with commas: a process each (default: every GPU there is, else cpu)",
-    )
-    parser.add_argument(
-        "--dtype", choices=["auto", *DTYPES], default="auto", help="the model's (auto: fp16 on a GPU, fp32 on a CPU)"
-    )
-
-
-def devices_of(wanted: str | None) -> list[str]:
-    """The devices that ``--device`` names. Raises :class:`InputError` for one that is not there."""
-    gpus = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
-    if wanted is None or wanted == "cuda":
-        if wanted and not gpus:
-            raise InputError("--device cuda: this machine has no GPU that PyTorch can use; expected cpu")
-        return gpus or ["cpu"]
-    found = wanted.split(",")
-    for name in found:
-        if name != "cpu" and name not in gpus:
-            have = ", ".join(["cpu", *gpus])
-            raise InputError(f"--device {wanted}: no device {name!r}; this machine has {have}")
-    return found
-
-
-def dtype_of(wanted: str, device: str) -> str:
-    """The name (of :data:`DTYPES`) of the precision that ``--dtype`` means on a device."""
-    return wanted if wanted != "auto" else "fp32" if device == "cpu" else "fp16"
 
 
 def open_dual(name: str, device: str = "cpu", dtype: str = "fp32") -> SentenceTransformer:
@@ -62,7 +22,7 @@ def open_dual(name: str, device: str = "cpu", dtype: str = "fp32") -> SentenceTr
     model = _open(SentenceTransformer, name)
     if model.similarity_fn_name not in ("cosine", "dot"):
         raise InputError(f"compares by {model.similarity_fn_name!r}; expected cosine or dot", path=name)
-    return _placed(model, device, dtype)
+    return _moved(model, device, dtype)
 
 
 def open_cross(name: str, device: str = "cpu", dtype: str = "fp32", max_length: int | None = None) -> CrossEncoder:
@@ -75,7 +35,7 @@ def open_cross(name: str, device: str = "cpu", dtype: str = "fp32", max_length: 
         raise InputError(f"gives {model.num_labels} scores a pair; expected a cross-encoder of one", path=name)
     if max_length is not None:
         model.max_seq_length = max_length
-    return _placed(model, device, dtype)
+    return _moved(model, device, dtype)
 
 
 def _open(kind: Any, name: str) -> Any:
@@ -95,7 +55,7 @@ def _open(kind: Any, name: str) -> Any:
         raise InputError(f"cannot be opened as a {kind.__name__} ({reason})", path=name) from error
 
 
-def _placed(model: Any, device: str, dtype: str) -> Any:
+def _moved(model: Any, device: str, dtype: str) -> Any:
     return model.to(device=device, dtype=DTYPES[dtype]).eval()
 
 
@@ -124,41 +84,3 @@ def fingerprint(model: Any) -> str:
         digest.update(f"{name} {tuple(tensor.shape)}".encode())
         digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).reshape(-1).numpy().data)
     return digest.hexdigest()
-
-
-def over_devices(
-    function: Callable[[Task, str], Result], tasks: Iterable[Task], devices: list[str]
-) -> Iterator[Result]:
-    """``function(task, device)`` for every task, in their order: here for one device, else a process a device.
-
-    ``function`` is a module's; it keeps the model that it opened (``functools.lru_cache``).
-    """
-    if len(devices) == 1:
-        yield from (function(task, devices[0]) for task in tasks)
-        return
-    with tempfile.TemporaryDirectory() as locks, process_pool(len(devices)) as pool:
-        call = functools.partial(_on_own_device, function, tuple(devices), Path(locks))
-        yield from in_order(pool, call, tasks, ahead=2 * len(devices))
-
-
-def _on_own_device(
-    function: Callable[[Task, str], Result], devices: tuple[str, ...], locks: Path, task: Task
-) -> Result:
-    return function(task, _own_device(devices, locks))
-
-
-_held: list[BaseFileLock] = []
-
-
-@functools.lru_cache(maxsize=1)
-def _own_device(devices: tuple[str, ...], locks: Path) -> str:
-    """A device that no other process has taken, by locking its file; it is this process's until it ends."""
-    for number, device in enumerate(devices):
-        lock = FileLock(locks / f"device-{number}")
-        try:
-            lock.acquire(timeout=0)
-        except Timeout:
-            continue
-        _held.append(lock)
-        return device
-    raise RuntimeError("more processes than devices")

@@ -6,6 +6,7 @@ They hold all passages in memory, in 16 bits (12.4 GB for 8.1 M passages of 768 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,7 @@ def open_ivf(vectors: Vectors, lists: int, probes: int) -> Any:
     if lists > vectors.rows:
         raise InputError(f"--lists {lists}: there are only {vectors.rows} passages", path=vectors.path)
 
-    def build() -> Any:
+    def train() -> Any:
         centres = faiss.IndexFlatIP(vectors.dim)
         index = faiss.IndexIVFScalarQuantizer(
             centres, vectors.dim, lists, faiss.ScalarQuantizer.QT_fp16, faiss.METRIC_INNER_PRODUCT, False
@@ -41,7 +42,7 @@ def open_ivf(vectors: Vectors, lists: int, probes: int) -> Any:
         index.train(_some(vectors, wanted))
         return index
 
-    index = _kept(vectors, f"ivf-{lists}", build)
+    index = _kept(vectors, f"ivf-{lists}", train)
     index.nprobe = min(probes, lists)
     return index
 
@@ -50,14 +51,14 @@ def open_hnsw(vectors: Vectors, links: int, ef: int) -> Any:
     """A graph with ``links`` neighbours a passage, searched with a list of ``ef`` candidates."""
     import faiss
 
-    def build() -> Any:
+    def train() -> Any:
         kind: Any = faiss.ScalarQuantizer.QT_fp16
         index = faiss.IndexHNSWSQ(vectors.dim, kind, links, faiss.METRIC_INNER_PRODUCT)
         index.hnsw.efConstruction = _EF_BUILD
         index.train(_some(vectors, np.arange(1)))
         return index
 
-    index = _kept(vectors, f"hnsw-{links}", build)
+    index = _kept(vectors, f"hnsw-{links}", train)
     index.hnsw.efSearch = ef
     return index
 
@@ -70,8 +71,11 @@ def _some(vectors: Vectors, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float
     return np.concatenate(found)
 
 
-def _kept(vectors: Vectors, name: str, build: Any) -> Any:
-    """The index of that name beside the shards (they are replaced together), built where there is none."""
+def _kept(vectors: Vectors, name: str, train: Callable[[], Any]) -> Any:
+    """The index of that name beside the chunks (they are replaced together); where there is none, ``train`` begins it.
+
+    ``train`` gives an index without a passage.
+    """
     import faiss
 
     path = vectors.path / f"{name}.faiss"
@@ -82,7 +86,7 @@ def _kept(vectors: Vectors, name: str, build: Any) -> Any:
             raise InputError("is damaged; delete it, and it is built again", path=path) from None
         log.info("%s: reused", path)
         return index
-    index = build()
+    index = train()
     with progress(total=vectors.rows, unit="passage", label=name) as bar:
         for _, block in vectors.blocks():
             index.add(widened(block))

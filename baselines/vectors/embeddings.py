@@ -1,10 +1,10 @@
-"""A directory of embeddings: ``manifest.json`` and shards of 16-bit floats that are memory-mapped.
+"""A directory of embeddings: ``manifest.json`` and chunks of 16-bit floats that are memory-mapped.
 
-Row n of all shards together is row n of the split of the release that the manifest names by its fingerprint, so no ids
-are kept. Every shard is a NumPy file of shape (rows, dimensions). The manifest says what was encoded (``of``: passages
+Row n of all chunks together is row n of the split of the release that the manifest names by its fingerprint, so no ids
+are kept. Every chunk is a NumPy file of shape (rows, dimensions). The manifest says what was encoded (``of``: passages
 or queries, ``config``, ``split``, ``fingerprint``), by what (``model``: name and fingerprint, ``similarity``,
-``dtype``) and lists the shards with rows, bytes, SHA-256 and the length (Euclidean norm) of their longest embedding. It
-holds no times and no machine's paths.
+``dtype``) and lists the chunks under ``shards``, with rows, bytes, SHA-256 and the length (Euclidean norm) of their
+longest embedding. It holds no times and no machine's paths.
 """
 
 from __future__ import annotations
@@ -36,8 +36,13 @@ class Vectors:
     manifest: dict[str, Any]
 
     @property
+    def chunks(self) -> list[dict[str, Any]]:
+        """The chunks' entries in the manifest."""
+        return list(self.manifest["shards"])
+
+    @property
     def rows(self) -> int:
-        return sum(shard["rows"] for shard in self.manifest["shards"])
+        return sum(chunk["rows"] for chunk in self.chunks)
 
     @property
     def dim(self) -> int:
@@ -46,15 +51,15 @@ class Vectors:
     @property
     def longest(self) -> float:
         """The length (Euclidean norm) of the longest embedding, or a little more."""
-        return float(max(shard["longest"] for shard in self.manifest["shards"]))
+        return float(max(chunk["longest"] for chunk in self.chunks))
 
     def blocks(self, rows: int = 1 << 16) -> Iterator[tuple[int, npt.NDArray[np.float16]]]:
-        """(first row, at most ``rows`` rows of one shard), in order: views of the files, nothing is read yet."""
+        """(first row, at most ``rows`` rows of one chunk), in order: views of the files, nothing is read yet."""
         start = 0
-        for shard in self.manifest["shards"]:
-            # A map a shard: pages of a shard that is done with do not count as this process's memory. Private ("c"):
+        for chunk in self.chunks:
+            # A map a chunk: pages of a chunk that is done with do not count as this process's memory. Private ("c"):
             # PyTorch wants arrays that could be written to.
-            whole = np.load(self.path / shard["path"], mmap_mode="c")
+            whole = np.load(self.path / chunk["path"], mmap_mode="c")
             for begin in range(0, len(whole), rows):
                 yield start + begin, whole[begin : begin + rows]
             start += len(whole)
@@ -84,13 +89,13 @@ def widened(block: npt.NDArray[np.float16]) -> npt.NDArray[np.float32]:
 
 
 def longest(block: npt.NDArray[np.float16]) -> float:
-    """What a shard's entry says of its longest embedding: rounded up."""
+    """What a chunk's entry says of its longest embedding: rounded up."""
     wide = widened(block)
     return 1.0001 * float(np.sqrt(np.einsum("ij,ij->i", wide, wide).max()))
 
 
 def open_vectors(path: Path) -> Vectors:
-    """Open a directory of embeddings. Raises :class:`InputError` for what is none, and for shards that are damaged."""
+    """Open a directory of embeddings. Raises :class:`InputError` for what is none, and for chunks that are damaged."""
     manifest = path / MANIFEST
     try:
         content = json.loads(manifest.read_text(encoding="utf-8"))
@@ -104,13 +109,13 @@ def open_vectors(path: Path) -> Vectors:
         raise InputError(f"expected JSON ({error})", path=manifest) from None
     if not isinstance(content, dict) or content.get("name") != NAME or content.get("format") != FORMAT:
         raise InputError(f"expected a manifest of {NAME}, format {FORMAT}", path=manifest)
-    for shard in content["shards"]:
-        check_shard(path / shard["path"], shard, content["dim"])
+    for chunk in content["shards"]:
+        check_chunk(path / chunk["path"], chunk, content["dim"])
     return Vectors(path, content)
 
 
-def check_shard(path: Path, entry: dict[str, Any], dim: int) -> None:
-    """Raise :class:`InputError` where a shard is missing or has not the size and shape that its entry says."""
+def check_chunk(path: Path, entry: dict[str, Any], dim: int) -> None:
+    """Raise :class:`InputError` where a chunk is missing or has not the size and shape that its entry says."""
     try:
         size = path.stat().st_size
     except FileNotFoundError:

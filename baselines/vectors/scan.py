@@ -37,7 +37,7 @@ class Engine:
 
     Attributes:
         prepare: a block in 16 bits into what ``best`` takes; called by another thread while a block is searched.
-        best: (prepared block, k) to (scores, places in the block), both of shape (queries, k).
+        best: (prepared block, k) to (scores, rows of the block), both of shape (queries, k).
     """
 
     prepare: Callable[[Halves], Any]
@@ -56,10 +56,10 @@ def faiss_engine(queries: Halves, device: str = "cpu") -> Engine:
     def best(block: Floats, k: int) -> tuple[Floats, Rows]:
         if resources is not None:
             number = torch.device(device).index or 0
-            scores, places = faiss.knn_gpu(resources, wide, block, k, metric=faiss.METRIC_INNER_PRODUCT, device=number)
+            scores, rows = faiss.knn_gpu(resources, wide, block, k, metric=faiss.METRIC_INNER_PRODUCT, device=number)
         else:
-            scores, places = faiss.knn(wide, block, k, metric=faiss.METRIC_INNER_PRODUCT)
-        return scores, places
+            scores, rows = faiss.knn(wide, block, k, metric=faiss.METRIC_INNER_PRODUCT)
+        return scores, rows
 
     return Engine(widened, best)
 
@@ -77,9 +77,9 @@ def torch_engine(queries: Halves, device: str = "cpu", precision: str = "fp32") 
     def best(block: torch.Tensor, k: int) -> tuple[Floats, Rows]:
         passages = block.to(device, non_blocking=True).to(dtype)
         with torch.inference_mode():
-            found = [top(part @ passages.T, k) for part in torch.split(held, max(1, (1 << 26) // len(block)))]
-            scores, places = (torch.cat(each).cpu() for each in zip(*found, strict=True))
-        return scores.float().numpy(), places.numpy()
+            found = [top(some @ passages.T, k) for some in torch.split(held, max(1, (1 << 26) // len(block)))]
+            scores, rows = (torch.cat(each).cpu() for each in zip(*found, strict=True))
+        return scores.float().numpy(), rows.numpy()
 
     return Engine(prepare, best)
 
@@ -95,8 +95,8 @@ def top(scores: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
     grouped = scores.view(len(scores), groups, _GROUP)
     chosen = torch.topk(grouped.amax(2), k, sorted=False).indices
     inside = grouped.gather(1, chosen[:, :, None].expand(-1, -1, _GROUP)).flatten(1)
-    values, places = torch.topk(inside, k)
-    return values, chosen.gather(1, places // _GROUP) * _GROUP + places % _GROUP
+    values, columns = torch.topk(inside, k)
+    return values, chosen.gather(1, columns // _GROUP) * _GROUP + columns % _GROUP
 
 
 def candidates(vectors: Vectors, engine: Engine, queries: int, count: int) -> tuple[Floats, Rows]:
@@ -108,9 +108,9 @@ def candidates(vectors: Vectors, engine: Engine, queries: int, count: int) -> tu
     scores = np.full((queries, count), -np.inf, np.float32)
     rows = np.full((queries, count), -1, np.int64)
     for start, block in _read_ahead(vectors, engine.prepare):
-        found, places = engine.best(block, min(count, len(block)))
+        found, inside = engine.best(block, min(count, len(block)))
         scores = np.concatenate([scores, found], axis=1)
-        rows = np.concatenate([rows, places + start], axis=1)
+        rows = np.concatenate([rows, inside + start], axis=1)
         order = np.argsort(-scores, axis=1, kind="stable")[:, :count]
         scores, rows = np.take_along_axis(scores, order, 1), np.take_along_axis(rows, order, 1)
     return scores, rows
@@ -129,8 +129,8 @@ def exact_scores(queries: Halves, vectors: Vectors, rows: Rows) -> Floats:
     for start, block in vectors.blocks(BLOCK):
         low, high = np.searchsorted(sorted_rows, [start, start + len(block)]).tolist()
         for begin in range(low, high, _PAIRS):
-            part = slice(begin, min(begin + _PAIRS, high))
-            scores[order[part]] = pair_scores(queries[asked[part]], block[sorted_rows[part] - start])
+            some = slice(begin, min(begin + _PAIRS, high))
+            scores[order[some]] = pair_scores(queries[asked[some]], block[sorted_rows[some] - start])
     return scores.reshape(rows.shape)
 
 
@@ -150,7 +150,7 @@ def search(
 
     Args:
         count: candidates of each query, at least ``top_k``.
-        ranks: gives each row's place in the order of the corpus ids; called only where very many passages tie.
+        ranks: gives each row's rank in the order of the corpus ids; called only where very many passages tie.
     """
     loose, rows = candidates(vectors, engine, len(queries), count)
     scores = exact_scores(queries, vectors, rows)
@@ -201,12 +201,12 @@ def _second_pass(
         for low in range(0, len(queries), 256):
             reached = wide[low : low + 256] @ passages.T >= limits[low : low + 256, None]
             for number in (np.flatnonzero(reached.any(1)) + low).tolist():
-                places = np.flatnonzero(reached[number - low])
+                inside = np.flatnonzero(reached[number - low])
                 new = [
-                    pair_scores(np.repeat(queries[number : number + 1], len(part), axis=0), block[part])
-                    for part in np.split(places, range(_PAIRS, len(places), _PAIRS))
+                    pair_scores(np.repeat(queries[number : number + 1], len(some), axis=0), block[some])
+                    for some in np.split(inside, range(_PAIRS, len(inside), _PAIRS))
                 ]
-                rows = np.concatenate([best[number][0], places + start])
+                rows = np.concatenate([best[number][0], inside + start])
                 scores = np.concatenate([best[number][1], *new])
                 first = np.lexsort((order[rows], -scores))[:top_k]
                 best[number] = rows[first], scores[first]

@@ -1,17 +1,4 @@
-"""Search by embeddings: a TREC run of a split's queries.
-
-Exact by default: FAISS on a CPU, PyTorch on a GPU, over memory-mapped embeddings (`encode`), so that memory does not
-grow with the passages. Faster: --precision bf16 (on processors with bf16 units) chooses candidates in 16 bits;
---index ivf or hnsw asks an approximate index, which is built once, kept with the embeddings, and held in memory. Both
-score their candidates again exactly, and the recall of their results against exact search, on --check-queries queries,
-is printed.
-
-Example:
-
-  python -m baselines search --release build/sample --split dev --model build/models/de-bm25-neg \\
-    --passages build/embeddings/passages --out build/runs/de.dev.run.gz
-  python -m baselines search --release DIR --split test --queries DIR2 --passages DIR3 --out RUN --index ivf --probes 64
-"""
+"""From embeddings to a run: the queries' embeddings, their best passages, exactly or by candidates, and the recall."""
 
 from __future__ import annotations
 
@@ -19,89 +6,59 @@ import argparse
 import importlib.util
 import json
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow.compute as pc
 import torch
 
+from baselines.models.devices import devices_of, dtype_of
 from baselines.models.encoder import Encoder
-from baselines.models.loading import DTYPES, add_device, devices_of, dtype_of, fingerprint, open_dual
+from baselines.models.loading import DTYPES, fingerprint, open_dual
 from baselines.passages import Passages, open_passages
 from baselines.runs.run_file import Hit, write_run
-from baselines.runs.sets import SETS, add_set, read_queries
+from baselines.runs.sets import SETS, read_queries
 from baselines.vectors import ann, scan
 from baselines.vectors.embeddings import Vectors, open_vectors, widened
-from builders.common.command import InputError, add_format, log, progress, whole_number
+from builders.common.command import InputError, log, progress
 from builders.store.reader import Release, open_release
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--release", type=Path, required=True, metavar="DIR", help="the release directory")
-    add_set(parser)
-    parser.add_argument("--split", default="dev", help="whose queries (default: dev)")
-    parser.add_argument("--passages", type=Path, required=True, metavar="DIR", help="the passages' embeddings")
-    source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument(
-        "--model", metavar="M", help="the model that encoded the passages: encode the queries by it now"
-    )
-    source.add_argument("--queries", type=Path, metavar="DIR", help="the queries' embeddings")
-    parser.add_argument("--out", type=Path, required=True, metavar="RUN", help="the run; gzipped where it ends in .gz")
-    parser.add_argument("--top-k", type=whole_number(1), default=50, metavar="K", help="passages a query (default: 50)")
-    parser.add_argument(
-        "--candidates", type=whole_number(1), metavar="N", help="scored again, a query (default: twice --top-k)"
-    )
-    parser.add_argument("--index", choices=["exact", "ivf", "hnsw"], default="exact", help="default: exact")
-    parser.add_argument("--engine", choices=["faiss", "torch"], help="of exact search (default: faiss on a CPU)")
-    parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32", help="bf16: with --engine torch")
-    parser.add_argument("--lists", type=whole_number(1), metavar="N", help="ivf (default: 4 times passages ** 0.5)")
-    parser.add_argument("--probes", type=whole_number(1), default=64, metavar="N", help="ivf (default: 64)")
-    parser.add_argument("--links", type=whole_number(2), default=32, metavar="N", help="hnsw (default: 32)")
-    parser.add_argument("--ef", type=whole_number(1), default=256, metavar="N", help="hnsw (default: 256)")
-    parser.add_argument(
-        "--check-queries", type=whole_number(0), default=200, metavar="N", help="for the recall (default: 200; 0: none)"
-    )
-    parser.add_argument("--threads", type=whole_number(1), metavar="N", help="default: the libraries' own choice")
-    add_device(parser)
-    add_format(parser)
+Found = Iterator[tuple[scan.Rows, scan.Floats]]  # of each query: rows of passages, their scores
 
 
-def run(args: argparse.Namespace) -> None:
+def retrieve(args: argparse.Namespace) -> None:
+    """Write the run that the options of `search` ask for; print its recall where it is not exact."""
     release, configs = open_release(args.release), SETS[args.set]
     vectors = open_vectors(args.passages)
     vectors.check("passages", release, configs.corpus, "corpus")
-    devices = devices_of(args.device)
+    device = devices_of(args.device)[0]
     _set_threads(args.threads)
-    engine = _engine_name(args, devices[0])
+    engine = _engine_name(args, device)
     ids = [query for query, _ in read_queries(release, args.split, configs.queries)]
     if not ids:
         raise InputError(f"has no queries in its split {args.split!r}", path=args.release)
-    queries = _queries(args, release, configs.queries, vectors, devices[0])
+    queries = _queries(args, release, configs.queries, vectors, device)
     passages = open_passages(release, configs.corpus)
     count = max(args.top_k, args.candidates or 2 * args.top_k)
 
-    def exact(some: scan.Halves) -> Iterator[tuple[scan.Rows, scan.Floats]]:
+    def exact(some: scan.Halves) -> Found:
         # An engine of 32 bits whatever --precision says: this is also what other results are compared with.
-        chosen = scan.torch_engine(some, devices[0]) if engine == "torch" else scan.faiss_engine(some, devices[0])
+        chosen = scan.torch_engine(some, device) if engine == "torch" else scan.faiss_engine(some, device)
         return scan.search(vectors, some, chosen, args.top_k, count, lambda: id_ranks(release, configs.corpus))
 
     if args.index == "exact" and args.precision == "fp32":
-        found, checked = exact(queries), 0
+        found, checked = exact(queries), np.array([], np.int64)
     else:
-        found = scan.rescored(queries, vectors, _approximate(args, vectors, queries, devices[0], count), args.top_k)
-        checked = min(args.check_queries, len(queries))
-    hits = _named(found, passages, args.top_k)
-    sample = np.unique(np.linspace(0, len(ids) - 1, checked).astype(np.int64)) if checked else np.array([], np.int64)
+        candidates = _approximate(args, vectors, queries, device, count)
+        found, checked = scan.rescored(queries, vectors, candidates, args.top_k), _sample(len(ids), args.check_queries)
     kept: dict[int, set[str]] = {}
-    bar = progress(_keeping(hits, kept, sample), total=len(ids), unit="query", label="search")
+    hits = _keeping(_named(found, passages, args.top_k), kept, set(checked.tolist()))
+    bar = progress(hits, total=len(ids), unit="query", label="search")
     lines = write_run(args.out, zip(ids, bar, strict=True), tag=f"dense-{args.index}")
     log.info("%s: %d lines for %d queries", args.out, lines, len(ids))
-    if checked:
-        best = _named(exact(queries[sample]), passages, args.top_k)
-        shares = [
-            len({i for i, _ in right} & kept[n]) / len(right) for n, right in zip(sample.tolist(), best, strict=True)
-        ]
+    if len(checked):
+        best = zip(checked.tolist(), _named(exact(queries[checked]), passages, args.top_k), strict=True)
+        shares = [len({corpus for corpus, _ in own} & kept[query]) / len(own) for query, own in best]
         _print_recall(args, float(np.mean(shares)), len(shares))
 
 
@@ -115,6 +72,7 @@ def _set_threads(threads: int | None) -> None:
 
 
 def _engine_name(args: argparse.Namespace, device: str) -> str:
+    """``torch`` or ``faiss``, whichever the options ask for and the machine has; else an :class:`InputError`."""
     has_faiss = importlib.util.find_spec("faiss") is not None
     if args.index != "exact" and args.precision != "fp32":
         raise InputError("--precision bf16 goes with --index exact")
@@ -129,19 +87,9 @@ def _engine_name(args: argparse.Namespace, device: str) -> str:
 
 def _queries(args: argparse.Namespace, release: Release, config: str, vectors: Vectors, device: str) -> scan.Halves:
     """The queries' embeddings, by the model that the passages were encoded by, or an :class:`InputError`."""
-    wanted = vectors.manifest["model"]
     if args.queries:
-        given = open_vectors(args.queries)
-        given.check("queries", release, config, args.split)
-        if given.dim != vectors.dim:
-            raise InputError(f"has {given.dim} dimensions, {vectors.path} has {vectors.dim}", path=given.path)
-        if given.manifest["model"]["fingerprint"] != wanted["fingerprint"]:
-            raise InputError(
-                f"was encoded by another model ({given.manifest['model']['name']!r}) than {vectors.path} "
-                f"({wanted['name']!r})",
-                path=given.path,
-            )
-        return given.all()
+        return _given_queries(args, release, config, vectors)
+    wanted = vectors.manifest["model"]
     model = open_dual(args.model)
     if fingerprint(model) != wanted["fingerprint"]:
         raise InputError(
@@ -150,6 +98,21 @@ def _queries(args: argparse.Namespace, release: Release, config: str, vectors: V
         )
     model = model.to(device=device, dtype=DTYPES[dtype_of(args.dtype, device)])
     return Encoder(model, "query").encode([text for _, text in read_queries(release, args.split, config)])
+
+
+def _given_queries(args: argparse.Namespace, release: Release, config: str, vectors: Vectors) -> scan.Halves:
+    """The embeddings that ``--queries`` names."""
+    given, wanted = open_vectors(args.queries), vectors.manifest["model"]
+    given.check("queries", release, config, args.split)
+    if given.dim != vectors.dim:
+        raise InputError(f"has {given.dim} dimensions, {vectors.path} has {vectors.dim}", path=given.path)
+    if given.manifest["model"]["fingerprint"] != wanted["fingerprint"]:
+        raise InputError(
+            f"was encoded by another model ({given.manifest['model']['name']!r}) than {vectors.path} "
+            f"({wanted['name']!r})",
+            path=given.path,
+        )
+    return given.all()
 
 
 def _approximate(
@@ -167,7 +130,7 @@ def _approximate(
 
 
 def id_ranks(release: Release, config: str) -> scan.Rows:
-    """Each passage's place in the order of the corpus ids, shape (passages,)."""
+    """Each passage's rank in the order of the corpus ids, shape (passages,)."""
     ids = release.table(config, "corpus", ["_id"]).column("_id")
     ranks = np.empty(len(ids), np.int64)
     ranks[pc.sort_indices(ids).to_numpy()] = np.arange(len(ids))
@@ -182,8 +145,13 @@ def _named(found: Iterable[tuple[scan.Rows, scan.Floats]], passages: Passages, t
         yield sorted(hits, key=lambda hit: (-hit[1], hit[0]))[:top_k]
 
 
-def _keeping(hits: Iterable[list[Hit]], kept: dict[int, set[str]], sample: scan.Rows) -> Iterator[list[Hit]]:
-    wanted = set(sample.tolist())
+def _sample(queries: int, wanted: int) -> scan.Rows:
+    """The numbers of at most ``wanted`` queries, evenly spaced."""
+    return np.unique(np.linspace(0, queries - 1, min(wanted, queries)).astype(np.int64))
+
+
+def _keeping(hits: Iterable[list[Hit]], kept: dict[int, set[str]], wanted: set[int]) -> Iterator[list[Hit]]:
+    """``hits``, query by query; on the way the passages of the ``wanted`` queries are put into ``kept``."""
     for number, each in enumerate(hits):
         if number in wanted:
             kept[number] = {corpus for corpus, _ in each}

@@ -1,0 +1,144 @@
+"""A split's embeddings, a chunk of rows at a time: a chunk is one file, encoded by one process, whole or not there.
+
+The manifest calls a chunk a shard (:mod:`baselines.vectors.embeddings`).
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from baselines.models.devices import over_devices
+from baselines.models.encoder import Encoder
+from baselines.models.loading import fingerprint, open_dual, shown_name
+from baselines.passages import open_passages
+from baselines.runs.sets import read_queries
+from baselines.vectors.embeddings import FORMAT, MANIFEST, NAME, check_chunk, longest, open_vectors
+from builders.common.command import InputError, log, progress
+from builders.common.files import new_file, sha256_of, write_text
+from builders.common.folders import key_of, replace_directory, work_beside
+from builders.store.reader import Release, open_release
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is encoded, by what and how: all that a process needs to encode any chunk.
+
+    ``split`` is ``corpus`` for passages. ``batch_tokens``: of a batch, padding included.
+    """
+
+    release: Path
+    config: str
+    split: str
+    model: str
+    dtype: str
+    batch_tokens: int
+    chunk_rows: int
+
+    @property
+    def of(self) -> str:
+        return "passages" if self.split == "corpus" else "queries"
+
+
+def encode(job: Job, out: Path, devices: list[str]) -> None:
+    """Write the embeddings of one split into the directory ``out``, or leave what is there from the same job.
+
+    Raises :class:`InputError` where ``out`` is something else, or the split has no rows.
+    """
+    release = open_release(job.release)
+    rows = release.rows(job.config, job.split)
+    if not rows:
+        raise InputError(f"has no rows in {job.config}/{job.split}", path=release.path)
+    out = Path(os.path.abspath(out))
+    about = describe(job, release)
+    if is_done(out, about):
+        log.info("%s: already encoded", out)
+        return
+    with work_beside(out, key_of(about)) as folder:
+        if done := len(list(folder.glob("*.npy.json"))):
+            log.info("%d files are done already", done)
+        tasks = [(job, folder, number) for number in range(-(-rows // job.chunk_rows))]
+        entries = []
+        with progress(total=rows, unit="row", label="encode") as bar:
+            for entry in over_devices(_encode_chunk, tasks, devices):
+                entries.append(entry)
+                bar.update(entry["rows"])
+        _encoder.cache_clear()
+        for path in [*folder.glob(".*"), *folder.glob("*.npy.json")]:
+            path.unlink()
+        write_text(folder / MANIFEST, json.dumps({**about, "shards": entries}, indent=1, sort_keys=True) + "\n")
+        replace_directory(folder, out)
+    log.info("%s: %d rows of %d dimensions in %d files", out, rows, about["dim"], len(entries))
+
+
+def describe(job: Job, release: Release) -> dict[str, Any]:
+    """What the embeddings depend on, without paths of this machine: the manifest, but for the list of its files."""
+    model = open_dual(job.model)  # on the CPU, and given back: each process opens its own, on its device
+    return {
+        "name": NAME,
+        "format": FORMAT,
+        "of": job.of,
+        "config": job.config,
+        "split": job.split,
+        "fingerprint": release.fingerprint(job.config, job.split),
+        "model": {"name": shown_name(job.model), "fingerprint": fingerprint(model), "computed_in": job.dtype},
+        "similarity": model.similarity_fn_name,
+        "dim": model.get_embedding_dimension(),
+        "dtype": "float16",
+        "shard_rows": job.chunk_rows,
+        "batch_tokens": job.batch_tokens,
+    }
+
+
+def is_done(out: Path, about: dict[str, Any]) -> bool:
+    """Whether ``out`` holds just these embeddings. :class:`InputError` where it is something else."""
+    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+        return False
+    have = dict(open_vectors(out).manifest)  # raises for anything that is no directory of embeddings
+    del have["shards"]
+    return have == about
+
+
+def _encode_chunk(task: tuple[Job, Path, int], device: str) -> dict[str, Any]:
+    """Encode one chunk, or find it done; returns its entry in the manifest."""
+    job, folder, number = task
+    rows = open_release(job.release).rows(job.config, job.split)
+    path = folder / f"{job.of}-{number:05d}-of-{-(-rows // job.chunk_rows):05d}.npy"
+    done = path.with_name(f"{path.name}.json")
+    if done.exists():
+        entry: dict[str, Any] = json.loads(done.read_text(encoding="utf-8"))
+        return entry
+    start = number * job.chunk_rows
+    vectors = _encoder(job, device).encode(_texts(job, range(start, min(start + job.chunk_rows, rows))))
+    with new_file(path) as beside, open(beside, "wb") as file:
+        np.save(file, vectors)
+    entry = {
+        "path": path.name,
+        "rows": len(vectors),
+        "bytes": path.stat().st_size,
+        "sha256": sha256_of(path),
+        "longest": longest(vectors),
+    }
+    check_chunk(path, entry, vectors.shape[1])
+    write_text(done, json.dumps(entry))  # last: what is listed is whole
+    log.info("%s is done", path.name)
+    return entry
+
+
+@functools.lru_cache(maxsize=1)
+def _encoder(job: Job, device: str) -> Encoder:
+    model = open_dual(job.model, device, job.dtype)
+    return Encoder(model, "document" if job.of == "passages" else "query", job.batch_tokens)
+
+
+def _texts(job: Job, rows: range) -> list[str]:
+    release = open_release(job.release)
+    if job.of == "passages":
+        return open_passages(release, job.config).texts(rows)
+    return [text for _, text in read_queries(release, job.split, job.config)[rows.start : rows.stop]]

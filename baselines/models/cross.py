@@ -1,0 +1,52 @@
+"""A cross-encoder's scores of queries and passages of a release, in any process: for `rerank` and `mine`."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from baselines.models.devices import batch_tokens, dtype_of
+from baselines.models.encoder import CrossScorer
+from baselines.models.loading import open_cross
+from baselines.passages import Passages, open_passages
+from builders.store.reader import Release, open_release
+
+Group = tuple[str, list[str]]  # a query's text, ids of passages
+
+
+@dataclass(frozen=True)
+class CrossJob:
+    """What a process needs to score pairs."""
+
+    release: Path
+    corpus: str
+    model: str
+    dtype: str
+    tokens: int
+    max_length: int | None
+
+
+def cross_job(args: argparse.Namespace, model: str, release: Release, corpus: str, device: str) -> CrossJob:
+    """The job that the options (:func:`baselines.models.options.add_pairs` and ``add_device``) ask for."""
+    tokens = args.batch_tokens or batch_tokens(device)
+    return CrossJob(release.path, corpus, model, dtype_of(args.dtype, device), tokens, args.max_length)
+
+
+@functools.lru_cache(maxsize=1)
+def scorer(job: CrossJob, device: str) -> tuple[CrossScorer, Passages]:
+    """This process's model and passages, opened once."""
+    model = open_cross(job.model, device, job.dtype, job.max_length)
+    return CrossScorer(model, job.tokens), open_passages(open_release(job.release), job.corpus)
+
+
+def score_groups(job: CrossJob, device: str, groups: Sequence[Group]) -> list[list[float]]:
+    """The logits of each query's passages, in their order. The collection has every passage."""
+    cross, passages = scorer(job, device)
+    rows = passages.rows([corpus for _, ids in groups for corpus in ids])
+    texts = iter(passages.texts(rows.tolist()))
+    pairs = [(query, next(texts)) for query, ids in groups for _ in ids]
+    scores = iter(cross.scores(pairs).tolist() if pairs else [])
+    return [[next(scores) for _ in ids] for _, ids in groups]

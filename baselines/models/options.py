@@ -1,0 +1,42 @@
+"""The options of every command that runs a model."""
+
+from __future__ import annotations
+
+import argparse
+
+from builders.common.command import whole_number
+
+PRECISIONS = ("fp32", "fp16", "bf16")
+
+
+def add_device(parser: argparse.ArgumentParser) -> None:
+    """``--device`` and ``--dtype``, for every command that runs a model."""
+    parser.add_argument(
+        "--device",
+        metavar="D[,D...]",
+        help="cpu, cuda, cuda:1, or several with commas: a process each (default: every GPU there is, else cpu)",
+    )
+    parser.add_argument(
+        "--dtype",
+        choices=["auto", *PRECISIONS],
+        default="auto",
+        help="the model's (auto: fp16 on a GPU, fp32 on a CPU)",
+    )
+
+
+def add_batch_tokens(parser: argparse.ArgumentParser) -> None:
+    """``--batch-tokens``, for every command that sends many texts through a model."""
+    parser.add_argument(
+        "--batch-tokens",
+        type=whole_number(1),
+        metavar="N",
+        help="tokens of a batch, padding included (default: 98,304 on a GPU, 12,288 on a CPU)",
+    )
+
+
+def add_pairs(parser: argparse.ArgumentParser) -> None:
+    """``--max-length`` and ``--batch-tokens``, for every command that runs a cross-encoder."""
+    parser.add_argument(
+        "--max-length", type=whole_number(4), metavar="N", help="tokens of a pair (default: as the model was trained)"
+    )
+    add_batch_tokens(parser)

@@ -1,0 +1,88 @@
+"""A run re-ranked, a window of queries at a time: one file of scores a window, kept until the run is written."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from baselines.models.cross import CrossJob, Group, cross_job, score_groups, scorer
+from baselines.models.devices import devices_of, over_devices
+from baselines.models.loading import fingerprint, open_cross
+from baselines.passages import open_passages
+from baselines.runs.run_file import read_run, write_run
+from baselines.runs.sets import SETS, read_queries
+from builders.common.command import InputError, log, progress
+from builders.common.files import sha256_of, write_text
+from builders.common.folders import key_of, work_beside
+from builders.store.reader import Release, open_release
+
+_WINDOW = 256  # queries scored together
+
+
+def rerank(args: argparse.Namespace) -> None:
+    """Write the run that the options of `rerank` ask for."""
+    release, configs = open_release(args.release), SETS[args.set]
+    given = read_run(args.run)
+    groups = _groups(release, args, given.rankings)
+    passages = open_passages(release, configs.corpus)
+    passages.expect((corpus for _, ids in groups.values() for corpus in ids), args.run)
+    devices = devices_of(args.device)
+    job = cross_job(args, args.model, release, configs.corpus, devices[0])
+    out = Path(os.path.abspath(args.out))
+    with work_beside(out, key_of(_about(args, job, release))) as work:
+        if done := len(list(work.glob("window-*.json"))):
+            log.info("%d windows of %d queries are done already", done, _WINDOW)
+        scores: list[list[float]] = []
+        with progress(total=len(groups), unit="query", label="rerank") as bar:
+            for found in over_devices(_score_window, _windows(job, work, list(groups.values())), devices):
+                scores += found
+                bar.update(len(found))
+        hits = (
+            (query, zip(ids, own, strict=True)) for (query, (_, ids)), own in zip(groups.items(), scores, strict=True)
+        )
+        lines = write_run(out, hits, tag="cross")
+    scorer.cache_clear()
+    log.info("%s: %d lines for %d queries", args.out, lines, len(groups))
+
+
+def _groups(release: Release, args: argparse.Namespace, rankings: dict[str, list[str]]) -> dict[str, Group]:
+    """By query id, in the run's order: its text, and the ``--top-k`` best passages that the run gives it, each once."""
+    config = SETS[args.set].queries
+    texts = dict(read_queries(release, args.split, config))
+    for query in rankings:
+        if query not in texts:
+            raise InputError(f"has a query {query!r} that {config}/{args.split} lacks", path=args.run)
+    return {query: (texts[query], list(dict.fromkeys(ids))[: args.top_k]) for query, ids in rankings.items()}
+
+
+def _about(args: argparse.Namespace, job: CrossJob, release: Release) -> dict[str, Any]:
+    """What the scores depend on: what must be equal for finished windows to be kept."""
+    configs = SETS[args.set]
+    return {
+        "run": sha256_of(args.run),
+        "model": fingerprint(open_cross(args.model, max_length=args.max_length)),
+        "corpus": release.fingerprint(configs.corpus, "corpus"),
+        "queries": release.fingerprint(configs.queries, args.split),
+        "options": [args.top_k, job.dtype, job.max_length, job.tokens, _WINDOW],
+    }
+
+
+def _windows(job: CrossJob, folder: Path, groups: Sequence[Group]) -> Iterator[tuple[CrossJob, Path, Sequence[Group]]]:
+    for number, start in enumerate(range(0, len(groups), _WINDOW)):
+        yield job, folder / f"window-{number:06d}.json", groups[start : start + _WINDOW]
+
+
+def _score_window(task: tuple[CrossJob, Path, Sequence[Group]], device: str) -> list[list[float]]:
+    """The logits of a window's passages, query by query: computed, or found done."""
+    job, path, groups = task
+    if path.exists():
+        kept: list[list[float]] = json.loads(path.read_text(encoding="utf-8"))
+        return kept
+    # 32-bit scores by their shortest digits.
+    scores = [[float(f"{score:.9g}") for score in own] for own in score_groups(job, device, groups)]
+    write_text(path, json.dumps(scores))
+    return scores

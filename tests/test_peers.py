@@ -1,4 +1,4 @@
-"""The README's lines for other tools, run as they stand there, by those tools, on a release.
+"""The lines of docs/tools/, run as they stand there, by those tools, on a release.
 
 The tools have a virtual environment of their own, made once and kept in ``.venvs/peers`` (or the folder that
 ``DUREADER_RETRIEVAL_VENV_PEERS`` names). Pyserini brings several gigabytes and wants a newer Java: it is tested where
@@ -22,33 +22,15 @@ import pytest
 from commands import ROOT
 from environments import clean_environ, environment
 from filelock import FileLock
+from pages import blocks
 from releases import all_tables, make_release, md5, passage
 
 REQUIREMENTS = Path(__file__).with_name("peers-requirements.txt")
-SECTION = "The release in other tools"
-TOOLS = {"datasets", "mteb", "sentence-transformers", "Tevatron", "TREC tools", "Pyserini"}
-
-
-def blocks() -> dict[str, list[tuple[str, str]]]:
-    """The (language, text) blocks of the README's section, by the tool that heads them."""
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    section = re.search(rf"^## {SECTION}\n(.*?)(?=^## |\Z)", readme, re.MULTILINE | re.DOTALL)
-    assert section, f"README.md has no section {SECTION!r}"
-    parts = re.split(r"^### (.+)\n", section[1], flags=re.MULTILINE)[1:]
-    return {
-        tool: re.findall(r"^```(\w+)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-        for tool, text in zip(parts[::2], parts[1::2], strict=True)
-    }
 
 
 def block(tool: str, language: str) -> str:
-    (text,) = [text for found, text in blocks()[tool] if found == language]
+    (text,) = [each.text for each in blocks(ROOT / "docs" / "tools" / f"{tool}.md") if each.language == language]
     return text
-
-
-def test_every_tool_has_its_lines() -> None:
-    assert set(blocks()) == TOOLS
-    assert all(blocks().values())
 
 
 @pytest.fixture(scope="session")
@@ -88,7 +70,7 @@ sys.exit(script.load()())
 
 
 class Place:
-    """A folder with a RELEASE, where the README's lines are run."""
+    """A folder with a RELEASE, where the pages' lines are run."""
 
     def __init__(self, folder: Path, commands: Path) -> None:
         self.folder, self.commands = folder, commands
@@ -217,8 +199,8 @@ def test_sentence_transformers(place: Place, model: dict[str, dict[str, Any]]) -
 
 
 def test_tevatron(place: Place, model: dict[str, dict[str, Any]]) -> None:
-    place.shell(block("Tevatron", "bash"))
-    train, corpus = place.python(block("Tevatron", "python"), "[list(train), list(corpus)]")
+    place.shell(block("tevatron", "bash"))
+    train, corpus = place.python(block("tevatron", "python"), "[list(train), list(corpus)]")
     tokens = model["tokens"]
     for row, expected in zip(train, ROWS["train", "train"], strict=True):
         assert row["query"] == tokens[expected["query"]]
@@ -227,17 +209,21 @@ def test_tevatron(place: Place, model: dict[str, dict[str, Any]]) -> None:
     assert corpus == [{"text_id": row["_id"], "text": tokens[row["text"]]} for row in ROWS["corpus", "corpus"]]
 
 
-def test_trec_tools(place: Place) -> None:
+def test_ir_measures(place: Place) -> None:
     judged = {row["query-id"]: row["corpus-id"] for row in reversed(ROWS["qrels", "dev"])}  # the first of each query
     wrong = ROWS["corpus", "corpus"][0]["_id"]
     with open(place.folder / "RUN", "w", encoding="utf-8") as run:
         for number, (query, document) in enumerate(judged.items()):
             ranked = [document, wrong] if number % 2 else [wrong, document]
             run.writelines(f"{query} Q0 {found} {rank} {9 - rank} tag\n" for rank, found in enumerate(ranked, 1))
-    printed = dict(line.split() for line in place.shell(block("TREC tools", "bash")).splitlines())
+    printed = dict(line.split() for line in place.shell(block("ir_measures", "bash")).splitlines())
     assert printed == {"RR@10": "0.7500", "Success@1": "0.5000", "Success@50": "1.0000"}
+
+
+def test_ir_datasets(place: Place) -> None:
+    place.shell(block("ir_datasets", "bash"))
     shown = "[list(map(list, found)) for found in (dev.docs_iter(), dev.queries_iter(), dev.qrels_iter())]"
-    docs, queries, qrels = place.python(block("TREC tools", "python"), shown)
+    docs, queries, qrels = place.python(block("ir_datasets", "python"), shown)
     assert docs == [[row["_id"], row["text"]] for row in ROWS["corpus", "corpus"]]
     assert queries == [[row["_id"], row["text"]] for row in ROWS["queries", "dev"]]
     assert qrels == [[row["query-id"], row["corpus-id"], row["score"], "0"] for row in ROWS["qrels", "dev"]]
@@ -249,7 +235,7 @@ def test_pyserini(tmp_path: Path) -> None:
         pytest.skip("DUREADER_RETRIEVAL_VENV_PYSERINI names no virtual environment with Pyserini")
     place = Place(tmp_path, Path(folder).absolute() / ("Scripts" if os.name == "nt" else "bin"))
     place.environment["OPENAI_API_KEY"] = "unused"  # 1.6 wants one to be there when it is imported; nothing is sent
-    printed = place.shell(block("Pyserini", "bash"))
+    printed = place.shell(block("pyserini", "bash"))
     found = re.search(r"recip_rank\s+all\s+([\d.]+)", printed)
     assert found and float(found[1]) > 0.9  # a query is the beginning of its passage
     run = (tmp_path / "RUN").read_text(encoding="utf-8").split("\n")

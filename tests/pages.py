@@ -1,0 +1,85 @@
+"""The code blocks of README and docs/, and a shell for them that runs the project's commands in this process."""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import io
+import re
+import shlex
+import string
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from commands import ROOT, run
+
+README = [ROOT / "README.md", ROOT / "README.zh.md"]
+PAGES = [*README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+TOOLS = sorted((ROOT / "docs" / "tools").glob("*.md"))
+VERBS = sorted((ROOT / "docs" / "verbs").glob("*.md"))
+NOT_RUN = re.compile(r"\(not run: .+\)")
+
+
+class Block(NamedTuple):
+    """A fenced block: its language, what else stands on the fence, its text."""
+
+    language: str
+    note: str
+    text: str
+
+    @property
+    def is_run(self) -> bool:
+        return self.language in ("bash", "python") and not self.note
+
+
+def blocks(page: Path) -> list[Block]:
+    found = re.findall(r"^```(\w+) ?([^\n]*)\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    return [Block(*each) for each in found]
+
+
+def lines(text: str) -> Iterator[list[str]]:
+    """The words of each command of a bash block: comments gone, lines joined, ``$NAME`` as ``NAME=value`` set it."""
+    values: dict[str, str] = {}
+    for line in text.replace("\\\n", " ").splitlines():
+        words = shlex.split(string.Template(line).safe_substitute(values), comments=True)
+        if words and all(re.match(r"\w+=", word) for word in words):
+            values |= dict(word.rstrip(";").split("=", 1) for word in words)
+        elif words:
+            yield words
+
+
+def is_ours(words: list[str]) -> bool:
+    return words[:2] == ["python", "-m"] and words[2] in ("builders", "baselines")
+
+
+def shell(text: str) -> str:
+    """Run a bash block; returns what it printed on stdout."""
+    printed = ""
+    for words in lines(text):
+        words = [each for word in words for each in (sorted(glob.glob(word)) or [word])]
+        if is_ours(words):
+            printed += run(*words[2:]).stdout
+        else:
+            printed += subprocess.run(words, capture_output=True, text=True, encoding="utf-8", check=True).stdout
+    return printed
+
+
+def python(text: str, names: dict[str, object]) -> str:
+    """Run a Python block with the names of the page's blocks before it; returns what it printed."""
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        exec(compile(text, "block", "exec"), names)
+    return out.getvalue()
+
+
+def shows(block: str, printed: str) -> bool:
+    """Whether a ``text`` block is what was printed; ``...`` stands for whole lines, or for the rest of a line."""
+    pattern = ""
+    for line in block.splitlines():
+        if line == "...":
+            pattern += r"(?:.*\n)*?"
+        else:
+            pattern += re.escape(line.removesuffix("...")) + (r".*\n" if line.endswith("...") else r"\n")
+    return re.fullmatch(pattern, printed) is not None

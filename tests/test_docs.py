@@ -1,0 +1,165 @@
+"""What README and docs/ say is so: their commands run, print what is shown, and link to what is there."""
+
+from __future__ import annotations
+
+import csv
+import importlib
+import importlib.util
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import datasets
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from commands import ROOT
+from official_archives import ORIGINAL, PREPROCESSED, original_files, preprocessed_files, write_tar
+from pages import NOT_RUN, PAGES, README, TOOLS, VERBS, blocks, is_ours, lines, python, shell, shows
+
+from builders.common.command import verb_parser
+from builders.store.reader import open_release
+
+
+@pytest.fixture(scope="session")
+def generator() -> ModuleType:
+    """docs/verbs.py, which is no module of a package."""
+    spec = importlib.util.spec_from_file_location("verbs", ROOT / "docs" / "verbs.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def write_table(path: Path, rows: list[list[str]], delimiter: str = ",") -> None:
+    path.parent.mkdir(exist_ok=True)
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        csv.writer(file, delimiter=delimiter, lineterminator="\n").writerows(rows)
+
+
+def write_sources(folder: Path, sample: Path) -> None:
+    """Small files of the kinds that the pages name, in a folder."""
+    release = open_release(sample)
+    questions = {split: release.table("queries", split).to_pylist() for split in ("train", "dev", "test")}
+    # cMedQA2 and DataFountain 424
+    write_table(folder / "cMedQA2/question.csv", [["question_id", "content"], ["1", "头疼怎么办"], ["2", "失眠"]])
+    write_table(folder / "cMedQA2/answer.csv", [["ans_id", "question_id", "content"], ["11", "1", "多休息"]])
+    candidates = [["question_id", "ans_id", "cnt", "label"], ["1", "11", "0", "1"]]
+    write_table(folder / "cMedQA2/dev_candidates.txt", candidates)
+    policies = [["docid", "text"], *([f"d{number}", f"第{number}项措施。"] for number in range(10))]
+    write_table(folder / "NCPPolicies/NCPPolicies_context_1.csv", policies, "\t")
+    asked = [[str(number), f"d{number % 10}", f"问题{number}？", "略"] for number in range(960)]
+    write_table(folder / "NCPPolicies/NCPPolicies_train_1.csv", [["id", "docid", "question", "answer"], *asked], "\t")
+    english = [["id", "english"], *([row["_id"], f"question {n}"] for n, row in enumerate(questions["dev"]))]
+    write_table(folder / "translations.tsv", english, "\t")
+    # The official archives
+    write_tar(folder / f"{ORIGINAL}.v0.tar.gz", original_files(), folder / "scratch")
+    write_tar(folder / f"{PREPROCESSED}.tar.gz", preprocessed_files(), folder / "scratch")
+    # Reading comprehension
+    (folder / "cmrc").mkdir()
+    for name, context in (("train", "北京的冬天很冷。"), ("dev", "高铁票可以提前买。")):
+        paragraph = {"context": context, "qas": [{"id": "1", "question": f"{context}？"}]}
+        (folder / f"cmrc/{name}.json").write_text(json.dumps({"data": [{"paragraphs": [paragraph]}]}), encoding="utf-8")
+    (folder / "news.txt").write_text("".join(f"第{n}条新闻，今天天气很好。\n" for n in range(5)), encoding="utf-8")
+    # Embeddings of the questions; official judgments and predictions
+    rows = [row["_id"] for split in questions.values() for row in split]
+    vectors = np.random.default_rng(0).normal(size=(len(rows), 8)).tolist()
+    pq.write_table(pa.table({"_id": rows, "embedding": vectors}), folder / "build/queries.parquet")
+    judged = release.table("dev", "dev").to_pylist()
+    with open(folder / "dev.json", "w", encoding="utf-8") as file:
+        for row in judged:
+            found = [{"paragraph_id": p["docid"], "paragraph_text": p["text"]} for p in row["positive_passages"]]
+            record = {"question_id": row["query_id"], "question": row["query"], "answer_paragraphs": found}
+            file.write(json.dumps(record, ensure_ascii=False) + "\n")
+    predicted = {row["query_id"]: [p["docid"] for p in row["positive_passages"]] for row in judged}
+    (folder / "predictions.json").write_text(json.dumps(predicted), encoding="utf-8")
+
+
+@pytest.fixture
+def place(
+    tmp_path: Path, sample_release: Path, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Path]:
+    """Where a page's blocks are run: the sample built, sources beside it, caches of the session's own."""
+    shutil.copytree(sample_release, tmp_path / "build/sample")
+    for name in ("builders", "baselines"):  # the sample, the settings
+        (tmp_path / name).symlink_to(ROOT / name)
+    write_sources(tmp_path, sample_release)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "docs-cache"))
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "datasets"))
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+
+
+@pytest.mark.parametrize("page", [each for each in PAGES if any(b.is_run for b in blocks(each))], ids=name_of)
+def test_the_blocks_of_a_page_run_and_print_what_is_shown(page: Path, place: Path) -> None:
+    names: dict[str, object] = {}
+    printed = None
+    for block in blocks(page):
+        if block.is_run:
+            printed = shell(block.text) if block.language == "bash" else python(block.text, names)
+        elif block.language == "text" and printed is not None:
+            assert shows(block.text, printed), printed
+            printed = None
+        else:
+            printed = None
+
+
+def test_a_block_that_is_not_run_says_why() -> None:
+    for page in PAGES:
+        for block in blocks(page):
+            if block.language in ("bash", "python") and not block.is_run:
+                assert NOT_RUN.fullmatch(block.note), f"{page.name}: ```{block.language} {block.note}"
+
+
+@pytest.mark.parametrize("page", [*PAGES, *TOOLS, *VERBS], ids=name_of)
+def test_every_command_that_is_shown_has_options_that_exist(page: Path) -> None:
+    """The commands of blocks that are not run, and the examples of every ``--help``."""
+    shown = [block.text for block in blocks(page) if not block.is_run]
+    # Of a help text, the example's commands and the lines that go on behind a backslash.
+    shown = ["".join(re.findall(r"^ *python -m (?:.*\\\n)*.*\n", text, re.MULTILINE)) for text in shown]
+    for words in (words for text in shown for words in lines(text)):
+        if is_ours(words) and words[3:] and words[3][0] not in "-V":
+            modules = importlib.import_module(f"{words[2]}.__main__").VERBS
+            verb_parser(words[2], words[3], importlib.import_module(modules[words[3]])).parse_args(words[4:])
+
+
+@pytest.mark.parametrize("page", [*PAGES, *TOOLS], ids=name_of)
+def test_links_lead_to_files_that_are_there(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
+        assert "://" in target or (page.parent / target).exists(), target
+
+
+def test_the_page_of_a_verb_is_what_its_help_says(generator: ModuleType) -> None:
+    """Word for word: versions of Python break the usage lines in other places. `python docs/verbs.py` writes them."""
+    pages = generator.pages()
+    assert {path.name for path in VERBS} == set(pages)
+    for path in VERBS:
+        assert path.read_text(encoding="utf-8").split() == pages[path.name].split(), path.name
+
+
+def test_the_table_of_verbs_in_readme_names_every_page(generator: ModuleType) -> None:
+    assert generator.index() in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_readme_has_at_most_200_lines() -> None:
+    for path in README:
+        assert len(path.read_text(encoding="utf-8").splitlines()) <= 200
+
+
+def test_the_chinese_readme_names_every_verb() -> None:
+    text = (ROOT / "README.zh.md").read_text(encoding="utf-8")
+    for path in VERBS:
+        assert f"docs/verbs/{path.name}" in text
+
+
+def test_every_tool_has_a_page() -> None:
+    tools = ["datasets", "ir_datasets", "ir_measures", "mteb", "pyserini", "sentence-transformers", "tevatron"]
+    assert [path.stem for path in TOOLS] == tools

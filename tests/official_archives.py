@@ -97,6 +97,9 @@ def preprocessed_files() -> dict[str, str]:
     return {f"{PREPROCESSED}/{name}": content for name, content in files.items()}
 
 
+BOTH = original_files() | preprocessed_files()
+
+
 def write_files(folder: Path, files: dict[str, str]) -> Path:
     for name, content in files.items():
         path = folder / name

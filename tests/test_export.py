@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from official_archives import original_files, preprocessed_files, write_files
 from releases import TEXTS, make_release, md5, passage, tables
 
-from builders import export
 from builders.common.command import InputError, main
-from builders.export import formats as export_formats
+from builders.export import formats
+from builders.export.write import export
 from builders.store.reader import open_release
 
 Rows = dict[tuple[str, str], list[dict[str, Any]]]
@@ -131,7 +131,7 @@ def test_any_text_survives(check: Callable[..., None], tmp_path: Path, texts: li
 
 def test_what_a_tsv_cannot_hold_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     release = open_release(make_release(tmp_path / "release", tables(NASTY)))
-    export.export(release, "msmarco", tmp_path / "out")
+    export(release, "msmarco", tmp_path / "out")
     changed = sum(text != in_a_line(text) for text in NASTY)
     assert (
         f"collection.tsv: in {changed} of {len(NASTY)} texts, tabs and line ends were written as spaces" in caplog.text
@@ -139,7 +139,7 @@ def test_what_a_tsv_cannot_hold_is_reported(tmp_path: Path, caplog: pytest.LogCa
     marker = json.loads((tmp_path / "out" / "EXPORT").read_text(encoding="utf-8"))
     assert marker["texts_with_spaces_for_tabs_and_line_ends"] == {"collection.tsv": changed}
     caplog.clear()
-    export.export(release, "beir", tmp_path / "beir")
+    export(release, "beir", tmp_path / "beir")
     assert "spaces" not in caplog.text
 
 
@@ -152,7 +152,7 @@ def test_a_title_opens_the_text_where_the_format_has_no_place_for_it(tmp_path: P
 
 
 def test_a_large_corpus_comes_in_several_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(export_formats, "PASSAGES_PER_FILE", 4)
+    monkeypatch.setattr(formats, "PASSAGES_PER_FILE", 4)
     texts = [f"第{number}段" for number in range(21)]
     out = write(make_release(tmp_path / "release", tables(texts), rows_per_shard=3), "trec")
     found = [json_lines(path) for path in sorted(out.glob("corpus/*"))]
@@ -230,7 +230,7 @@ def test_an_export_replaces_an_earlier_one_and_nothing_else(tmp_path: Path) -> N
     (tmp_path / "mine" / "notes.txt").write_text("keep")
     for target in (tmp_path / "mine", release, release / "beir", tmp_path):
         with pytest.raises(InputError):
-            export.export(open_release(release), "trec", target)
+            export(open_release(release), "trec", target)
     assert files(tmp_path / "mine") == {"notes.txt"}
     assert (release / "manifest.json").exists()
     assert {path.name for path in tmp_path.iterdir()} == {"release", "beir-main", "mine"}
@@ -243,7 +243,7 @@ def test_an_export_that_fails_leaves_the_earlier_one(tmp_path: Path) -> None:
     last = sorted((release / "corpus").iterdir())[-1]
     last.write_bytes(last.read_bytes()[:-1])
     with pytest.raises(InputError, match="corpus-0000"):
-        export.export(open_release(release), "msmarco", out)
+        export(open_release(release), "msmarco", out)
     assert (out / "collection.tsv").read_bytes() == before
     assert {path.name for path in tmp_path.iterdir()} == {"release", "msmarco-main"}
 
@@ -254,7 +254,7 @@ def test_an_id_with_blanks_is_refused(layout: str, bad: str, tmp_path: Path) -> 
     rows = tables()
     rows["queries", "dev"][0]["_id"] = rows["qrels", "dev"][0]["query-id"] = bad
     with pytest.raises(InputError, match="expected ids without"):
-        export.export(open_release(make_release(tmp_path / "release", rows)), layout, tmp_path / "out")
+        export(open_release(make_release(tmp_path / "release", rows)), layout, tmp_path / "out")
 
 
 VERBS = {"official": "builders.official", "export": "builders.export", "evaluate": "baselines.runs.evaluate"}
@@ -275,7 +275,7 @@ def test_the_official_files_go_through_a_release_and_back(tmp_path: Path) -> Non
     assert one.splits() == other.splits()
     assert all(one.table(*name) == other.table(*name) for name in one.splits())
     with pytest.raises(InputError, match="main set only"):
-        export.export(one, "official", out, "cmedqa")
+        export(one, "official", out, "cmedqa")
 
 
 def test_the_official_top_50_is_a_run_that_can_be_evaluated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

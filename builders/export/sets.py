@@ -9,7 +9,6 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,6 +20,22 @@ from builders.store.reader import Release
 SPLITS = ("train", "dev", "test")
 _JOINED_ROWS = 1_024  # a joined row can be 100 kB
 _MEMORY = "512MB"
+
+
+# The joined rows: a query with its passages, in the order of the judgments; of score 0 or less, the negative ones.
+_JOIN = """
+WITH judged AS (
+    SELECT "query-id" AS _id, line, score, {'docid': c._id, 'title': title, 'text': c.text} AS passage
+    FROM (SELECT *, row_number() OVER () AS line FROM read_parquet($qrels)) AS q
+    JOIN read_parquet($corpus) AS c ON c._id = q."corpus-id"
+)
+SELECT q._id AS query_id, q.text AS query,
+       coalesce(list(passage ORDER BY judged.line) FILTER (score > 0), []) AS positive_passages,
+       coalesce(list(passage ORDER BY judged.line) FILTER (score <= 0), []) AS negative_passages
+FROM (SELECT *, row_number() OVER () AS line FROM read_parquet($queries)) AS q
+LEFT JOIN judged USING (_id)
+GROUP BY q.line, q._id, q.text ORDER BY q.line
+"""
 
 
 @dataclass(frozen=True)
@@ -44,23 +59,52 @@ SETS = {
 
 @dataclass(frozen=True)
 class ReleaseSet:
-    """One set of a release; batches have the columns of :mod:`builders.store`, in the order of the release."""
+    """One set of a release; batches have the columns of :mod:`builders.store`, in the order of the release.
+
+    What reads its passages or queries raises :class:`InputError` where the release lacks the set. ``name``: a key of
+    :data:`SETS`.
+    """
 
     release: Release
-    configs: SetConfigs
+    name: str
+
+    @property
+    def configs(self) -> SetConfigs:
+        """The set's configs, of which the release has those that hold texts."""
+        found = SETS[self.name]
+        have = {config for config, _ in self.release.splits()}
+        missing = [config for config in (found.corpus, found.queries) if config not in have]
+        if missing:
+            raise InputError(
+                f"the set {self.name!r} needs the config {missing[0]!r}, and this release has"
+                f" {', '.join(sorted(have))}; `python -m builders {found.verb}` makes it",
+                path=self.release.path,
+            )
+        return found
 
     @property
     def passages(self) -> int:
+        """How many the corpus has."""
         return self.release.rows(self.configs.corpus, "corpus")
 
     def corpus(self) -> Iterator[pa.RecordBatch]:
         return self.release.batches(self.configs.corpus, "corpus", ["_id", "title", "text"])
+
+    def contents(self) -> Iterator[tuple[pa.Array, pa.Array]]:
+        """(ids, texts) of the corpus for a format without titles: a title, where there is one, opens the text."""
+        for batch in self.corpus():
+            titled = pc.binary_join_element_wise(batch["title"], batch["text"], " ")
+            yield batch["_id"], pc.if_else(pc.equal(batch["title"], ""), batch["text"], titled)
 
     def query_splits(self) -> list[str]:
         return self._splits(self.configs.queries)
 
     def queries(self, split: str) -> Iterator[pa.RecordBatch]:
         return self.release.batches(self.configs.queries, split, ["_id", "text"])
+
+    def query_texts(self, split: str) -> Iterator[tuple[pa.Array, pa.Array]]:
+        """(ids, texts) of a split's queries."""
+        return ((batch["_id"], batch["text"]) for batch in self.queries(split))
 
     def qrels_splits(self) -> list[str]:
         if self.configs.qrels:
@@ -85,6 +129,11 @@ class ReleaseSet:
             return self.release.batches(config, split, JOINED.names, rows=_JOINED_ROWS)
         return self._join(split)
 
+    def runs(self) -> list[str]:
+        """The runs that the release has over the set, by their path in it."""
+        files = self.release.manifest["files"] if self.name == "main" else []
+        return [entry["path"] for entry in files if entry["path"].startswith("runs/")]
+
     def _splits(self, config: str) -> list[str]:
         have = self.release.splits()
         return [split for split in SPLITS if (config, split) in have]
@@ -108,19 +157,7 @@ class ReleaseSet:
             con.execute("SET temp_directory = $folder", {"folder": spill})
             con.execute("SET enable_progress_bar = false")
             relation = con.sql(
-                """
-                WITH judged AS (
-                    SELECT "query-id" AS _id, place, score, {'docid': c._id, 'title': title, 'text': c.text} AS passage
-                    FROM (SELECT *, row_number() OVER () AS place FROM read_parquet($qrels)) AS q
-                    JOIN read_parquet($corpus) AS c ON c._id = q."corpus-id"
-                )
-                SELECT q._id AS query_id, q.text AS query,
-                       coalesce(list(passage ORDER BY judged.place) FILTER (score > 0), []) AS positive_passages,
-                       coalesce(list(passage ORDER BY judged.place) FILTER (score <= 0), []) AS negative_passages
-                FROM (SELECT *, row_number() OVER () AS place FROM read_parquet($queries)) AS q
-                LEFT JOIN judged USING (_id)
-                GROUP BY q.place, q._id, q.text ORDER BY q.place
-                """,
+                _JOIN,
                 params={
                     "qrels": qrels,
                     "corpus": files(self.configs.corpus, "corpus"),
@@ -130,17 +167,3 @@ class ReleaseSet:
             reader = relation.to_arrow_reader(_JOINED_ROWS)
             for batch in reader:
                 yield pa.Table.from_batches([batch]).cast(JOINED).combine_chunks().to_batches()[0]
-
-
-def open_set(release: Release, name: str) -> ReleaseSet:
-    """The set ``name``, a key of :data:`SETS`; an :class:`InputError` where the release lacks its texts."""
-    found = ReleaseSet(release, SETS[name])
-    configs = {config for config, _ in release.splits()}
-    missing = [config for config in (found.configs.corpus, found.configs.queries) if config not in configs]
-    if missing:
-        raise InputError(
-            f"the set {name!r} needs the config {missing[0]!r}, and this release has {', '.join(sorted(configs))};"
-            f" `python -m builders {found.configs.verb}` makes it",
-            path=Path(release.path),
-        )
-    return found

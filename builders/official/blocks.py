@@ -1,4 +1,4 @@
-"""An official file of any size as parsed blocks, in order: cut at line ends, read by worker processes.
+"""An official file of any size as parsed blocks, in order: cut at line ends, parsed by worker processes.
 
 A worker reads its own bytes of the file; only what it made of them comes back. A few blocks are in flight, so memory
 does not grow with the file.
@@ -6,14 +6,13 @@ does not grow with the file.
 
 from __future__ import annotations
 
-import collections
 import re
 from collections.abc import Callable, Iterator
-from concurrent.futures.process import BrokenProcessPool
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from builders.common.command import InputError, progress
-from builders.common.jobs import Pool, WorkerDied
+from builders.common.jobs import Pool, in_order
 from builders.official.archives import Member
 from builders.official.formats import LINE_CUT, BadLine
 
@@ -22,7 +21,61 @@ LONGEST_ROW = 256 << 20
 _WINDOW = 1 << 20
 
 
-def cut(member: Member, start: int, stop: int, pattern: re.Pattern[bytes]) -> Iterator[tuple[int, int]]:
+class _Block(NamedTuple):
+    """``size`` bytes from ``offset`` of the file ``path``, and what parses them."""
+
+    path: Path
+    offset: int
+    size: int
+    parse: Callable[..., Any]
+    args: tuple[Any, ...]
+
+
+def parsed(
+    member: Member,
+    parse: Callable[..., Any],
+    *args: Any,
+    processes: Pool | None,
+    workers: int,
+    span: tuple[int, int] | None = None,
+    cut: re.Pattern[bytes] = LINE_CUT,
+) -> Iterator[Any]:
+    """``parse(bytes, *args)`` of every block of ``member`` in order.
+
+    Args:
+        processes: where to parse; None: here.
+        workers: how many processes.
+        span: first byte and end inside the member, of the member as a whole where None.
+        cut: a block may end after what this matches.
+
+    Raises:
+        InputError: naming file and line, for what ``parse`` refuses with BadLine.
+    """
+    low, high = span or (0, member.size)
+    line = 1 + member.read(low).count(b"\n")
+    ranges = _cut(member, member.offset + low, member.offset + high, cut)
+    blocks = (_Block(member.path, offset, size, parse, args) for offset, size in ranges)
+    with progress(total=high - low, unit="B", label=member.name.rsplit("/", 1)[-1]) as bar:
+        for found, lines, size in in_order(processes, _parse, blocks, workers + 2):
+            if isinstance(found, BadLine):
+                raise InputError(found.message, path=member.shown, line=line + found.line)
+            yield found
+            line += lines
+            bar.update(size)
+
+
+def _parse(block: _Block) -> tuple[Any, int, int]:
+    """What the block holds, or its :class:`BadLine`; its lines; its bytes."""
+    with open(block.path, "rb") as file:
+        file.seek(block.offset)
+        data = file.read(block.size)
+    try:
+        return block.parse(data, *block.args), data.count(b"\n"), block.size
+    except BadLine as error:
+        return error, 0, block.size
+
+
+def _cut(member: Member, start: int, stop: int, pattern: re.Pattern[bytes]) -> Iterator[tuple[int, int]]:
     """Ranges (offset and size in ``member.path``) of about 8 MB that end after a match of ``pattern``.
 
     Raises :class:`InputError` where 256 MB hold no match.
@@ -42,62 +95,3 @@ def cut(member: Member, start: int, stop: int, pattern: re.Pattern[bytes]) -> It
             end = stop if found is None else end - 1 + found.end()
             yield start, end - start
             start = end
-
-
-def _work(parse: Callable[..., Any], path: str, start: int, size: int, args: tuple[Any, ...]) -> tuple[Any, int]:
-    with open(path, "rb") as file:
-        file.seek(start)
-        data = file.read(size)
-    return parse(data, *args), data.count(b"\n")
-
-
-def parsed(
-    member: Member,
-    parse: Callable[..., Any],
-    *args: Any,
-    pool: Pool | None,
-    workers: int,
-    span: tuple[int, int] | None = None,
-    pattern: re.Pattern[bytes] = LINE_CUT,
-) -> Iterator[Any]:
-    """``parse(block, *args)`` of every block of ``member`` in order.
-
-    Args:
-        pool: where to parse; None: here.
-        workers: the pool's processes.
-        span: first byte and end inside the member, of the member as a whole where None.
-        pattern: a block may end after what this matches.
-
-    Raises:
-        InputError: naming file and line, for what ``parse`` refuses with BadLine.
-    """
-    low, high = span or (0, member.size)
-    line = 1 + (member.read(low).count(b"\n") if low else 0)
-    running: collections.deque[Any] = collections.deque()
-
-    def next_block() -> Any:
-        nonlocal line
-        block = running.popleft()
-        try:
-            result, lines = block.result() if pool else _work(*block)
-        except BadLine as error:
-            raise InputError(error.message, path=member.shown, line=line + error.line) from None
-        except BrokenProcessPool:
-            raise WorkerDied from None
-        line += lines
-        return result
-
-    try:
-        with progress(total=high - low, unit="B", label=member.name.rsplit("/", 1)[-1]) as bar:
-            for start, size in cut(member, member.offset + low, member.offset + high, pattern):
-                task = (parse, str(member.path), start, size, args)
-                running.append(pool.submit(_work, *task) if pool else task)
-                while len(running) > (workers + 2 if pool else 0):
-                    yield next_block()
-                bar.update(size)
-            while running:
-                yield next_block()
-    finally:
-        for block in running:
-            if pool:
-                block.cancel()

@@ -1,4 +1,4 @@
-"""The official files' formats: what each file is called, and readers of blocks of their lines.
+"""The official files' formats: what each file is called, and what a line of it holds.
 
 Two releases exist: the original one (``train.json``, ``dev.json``, ``passage_collection.json``, ``test1.json``,
 ``test2.json``) and the pre-processed one of the baseline (``dual.train.tsv``, ``cross.train.tsv``, ``part-00`` to
@@ -10,8 +10,8 @@ nothing, passage, nothing; ``dev.retrieval.top50.res.id_map.tsv`` names, line fo
 passage. The columns that mean nothing may hold anything; all others are checked, and a line that is not as expected is
 an error.
 
-The readers take one block of whole lines as bytes and run in worker processes. They raise :class:`BadLine`, whose line
-counts from the block's first.
+Each ``parse_...`` takes one block of whole lines as bytes and runs in worker processes. It raises :class:`BadLine`,
+whose line counts from the block's first.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ import pyarrow as pa
 
 from builders.common.columns import encoded
 
+# What each official file is, by its name.
 ROLES = (
     ("map", re.compile(r"passage2id\.map\.json")),
     ("passages", re.compile(r"passage_collection\.json")),
@@ -57,42 +58,37 @@ class BadLine(Exception):
         self.message, self.line = message, line
 
 
-@dataclass(frozen=True)
-class Tsv:
-    """The columns of a TSV: how many, which hold texts, which the label 0 or 1; the others mean nothing."""
-
-    columns: int
-    texts: tuple[int, ...]
-    label: int | None
-    expected: str
-
-    def nothing(self, row: list[bytes]) -> list[bytes]:
-        return [value for n, value in enumerate(row) if n not in self.texts and n != self.label]
-
-
+# The columns of the TSVs. Those of _TEXTS hold texts, label holds 0 or 1; the others hold what stands here, which means
+# nothing: they may hold anything.
 TSV = {
-    "part": Tsv(4, (2,), None, "-, empty, passage, 0"),
-    "queries": Tsv(4, (0,), None, "query, -, -, 0"),
-    "dual": Tsv(6, (0, 2, 4), None, "query, empty, positive, empty, negative, 0"),
-    "cross": Tsv(4, (0, 2), 3, "query, empty, passage, label"),
-    "top50": Tsv(4, (0, 2), None, "query, -, passage, -"),
+    "part": ("-", "empty", "passage", "0"),
+    "queries": ("query", "-", "-", "0"),
+    "dual": ("query", "empty", "positive", "empty", "negative", "0"),
+    "cross": ("query", "empty", "passage", "label"),
+    "top50": ("query", "-", "passage", "-"),
 }
+_TEXTS = {"query": "query", "passage": "passage", "positive": "passage", "negative": "passage"}
+
+
+def nothing_of(role: str, row: list[bytes]) -> list[bytes]:
+    """What the columns of a row hold that mean nothing."""
+    return [value for name, value in zip(TSV[role], row, strict=True) if name not in _TEXTS and name != "label"]
 
 
 @dataclass
-class Texts:
-    """One text column of a block: the texts and their MD5 digests, 16 bytes each, one after the other."""
+class TextColumn:
+    """One column of texts: the texts and their MD5, 16 bytes each, one after the other."""
 
     texts: pa.StringArray
     digests: bytes
 
 
-def text_column(values: list[bytes], what: str) -> Texts:
+def text_column(values: list[bytes], what: str) -> TextColumn:
     """A column of texts, which are UTF-8; :class:`BadLine` for an empty one."""
     if b"" in values:
         raise BadLine(f"expected the text of a {what}, found nothing", values.index(b""))
     md5 = hashlib.md5
-    return Texts(encoded(values), b"".join([md5(value, usedforsecurity=False).digest() for value in values]))
+    return TextColumn(encoded(values), b"".join([md5(value, usedforsecurity=False).digest() for value in values]))
 
 
 def _check_utf8(data: bytes) -> None:
@@ -110,42 +106,51 @@ def lines_of(data: bytes) -> list[bytes]:
     return lines
 
 
-def read_tsv(data: bytes, kind: str, usual: list[bytes]) -> tuple[list[Texts], list[int] | None, int]:
+@dataclass
+class TsvBlock:
+    """A block of a TSV: its columns of texts by name, its labels, if it has any, and how many lines are unusual."""
+
+    columns: dict[str, TextColumn]
+    labels: list[int] | None
+    unusual: int
+
+
+def parse_tsv(data: bytes, role: str, usual: list[bytes]) -> TsvBlock:
     """A block of a TSV.
 
     Args:
         data: whole lines.
-        kind: a key of :data:`TSV`.
-        usual: what the columns that mean nothing hold, in the file's first line.
-
-    Returns:
-        Its text columns, its labels (None for a kind without), and how many lines hold something else than ``usual``.
+        role: a key of :data:`TSV`.
+        usual: what the columns that mean nothing hold in the file's first line; other lines are counted as unusual.
     """
-    layout = TSV[kind]
+    names = TSV[role]
     _check_utf8(data)
     rows = [line.split(b"\t") for line in lines_of(data)]
     for number, row in enumerate(rows):
-        if len(row) != layout.columns:
-            raise BadLine(
-                f"expected {layout.columns} columns separated by tabs ({layout.expected}), found {len(row)}", number
-            )
-    labels = None
-    if layout.label is not None:
-        for number, row in enumerate(rows):
-            if row[layout.label] not in (b"0", b"1"):
-                shown = row[layout.label][:20].decode(errors="replace")
-                raise BadLine(f"expected the label 0 or 1 in column {layout.label + 1}, found {shown!r}", number)
-        labels = [int(row[layout.label]) for row in rows]
-    unusual = sum(layout.nothing(row) != usual for row in rows)
-    names = {0: "query", 2: "passage", 4: "passage"}
-    return [text_column([row[column] for row in rows], names[column]) for column in layout.texts], labels, unusual
+        if len(row) != len(names):
+            expected = f"expected {len(names)} columns separated by tabs ({', '.join(names)})"
+            raise BadLine(f"{expected}, found {len(row)}", number)
+    columns = dict(zip(names, zip(*rows, strict=True), strict=True)) if rows else {name: () for name in names}
+    labels = [_label(value, names, number) for number, value in enumerate(columns.get("label", ()))]
+    return TsvBlock(
+        {name: text_column(list(columns[name]), _TEXTS[name]) for name in names if name in _TEXTS},
+        labels if "label" in names else None,
+        sum(nothing_of(role, row) != usual for row in rows),
+    )
+
+
+def _label(value: bytes, names: tuple[str, ...], number: int) -> int:
+    if value not in (b"0", b"1"):
+        shown = value[:20].decode(errors="replace")
+        raise BadLine(f"expected the label 0 or 1 in column {names.index('label') + 1}, found {shown!r}", number)
+    return int(value)
 
 
 _ID = re.compile(rb"[0-9a-f]{32}")
 Id = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{32}\Z")]
 
 
-def read_pairs(data: bytes) -> tuple[bytes, bytes]:
+def parse_pairs(data: bytes) -> tuple[bytes, bytes]:
     """A block of ``id_map.tsv``: the queries' ids and the passages', 16 bytes each."""
     rows = [line.split(b"\t") for line in lines_of(data)]
     for number, row in enumerate(rows):
@@ -172,15 +177,15 @@ class Question(msgspec.Struct, gc=False):
 
 
 @dataclass
-class Rows:
+class IdsAndTexts:
     """Ids (16 bytes each, one after the other) and texts."""
 
     ids: bytes
-    column: Texts
+    column: TextColumn
 
 
-def _rows(ids: list[str], texts: list[str], what: str) -> Rows:
-    return Rows(bytes.fromhex("".join(ids)), text_column([text.encode() for text in texts], what))
+def _rows(ids: list[str], texts: list[str], what: str) -> IdsAndTexts:
+    return IdsAndTexts(bytes.fromhex("".join(ids)), text_column([text.encode() for text in texts], what))
 
 
 _passage = msgspec.json.Decoder(Paragraph).decode
@@ -201,13 +206,13 @@ def _decode(decode: Any, line: bytes, number: int, what: str) -> Any:
         raise BadLine(f"not {what}: nested too deep", number) from None
 
 
-def read_passages(data: bytes) -> Rows:
+def parse_passages(data: bytes) -> IdsAndTexts:
     """A block of ``passage_collection.json`` as JSON lines."""
     what = "a passage {paragraph_id, paragraph_text}"
     return _passage_rows([_decode(_passage, line, number, what) for number, line in enumerate(lines_of(data))])
 
 
-def _passage_rows(rows: list[Paragraph]) -> Rows:
+def _passage_rows(rows: list[Paragraph]) -> IdsAndTexts:
     return _rows([row.paragraph_id for row in rows], [row.paragraph_text for row in rows], "passage")
 
 
@@ -217,7 +222,7 @@ MAP_CUT = re.compile(rb",")
 LINE_CUT = re.compile(rb"\n")
 
 
-def read_wrapped(data: bytes) -> Rows:
+def parse_wrapped(data: bytes) -> IdsAndTexts:
     """A block of rows out of ``{"data": [...]}``, separated by commas."""
     rows, start = [], 0
     what = "a passage {paragraph_id, paragraph_text}"
@@ -230,7 +235,7 @@ def read_wrapped(data: bytes) -> Rows:
     return _passage_rows(rows)
 
 
-def read_map(data: bytes) -> tuple[list[int], bytes]:
+def parse_map(data: bytes) -> tuple[list[int], bytes]:
     """A block of the inside of ``passage2id.map.json``: line numbers and passage ids, 16 bytes each."""
     data = data.strip()
     data = data[:-1] if data.endswith(b",") else data
@@ -244,15 +249,15 @@ def read_map(data: bytes) -> tuple[list[int], bytes]:
 
 
 @dataclass
-class Judgments:
+class Questions:
     """A block of questions: their ids and texts, how many passages each one has (None: no labels), and these."""
 
-    questions: Rows
+    questions: IdsAndTexts
     counts: list[int] | None
-    passages: Rows
+    passages: IdsAndTexts
 
 
-def read_questions(data: bytes, labelled: bool) -> Judgments:
+def parse_questions(data: bytes, labelled: bool) -> Questions:
     """A block of ``train.json``, ``dev.json`` (``labelled``), ``test1.json`` or ``test2.json``."""
     what = "a question {question_id, question, answer_paragraphs}" if labelled else "a question {question_id, question}"
     rows: list[Question] = []
@@ -264,4 +269,4 @@ def read_questions(data: bytes, labelled: bool) -> Judgments:
     passages = [passage for row in rows for passage in row.answer_paragraphs or ()]
     counts = [len(row.answer_paragraphs or ()) for row in rows]
     questions = _rows([row.question_id for row in rows], [row.question for row in rows], "question")
-    return Judgments(questions, counts if labelled else None, _passage_rows(passages))
+    return Questions(questions, counts if labelled else None, _passage_rows(passages))

@@ -8,107 +8,68 @@ as numbers of texts in ``official/texts.arrow``; a text itself is there only if 
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from builders.common.command import InputError
 from builders.common.files import write_text
-from builders.official.corpus import Corpus, File
-from builders.official.queries import Split
-from builders.official.text_pool import TextPool
+from builders.official.numbered import Numbers, id_column
+from builders.official.questions import Split
+from builders.official.work import OfficialFile, Work
 from builders.store.draft import Draft
 
 FOLDER = "official"
 LAYOUT = f"{FOLDER}/layout.json"
 TEXTS = f"{FOLDER}/texts.arrow"
-_IPC = pa.ipc.IpcWriteOptions(compression="zstd")
+_TEXTS_SCHEMA = pa.schema([("md5", pa.binary(16)), ("text", pa.string())])
+_COMPRESSED = pa.ipc.IpcWriteOptions(compression="zstd")
 _ROWS = 65_536
+_TEXT_ROWS = 4_096
 _COPIES = 64 << 20  # a readme or a licence is copied; nothing larger is one
 
 
-def write_layout(draft: Draft, files: list[File], splits: Iterable[Split], pool: TextPool, corpus: Corpus) -> None:
-    """Add the layout and its columns to a draft."""
-    (draft.folder / FOLDER).mkdir()
-    numbers = _write_texts(draft, files, splits, pool, corpus)
-    entries = []
-    for place, file in enumerate(files):
-        entry = {"name": file.name, "role": file.role, **file.layout}
-        start, order = file.order()
-        columns = {
-            name: pa.array(numbers[column]) if name in ("query", "positive", "negative", "passage") else column
-            for name, column in file.columns.items()
-            if not isinstance(column, pa.Array)
-        } | {name: column for name, column in file.columns.items() if isinstance(column, pa.Array)}
-        if file.numbers:
-            entry["start"] = start
-            if order is not None:
-                columns["row"] = pa.array(order)
-        if columns:
-            entry["columns"] = f"{FOLDER}/{place:03d}.arrow"
-            table = pa.table({name: pa.array(c) if isinstance(c, np.ndarray) else c for name, c in columns.items()})
-            _write(draft, entry["columns"], table.schema, table.to_batches(max_chunksize=_ROWS))
-        if file.role == "document":
-            if file.member.size > _COPIES:
-                raise InputError("is too large for a readme or a licence", path=file.member.shown)
-            entry["copy"] = f"{FOLDER}/{place:03d}.bin"
-            (draft.folder / entry["copy"]).write_bytes(file.member.read())
-            draft.add_file(entry["copy"])
-        entries.append(entry)
-    write_text(draft.folder / LAYOUT, json.dumps({"files": entries}, ensure_ascii=False, indent=1) + "\n")
-    draft.add_file(LAYOUT)
+class Entry(msgspec.Struct):
+    """A file of ``layout.json``.
+
+    Attributes:
+        rows, start: its rows, and the row of the release where they begin, unless ``columns`` have them in an order.
+        style: how its JSON is written, see :mod:`.style`.
+        nothing: what the columns of a TSV hold that mean nothing.
+        unended: its last line has no line end.
+        columns, copy: the file of its columns, the copy of a document: names inside the release.
+    """
+
+    name: str
+    role: str
+    rows: int = 0
+    start: int = 0
+    sha256: str | None = None
+    style: dict[str, Any] | None = None
+    nothing: list[str] = []
+    unended: bool = False
+    columns: str | None = None
+    copy: str | None = None
 
 
-def _write(draft: Draft, name: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
-    with pa.OSFile(str(draft.folder / name), "wb") as sink, pa.ipc.new_file(sink, schema, options=_IPC) as writer:
-        for batch in batches:
-            writer.write_batch(batch)
-    draft.add_file(name)
+class _Layout(msgspec.Struct):
+    files: list[Entry]
 
 
-def _write_texts(
-    draft: Draft, files: list[File], splits: Iterable[Split], pool: TextPool, corpus: Corpus
-) -> np.ndarray[Any, Any]:
-    """The texts that the columns speak of; returns each pool number's row there."""
-    columns = [
-        column for file in files for column in file.columns.values() if getattr(column, "dtype", None) == np.int32
-    ]
-    every = np.concatenate([np.empty(0, np.int32), *columns])
-    # Numbered anew, as they come in the files: the pool's numbers depend on where blocks were cut.
-    values, first = np.unique(every, return_index=True)
-    chosen = values[np.argsort(first)]
-    rows = np.full(len(pool), -1, np.int32)
-    rows[chosen] = np.arange(len(chosen), dtype=np.int32)
-    if not len(chosen):
-        return rows
-    elsewhere = np.zeros(len(pool), np.bool_)
-    for split in splits:
-        elsewhere[split.texts] = True
-        for held in split.positives:
-            elsewhere[[text for _, text in held]] = True
-        for negatives in split.negatives:
-            elsewhere[negatives] = True
-    digests = pool.keys()
-    if corpus.present:
-        elsewhere |= corpus.ids.find(corpus.id_of(digests)) >= 0
-    schema = pa.schema([("md5", pa.binary(16)), ("text", pa.string())])
-
-    def batches() -> Iterator[pa.RecordBatch]:
-        for low in range(0, len(chosen), _ROWS // 16):
-            part = chosen[low : low + _ROWS // 16]
-            texts = iter(pool.get(part[~elsewhere[part]]))
-            kept = [None if held else next(texts) for held in elsewhere[part].tolist()]
-            md5 = pa.FixedSizeBinaryArray.from_buffers(
-                pa.binary(16), len(part), [None, pa.py_buffer(np.ascontiguousarray(digests[part]))]
-            )
-            yield pa.record_batch([md5, pa.array(kept, pa.string())], schema=schema)
-
-    _write(draft, TEXTS, schema, batches())
-    return rows
+def read_layout(folder: Path) -> list[Entry] | None:
+    """The files of the release in ``folder``; None where it keeps none: it was not made from official files."""
+    path = folder / LAYOUT
+    if not path.is_file():
+        return None
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=_Layout).files
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise InputError("is damaged; build the release again", path=path) from None
 
 
 def read_columns(folder: Path, name: str) -> pa.Table:
@@ -120,5 +81,71 @@ def read_columns(folder: Path, name: str) -> pa.Table:
         raise InputError(f"is missing or damaged ({error}); build the release again", path=folder / name) from None
 
 
-def copy_document(folder: Path, entry: dict[str, Any], target: Path) -> None:
-    shutil.copyfile(folder / entry["copy"], target)
+def write_layout(work: Work, files: list[OfficialFile], splits: Iterable[Split]) -> None:
+    """Add the layout, the columns and the documents to the draft."""
+    draft = work.draft
+    (draft.folder / FOLDER).mkdir()
+    rows_of = _write_texts(work, files, splits)
+    entries = []
+    for number, file in enumerate(files):
+        entry = {"name": file.name, "role": file.role, **file.layout}
+        columns = {name: pa.array(rows_of[texts]) for name, texts in file.texts.items()} | file.columns
+        if file.rows:
+            entry["start"], order = file.order()
+            if order is not None:
+                columns["row"] = pa.array(order)
+        if columns:
+            entry["columns"] = f"{FOLDER}/{number:03d}.arrow"
+            table = pa.table(columns)
+            _write_columns(draft, entry["columns"], table.schema, table.to_batches(max_chunksize=_ROWS))
+        if file.role == "document":
+            entry["copy"] = f"{FOLDER}/{number:03d}.bin"
+            _copy(draft, file, entry["copy"])
+        entries.append(entry)
+    write_text(draft.folder / LAYOUT, json.dumps({"files": entries}, ensure_ascii=False, indent=1) + "\n")
+    draft.add_file(LAYOUT)
+
+
+def _write_columns(draft: Draft, name: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
+    with pa.OSFile(str(draft.folder / name), "wb") as sink, pa.ipc.new_file(sink, schema, options=_COMPRESSED) as out:
+        for batch in batches:
+            out.write_batch(batch)
+    draft.add_file(name)
+
+
+def _copy(draft: Draft, file: OfficialFile, name: str) -> None:
+    if file.member.size > _COPIES:
+        raise InputError("is too large for a readme or a licence", path=file.member.shown)
+    (draft.folder / name).write_bytes(file.member.read())
+    draft.add_file(name)
+
+
+def _write_texts(work: Work, files: list[OfficialFile], splits: Iterable[Split]) -> Numbers:
+    """Write the texts that the files' columns speak of; returns the row there of each of :attr:`Work.texts`."""
+    every = np.concatenate([np.empty(0, np.int32), *(texts for file in files for texts in file.texts.values())])
+    # Numbered anew, as they come in the files: the numbers so far depend on where blocks were cut.
+    values, first = np.unique(every, return_index=True)
+    chosen = values[np.argsort(first)]
+    rows_of = np.full(len(work.texts), -1, np.int32)
+    rows_of[chosen] = np.arange(len(chosen), dtype=np.int32)
+    if len(chosen):
+        _write_columns(work.draft, TEXTS, _TEXTS_SCHEMA, _text_rows(work, chosen, _in_configs(work, splits)))
+    return rows_of
+
+
+def _in_configs(work: Work, splits: Iterable[Split]) -> npt.NDArray[np.bool_]:
+    """Which texts a config of the release holds, by number."""
+    digests = work.texts.digests()
+    held = work.passages.has(work.passages.ids_of(digests))
+    for question in (question for split in splits for question in split.questions):
+        held[[question.text, *(positive.text for positive in question.positives), *question.negatives]] = True
+    return held
+
+
+def _text_rows(work: Work, chosen: Numbers, held: npt.NDArray[np.bool_]) -> Iterator[pa.RecordBatch]:
+    digests = work.texts.digests()
+    for start in range(0, len(chosen), _TEXT_ROWS):
+        numbers = chosen[start : start + _TEXT_ROWS]
+        texts = iter(work.texts.get(numbers[~held[numbers]]))
+        kept = [None if elsewhere else next(texts) for elsewhere in held[numbers].tolist()]
+        yield pa.record_batch([id_column(digests[numbers]), pa.array(kept, pa.string())], schema=_TEXTS_SCHEMA)

@@ -11,88 +11,83 @@ import numpy as np
 import pyarrow as pa
 
 from builders.common.command import InputError
-from builders.official.layout import TEXTS, read_columns
-from builders.official.text_pool import KeyTable, Numbers, TextPool, as_keys
+from builders.official.layout import TEXTS, Entry, read_columns
+from builders.official.numbered import NumberedIds, NumberedTexts, Numbers, as_keys
 from builders.store.ids import text_id
 from builders.store.reader import Release
 
+_BATCH = 4_096
+
 
 class OfficialRows:
-    """The release's rows in the order of the official files."""
+    """The rows of the official files, out of a release; ``work``: a folder for what has to be read at any place."""
 
     def __init__(self, release: Release, work: Path) -> None:
         self.release, self._work = release, work
-        self._texts: TextPool | None = None
+        self._next_row, self._ahead = 0, self._corpus_rows()
+        self._corpus: NumberedTexts | None = None
+        self._corpus_ids: list[str] = []
+        self._texts: NumberedTexts | None = None
         self._numbers = np.empty(0, np.int32)
-        self._corpus: TextPool | None = None
-        self._ids: list[str] = []
-        self._parts: tuple[int, Iterator[tuple[str, str]]] | None = None
 
     def close(self) -> None:
-        for pool in (self._texts, self._corpus):
-            if pool is not None:
-                pool.close()
+        for opened in (self._texts, self._corpus):
+            if opened is not None:
+                opened.close()
 
-    def columns(self, entry: dict[str, Any]) -> pa.Table | None:
-        return read_columns(self.release.path, entry["columns"]) if "columns" in entry else None
+    def columns(self, entry: Entry) -> pa.Table:
+        """The columns that the release keeps for a file; a table without any where it keeps none."""
+        return pa.table({}) if entry.columns is None else read_columns(self.release.path, entry.columns)
 
-    def passages(self, entry: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    def passages(self, entry: Entry) -> Iterator[tuple[str, str]]:
         """(id, text) of a collection file's rows."""
         columns = self.columns(entry)
-        if columns is not None and "row" in columns.column_names:
-            return self._chosen(columns["row"].to_numpy())
-        start = entry["start"]
+        if "row" in columns.column_names:
+            return self._chosen_passages(columns["row"].to_numpy())
         # The parts follow one another: the next one goes on where the last one ended.
-        if self._parts is None or self._parts[0] != start:
-            self._parts = (0, self._corpus_rows())
-            for _ in itertools.islice(self._parts[1], start):
-                pass
-        rows = self._parts[1]
-        self._parts = (start + entry["rows"], rows)
-        return itertools.islice(rows, entry["rows"])
+        if self._next_row != entry.start:
+            self._ahead = itertools.islice(self._corpus_rows(), entry.start, None)
+        self._next_row = entry.start + entry.rows
+        return itertools.islice(self._ahead, entry.rows)
 
     def _corpus_rows(self) -> Iterator[tuple[str, str]]:
         for batch in self.release.batches("corpus", "corpus", ["_id", "text"]):
             yield from zip(batch["_id"].to_pylist(), batch["text"].to_pylist(), strict=True)
 
-    def _chosen(self, rows: Numbers) -> Iterator[tuple[str, str]]:
-        """Rows in another order than the release's: the whole corpus goes into a file that can be read at any place."""
+    def _chosen_passages(self, rows: Numbers) -> Iterator[tuple[str, str]]:
+        """Passages in another order than the release's: its whole corpus goes into a file that is read at any place."""
         if self._corpus is None:
-            self._corpus = TextPool(self._work / "corpus")
-            count = 0
+            self._corpus = NumberedTexts(self._work / "corpus")
             for batch in self.release.batches("corpus", "corpus", ["_id", "text"]):
-                places = np.zeros((batch.num_rows, 2), np.uint64)
-                places[:, 0] = np.arange(count, count + batch.num_rows)  # numbered by place: ids need not be texts' MD5
-                self._corpus.add(batch["text"], places)
-                self._ids += batch["_id"].to_pylist()
-                count += batch.num_rows
-        for low in range(0, len(rows), 4_096):
-            part = rows[low : low + 4_096]
-            yield from zip([self._ids[n] for n in part.tolist()], self._corpus.get(part), strict=True)
+                numbers = np.zeros((batch.num_rows, 2), np.uint64)  # told apart by row: ids need not be texts' MD5
+                numbers[:, 0] = np.arange(len(self._corpus), len(self._corpus) + batch.num_rows)
+                self._corpus.add(batch["text"], numbers)
+                self._corpus_ids += batch["_id"].to_pylist()
+        for start in range(0, len(rows), _BATCH):
+            batch_rows = rows[start : start + _BATCH]
+            ids = [self._corpus_ids[row] for row in batch_rows.tolist()]
+            yield from zip(ids, self._corpus.get(batch_rows), strict=True)
 
-    def ids(self, entry: dict[str, Any]) -> Iterator[str]:
+    def ids(self, entry: Entry) -> Iterator[str]:
         """The passage ids of the map, by line."""
         columns = self.columns(entry)
-        if columns is not None:
-            for value in columns["id"].to_pylist():
-                yield value.hex()
-            return
+        if "id" in columns.column_names:
+            return (value.hex() for value in columns["id"].to_pylist())
         every = self.release.batches("corpus", "corpus", ["_id"])
-        yield from itertools.islice((value for batch in every for value in batch["_id"].to_pylist()), entry["rows"])
+        return itertools.islice((value for batch in every for value in batch["_id"].to_pylist()), entry.rows)
 
-    def questions(self, entry: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    def questions(self, entry: Entry) -> Iterator[dict[str, Any]]:
         """The joined rows of a file of questions."""
-        columns = self.columns(entry)
-        split = entry["role"]
+        columns, split = self.columns(entry), entry.role
         names = ["query_id", "query", "positive_passages"]
-        if columns is not None and "row" in columns.column_names:
+        if "row" in columns.column_names:
             yield from self.release.table(split, split, names).take(columns["row"]).to_pylist()
             return
         rows = (row for batch in self.release.batches(split, split, names, 1_024) for row in batch.to_pylist())
-        yield from itertools.islice(rows, entry["start"], entry["start"] + entry["rows"])
+        yield from itertools.islice(rows, entry.start, entry.start + entry.rows)
 
     def texts(self, numbers: Numbers) -> list[str]:
-        """Texts by their row in texts.arrow."""
+        """Texts by their row in ``texts.arrow``."""
         if self._texts is None:
             self._texts = self._gather()
         found = self._numbers[numbers]
@@ -100,35 +95,38 @@ class OfficialRows:
             raise InputError("lacks texts that its official files need", path=self.release.path)
         return self._texts.get(found)
 
-    def _gather(self) -> TextPool:
-        """The texts that the columns speak of, from wherever the release has them, into a file."""
+    def _gather(self) -> NumberedTexts:
+        """The texts of ``texts.arrow``, from there or from whichever config has them, in a file."""
         table = read_columns(self.release.path, TEXTS)
         digests = as_keys(b"".join(table["md5"].to_pylist()))
-        needed, pool = KeyTable(), TextPool(self._work / "texts")
+        needed, found = NumberedIds(), NumberedTexts(self._work / "texts")
         needed.add(digests)
-        there = table["text"].is_valid()
-        known = table.filter(there)
-        pool.add(_one(known["text"]), as_keys(b"".join(known["md5"].to_pylist())))
+        for texts in (table["text"].drop_null(), *self._joined_texts()):
+            _add_needed(found, needed, texts)
+        if len(found) < len(digests):
+            for texts in self._corpus_texts():
+                _add_needed(found, needed, texts)
+        self._numbers = found.find(digests)
+        return found
+
+    def _joined_texts(self) -> Iterator[pa.Array]:
         splits = self.release.splits()
         for split in ("train", "dev", "test"):
             if (split, split) in splits:
                 for batch in self.release.batches(split, split, rows=2_048):
-                    _add_needed(pool, needed, batch["query"])
-                    for name in ("positive_passages", "negative_passages"):
-                        _add_needed(pool, needed, batch[name].flatten().field("text"))
-        if len(pool) < len(digests) and ("corpus", "corpus") in splits:
+                    yield batch["query"]
+                    yield batch["positive_passages"].flatten().field("text")
+                    yield batch["negative_passages"].flatten().field("text")
+
+    def _corpus_texts(self) -> Iterator[pa.Array]:
+        if ("corpus", "corpus") in self.release.splits():
             for batch in self.release.batches("corpus", "corpus", ["text"]):
-                _add_needed(pool, needed, batch["text"])
-        self._numbers = pool.find(digests)
-        return pool
+                yield batch["text"]
 
 
-def _one(column: pa.ChunkedArray) -> pa.Array:
-    whole = column.combine_chunks()
-    return whole if isinstance(whole, pa.Array) else pa.concat_arrays(whole.chunks)
-
-
-def _add_needed(pool: TextPool, needed: KeyTable, texts: pa.Array) -> None:
-    keys = as_keys(bytes.fromhex("".join([text_id(text) for text in texts.to_pylist()])))
-    mask = needed.find(keys) >= 0
-    pool.add(texts.filter(pa.array(mask)), keys[mask])
+def _add_needed(found: NumberedTexts, needed: NumberedIds, texts: pa.Array) -> None:
+    """Add those of the texts whose MD5 is needed."""
+    digests = as_keys(bytes.fromhex("".join([text_id(text) for text in texts.to_pylist()])))
+    wanted = needed.find(digests) >= 0
+    kept = texts.filter(pa.array(wanted))
+    found.add(kept.combine_chunks() if isinstance(kept, pa.ChunkedArray) else kept, digests[wanted])

@@ -2,76 +2,80 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pyarrow as pa
 
-from builders.official.corpus import Corpus, Step
-from builders.official.queries import Split
-from builders.official.text_pool import TextPool, as_keys, hex_ids
-from builders.store.layout import JOINED, PASSAGES, QRELS, QUERIES
+from builders.official.numbered import Keys, as_keys, hex_ids
+from builders.official.questions import Question, Split
+from builders.official.work import Work
+from builders.store.layout import JOINED, QRELS, QUERIES
 from builders.store.table3 import round_stat
 
 _BATCH = 2_048
 
 
-def write_split(step: Step, split: Split, pool: TextPool, corpus: Corpus) -> None:
-    """``queries``, ``qrels`` (of passages that the collection holds), joined rows and Table 3's row of one split."""
-    draft, name = step.draft, split.name
-    queries, joined = draft.writer("queries", name), draft.writer(name, name)
-    ids = hex_ids(as_keys(b"".join(split.ids)))
-    pairs = [(row, key) for row, found in enumerate(split.positives) for key, _ in found]
+def write_split(work: Work, split: Split) -> None:
+    """``queries``, ``qrels``, joined rows and Table 3's row of one split."""
+    queries, joined = work.draft.writer("queries", split.name), work.draft.writer(split.name, split.name)
     if split.labelled:
-        _write_qrels(step, split, corpus, ids, pairs)
-    digests = pool.keys()
-    for low in range(0, len(ids), _BATCH):
-        high = min(low + _BATCH, len(ids))
-        texts = pool.get(np.array(split.texts[low:high], np.int64))
-        queries.write(pa.table([ids[low:high], texts], schema=QUERIES))
-        good = [[(key.hex(), text) for key, text in found] for found in split.positives[low:high]]
-        flat = np.array([text for found in split.negatives[low:high] for text in found], np.int64)
-        names = iter(hex_ids(corpus.id_of(digests[flat])))
-        bad = [[(next(names), text) for text in found] for found in split.negatives[low:high]]
-        joined.write(pa.table([ids[low:high], texts, _lists(good, pool), _lists(bad, pool)], schema=JOINED))
-    lengths = pool.lengths()
-    chars = [int(lengths[text]) for found in split.positives for _, text in found]
-    draft.stats["table3"][name] = {
-        "queries": len(ids),
-        "positive_passages": len(pairs) or None,
-        "passages_per_query": round_stat(len(pairs) / len(ids)) if pairs else None,
-        "chars_per_query": round_stat(float(lengths[split.texts].mean())),
+        _write_qrels(work, split)
+    ids = work.passages.ids_of(work.texts.digests())
+    for start in range(0, len(split.questions), _BATCH):
+        rows = _joined(work, split.questions[start : start + _BATCH], ids)
+        queries.write(pa.table([rows["query_id"], rows["query"]], schema=QUERIES))
+        joined.write(rows)
+    work.draft.stats["table3"][split.name] = _table3(work, split)
+
+
+def _joined(work: Work, questions: list[Question], ids: Keys) -> pa.Table:
+    """The questions with their passages, as the configs train, dev and test have them; ``ids``: of texts, by number."""
+    positives = [positive for question in questions for positive in question.positives]
+    negatives = np.array([text for question in questions for text in question.negatives], np.int64)
+    good = _passages([each.key.hex() for each in positives], work.texts.get(np.array([p.text for p in positives], int)))
+    bad = _passages(hex_ids(ids[negatives]), work.texts.get(negatives))
+    rows = [
+        {
+            "query_id": question.key.hex(),
+            "query": text,
+            "positive_passages": [next(good) for _ in question.positives],
+            "negative_passages": [next(bad) for _ in question.negatives],
+        }
+        for question, text in zip(questions, work.texts.get(np.array([q.text for q in questions])), strict=True)
+    ]
+    return pa.Table.from_pylist(rows, schema=JOINED)
+
+
+def _passages(ids: list[str], texts: list[str]) -> Iterator[dict[str, str]]:
+    return ({"docid": key, "title": "", "text": text} for key, text in zip(ids, texts, strict=True))
+
+
+def _write_qrels(work: Work, split: Split) -> None:
+    """The judgments of passages that the collection holds; of all, where the archives hold no collection."""
+    pairs = [(question.key, positive.key) for question in split.questions for positive in question.positives]
+    if empty := sum(not question.positives for question in split.questions):
+        work.findings.add(f"questions of {split.name} without a positive passage", empty)
+    keys = as_keys(b"".join(key for _, key in pairs))
+    held = work.passages.has(keys) if work.passages.given else np.ones(len(keys), np.bool_)
+    what = f"judgments of {split.name} whose passage the collection lacks (left out of the qrels)"
+    work.findings.add_ids(what, keys, ~held)
+    rows = [
+        {"query-id": query.hex(), "corpus-id": passage.hex(), "score": 1}
+        for (query, passage), there in zip(pairs, held.tolist(), strict=True)
+        if there
+    ]
+    work.draft.write("qrels", split.name, [pa.Table.from_pylist(rows, schema=QRELS)])
+
+
+def _table3(work: Work, split: Split) -> dict[str, float | None]:
+    """The split's row of Table 3. A passage counts once for every question that it is a positive of."""
+    lengths, questions = work.texts.lengths(), split.questions
+    chars = [int(lengths[positive.text]) for question in questions for positive in question.positives]
+    return {
+        "queries": len(questions),
+        "positive_passages": len(chars) or None,
+        "passages_per_query": round_stat(len(chars) / len(questions)) if chars else None,
+        "chars_per_query": round_stat(float(lengths[[question.text for question in questions]].mean())),
         "chars_per_passage": round_stat(sum(chars) / len(chars)) if chars else None,
     }
-
-
-def _write_qrels(step: Step, split: Split, corpus: Corpus, ids: list[str], pairs: list[tuple[int, bytes]]) -> None:
-    rows, keys = [row for row, _ in pairs], as_keys(b"".join(key for _, key in pairs))
-    if (empty := len(ids) - len(set(rows))) > 0:
-        step.findings.add(f"questions of {split.name} without a positive passage", empty)
-    there = np.ones(len(keys), np.bool_)
-    if corpus.present:
-        there = corpus.ids.find(keys) >= 0
-        if not there.all():
-            step.findings.add(
-                f"judgments of {split.name} whose passage the collection lacks (left out of the qrels)",
-                int((~there).sum()),
-                hex_ids(keys[~there])[0],
-            )
-    kept = [(ids[row], key) for row, key, held in zip(rows, hex_ids(keys), there.tolist(), strict=True) if held]
-    score = pa.repeat(pa.scalar(1, pa.int64()), len(kept))
-    columns = [pa.array([pair[n] for pair in kept], pa.string()) for n in (0, 1)]
-    step.draft.writer("qrels", split.name).write(pa.table([*columns, score], schema=QRELS))
-
-
-def _lists(found: list[list[tuple[str, int]]], pool: TextPool) -> pa.ListArray:
-    flat = [pair for pairs in found for pair in pairs]
-    texts = pool.get(np.array([text for _, text in flat], np.int64))
-    offsets = np.cumsum([0, *(len(pairs) for pairs in found)], dtype=np.int32)
-    structs = pa.StructArray.from_arrays(
-        [
-            pa.array([key for key, _ in flat], pa.string()),
-            pa.array([""] * len(flat), pa.string()),
-            pa.array(texts, pa.string()),
-        ],
-        fields=list(PASSAGES.value_type),
-    )
-    return pa.ListArray.from_arrays(pa.array(offsets), structs, type=PASSAGES)

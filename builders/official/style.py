@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from builders.official.formats import ROW_CUT
@@ -15,14 +16,18 @@ from builders.official.formats import ROW_CUT
 # Python's own separators, and the compact ones.
 _SEPARATORS = ((", ", ": "), (",", ":"))
 Style = dict[str, Any]
-DEFAULT: Style = {"ascii": False, "item": ", ", "key": ": ", "indent": None, "prefix": ""}
+# The keys of the official JSON files, at any depth, as they stand in the original release.
+KEYS = ("question_id", "question", "answer_paragraphs", "paragraph_id", "paragraph_text")
+DEFAULT: Style = {"ascii": False, "item": ", ", "key": ": ", "indent": None, "prefix": "", "order": KEYS}
 
 
-def dumps(value: Any, style: Style) -> str:
-    """``value`` as JSON in this style."""
+def encoder(style: Style) -> Callable[[Any], str]:
+    """What writes values as JSON in this style."""
     separators = (style["item"] if style["indent"] is None else style["item"].rstrip(), style["key"])
-    text = json.dumps(value, ensure_ascii=style["ascii"], separators=separators, indent=style["indent"])
-    return text.replace("\n", "\n" + style["prefix"]) if style["prefix"] else text
+    encode = json.JSONEncoder(ensure_ascii=style["ascii"], separators=separators, indent=style["indent"]).encode
+    if not style["prefix"]:
+        return encode
+    return lambda value: encode(value).replace("\n", "\n" + style["prefix"])
 
 
 def sniff(rows: list[str], prefix: str = "") -> Style | None:
@@ -33,15 +38,22 @@ def sniff(rows: list[str], prefix: str = "") -> Style | None:
         return None
     for indent, (item, key), ascii_only in itertools.product((None, 1, 2, 3, 4, "\t"), _SEPARATORS, (False, True)):
         style = {"ascii": ascii_only, "item": item, "key": key, "indent": indent, "prefix": prefix}
-        if all(dumps(value, style) == row for value, row in zip(values, rows, strict=True)):
+        encode = encoder(style)
+        if all(encode(value) == row for value, row in zip(values, rows, strict=True)):
             return style
     return None
 
 
-def key_order(row: str, names: tuple[str, ...]) -> list[str]:
-    """In which order a row has these keys, at any depth."""
-    places = {name: row.find(f'"{name}"') for name in names}
-    return sorted((name for name in names if places[name] >= 0), key=places.__getitem__)
+def key_order(row: str) -> list[str]:
+    """In which order a row has those of :data:`KEYS` that it has."""
+    offsets = {name: row.find(f'"{name}"') for name in KEYS}
+    return sorted((name for name in KEYS if offsets[name] >= 0), key=offsets.__getitem__)
+
+
+def in_order(style: Style, keys: Sequence[str]) -> list[str]:
+    """The keys in the order of the style, those that it does not know last."""
+    known = [key for key in style.get("order", KEYS) if key in keys]
+    return [*known, *(key for key in keys if key not in known)]
 
 
 def sniff_lines(head: bytes, whole: bool) -> Style | None:
@@ -50,8 +62,7 @@ def sniff_lines(head: bytes, whole: bool) -> Style | None:
     rows = [line for line in (lines if whole else lines[:-1]) if line]
     style = sniff(rows)
     if style is not None and rows:
-        names = ("question_id", "question", "answer_paragraphs", "paragraph_id", "paragraph_text")
-        style["order"] = key_order(max(rows, key=len), names)
+        style["order"] = key_order(max(rows, key=len))
     return style
 
 
@@ -86,7 +97,7 @@ def sniff_wrapped(head: bytes, tail: bytes, start: int, end: int) -> Style | Non
     )
     if style is not None and rows:
         style |= {"head": opening, "gap": gap, "tail": tail[len(tail) - end :].decode(errors="replace")}
-        style["order"] = key_order(rows[0], ("paragraph_id", "paragraph_text"))
+        style["order"] = key_order(rows[0])
     return style
 
 

@@ -7,94 +7,103 @@ The run's scores are the ranks turned round (50 for the first of 50): rank measu
 from __future__ import annotations
 
 from collections import Counter
+from typing import NamedTuple
 
 import numpy as np
 
 from builders.common.command import InputError
 from builders.common.files import write_text
-from builders.official.blocks import parsed
-from builders.official.corpus import Corpus, File, Step, count_unusual, id_array, usual_columns
-from builders.official.formats import read_pairs, read_tsv
-from builders.official.queries import Split
-from builders.official.text_pool import Keys, TextPool, as_keys, hex_ids
+from builders.official.formats import parse_pairs
+from builders.official.numbered import Keys, Numbers, as_keys, hex_ids, id_column
+from builders.official.questions import Split
+from builders.official.work import OfficialFile, Work, first_nothing
 
 RUN = "runs/official-dev-top50.trec"
 TAG = "official-dual-encoder"
 
 
-def read_top50(step: Step, texts: File | None, ids: File | None, dev: Split, pool: TextPool, corpus: Corpus) -> None:
-    """Write the run, and hold the file of texts against the file of ids where both are given."""
-    pairs = None
-    if ids is not None:
-        blocks = list(parsed(ids.member, read_pairs, pool=step.pool, workers=step.workers))
-        pairs = tuple(as_keys(b"".join(block[n] for block in blocks)) for n in (0, 1))
-        ids.layout["rows"] = len(pairs[0])
-        ids.columns = {"query": id_array(pairs[0]), "passage": id_array(pairs[1])}
-    if texts is not None:
-        by_text = _read_texts(step, texts, dev, pool, corpus)
-        if pairs is None:
-            pairs = by_text
-        elif len(pairs[0]) != len(by_text[0]):
-            step.findings.add("lines of the top 50's texts and ids apart", abs(len(pairs[0]) - len(by_text[0])))
-        else:
-            for what, one, other in zip(("questions", "passages"), pairs, by_text, strict=True):
-                if (wrong := (one != other).any(axis=1)).any():
-                    where = f"line {int(np.flatnonzero(wrong)[0]) + 1}"
-                    step.findings.add(
-                        f"{what} of the top 50 whose id is not that of their text", int(wrong.sum()), where
-                    )
-    assert pairs is not None
-    _write_run(step, pairs[0], pairs[1], dev, corpus)
+class Pairs(NamedTuple):
+    """The ids of questions and passages, line by line; each of shape (lines, 2)."""
+
+    questions: Keys
+    passages: Keys
 
 
-def _read_texts(step: Step, file: File, dev: Split, pool: TextPool, corpus: Corpus) -> tuple[Keys, Keys]:
-    usual = usual_columns(file)
-    if usual and usual[0].isdigit():
+def read_top50(work: Work, files: list[OfficialFile], dev: Split) -> None:
+    """Write the run, where the archives have it; hold the file of texts against the file of ids if both are there."""
+    by_role = {file.role: file for file in reversed(files)}  # of several the first
+    ids, texts = by_role.get("top50ids"), by_role.get("top50")
+    by_id = _read_ids(work, ids) if ids else None
+    by_text = _read_texts(work, texts, dev) if texts else None
+    if by_id and by_text:
+        _compare(work, by_id, by_text)
+    if pairs := by_id or by_text:
+        _write_run(work, pairs, dev)
+
+
+def _read_ids(work: Work, file: OfficialFile) -> Pairs:
+    """``dev.retrieval.top50.res.id_map.tsv``."""
+    blocks = list(work.blocks(file, parse_pairs))
+    questions, passages = (as_keys(b"".join(ids)) for ids in zip(*blocks, strict=True))
+    file.layout["rows"] = len(questions)
+    file.columns = {"query": id_column(questions), "passage": id_column(passages)}
+    return Pairs(questions, passages)
+
+
+def _read_texts(work: Work, file: OfficialFile, dev: Split) -> Pairs:
+    """``dev.retrieval.top50.res.tsv``: the ids of its questions by dev, of its passages by the collection."""
+    unused = first_nothing(file)
+    if unused and unused[0].isdigit():
         raise InputError(
             "looks like a retriever's output (query, line number, rank, score); expected the archive's file"
             " (query, -, passage, -)",
             path=file.member.shown,
             line=1,
         )
-    numbers: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])  # type: ignore[type-arg]
-    for columns, _, unusual in parsed(file.member, read_tsv, "top50", usual, pool=step.pool, workers=step.workers):
-        count_unusual(step, file, unusual)
-        for found, column in zip(numbers, columns, strict=True):
-            found.append(pool.add(column.texts, as_keys(column.digests)))
-    query, passage = (np.concatenate(found) for found in numbers)
-    file.columns, file.layout["rows"] = {"query": query, "passage": passage}, len(query)
-    digests = pool.keys()
-    queries = digests[query].copy()
-    for row, text in enumerate(query.tolist()):
-        if (known := dev.by_text.get(text)) is not None:
-            queries[row] = as_keys(dev.ids[known])[0]
-    return queries, corpus.id_of(digests[passage])
+    questions: list[Numbers] = []
+    passages: list[Numbers] = []
+    for block in work.tsv_blocks(file):
+        questions.append(work.number_texts(block.columns["query"]))
+        passages.append(work.number_texts(block.columns["passage"]))
+    query, passage = np.concatenate(questions), np.concatenate(passages)
+    file.texts, file.layout["rows"] = {"query": query, "passage": passage}, len(query)
+    digests = work.texts.digests()
+    ids = [dev.by_text[text].key if text in dev.by_text else digests[text].tobytes() for text in query.tolist()]
+    return Pairs(as_keys(b"".join(ids)), work.passages.ids_of(digests[passage]))
 
 
-def _write_run(step: Step, queries: Keys, passages: Keys, dev: Split, corpus: Corpus) -> None:
+def _compare(work: Work, by_id: Pairs, by_text: Pairs) -> None:
+    if len(by_id.questions) != len(by_text.questions):
+        apart = abs(len(by_id.questions) - len(by_text.questions))
+        work.findings.add("lines of the top 50's texts and ids apart", apart)
+        return
+    for what, one, other in zip(Pairs._fields, by_id, by_text, strict=True):
+        if (wrong := (one != other).any(axis=1)).any():
+            line = int(np.flatnonzero(wrong)[0]) + 1
+            what = f"{what} of the top 50 whose id is not that of their text"
+            work.findings.add(what, int(wrong.sum()), f"line {line}")
+
+
+def _write_run(work: Work, pairs: Pairs, dev: Split) -> None:
     found: dict[str, list[str]] = {}
-    for query, passage in zip(hex_ids(queries), hex_ids(passages), strict=True):
+    for query, passage in zip(hex_ids(pairs.questions), hex_ids(pairs.passages), strict=True):
         found.setdefault(query, []).append(passage)
-    again = sum(len(ranked) - len(set(ranked)) for ranked in found.values())
-    if again:
-        step.findings.add("passages twice in the top 50 of a question (left out)", again)
-    if dev.ids:
-        other = [query for query in found if bytes.fromhex(query) not in dev.by_id]
-        if other:
-            step.findings.add("questions of the top 50 that are not in dev", len(other), other[0])
-    if corpus.present:
-        missing = int((corpus.ids.find(passages) < 0).sum())
-        if missing:
-            step.findings.add("passages of the top 50 that the collection lacks", missing)
+    if again := sum(len(ranked) - len(set(ranked)) for ranked in found.values()):
+        work.findings.add("passages twice in the top 50 of a question (left out)", again)
+    if dev.questions and (other := [query for query in found if bytes.fromhex(query) not in dev.by_id]):
+        work.findings.add("questions of the top 50 that are not in dev", len(other), other[0])
+    if work.passages.given and (missing := int((~work.passages.has(pairs.passages)).sum())):
+        work.findings.add("passages of the top 50 that the collection lacks", missing)
     lines = []
     for query, ranked in found.items():
         ranked = list(dict.fromkeys(ranked))
         lines += [f"{query} Q0 {p} {rank} {len(ranked) - rank + 1} {TAG}\n" for rank, p in enumerate(ranked, 1)]
-    step.draft.stats["official_top50"] = {
+    draft = work.draft
+    draft.stats["official_top50"] = {
         "questions": len(found),
         "passages": len(lines),
         "passages_per_question": {str(n): times for n, times in sorted(Counter(map(len, found.values())).items())},
     }
-    (step.draft.folder / "runs").mkdir()
-    write_text(step.draft.folder / RUN, "".join(lines))
-    step.draft.add_file(RUN)
+    (draft.folder / "runs").mkdir()
+    write_text(draft.folder / RUN, "".join(lines))
+    draft.add_file(RUN)

@@ -1,0 +1,46 @@
+"""The directory of an export: the files of one set in one format, and EXPORT, which says what they are."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from builders.common.command import InputError
+from builders.common.files import sha256_of, write_text
+from builders.common.folders import new_directory
+from builders.export.formats import FORMATS
+from builders.export.output import Output
+from builders.export.sets import ReleaseSet
+from builders.store.layout import MANIFEST
+from builders.store.reader import Release
+
+MARKER = "EXPORT"  # no .json: tools that read every JSON file of a folder should not read this one
+
+
+def export(release: Release, form: str, out: Path, name: str = "main") -> dict[str, int | None]:
+    """Write the set ``name`` of a release in one format; returns the rows of every file (None: not counted).
+
+    Args:
+        release: an opened release.
+        form: a key of :data:`builders.export.formats.FORMATS`.
+        out: the directory to write; an earlier export there is replaced.
+        name: a key of :data:`builders.export.sets.SETS`.
+
+    Raises:
+        InputError: the release has no such set, a text or an id of it does not fit the format, or ``out`` is something
+            else than an earlier export.
+    """
+    _check_apart(Path(os.path.abspath(out)), Path(os.path.abspath(release.path)))
+    with new_directory(out, "an export", MARKER) as folder:
+        output = Output(folder)
+        FORMATS[form](ReleaseSet(release, name), output)
+        about = {"format": form, "set": name, "release": sha256_of(release.path / MANIFEST)}
+        marker = {**about, **output.notes, "files": output.rows}
+        write_text(folder / MARKER, json.dumps(marker, ensure_ascii=False, indent=1) + "\n")
+    return output.rows
+
+
+def _check_apart(out: Path, release: Path) -> None:
+    if out == release or release in out.parents or out in release.parents:
+        raise InputError(f"overlaps the release {release}; expected a directory of its own", path=out)

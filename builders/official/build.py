@@ -1,0 +1,125 @@
+"""From the official archives to a release: the steps in their order."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from builders.common.command import InputError, log
+from builders.common.folders import work_beside
+from builders.common.jobs import process_pool
+from builders.official.archives import Member, find_members
+from builders.official.corpus import read_corpus
+from builders.official.formats import role_of
+from builders.official.layout import LAYOUT, write_layout
+from builders.official.numbered import NumberedTexts
+from builders.official.questions import Split, read_question_list, read_questions, split_named
+from builders.official.splits import write_split
+from builders.official.top50 import read_top50
+from builders.official.training import read_training
+from builders.official.work import OfficialFile, Work
+from builders.sources.splits import SPLITS
+from builders.store.draft import check_release_output, describe_files, draft_release
+
+SMALL = 32 << 20  # below this many bytes of input starting worker processes costs more than it saves
+_BOM = b"\xef\xbb\xbf"
+
+
+def build_official(archives: list[Path], out: Path, workers: int = 1) -> dict[str, Any]:
+    """Build the release ``out`` from official archives; returns the content of its ``stats.json``.
+
+    Raises:
+        InputError: for archives that are damaged, refused, or hold no official file, for a file that is empty, not
+            UTF-8 or has a line that its format does not allow, and where ``out`` exists and is not a release.
+    """
+    out = check_release_output(out)
+    with work_beside(out) as folder:
+        (folder / "unpacked").mkdir()
+        members = find_members(archives, lambda name: role_of(name) is not None, folder / "unpacked")
+        files = list(official_files(members))
+        workers = workers if sum(file.member.size for file in files) > SMALL else 1
+        with (
+            draft_release(out, work=folder) as draft,
+            process_pool(workers) as processes,
+            contextlib.closing(NumberedTexts(folder / "texts")) as texts,
+        ):
+            work = Work(draft, processes, workers, texts)
+            convert(work, files)
+            draft.build = {"verb": "official", "options": {"layout": LAYOUT}, "sources": _sources(archives, files)}
+            read = {file.name: file.layout.get("rows") for file in files}
+            draft.stats["official"] = {"files": read, **work.findings.described()}
+            work.findings.report()
+        return draft.stats
+
+
+def convert(work: Work, files: list[OfficialFile]) -> None:
+    """Write the release's configs, and what the files need beside them to come out byte for byte."""
+    read_corpus(work, files)
+    splits = {name: Split(name) for name in SPLITS}
+    for file in files:
+        if file.role in splits:
+            read_questions(work, file, splits[file.role])
+    for role in ("ids", "queries"):
+        for file in files:
+            if file.role == role:
+                read_question_list(work, file, splits[split_named(file)])
+    if training := [file for file in files if file.role in ("dual", "cross")]:
+        read_training(work, training, splits["train"])
+    read_top50(work, files, splits["dev"])
+    held = [split for split in splits.values() if split.questions]
+    for split in held:
+        write_split(work, split)
+        log.info("%s: %d questions", split.name, len(split.questions))
+    for file in files:
+        file.layout["sha256"] = _sha256(file.member)
+    write_layout(work, files, held)
+
+
+def official_files(members: list[Member]) -> Iterator[OfficialFile]:
+    """The members as official files, each under a name of its own.
+
+    Raises :class:`InputError` where there is none but a readme or a licence, for two of one name, for an empty one, and
+    for one that begins with a byte order mark.
+    """
+    if all(role_of(member.name) == "document" for member in members):
+        raise InputError(
+            "no official file; expected passage_collection.json, train.json, dev.json, part-00, dual.train.tsv ..."
+        )
+    names: set[str] = set()
+    for member in members:
+        name = member.name if member.name not in names else f"{member.archive.name}/{member.name}"
+        if name in names:
+            raise InputError(f"a second file {name}", path=member.shown)
+        names.add(name)
+        role = role_of(member.name)
+        assert role is not None
+        file = OfficialFile(member, name, role, {"bytes": member.size})
+        if role != "document":
+            if not member.size:
+                raise InputError("is empty", path=member.shown)
+            if member.read(3) == _BOM:
+                raise InputError("begins with a byte order mark; the official files have none", path=member.shown)
+            if not file.tail.endswith(b"\n"):
+                file.layout["unended"] = True
+        yield file
+
+
+def _sha256(member: Member) -> str:
+    digest = hashlib.sha256()
+    with open(member.path, "rb") as file:
+        file.seek(member.offset)
+        left = member.size
+        while left and (block := file.read(min(left, 1 << 20))):
+            digest.update(block)
+            left -= len(block)
+    return digest.hexdigest()
+
+
+def _sources(archives: list[Path], files: list[OfficialFile]) -> list[dict[str, Any]]:
+    """What the manifest names as sources: archives as they are, of a folder its official files."""
+    single = [(archive.name, archive) for archive in archives if not archive.is_dir()]
+    inside = [(file.name, file.member.path) for file in files if file.member.archive.is_dir()]
+    return describe_files([*single, *inside])

@@ -1,0 +1,157 @@
+"""Distinct ids and distinct texts, numbered from 0 in the order in which they come: of millions, in little memory.
+
+An id costs at most 40 bytes of memory, a text 36 more; the texts themselves lie in a file.
+"""
+
+from __future__ import annotations
+
+import mmap
+from pathlib import Path
+from typing import Any
+
+import numba
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Keys = npt.NDArray[np.uint64]
+Numbers = npt.NDArray[np.int32]
+
+
+def as_keys(digests: bytes | npt.NDArray[Any]) -> Keys:
+    """Ids of 16 bytes, one after the other, as an array of shape (n, 2)."""
+    return np.frombuffer(digests, np.uint64).reshape(-1, 2)
+
+
+def hex_ids(keys: Keys) -> list[str]:
+    """The lower-case hex form of every id."""
+    text = keys.tobytes().hex()
+    return [text[start : start + 32] for start in range(0, len(text), 32)]
+
+
+def id_column(keys: Keys) -> pa.Array:
+    """Ids as an Arrow column of 16-byte values."""
+    data = pa.py_buffer(np.ascontiguousarray(keys))
+    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), len(keys), [None, data])
+
+
+@numba.njit(cache=True, nogil=True)
+def _slot(slots, numbers, key):  # type: ignore[no-untyped-def]
+    """Where ``key`` stands in the table, or else the empty slot where it belongs. Half of the slots are empty."""
+    mask = np.uint64(numbers.size - 1)
+    slot = key[0] & mask
+    while numbers[slot] >= 0 and (slots[slot, 0] != key[0] or slots[slot, 1] != key[1]):
+        slot = (slot + np.uint64(1)) & mask
+    return slot
+
+
+@numba.njit(cache=True, nogil=True)
+def _add(slots, numbers, keys, count, found, fresh):  # type: ignore[no-untyped-def]
+    for i in range(keys.shape[0]):
+        slot = _slot(slots, numbers, keys[i])
+        fresh[i] = numbers[slot] < 0
+        if fresh[i]:
+            slots[slot, 0], slots[slot, 1] = keys[i, 0], keys[i, 1]
+            numbers[slot] = count
+            count += 1
+        found[i] = numbers[slot]
+    return count
+
+
+@numba.njit(cache=True, nogil=True)
+def _find(slots, numbers, keys, found):  # type: ignore[no-untyped-def]
+    for i in range(keys.shape[0]):
+        found[i] = numbers[_slot(slots, numbers, keys[i])]
+
+
+class NumberedIds:
+    """Distinct ids of 16 bytes: a hash table of ids and their numbers."""
+
+    def __init__(self) -> None:
+        self._resize(1 << 12)
+        self.count = 0
+
+    def _resize(self, size: int) -> None:
+        self._slots = np.zeros((size, 2), np.uint64)
+        self._numbers = np.full(size, -1, np.int32)
+
+    def add(self, keys: Keys) -> tuple[Numbers, npt.NDArray[np.bool_]]:
+        """Every id's number, and whether it is new here; both of shape (n,)."""
+        if 2 * (self.count + len(keys)) > self._numbers.size:
+            before = self.keys()
+            self._resize(1 << (2 * (self.count + len(keys))).bit_length())
+            self.count = 0
+            self._add(before)
+        return self._add(keys)
+
+    def _add(self, keys: Keys) -> tuple[Numbers, npt.NDArray[np.bool_]]:
+        found, fresh = np.empty(len(keys), np.int32), np.empty(len(keys), np.bool_)
+        self.count = _add(self._slots, self._numbers, keys, self.count, found, fresh)
+        return found, fresh
+
+    def find(self, keys: Keys) -> Numbers:
+        """Every id's number, -1 for one that was never added; shape (n,)."""
+        found = np.empty(len(keys), np.int32)
+        _find(self._slots, self._numbers, keys, found)
+        return found
+
+    def keys(self) -> Keys:
+        """All ids in the order of their numbers; shape (count, 2)."""
+        used = self._numbers >= 0
+        return self._slots[used][np.argsort(self._numbers[used])]
+
+
+class NumberedTexts:
+    """Distinct texts, told apart by their MD5; they lie in the file ``path``."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = open(path, "wb+")  # noqa: SIM115 - lives as long as this object
+        self._digests = NumberedIds()
+        self._ends: list[npt.NDArray[np.int64]] = [np.zeros(1, np.int64)]
+        self._lengths: list[npt.NDArray[np.int32]] = [np.zeros(0, np.int32)]
+        self._map: mmap.mmap | None = None
+
+    def close(self) -> None:
+        if self._map is not None:
+            self._map.close()
+        self._file.close()
+
+    def __len__(self) -> int:
+        return self._digests.count
+
+    def add(self, texts: pa.StringArray, digests: Keys) -> Numbers:
+        """Add the texts that are new by their MD5; returns every text's number, shape (n,)."""
+        numbers, fresh = self._digests.add(digests)
+        if fresh.any():
+            new = texts.filter(pa.array(fresh))
+            start = self._ends[-1][-1]
+            self._ends.append(start + np.cumsum(pc.binary_length(new).to_numpy(), dtype=np.int64))
+            self._lengths.append(pc.utf8_length(new).to_numpy())
+            self._file.write("".join(new.to_pylist()).encode())
+            self._map = None
+        return numbers
+
+    def find(self, digests: Keys) -> Numbers:
+        """Every text's number by its MD5, -1 for one that was never added; shape (n,)."""
+        return self._digests.find(digests)
+
+    def digests(self) -> Keys:
+        """The MD5 of every text, by number; shape (n, 2)."""
+        return self._digests.keys()
+
+    def lengths(self) -> npt.NDArray[np.int32]:
+        """Characters of every text, by number."""
+        self._lengths = [np.concatenate(self._lengths)]
+        return self._lengths[0]
+
+    def get(self, numbers: npt.NDArray[Any]) -> list[str]:
+        """The texts of these numbers."""
+        self._ends = [np.concatenate(self._ends)]
+        ends = self._ends[0]
+        if self._map is None and ends[-1]:
+            self._file.flush()
+            self._map = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
+        view = self._map or b""
+        starts, stops = ends[numbers].tolist(), ends[np.asarray(numbers) + 1].tolist()
+        return [view[start:stop].decode() for start, stop in zip(starts, stops, strict=True)]

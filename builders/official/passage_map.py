@@ -1,0 +1,81 @@
+"""``passage2id.map.json`` of the pre-processed release: the ids of the parts' lines, counted over all parts from 0."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from builders.common.command import InputError
+from builders.official.formats import MAP_CUT, parse_map
+from builders.official.numbered import Keys, as_keys, id_column
+from builders.official.style import sniff_map
+from builders.official.work import OfficialFile, Work
+
+
+@dataclass(frozen=True)
+class PassageMap:
+    """The ids by line (lines, 2), and for which lines the map has one (lines,)."""
+
+    file: OfficialFile
+    ids: Keys
+    named: npt.NDArray[np.bool_]
+
+    def lines(self, start: int, count: int) -> tuple[npt.NDArray[np.bool_], Keys]:
+        """Which of ``count`` lines from ``start`` on have an id, and their ids; shapes (count,) and (count, 2)."""
+        named, ids = np.zeros(count, np.bool_), np.zeros((count, 2), np.uint64)
+        found = self.ids[start : start + count]
+        named[: len(found)], ids[: len(found)] = self.named[start : start + count], found
+        return named, ids
+
+
+def read_map(work: Work, files: list[OfficialFile]) -> PassageMap | None:
+    """The map, where the archives have one; an :class:`InputError` for a second one and for what is no such map."""
+    if not files:
+        return None
+    if len(files) > 1:
+        raise InputError(f"a second passage2id.map.json; the first is {files[0].name}", path=files[1].member.shown)
+    file = files[0]
+    lines, ids = _entries(work, file)
+    file.layout["rows"] = len(lines)
+    if np.array_equal(lines, np.arange(len(lines))):
+        return PassageMap(file, ids, np.ones(len(ids), np.bool_))
+    if len(np.unique(lines)) != len(lines):
+        raise InputError("expected every line number once, found one twice", path=file.member.shown)
+    if int(lines.max()) >= 2 * len(lines) + 1000:
+        raise InputError(f"names line {lines.max()} with {len(lines):,} entries", path=file.member.shown)
+    work.findings.add("entries of passage2id.map.json out of order", int((np.diff(lines) != 1).sum()))
+    by_line = np.zeros((int(lines.max()) + 1, 2), np.uint64)
+    named = np.zeros(len(by_line), np.bool_)
+    by_line[lines], named[lines] = ids, True
+    return PassageMap(file, by_line, named)
+
+
+def _entries(work: Work, file: OfficialFile) -> tuple[npt.NDArray[np.int64], Keys]:
+    """Line numbers and ids in the order of the file."""
+    style = sniff_map(file.head, file.tail)
+    if file.head.strip() in (b"{}", b"{ }"):
+        raise InputError("is an empty map", path=file.member.shown)
+    if style is None:
+        raise InputError('expected one JSON object {"0": passage id, "1": passage id, ...}', path=file.member.shown)
+    file.layout["style"] = style
+    span = (len(style["head"]), file.member.size - len(style["tail"]))
+    blocks = [
+        (np.asarray(numbers, np.int64), as_keys(ids))
+        for numbers, ids in work.blocks(file, parse_map, span=span, cut=MAP_CUT)
+    ]
+    numbers, ids = zip(*blocks, strict=True)
+    return np.concatenate(numbers), np.concatenate(ids)
+
+
+def check_map(work: Work, ids: PassageMap, lines: int) -> None:
+    """Hold the map against the collection, whose parts have ``lines`` lines (0: it was held against none).
+
+    The map comes out again from the corpus, whose ids it is, in its order; where it says something else it is kept.
+    """
+    if lines and len(ids.ids) > lines:
+        work.findings.add("entries of passage2id.map.json for lines that no part holds", len(ids.ids) - lines)
+    rows = work.passages.ids.find(ids.ids)
+    if not np.array_equal(rows, np.arange(len(ids.ids))):
+        ids.file.columns["id"] = id_column(ids.ids)

@@ -1,0 +1,111 @@
+"""What the steps of the conversion share: the official files with what is found out about them, and the work so far."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from builders.common.command import InputError
+from builders.common.jobs import Pool
+from builders.official.archives import Member
+from builders.official.blocks import parsed
+from builders.official.findings import Findings
+from builders.official.formats import LINE_CUT, TSV, TextColumn, TsvBlock, nothing_of, parse_tsv
+from builders.official.numbered import NumberedTexts, Numbers, as_keys
+from builders.official.passages import Passages
+from builders.store.draft import Draft
+
+HEAD = 1 << 20
+_TAIL = 1 << 12
+
+
+@dataclass
+class OfficialFile:
+    """An official file: what it is, and what its copy needs to come out byte for byte.
+
+    Attributes:
+        layout: what ``official/layout.json`` says of it.
+        rows: for every row, the row of its passage in the release's corpus, or of its question in the release's split.
+        texts: columns of texts that the release's configs do not hold so, as numbers in :attr:`Work.texts`.
+        columns: other such columns.
+    """
+
+    member: Member
+    name: str
+    role: str
+    layout: dict[str, Any] = field(default_factory=dict)
+    rows: list[Numbers] = field(default_factory=list)
+    texts: dict[str, Numbers] = field(default_factory=dict)
+    columns: dict[str, pa.Array] = field(default_factory=dict)
+
+    @property
+    def head(self) -> bytes:
+        """The file's first bytes, about a megabyte."""
+        return self.member.read(HEAD)
+
+    @property
+    def tail(self) -> bytes:
+        """The file's last bytes, about 4,000."""
+        with open(self.member.path, "rb") as file:
+            file.seek(self.member.offset + max(0, self.member.size - _TAIL))
+            return file.read(min(_TAIL, self.member.size))
+
+    def order(self) -> tuple[int, Numbers | None]:
+        """Where its rows begin in the release; and all of :attr:`rows`, unless they follow one another there."""
+        rows = np.concatenate(self.rows) if self.rows else np.empty(0, np.int32)
+        start = int(rows[0]) if len(rows) else 0
+        follow = np.array_equal(rows, np.arange(start, start + len(rows)))
+        return start, None if follow else rows
+
+
+@dataclass
+class Work:
+    """The release being written, the processes that parse, and what was read so far."""
+
+    draft: Draft
+    processes: Pool | None
+    workers: int
+    texts: NumberedTexts
+    passages: Passages = field(default_factory=Passages)
+    findings: Findings = field(default_factory=Findings)
+
+    def blocks(
+        self,
+        file: OfficialFile,
+        parse: Any,
+        *args: Any,
+        span: tuple[int, int] | None = None,
+        cut: re.Pattern[bytes] = LINE_CUT,
+    ) -> Iterator[Any]:
+        """The file's blocks, parsed; see :func:`.blocks.parsed`."""
+        return parsed(file.member, parse, *args, processes=self.processes, workers=self.workers, span=span, cut=cut)
+
+    def tsv_blocks(self, file: OfficialFile) -> Iterator[TsvBlock]:
+        """The blocks of a TSV. Lines whose columns without a meaning are not as in the first line are counted."""
+        usual = first_nothing(file)
+        file.layout["nothing"] = [value.decode(errors="replace") for value in usual]
+        for block in self.blocks(file, parse_tsv, file.role, usual):
+            if block.unusual:
+                what = f"lines of {file.name} whose unused columns are not as in its first"
+                self.findings.add(what, block.unusual)
+            yield block
+
+    def number_texts(self, column: TextColumn) -> Numbers:
+        """The numbers of a column's texts."""
+        return self.texts.add(column.texts, as_keys(column.digests))
+
+
+def first_nothing(file: OfficialFile) -> list[bytes]:
+    """What the columns that mean nothing hold in the first line of a TSV; they come back on export."""
+    first = file.head.split(b"\n", 1)[0]
+    if first.endswith(b"\r"):
+        raise InputError(
+            "lines end in CR LF; expected LF alone, as in the official files", path=file.member.shown, line=1
+        )
+    row = first.split(b"\t")
+    return nothing_of(file.role, row) if len(row) == len(TSV[file.role]) else []

@@ -1,0 +1,98 @@
+"""Official archives to a release and back: every file byte for byte, in whatever style it is written."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import official_archives as made
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from official_archives import (
+    BOTH,
+    ORIGINAL,
+    PASSAGES,
+    md5,
+    original_files,
+    preprocessed_files,
+)
+from official_release import check_round_trip, convert, rows, without
+from releases import TEXTS, make_release
+
+from builders.official import blocks
+from builders.official.build import build_official
+from builders.official.export import export_official
+from builders.store.reader import open_release
+
+
+@pytest.mark.parametrize("form", ["folder", "tar", "tar.gz"])
+@pytest.mark.parametrize(
+    "files", [original_files(), preprocessed_files(), BOTH], ids=["original", "preprocessed", "both"]
+)
+def test_round_trip(tmp_path: Path, files: dict[str, str], form: str) -> None:
+    source = tmp_path / f"archive.{form}"
+    if form == "folder":
+        made.write_files(source, files)
+    else:
+        made.write_tar(source, files, tmp_path / "scratch", "w:gz" if form == "tar.gz" else "w")
+    build_official([source], tmp_path / "release")
+    check_round_trip(tmp_path, files)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.sets(st.sampled_from(sorted(without(BOTH, "readme", "License"))), min_size=1))
+def test_round_trip_of_any_part(tmp_path: Path, names: set[str]) -> None:
+    files = {name: BOTH[name] for name in names}
+    convert(tmp_path, files)
+    check_round_trip(tmp_path, files)
+
+
+@pytest.mark.parametrize(
+    "style",
+    [{"ensure_ascii": True}, {"separators": (",", ":")}, {"ensure_ascii": True, "separators": (",", ":")}],
+    ids=["escaped", "compact", "both"],
+)
+def test_round_trip_of_json_styles(tmp_path: Path, style: dict[str, Any]) -> None:
+    files = original_files(**style)
+    convert(tmp_path, files)
+    check_round_trip(tmp_path, files)
+
+
+@pytest.mark.parametrize("style", [{}, {"indent": 2}, {"indent": 4, "ensure_ascii": False}, {"separators": (",", ":")}])
+@pytest.mark.parametrize("block", [8 << 20, 40])
+def test_round_trip_of_a_wrapped_collection(
+    tmp_path: Path, style: dict[str, Any], block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", block)
+    passages = [{"paragraph_id": md5(p), "paragraph_text": p} for p in PASSAGES]
+    files = {"passage_collection.json": json.dumps({"data": passages}, **style)}
+    convert(tmp_path, files)
+    assert [row["text"] for row in rows(tmp_path, "corpus", "corpus")] == PASSAGES
+    check_round_trip(tmp_path, files)
+
+
+def test_round_trip_of_files_in_another_order_and_without_a_last_line_end(tmp_path: Path) -> None:
+    files = dict(BOTH)
+    for name in list(files):
+        if name.startswith(ORIGINAL):
+            files[name] = "\n".join(reversed(files[name].splitlines()))
+    convert(tmp_path, files)
+    check_round_trip(tmp_path, files)
+
+
+def test_a_release_from_elsewhere_is_written_as_the_original_release(tmp_path: Path) -> None:
+
+    written = export_official(open_release(make_release(tmp_path / "release")), tmp_path / "out")
+    assert {file.equal for file in written} == {None}
+    content = (tmp_path / "out" / ORIGINAL / "passage_collection.json").read_text(encoding="utf-8")
+    assert content == made.lines([{"paragraph_id": md5(p), "paragraph_text": p} for p in TEXTS])
+    assert (tmp_path / "out" / ORIGINAL / "test1.json").exists()
+
+
+def test_a_changed_release_does_not_claim_to_be_equal(tmp_path: Path) -> None:
+    convert(tmp_path, original_files())
+    path = tmp_path / "release" / "official" / "layout.json"
+    path.write_text(path.read_text().replace('"sha256": "', '"sha256": "0'))
+    assert not any(file.equal for file in export_official(open_release(tmp_path / "release"), tmp_path / "out"))

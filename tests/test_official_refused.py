@@ -1,0 +1,221 @@
+"""Official archives that are refused: bad lines, damaged archives, members that lead elsewhere; fuzzing."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import random
+import shutil
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import official_archives as made
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from official_archives import (
+    BOTH,
+    ORIGINAL,
+    original_files,
+)
+from official_release import convert, without
+
+from builders.common.command import InputError
+from builders.official import archives, blocks
+from builders.official.build import build_official
+from builders.official.export import export_official
+from builders.store.reader import open_release
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "content", "message"),
+    [
+        ("dual.train.tsv", 2, "问\t\t答\t\t否\t0\n问\t\t答\t\t否\n", "expected 6 columns"),
+        ("cross.train.tsv", 2, "问\t\t答\t1\n问\t\t答\t2\n", "expected the label 0 or 1"),
+        ("cross.train.tsv", 1, "问\t\t\t1\n", "expected the text of a passage"),
+        ("part-00", 1, "-\t\t一段\t0\r\n", "CR LF"),
+        ("part-00", 2, "-\t\t一段\t0\n-\t一段\n", "expected 4 columns"),
+        ("dev.q.format", 3, "问\t-\t-\t0\n问二\t-\t-\t0\n\n", "expected 4 columns"),
+        ("dev.json", 1, '{"question_id": "1", "question": "问"}\n', "question_id"),
+        ("dev.json", 1, json.dumps(made.question("问", None)) + "\n", "answer_paragraphs is missing"),
+        ("test1.json", 2, json.dumps(made.question("问", None)) + "\n[]\n", "Expected `object`"),
+        ("passage_collection.json", 1, '{"paragraph_id": 5, "paragraph_text": ""}\n', "not a passage"),
+        ("passage_collection.json", 1, '{"data": [{"paragraph_id": "x"}]}', "not a passage"),
+        ("passage2id.map.json", 1, '{"0": "' + "0" * 32 + '", "x": "' + "1" * 32 + '"}', "line number"),
+        ("dev.retrieval.top50.res.tsv", 1, "问\t17\t1\t0.93\n", "retriever's output"),
+        ("dev.retrieval.top50.res.id_map.tsv", 1, "1\t2\n", "32 hex digits"),
+        ("q2qid.dev.json", None, "[]", "one JSON object"),
+        ("train.json", None, "", "is empty"),
+        ("train.json", None, "\ufeff{}", "byte order mark"),
+    ],
+)
+def test_a_bad_line_is_named(tmp_path: Path, name: str, line: int | None, content: str, message: str) -> None:
+    folder = made.write_files(tmp_path / "in", {name: content})
+    with pytest.raises(InputError) as error:
+        build_official([folder], tmp_path / "release")
+    where = f"{folder / name}:" + (f"{line}:" if line else "")
+    assert str(error.value).startswith(where)
+    assert message in str(error.value)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in"]  # nothing half-made is left
+
+
+def test_one_id_with_two_texts_is_refused(tmp_path: Path) -> None:
+    row = made.question("问", None)
+    files = {"test1.json": made.lines([row, {**row, "question": "另问"}])}
+    with pytest.raises(InputError, match=r"test1.json:2: .*two texts"):
+        convert(tmp_path, files)
+
+
+def test_not_utf8_is_named(tmp_path: Path) -> None:
+    (tmp_path / "part-00").write_bytes("-\t\t一\t0\n-\t\t".encode() + "二".encode("gb18030") + b"\t0\n")
+    with pytest.raises(InputError, match="part-00:2: not UTF-8"):
+        build_official([tmp_path / "part-00"], tmp_path / "release")
+
+
+@pytest.mark.parametrize("what", ["missing", "folder", "text"])
+def test_what_holds_nothing_official_is_refused(tmp_path: Path, what: str) -> None:
+    path = tmp_path / "x"
+    if what == "folder":
+        made.write_files(path, {"other.txt": "文", "readme.md": "文"})
+    elif what == "text":
+        path.write_text("<html>404</html>")
+    with pytest.raises(InputError):
+        build_official([path], tmp_path / "release")
+
+
+FUZZ_EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "300"))
+
+
+def info(name: str, **values: Any) -> tarfile.TarInfo:
+    result = tarfile.TarInfo(name)
+    for key, value in values.items():
+        setattr(result, key, value)
+    return result
+
+
+@pytest.mark.parametrize("mode", ["w", "w:gz"])
+@pytest.mark.parametrize(
+    "member",
+    [
+        info("../train.json"),
+        info("a/../../x.txt"),
+        info("/etc/train.json"),
+        info("..\\train.json"),
+        info("train.json", type=tarfile.SYMTYPE, linkname="/etc/passwd"),
+        info("train.json", type=tarfile.LNKTYPE, linkname="dev.json"),
+        info("unwanted", type=tarfile.CHRTYPE),
+        info("train.json", type=tarfile.FIFOTYPE),
+    ],
+    ids=lambda member: member.name + member.type.decode(),
+)
+def test_members_that_lead_elsewhere_are_refused(tmp_path: Path, member: tarfile.TarInfo, mode: str) -> None:
+    path = tmp_path / "archive"
+    with tarfile.open(path, mode) as tar:  # type: ignore[call-overload]
+        good = original_files()[f"{ORIGINAL}/dev.json"].encode()
+        tar.addfile(info("dev.json", size=len(good)), io.BytesIO(good))
+        tar.addfile(member)
+    with pytest.raises(InputError, match="refused"):
+        build_official([path], tmp_path / "release")
+    assert [p.name for p in tmp_path.iterdir()] == ["archive"]
+
+
+@pytest.mark.parametrize("form", ["w", "w:gz"])
+def test_far_too_large_members_are_refused(tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archives, "MEMBER_BYTES", 100)
+    path = made.write_tar(tmp_path / "archive", original_files(), tmp_path / "scratch", form)
+    with pytest.raises(InputError, match=r"refused.*above 100"):
+        build_official([path], tmp_path / "release")
+
+
+def test_a_header_that_claims_gigabytes_is_refused(tmp_path: Path) -> None:
+    header = info("x", type=tarfile.XHDTYPE, size=1 << 32).tobuf(tarfile.USTAR_FORMAT)
+    (tmp_path / "archive").write_bytes(header + b"\0" * 4096)
+    with pytest.raises(InputError):
+        build_official([tmp_path / "archive"], tmp_path / "release")
+
+
+@pytest.mark.parametrize("form", ["w", "w:gz"])
+def test_damaged_archives_are_refused(tmp_path: Path, form: str) -> None:
+    whole = made.write_tar(tmp_path / "whole", BOTH, tmp_path / "scratch", form).read_bytes()
+    # The last KiB of a plain tar is padding beyond the end mark.
+    end = len(whole) if form == "w:gz" else whole.rstrip(b"\0").__len__() + 512
+    chance = random.Random(0)
+    for _ in range(30):
+        (tmp_path / "cut").write_bytes(whole[: chance.randrange(1, end)])
+        with pytest.raises(InputError):
+            build_official([tmp_path / "cut"], tmp_path / "release")
+    if form == "w:gz":  # its checksum tells; a plain tar has none but its headers'
+        for _ in range(30):
+            place = chance.randrange(40, len(whole))  # after the header, whose fields mean nothing
+            (tmp_path / "cut").write_bytes(whole[:place] + bytes([whole[place] ^ 0x55]) + whole[place + 1 :])
+            with pytest.raises(InputError):
+                build_official([tmp_path / "cut"], tmp_path / "release")
+
+
+# Fuzzing: FUZZ_EXAMPLES=10000 python -m pytest tests/test_official_refused.py -k fuzz
+
+_PIECES = st.sampled_from(
+    [
+        b"\t",
+        b"\n",
+        b"\r",
+        b'"',
+        b"\\",
+        b"{",
+        b"}",
+        b"[",
+        b"]",
+        b",",
+        b":",
+        b"\0",
+        b"\xff",
+        b"\xed\xa0\x80",
+        b"\\ud800",
+        b"null",
+        b"1e999",
+        b"-",
+        b"\xef\xbb\xbf",
+        b" ",
+        b"0",
+        b"[" * 2000,
+    ]
+)
+
+
+@st.composite
+def damaged(draw: st.DrawFn) -> tuple[str, bytes]:
+    """An official file with a few bytes replaced, taken out or put in; or any bytes at all."""
+    name = draw(st.sampled_from(sorted(without(BOTH, "readme", "License"))))
+    if draw(st.integers(0, 9)) == 0:
+        return name, draw(st.binary(max_size=200))
+    content = BOTH[name].encode()
+    for _ in range(draw(st.integers(1, 4))):
+        place = draw(st.integers(0, len(content)))
+        gone = draw(st.sampled_from([0, 0, 1, 2, 30]))
+        content = content[:place] + draw(_PIECES | st.binary(max_size=4)) + content[place + gone :]
+    return name, content
+
+
+@settings(
+    max_examples=FUZZ_EXAMPLES,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(damaged(), st.sampled_from([8 << 20, 64]))
+def test_fuzz_a_damaged_file_converts_or_is_refused(tmp_path: Path, case: tuple[str, bytes], block: int) -> None:
+    """It comes back, if its format allows; it never crashes."""
+    name, content = case
+    path = tmp_path / "in" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(blocks, "BLOCK_BYTES", block)
+        patch.setattr(os, "fsync", lambda handle: None)
+        try:
+            build_official([path], tmp_path / "release")
+        except InputError:
+            return
+        shutil.rmtree(tmp_path / "out", ignore_errors=True)
+        export_official(open_release(tmp_path / "release"), tmp_path / "out")

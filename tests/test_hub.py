@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 import torch
-from commands import ROOT
-from hub_server import READ, WRITE, Blob, Hub
+from commands import ROOT, Done, command
+from hub_client import error_of, run_at
+from hub_server import READ, Blob, Hub
 from huggingface_hub import ModelCard
 from releases import QUESTIONS, TEXTS, make_release, md5, tables
 from tiny_models import write_bert, write_cross, write_dual
@@ -24,9 +25,7 @@ from baselines.hub.checkpoint import is_part
 from builders.store.layout import MANIFEST
 
 REPO = "org/name"
-# The library waits between its tries.
-NO_WAITING = "import runpy, sys, time; time.sleep = lambda s: None; runpy.run_module('baselines', run_name='__main__')"
-Command = Callable[..., "subprocess.CompletedProcess[str]"]
+Command = Callable[..., Done]
 
 
 @pytest.fixture
@@ -82,28 +81,12 @@ def checkpoint(models: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def call(hub: Hub, tmp_path: Path) -> Command:
-    """Run a verb; its result, with no traceback in it."""
-
-    def run(*words: object, token: str | None = WRITE) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-c", NO_WAITING, *map(str, words)]
-        environment = hub.environment(tmp_path / "home", token)
-        result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-        assert "Traceback" not in result.stderr, result.stderr
-        return result
-
-    return run
+    """``call(verb, *options)``: run a verb, which must exit with ``code``."""
+    return lambda *words, **given: run_at(hub, tmp_path / "home", "baselines", *words, **given)
 
 
-def push(call: Command, path: Path, *more: object, **options: Any) -> subprocess.CompletedProcess[str]:
+def push(call: Command, path: Path, *more: object, **options: Any) -> Done:
     return call("push", "--model", path, "--repo", REPO, *more, **options)
-
-
-def error_of(result: subprocess.CompletedProcess[str]) -> str:
-    """The one line that an error is."""
-    assert result.returncode == 1, result.stderr
-    (line,) = [line for line in result.stderr.splitlines() if line.startswith("error: ")]
-    assert result.stderr.splitlines()[-1] == line
-    return line
 
 
 def files(hub: Hub, name: str = REPO) -> dict[str, bytes]:
@@ -140,7 +123,6 @@ def test_models_load_by_name_and_the_cards_code_runs(hub: Hub, call: Command, mo
     codes = []
     for kind in ("dual", "cross", "mlm"):
         result = call("push", "--model", models / kind, "--repo", f"org/{kind}", "--create", "--private")
-        assert result.returncode == 0, result.stderr
         assert result.stdout.strip().endswith(f"/org/{kind}/commit/{hub.repos['model', f'org/{kind}'].commits[-1].oid}")
         (code,) = re.findall(r"```python\n(.*?)```", files(hub, f"org/{kind}")["README.md"].decode(), re.DOTALL)
         codes.append(code)
@@ -164,7 +146,6 @@ def test_models_load_by_name_and_the_cards_code_runs(hub: Hub, call: Command, mo
 
 def test_what_is_pushed(hub: Hub, call: Command, checkpoint: Path) -> None:
     result = push(call, checkpoint, "--create")
-    assert result.returncode == 0, result.stderr
     repo = hub.repos["model", REPO]
     assert [commit.message.split()[0] for commit in repo.commits] == ["initial", "dual-tiny"]
     assert not repo.private
@@ -175,7 +156,7 @@ def test_what_is_pushed(hub: Hub, call: Command, checkpoint: Path) -> None:
     assert "not pushed: " in result.stderr and "model.py" in result.stderr
     # Pushed again: nothing is new.
     sent = list(hub.uploads)
-    assert push(call, checkpoint).returncode == 0
+    push(call, checkpoint)
     assert len(repo.commits) == 2 and hub.uploads == sent
 
 
@@ -190,8 +171,7 @@ def test_the_card_holds_recipe_data_and_measures(hub: Hub, call: Command, checkp
             for rank, place in enumerate(places, 1)
         )
     )
-    result = push(call, checkpoint, "--create", "--release", release, "--split", "dev", "--run", run)
-    assert result.returncode == 0, result.stderr
+    push(call, checkpoint, "--create", "--release", release, "--split", "dev", "--run", run)
     text = files(hub)["README.md"].decode()
     card = ModelCard(text)
     measured = {each.metric_type: each for each in card.data.eval_results}
@@ -217,44 +197,43 @@ def test_the_card_holds_recipe_data_and_measures(hub: Hub, call: Command, checkp
         "@inproceedings{qiu-etal-2022-dureader",
     ):
         assert needed in text
-    assert push(call, checkpoint, "--license", "cc-by-sa-4.0").returncode == 0
+    push(call, checkpoint, "--license", "cc-by-sa-4.0")
     assert ModelCard(files(hub)["README.md"].decode()).data.license == "cc-by-sa-4.0"
 
 
 def test_weights_from_data_of_other_terms_are_not_called_apache(hub: Hub, call: Command, checkpoint: Path) -> None:
     record = json.loads((checkpoint / "training.json").read_text())
     (checkpoint / "training.json").write_text(json.dumps(record | {"builds": ["release", "cmedqa"]}))
-    assert push(call, checkpoint, "--create").returncode == 0
+    push(call, checkpoint, "--create")
     assert ModelCard(files(hub)["README.md"].decode()).data.license == "other"
 
 
 def test_pull_brings_the_checkpoint_back(hub: Hub, call: Command, checkpoint: Path, tmp_path: Path) -> None:
-    assert push(call, checkpoint, "--create").returncode == 0
+    push(call, checkpoint, "--create")
     first = hub.repos["model", REPO].commits[-1].oid
     out = tmp_path / "models" / "back"
-    result = call("pull", REPO, "--out", out)
-    assert result.returncode == 0, result.stderr
+    call("pull", REPO, "--out", out)
     assert whole(out) == whole(checkpoint)
     assert {p.name for p in out.iterdir()} == {name.split("/")[0] for name in whole(checkpoint)} | {"README.md"}
     assert [p.name for p in out.parent.iterdir()] == ["back"]
     # What was pulled is a checkpoint again: it can be pushed, and it is the same.
     sent = len(hub.uploads)
-    assert push(call, out).returncode == 0
+    push(call, out)
     assert len(hub.uploads) == sent and len(hub.repos["model", REPO].commits) == 2
     # A newer one, and the older one by its commit; each in the place of the other.
     record = json.loads((checkpoint / "training.json").read_text()) | {"steps": 8}
     (checkpoint / "training.json").write_text(json.dumps(record))
-    assert push(call, checkpoint).returncode == 0
+    push(call, checkpoint)
     for revision, steps in ((["--revision", first], 7), ([], 8)):
-        assert call("pull", REPO, "--out", out, *revision).returncode == 0
+        call("pull", REPO, "--out", out, *revision)
         assert json.loads((out / "training.json").read_text())["steps"] == steps
 
 
 def test_a_pulled_checkpoint_is_a_start(hub: Hub, call: Command, models: Path, tmp_path: Path) -> None:
     """A dual-encoder begins where a cross-encoder's or another's training left: here, from the hub's copy."""
     dual = describe(write_dual(tmp_path / "plain"), "dual")
-    assert push(call, dual, "--create").returncode == 0
-    assert call("pull", REPO, "--out", tmp_path / "back").returncode == 0
+    push(call, dual, "--create")
+    call("pull", REPO, "--out", tmp_path / "back")
     release = make_release(tmp_path / "release", tables())
     steps = ["data.negatives_per_positive=0", "train.batch=4", "train.max_steps=2", "train.learning_rate=1e-2"]
     settings = [word for step in steps for word in ("--set", step)]
@@ -262,8 +241,9 @@ def test_a_pulled_checkpoint_is_a_start(hub: Hub, call: Command, models: Path, t
         out = tmp_path / name
         cache = ["--cache", tmp_path / "texts", "--device", "cpu"]
         argv = ["de-bm25-neg-scratch", "--release", release, "--start", start, "--out", out, *settings, *cache]
-        result = call("train", *argv)
-        assert result.returncode == 0, result.stderr
+        # A process of its own: transformers, loaded here already, would look for REPO in this machine's cache.
+        environment = hub.environment(tmp_path / "home")
+        subprocess.run(command("baselines", "train", *argv), cwd=ROOT, env=environment, check=True)
         weights = (out / "model.safetensors").read_bytes()
         assert weights != (dual / "model.safetensors").read_bytes()
     assert weights == (tmp_path / "from-pulled" / "model.safetensors").read_bytes()
@@ -273,10 +253,9 @@ def test_a_new_checkpoint_replaces_the_files_of_the_old_one(
     hub: Hub, call: Command, checkpoint: Path, models: Path
 ) -> None:
     hub.create(REPO, "model").commits[-1].files["NOTES.md"] = Blob(b"mine", False)
-    assert push(call, checkpoint).returncode == 0
+    push(call, checkpoint)
     before = set(files(hub))
     result = push(call, models / "cross")
-    assert result.returncode == 0, result.stderr
     assert set(files(hub)) == {*whole(models / "cross"), "README.md", MANIFEST, ".gitattributes", "NOTES.md"}
     assert before - set(files(hub))  # the router's
     assert "keeps 1 files that are not ours: NOTES.md" in result.stderr
@@ -288,10 +267,10 @@ def test_a_broken_upload_leaves_nothing_and_goes_on(
 ) -> None:
     hub.fail("PUT", "^/lfs/", action, skip=1)
     repo = hub.create(REPO, "model")
-    assert "what was received is not sent again" in error_of(push(call, checkpoint))
+    assert "what was received is not sent again" in error_of(push(call, checkpoint, code=1))
     assert len(hub.uploads) == 1 and len(repo.commits) == 1
     hub.faults.clear()
-    assert push(call, checkpoint).returncode == 0
+    push(call, checkpoint)
     assert len(hub.uploads) == 2 == len(set(hub.uploads))
     assert len(repo.commits) == 2
 
@@ -300,14 +279,14 @@ def test_a_broken_upload_leaves_nothing_and_goes_on(
 def test_a_broken_download_leaves_nothing_and_goes_on(
     hub: Hub, call: Command, checkpoint: Path, tmp_path: Path, action: int | str
 ) -> None:
-    assert push(call, checkpoint, "--create").returncode == 0
+    push(call, checkpoint, "--create")
     out = tmp_path / "new" / "out"
     hub.fail("GET", r"/resolve/.*tokenizer\.json$", action)
-    assert "what was received is not fetched again" in error_of(call("pull", REPO, "--out", out))
+    assert "what was received is not fetched again" in error_of(call("pull", REPO, "--out", out, code=1))
     assert not out.exists()
     hub.faults.clear()
     asked = len(hub.requests)
-    assert call("pull", REPO, "--out", out).returncode == 0
+    call("pull", REPO, "--out", out)
     assert whole(out) == whole(checkpoint)
     again = [path for method, path in hub.requests[asked:] if method == "GET" and "/resolve/" in path]
     assert len(again) < len(whole(checkpoint))  # some were there
@@ -315,44 +294,47 @@ def test_a_broken_download_leaves_nothing_and_goes_on(
 
 
 def test_refusals_of_the_hub_are_clear(hub: Hub, call: Command, checkpoint: Path, tmp_path: Path) -> None:
-    error = error_of(push(call, checkpoint))
+    error = error_of(push(call, checkpoint, code=1))
     assert f"there is no model {REPO} on {hub.url} that this token may see; --create makes it" in error
-    assert error_of(call("pull", REPO, "--out", tmp_path / "x")).endswith(
+    assert error_of(call("pull", REPO, "--out", tmp_path / "x", code=1)).endswith(
         f"there is no model {REPO} on {hub.url} that this token may see"
     )
     hub.create(REPO, "model")
-    assert f"{hub.url} refuses the token" in error_of(push(call, checkpoint, token="hf_wrong"))
-    assert "no token" in error_of(push(call, checkpoint, token=None))
-    assert f"no right to write to {REPO}" in error_of(push(call, checkpoint, token=READ))
-    assert f"{REPO} is public" in error_of(push(call, checkpoint, "--private"))
-    assert f"{hub.url} refuses the token" in error_of(call("pull", REPO, "--out", tmp_path / "x", token="hf_wrong"))
+    assert f"{hub.url} refuses the token" in error_of(push(call, checkpoint, token="hf_wrong", code=1))
+    assert "no token" in error_of(push(call, checkpoint, token=None, code=1))
+    assert f"no right to write to {REPO}" in error_of(push(call, checkpoint, token=READ, code=1))
+    assert f"{REPO} is public" in error_of(push(call, checkpoint, "--private", code=1))
+    assert f"{hub.url} refuses the token" in error_of(
+        call("pull", REPO, "--out", tmp_path / "x", token="hf_wrong", code=1)
+    )
     assert not hub.uploads and not (tmp_path / "x").exists()
 
 
 def test_a_hub_that_is_not_there(hub: Hub, call: Command, checkpoint: Path, tmp_path: Path) -> None:
     hub.__exit__()
-    assert f"{hub.url} cannot be reached" in error_of(push(call, checkpoint))
-    assert f"{hub.url} cannot be reached" in error_of(call("pull", REPO, "--out", tmp_path / "x"))
+    assert f"{hub.url} cannot be reached" in error_of(push(call, checkpoint, code=1))
+    assert f"{hub.url} cannot be reached" in error_of(call("pull", REPO, "--out", tmp_path / "x", code=1))
 
 
 def test_a_directory_that_is_no_checkpoint(hub: Hub, call: Command, checkpoint: Path, tmp_path: Path) -> None:
-    assert "not a checkpoint (no recipe.json); `python -m baselines train` makes one" in error_of(
-        push(call, tmp_path / "nowhere")
-    )
+    error = error_of(push(call, tmp_path / "nowhere", code=1))
+    assert "not a checkpoint (no recipe.json); `python -m baselines train` makes one" in error
     (checkpoint / "recipe.json").write_text('{"model": {"kind": "tree"}}')
-    assert "expected a resolved recipe with a model.kind of dual, cross, mlm" in error_of(push(call, checkpoint))
+    assert "expected a resolved recipe with a model.kind of dual, cross, mlm" in error_of(
+        push(call, checkpoint, code=1)
+    )
     (checkpoint / "recipe.json").write_text("{")
-    assert "recipe.json: expected JSON" in error_of(push(call, checkpoint))
+    assert "recipe.json: expected JSON" in error_of(push(call, checkpoint, code=1))
     assert not hub.requests
 
 
 def test_weights_that_are_cut_short_are_not_pushed(hub: Hub, call: Command, checkpoint: Path) -> None:
     weights = next(checkpoint / name for name in whole(checkpoint) if name.endswith(".safetensors"))
     weights.write_bytes(weights.read_bytes()[:-9])
-    assert f"{weights}: is damaged or cut short" in error_of(push(call, checkpoint))
+    assert f"{weights}: is damaged or cut short" in error_of(push(call, checkpoint, code=1))
     for path in [*checkpoint.rglob("*.safetensors")]:
         path.unlink()
-    assert "not a checkpoint (no model.safetensors with its config)" in error_of(push(call, checkpoint))
+    assert "not a checkpoint (no model.safetensors with its config)" in error_of(push(call, checkpoint, code=1))
     assert not hub.requests
 
 
@@ -360,14 +342,14 @@ def test_what_is_not_ours_is_not_pulled(hub: Hub, call: Command, checkpoint: Pat
     out = tmp_path / "out"
 
     def pulled() -> str:
-        error = error_of(call("pull", REPO, "--out", out))
+        error = error_of(call("pull", REPO, "--out", out, code=1))
         assert not out.exists()
         return error
 
     hub.create(REPO, "model")
     assert f"{REPO} is no checkpoint that `push` made (no {MANIFEST})" in pulled()
-    assert push(call, checkpoint).returncode == 0
-    assert "has no revision 'v9'" in error_of(call("pull", REPO, "--out", out, "--revision", "v9"))
+    push(call, checkpoint)
+    assert "has no revision 'v9'" in error_of(call("pull", REPO, "--out", out, "--revision", "v9", code=1))
     repo = hub.repos["model", REPO]
     held = repo.commits[-1].files
     manifest = json.loads(held[MANIFEST].content)
@@ -382,12 +364,12 @@ def test_what_is_not_ours_is_not_pulled(hub: Hub, call: Command, checkpoint: Pat
     assert "is no checkpoint that `push` made" in pulled()
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "file").write_text("x")
-    assert "exists and is not a checkpoint" in error_of(call("pull", REPO, "--out", tmp_path / "mine"))
+    assert "exists and is not a checkpoint" in error_of(call("pull", REPO, "--out", tmp_path / "mine", code=1))
     assert (tmp_path / "mine" / "file").read_text() == "x"
 
 
 def test_usage(call: Command, checkpoint: Path, tmp_path: Path) -> None:
-    result = call("push", "--model", checkpoint, "--repo", "just-a-name")
-    assert result.returncode == 2 and "expected ORG/NAME" in result.stderr
-    result = push(call, checkpoint, "--run", tmp_path / "x.run")
-    assert result.returncode == 2 and "--run and --release come together" in result.stderr
+    result = call("push", "--model", checkpoint, "--repo", "just-a-name", code=2)
+    assert "expected ORG/NAME" in result.stderr
+    result = push(call, checkpoint, "--run", tmp_path / "x.run", code=2)
+    assert "--run and --release come together" in result.stderr

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import ROOT
+from commands import ROOT, Done, command, run
+from hub_client import error_of, run_at
 from hub_server import READ, WRITE, Blob, Hub
 from whole_release import make_whole, whole_tables
 
@@ -20,12 +21,7 @@ from builders.store.layout import MANIFEST
 from builders.store.reader import open_release
 
 REPO = "org/name"
-# The library waits 1, 2, 4, 8 and 8 seconds between its tries.
-NO_WAITING = (
-    "import runpy, sys, time; time.sleep = lambda seconds: None; runpy.run_module('builders', run_name='__main__')"
-)
-
-Publish = Callable[..., "subprocess.CompletedProcess[str]"]
+Publish = Callable[..., Done]
 
 
 @pytest.fixture
@@ -35,30 +31,19 @@ def hub() -> Iterator[Hub]:
 
 
 @pytest.fixture
-def release(tmp_path: Path) -> Path:
-    return make_whole(tmp_path / "release")
+def release(whole_copy: Path) -> Path:
+    return whole_copy
 
 
 @pytest.fixture
 def publish(hub: Hub, release: Path, tmp_path: Path) -> Publish:
-    """Run the command; its result, with no traceback in it."""
+    """``publish(*options)``: run the command, which must exit with ``code``."""
 
-    def run(*more: str, token: str | None = WRITE, path: Path = release) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-c", NO_WAITING, "publish", "--release", path, "--repo", REPO, *more]
-        environment = hub.environment(tmp_path / "home", token)
-        result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-        assert "Traceback" not in result.stderr, result.stderr
-        return result
+    def run(*more: str, token: str | None = WRITE, path: Path = release, code: int = 0) -> Done:
+        words = ["publish", "--release", path, "--repo", REPO, *more]
+        return run_at(hub, tmp_path / "home", "builders", *words, token=token, code=code)
 
     return run
-
-
-def error_of(result: subprocess.CompletedProcess[str]) -> str:
-    """The one line that an error is."""
-    assert result.returncode == 1, result.stderr
-    (line,) = [line for line in result.stderr.splitlines() if line.startswith("error: ")]
-    assert result.stderr.splitlines()[-1] == line
-    return line
 
 
 def listed(hub: Hub) -> dict[str, bytes]:
@@ -88,7 +73,6 @@ os._exit(0)  # an interpreter of 3.6 that has streamed Parquet can abort while i
 
 def test_a_release_is_one_commit_and_loads_everywhere(hub: Hub, publish: Publish, tmp_path: Path) -> None:
     result = publish("--create")
-    assert result.returncode == 0, result.stderr
     repo = hub.repos["dataset", REPO]
     assert [commit.message.split()[0] for commit in repo.commits] == ["initial", "Release"]
     assert result.stdout.strip().endswith(f"/datasets/{REPO}/commit/{repo.commits[-1].oid}")
@@ -105,29 +89,27 @@ def test_it_loads_on_datasets_36(
     datasets36: Path,
     how: str,
 ) -> None:
-    assert publish("--create").returncode == 0
+    publish("--create")
     assert load(hub, tmp_path / "36", how, datasets36) == whole_tables()
 
 
 def test_what_is_published_is_a_release_that_passes_check(hub: Hub, publish: Publish, tmp_path: Path) -> None:
-    assert publish("--create").returncode == 0
+    publish("--create")
     copy = tmp_path / "copy"
     for name, content in listed(hub).items():
         if name != ".gitattributes":
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
             (copy / name).write_bytes(content)
-    check = [sys.executable, "-m", "builders", "check", "--release", str(copy), "--format", "json"]
-    result = subprocess.run(check, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert result.returncode == 0, result.stdout
-    counts = {test["test"]: test["count"] for test in json.loads(result.stdout)["tests"]}
+    found = run("builders", "check", "--release", copy, "--format", "json")
+    counts = {test["test"]: test["count"] for test in json.loads(found.stdout)["tests"]}
     assert counts.pop("split-sizes") and not any(counts.values())
     # It can be published on: nothing is new then.
-    assert publish(path=copy).returncode == 0
+    publish(path=copy)
     assert len(hub.repos["dataset", REPO].commits) == 2
 
 
 def test_the_card_says_what_a_reader_needs(hub: Hub, publish: Publish) -> None:
-    assert publish("--create").returncode == 0
+    publish("--create")
     files = listed(hub)
     card = files["README.md"].decode()
     for needed in (
@@ -154,7 +136,7 @@ def test_a_new_release_replaces_the_old_one_in_one_commit(
     hub: Hub, publish: Publish, release: Path, tmp_path: Path
 ) -> None:
     hub.create(REPO).commits[-1].files["NOTES.md"] = Blob(b"mine", False)
-    assert publish().returncode == 0
+    publish()
     before, sent = set(listed(hub)), len(hub.uploads)
     assert {"NOTES.md", "cmedqa-qrels/train-00000-of-00001.parquet"} < before
 
@@ -164,7 +146,6 @@ def test_a_new_release_replaces_the_old_one_in_one_commit(
 
     make_whole(release, fewer)
     result = publish()
-    assert result.returncode == 0, result.stderr
     repo = hub.repos["dataset", REPO]
     assert len(repo.commits) == 3
     gone = before - set(repo.files)
@@ -181,14 +162,14 @@ def test_a_new_release_replaces_the_old_one_in_one_commit(
 def test_an_interrupted_upload_is_resumed(hub: Hub, publish: Publish, release: Path, action: int | str) -> None:
     hub.fail("PUT", "^/lfs/", action, skip=7)
     hub.create(REPO)
-    error = error_of(publish())
+    error = error_of(publish(code=1))
     assert "what was received is not sent again" in error
     assert ("status 503, also after retries" in error) == (action == 503)
     first = list(hub.uploads)
     assert len(first) == 7
     assert len(hub.repos["dataset", REPO].commits) == 1  # nothing that a reader would see
     hub.faults.clear()
-    assert publish().returncode == 0
+    publish()
     shards = {e["sha256"] for e in open_release(release).manifest["files"] if e["path"].endswith(".parquet")}
     assert sorted(hub.uploads) == sorted(shards)  # each object once, in the two runs together
     assert len(hub.repos["dataset", REPO].commits) == 2
@@ -197,16 +178,16 @@ def test_an_interrupted_upload_is_resumed(hub: Hub, publish: Publish, release: P
 def test_a_killed_upload_is_resumed(hub: Hub, release: Path, tmp_path: Path) -> None:
     hub.create(REPO)
     hub.fail("PUT", "^/lfs/", 503, skip=3)
-    command = [sys.executable, "-m", "builders", "publish", "--release", str(release), "--repo", REPO]
+    words = command("builders", "publish", "--release", release, "--repo", REPO)
     environment = hub.environment(tmp_path / "home")
-    process = subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, start_new_session=True)
+    process = subprocess.Popen(words, cwd=ROOT, env=environment, stderr=subprocess.PIPE, start_new_session=True)
     while len(hub.uploads) < 3:  # the library is waiting to try the others again
         assert process.poll() is None
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
     assert len(hub.repos["dataset", REPO].commits) == 1
     hub.faults.clear()
-    subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True)
+    subprocess.run(words, cwd=ROOT, env=environment, check=True, capture_output=True)
     assert len(hub.uploads) == len(set(hub.uploads))
     assert len(hub.repos["dataset", REPO].commits) == 2
 
@@ -215,28 +196,28 @@ def test_a_short_failure_is_retried(hub: Hub, publish: Publish) -> None:
     hub.create(REPO)
     hub.fail("PUT", "^/lfs/", 503, times=2)
     hub.fail("POST", "/preupload/", "break", times=1)
-    assert publish().returncode == 0
+    publish()
     assert len(hub.repos["dataset", REPO].commits) == 2
 
 
 def test_a_lost_answer_leaves_one_commit(hub: Hub, publish: Publish) -> None:
     hub.create(REPO)
     hub.fail("POST", "/commit/", "lose", times=1)
-    assert "cannot be reached, or broke the connection" in error_of(publish())
-    assert publish().returncode == 0
+    assert "cannot be reached, or broke the connection" in error_of(publish(code=1))
+    publish()
     assert len(hub.repos["dataset", REPO].commits) == 2
 
 
 def test_refusals_of_the_hub_are_clear(hub: Hub, publish: Publish) -> None:
-    error = error_of(publish())
+    error = error_of(publish(code=1))
     assert f"there is no dataset {REPO} on {hub.url} that this token may see; --create makes it" in error
     hub.create(REPO)
-    assert f"{hub.url} refuses the token" in error_of(publish(token="hf_wrong"))
-    assert "no token" in error_of(publish(token=None))
-    assert f"no right to write to {REPO}" in error_of(publish(token=READ))
-    assert "is public" in error_of(publish("--private"))
+    assert f"{hub.url} refuses the token" in error_of(publish(token="hf_wrong", code=1))
+    assert "no token" in error_of(publish(token=None, code=1))
+    assert f"no right to write to {REPO}" in error_of(publish(token=READ, code=1))
+    assert "is public" in error_of(publish("--private", code=1))
     del hub.repos["dataset", REPO]
-    assert "no right to write" in error_of(publish("--create", token=READ))
+    assert "no right to write" in error_of(publish("--create", token=READ, code=1))
     assert not hub.uploads
 
 
@@ -245,38 +226,38 @@ def test_a_hub_without_xet_storage(hub: Hub, release: Path, tmp_path: Path) -> N
     hub.create(REPO)
     environment = hub.environment(tmp_path / "home")
     del environment["HF_HUB_DISABLE_XET"]
-    command = [sys.executable, "-m", "builders", "publish", "--release", str(release), "--repo", REPO]
-    result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-    assert "HF_HUB_DISABLE_XET=1" in error_of(result)
+    words = command("builders", "publish", "--release", release, "--repo", REPO)
+    result = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert "HF_HUB_DISABLE_XET=1" in error_of(Done(result.returncode, result.stdout, result.stderr))
 
 
 def test_a_hub_that_is_not_there(hub: Hub, publish: Publish) -> None:
     hub.__exit__()
-    assert f"{hub.url} cannot be reached" in error_of(publish())
+    assert f"{hub.url} cannot be reached" in error_of(publish(code=1))
 
 
 def test_a_private_repository(hub: Hub, publish: Publish) -> None:
-    assert publish("--create", "--private").returncode == 0
+    publish("--create", "--private")
     assert hub.repos["dataset", REPO].private
-    assert "that this token may see" in error_of(publish(token=READ))
+    assert "that this token may see" in error_of(publish(token=READ, code=1))
 
 
 def test_another_commit_in_the_meantime_is_not_undone(hub: Hub, publish: Publish) -> None:
     repo = hub.create(REPO)
     hub.fail("POST", "/commit/", 412, times=1)
-    assert "another commit in the meantime" in error_of(publish())
+    assert "another commit in the meantime" in error_of(publish(code=1))
     assert len(repo.commits) == 1
 
 
 def test_a_repository_with_a_script_is_refused(hub: Hub, publish: Publish) -> None:
     hub.create(REPO).commits[-1].files["name.py"] = Blob(b"", False)
-    assert f"{REPO} holds name.py" in error_of(publish())
+    assert f"{REPO} holds name.py" in error_of(publish(code=1))
 
 
 @pytest.mark.parametrize("name", ["dureader_retrieval.py", "corpus/corpus.lock", "notes.txt", ".hidden"])
 def test_a_release_with_another_file_is_refused(hub: Hub, publish: Publish, release: Path, name: str) -> None:
     (release / name).write_text("x")
-    assert name in error_of(publish("--create"))
+    assert name in error_of(publish("--create", code=1))
     assert not hub.requests
 
 
@@ -285,22 +266,20 @@ def test_a_script_in_the_manifest_is_refused(hub: Hub, publish: Publish, release
     manifest = open_release(release).manifest
     manifest["files"].append({"path": "run.py", "bytes": 0, "rows": None, "sha256": "e3b0c442" * 8})
     (release / MANIFEST).write_text(json.dumps(manifest))
-    assert "run.py; no .py and no .lock file" in error_of(publish("--create"))
+    assert "run.py; no .py and no .lock file" in error_of(publish("--create", code=1))
 
 
 def test_a_release_that_fails_check_is_refused(hub: Hub, publish: Publish, release: Path) -> None:
     make_whole(release, lambda rows: rows["qrels", "dev"].pop())
-    error = error_of(publish("--create"))
+    error = error_of(publish("--create", code=1))
     assert "fails `check`" in error and "queries-without-positives in qrels/dev" in error
     assert not hub.requests
-    accepted = publish("--create", "--accept", "queries-without-positives", "joined-rows", "dangling-ids")
-    assert accepted.returncode == 0, accepted.stderr
+    publish("--create", "--accept", "queries-without-positives", "joined-rows", "dangling-ids")
 
 
 def test_a_missing_release_and_a_wrong_name(publish: Publish, tmp_path: Path) -> None:
-    assert "not a release directory" in error_of(publish(path=tmp_path / "nowhere"))
-    result = publish("--repo", "just-a-name")
-    assert result.returncode == 2 and "expected ORG/NAME" in result.stderr
+    assert "not a release directory" in error_of(publish(path=tmp_path / "nowhere", code=1))
+    assert "expected ORG/NAME" in publish("--repo", "just-a-name", code=2).stderr
 
 
 def test_the_hub_serves_models_too(hub: Hub, tmp_path: Path) -> None:

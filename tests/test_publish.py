@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from hub_client import error_of, run_at
 from hub_server import READ, WRITE, Blob, Hub
 from whole_release import make_whole, whole_tables
 
+from builders.stats import Figures, draw
 from builders.store.layout import MANIFEST
 from builders.store.reader import open_release
 
@@ -33,6 +35,22 @@ def hub() -> Iterator[Hub]:
 @pytest.fixture
 def release(whole_copy: Path) -> Path:
     return whole_copy
+
+
+_DRAWN: dict[bytes, dict[str, bytes]] = {}
+
+
+@pytest.fixture(autouse=True)
+def _equal_figures_are_drawn_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawing takes most of the time of a publication this small."""
+
+    def drawn(figures: Figures) -> dict[str, bytes]:
+        key = pickle.dumps(figures)
+        if key not in _DRAWN:
+            _DRAWN[key] = draw(figures)
+        return _DRAWN[key]
+
+    monkeypatch.setattr("builders.publish.draw", drawn)
 
 
 @pytest.fixture

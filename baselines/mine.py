@@ -34,9 +34,10 @@ from baselines.models.options import add_device, add_pairs
 from baselines.passages import Passages, open_passages
 from baselines.runs.qrels import Qrels, release_qrels
 from baselines.runs.run_file import Run, read_run
-from baselines.runs.sets import SETS, add_set, read_queries
+from baselines.runs.sets import add_set, read_queries
 from builders.common.command import InputError, log, progress, whole_number
 from builders.common.files import atomic_text
+from builders.store.layout import SETS
 from builders.store.reader import Release, open_release
 
 if TYPE_CHECKING:

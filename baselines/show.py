@@ -19,8 +19,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from baselines.runs.run_file import Run, read_run
-from baselines.runs.sets import SETS, EvaluationSet, add_set, read_queries
+from baselines.runs.sets import add_set, read_judgments, read_queries
 from builders.common.command import InputError, whole_number
+from builders.store.layout import SETS, Set
 from builders.store.reader import Release, open_release
 
 Question = tuple[str, str]  # id, text
@@ -108,11 +109,11 @@ def texts_of(release: Release, corpus: str, ids: set[str]) -> dict[str, str]:
     return found
 
 
-def _positives(release: Release, configs: EvaluationSet, split: str, query: str) -> set[str] | None:
+def _positives(release: Release, configs: Set, split: str, query: str) -> set[str] | None:
     """The positive passages of a question; None where the split has no judgments."""
     if (configs.qrels, split) not in release.splits():
         return None
-    return {corpus for corpus, score in configs.judgments(release, split).get(query, {}).items() if score > 0}
+    return {corpus for corpus, score in read_judgments(release, configs, split).get(query, {}).items() if score > 0}
 
 
 def _summary(ranking: Sequence[str], positive: set[str] | None) -> str:

@@ -27,7 +27,7 @@ from builders.store.draft import Draft, describe_files, draft_release
 from builders.store.ids import text_id
 from builders.store.layout import CORPUS, QRELS, QUERIES
 from builders.store.reader import Release, open_release
-from builders.store.table3 import LengthCounter, round_stat, table3_text
+from builders.store.table3 import LengthCounter, table3_column, table3_text
 
 # A question whose text comes in several splits stays in the first of these. ``all``: not split yet.
 ORDER = ("all", "test", "dev", "train")
@@ -175,13 +175,9 @@ def write(collection: Collection, draft: Draft) -> dict[str, dict[str, Any]]:
         )
         columns = [pa.array([q for q, _ in pairs]), pa.array([d for _, d in pairs]), pa.array([1] * len(pairs))]
         draft.write(f"{prefix}qrels", split, [pa.table(columns, schema=QRELS)])
-        rows[split] = {
-            "queries": len(queries),
-            "positive_passages": len(pairs),
-            "passages_per_query": round_stat(len(pairs) / len(queries)),
-            "chars_per_query": round_stat(sum(map(len, queries)) / len(queries)),
-            "chars_per_passage": round_stat(sum(len(collection.passages[d]) for _, d in pairs) / len(pairs)),
-        }
+        chars = LengthCounter()
+        chars.add(np.array([len(collection.passages[docid]) for _, docid in pairs], np.int64))
+        rows[split] = table3_column(len(queries), sum(map(len, queries)), len(pairs), chars)
     draft.stats["table3"].pop(name, None)
     if name == "main":
         draft.stats["table3"] |= {split: rows[split] for split in reversed(ORDER) if split in rows}

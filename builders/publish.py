@@ -22,7 +22,8 @@ from builders.check.files import unlisted_files
 from builders.common.command import InputError
 from builders.common.files import sha256_of, write_text
 from builders.common.hub import add_repository, need_hub, upload
-from builders.stats import Figures, draw
+from builders.stats.count import Figures
+from builders.stats.histograms import draw
 from builders.store.card import card
 from builders.store.layout import MANIFEST, NAME
 from builders.store.reader import Release, open_release
@@ -85,7 +86,7 @@ def stage(release: Release, figures: Figures, repo: str, work: Path) -> dict[str
     """
     stats_file, builds = release.path / "stats.json", release.manifest["builds"]
     written = json.loads(stats_file.read_text(encoding="utf-8")) if stats_file.exists() else {}
-    images = {f"assets/{name}": content for name, content in draw(figures).items()}
+    images = {f"assets/{name}": content for name, content in draw(figures.lengths, figures.positives).items()}
     entries = [
         entry
         for entry in release.manifest["files"]

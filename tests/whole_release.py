@@ -12,7 +12,7 @@ import pyarrow as pa
 from releases import md5, passage, tables
 
 from builders.common.files import write_text
-from builders.stats import count
+from builders.stats.count import count
 from builders.store.draft import draft_release
 from builders.store.layout import schema_of
 from builders.store.reader import open_release

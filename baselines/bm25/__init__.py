@@ -22,9 +22,10 @@ from pathlib import Path
 from baselines.bm25.index import DEFAULT_ENGINE, ENGINES, K1, B, Index, open_index
 from baselines.bm25.tokens import segmenter, tokens
 from baselines.runs.run_file import Hit, write_run
-from baselines.runs.sets import SETS, add_set, read_queries
+from baselines.runs.sets import add_set, read_queries
 from builders.common.command import InputError, log, progress, whole_number
 from builders.common.jobs import in_threads, usable_cores
+from builders.store.layout import SETS
 from builders.store.reader import Release, open_release
 
 _QUERIES_PER_TASK = 32

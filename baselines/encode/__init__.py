@@ -19,8 +19,9 @@ import argparse
 from pathlib import Path
 
 from baselines.models.options import add_batch_tokens, add_device
-from baselines.runs.sets import SETS, add_set
+from baselines.runs.sets import add_set
 from builders.common.command import InputError, whole_number
+from builders.store.layout import SETS
 
 # 200 MB at 768 dimensions; on a CPU some minutes. At most that much is encoded again after an interruption.
 ROWS_ON_GPU, ROWS_ON_CPU = 1 << 17, 1 << 13

@@ -27,11 +27,11 @@ from baselines.hub.checkpoint import NAME, Checkpoint, open_checkpoint
 from baselines.runs.evaluate import evaluate
 from baselines.runs.qrels import release_qrels
 from baselines.runs.run_file import read_run
-from baselines.runs.sets import SETS, add_set
+from baselines.runs.sets import add_set
 from builders.common.command import InputError, log
 from builders.common.files import sha256_of, write_text
 from builders.common.hub import add_repository, need_hub, upload
-from builders.store.layout import MANIFEST
+from builders.store.layout import MANIFEST, SETS
 from builders.store.reader import Release, open_release
 
 

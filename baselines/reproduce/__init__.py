@@ -28,11 +28,11 @@ from baselines.reproduce.steps import call, run_steps, shown
 from baselines.runs.evaluate import evaluate
 from baselines.runs.qrels import Qrels, release_qrels
 from baselines.runs.run_file import read_run
-from baselines.runs.sets import SETS
 from baselines.runs.tables import text_table
 from baselines.train.recipe import read_recipe
 from builders.common.command import InputError, add_format, log
 from builders.common.files import read_toml
+from builders.store.layout import SETS
 from builders.store.reader import Release, open_release
 
 SAMPLE = Path("build/sample")

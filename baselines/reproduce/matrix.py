@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from baselines.runs.sets import SETS
 from baselines.train.recipe import FROM_RECIPE, read_recipe
 from builders.common.command import InputError
 from builders.common.files import read_toml
+from builders.store.layout import SETS
 
 MATRIX = Path(__file__).parents[1] / "matrix.toml"
 # The paper's names of the measures, and the official script's keys (Section 3.2).

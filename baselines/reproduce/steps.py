@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from baselines.reproduce.matrix import Step
-from baselines.runs.sets import SETS
 from baselines.train.recipe import read_recipe
 from builders.common.command import InputError, log, main
 from builders.common.files import sha256_of, write_text
+from builders.store.layout import SETS
 from builders.store.reader import Release
 
 

@@ -14,10 +14,11 @@ from baselines.models.devices import devices_of, over_devices
 from baselines.models.loading import fingerprint, open_cross
 from baselines.passages import open_passages
 from baselines.runs.run_file import read_run, write_run
-from baselines.runs.sets import SETS, read_queries
+from baselines.runs.sets import read_queries
 from builders.common.command import InputError, log, progress
 from builders.common.files import sha256_of, write_text
 from builders.common.folders import key_of, work_beside
+from builders.store.layout import SETS
 from builders.store.reader import Release, open_release
 
 _WINDOW = 256  # queries scored together

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from baselines.runs.lines import first_character, raw_lines, utf8
-from baselines.runs.sets import SETS
+from baselines.runs.sets import read_judgments
 from builders.common.command import InputError, log
 from builders.common.files import read_utf8
+from builders.store.layout import SETS
 from builders.store.reader import Release
 
 _BEIR_HEADER = [b"query-id", b"corpus-id", b"score"]
@@ -38,7 +39,7 @@ class Qrels:
 def release_qrels(release: Release, split: str, name: str = "main") -> Qrels:
     """The judgments of one split of a release's set. Raises :class:`InputError` where the split has no positive."""
     return _positives(
-        f"{release.path} {split}" + f" of {name}" * (name != "main"), SETS[name].judgments(release, split)
+        f"{release.path} {split}" + f" of {name}" * (name != "main"), read_judgments(release, SETS[name], split)
     )
 
 

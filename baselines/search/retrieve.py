@@ -17,10 +17,11 @@ from baselines.models.encoder import Encoder
 from baselines.models.loading import DTYPES, fingerprint, open_dual
 from baselines.passages import Passages, open_passages
 from baselines.runs.run_file import Hit, write_run
-from baselines.runs.sets import SETS, read_queries
+from baselines.runs.sets import read_queries
 from baselines.vectors import ann, scan
 from baselines.vectors.embeddings import Vectors, open_vectors, widened
 from builders.common.command import InputError, log, progress
+from builders.store.layout import SETS
 from builders.store.reader import Release, open_release
 
 Found = Iterator[tuple[scan.Rows, scan.Floats]]  # of each query: rows of passages, their scores

@@ -25,11 +25,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from baselines.runs.sets import SETS
 from baselines.train.recipe import FROM_RECIPE, SCRATCH, Recipe, names, read_recipe
 from builders.common.command import InputError, log
 from builders.common.files import sha256_of
 from builders.common.folders import work_beside
+from builders.store.layout import SETS
 from builders.store.reader import Release, open_release
 
 

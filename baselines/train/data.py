@@ -20,9 +20,10 @@ from torch.utils.data import Dataset, Sampler
 
 from baselines.passages import Passages
 from baselines.runs.lines import raw_lines
-from baselines.runs.sets import SETS, read_queries
+from baselines.runs.sets import read_judgments, read_queries
 from baselines.train.recipe import Recipe
 from builders.common.command import InputError, log
+from builders.store.layout import SETS
 from builders.store.reader import Release
 
 Rows = npt.NDArray[np.int64]
@@ -57,7 +58,7 @@ def positives(
     configs = SETS[set_name]
     for config in (configs.queries, configs.qrels):
         release.shards(config, split)  # raises
-    judged = {q: [c for c, score in s.items() if score > 0] for q, s in configs.judgments(release, split).items()}
+    judged = {q: [c for c, score in s.items() if score > 0] for q, s in read_judgments(release, configs, split).items()}
     texts = dict(read_queries(release, split, configs.queries))
     ids = [corpus for query in judged.values() for corpus in query]
     rows = passages.rows(ids)

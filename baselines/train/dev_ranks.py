@@ -14,10 +14,10 @@ import numpy as np
 from baselines.passages import Passages
 from baselines.runs.measures import official
 from baselines.runs.qrels import Qrels
-from baselines.runs.sets import SETS
 from baselines.train.data import positives
 from baselines.train.recipe import Recipe
 from builders.common.command import log
+from builders.store.layout import SETS
 from builders.store.reader import Release
 
 _OF_A_QUERY = 20  # passages that a cross-encoder ranks for one query, beside its positives

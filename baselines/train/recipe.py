@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from baselines.runs.sets import SETS
 from builders.common.command import InputError
 from builders.common.files import read_toml
+from builders.store.layout import SETS
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 SCRATCH = "scratch"

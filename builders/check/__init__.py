@@ -21,7 +21,7 @@ from builders.check.files import check_files
 from builders.check.findings import ERROR, TESTS, Finding, Report
 from builders.check.rows import check_rows
 from builders.common.command import add_format
-from builders.stats import count_survey
+from builders.stats.count import count_survey
 from builders.stats.survey import survey
 from builders.store.reader import Release, open_release
 

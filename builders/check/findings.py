@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from builders.stats import Figures
+from builders.stats.count import Figures
 
 ERROR, WARNING, INFO = "error", "warning", "info"
 

@@ -25,7 +25,7 @@ import argparse
 from pathlib import Path
 
 from builders.export.formats import FORMATS
-from builders.export.sets import SETS
+from builders.store.layout import SETS
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -14,10 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from builders.common.command import InputError
-from builders.store.layout import JOINED, QRELS
+from builders.store.layout import JOINED, QRELS, SETS, SPLITS, Set
 from builders.store.reader import Release
 
-SPLITS = ("train", "dev", "test")
 _JOINED_ROWS = 1_024  # a joined row can be 100 kB
 _MEMORY = "512MB"
 
@@ -39,25 +38,6 @@ GROUP BY q.line, q._id, q.text ORDER BY q.line
 
 
 @dataclass(frozen=True)
-class SetConfigs:
-    """The configs that hold one set. ``joined`` None: named after the split; empty: the release has none."""
-
-    corpus: str
-    queries: str
-    qrels: str
-    joined: str | None
-    verb: str
-
-
-SETS = {
-    "main": SetConfigs("corpus", "queries", "qrels", None, "release"),
-    "cmedqa": SetConfigs("cmedqa-corpus", "cmedqa-queries", "cmedqa-qrels", "", "cmedqa"),
-    "ccovid": SetConfigs("ccovid-corpus", "ccovid-queries", "ccovid-qrels", "", "ccovid"),
-    "crosslingual": SetConfigs("corpus", "crosslingual-queries", "", "crosslingual", "crosslingual"),
-}
-
-
-@dataclass(frozen=True)
 class ReleaseSet:
     """One set of a release; batches have the columns of :mod:`builders.store`, in the order of the release.
 
@@ -69,7 +49,7 @@ class ReleaseSet:
     name: str
 
     @property
-    def configs(self) -> SetConfigs:
+    def configs(self) -> Set:
         """The set's configs, of which the release has those that hold texts."""
         found = SETS[self.name]
         have = {config for config, _ in self.release.splits()}
@@ -107,13 +87,13 @@ class ReleaseSet:
         return ((batch["_id"], batch["text"]) for batch in self.queries(split))
 
     def qrels_splits(self) -> list[str]:
-        if self.configs.qrels:
+        if not self.configs.translated:
             return self._splits(self.configs.qrels)
         # The English queries come with joined rows alone: a split whose lists are all empty has no judgments.
         return [split for split in self.query_splits() if any(batch.num_rows for batch in self.qrels(split))]
 
     def qrels(self, split: str) -> Iterator[pa.RecordBatch]:
-        if self.configs.qrels:
+        if not self.configs.translated:
             yield from self.release.batches(self.configs.qrels, split, QRELS.names)
             return
         for batch in self.joined(split):
@@ -124,8 +104,8 @@ class ReleaseSet:
 
     def joined(self, split: str) -> Iterator[pa.RecordBatch]:
         """The rows of queries, each with its passages, as the train/dev/test configs hold them."""
-        config = split if self.configs.joined is None else self.configs.joined
-        if (config, split) in self.release.splits():
+        config = self.configs.joined.get(split)
+        if config and (config, split) in self.release.splits():
             return self.release.batches(config, split, JOINED.names, rows=_JOINED_ROWS)
         return self._join(split)
 
@@ -146,7 +126,7 @@ class ReleaseSet:
                 return []
             return [str(self.release.path / entry["path"]) for entry in self.release.shards(config, split)]
 
-        qrels = files(self.configs.qrels, split)
+        qrels = [] if self.configs.translated else files(self.configs.qrels, split)
         if not qrels:  # no labels: empty lists
             for batch in self.queries(split):
                 empty = pa.array([[]] * batch.num_rows, JOINED.field("positive_passages").type)

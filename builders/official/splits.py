@@ -11,7 +11,7 @@ from builders.official.numbered import Keys, as_keys, hex_ids
 from builders.official.questions import Question, Split
 from builders.official.work import Work
 from builders.store.layout import JOINED, QRELS, QUERIES
-from builders.store.table3 import round_stat
+from builders.store.table3 import LengthCounter, table3_column
 
 _BATCH = 2_048
 
@@ -68,14 +68,10 @@ def _write_qrels(work: Work, split: Split) -> None:
     work.draft.write("qrels", split.name, [pa.Table.from_pylist(rows, schema=QRELS)])
 
 
-def _table3(work: Work, split: Split) -> dict[str, float | None]:
-    """The split's row of Table 3. A passage counts once for every question that it is a positive of."""
-    lengths, questions = work.texts.lengths(), split.questions
-    chars = [int(lengths[positive.text]) for question in questions for positive in question.positives]
-    return {
-        "queries": len(questions),
-        "positive_passages": len(chars) or None,
-        "passages_per_query": round_stat(len(chars) / len(questions)) if chars else None,
-        "chars_per_query": round_stat(float(lengths[[question.text for question in questions]].mean())),
-        "chars_per_passage": round_stat(sum(chars) / len(chars)) if chars else None,
-    }
+def _table3(work: Work, split: Split) -> dict[str, float | int | None]:
+    """The split's column of Table 3. A passage counts once for every question that it is a positive of."""
+    lengths, questions, passages = work.texts.lengths(), split.questions, LengthCounter()
+    positives = [positive.text for question in questions for positive in question.positives]
+    passages.add(lengths[np.array(positives, np.int64)])
+    query_chars = int(lengths[[question.text for question in questions]].sum())
+    return table3_column(len(questions), query_chars, len(positives), passages)

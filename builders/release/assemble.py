@@ -30,7 +30,7 @@ from builders.sources.files import Source
 from builders.store import layout
 from builders.store.draft import Draft
 from builders.store.layout import schema_of
-from builders.store.table3 import POSITIVES_EDGES, LengthCounter, round_stat
+from builders.store.table3 import POSITIVES_EDGES, LengthCounter, table3_column
 from builders.store.writer import SplitWriter
 
 _FILES = "files"
@@ -99,7 +99,9 @@ def assemble(sources: Sequence[Source], shards: Sequence[int], work: Path, draft
     draft.stats["collections"]["corpus"] = lengths["corpus"].summary()
     draft.stats["positives_per_query"] = {}
     for split, sizes in plan.sizes.items():
-        draft.stats["table3"][split] = _table3(work, split, sizes, lengths[split])
+        draft.stats["table3"][split] = table3_column(
+            sizes["queries"], _query_chars(work, split), sizes["judgments"], lengths[split]
+        )
         if sizes["judgments"]:
             draft.stats["positives_per_query"][split] = _positives_per_query(work, split)
     return plan.cut
@@ -174,15 +176,8 @@ def _split_files(draft: Draft, work: Path, split: str, sizes: dict[str, int]) ->
     return files
 
 
-def _table3(work: Path, split: str, sizes: dict[str, int], lengths: LengthCounter) -> dict[str, float | int | None]:
-    chars = pc.sum(pc.utf8_length(read_plan(work, split, "queries")["text"])).as_py()
-    return {
-        "queries": sizes["queries"],
-        "positive_passages": sizes["judgments"] or None,  # None: the split carries no labels
-        "passages_per_query": round_stat(sizes["judgments"] / sizes["queries"]) if sizes["judgments"] else None,
-        "chars_per_query": round_stat(chars / sizes["queries"]) if sizes["queries"] else None,
-        "chars_per_passage": round_stat(lengths.mean),
-    }
+def _query_chars(work: Path, split: str) -> int:
+    return pc.sum(pc.utf8_length(read_plan(work, split, "queries")["text"])).as_py() or 0
 
 
 def _positives_per_query(work: Path, split: str) -> list[dict[str, int | None]]:

@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from builders.common.command import InputError
-
-if TYPE_CHECKING:
-    from builders.store.table3 import LengthCounter
+from builders.store.table3 import LengthCounter
 
 _SHOWN = 0.99  # a tail of a few very long passages would press all others into one bar
 _COLOUR = "#2a6f97"
+
+
+def draw(lengths: dict[str, LengthCounter], positives: dict[str, LengthCounter]) -> dict[str, bytes]:
+    """The histograms as PNG files: name to bytes.
+
+    Args:
+        lengths: characters a passage, by corpus config.
+        positives: positive passages a query, by column of Table 3.
+    """
+    images = {}
+    if lengths:
+        images["passage-length.png"] = draw_lengths(lengths)
+    if positives:
+        images["positives-per-query.png"] = draw_positives(positives)
+    return images
 
 
 def draw_lengths(lengths: dict[str, LengthCounter]) -> bytes:

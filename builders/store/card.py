@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from builders.store.layout import schema_of
+from builders.store.layout import SETS, Set, config_and_split, config_of, schema_of, sort_key
 from builders.store.table3 import TABLE3_ROWS, bar_name
 
 CITATION = """\
@@ -28,39 +28,7 @@ CITATION = """\
 """
 
 
-# Where a config's rows come from, and under which terms, by the start of its name.
-_ORIGINS = {
-    "cmedqa-": "`cmedqa-*` is made from cMedQA2 (Zhang et al., 2018), which is for non-commercial research only.",
-    "ccovid-": "`ccovid-*` is made from the data of the DataFountain competition 424, under that competition's terms.",
-    "crosslingual": "`crosslingual*` are English translations of the queries.",
-}
-
 _Configs = dict[str, dict[str, list[dict[str, Any]]]]
-
-
-_ORDER = (
-    "corpus",
-    "queries",
-    "qrels",
-    "train",
-    "dev",
-    "test",
-    "cmedqa",
-    "ccovid",
-    "crosslingual",
-    "restrain",
-    "resttest",
-)
-_PARTS = ("corpus", "queries", "qrels", "train", "dev", "interpolation", "test", "extrapolation")
-
-
-def _place(entry: dict[str, Any]) -> tuple[Any, ...]:
-    """The order of the files: as the README lists the configs, however a release was put together."""
-    config, _, name = entry["path"].partition("/")
-    first, split = config.split("-")[0], name.rsplit("-", 3)[0]
-    part = config.rpartition("-")[2]
-    known = [order.index(word) if word in order else len(order) for order, word in ((_ORDER, first), (_PARTS, part))]
-    return *known, config, _PARTS.index(split) if split in _PARTS else len(_PARTS), name
 
 
 def card(
@@ -81,11 +49,10 @@ def card(
         images: histograms beside the card, as relative paths.
     """
     configs: _Configs = {}
-    for entry in sorted(entries, key=_place):
-        if not entry["path"].endswith(".parquet"):  # a run, say: a file that no config reads
-            continue
-        config, name = entry["path"].split("/")
-        configs.setdefault(config, {}).setdefault(name.rsplit("-", 3)[0], []).append(entry)
+    # A file that is no shard, a run say, is one that no config reads.
+    shards = [(*config_and_split(entry["path"]), entry) for entry in entries if entry["path"].endswith(".parquet")]
+    for config, split, entry in sorted(shards, key=lambda shard: (sort_key(*shard[:2]), shard[2]["path"])):
+        configs.setdefault(config, {}).setdefault(split, []).append(entry)
     body = "\n".join(
         part.strip("\n") + "\n"
         for part in (
@@ -103,10 +70,10 @@ def card(
 
 
 def _head(configs: _Configs, squad: bool) -> str:
-    mixed = any(config.startswith(("cmedqa-", "ccovid-")) for config in configs)
+    mixed = any(found.own_terms for found in _sets(configs))
     lines = ["license:", "- apache-2.0", "- other"] if mixed else [f"license: {'other' if squad else 'apache-2.0'}"]
     lines += ["language:", "- zh"]
-    if any(config.startswith("crosslingual") for config in configs):
+    if any(found.translated for found in _sets(configs)):
         lines.append("- en")
     rows = max((_rows(shards) for splits in configs.values() for shards in splits.values()), default=0)
     lines += [
@@ -147,6 +114,12 @@ def _feature(field: pa.Field, indent: str) -> list[str]:
             lines += _feature(inner, indent + "  ")
         return lines
     return [f"{indent}- name: {field.name}", f"{indent}  dtype: {field.type}"]
+
+
+def _sets(configs: _Configs) -> list[Set]:
+    """The sets that the release holds something of."""
+    names = {config_of(config).set for config in configs}
+    return [found for name, found in SETS.items() if name in names]
 
 
 def _rows(shards: list[dict[str, Any]]) -> int:
@@ -287,7 +260,7 @@ def _licence(configs: _Configs, builds: list[dict[str, Any]]) -> str:
     own = "DuReader and DuReader-retrieval are published by Baidu under the Apache License 2.0."
     if _is_squad(builds):
         own = "The texts are under the licences of the sources above; the layout is that of DuReader-retrieval."
-    origins = [words for start, words in _ORIGINS.items() if any(config.startswith(start) for config in configs)]
+    origins = [found.terms for found in _sets(configs) if found.terms]
     return f"""
 ## Licence and citation
 

@@ -19,7 +19,7 @@ from builders.common.command import InputError, log
 from builders.common.files import sha256_of, write_text
 from builders.common.folders import check_output, replace_directory, work_beside
 from builders.store.card import card
-from builders.store.layout import MANIFEST, schema_of
+from builders.store.layout import MANIFEST, config_and_split, schema_of
 from builders.store.reader import Release
 from builders.store.writer import SplitWriter, write_manifest
 
@@ -84,7 +84,7 @@ class Draft:
         for entry in [entry for entry in self._entries if entry["rows"] == 0]:
             # A split of no rows fails its whole config in `datasets`: it is left out.
             log.warning("%s has no rows and is left out", entry["path"])
-            self.drop(*entry["path"].rsplit("-", 3)[0].split("/"))
+            self.drop(*config_and_split(entry["path"]))
         builds = [*self._builds, self.build]
         write_text(self.folder / "stats.json", json.dumps(self.stats, ensure_ascii=False, indent=1) + "\n")
         write_text(self.folder / "README.md", card(self._entries, self.stats, builds))

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from builders.common.command import InputError
 from builders.store import layout
-from builders.store.layout import FORMAT, MANIFEST, NAME
+from builders.store.layout import FORMAT, MANIFEST, NAME, config_and_split
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Release:
     def splits(self) -> list[tuple[str, str]]:
         """Every (config, split) of the release, sorted."""
         names = (entry["path"] for entry in self.manifest["files"] if entry["path"].endswith(".parquet"))
-        return sorted({(name.split("/")[0], name.split("/")[1].rsplit("-", 3)[0]) for name in names})
+        return sorted({config_and_split(name) for name in names})
 
     def rows(self, config: str, split: str) -> int:
         return sum(entry["rows"] for entry in self.shards(config, split))

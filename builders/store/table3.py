@@ -18,6 +18,26 @@ def round_stat(value: float | None) -> float | None:
     return None if value is None else round(float(value), 4)
 
 
+def table3_column(
+    queries: int, query_chars: int, judgments: int, passages: LengthCounter
+) -> dict[str, float | int | None]:
+    """One column of Table 3: a split of the benchmark, or the test split of an out-of-domain set.
+
+    Args:
+        queries: how many there are.
+        query_chars: the characters (code points) of all of them.
+        judgments: pairs of a query and a positive passage; 0: the split carries no labels.
+        passages: the characters of the positive passages, each as often as it is one.
+    """
+    return {
+        "queries": queries,
+        "positive_passages": judgments or None,
+        "passages_per_query": round_stat(judgments / queries) if judgments and queries else None,
+        "chars_per_query": round_stat(query_chars / queries) if queries else None,
+        "chars_per_passage": round_stat(passages.mean),
+    }
+
+
 class LengthCounter:
     """Counts lengths, so that mean and median of millions need no list of them."""
 

@@ -1,0 +1,64 @@
+"""The paper's own figures of its data, and ours beside them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from builders.common.files import read_toml
+from builders.store.table3 import TABLE3_ROWS, bar_name
+
+
+def published() -> dict[str, Any]:
+    """The paper's own figures (``published.toml``): ``table3``, ``english``, ``collections``."""
+    return read_toml(Path(__file__).with_name("published.toml"))
+
+
+def side_by_side(stats: dict[str, Any]) -> str:
+    """Table 3, ours and the paper's, and the collections and histograms, as aligned text."""
+    paper = published()
+    lines = [f"{'Table 3':<24}" + "".join(f"{column:>22}" for column in stats["table3"])]
+    lines.append(f"{'':<24}" + f"{'ours':>11}{'paper':>11}" * len(stats["table3"]))
+    for key, title in TABLE3_ROWS:
+        cells = (f"{_cell(mine[key]):>11}{_cell(paper['table3'][name][key]):>11}" for name, mine in _items(stats))
+        lines.append(f"{title:<24}" + "".join(cells))
+    for split, mine in stats.get("english", {}).items():
+        theirs = paper["english"].get(split, {})
+        lines.append(
+            f"English {split}: {_cell(mine['queries'])} queries of {_cell(mine['words_per_query'])} words"
+            f" (paper: {_cell(theirs.get('queries'))} of {_cell(theirs.get('words_per_query'))})"
+        )
+    for config, mine in stats["collections"].items():
+        theirs = paper["collections"].get(config)
+        lines.append("")
+        lines.append(
+            f"{config}: {_cell(mine['passages'])} passages; characters: mean {_cell(mine['mean_chars'])},"
+            f" median {_cell(mine['median_chars'])}, {_cell(mine['min_chars'])} to {_cell(mine['max_chars'])}"
+        )
+        if theirs:
+            lines.append(
+                f"  (the paper: {_cell(theirs['passages'])} passages;"
+                f" mean {_cell(theirs['mean_chars'])}, median {_cell(theirs['median_chars'])})"
+            )
+        lines += _bars(mine["histogram"])
+    for column, bars in stats["positives_per_query"].items():
+        lines += ["", f"{column}: positive passages a query", *_bars(bars)]
+    return "\n".join(lines)
+
+
+def _items(stats: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    return list(stats["table3"].items())
+
+
+def _cell(value: float | int | None) -> str:
+    return "-" if value is None else f"{value:,.2f}" if isinstance(value, float) else f"{value:,}"
+
+
+def _bars(bars: list[dict[str, Any]]) -> list[str]:
+    most, total = max((bar["count"] for bar in bars), default=1), sum(bar["count"] for bar in bars)
+    width = max((len(bar_name(bar)) for bar in bars), default=0)
+    return [
+        f"  {bar_name(bar):>{width}}  {bar['count']:>11,}  {bar['count'] / total:>6.1%}  "
+        + "#" * round(40 * bar["count"] / most)
+        for bar in bars
+    ]

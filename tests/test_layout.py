@@ -1,0 +1,52 @@
+"""The one table of sets, configs, splits and columns, and what must agree with it."""
+
+from __future__ import annotations
+
+import datasets
+import pytest
+
+import dureader_retrieval
+from builders.store import layout
+from builders.store.layout import CONFIGS, SETS, config_of, sort_key
+
+SAMPLES = [
+    *(f"restrain-{size}-{which}polation" for size in ("14K", "45K", "200K", "8") for which in ("inter", "extra")),
+    *(f"resttest-bucket{number}" for number in (1, 5, 12)),
+]
+
+
+def test_the_dataset_module_declares_the_same_configs() -> None:
+    fixed = [config.name for config in CONFIGS if not any(word in config.name for word in layout._ANY)]
+    assert fixed == [name for name in dureader_retrieval.CONFIGS if not name.startswith("rest")]
+    for name in [*fixed, *SAMPLES]:
+        columns, splits, about = dureader_retrieval._declaration(name)
+        mine = config_of(name)
+        assert (mine.splits, mine.about) == (splits, about)
+        assert mine.columns == datasets.Features(dureader_retrieval.COLUMNS[columns]).arrow_schema.remove_metadata()
+
+
+@pytest.mark.parametrize("name", ["corpora", "news-corpus", "restrain-big-interpolation", "restrain-0K-extrapolation"])
+def test_what_is_not_in_the_table_is_no_config(name: str) -> None:
+    with pytest.raises(ValueError, match=f"'{name}' is no config of a release"):
+        config_of(name)
+    with pytest.raises(ValueError):
+        dureader_retrieval._declaration(name)
+
+
+def test_every_set_is_made_of_declared_configs_and_splits() -> None:
+    for name, found in SETS.items():
+        assert config_of(found.queries).set == name
+        for split in found.table3.values():
+            assert split in config_of(found.queries).splits and split in config_of(found.qrels).splits
+        for split, joined in found.joined.items():
+            assert split in config_of(joined).splits and config_of(joined).set == name
+        assert found.translated == ("zh_id" in config_of(found.queries).columns.names)
+    assert {config.set for config in CONFIGS} == set(SETS)
+
+
+def test_a_card_lists_configs_and_splits_in_the_order_of_the_table() -> None:
+    pairs = [(config.name, split) for config in CONFIGS[:14] for split in config.splits]
+    pairs += [(f"restrain-{size}-interpolation", "train") for size in ("14K", "200K")]
+    pairs += [("restrain-14K-extrapolation", "train")]
+    pairs += [("resttest-bucket1", split) for split in ("train", "interpolation", "extrapolation", "unheard of")]
+    assert sorted(reversed(pairs), key=lambda pair: sort_key(*pair)) == pairs

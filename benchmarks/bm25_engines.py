@@ -31,7 +31,7 @@ def index_ours(engine: str, folder: Path, index: Path, threads: int) -> None:
 
     from baselines.bm25.index import ENGINES, write_ids
 
-    importlib.import_module(ENGINES[engine]).build(index, texts_of(folder), threads)
+    importlib.import_module(ENGINES[engine]).write_index(index, texts_of(folder), threads)
     rows = passages_of(folder)
     write_ids(index, (pa.array(map(str, range(start, min(start + ROWS, rows)))) for start in range(0, rows, ROWS)))
 

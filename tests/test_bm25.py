@@ -1,86 +1,26 @@
-"""BM25 against Lucene's formula written out here; the kept index; order and ties."""
+"""BM25's scores, order and ties against Lucene's formula written out."""
 
 from __future__ import annotations
 
-import logging
 import math
 import random
-import shutil
 from collections import Counter
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from bm25_corpora import WORDS, build, engines, lucene_scores, one_byte, random_corpus
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from releases import QUESTIONS, make_release, md5, tables
 
-from baselines.bm25 import index as bm25_index
 from baselines.bm25 import postings as bm25_postings
-from baselines.bm25 import read_queries, search
+from baselines.bm25 import search
 from baselines.bm25.engine_numba import NumbaIndex
 from baselines.bm25.engine_tantivy import TantivyIndex
-from baselines.bm25.index import KeptIndex, open_index, write_ids
+from baselines.bm25.index import ENGINES, KeptIndex, write_ids
 from baselines.bm25.postings import FILES
-from baselines.bm25.postings import build as write_postings
-from baselines.bm25.tokens import segment_batches, tokens
-from baselines.runs.run_file import read_run
-from builders.common.command import InputError, main
-from builders.store.reader import open_release
-
-WORDS = [f"w{n}" for n in range(30)]
-
-
-def one_byte(length: int) -> int:
-    """A passage length as Lucene stores it (SmallFloat.intToByte4 and back): exact below 40, then 4 bits."""
-    if length < 24:
-        return length
-    rest = length - 24
-    bits = rest.bit_length()
-    if bits < 4:
-        return length
-    return 24 + (rest >> (bits - 4) << (bits - 4))
-
-
-def lucene_scores(corpus: dict[str, list[str]], query: list[str], k1: float = 1.2, b: float = 0.75) -> dict[str, float]:
-    """Lucene's BM25 of the passages with a word of the query."""
-    corpus = {corpus_id: words for corpus_id, words in corpus.items() if words}  # Lucene counts those with a word
-    average = sum(map(len, corpus.values())) / len(corpus)
-    counts = {corpus_id: Counter(words) for corpus_id, words in corpus.items()}
-    scores: dict[str, float] = {}
-    for word in query:  # a word that comes twice counts twice
-        holders = [corpus_id for corpus_id, found in counts.items() if word in found]
-        idf = math.log(1 + (len(corpus) - len(holders) + 0.5) / (len(holders) + 0.5))
-        for corpus_id in holders:
-            tf = counts[corpus_id][word]
-            norm = k1 * (1 - b + b * one_byte(len(corpus[corpus_id])) / average)
-            scores[corpus_id] = scores.get(corpus_id, 0.0) + idf * tf / (tf + norm)
-    return scores
-
-
-ENGINES = ["numba", "tantivy"]
-engines = pytest.mark.parametrize("engine", ENGINES)
-
-
-def build(
-    folder: Path,
-    corpus: dict[str, list[str]],
-    workers: int = 1,
-    engine: str = "numba",
-    k1: float = 1.2,
-    b: float = 0.75,
-) -> KeptIndex:
-    rows = {("corpus", "corpus"): [{"_id": i, "title": "", "text": " ".join(w)} for i, w in corpus.items()]}
-    release = open_release(make_release(folder / "release", rows, rows_per_shard=500))
-    return open_index(release, folder / "indexes", workers, engine=engine, k1=k1, b=b)
-
-
-def random_corpus(seed: int, passages: int, longest: int) -> dict[str, list[str]]:
-    rng = random.Random(seed)
-    words = [
-        [rng.choice(WORDS[: rng.choice([5, 30])]) for _ in range(rng.randint(1, longest))] for _ in range(passages)
-    ]
-    return {f"d{rng.getrandbits(40):010x}": found for found in words}
+from baselines.bm25.postings import write_index as write_postings
+from builders.common.command import InputError
 
 
 def check_against_lucene(
@@ -261,136 +201,3 @@ def test_every_number_of_threads_gives_the_same_run(tmp_path: Path, engine: str)
     ]
     assert [query for query, _ in runs[0]] == [query for query, _ in queries]
     assert runs[0] == runs[1]
-
-
-def test_segmentation_in_processes_keeps_the_order() -> None:
-    batches = [(n, [f"第{n}次北京的冬天", "，。", "iPhone 手机"]) for n in range(40)]
-    alone = list(segment_batches(batches, 1))
-    assert alone == list(segment_batches(batches, 2))
-    assert alone[3] == (3, ["第 3 次 北京 的 冬天", "", "iphone 手机"])
-
-
-def test_tokens_are_words_in_lower_case_without_punctuation() -> None:
-    assert tokens("北京的冬天，iPhone多少钱？！ ——\u3000\n") == ["北京", "的", "冬天", "iphone", "多少", "钱"]
-    assert tokens("…… ？") == []
-
-
-@pytest.fixture()
-def log_lines(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
-    caplog.set_level(logging.INFO)
-    return caplog
-
-
-@engines
-def test_the_index_is_kept_until_the_corpus_changes(
-    tmp_path: Path, engine: str, log_lines: pytest.LogCaptureFixture
-) -> None:
-    corpus = random_corpus(1, 20, 10)
-    first = build(tmp_path, corpus, engine=engine)
-    assert "index built" in log_lines.text
-    log_lines.clear()
-    assert build(tmp_path, corpus, engine=engine).folder == first.folder
-    assert "index reused" in log_lines.text
-    log_lines.clear()
-    changed = build(tmp_path, {**corpus, "new": ["fresh"]}, engine=engine)
-    assert "index built" in log_lines.text
-    assert changed.folder != first.folder
-    assert [corpus_id for corpus_id, _ in changed.search(["fresh"], 5)] == ["new"]
-
-
-@engines
-@pytest.mark.parametrize("damage", ["missing file", "cut file", "other bytes", "no index.json", "broken index.json"])
-def test_a_damaged_index_is_built_again(
-    tmp_path: Path, log_lines: pytest.LogCaptureFixture, damage: str, engine: str
-) -> None:
-    corpus = random_corpus(1, 20, 10)
-    index = build(tmp_path, corpus, engine=engine)
-    wanted = index.search(["w1", "w2"], 10)
-    store = next(index.folder.glob("*.idx" if engine == "tantivy" else "postings"))  # the postings
-    if damage == "missing file":
-        store.unlink()
-    elif damage == "cut file":
-        store.write_bytes(store.read_bytes()[:-5])
-    elif damage == "other bytes":
-        data = bytearray(store.read_bytes())
-        data[len(data) // 3] ^= 1
-        store.write_bytes(data)
-    elif damage == "no index.json":
-        (index.folder / "index.json").unlink()
-    else:
-        (index.folder / "index.json").write_text("[]")
-    log_lines.clear()
-    assert build(tmp_path, corpus, engine=engine).search(["w1", "w2"], 10) == wanted
-    assert "damaged BM25 index" in log_lines.text
-    assert "index built" in log_lines.text
-
-
-def test_a_build_that_was_stopped_leaves_no_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    corpus = random_corpus(1, 20, 10)
-
-    def stop(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(bm25_index, "segment_batches", stop)
-    with pytest.raises(KeyboardInterrupt):
-        build(tmp_path, corpus)
-    assert [path.suffix for path in (tmp_path / "indexes").iterdir()] == [".lock"]
-    monkeypatch.undo()
-    assert build(tmp_path, corpus).passages == 20
-
-
-def test_the_verb_writes_a_run_and_counts_empty_queries(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    rows = tables()
-    rows["queries", "dev"].append({"_id": "empty", "text": "？！"})
-    rows["queries", "dev"].append({"_id": "nowhere", "text": "xylophone"})
-    make_release(tmp_path / "release", rows)
-    argv = ["bm25", "--release", str(tmp_path / "release"), "--out", str(tmp_path / "r.run.gz"), "--threads", "2"]
-    argv += ["--index", str(tmp_path / "indexes"), "--top-k", "3"]
-    assert main("baselines", "", {"bm25": "baselines.bm25"}, argv) == 0
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert "1 of 4 queries have no token" in err
-    assert "Building prefix dict" not in err
-    rankings = read_run(tmp_path / "r.run.gz").rankings
-    assert list(rankings) == [md5(question) for question in QUESTIONS["dev"]]
-    assert [ranking[0] for ranking in rankings.values()] == [row["corpus-id"] for row in rows["qrels", "dev"]]
-    assert max(map(len, rankings.values())) <= 3
-
-
-def test_without_an_engine_named_any_k1_and_b_go(tmp_path: Path) -> None:
-    make_release(tmp_path / "release")
-    argv = ["bm25", "--release", str(tmp_path / "release"), "--out", str(tmp_path / "r"), "--threads", "1"]
-    argv += ["--index", str(tmp_path / "indexes"), "--k1", "0.9", "--b", "0.4"]
-    assert main("baselines", "", {"bm25": "baselines.bm25"}, argv) == 0
-    assert len(read_run(tmp_path / "r").rankings) == 2
-
-
-def test_engines_give_the_same_passages_in_the_same_order_on_the_sample(tmp_path: Path) -> None:
-    """Scores differ by a factor: tantivy's are times k1 + 1."""
-    sample = Path(bm25_index.__file__).parent.parent / "builders" / "sample"
-    argv = ["release", "--quiet", "--raw", str(sample), "--out", str(tmp_path / "sample")]
-    assert main("builders", "", {"release": "builders.release"}, argv) == 0
-    release = open_release(tmp_path / "sample")
-    queries = read_queries(release, "dev")
-    runs = [
-        [(query, [corpus_id for corpus_id, _ in hits]) for query, hits in search(index, queries, 50, 1)]
-        for index in (open_index(release, tmp_path / "indexes", 1, engine=engine) for engine in ENGINES)
-    ]
-    assert runs[0] == runs[1]
-    assert max(len(hits) for _, hits in runs[0]) == 50
-
-
-def test_what_is_missing_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    release = make_release(tmp_path / "release")
-    for extra, message in (
-        (["--split", "nope"], "has no config 'queries' with a split 'nope'"),
-        (["--release", str(tmp_path)], "not a release directory"),
-    ):
-        argv = ["bm25", "--release", str(release), "--out", str(tmp_path / "r"), "--index", str(tmp_path / "i"), *extra]
-        assert main("baselines", "", {"bm25": "baselines.bm25"}, argv) == 1
-        assert message in capsys.readouterr().err
-    shutil.rmtree(release / "corpus")
-    argv = ["bm25", "--release", str(release), "--out", str(tmp_path / "r"), "--index", str(tmp_path / "i")]
-    assert main("baselines", "", {"bm25": "baselines.bm25"}, argv) == 1
-    assert "listed in the manifest but missing" in capsys.readouterr().err
-    assert not (tmp_path / "r").exists()

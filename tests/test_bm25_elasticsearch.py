@@ -7,9 +7,9 @@ import random
 from pathlib import Path
 
 import pytest
+from bm25_corpora import WORDS, random_corpus
 from elasticsearch_server import Elasticsearch, Fault
 from releases import make_release
-from test_bm25 import WORDS, random_corpus
 
 from baselines.bm25 import engine_elasticsearch as bm25_elasticsearch
 from baselines.bm25 import search

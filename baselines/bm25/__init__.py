@@ -15,11 +15,10 @@ from __future__ import annotations
 
 import argparse
 import math
-import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from baselines.bm25.index import DEFAULT_ENGINE, ENGINES, K1, B, Index, open_index
+from baselines.bm25.index import DEFAULT_ENGINE, ENGINES, INDEXES, K1, B, Index, open_index
 from baselines.bm25.tokens import segmenter, tokens
 from baselines.runs.run_file import Hit, write_run
 from baselines.runs.sets import add_set, read_queries
@@ -55,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="default: all cores of this process",
     )
     parser.add_argument(
-        "--index", type=Path, default=default_index_folder(), metavar="DIR", help="the folder that keeps the indexes"
+        "--index", type=Path, default=INDEXES.place(), metavar="DIR", help="the folder that keeps the indexes"
     )
 
 
@@ -91,10 +90,6 @@ def _number(low: float, high: float) -> Callable[[str], float]:
         return value
 
     return number
-
-
-def default_index_folder() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dureader_retrieval" / "bm25"
 
 
 def search(

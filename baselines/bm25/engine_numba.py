@@ -19,12 +19,14 @@ import pyarrow as pa
 
 from baselines.bm25.index import KeptIndex
 from baselines.bm25.postings import CHUNK, FILES, LENGTHS, hashes_of
-from baselines.bm25.postings import build as build
+from baselines.bm25.postings import write_index as write_index
+from builders.common.command import log
 from builders.common.jobs import in_threads
 
 _SHARE = 26  # bits after the point of a saturated count, tf / (tf + norm)
 _BOUND = 11  # fewer in the bound of a list
 _WEIGHTS = 1 << 30
+_MOST = (1 << 31) - 1  # no sum reaches this
 _LISTS = 1 << 20
 
 
@@ -79,8 +81,11 @@ def engine_version() -> str:
     return "numba 2"  # raise it when the files change
 
 
-def check(k1: float, b: float) -> None:
-    pass  # any
+def prepare(k1: float, b: float) -> None:
+    """Any k1 and b will do; says what takes seconds where numba's cache has no compiled loops yet."""
+    compiled = Path(_search.stats.cache_path)
+    if not any(compiled.glob(f"{__name__.rpartition('.')[2]}._search-*.nbi")):
+        log.info("numba compiles the loops of the BM25 index and search: some seconds, once in this clone")
 
 
 open_folder = NumbaIndex
@@ -95,13 +100,19 @@ def _part(weight, share):  # type: ignore[no-untyped-def]
 @numba.njit(cache=True, nogil=True)
 def _best(rows, scores, top_k):  # type: ignore[no-untyped-def]
     """Move the ``top_k`` best, and all that tie with the last of them, to the front: (how many, the last's score)."""
-    least = np.partition(scores, len(scores) - top_k)[len(scores) - top_k]
+    # The highest score that top_k passages reach, by halving: numba takes six seconds to compile a partition.
+    least, above = np.int32(0), np.int32(_MOST)
+    while above - least > 1:
+        middle, reached = np.int32(least + (above - least) // 2), 0
+        for place in range(len(scores)):
+            reached += scores[place] >= middle
+        least, above = (middle, above) if reached >= top_k else (least, middle)
     kept = 0
     for place in range(len(scores)):
         if scores[place] >= least:
             rows[kept], scores[kept] = rows[place], scores[place]
             kept += 1
-    return kept, least
+    return kept, np.int64(least)
 
 
 @numba.njit(cache=True, nogil=True)

@@ -52,7 +52,7 @@ def engine_version() -> str:
     return f"tantivy {version('tantivy')}"
 
 
-def build(folder: Path, texts: Iterator[str], threads: int) -> None:
+def write_index(folder: Path, texts: Iterator[str], threads: int) -> None:
     """Write the index of token strings, one of each row. One writing thread keeps the passages in order."""
     builder = tantivy.SchemaBuilder()
     builder.add_text_field("text", stored=False, tokenizer_name="whitespace", index_option="freq")
@@ -69,7 +69,8 @@ def build(folder: Path, texts: Iterator[str], threads: int) -> None:
         lock.unlink()
 
 
-def check(k1: float, b: float) -> None:
+def prepare(k1: float, b: float) -> None:
+    """Raises :class:`InputError` for another k1 and b than tantivy's."""
     if (k1, b) != (K1, B):
         raise InputError(f"tantivy's BM25 has k1 = {K1} and b = {B} and no other; --engine numba takes any")
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import abc
 import importlib
-import json
-import mmap
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,22 +11,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from baselines.bm25.tokens import segment_batches, segmenter
+from baselines.kept import Cache, Strings, StringsWriter
 from builders.common.command import InputError, log, progress
-from builders.common.files import sha256_of, write_text
-from builders.common.folders import build_once, key_of
+from builders.common.files import sha256_of
 from builders.store.reader import Release
 
 _FORMAT = 3
-_ABOUT = "index.json"  # written last: a folder without it is half an index
-# Corpus ids by row number, memory-mapped, one after the other, and where each ends: engines' own are slow in threads.
-_IDS, _ENDS = "ids", "ids.ends"
+INDEXES = Cache("bm25", "index.json", sha256_of)
+_IDS = "ids"  # corpus ids by row number: engines' own are slow in threads
 _BATCH = 256  # passages that go to a segmentation process at a time
 _FEW = 2_000  # passages below which starting processes takes longer than segmenting
 K1, B = 1.2, 0.75  # Elasticsearch's and Lucene's defaults
-# Modules with engine_version(), build(folder, token strings, threads) and open_folder(folder, k1, b, threads).
+# Modules with engine_version(), prepare(k1, b), write_index(folder, token strings, threads) and
+# open_folder(folder, k1, b, threads).
 ENGINES = {"numba": "baselines.bm25.engine_numba", "tantivy": "baselines.bm25.engine_tantivy"}
 DEFAULT_ENGINE = "numba"
 
@@ -56,14 +53,11 @@ class KeptIndex(Index):
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._ends = np.asarray(np.memmap(folder / _ENDS, np.int64, "r"))
-        with open(folder / _IDS, "rb") as file:
-            self._ids = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        self._ids = Strings(folder / _IDS)
 
     def ids_of(self, rows: npt.NDArray[np.int64]) -> list[str]:
         """The corpus ids of some rows."""
-        limits = zip(self._ends[rows].tolist(), self._ends[rows + 1].tolist(), strict=True)
-        return [self._ids[begin:end].decode() for begin, end in limits]
+        return self._ids.at(rows)
 
 
 def index_key(release: Release, corpus: str, engine: str) -> dict[str, Any]:
@@ -92,37 +86,17 @@ def open_index(
     engine has not the ``k1`` and ``b`` asked for.
     """
     module = importlib.import_module(ENGINES[engine])
-    module.check(k1, b)
+    module.prepare(k1, b)
     key = index_key(release, corpus, module.engine_version())
-    folder = keep / key_of(key)
 
     def build(new: Path) -> None:
-        module.build(new, token_strings(release, corpus, workers), workers)
+        module.write_index(new, token_strings(release, corpus, workers), workers)
         write_ids(new, (batch.column("_id") for batch in release.batches(corpus, "corpus", ["_id"])))
-        files = {path.name: sha256_of(path) for path in sorted(new.iterdir())}
-        write_text(new / _ABOUT, json.dumps({"key": key, "files": files}, indent=1, sort_keys=True) + "\n")
 
-    built = build_once(folder, lambda: _is_whole(folder, key), build)
+    folder, made = INDEXES.folder(keep, key, build)
     index: KeptIndex = module.open_folder(folder, k1, b, workers)
-    log.info("BM25 index %s: %s (%d passages)", "built" if built else "reused", folder, index.passages)
+    log.info("BM25 index %s: %s (%d passages)", "built" if made else "reused", folder, index.passages)
     return index
-
-
-def _is_whole(folder: Path, key: dict[str, Any]) -> bool:
-    """Whether every file is as it was written."""
-    if not folder.exists():
-        return False
-    try:
-        about = json.loads((folder / _ABOUT).read_text(encoding="utf-8"))
-        if about["key"] != key:
-            raise ValueError("another key")
-        for name, digest in about["files"].items():
-            if sha256_of(folder / name) != digest:
-                raise ValueError(f"{name} has changed")
-        return True
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        log.warning("%s: damaged BM25 index (%s); it is built again", folder, error)
-        return False
 
 
 def token_strings(release: Release, corpus: str, workers: int) -> Iterator[str]:
@@ -143,11 +117,6 @@ def _passages(release: Release, corpus: str) -> Iterator[tuple[int, list[str]]]:
 
 def write_ids(folder: Path, ids: Iterable[pa.Array]) -> None:
     """The corpus ids of all rows, in order."""
-    end = 0
-    with open(folder / _IDS, "wb") as texts, open(folder / _ENDS, "wb") as ends:
-        np.zeros(1, np.int64).tofile(ends)
-        for part in ids:
-            sizes = pc.binary_length(part).to_numpy(zero_copy_only=False).astype(np.int64)
-            (end + np.cumsum(sizes)).tofile(ends)
-            end += int(sizes.sum())
-            texts.write("".join(part.to_pylist()).encode())
+    with StringsWriter(folder / _IDS) as writer:
+        for some in ids:
+            writer.write(some)

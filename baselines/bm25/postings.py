@@ -105,7 +105,7 @@ def _merge(folder: Path, chunks: list[dict[str, Any]], pairs: Array, part: int) 
     return dict(zip(FILES, (terms, first, numbers[order], start, postings[take]), strict=False))
 
 
-def build(folder: Path, texts: Iterable[str], threads: int) -> None:
+def write_index(folder: Path, texts: Iterable[str], threads: int) -> None:
     """The engine's files from token strings (tokens joined by one space), one of each passage, in the rows' order."""
     chunks, texts = [], iter(texts)
     lists_of_texts = iter(lambda: list(islice(texts, CHUNK)), [])

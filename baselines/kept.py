@@ -1,0 +1,122 @@
+"""What is worked out of a corpus once and kept on disk: folders under keys, and the memory-mapped strings in them."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from builders.common.command import log
+from builders.common.files import write_bytes
+from builders.common.folders import build_once, key_of
+
+
+class _About(msgspec.Struct):
+    """The file that is written last: what a folder depends on, and what each of its files must still be."""
+
+    key: dict[str, Any]
+    files: dict[str, int | str]
+
+
+@dataclass(frozen=True)
+class Cache:
+    """Folders of one kind, each named by the key of all that it depends on.
+
+    Attributes:
+        name: the cache's own folder, under ``$XDG_CACHE_HOME/dureader_retrieval`` or ``~/.cache/dureader_retrieval``.
+        about: the file of each folder that says that it is whole.
+        measure: what is noted of every file, and compared when the folder is used again: its size, or its SHA-256.
+    """
+
+    name: str
+    about: str
+    measure: Callable[[Path], int | str]
+
+    def place(self) -> Path:
+        """Where the folders are kept when nobody says where."""
+        home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        return home / "dureader_retrieval" / self.name
+
+    def folder(self, keep: Path | None, key: dict[str, Any], build: Callable[[Path], None]) -> tuple[Path, bool]:
+        """(the folder of ``key`` in ``keep``, whether it was made now): made where it is missing or damaged.
+
+        ``build`` writes the files. They lie beside their place until all are whole, and a second process that wants
+        the same folder waits for the first.
+        """
+        folder = (self.place() if keep is None else keep) / key_of(key)
+
+        def write(new: Path) -> None:
+            build(new)
+            about = _About(key, {path.name: self.measure(path) for path in sorted(new.iterdir())})
+            write_bytes(new / self.about, msgspec.json.format(msgspec.json.encode(about, order="sorted"), indent=1))
+
+        return folder, build_once(folder, lambda: self._is_whole(folder, key), write)
+
+    def _is_whole(self, folder: Path, key: dict[str, Any]) -> bool:
+        if not folder.exists():
+            return False
+        try:
+            about = msgspec.json.decode((folder / self.about).read_bytes(), type=_About)
+            changed = [name for name, found in about.files.items() if self.measure(folder / name) != found]
+            why = "another key" if about.key != key else f"{changed[0]} has changed" if changed else ""
+        except (OSError, msgspec.DecodeError) as error:
+            why = str(error)
+        if why:
+            log.warning("%s: damaged (%s); it is made again", folder, why)
+        return not why
+
+
+class Strings:
+    """Strings one after the other in one memory-mapped file, and where each ends. Safe to share between threads."""
+
+    def __init__(self, path: Path) -> None:
+        with open(path, "rb") as file:
+            self._bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if path.stat().st_size else b""
+        self._ends = np.asarray(np.memmap(_ends(path), np.int64, "r"))
+
+    def __len__(self) -> int:
+        return len(self._ends) - 1
+
+    def at(self, rows: npt.NDArray[np.integer[Any]]) -> list[str]:
+        """The strings at some rows, which must be there."""
+        limits = zip(self._ends[rows].tolist(), self._ends[rows + 1].tolist(), strict=True)
+        return [self._bytes[begin:end].decode() for begin, end in limits]
+
+    def sizes(self) -> npt.NDArray[np.int64]:
+        """Every string's length in bytes of UTF-8 (8 bytes of memory a row)."""
+        return np.diff(self._ends)
+
+
+def _ends(path: Path) -> Path:
+    return path.with_name(f"{path.name}.ends")
+
+
+class StringsWriter:
+    """Writes what :class:`Strings` reads: ``with StringsWriter(path) as writer: writer.write(array)``."""
+
+    def __init__(self, path: Path) -> None:
+        self._bytes, self._ends = open(path, "wb"), open(_ends(path), "wb")  # noqa: SIM115 (closed by __exit__)
+        np.zeros(1, np.int64).tofile(self._ends)
+        self._end = 0
+
+    def __enter__(self) -> StringsWriter:
+        return self
+
+    def write(self, strings: pa.Array) -> None:
+        sizes = pc.binary_length(strings).to_numpy(zero_copy_only=False).astype(np.int64)
+        (self._end + np.cumsum(sizes)).tofile(self._ends)
+        self._end += int(sizes.sum())
+        self._bytes.write("".join(strings.to_pylist()).encode())
+
+    def __exit__(self, *_: object) -> None:
+        self._bytes.close()
+        self._ends.close()

@@ -1,0 +1,155 @@
+"""The verb ``bm25``: its tokens, the index that it keeps, and the run that it writes."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from bm25_corpora import build, engines, random_corpus
+from commands import Done, run
+from releases import QUESTIONS, make_release, md5, tables
+
+from baselines.bm25 import engine_numba, search
+from baselines.bm25 import index as bm25_index
+from baselines.bm25.index import ENGINES, open_index
+from baselines.bm25.tokens import segment_batches, tokens
+from baselines.runs.run_file import read_run
+from baselines.runs.sets import read_queries
+from builders.store.reader import open_release
+
+
+def test_segmentation_in_processes_keeps_the_order() -> None:
+    batches = [(n, [f"第{n}次北京的冬天", "，。", "iPhone 手机"]) for n in range(40)]
+    alone = list(segment_batches(batches, 1))
+    assert alone == list(segment_batches(batches, 2))
+    assert alone[3] == (3, ["第 3 次 北京 的 冬天", "", "iphone 手机"])
+
+
+def test_tokens_are_words_in_lower_case_without_punctuation() -> None:
+    assert tokens("北京的冬天，iPhone多少钱？！ ——\u3000\n") == ["北京", "的", "冬天", "iphone", "多少", "钱"]
+    assert tokens("…… ？") == []
+
+
+@pytest.fixture()
+def log_lines(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    caplog.set_level(logging.INFO)
+    return caplog
+
+
+@engines
+def test_the_index_is_kept_until_the_corpus_changes(
+    tmp_path: Path, engine: str, log_lines: pytest.LogCaptureFixture
+) -> None:
+    corpus = random_corpus(1, 20, 10)
+    first = build(tmp_path, corpus, engine=engine)
+    assert "index built" in log_lines.text
+    log_lines.clear()
+    assert build(tmp_path, corpus, engine=engine).folder == first.folder
+    assert "index reused" in log_lines.text
+    log_lines.clear()
+    changed = build(tmp_path, {**corpus, "new": ["fresh"]}, engine=engine)
+    assert "index built" in log_lines.text
+    assert changed.folder != first.folder
+    assert [corpus_id for corpus_id, _ in changed.search(["fresh"], 5)] == ["new"]
+
+
+@engines
+@pytest.mark.parametrize("damage", ["missing file", "cut file", "other bytes", "no index.json", "broken index.json"])
+def test_a_damaged_index_is_built_again(
+    tmp_path: Path, log_lines: pytest.LogCaptureFixture, damage: str, engine: str
+) -> None:
+    corpus = random_corpus(1, 20, 10)
+    index = build(tmp_path, corpus, engine=engine)
+    wanted = index.search(["w1", "w2"], 10)
+    store = next(index.folder.glob("*.idx" if engine == "tantivy" else "postings"))  # the postings
+    if damage == "missing file":
+        store.unlink()
+    elif damage == "cut file":
+        store.write_bytes(store.read_bytes()[:-5])
+    elif damage == "other bytes":
+        data = bytearray(store.read_bytes())
+        data[len(data) // 3] ^= 1
+        store.write_bytes(data)
+    elif damage == "no index.json":
+        (index.folder / "index.json").unlink()
+    else:
+        (index.folder / "index.json").write_text("[]")
+    log_lines.clear()
+    assert build(tmp_path, corpus, engine=engine).search(["w1", "w2"], 10) == wanted
+    assert "damaged (" in log_lines.text
+    assert "index built" in log_lines.text
+
+
+def test_a_build_that_was_stopped_leaves_no_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    corpus = random_corpus(1, 20, 10)
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(bm25_index, "segment_batches", stop)
+    with pytest.raises(KeyboardInterrupt):
+        build(tmp_path, corpus)
+    assert list((tmp_path / "indexes").iterdir()) == []
+    monkeypatch.undo()
+    assert build(tmp_path, corpus).passages == 20
+
+
+def bm25(release: Path, *words: object, code: int = 0) -> Done:
+    """The run of a release's dev questions beside it, from an index beside it."""
+    folder = release.parent
+    first = ("bm25", "--release", release, "--out", folder / "r.run.gz", "--index", folder / "indexes")
+    return run("baselines", *first, "--threads", 2, *words, code=code)
+
+
+def test_the_verb_writes_a_run_and_counts_empty_queries(tmp_path: Path) -> None:
+    rows = tables()
+    rows["queries", "dev"].append({"_id": "empty", "text": "？！"})
+    rows["queries", "dev"].append({"_id": "nowhere", "text": "xylophone"})
+    done = bm25(make_release(tmp_path / "release", rows), "--top-k", 3)
+    assert done.stdout == ""
+    assert "1 of 4 queries have no token" in done.stderr
+    assert "Building prefix dict" not in done.stderr
+    rankings = read_run(tmp_path / "r.run.gz").rankings
+    assert list(rankings) == [md5(question) for question in QUESTIONS["dev"]]
+    assert [ranking[0] for ranking in rankings.values()] == [row["corpus-id"] for row in rows["qrels", "dev"]]
+    assert max(map(len, rankings.values())) <= 3
+
+
+def test_without_an_engine_named_any_k1_and_b_go(tmp_path: Path) -> None:
+    bm25(make_release(tmp_path / "release"), "--k1", 0.9, "--b", 0.4)
+    assert len(read_run(tmp_path / "r.run.gz").rankings) == 2
+
+
+def test_the_first_search_in_a_clone_says_that_loops_are_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release = make_release(tmp_path / "release")
+    bm25(release)
+    assert "numba compiles" not in bm25(release).stderr  # they are kept
+    stats = SimpleNamespace(cache_path=str(tmp_path / "new clone"))
+    monkeypatch.setattr(type(engine_numba._search), "stats", property(lambda _: stats))
+    assert "numba compiles the loops of the BM25 index and search" in bm25(release).stderr
+
+
+def test_engines_give_the_same_passages_in_the_same_order_on_the_sample(sample_release: Path, tmp_path: Path) -> None:
+    """Scores differ by a factor: tantivy's are times k1 + 1."""
+    release = open_release(sample_release)
+    queries = read_queries(release, "dev")
+    runs = [
+        [(query, [corpus_id for corpus_id, _ in hits]) for query, hits in search(index, queries, 50, 1)]
+        for index in (open_index(release, tmp_path / "indexes", 1, engine=engine) for engine in ENGINES)
+    ]
+    assert runs[0] == runs[1]
+    assert max(len(hits) for _, hits in runs[0]) == 50
+
+
+def test_what_is_missing_is_one_line(tmp_path: Path) -> None:
+    release = make_release(tmp_path / "release")
+    assert "has no config 'queries' with a split 'nope'" in bm25(release, "--split", "nope", code=1).error
+    assert "not a release directory" in bm25(release, "--release", tmp_path, code=1).error
+    shutil.rmtree(release / "corpus")
+    assert "listed in the manifest but missing" in bm25(release, code=1).error
+    assert not (tmp_path / "r.run.gz").exists()

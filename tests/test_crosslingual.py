@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import csv
 import json
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from releases import md5
 
 from builders.common.command import main
-from builders.crosslingual.review import Rule, judge, percent
 from builders.store.draft import draft_release
 from builders.store.layout import CORPUS, JOINED, QRELS, QUERIES
 from builders.store.reader import open_release
@@ -74,7 +70,7 @@ TABLE = [
     ("head", "delimiter"), [("", "\t"), ("zh\tenglish\n", "\t"), ("Query_ID\tEN\n", "\t"), ("query_id,english\n", ",")]
 )
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "gb18030"])
-def test_the_configs(tmp_path: Path, base: Path, head: str, delimiter: str, encoding: str) -> None:
+def test_translations_become_the_configs(tmp_path: Path, base: Path, head: str, delimiter: str, encoding: str) -> None:
     lines = [f'{key}{delimiter}"{english}"\n' for key, english in TABLE]
     table = tmp_path / "table.txt"
     table.write_bytes((head + "".join(lines)).encode(encoding))
@@ -127,7 +123,9 @@ def test_what_is_left_out_is_counted(tmp_path: Path, base: Path, capsys: pytest.
         ("id,zh,english\n1.2E+31,饺子怎么煮,How\n", "table.csv:2: the id of '饺子怎么煮' is"),
     ],
 )
-def test_wrong_tables(tmp_path: Path, base: Path, text: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_table_is_refused(
+    tmp_path: Path, base: Path, text: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     table = tmp_path / "table.csv"
     table.write_text(text)
     assert run("--source", table, "--release", base, "--out", tmp_path / "out") == 1
@@ -135,7 +133,7 @@ def test_wrong_tables(tmp_path: Path, base: Path, text: str, message: str, capsy
     assert not (tmp_path / "out").exists()
 
 
-def test_what_an_action_needs_is_usage(tmp_path: Path, base: Path) -> None:
+def test_an_action_without_what_it_needs_is_a_usage_error(tmp_path: Path, base: Path) -> None:
     for words in (["--out", tmp_path / "x"], ["export", "--release", base], ["import", "--release", base]):
         with pytest.raises(SystemExit) as error:
             run(*words)
@@ -229,7 +227,7 @@ def test_a_rejected_package_is_refused(
     assert run(*words, *sheets, "--min-accuracy", "92.5") == 0
 
 
-def test_reviews_that_do_not_count(
+def test_reviews_that_do_not_count_are_refused(
     tmp_path: Path, translated: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     base, packages = translated
@@ -270,23 +268,9 @@ def test_export_of_a_part_with_a_machine_translation(tmp_path: Path, base: Path)
     assert len(sheet_rows(out)) == 1
 
 
-@given(st.lists(st.lists(st.booleans(), max_size=12), max_size=4), st.integers(0, 12))
-def test_the_rule_in_other_words(reviews: list[list[bool]], size: int) -> None:
-    verdict = judge(
-        "p", size, {str(number): found for number, found in enumerate(reviews)}, Rule(2, 10, Fraction(93, 100))
-    )
-    full = [found for found in reviews if found]
-    enough = len(full) >= 2 and all(len(found) >= min(10, size) for found in full)
-    good = enough and sum(100 * sum(found) / len(found) for found in full) / len(full) >= 93 - 1e-9
-    assert (verdict.refusal == "") == good
-
-
-def test_what_is_below_the_bound_is_not_shown_as_reaching_it() -> None:
-    assert percent(Fraction(929_999, 1_000_000)) == "92.99 %"
-    assert percent(Fraction(1)) == "100.00 %"
-
-
-def test_xquad(shared_data: Path, tmp_path: Path) -> None:
+def test_xquad_in_english_has_the_paragraphs_of_the_chinese_questions(
+    shared_data: Path, tmp_path: Path
+) -> None:
     def questions(language: str) -> list[tuple[str, str]]:
         articles = json.loads((shared_data / "xquad" / f"xquad.{language}.json").read_text(encoding="utf-8"))["data"]
         paragraphs = [paragraph for article in articles for paragraph in article["paragraphs"]]

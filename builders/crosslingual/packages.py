@@ -1,4 +1,4 @@
-"""Translating queries by hand: packages for the translators, sheets for the reviewers, and reading both back (A.3).
+"""Translating queries by hand (Appendix A.3): packages for the translators, sheets for the reviewers, both read back.
 
 Packages are one tab-separated file (package, id, zh, machine_translation, english), quoted as spreadsheets do: the
 translators fill in, or correct, ``english``. A reviewer's sheet (package, id, zh, english, correct) holds random pairs
@@ -8,23 +8,19 @@ of every package; the reviewer fills in ``correct`` with 1 or 0.
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from builders.common.command import InputError, log
 from builders.common.files import atomic_text, sha256_of
 from builders.common.sampling import draw
+from builders.crosslingual.pairs import Pair
 from builders.crosslingual.review import Rule, Verdict, judge
 from builders.sources.files import Source
-from builders.sources.tables import Table, open_table
-from builders.store.ids import text_id
+from builders.sources.tables import open_table
 
 PACKAGE_COLUMNS = ("package", "id", "zh", "machine_translation", "english")
 SHEET_COLUMNS = ("package", "id", "zh", "english", "correct")
-_KEYS = ("id", "_id", "zh_id", "query_id", "query-id", "question_id", "qid")
-_CHINESE = ("zh", "query_zh", "chinese", "中文", "text", "query", "question")
-_ENGLISH = ("english", "en", "query_en", "translation", "英文")
 _RIGHT = {"1": True, "yes": True, "true": True, "对": True, "是": True} | {
     "0": False,
     "no": False,
@@ -32,66 +28,6 @@ _RIGHT = {"1": True, "yes": True, "true": True, "对": True, "是": True} | {
     "错": False,
     "否": False,
 }
-
-
-@dataclass(frozen=True)
-class Pair:
-    """One translated query as a table has it; ``package`` is empty in a plain table, ``english`` may be."""
-
-    zh_id: str
-    english: str
-    package: str
-    source: Source
-    line: int
-
-
-def read_pairs(sources: Sequence[Source], known: Mapping[str, str], encoding: str) -> Iterator[Pair]:
-    """The rows of translation tables: with a header, or two columns (query id or Chinese text, English text) without.
-
-    ``known`` maps the release's query ids to their texts. A key that is none of these ids is taken as a Chinese text.
-
-    Raises :class:`InputError` for a table of other columns, and for a row whose id and Chinese text belong to
-    different queries.
-    """
-    for source in sources:
-        table = open_table(source, encoding, spreadsheet=True)
-        names = _names(table)
-        for line, row in table.rows(names):
-            fields = dict(zip(names, row, strict=True)) if names else {"key": row[0], "english": row[1]}
-            values = {role: fields[name] for role, name in _roles(names or ["key", "english"]).items()}
-            key, chinese = values.get("key", ""), values.get("zh", "")
-            if not key:  # a column of Chinese texts alone may hold ids, too
-                key, chinese = chinese, ""
-            zh_id = key if key in known else text_id(key)
-            # A spreadsheet turns an id of digits alone into a number: such a row must not get lost, or go astray.
-            if key and chinese and key != text_id(chinese) and (key in known or text_id(chinese) in known):
-                expected = f"the id of {chinese!r} is {text_id(chinese)}, here {key!r}"
-                raise InputError(expected, path=source.shown, line=line)
-            yield Pair(zh_id, values["english"].strip(), fields.get("package", ""), source, line)
-
-
-def _roles(names: Sequence[str]) -> dict[str, str]:
-    """The columns that hold key, Chinese and English text, as far as they are there."""
-    found = {}
-    for role, words in (("key", ("key", *_KEYS)), ("zh", _CHINESE), ("english", _ENGLISH)):
-        if name := next((word for word in words if word in names), None):
-            found[role] = name
-    return found
-
-
-def _names(table: Table) -> list[str] | None:
-    """The table's column names; None where it has two columns and no header."""
-    roles = _roles(table.columns)
-    if "english" in roles and ("key" in roles or "zh" in roles):
-        return table.columns
-    if len(table.columns) == 2:
-        return None
-    raise InputError(
-        "expected columns named id or zh, and english, or two columns: query id or Chinese text, English text;"
-        f" found {', '.join(table.columns)[:200]}",
-        path=table.source.shown,
-        line=1,
-    )
 
 
 def write_packages(
@@ -147,7 +83,7 @@ def by_package(pairs: Iterable[Pair]) -> dict[str, dict[str, Pair]]:
     return packages
 
 
-def review(pairs: Iterable[Pair], sheets: Sequence[Source], rule: Rule, encoding: str) -> list[Verdict]:
+def review_packages(pairs: Iterable[Pair], sheets: Sequence[Source], rule: Rule, encoding: str) -> list[Verdict]:
     """The verdict on each package by the reviewers' sheets: a sheet is a reviewer.
 
     Raises:

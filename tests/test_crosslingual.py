@@ -268,9 +268,7 @@ def test_export_of_a_part_with_a_machine_translation(tmp_path: Path, base: Path)
     assert len(sheet_rows(out)) == 1
 
 
-def test_xquad_in_english_has_the_paragraphs_of_the_chinese_questions(
-    shared_data: Path, tmp_path: Path
-) -> None:
+def test_xquad_in_english_has_the_paragraphs_of_the_chinese_questions(shared_data: Path, tmp_path: Path) -> None:
     def questions(language: str) -> list[tuple[str, str]]:
         articles = json.loads((shared_data / "xquad" / f"xquad.{language}.json").read_text(encoding="utf-8"))["data"]
         paragraphs = [paragraph for article in articles for paragraph in article["paragraphs"]]

@@ -17,7 +17,7 @@ from commands import ROOT
 from releases import QUESTIONS, TEXTS, all_tables, draft_everything, make_release, md5, tables
 
 import dureader_retrieval
-from builders.extrapolate import size_name
+from builders.extrapolate.restrain import size_name
 from builders.store.reader import open_release
 
 NAME = "dureader_retrieval"

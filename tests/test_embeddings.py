@@ -17,7 +17,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from builders.common.command import InputError
-from builders.extrapolate.embeddings import Block, directions, encode, read_embeddings, write_embeddings
+from builders.extrapolate.embeddings import Block, read_embeddings, write_embeddings
+from builders.extrapolate.model import encode
+from builders.extrapolate.queries import directions
 from builders.extrapolate.similarity import fixed_point
 
 IDS = ["a", "b", "c"]

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from releases import md5
 
 from builders.common.command import InputError
-from builders.extrapolate.resample import bucketed, restrained
+from builders.extrapolate.restrain import restrained
+from builders.extrapolate.resttest import bucketed
 from builders.extrapolate.similarity import best_ranks, clusters, fixed_point, nearest, scale
 
 
@@ -203,7 +204,7 @@ def test_buckets_hold_every_query_once(seed: int, count: int, draw: int) -> None
     tests[:3] = trains[:3]
     ids = [f"q{number:03d}" for number in range(85)]
     try:
-        found = bucketed(ids[:60], ids[60:], trains, tests, count, draw)
+        found = bucketed(ids[:60], ids[60:], np.concatenate([trains, tests]), count, draw)
     except InputError as error:
         assert "choose fewer buckets" in str(error)
         return

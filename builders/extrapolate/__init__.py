@@ -33,31 +33,11 @@ Example:
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
-from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from builders.common.command import InputError, add_format, whole_number
-from builders.extrapolate.embeddings import (
-    Blocks,
-    add_embedding_arguments,
-    add_model_arguments,
-    directions,
-    encode,
-    read_embeddings,
-    write_embeddings,
-)
-from builders.extrapolate.overlap import judged_of, label_overlap, labelled, overlaps
-from builders.extrapolate.resample import bucketed, restrained
-from builders.extrapolate.similarity import Ints, nearest
-from builders.store.draft import Draft, check_release_output, describe_files, draft_release
-from builders.store.reader import Release, open_release
+from builders.common.command import add_format, whole_number
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -73,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         command.add_argument("--quiet", action="store_true", default=argparse.SUPPRESS, help="log warnings only")
         command.add_argument("--release", type=Path, required=True, metavar="DIR", help="the release to start from")
     for name in ("restrain", "resttest"):
-        add_embedding_arguments(made[name])
+        _add_embeddings(made[name])
         made[name].add_argument(
             "--out", type=Path, required=True, metavar="DIR", help="the new release (may be --release)"
         )
@@ -94,13 +74,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     made["resttest"].add_argument("--split", default="dev", help="the test queries, labelled (dev)")
     made["resttest"].add_argument("--buckets", type=whole_number(2), default=5, metavar="K", help="of k-means (5)")
     made["overlap"].add_argument("--split", default="dev", help="the test queries, labelled (dev)")
-    add_model_arguments(made["embed"], made["embed"], required=True)
+    _add_model(made["embed"], made["embed"], required=True)
     made["embed"].add_argument(
         "--split", nargs="+", default=["train", "dev"], metavar="SPLIT", help="whose queries (train dev)"
     )
     made["embed"].add_argument("--out", type=Path, required=True, metavar="FILE.parquet", help="the file to write")
     for name in ("restrain", "resttest", "overlap"):
         add_format(made[name])
+
+
+def _add_embeddings(parser: argparse.ArgumentParser) -> None:
+    """``--embeddings FILE...`` or ``--model NAME``, and what goes with them."""
+    source = parser.add_mutually_exclusive_group(required=True)
+    text = "query vectors: NAME.npy (ids, one a line, in NAME.ids.txt), .npz or .parquet; together of every query used"
+    source.add_argument("--embeddings", type=Path, nargs="+", metavar="FILE", help=text)
+    _add_model(source, parser)
+    parser.add_argument("--ids", type=Path, nargs="+", metavar="FILE", help="the ids of each .npy, in their order")
+
+
+def _add_model(where: Any, parser: argparse.ArgumentParser, required: bool = False) -> None:
+    text = "a sentence-transformers model, by name or folder, that embeds the queries"
+    where.add_argument("--model", metavar="NAME", help=text, **({"required": True} if required else {}))
+    parser.add_argument("--prompt", metavar="TEXT", help="what the model wants before every query (default: nothing)")
+    parser.add_argument("--batch-size", type=whole_number(1), default=64, metavar="N", help="queries a batch (64)")
 
 
 def size(text: str) -> int:
@@ -111,171 +107,22 @@ def size(text: str) -> int:
     return value
 
 
-def size_name(queries: int) -> str:
-    """How a size stands in a config's name: ``14K``, ``1500``."""
-    return str(queries) if queries % 1000 else f"{queries // 1000}K"
-
-
 def run(args: argparse.Namespace) -> None:
+    from builders.extrapolate.embeddings import write_embeddings
+    from builders.extrapolate.figures import table
+    from builders.extrapolate.model import encode
+    from builders.extrapolate.overlap import overlaps
+    from builders.extrapolate.queries import texts
+    from builders.extrapolate.restrain import restrain
+    from builders.extrapolate.resttest import resttest
+    from builders.store.reader import open_release
+
     release = open_release(args.release)
     if args.command == "embed":
-        write_embeddings(encode(args.model, _texts(release, args.split), args.batch_size, args.prompt), args.out)
+        write_embeddings(encode(args.model, texts(release, args.split), args.batch_size, args.prompt), args.out)
         return
     if args.command == "overlap":
         rows = overlaps(release, args.split)
     else:
         rows = (restrain if args.command == "restrain" else resttest)(release, args)
-    print(json.dumps(rows, indent=1) if args.format == "json" else _text(rows))
-
-
-def restrain(release: Release, args: argparse.Namespace) -> list[dict[str, Any]]:
-    """Write the ``restrain-SIZE-*`` configs into a copy of ``release``; returns a row of figures each."""
-    check_release_output(args.out)
-    qrels = release.table("qrels", "train")
-    trains = labelled(qrels)
-    tests = sorted({query for split in args.split for query in _ids(release, split)})
-    (train_vectors, test_vectors), described = _embed(release, ["train", *args.split], [trains, tests], args)
-    sets = restrained(trains, train_vectors, test_vectors, args.size, args.exclude, args.seed)
-    options = {"size": sorted(set(args.size)), "exclude": args.exclude, "split": args.split, "seed": args.seed}
-    rows = []
-    with draft_release(args.out, _build("restrain", options, described), release) as draft:
-        judged = judged_of(release, args.split)
-        for chosen in sets:
-            name = f"restrain-{size_name(chosen.size)}-{chosen.kind}"
-            table = _of(qrels, _at(trains, chosen.rows))
-            draft.write(name, "train", [table])
-            row = {
-                "config": name,
-                "test": "+".join(args.split),
-                "train_queries": chosen.size,
-                "test_queries": len(tests),
-                "ranks": chosen.ranks,
-                "nearest_cosine": _mean(nearest(test_vectors, train_vectors, chosen.rows)),
-                **label_overlap(table, judged),
-            }
-            rows.append(row)
-            _note(draft, name, row)
-    return rows
-
-
-def resttest(release: Release, args: argparse.Namespace) -> list[dict[str, Any]]:
-    """Write the ``resttest-bucketN`` configs into a copy of ``release``; returns two rows of figures each."""
-    check_release_output(args.out)
-    qrels, judged = release.table("qrels", "train"), release.table("qrels", args.split)
-    trains, tests = labelled(qrels), labelled(judged)
-    (train_vectors, test_vectors), described = _embed(release, ["train", args.split], [trains, tests], args)
-    found = bucketed(trains, tests, train_vectors, test_vectors, args.buckets, args.seed)
-    options = {"buckets": args.buckets, "split": args.split, "seed": args.seed}
-    rows = []
-    with draft_release(args.out, _build("resttest", options, described), release) as draft:
-        for config in {config for config, _ in release.splits() if config.startswith("resttest-")}:
-            draft.drop(config)
-            draft.stats.get("extrapolation", {}).pop(config, None)
-        for bucket in range(args.buckets):
-            name = f"resttest-bucket{bucket + 1}"
-            train = _of(qrels, _at(trains, np.flatnonzero(found.trains != bucket)))
-            draft.write(name, "train", [train])
-            cosines = np.delete(found.nearest, bucket, axis=1).max(axis=1)
-            figures = []
-            for kind, members in (("interpolation", found.tests != bucket), ("extrapolation", found.tests == bucket)):
-                test = _of(judged, _at(tests, np.flatnonzero(members)))
-                draft.write(name, kind, [test])
-                figures.append(
-                    {
-                        "config": name,
-                        "test": kind,
-                        "train_queries": int((found.trains != bucket).sum()),
-                        "test_queries": int(members.sum()),
-                        "nearest_cosine": _mean(cosines[members]),
-                        **label_overlap(train, test),
-                    }
-                )
-            _note(draft, name, figures)
-            rows += figures
-    return rows
-
-
-def _of(qrels: pa.Table, queries: list[str]) -> pa.Table:
-    return qrels.filter(pc.is_in(qrels["query-id"], pa.array(queries, pa.string())))
-
-
-def _at(queries: list[str], rows: Ints) -> list[str]:
-    return [queries[row] for row in rows]
-
-
-def _ids(release: Release, split: str) -> list[str]:
-    ids: list[str] = release.table("queries", split, ["_id"])["_id"].to_pylist()
-    return ids
-
-
-def _texts(release: Release, splits: Iterable[str]) -> list[tuple[str, str]]:
-    """(id, text) of the queries of the splits, each id once."""
-    texts: dict[str, str] = {}
-    for split in splits:
-        table = release.table("queries", split, ["_id", "text"])
-        texts.update(zip(table["_id"].to_pylist(), table["text"].to_pylist(), strict=True))
-    return list(texts.items())
-
-
-def _embed(
-    release: Release, splits: Sequence[str], groups: Sequence[Sequence[str]], args: argparse.Namespace
-) -> tuple[list[Any], dict[str, Any]]:
-    """The vectors of the groups of queries, and what the manifest says of them."""
-    for name, group in zip(("qrels/train", "/".join(splits[1:])), groups, strict=True):
-        if not group:
-            raise InputError(f"has no queries in {name}; expected some", path=release.path)
-    blocks: Blocks
-    if args.embeddings:
-        blocks = read_embeddings(args.embeddings, args.ids)
-        files = [*args.embeddings, *(args.ids or [])]
-        found = directions(blocks, groups)
-        return found, {"options": {}, "sources": describe_files((path.name, path) for path in files)}
-    if args.ids:
-        raise InputError("--ids goes with --embeddings, not with --model")
-    found = directions(encode(args.model, _texts(release, splits), args.batch_size, args.prompt), groups)
-    # What a model gives depends on its version and machine: the manifest pins the vectors themselves.
-    digest = hashlib.sha256()
-    for vectors in found:
-        digest.update(vectors.data)
-    return found, {
-        "options": {"model": args.model, "prompt": args.prompt, "vectors": digest.hexdigest()},
-        "sources": [],
-    }
-
-
-def _build(command: str, options: dict[str, Any], described: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "verb": f"extrapolate {command}",
-        "options": options | described["options"],
-        "sources": described["sources"],
-    }
-
-
-def _note(draft: Draft, config: str, figures: Any) -> None:
-    draft.stats.setdefault("extrapolation", {})[config] = figures
-
-
-def _mean(cosines: Any) -> float | None:
-    return round(float(cosines.mean()), 4) if len(cosines) else None
-
-
-def _text(rows: list[dict[str, Any]]) -> str:
-    """The figures as an aligned table."""
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    cells = [[name.replace("_", " ") for name in names]]
-    for row in rows:
-        cells.append(["-" if row.get(name) is None else _cell(name, row[name]) for name in names])
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    lines = []
-    for line in cells:
-        parts = (
-            f"{cell:<{w}}" if i < 2 else f"{cell:>{w}}" for i, (cell, w) in enumerate(zip(line, widths, strict=True))
-        )
-        lines.append("  ".join(parts).rstrip())
-    return "\n".join(lines)
-
-
-def _cell(name: str, value: Any) -> str:
-    if name.endswith("share"):
-        return f"{100 * value:.2f}%"
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    print(json.dumps(rows, indent=1) if args.format == "json" else table(rows))

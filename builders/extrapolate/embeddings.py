@@ -1,4 +1,4 @@
-"""Query embeddings: from files that any model wrote, or from a sentence-transformers model.
+"""Query embeddings in files that any model wrote, block by block.
 
 A file is one of
 
@@ -12,11 +12,10 @@ Vectors may be float16, float32 or float64 and of any length; only their directi
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import errno
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,9 +25,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from builders.common.command import InputError, log, progress, whole_number
+from builders.common.command import InputError
 from builders.common.files import new_file, read_utf8
-from builders.extrapolate.similarity import Floats, fixed_point
 
 
 class Block(NamedTuple):
@@ -42,24 +40,8 @@ class Block(NamedTuple):
 
 Blocks = Iterator[Block]
 
-_ROWS = 8192
+BLOCK_ROWS = 8192
 _ID_NAMES = ("_id", "id", "query_id", "query-id")
-
-
-def add_embedding_arguments(parser: argparse.ArgumentParser) -> None:
-    """``--embeddings FILE...`` or ``--model NAME``, and what goes with them."""
-    source = parser.add_mutually_exclusive_group(required=True)
-    text = "query vectors: NAME.npy (ids, one a line, in NAME.ids.txt), .npz or .parquet; together of every query used"
-    source.add_argument("--embeddings", type=Path, nargs="+", metavar="FILE", help=text)
-    add_model_arguments(source, parser)
-    parser.add_argument("--ids", type=Path, nargs="+", metavar="FILE", help="the ids of each .npy, in their order")
-
-
-def add_model_arguments(where: Any, parser: argparse.ArgumentParser, required: bool = False) -> None:
-    text = "a sentence-transformers model, by name or folder, that embeds the queries"
-    where.add_argument("--model", metavar="NAME", help=text, **({"required": True} if required else {}))
-    parser.add_argument("--prompt", metavar="TEXT", help="what the model wants before every query (default: nothing)")
-    parser.add_argument("--batch-size", type=whole_number(1), default=64, metavar="N", help="queries a batch (64)")
 
 
 def read_embeddings(paths: Sequence[Path], ids: Sequence[Path] | None = None) -> Blocks:
@@ -91,8 +73,8 @@ def _blocks(ids: Sequence[str], vectors: npt.NDArray[Any], path: Path, ids_path:
         )
     if len(ids) != len(vectors):
         raise InputError(f"has {len(ids):,} ids for the {len(vectors):,} vectors of {path}", path=ids_path)
-    for start in range(0, len(ids), _ROWS):
-        yield Block(str(path), row + start, list(ids[start : start + _ROWS]), vectors[start : start + _ROWS])
+    for start in range(0, len(ids), BLOCK_ROWS):
+        yield Block(str(path), row + start, list(ids[start : start + BLOCK_ROWS]), vectors[start : start + BLOCK_ROWS])
 
 
 @contextlib.contextmanager
@@ -144,7 +126,7 @@ def _parquet(path: Path) -> Blocks:
                 path=path,
             )
         row = 0
-        for batch in file.iter_batches(_ROWS, columns=[names[0], lists[0]]):
+        for batch in file.iter_batches(BLOCK_ROWS, columns=[names[0], lists[0]]):
             yield from _batch(batch.column(names[0]), batch.column(lists[0]), path, row)
             row += len(batch)
 
@@ -163,111 +145,6 @@ def _batch(ids: pa.Array, vectors: pa.Array, path: Path, row: int) -> Blocks:
         raise InputError(f"has vectors of {found} dimensions; expected one number of them", path=path)
     array = flat.to_numpy(zero_copy_only=False).reshape(len(ids), dimensions.pop())
     yield from _blocks(ids.to_pylist(), array, path, path, row)
-
-
-def encode(model: str, queries: Iterable[tuple[str, str]], batch_size: int = 64, prompt: str | None = None) -> Blocks:
-    """The vectors of (id, text) pairs by a sentence-transformers model: a hub name or a folder.
-
-    Raises:
-        InputError: sentence-transformers is missing, or cannot load the model.
-    """
-    try:
-        from sentence_transformers import SentenceTransformer
-    except ImportError as error:
-        raise InputError(
-            f"--model needs sentence-transformers ({error}): pip install sentence-transformers; "
-            "or give --embeddings, made by any tool"
-        ) from None
-    try:
-        loaded = SentenceTransformer(model)
-    except (OSError, ValueError, RuntimeError, KeyError) as error:
-        reason = " ".join(str(error).split())  # the hub's errors have several lines
-        raise InputError(f"cannot be loaded by sentence-transformers ({reason})", path=model) from error
-    options = {} if prompt is None else {"prompt": prompt}
-    pairs = list(queries)
-    with progress(total=len(pairs), unit="query", label="embed") as bar:
-        for start in range(0, len(pairs), _ROWS):
-            block = pairs[start : start + _ROWS]
-            texts = [text for _, text in block]
-            vectors = loaded.encode(
-                texts, batch_size=batch_size, convert_to_numpy=True, show_progress_bar=False, **options
-            )
-            yield Block(model, start, [query for query, _ in block], vectors)
-            bar.update(len(block))
-
-
-def directions(blocks: Blocks, groups: Sequence[Sequence[str]]) -> list[Floats]:
-    """The vectors of the queries of every group, in its order, as rows of ``similarity.fixed_point``.
-
-    Args:
-        blocks: the vectors. Those of queries of no group are passed over; where two sources have a query, the first
-            counts.
-        groups: the ids of each group; an id may be in several.
-
-    Raises:
-        InputError: a query without a vector or with two in one source, vectors of different dimensions, or one that is
-            not finite or all zero.
-    """
-    rows: dict[str, int] = {}
-    copies: list[tuple[int, int]] = []
-    for row, query in enumerate(query for group in groups for query in group):
-        if rows.setdefault(query, row) != row:
-            copies.append((rows[query], row))
-    result: Floats | None = None
-    sources: dict[str, int] = {}
-    owner = np.zeros(sum(map(len, groups)), np.int32)  # the source of each row's vector, from 1
-    other = again = 0
-    for block in blocks:
-        source = sources.setdefault(block.source, len(sources) + 1)
-        if result is None:
-            result = np.empty((len(owner), block.vectors.shape[1]), np.float32)
-        _check(block, result.shape[1])
-        taken, targets = [], []
-        for offset, query in enumerate(block.ids):
-            target = rows.get(query)
-            if target is None:
-                other += 1
-            elif owner[target] == source:
-                raise InputError(f"has query {query!r} twice; expected each once", path=block.source)
-            elif owner[target]:
-                again += 1
-            else:
-                owner[target] = source
-                taken.append(offset)
-                targets.append(target)
-        if taken:
-            result[targets] = fixed_point(np.asarray(block.vectors)[taken])
-    missing = [query for query, row in rows.items() if not owner[row]]
-    if missing or result is None:
-        example = f", {missing[0]!r} for one" if missing else ""
-        found = ", ".join(sources) or "the embeddings"
-        raise InputError(f"has no vector for {len(missing):,} of {len(rows):,} queries{example}", path=found)
-    for first, row in copies:
-        result[row] = result[first]
-    if other:
-        log.info("%d vectors of other queries passed over", other)
-    if again:
-        log.warning("%d queries have a vector in more than one source; the first one counts", again)
-    ends = np.cumsum([len(group) for group in groups])
-    return [result[end - len(group) : end] for group, end in zip(groups, ends, strict=True)]
-
-
-def _check(block: Block, dimensions: int) -> None:
-    """:class:`InputError` naming the row, from 1, where a vector has no direction in ``dimensions`` dimensions."""
-    if not dimensions or block.vectors.shape[1] != dimensions:
-        raise InputError(
-            f"has vectors of {block.vectors.shape[1]} dimensions; expected {dimensions or 'at least 1'}",
-            path=block.source,
-        )
-    for good, problem in (
-        (np.isfinite(block.vectors).all(axis=1), "is not finite"),
-        (block.vectors.any(axis=1), "is all zeros, which is no direction"),
-    ):
-        if not good.all():
-            row = int(good.argmin())
-            raise InputError(
-                f"the vector of query {block.ids[row]!r} (row {block.row + row + 1:,}) {problem}", path=block.source
-            )
 
 
 def write_embeddings(blocks: Blocks, path: Path) -> None:

@@ -17,17 +17,17 @@ from builders.store.reader import Release
 def overlaps(release: Release, split: str) -> list[dict[str, Any]]:
     """Label overlap of every training set of ``release`` with its test sets: a row of figures each."""
     sets = [("qrels", split)]
-    for config, part in release.splits():
+    for config, test_split in release.splits():
         if config.startswith("restrain-"):
             sets.append((config, split))
-        elif config.startswith("resttest-") and part != "train":
-            sets.append((config, part))
+        elif config.startswith("resttest-") and test_split != "train":
+            sets.append((config, test_split))
     rows = []
-    for config, part in sets:
+    for config, test_split in sets:
         train = release.table(config, "train")
-        test = release.table(config if config.startswith("resttest-") else "qrels", part)
+        test = release.table(config if config.startswith("resttest-") else "qrels", test_split)
         counts = {"train_queries": len(labelled(train)), "test_queries": len(labelled(test))}
-        rows.append({"config": config, "test": part, **counts, **label_overlap(train, test)})
+        rows.append({"config": config, "test": test_split, **counts, **label_overlap(train, test)})
     return rows
 
 

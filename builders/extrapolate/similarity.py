@@ -43,12 +43,12 @@ def _faiss() -> Any:
 def _knn(queries: Floats, base: Floats, k: int) -> tuple[Floats, Ints]:
     """The ``k`` largest scalar products of every query with rows of ``base``, and the rows; ties in any order."""
     faiss = _faiss()
-    # A thread of ours for each part of the queries, each with FAISS on one thread: where other programs use the cores
+    # A thread of ours for each share of the queries, each with FAISS on one thread: where other programs use the cores
     # too, FAISS's own threads wait for each other at every small step, and took up to forty times as long.
     threads = min(faiss.omp_get_max_threads(), 1 + len(queries) * len(base) // _SMALL)
-    parts = [part for part in np.array_split(queries, threads) if len(part)]
+    shares = [share for share in np.array_split(queries, threads) if len(share)]
     with concurrent.futures.ThreadPoolExecutor(threads, initializer=faiss.omp_set_num_threads, initargs=(1,)) as pool:
-        found = list(pool.map(lambda part: faiss.knn(part, base, k, metric=faiss.METRIC_INNER_PRODUCT), parts))
+        found = list(pool.map(lambda share: faiss.knn(share, base, k, metric=faiss.METRIC_INNER_PRODUCT), shares))
     return np.concatenate([products for products, _ in found]), np.concatenate([rows for _, rows in found])
 
 

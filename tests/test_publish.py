@@ -18,9 +18,10 @@ from hub_client import error_of, run_at
 from hub_server import READ, WRITE, Blob, Hub
 from whole_release import make_whole, whole_tables
 
-from builders.stats import Figures, draw
+from builders.stats.histograms import draw
 from builders.store.layout import MANIFEST
 from builders.store.reader import open_release
+from builders.store.table3 import LengthCounter
 
 REPO = "org/name"
 Publish = Callable[..., Done]
@@ -44,10 +45,10 @@ _DRAWN: dict[bytes, dict[str, bytes]] = {}
 def _equal_figures_are_drawn_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drawing takes most of the time of a publication this small."""
 
-    def drawn(figures: Figures) -> dict[str, bytes]:
-        key = pickle.dumps(figures)
+    def drawn(*counted: dict[str, LengthCounter]) -> dict[str, bytes]:
+        key = pickle.dumps(counted)
         if key not in _DRAWN:
-            _DRAWN[key] = draw(figures)
+            _DRAWN[key] = draw(*counted)
         return _DRAWN[key]
 
     monkeypatch.setattr("builders.publish.draw", drawn)

@@ -1,8 +1,8 @@
 """DuReader-retrieval for the ``datasets`` library: reads a release directory or the published archive, checked.
 
-A release directory is what ``python -m builders release --raw PATH --out DIR`` writes: Parquet shards and a
-``manifest.json`` with the size, the rows and the SHA-256 of each. Three ways in, with the same rows: the public API
-alone; by name, on datasets 5.x; this file as a script, on 3.x::
+A release directory is what ``python -m builders release --raw PATH --out DIR`` writes, in a checkout of the
+repository: Parquet shards and a ``manifest.json`` with the size, the rows and the SHA-256 of each. Three ways in, with
+the same rows: the public API alone; by name, on datasets 5.x; this file as a script, on 3.x::
 
     import dureader_retrieval
     dureader_retrieval.load_dataset("dev", data_dir="DIR")
@@ -21,6 +21,7 @@ import contextlib
 import gzip
 import hashlib
 import http.client
+import importlib.util
 import io
 import itertools
 import json
@@ -139,25 +140,28 @@ _ARCHIVED: dict[str, dict[str, str]] = {
     "dev": {"dev": _LABELLED["dev"]},
 }
 
+# The builders are no part of the installed package: they are run in a checkout of the repository.
+_HERE = "" if importlib.util.find_spec("builders") else " (in a checkout of the project's repository)"
+
 # Where a set comes from that the archive lacks, by the first word of its config.
 _TEST_ORIGIN = (
     "the test questions came apart from it (test1.json, test2.json) and their labels were never published: `python -m "
-    "builders official --archive PATH... --out DIR` puts the questions into a release"
+    f"builders official --archive PATH... --out DIR`{_HERE} puts the questions into a release"
 )
 _ORIGINS = {
     "test": _TEST_ORIGIN,
     "cmedqa": "it is made from cMedQA2 (github.com/zhangsheng93/cMedQA2) by `python -m builders cmedqa --source PATH "
-    "--out DIR`",
+    f"--out DIR`{_HERE}",
     "ccovid": "it is made from the files of DataFountain competition 424 by `python -m builders ccovid --source PATH "
-    "--out DIR`",
+    f"--out DIR`{_HERE}",
     "crosslingual": "it is made from a table of the questions in English by `python -m builders crosslingual --source "
-    "FILE --release DIR --out DIR`",
-    "restrain": "it is sampled from a release by `python -m builders extrapolate restrain`",
-    "resttest": "it is sampled from a release by `python -m builders extrapolate resttest`",
+    f"FILE --release DIR --out DIR`{_HERE}",
+    "restrain": f"it is sampled from a release by `python -m builders extrapolate restrain`{_HERE}",
+    "resttest": f"it is sampled from a release by `python -m builders extrapolate resttest`{_HERE}",
 }
 
 _SHARD = re.compile(r"([\w.-]+)/([\w.-]+)-(\d{5})-of-(\d{5})\.parquet")
-_HOW = "`python -m builders release --raw PATH --out DIR` makes one"
+_HOW = f"`python -m builders release --raw PATH --out DIR`{_HERE} makes one"
 _BLOCK = 1 << 20
 _open = io.open  # datasets puts an open() of its own into this module: it takes "::" in a path for an address
 _BATCH_ROWS = 1024  # a joined row can be 100 kB
@@ -470,7 +474,8 @@ def _lacks(config: str, split: str | None = None) -> str:
 
 
 def _by_hand(url: str) -> str:
-    return f"or, with {url.rpartition('/')[2]} from elsewhere: `python -m builders official --archive FILE --out DIR`"
+    name = url.rpartition("/")[2]
+    return f"or, with {name} from elsewhere: `python -m builders official --archive FILE --out DIR`{_HERE}"
 
 
 def _read_note(path: str) -> dict[str, Any]:

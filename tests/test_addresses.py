@@ -20,7 +20,7 @@ from builders.release.options import Options
 from builders.store.layout import MANIFEST
 from tests.test_release import tree
 
-pytest.importorskip("upath", reason="addresses are an extra: pip install -e '.[ray]'")
+pytest.importorskip("upath", reason="what addresses need is not installed: pip install --group ray")
 CHAR = Options(unit="char")
 
 
@@ -85,8 +85,8 @@ def test_errors_name_the_address(bucket: Path, tmp_path: Path) -> None:
     ("address", "missing", "message"),
     [
         ("nosuch://bucket/out", None, "nosuch://bucket/out: not an address that fsspec knows"),
-        ("gs://bucket/out", "gcsfs", "gs://bucket/out: needs pip install -e '.[ray]' and fsspec's package"),
-        ("s3://bucket/out", "upath", "s3://bucket/out: needs pip install -e '.[ray]' and fsspec's package"),
+        ("gs://bucket/out", "gcsfs", "gs://bucket/out: needs pip install --group ray and fsspec's package"),
+        ("s3://bucket/out", "upath", "s3://bucket/out: needs pip install --group ray and fsspec's package"),
         ("memory://", None, "expected a name within the store"),
     ],
 )

@@ -32,7 +32,7 @@ from builders.release.options import Options
 from builders.sources import lines as blocks
 from builders.store import layout
 
-ray = pytest.importorskip("ray", reason="Ray is an extra: pip install -e '.[ray]'")
+ray = pytest.importorskip("ray", reason="Ray is not installed: pip install --group ray")
 cluster_utils = pytest.importorskip("ray.cluster_utils")
 pytestmark = pytest.mark.xdist_group("ray")  # one cluster for all of them
 
@@ -261,5 +261,5 @@ def test_without_ray_the_error_says_what_to_install(
     monkeypatch.setitem(sys.modules, "ray", None)
     words = ["release", "--engine", "ray", "--raw", str(SAMPLE), "--out", str(tmp_path / "out")]
     assert main("builders", "", {"release": "builders.release"}, words) == 1
-    assert "pip install -e '.[ray]'" in capsys.readouterr().err
+    assert "pip install --group ray" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())

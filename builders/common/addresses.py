@@ -35,7 +35,7 @@ def place(text: str) -> Path:
         address = UPath(text, use_listings_cache=False)  # other machines write there too
         _ = address.fs
     except ImportError as error:
-        raise InputError(f"needs pip install -e '.[ray]' and fsspec's package for it ({error})", path=text) from None
+        raise InputError(f"needs pip install --group ray and fsspec's package for it ({error})", path=text) from None
     except ValueError as error:
         raise InputError(f"not an address that fsspec knows ({error})", path=text) from None
     return cast(Path, address)

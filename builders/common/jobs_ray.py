@@ -200,7 +200,7 @@ def _import_ray() -> Any:
         import ray
         import ray.data
     except ImportError as error:
-        raise InputError(f"--engine ray needs Ray Data ({error}): pip install -e '.[ray]'") from None
+        raise InputError(f"--engine ray needs Ray Data ({error}): pip install --group ray") from None
     for handler in logging.getLogger("ray.data").handlers:
         if handler.name == "console":
             handler.setLevel(logging.CRITICAL)  # the whole story goes into the session's log files

@@ -1,0 +1,136 @@
+"""What is handed on: the source distribution is the whole project, the wheel the dataset module and nothing else."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from email.parser import HeaderParser
+from pathlib import Path
+
+import pytest
+from commands import ROOT
+
+from builders.common.command import VERSION
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+BUILD = "import sys, setuptools.build_meta as b; print(getattr(b, 'build_' + sys.argv[1])(sys.argv[2]))"
+NOT_OURS = ("*.egg-info", "__pycache__", "build", "dist", ".git", ".venv", ".venvs", ".*_cache", ".hypothesis")
+
+
+def files_of(folder: Path) -> set[str]:
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+
+
+def build(kind: str, source: Path, out: Path) -> Path:
+    command = [sys.executable, "-c", BUILD, kind, str(out)]
+    result = subprocess.run(command, cwd=source, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    return out / result.stdout.splitlines()[-1]
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The project's own files, in a folder where building leaves no traces behind."""
+    return Path(
+        shutil.copytree(ROOT, tmp_path_factory.mktemp("source") / "x", ignore=shutil.ignore_patterns(*NOT_OURS))
+    )
+
+
+@pytest.fixture(scope="module")
+def unpacked(source: Path) -> Path:
+    """The source distribution, unpacked."""
+    before, out = files_of(source), source.parent / "dist"
+    with tarfile.open(build("sdist", source, out)) as tar:
+        tar.extractall(out, filter="data") if hasattr(tarfile, "data_filter") else tar.extractall(out)
+    (folder,) = [path for path in out.iterdir() if path.is_dir()]
+    assert folder.name == f"dureader_retrieval-{VERSION}"
+    (folder / "BEFORE").write_text("\n".join(before))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(unpacked: Path) -> Path:
+    """The wheel that the source distribution gives, unpacked."""
+    out = unpacked.parent / "wheel"
+    with zipfile.ZipFile(build("wheel", unpacked, out)) as file:
+        file.extractall(out / "site")
+    return out / "site"
+
+
+def test_the_source_distribution_holds_every_file_of_the_project(unpacked: Path) -> None:
+    expected = set((unpacked / "BEFORE").read_text().split("\n"))
+    assert not expected - files_of(unpacked)
+
+
+def test_the_programs_run_from_the_source_distribution(unpacked: Path, sample_release: Path) -> None:
+    environment = os.environ | {"PYTHONPATH": str(unpacked)}
+    for words in (["builders", "--version"], ["baselines"], ["builders", "stats", "--release", sample_release]):
+        command = [sys.executable, "-m", *map(str, words)]
+        result = subprocess.run(command, cwd=unpacked, env=environment, capture_output=True, text=True, check=False)
+        assert result.returncode == 0, result.stderr
+
+
+def test_the_wheel_ships_the_dataset_module_alone(wheel: Path) -> None:
+    assert {name for name in files_of(wheel) if ".dist-info/" not in name} == {"dureader_retrieval.py"}
+
+
+def test_the_wheel_promises_nothing_that_it_lacks(wheel: Path) -> None:
+    (metadata,) = wheel.glob("*.dist-info/METADATA")
+    head = HeaderParser().parsestr(metadata.read_text(encoding="utf-8"))
+    assert head.get_all("Requires-Dist") == ["datasets<6,>=5.2"]
+    assert head["Version"] == VERSION
+    assert head["Author"] == "The dureader_retrieval contributors"
+    assert not head.get_all("Provides-Extra") and not head.get_all("Project-URL") and not head["Home-page"]
+
+
+def test_an_error_of_the_wheel_says_where_the_builders_are(wheel: Path, tmp_path: Path) -> None:
+    code = f"""
+import os, sys
+sys.path = [{str(wheel)!r}] + [each for each in sys.path if not os.path.isdir(os.path.join(each or ".", "builders"))]
+import dureader_retrieval
+for config, folder in (("dev", "nothing"), ("cmedqa-corpus", None)):
+    try:
+        dureader_retrieval.load_dataset(config, data_dir=folder)
+    except Exception as error:
+        print(error)
+"""
+    result = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    messages = result.stdout.strip().splitlines()
+    assert len(messages) == 2
+    for message in messages:
+        assert re.search(r"`python -m builders [^`]*` \(in a checkout of the project's repository\)", message), message
+
+
+def test_the_version_is_the_same_everywhere() -> None:
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"\nversion: {VERSION}\n" in citation
+    assert PROJECT["project"]["dynamic"] == ["version"]
+
+
+def test_pythons_are_the_same_everywhere() -> None:
+    versions = [c.rpartition(" ")[2] for c in PROJECT["project"]["classifiers"] if re.search(r":: 3\.\d+$", c)]
+    first, last = versions[0], versions[-1]
+    assert PROJECT["project"]["requires-python"] == f">={first},<3.{int(last.split('.')[1]) + 1}"
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert f"Python {first} to {last} is needed" in makefile
+    assert f"not ({first.replace('.', ', ')}) <= sys.version_info < (3, {int(last.split('.')[1]) + 1})" in makefile
+    assert f"Python {first} or later" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_every_package_of_a_group_has_a_version_in_the_constraints() -> None:
+    constraints = (ROOT / "constraints.txt").read_text(encoding="utf-8")
+    pinned = {name.lower() for name in re.findall(r"^([\w.-]+)==", constraints, re.MULTILINE)}
+    for group, needs in PROJECT["dependency-groups"].items():
+        if group not in ("gpu", "tensorboard"):  # not installed by make
+            names = {re.match(r"[\w.-]+", need)[0].lower() for need in needs if isinstance(need, str)}
+            assert not names - pinned, group

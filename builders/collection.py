@@ -16,6 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -216,8 +217,8 @@ def add_arguments(parser: argparse.ArgumentParser, test_size: int | None) -> Non
 def open_base(path: Path, verb: str) -> Release:
     """The release to extend, as if ``verb`` had not been run on it: its build is replaced, not listed twice."""
     base = open_release(path)
-    builds = [build for build in base.manifest["builds"] if build["verb"] != verb]
-    return dataclasses.replace(base, manifest=base.manifest | {"builds": builds})
+    builds = [build for build in base.manifest.builds if build.verb != verb]
+    return dataclasses.replace(base, manifest=msgspec.structs.replace(base.manifest, builds=builds))
 
 
 def build(

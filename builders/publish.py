@@ -13,21 +13,20 @@ example:
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
 from pathlib import Path
 
 from builders.check import add_accept, check
 from builders.check.files import unlisted_files
 from builders.common.command import InputError
-from builders.common.files import sha256_of, write_text
+from builders.common.files import sha256_of, write_bytes, write_text
 from builders.common.hub import add_repository, need_hub, upload
 from builders.stats.count import Figures
 from builders.stats.histograms import draw
 from builders.store.card import card
 from builders.store.layout import MANIFEST, NAME
+from builders.store.manifest import CARD, STATS, describe, read_stats, write_manifest
 from builders.store.reader import Release, open_release
-from builders.store.writer import write_manifest
 
 _FORBIDDEN = (".py", ".lock")  # datasets refuses a repository with a script; locks are leftovers of its cache
 
@@ -67,7 +66,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _refuse_files(release: Release) -> None:
-    listed = [entry["path"] for entry in release.manifest["files"]]
+    listed = [entry.path for entry in release.manifest.files]
     if found := [name for name in [*listed, *unlisted_files(release)] if name.endswith(_FORBIDDEN)]:
         raise InputError(f"holds {', '.join(found[:3])}; no .py and no .lock file is published", path=release.path)
     if found := unlisted_files(release):
@@ -84,29 +83,23 @@ def stage(release: Release, figures: Figures, repo: str, work: Path) -> dict[str
     Data and figures are the release's own files; card, histograms and the manifest over all of them are new, in
     ``work``.
     """
-    stats_file, builds = release.path / "stats.json", release.manifest["builds"]
-    written = json.loads(stats_file.read_text(encoding="utf-8")) if stats_file.exists() else {}
+    builds, written = release.manifest.builds, read_stats(release.path)
     images = {f"assets/{name}": content for name, content in draw(figures.lengths, figures.positives).items()}
     entries = [
         entry
-        for entry in release.manifest["files"]
-        if entry["path"] not in ("README.md", "stats.json") and not entry["path"].startswith("assets/")
+        for entry in release.manifest.files
+        if entry.path not in (CARD, STATS) and not entry.path.startswith("assets/")
     ]
-    files = {entry["path"]: (release.path / entry["path"], entry["sha256"]) for entry in entries}
+    files = {entry.path: (release.path / entry.path, entry.sha256) for entry in entries}
     for name, content in images.items():
-        path = work / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_bytes(content)
-        digest = sha256_of(path)
-        entries.append({"path": name, "bytes": len(content), "rows": None, "sha256": digest})
-        files[name] = (path, digest)
-    write_text(
-        work / "README.md", card(entries, {**written, **figures.stats}, builds, repo=repo, images=sorted(images))
-    )
+        write_bytes(work / name, content)
+        entries.append(describe(work, name))
+        files[name] = (work / name, entries[-1].sha256)
+    write_text(work / CARD, card(entries, {**written, **figures.stats}, builds, repo=repo, images=sorted(images)))
     if written:
-        (work / "stats.json").write_bytes(stats_file.read_bytes())
+        write_bytes(work / STATS, (release.path / STATS).read_bytes())
     write_manifest(work, entries, builds)
-    for name in ("README.md", "stats.json", MANIFEST):
+    for name in (CARD, STATS, MANIFEST):
         if (work / name).exists():
             files[name] = (work / name, sha256_of(work / name))
     return files

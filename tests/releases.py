@@ -15,6 +15,7 @@ from builders.store import layout, writer
 from builders.store.card import card
 from builders.store.draft import draft_release
 from builders.store.layout import schema_of
+from builders.store.manifest import Build, FileEntry, write_manifest
 
 TEXTS = [
     "北京的冬天很冷，一月的平均气温在零下四度左右。",
@@ -113,7 +114,7 @@ def make_release(
     rows = tables() if rows is None else rows
     shutil.rmtree(path, ignore_errors=True)  # an older release may have more shards
     path.mkdir(parents=True)
-    entries: list[dict[str, Any]] = []
+    entries: list[FileEntry] = []
     sizes = {"ROWS_PER_GROUP": rows_per_shard, "ROWS_PER_SHARD": rows_per_shard, "_PASSAGES_PER_ROW": 1}
     with mock.patch.multiple(layout, **sizes):
         for (config, split), content in rows.items():
@@ -126,6 +127,6 @@ def make_release(
             entries += split_writer.close()
     stats: dict[str, Any] = {"table3": {}, "collections": {}}
     (path / "stats.json").write_text(json.dumps(stats), encoding="utf-8")
-    (path / "README.md").write_text(card(entries, stats, [BUILD]), encoding="utf-8")
-    writer.write_manifest(path, entries, [BUILD])
+    (path / "README.md").write_text(card(entries, stats, [Build(**BUILD)]), encoding="utf-8")
+    write_manifest(path, entries, [Build(**BUILD)])
     return path

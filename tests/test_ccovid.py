@@ -69,7 +69,7 @@ def test_the_draw_follows_the_seed(tmp_path: Path) -> None:
         out = tmp_path / str(number)
         assert run("--source", folder, "--out", out, "--test-size", 2, "--seed", seed) == 0
         release = open_release(out)
-        assert release.manifest["builds"][0]["options"] == {"test_size": 2, "seed": seed, "encoding": "auto"}
+        assert release.manifest.builds[0].options == {"test_size": 2, "seed": seed, "encoding": "auto"}
         found.append(frozenset(release.table("ccovid-queries", "test")["_id"].to_pylist()))
     assert found[0] == found[1]
     assert len(set(found)) > 1

@@ -101,7 +101,7 @@ def test_the_other_candidates_as_test(tmp_path: Path) -> None:
     release = open_release(tmp_path / "out")
     assert release.table("cmedqa-queries", "test")["text"].to_pylist() == ["胃疼"]
     assert release.table("cmedqa-queries", "dev")["text"].to_pylist() == ["头疼怎么办"]
-    assert release.manifest["builds"][0]["options"]["test_candidates"] == "test"
+    assert release.manifest.builds[0].options["test_candidates"] == "test"
 
 
 def test_no_train_question_is_a_test_question(tmp_path: Path) -> None:
@@ -199,4 +199,4 @@ def test_cepilepsyqa_whole(shared_data: Path, tmp_path: Path) -> None:
     for split in sizes:
         for row in release.table("cmedqa-qrels", split).to_pylist():
             assert every[row["query-id"]] == row["corpus-id"]
-    assert release.manifest["builds"][0]["options"]["seed"] == 3
+    assert release.manifest.builds[0].options["seed"] == 3

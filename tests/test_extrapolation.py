@@ -206,8 +206,8 @@ def test_a_model_in_the_verb(
     for kind in ("interpolation", "extrapolation"):
         name = f"restrain-3-{kind}"
         assert queries_of(tmp_path / "one", name) == queries_of(tmp_path / "two", name)
-    build = open_release(tmp_path / "two").manifest["builds"][-1]
-    assert build["options"]["model"] == "m" and len(build["options"]["vectors"]) == 64
+    build = open_release(tmp_path / "two").manifest.builds[-1]
+    assert build.options["model"] == "m" and len(build.options["vectors"]) == 64
     assert str(tmp_path) not in (tmp_path / "one" / "manifest.json").read_text()
 
 

@@ -63,7 +63,7 @@ def test_the_top_50_is_a_run(tmp_path: Path) -> None:
     tag = "official-dual-encoder"
     assert run[:3] == [f"{md5(first)} Q0 {md5(p)} {rank} {4 - rank} {tag}" for rank, p in enumerate(ranked, 1)]
     assert len(run) == 6
-    listed = {entry["path"] for entry in open_release(tmp_path / "release").manifest["files"]}
+    listed = {entry.path for entry in open_release(tmp_path / "release").manifest.files}
     assert "runs/official-dev-top50.trec" in listed
 
 

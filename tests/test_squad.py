@@ -74,7 +74,7 @@ def test_a_release_of_questions_and_distractors(tmp_path: Path, capsys: pytest.C
         "chars_per_passage": round((2 * len(CONTEXTS[0]) + len(CONTEXTS[1])) / 3, 4),
     }
     assert stats["collections"]["corpus"]["passages"] == 5
-    assert release.manifest["builds"][0]["options"] == {"cut": "head", "min_chars": 256}
+    assert release.manifest.builds[0].options == {"cut": "head", "min_chars": 256}
     card = (out / "README.md").read_text("utf-8")
     assert "# Reading comprehension as passage retrieval" in card and "license: other" in card
     assert "published by Baidu" not in card and "`squad` with cut = head" in card

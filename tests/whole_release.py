@@ -15,8 +15,8 @@ from builders.common.files import write_text
 from builders.stats.count import count
 from builders.store.draft import draft_release
 from builders.store.layout import schema_of
+from builders.store.manifest import Build, write_manifest
 from builders.store.reader import open_release
-from builders.store.writer import write_manifest
 
 Rows = dict[tuple[str, str], list[dict[str, Any]]]
 ENGLISH = {"北京冬天冷吗": "Is Beijing cold in winter", "高铁票提前几天买": "How early can I buy a train ticket"}
@@ -58,7 +58,7 @@ def make_whole(path: Path, change: Callable[[Rows], Any] | None = None, verb: st
     rows = whole_tables()
     if change:
         change(rows)
-    build = {"verb": verb, "options": {"size": "tiny"}, "sources": []}
+    build: dict[str, Any] = {"verb": verb, "options": {"size": "tiny"}, "sources": []}
     with draft_release(path, build) as draft:
         for (config, split), content in rows.items():
             draft.write(config, split, [pa.Table.from_pylist(content, schema_of(config))])
@@ -66,7 +66,7 @@ def make_whole(path: Path, change: Callable[[Rows], Any] | None = None, verb: st
     stats = count(open_release(path)).stats
     with draft_release(path, build, open_release(path)) as draft:
         draft.stats |= stats
-    write_manifest(path, [e for e in open_release(path).manifest["files"] if e["rows"] is not None], [build])
+    _rewrite_manifest(path, [Build(**build)])
     return path
 
 
@@ -75,8 +75,11 @@ def edit_stats(path: Path, change: Callable[[dict[str, Any]], Any]) -> None:
     stats = json.loads((path / "stats.json").read_text(encoding="utf-8"))
     change(stats)
     write_text(path / "stats.json", json.dumps(stats))
-    manifest = open_release(path).manifest
-    write_manifest(path, [e for e in manifest["files"] if e["rows"] is not None], manifest["builds"])
+    _rewrite_manifest(path, open_release(path).manifest.builds)
+
+
+def _rewrite_manifest(path: Path, builds: list[Build]) -> None:
+    write_manifest(path, [entry for entry in open_release(path).manifest.files if entry.rows is not None], builds)
 
 
 __all__ = ["Rows", "edit_stats", "make_whole", "passage", "whole_tables"]

@@ -215,7 +215,7 @@ def _train(
     seconds = watch.elapsed()
     training: dict[str, Any] = {
         "about": about,
-        "builds": [build["verb"] for build in release.manifest["builds"]],
+        "builds": [build.verb for build in release.manifest.builds],
         "counts": counts,
         "rows": len(rows),
         "steps": len(batches),

@@ -225,7 +225,7 @@ def _sizes(tables: Survey, figures: dict[str, Any]) -> Iterator[Finding]:
     was built from raw data cannot have them (info).
     """
     paper = published()
-    verbs = {build.get("verb") for build in tables.release.manifest["builds"]}
+    verbs = {build.verb for build in tables.release.manifest.builds}
 
     def differs(where: str, mine: dict[str, Any], theirs: dict[str, Any], level: str) -> Iterator[Finding]:
         for key in ("queries", "positive_passages", "passages"):

@@ -111,8 +111,8 @@ class ReleaseSet:
 
     def runs(self) -> list[str]:
         """The runs that the release has over the set, by their path in it."""
-        files = self.release.manifest["files"] if self.name == "main" else []
-        return [entry["path"] for entry in files if entry["path"].startswith("runs/")]
+        files = self.release.manifest.files if self.name == "main" else []
+        return [entry.path for entry in files if entry.path.startswith("runs/")]
 
     def _splits(self, config: str) -> list[str]:
         have = self.release.splits()
@@ -124,7 +124,7 @@ class ReleaseSet:
         def files(config: str, split: str) -> list[str]:
             if (config, split) not in self.release.splits():
                 return []
-            return [str(self.release.path / entry["path"]) for entry in self.release.shards(config, split)]
+            return [str(self.release.path / entry.path) for entry in self.release.shards(config, split)]
 
         qrels = [] if self.configs.translated else files(self.configs.qrels, split)
         if not qrels:  # no labels: empty lists

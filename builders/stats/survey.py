@@ -108,7 +108,7 @@ def _quoted(path: Path) -> str:
 
 
 def _load(con: duckdb.DuckDBPyConnection, release: Release, config: str, split: str) -> None:
-    paths = ", ".join(f"'{_quoted(release.path / entry['path'])}'" for entry in release.shards(config, split))
+    paths = ", ".join(f"'{_quoted(release.path / entry.path)}'" for entry in release.shards(config, split))
     source = f"read_parquet([{paths}])"
     place = [config, split]
     schema = schema_of(config)

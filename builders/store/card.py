@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from builders.store.layout import SETS, Set, config_and_split, config_of, schema_of, sort_key
+from builders.store.manifest import Build, FileEntry
 from builders.store.table3 import TABLE3_ROWS, bar_name
 
 CITATION = """\
@@ -28,13 +29,13 @@ CITATION = """\
 """
 
 
-_Configs = dict[str, dict[str, list[dict[str, Any]]]]
+_Configs = dict[str, dict[str, list[FileEntry]]]
 
 
 def card(
-    entries: Iterable[dict[str, Any]],
+    entries: Iterable[FileEntry],
     stats: dict[str, Any],
-    builds: list[dict[str, Any]],
+    builds: list[Build],
     *,
     repo: str | None = None,
     images: Sequence[str] = (),
@@ -50,8 +51,8 @@ def card(
     """
     configs: _Configs = {}
     # A file that is no shard, a run say, is one that no config reads.
-    shards = [(*config_and_split(entry["path"]), entry) for entry in entries if entry["path"].endswith(".parquet")]
-    for config, split, entry in sorted(shards, key=lambda shard: (sort_key(*shard[:2]), shard[2]["path"])):
+    shards = [(*config_and_split(entry.path), entry) for entry in entries if entry.path.endswith(".parquet")]
+    for config, split, entry in sorted(shards, key=lambda shard: (sort_key(*shard[:2]), shard[2].path)):
         configs.setdefault(config, {}).setdefault(split, []).append(entry)
     body = "\n".join(
         part.strip("\n") + "\n"
@@ -87,9 +88,7 @@ def _head(configs: _Configs, squad: bool) -> str:
     for config, splits in configs.items():
         # `datasets` caches a local folder under its name and this head alone: naming the content here keeps a rebuilt
         # release from being served from the cache of the old one.
-        content = hashlib.sha256(
-            "".join(s["sha256"] for shards in splits.values() for s in shards).encode()
-        ).hexdigest()
+        content = hashlib.sha256("".join(s.sha256 for shards in splits.values() for s in shards).encode()).hexdigest()
         lines += [f"- config_name: {config}", f"  description: content {content}", "  data_files:"]
         for split in splits:
             lines += [f"  - split: {split}", f"    path: {config}/{split}-*.parquet"]
@@ -122,12 +121,12 @@ def _sets(configs: _Configs) -> list[Set]:
     return [found for name, found in SETS.items() if name in names]
 
 
-def _rows(shards: list[dict[str, Any]]) -> int:
-    return sum(shard["rows"] for shard in shards)
+def _rows(shards: list[FileEntry]) -> int:
+    return sum(shard.rows or 0 for shard in shards)
 
 
-def _bytes(shards: list[dict[str, Any]]) -> int:
-    return sum(shard["bytes"] for shard in shards)
+def _bytes(shards: list[FileEntry]) -> int:
+    return sum(shard.bytes for shard in shards)
 
 
 def _size_category(rows: int) -> str:
@@ -137,19 +136,19 @@ def _size_category(rows: int) -> str:
     return "n<1K" if not place else "10M<n<100M" if place == 5 else f"{bounds[place - 1]}<n<{bounds[place]}"
 
 
-def _is_squad(builds: list[dict[str, Any]]) -> bool:
+def _is_squad(builds: list[Build]) -> bool:
     """Whether the passages are those of a reading comprehension set, and nothing of DuReader's."""
-    return any(build["verb"] == "squad" for build in builds)
+    return any(build.verb == "squad" for build in builds)
 
 
-def _about(builds: list[dict[str, Any]]) -> str:
+def _about(builds: list[Build]) -> str:
     if _is_squad(builds):
         return """# Reading comprehension as passage retrieval
 
 Questions of a reading comprehension set, each to find its paragraph in a collection, in the layout of
 DuReader-retrieval. Built by `dureader_retrieval` from the sources named below; nothing of DuReader is in it.
 """
-    own = "" if any(build["verb"] == "official" for build in builds) else ", not the published collection's"
+    own = "" if any(build.verb == "official" for build in builds) else ", not the published collection's"
     return f"""# DuReader-retrieval
 
 Chinese passage retrieval from web search, after Qiu et al., EMNLP 2022: queries, a passage collection, and which
@@ -246,17 +245,16 @@ def _bars(title: str, columns: dict[str, list[dict[str, Any]]]) -> list[str]:
     return [*lines, ""]
 
 
-def _built(builds: list[dict[str, Any]]) -> str:
+def _built(builds: list[Build]) -> str:
     built = []
     for build in builds:
-        options = ", ".join(f"{name} = {value}" for name, value in build.get("options", {}).items())
-        sources = build.get("sources", [])
-        built.append(f"- `{build['verb']}`{f' with {options}' if options else ''}{', from:' if sources else ''}")
-        built += [f"  - {source['name']} (sha256 `{source['sha256']}`)" for source in sources]
+        options = ", ".join(f"{name} = {value}" for name, value in build.options.items())
+        built.append(f"- `{build.verb}`{f' with {options}' if options else ''}{', from:' if build.sources else ''}")
+        built += [f"  - {source.name} (sha256 `{source.sha256}`)" for source in build.sources]
     return _lines(["", "## How it was built", "", *built])
 
 
-def _licence(configs: _Configs, builds: list[dict[str, Any]]) -> str:
+def _licence(configs: _Configs, builds: list[Build]) -> str:
     own = "DuReader and DuReader-retrieval are published by Baidu under the Apache License 2.0."
     if _is_squad(builds):
         own = "The texts are under the licences of the sources above; the layout is that of DuReader-retrieval."

@@ -7,11 +7,11 @@ and the figures, and the draft adds card, ``stats.json`` and manifest.
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 
 from builders.common.addresses import link, remove_tree
@@ -20,8 +20,9 @@ from builders.common.files import sha256_of, write_text
 from builders.common.folders import check_output, replace_directory, work_beside
 from builders.store.card import card
 from builders.store.layout import MANIFEST, config_and_split, schema_of
+from builders.store.manifest import CARD, STATS, Build, FileEntry, describe, read_stats, write_manifest, write_stats
 from builders.store.reader import Release
-from builders.store.writer import SplitWriter, write_manifest
+from builders.store.writer import SplitWriter
 
 
 class Draft:
@@ -37,17 +38,17 @@ class Draft:
         self.folder = folder
         self.build: dict[str, Any] = {}
         self.stats: dict[str, Any] = {"table3": {}, "collections": {}}
-        self._entries: list[dict[str, Any]] = []
-        self._builds: list[dict[str, Any]] = []
+        self._entries: list[FileEntry] = []
+        self._builds: list[Build] = []
         self._writers: list[SplitWriter] = []
         if base is not None:
-            self.stats |= json.loads((base.path / "stats.json").read_text(encoding="utf-8"))
-            self._builds = list(base.manifest["builds"])
-            for entry in base.manifest["files"]:
-                if entry["path"] not in ("README.md", "stats.json"):
-                    target = folder / entry["path"]
+            self.stats |= read_stats(base.path)
+            self._builds = list(base.manifest.builds)
+            for entry in base.manifest.files:
+                if entry.path not in (CARD, STATS):
+                    target = folder / entry.path
                     target.parent.mkdir(parents=True, exist_ok=True)
-                    link(base.path / entry["path"], target)
+                    link(base.path / entry.path, target)
                     self._entries.append(entry)
 
     def writer(self, config: str, split: str) -> SplitWriter:
@@ -67,27 +68,26 @@ class Draft:
     def drop(self, config: str, split: str | None = None) -> None:
         """Leave out a config, or one split of it, of the base."""
         start = f"{config}/" if split is None else f"{config}/{split}-"
-        for entry in [entry for entry in self._entries if entry["path"].startswith(start)]:
-            (self.folder / entry["path"]).unlink()
+        for entry in [entry for entry in self._entries if entry.path.startswith(start)]:
+            (self.folder / entry.path).unlink()
             self._entries.remove(entry)
 
     def add_file(self, name: str) -> None:
         """List a file that was written into the draft by other means (a run) in the manifest."""
-        path = self.folder / name
-        self._entries = [entry for entry in self._entries if entry["path"] != name]
-        self._entries.append({"path": name, "bytes": path.stat().st_size, "rows": None, "sha256": sha256_of(path)})
+        self._entries = [entry for entry in self._entries if entry.path != name]
+        self._entries.append(describe(self.folder, name))
 
     def finish(self) -> None:
         """Close the writers; write ``stats.json``, card and manifest."""
         for writer in self._writers:
             self._entries += writer.close()
-        for entry in [entry for entry in self._entries if entry["rows"] == 0]:
+        for entry in [entry for entry in self._entries if entry.rows == 0]:
             # A split of no rows fails its whole config in `datasets`: it is left out.
-            log.warning("%s has no rows and is left out", entry["path"])
-            self.drop(*config_and_split(entry["path"]))
-        builds = [*self._builds, self.build]
-        write_text(self.folder / "stats.json", json.dumps(self.stats, ensure_ascii=False, indent=1) + "\n")
-        write_text(self.folder / "README.md", card(self._entries, self.stats, builds))
+            log.warning("%s has no rows and is left out", entry.path)
+            self.drop(*config_and_split(entry.path))
+        builds = [*self._builds, msgspec.convert(self.build, Build)]
+        write_stats(self.folder, self.stats)
+        write_text(self.folder / CARD, card(self._entries, self.stats, builds))
         write_manifest(self.folder, self._entries, builds)
 
 

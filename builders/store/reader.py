@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from builders.common.command import InputError
 from builders.store import layout
-from builders.store.layout import FORMAT, MANIFEST, NAME, config_and_split
+from builders.store.layout import MANIFEST, config_and_split
+from builders.store.manifest import FileEntry, Manifest, read_manifest
 
 
 @dataclass(frozen=True)
@@ -21,12 +21,12 @@ class Release:
     """A release directory, opened: its path and its manifest."""
 
     path: Path
-    manifest: dict[str, Any]
+    manifest: Manifest
 
-    def shards(self, config: str, split: str) -> list[dict[str, Any]]:
+    def shards(self, config: str, split: str) -> list[FileEntry]:
         """The manifest entries of one split, in order; an :class:`InputError` where the release has none."""
         start = f"{config}/{split}-"
-        found = [entry for entry in self.manifest["files"] if entry["path"].startswith(start)]
+        found = [entry for entry in self.manifest.files if entry.path.startswith(start)]
         if not found:
             have = ", ".join(f"{c}/{s}" for c, s in self.splits()) or "nothing"
             raise InputError(f"has no config {config!r} with a split {split!r}; it has {have}", path=self.path)
@@ -34,17 +34,15 @@ class Release:
 
     def splits(self) -> list[tuple[str, str]]:
         """Every (config, split) of the release, sorted."""
-        names = (entry["path"] for entry in self.manifest["files"] if entry["path"].endswith(".parquet"))
-        return sorted({config_and_split(name) for name in names})
+        shards = (entry for entry in self.manifest.files if entry.path.endswith(".parquet"))
+        return sorted({config_and_split(entry.path) for entry in shards})
 
     def rows(self, config: str, split: str) -> int:
-        return sum(entry["rows"] for entry in self.shards(config, split))
+        return sum(entry.rows or 0 for entry in self.shards(config, split))
 
     def fingerprint(self, config: str, split: str) -> str:
         """Changes when, and only when, the split's bytes change: the shards' SHA-256, hashed."""
-        import hashlib
-
-        return hashlib.sha256("".join(e["sha256"] for e in self.shards(config, split)).encode()).hexdigest()
+        return hashlib.sha256("".join(entry.sha256 for entry in self.shards(config, split)).encode()).hexdigest()
 
     def batches(
         self, config: str, split: str, columns: list[str] | None = None, rows: int = layout.ROWS_PER_GROUP
@@ -54,11 +52,11 @@ class Release:
         Raises :class:`InputError` for a shard that is missing, truncated or not Parquet.
         """
         for entry in self.shards(config, split):
-            path = self.path / entry["path"]
+            path = self.path / entry.path
             try:
-                if path.stat().st_size != entry["bytes"]:
+                if path.stat().st_size != entry.bytes:
                     raise InputError(
-                        f"has {path.stat().st_size} bytes where the manifest says {entry['bytes']}; build it again",
+                        f"has {path.stat().st_size} bytes where the manifest says {entry.bytes}; build it again",
                         path=path,
                     )
                 with pq.ParquetFile(path) as file:
@@ -77,16 +75,10 @@ class Release:
 def open_release(path: Path | str) -> Release:
     """Open a release directory; an :class:`InputError` where ``path`` holds none."""
     path = Path(path)
-    manifest = path / MANIFEST
     try:
-        content = json.loads(manifest.read_text(encoding="utf-8"))
+        return Release(path, read_manifest(path / MANIFEST))
     except (FileNotFoundError, NotADirectoryError):
         raise InputError(
             f"not a release directory (no {MANIFEST}); `python -m builders release --raw PATH --out DIR` makes one",
             path=path,
         ) from None
-    except ValueError as error:
-        raise InputError(f"expected JSON ({error})", path=manifest) from None
-    if not isinstance(content, dict) or content.get("name") != NAME or content.get("format") != FORMAT:
-        raise InputError(f"expected a manifest of {NAME}, format {FORMAT}", path=manifest)
-    return Release(path, content)

@@ -1,10 +1,8 @@
-"""Writes the Parquet files and the manifest of a release."""
+"""Writes the Parquet files of a release."""
 
 from __future__ import annotations
 
 import contextlib
-import json
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from builders.common.addresses import link, local_file
-from builders.common.files import sha256_of, write_text
+from builders.common.files import sha256_of
 from builders.store import layout
-from builders.store.layout import FORMAT, MANIFEST, NAME
+from builders.store.manifest import FileEntry
 
 # Pages of 4 MiB: on news, files get 1.7 % smaller than with Parquet's usual 1 MiB, in the same time.
 _WRITING = {"compression": "zstd", "compression_level": 3, "use_dictionary": False, "data_page_size": 4 << 20}
@@ -106,7 +104,7 @@ class SplitWriter:
             self._done.append((self._file.path, self._file.close()))
             self._file = None
 
-    def close(self) -> list[dict[str, Any]]:
+    def close(self) -> list[FileEntry]:
         """Write what is left and name the shards; returns their manifest entries. A split of no rows has one shard."""
         if not self._done and self._file is None:
             self._file = ParquetFile(self._next_path(), self._schema)
@@ -118,16 +116,5 @@ class SplitWriter:
                 path.rename(final)
             else:
                 link(path, final)
-            entries.append({"path": f"{self.config}/{final.name}", **entry})
+            entries.append(FileEntry(path=f"{self.config}/{final.name}", **entry))
         return entries
-
-
-def write_manifest(release: Path, entries: Iterable[dict[str, Any]], builds: list[dict[str, Any]]) -> None:
-    """Write ``manifest.json`` over the shards' ``entries`` and the other files of the release."""
-    files = sorted(entries, key=lambda entry: entry["path"])
-    for extra in ("README.md", "stats.json"):
-        path = release / extra
-        if path.exists():
-            files.append({"path": extra, "bytes": path.stat().st_size, "rows": None, "sha256": sha256_of(path)})
-    manifest = {"name": NAME, "format": FORMAT, "builds": builds, "files": files}
-    write_text(release / MANIFEST, json.dumps(manifest, ensure_ascii=False, indent=1, sort_keys=True) + "\n")

@@ -1,0 +1,120 @@
+"""What a release's ``manifest.json`` and ``stats.json`` hold, read and written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from builders.common.command import InputError
+from builders.common.files import sha256_of, write_text
+from builders.common.typed import Count, read_json
+from builders.store.layout import FORMAT, MANIFEST, NAME
+
+STATS, CARD = "stats.json", "README.md"
+
+
+class FileEntry(msgspec.Struct, frozen=True):
+    """One file: its path in the release, its size, its SHA-256 (hex), its rows where it is a shard."""
+
+    path: str
+    bytes: Count
+    rows: Count | None
+    sha256: str
+
+
+class Source(msgspec.Struct, frozen=True):
+    """A file that a release was built from: its own name, its size, its SHA-256 (hex)."""
+
+    name: str
+    bytes: Count
+    sha256: str
+
+
+class Build(msgspec.Struct, frozen=True):
+    """One command that made a part of the release: the verb, its options as JSON values, its sources."""
+
+    verb: str
+    options: dict[str, Any] = {}
+    sources: list[Source] = []
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """What a release consists of, and how it was built; no times, no machine's paths."""
+
+    name: str
+    format: int
+    builds: list[Build]
+    files: list[FileEntry]
+
+
+class _Head(msgspec.Struct):
+    name: Any = None
+    format: Any = None
+
+
+def read_manifest(path: Path) -> Manifest:
+    """The manifest of a release; :class:`InputError` where ``path`` is another's, of another format, or damaged."""
+    head = read_json(path, _Head)
+    if head.name != NAME or head.format != FORMAT:
+        raise InputError(f"expected a manifest of {NAME}, format {FORMAT}", path=path)
+    return read_json(path, Manifest)
+
+
+def write_manifest(release: Path, entries: Iterable[FileEntry], builds: Iterable[Build]) -> None:
+    """Write ``manifest.json`` over the shards' ``entries``, the card and the figures, which are in ``release``."""
+    files = sorted(entries, key=lambda entry: entry.path)
+    files += [describe(release, name) for name in (CARD, STATS) if (release / name).exists()]
+    content = msgspec.to_builtins(Manifest(NAME, FORMAT, list(builds), files))
+    write_text(release / MANIFEST, json.dumps(content, ensure_ascii=False, indent=1, sort_keys=True) + "\n")
+
+
+def describe(release: Path, name: str) -> FileEntry:
+    """The entry of a file of ``release`` that is no shard."""
+    path = release / name
+    return FileEntry(name, path.stat().st_size, None, sha256_of(path))
+
+
+class Bar(msgspec.Struct):
+    """One bar of a histogram: from ``from`` to ``to``, both included; the last has no end."""
+
+    low: Count = msgspec.field(name="from")
+    high: Count | None = msgspec.field(name="to")
+    count: Count
+
+
+class Collection(msgspec.Struct):
+    """The passages of one corpus config and their characters."""
+
+    passages: Count
+    mean_chars: float | None
+    median_chars: Count | None
+    histogram: list[Bar] = []
+
+
+class Stats(msgspec.Struct):
+    """What ``stats.json`` says to those who read it; builders put what they have counted beside it."""
+
+    table3: dict[str, dict[str, float | None]] = {}
+    collections: dict[str, Collection] = {}
+    positives_per_query: dict[str, list[Bar]] = {}
+    english: dict[str, dict[str, float | None]] = {}
+
+
+def read_stats(release: Path) -> dict[str, Any]:
+    """The content of a release's ``stats.json``, everything in it; nothing where there is none.
+
+    :class:`InputError` where it is not as :class:`Stats` says.
+    """
+    try:
+        read_json(release / STATS, Stats)
+        return read_json(release / STATS, dict[str, Any])
+    except FileNotFoundError:
+        return {}
+
+
+def write_stats(release: Path, stats: Mapping[str, Any]) -> None:
+    write_text(release / STATS, json.dumps(stats, ensure_ascii=False, indent=1) + "\n")

@@ -1,0 +1,88 @@
+"""The JSON files of a release: typed, with errors that name the file and the field."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from builders.common.command import InputError
+from builders.store.layout import MANIFEST
+from builders.store.manifest import read_stats, write_manifest
+from builders.store.reader import open_release
+from tests.releases import make_release
+
+Change = Callable[[dict[str, Any]], Any]
+
+
+def changed(path: Path, change: Change) -> None:
+    content = json.loads(path.read_text())
+    change(content)
+    path.write_text(json.dumps(content))
+
+
+def test_a_manifest_is_written_as_it_was_read(tmp_path: Path) -> None:
+    release = make_release(tmp_path / "release")
+    written = (release / MANIFEST).read_bytes()
+    opened = open_release(release)
+    write_manifest(
+        release, [entry for entry in opened.manifest.files if entry.rows is not None], opened.manifest.builds
+    )
+    assert (release / MANIFEST).read_bytes() == written
+
+
+def test_fields_of_a_later_version_are_passed_over(tmp_path: Path) -> None:
+    release = make_release(tmp_path / "release")
+    known = open_release(release)
+
+    def later(manifest: dict[str, Any]) -> None:
+        manifest["licence"] = {"text": ["apache-2.0"]}
+        for part in (manifest["files"], manifest["builds"]):
+            part[0]["later"] = 1
+
+    changed(release / MANIFEST, later)
+    assert open_release(release) == known
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda m: m.update(name="another"), "expected a manifest of dureader_retrieval, format 1"),
+        (lambda m: m.update(format=2), "expected a manifest of dureader_retrieval, format 1"),
+        (lambda m: m.pop("format"), "expected a manifest of dureader_retrieval, format 1"),
+        (lambda m: m.pop("files"), "missing required field `files`"),
+        (lambda m: m.update(builds={}), "expected `array`, got `object` - at `$.builds`"),
+        (lambda m: m["files"][1].update(bytes="12"), "expected `int`, got `str` - at `$.files[1].bytes`"),
+        (lambda m: m["files"][0].update(rows=-1), "expected `int` >= 0 - at `$.files[0].rows`"),
+        (lambda m: m["builds"][0].pop("verb"), "missing required field `verb` - at `$.builds[0]`"),
+    ],
+)
+def test_a_wrong_manifest_is_one_error_with_file_and_field(tmp_path: Path, change: Change, message: str) -> None:
+    release = make_release(tmp_path / "release")
+    changed(release / MANIFEST, change)
+    with pytest.raises(InputError) as error:
+        open_release(release)
+    assert str(error.value).startswith(f"{release / MANIFEST}: ") and message in str(error.value)
+
+
+@pytest.mark.parametrize("content", [b"[]", b"{", b"", b'{"name": "\xff"}', b"null"])
+def test_what_is_no_manifest_at_all(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / MANIFEST).write_bytes(content)
+    with pytest.raises(InputError, match=r"manifest\.json: expected"):
+        open_release(tmp_path)
+
+
+def test_figures_are_checked_and_kept_whole(tmp_path: Path) -> None:
+    assert read_stats(tmp_path) == {}
+    file = tmp_path / "stats.json"
+    stats = {"table3": {"dev": {"queries": 2, "chars_per_query": 9.5}}, "collections": {}, "ccovid": {"read": [1, 2.0]}}
+    file.write_text(json.dumps(stats))
+    assert json.dumps(read_stats(tmp_path)) == json.dumps(stats)
+    changed(file, lambda found: found["table3"]["dev"].update(queries="two"))
+    with pytest.raises(
+        InputError, match=r"stats\.json: expected `float \| null`, got `str` - at `\$\.table3\[\.\.\.\]"
+    ):
+        read_stats(tmp_path)

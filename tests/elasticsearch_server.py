@@ -9,10 +9,12 @@ from __future__ import annotations
 import json
 import math
 import re
+import ssl
 import threading
 from collections import Counter
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -39,8 +41,10 @@ class Stored:
 class Elasticsearch:
     """``with Elasticsearch() as server``: its ``url``, ``indexes``, ``requests`` and ``faults``."""
 
-    def __init__(self, about: Any = None) -> None:
+    def __init__(self, about: Any = None, product: bool = True, certificate: Path | None = None) -> None:
         self.about = {"version": {"number": "9.1.0"}} if about is None else about
+        self.product = product  # what the official client looks for in every answer
+        self.certificate = certificate  # a PEM file with its key: serves https
         self.indexes: dict[str, Stored] = {}
         self.requests: list[str] = []
         self.faults: list[Fault] = []
@@ -50,7 +54,11 @@ class Elasticsearch:
     def __enter__(self) -> Elasticsearch:
         handler = type("Handler", (_Handler,), {"server_state": self})
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        self.url = f"http{'s' * bool(self.certificate)}://127.0.0.1:{self._server.server_port}"
+        if self.certificate:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(self.certificate)
+            self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
         return self
 
@@ -98,6 +106,7 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
     def _serve(self) -> None:
+        self.path = self.path.partition("?")[0]
         state, request = self.server_state, f"{self.command} {self.path}"
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         with state.lock:
@@ -118,6 +127,8 @@ class _Handler(BaseHTTPRequestHandler):
         data = json.dumps(content).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
+        if state.product:
+            self.send_header("X-Elastic-Product", "Elasticsearch")
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
         self.wfile.write(data)
@@ -148,9 +159,9 @@ class _Handler(BaseHTTPRequestHandler):
             index.settings["index"] |= json.loads(body)["index"]
         elif what == ("POST", "_refresh"):
             index.shown = dict(index.waiting)
-        elif what == ("GET", "_count"):
+        elif what == ("POST", "_count"):
             return 200, {"count": len(index.shown)}
-        elif what == ("POST", "_bulk"):
+        elif what == ("PUT", "_bulk"):
             return 200, self._bulk(index, body, action)
         elif what == ("POST", "_msearch"):
             return 200, self._msearch(index, body, action)
@@ -159,7 +170,7 @@ class _Handler(BaseHTTPRequestHandler):
         return 200, {"acknowledged": True}
 
     def _lines(self, body: bytes) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-        assert self.headers["Content-Type"] == "application/x-ndjson"
+        assert "x-ndjson" in self.headers["Content-Type"]
         assert body.endswith(b"\n")
         lines = [json.loads(line) for line in body.splitlines()]
         return list(zip(lines[::2], lines[1::2], strict=True))

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import datetime
+import ipaddress
 import logging
 import random
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from bm25_corpora import WORDS, random_corpus
+from commands import Done, run
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 from elasticsearch_server import Elasticsearch, Fault
 from releases import make_release
 
@@ -16,7 +24,7 @@ from baselines.bm25 import search
 from baselines.bm25.engine_elasticsearch import ElasticsearchIndex, open_remote
 from baselines.bm25.index import open_index
 from baselines.runs.run_file import read_run
-from builders.common.command import InputError, main
+from builders.common.command import InputError
 from builders.store.reader import Release, open_release
 
 
@@ -96,7 +104,7 @@ def test_an_index_that_is_not_whole_is_built_again(
 ) -> None:
     with Elasticsearch() as server:
         if state == "half":
-            server.faults = [Fault("POST .*_bulk", 400)]
+            server.faults = [Fault("PUT .*_bulk", 400)]
             with pytest.raises(InputError, match="HTTP 400: asked for"):
                 open_remote(release, server.url, 1)
         else:
@@ -109,7 +117,7 @@ def test_an_index_that_is_not_whole_is_built_again(
 
 
 @pytest.mark.parametrize("action", [429, 503, "break", "lose", "items"])
-@pytest.mark.parametrize("request_", ["POST .*_bulk", "POST .*_msearch"])
+@pytest.mark.parametrize("request_", ["PUT .*_bulk", "POST .*_msearch"])
 def test_a_busy_server_and_lost_answers_change_nothing(
     release: Release, monkeypatch: pytest.MonkeyPatch, action: int | str, request_: str
 ) -> None:
@@ -139,11 +147,11 @@ def test_pauses_grow_and_the_server_may_ask_for_longer_ones(monkeypatch: pytest.
 def test_a_server_that_stays_busy_is_given_up(release: Release) -> None:
     with Elasticsearch() as server:
         for action, message in (("all items", "HTTP 429: queue is full"), (429, "HTTP 429: asked for")):
-            server.faults = [Fault("POST .*_bulk", action, 1_000)]
+            server.faults = [Fault("PUT .*_bulk", action, 1_000)]
             with pytest.raises(InputError, match=message):
                 open_remote(release, server.url, 1)
         server.faults = [Fault("GET /", 503, 1_000)]
-        with pytest.raises(InputError, match=r"GET /: HTTP 503"):
+        with pytest.raises(InputError, match=r"127.0.0.1:\d+: HTTP 503"):
             open_remote(release, server.url, 1)
 
 
@@ -156,14 +164,15 @@ def test_a_server_that_stays_busy_is_given_up(release: Release) -> None:
         (["hello"], "is no Elasticsearch"),
     ],
 )
-def test_a_wrong_server_or_version_is_one_line(release: Release, about: object, message: str) -> None:
-    with Elasticsearch(about) as server, pytest.raises(InputError, match=message):
+def test_a_wrong_server_or_version_is_one_line(release: Release, about: Any, message: str) -> None:
+    product = "version" in about and "distribution" not in about["version"]
+    with Elasticsearch(about, product) as server, pytest.raises(InputError, match=message):
         open_remote(release, server.url, 1)
 
 
 @pytest.mark.parametrize("address", ["http://127.0.0.1:1", "127.0.0.1:1"])
 def test_an_address_where_nothing_listens(release: Release, address: str) -> None:
-    with pytest.raises(InputError, match=r"http://127.0.0.1:1: GET /: .*refused"):
+    with pytest.raises(InputError, match=r"http://127.0.0.1:1: .*refused"):
         open_remote(release, address, 1)
 
 
@@ -185,11 +194,48 @@ def test_credentials(release: Release, monkeypatch: pytest.MonkeyPatch, caplog: 
         open_remote(release, server.url, 1)
 
 
-def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def self_signed(path: Path) -> Path:
+    """A certificate of 127.0.0.1 that nobody but itself has signed, with its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
+    now = datetime.datetime.now(datetime.timezone.utc)
+    made = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+    made = made.not_valid_before(now - datetime.timedelta(1)).not_valid_after(now + datetime.timedelta(1))
+    host = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+    made = made.add_extension(host, False).add_extension(x509.BasicConstraints(True, None), True)
+    usage = x509.KeyUsage(True, False, False, False, False, True, True, False, False)
+    signed = made.add_extension(usage, True).sign(key, hashes.SHA256())
+    pem = serialization.Encoding.PEM
+    plain = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    path.write_bytes(signed.public_bytes(pem) + key.private_bytes(pem, *plain))
+    return path
+
+
+def bm25(release: Path, *words: object, code: int = 0) -> Done:
+    first = ("bm25", "--release", release, "--out", release.parent / "r.run", "--engine", "elasticsearch")
+    return run("baselines", *first, *words, code=code)
+
+
+def test_the_verb_writes_a_run(tmp_path: Path) -> None:
     release = make_release(tmp_path / "release")
-    argv = ["bm25", "--release", str(release), "--out", str(tmp_path / "run"), "--engine", "elasticsearch"]
     with Elasticsearch() as server:
-        assert main("baselines", "", {"bm25": "baselines.bm25"}, [*argv, "--address", server.url]) == 0
-        assert len(read_run(tmp_path / "run").rankings) == 2
-    assert main("baselines", "", {"bm25": "baselines.bm25"}, argv) == 1
-    assert "--engine elasticsearch and --address URL go together" in capsys.readouterr().err
+        bm25(release, "--address", server.url)
+    assert len(read_run(tmp_path / "r.run").rankings) == 2
+    assert "--engine elasticsearch and --address URL go together" in bm25(release, code=1).error
+
+
+def test_a_certificate_must_be_signed_by_someone_who_is_trusted(tmp_path: Path) -> None:
+    release, certificate = make_release(tmp_path / "release"), self_signed(tmp_path / "server.pem")
+    with Elasticsearch(certificate=certificate) as server:
+        assert "certificate verify failed" in bm25(release, "--address", server.url, code=1).error
+        bm25(release, "--address", server.url, "--ca-certs", certificate)
+        missing = bm25(release, "--address", server.url, "--ca-certs", tmp_path / "none.pem", code=1)
+    assert "none.pem: --ca-certs: expected a file of certificates (PEM)" in missing.error
+    assert len(read_run(tmp_path / "r.run").rankings) == 2
+
+
+def test_without_the_client_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "elasticsearch", None)
+    monkeypatch.delitem(sys.modules, "baselines.bm25.engine_elasticsearch")
+    found = bm25(make_release(tmp_path / "release"), "--address", "http://127.0.0.1:1", code=1)
+    assert "--engine elasticsearch needs its client: pip install 'elasticsearch>=8.19,<9'" in found.error

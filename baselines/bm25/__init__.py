@@ -28,6 +28,7 @@ from builders.store.layout import SETS
 from builders.store.reader import Release, open_release
 
 _QUERIES_PER_TASK = 32
+_CLIENT = "pip install 'elasticsearch>=8.19,<9'"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,6 +41,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--address", metavar="URL", help="of the Elasticsearch server: http(s)://[USER:PASSWORD@]HOST:PORT"
+    )
+    parser.add_argument(
+        "--ca-certs", type=Path, metavar="FILE", help="PEM: who signed the certificate of an https --address"
     )
     parser.add_argument(
         "--k1", type=_number(0, math.inf), default=K1, help=f"saturation of term counts (default: {K1})"
@@ -74,9 +78,12 @@ def _open(release: Release, args: argparse.Namespace, corpus: str) -> Index:
     if (args.engine == "elasticsearch") != (args.address is not None):
         raise InputError("--engine elasticsearch and --address URL go together")
     if args.engine == "elasticsearch":
-        from baselines.bm25.engine_elasticsearch import open_remote
+        try:
+            from baselines.bm25.engine_elasticsearch import open_remote
+        except ImportError as error:
+            raise InputError(f"--engine elasticsearch needs its client: {_CLIENT} ({error})") from error
 
-        return open_remote(release, args.address, args.threads, corpus, args.k1, args.b)
+        return open_remote(release, args.address, args.threads, corpus, args.k1, args.b, args.ca_certs)
     return open_index(release, args.index, args.threads, corpus, args.engine, args.k1, args.b)
 
 

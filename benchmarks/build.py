@@ -50,29 +50,29 @@ def build(raw: Path, out: Path, unit: str, workers: int, *, watch: bool = False)
 
 def labelling(raw: Path, out: Path, unit: str) -> float:
     """The share of a build's time that goes into labels, in one process that has all its loops compiled."""
-    from builders import release
-    from builders.release import label as shards
+    from builders.release import label
+    from builders.release.build import build_release
     from builders.release.options import Options
     from builders.release.rows import find_sources
 
     spent = 0.0
-    label = shards.label_rows
+    label_rows = label.label_rows
 
     def timed(*args: Any) -> Any:
         nonlocal spent
         begin = time.perf_counter()
-        found = label(*args)
+        found = label_rows(*args)
         spent += time.perf_counter() - begin
         return found
 
-    shards.label_rows = timed
+    label.label_rows = timed
     sources = find_sources([raw])
     for _ in range(2):  # the first time compiles
         spent, begin = 0.0, time.perf_counter()
-        release.build_release(sources, out, Options(unit=unit))
+        build_release(sources, out, Options(unit=unit))
         share = spent / (time.perf_counter() - begin)
         shutil.rmtree(out)
-    shards.label_rows = label
+    label.label_rows = label_rows
     return share
 
 

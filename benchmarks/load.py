@@ -23,7 +23,7 @@ from typing import Any
 
 from common import ROOT, machine, raw_rows, write_json
 
-from builders.release import build_release
+from builders.release.build import build_release
 from builders.release.options import Options
 from builders.release.rows import find_sources
 from builders.store.reader import Release, open_release

@@ -25,14 +25,13 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy as np
 import pyarrow as pa
 
 from builders.collection import Collection, Texts, merge, write
 from builders.common.command import InputError, add_format, log, progress, whole_number
 from builders.common.sampling import draw
 from builders.release.options import MIN_CHARS
-from builders.release.passages import cut_passages, paragraphs_of
+from builders.release.passages import cut_passages
 from builders.sources.files import Source, find_files, open_bytes
 from builders.sources.splits import SPLITS
 from builders.store.draft import describe_files, draft_release
@@ -197,9 +196,7 @@ def cut_article(article: str, cut: str, min_chars: int = MIN_CHARS) -> list[str]
     if cut == "whole":
         return [article]
     sentences = _SENTENCE.findall(article)
-    found: list[str] = (
-        cut_passages(paragraphs_of([[sentences]]), np.zeros(len(sentences), np.bool_), min_chars).texts().to_pylist()
-    )
+    found = [text for text, _ in cut_passages(sentences, [False] * len(sentences), min_chars)]
     return found[:1] if cut == "head" else found
 
 

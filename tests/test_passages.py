@@ -2,48 +2,57 @@
 
 from __future__ import annotations
 
-import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from builders.release.passages import cut_passages, paragraphs_of
+from builders.release.passages import cut_passages, is_blank
+
+documents = st.lists(st.tuples(st.text(max_size=20), st.booleans()), max_size=12)
+lengths = st.integers(1, 40)
 
 
-@given(paragraphs=st.lists(st.tuples(st.text(max_size=20), st.booleans()), max_size=12), least=st.integers(1, 40))
-@settings(max_examples=200, deadline=None)
-def test_passage_length_control(paragraphs: list[tuple[str, bool]], least: int) -> None:
-    """Nothing lost, nothing reordered, each long enough but the last, none too long, labels of its own paragraphs."""
-    texts, marks = [text for text, _ in paragraphs], [mark for _, mark in paragraphs]
-    cut = cut_passages(paragraphs_of([[texts]]), np.array(marks, bool), least)
-    passages = cut.texts().to_pylist()
-    assert "".join(passages) == "".join(texts)
-    assert all(len(text) >= least for text in passages[:-1])
-    assert cut.blank.tolist() == [not text.strip() for text in passages]
-    for text in passages:
-        # Without its last (non-empty) paragraph a passage was still too short.
-        assert any(len(text) - len(last) < least for last in texts if last and text.endswith(last))
-    # Followed paragraph by paragraph, each passage carries the labels of exactly its own.
-    place, expected = 0, []
-    for text in passages:
-        length, mark = 0, False
-        while length < len(text):
-            length, mark, place = length + len(texts[place]), mark or marks[place], place + 1
-        expected.append(mark)
-    empty_positive = any(mark and not text for text, mark in paragraphs)
-    assert empty_positive or cut.positive.tolist() == expected
+def cut(paragraphs: list[tuple[str, bool]], least: int) -> list[tuple[str, bool]]:
+    return list(cut_passages([text for text, _ in paragraphs], [mark for _, mark in paragraphs], least))
 
 
-documents = st.lists(st.lists(st.text(max_size=12), max_size=4), max_size=4)
+@given(documents, lengths)
+@settings(deadline=None)
+def test_nothing_is_lost_or_reordered(paragraphs: list[tuple[str, bool]], least: int) -> None:
+    assert "".join(text for text, _ in cut(paragraphs, least)) == "".join(text for text, _ in paragraphs)
 
 
-@given(rows=st.lists(documents, max_size=4), least=st.integers(1, 20))
-@settings(max_examples=200, deadline=None)
-def test_documents_cut_together_are_cut_as_alone(rows: list[list[list[str]]], least: int) -> None:
-    count = sum(len(paragraphs) for row in rows for paragraphs in row)
-    together = cut_passages(paragraphs_of(rows), np.zeros(count, bool), least)
-    alone = []
-    for number, texts in enumerate(rows):
-        for paragraphs in texts:
-            cut = cut_passages(paragraphs_of([[paragraphs]]), np.zeros(len(paragraphs), bool), least)
-            alone += [(number, text) for text in cut.texts().to_pylist()]
-    assert list(zip(together.row.tolist(), together.texts().to_pylist(), strict=True)) == alone
+@given(documents, lengths)
+@settings(deadline=None)
+def test_every_passage_but_the_last_is_long_enough(paragraphs: list[tuple[str, bool]], least: int) -> None:
+    texts = [text for text, _ in cut(paragraphs, least)]
+    assert all(len(text) >= least for text in texts[:-1])
+    assert all(texts)
+
+
+@given(documents, lengths)
+@settings(deadline=None)
+def test_no_passage_is_longer_than_needed(paragraphs: list[tuple[str, bool]], least: int) -> None:
+    """Without its last paragraph it was still too short."""
+    for text, _ in cut(paragraphs, least):
+        assert any(len(text) - len(last) < least for last, _ in paragraphs if last and text.endswith(last))
+
+
+@given(documents, lengths)
+@settings(deadline=None)
+def test_a_passage_is_positive_if_any_of_its_paragraphs_is(paragraphs: list[tuple[str, bool]], least: int) -> None:
+    rest = [(text, mark) for text, mark in paragraphs if text]
+    for text, mark in cut(rest, least):
+        own = []
+        while sum(len(paragraph) for paragraph, _ in own) < len(text):
+            own.append(rest.pop(0))
+        assert mark == any(positive for _, positive in own)
+
+
+def test_paragraphs_without_a_character_make_no_passage() -> None:
+    assert cut([("", True), ("", True)], 1) == []
+    assert cut([("一二", False), ("", True)], 2) == [("一二", False)]
+
+
+@given(st.text(max_size=5))
+def test_blank_is_what_strips_to_nothing(text: str) -> None:
+    assert is_blank(text) == (bool(text) and not text.strip())

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rows import row, write_rows
 
 from builders.common.command import InputError
-from builders.release.label import build_shard
+from builders.release.label import label_block
 from builders.release.options import Options
 from builders.release.rows import find_sources, parse_row, parse_rows
 from builders.sources import lines as blocks
@@ -122,7 +122,7 @@ def bad(folder: Path, line: bytes, unit: str) -> str:
     (folder / "x.train.json").write_bytes(b"\n" * 6 + line)
     with pytest.raises(InputError) as error:
         for block in read_blocks(find_sources([folder])):
-            build_shard(block, Options(unit=unit), folder / "work")
+            label_block(block, Options(unit=unit), folder / "work")
     return str(error.value)
 
 

@@ -22,12 +22,12 @@ from commands import ROOT, SAMPLE
 from object_store import objects, put, s3
 from rows import row, write_rows
 
-from builders import release
 from builders.common import jobs_ray as ray_engine
 from builders.common.command import InputError, main
 from builders.common.jobs import WorkerDied
 from builders.common.jobs_ray import RayEngine
 from builders.release import rows as raw
+from builders.release.build import build_release
 from builders.release.options import Options
 from builders.sources import lines as blocks
 from builders.store import layout
@@ -103,7 +103,7 @@ def rows(tmp_path: Path) -> Path:
 
 
 def local(rows: Path, out: Path, options: Options) -> dict[str, str]:
-    release.build_release(raw.find_sources([rows]), out, options)
+    build_release(raw.find_sources([rows]), out, options)
     return {
         path.relative_to(out).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in out.rglob("*")
@@ -144,13 +144,13 @@ def test_workers_that_are_killed_do_not_change_a_byte(
 ) -> None:
     """kill -9 while labelling and while writing, when the work of a task is done and nobody has heard of it yet."""
     sources = raw.find_sources([put(rows, bucket / "raw")])
-    deaths = {"_build_shard": 5, "write_file": 5}
+    deaths = {"label_block": 5, "write_file": 5}
     with Watched(cluster.address, tmp_path / "calls", deaths) as engine:
         assert engine.workers == 2
-        release.build_release(sources, bucket / "out", CHAR, engine=engine)
+        build_release(sources, bucket / "out", CHAR, engine=engine)
     for name in deaths:
         assert (tmp_path / "calls" / name / "death").exists()
-    assert engine.calls("_build_shard") > 20 and engine.calls("write_file") > 10
+    assert engine.calls("label_block") > 20 and engine.calls("write_file") > 10
     assert objects(bucket / "out") == local(rows, tmp_path / "out", CHAR)
     assert {name.split("/")[0] for name in objects(bucket)} == {"raw", "out"}
 
@@ -174,13 +174,13 @@ def test_a_machine_that_is_lost_and_a_driver_that_is_killed(
                 yield result
 
     with Killed(cluster.address, tmp_path / "first", {}) as engine, pytest.raises(KeyboardInterrupt):
-        release.build_release(sources, bucket / "out", CHAR, engine=engine)
+        build_release(sources, bucket / "out", CHAR, engine=engine)
     assert not objects(bucket / "out")
     # Fifteen results have come, of three windows of six tasks; the last of these may be done or not.
-    assert engine.calls("_build_shard") >= 15
+    assert engine.calls("label_block") >= 15
     with Watched(cluster.address, tmp_path / "second", {}) as engine:
-        release.build_release(sources, bucket / "out", CHAR, engine=engine)
-    assert BLOCKS - 18 <= engine.calls("_build_shard") <= BLOCKS - 15
+        build_release(sources, bucket / "out", CHAR, engine=engine)
+    assert BLOCKS - 18 <= engine.calls("label_block") <= BLOCKS - 15
     assert objects(bucket / "out") == local(rows, tmp_path / "out", CHAR)
 
 
@@ -209,7 +209,7 @@ def test_a_wrong_row_is_one_error_and_leaves_nothing(cluster: Cluster, bucket: P
     with RayEngine(cluster.address) as engine:
         for folder in (tmp_path / "raw", put(tmp_path / "raw", bucket / "raw")):
             with pytest.raises(InputError, match=r"train\.json:2: a question with no text"):
-                release.build_release(raw.find_sources([folder]), tmp_path / "out", CHAR, engine=engine)
+                build_release(raw.find_sources([folder]), tmp_path / "out", CHAR, engine=engine)
     assert set(tmp_path.iterdir()) == {path.parent}
 
 

@@ -13,7 +13,6 @@ from commands import Done, run
 from rows import row, write_rows
 
 from builders.release import rows as raw
-from builders.release.passages import paragraphs_of
 from builders.sources import lines as blocks
 from builders.store.reader import open_release
 
@@ -123,9 +122,8 @@ def test_the_count_of_positive_paragraphs_on_the_real_rows(shared_data: Path) ->
     for unit, expected in (("char", 993), ("word", 997)):
         positive = 0
         for block in blocks.read_blocks(raw.find_sources([shared_data / "dureader-2.0-demo"])):
-            rows = [row for _, row in raw.parse_rows(block)]
-            paragraphs = paragraphs_of([[document.paragraphs for document in row.documents] for row in rows])
-            positive += int(label_rows(rows, Options(unit=unit), paragraphs).sum())
+            rows = [row for _, row in raw.parse_rows(block, segmented=unit == "word")]
+            positive += int(label_rows(rows, Options(unit=unit)).sum())
         assert positive == expected
 
 
@@ -173,13 +171,14 @@ def test_a_manifest_lists_every_file_and_names_no_machine(small: Path, tmp_path:
 def test_workers_and_blocks_do_not_change_a_byte(
     small: Path, tmp_path: Path, workers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from builders import release
+    from builders.release.build import build_release
+    from builders.release.options import Options
 
     sources = raw.find_sources([small])
-    release.build_release(sources, tmp_path / "plain", release.Options(unit="char"))
-    monkeypatch.setattr(release, "_SMALL", 0)
+    build_release(sources, tmp_path / "plain", Options(unit="char"))
+    monkeypatch.setattr("builders.release.build._SMALL", 0)
     monkeypatch.setattr(blocks.read_blocks, "__defaults__", (64, ()))
-    release.build_release(sources, tmp_path / "blocks", release.Options(unit="char"), workers)
+    build_release(sources, tmp_path / "blocks", Options(unit="char"), workers)
     assert tree(tmp_path / "plain") == tree(tmp_path / "blocks")
 
 
@@ -187,15 +186,16 @@ def test_workers_and_blocks_do_not_change_a_byte(
 def test_a_corpus_of_many_files_has_every_passage_once_in_order(
     small: Path, tmp_path: Path, workers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from builders import release
+    from builders.release.build import build_release
+    from builders.release.options import Options
     from builders.store import layout
 
     sources = raw.find_sources([small])
-    release.build_release(sources, tmp_path / "plain", release.Options(unit="char", min_chars=4))
-    monkeypatch.setattr(release, "_SMALL", 0)
+    build_release(sources, tmp_path / "plain", Options(unit="char", min_chars=4))
+    monkeypatch.setattr("builders.release.build._SMALL", 0)
     monkeypatch.setattr(blocks.read_blocks, "__defaults__", (64, ()))  # the shared passage comes in several blocks
     monkeypatch.setattr(layout, "ROWS_PER_SHARD", 2)
-    release.build_release(sources, tmp_path / "many", release.Options(unit="char", min_chars=4), workers)
+    build_release(sources, tmp_path / "many", Options(unit="char", min_chars=4), workers)
     plain, many = open_release(tmp_path / "plain"), open_release(tmp_path / "many")
     assert len(many.shards("corpus", "corpus")) == -(-plain.rows("corpus", "corpus") // 2) > 3
     assert many.table("corpus", "corpus").to_pylist() == plain.table("corpus", "corpus").to_pylist()

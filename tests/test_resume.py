@@ -9,7 +9,6 @@ import random
 import shutil
 import signal
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -19,14 +18,14 @@ import pytest
 from commands import ROOT, command, run
 from rows import row, write_rows
 
-from builders import release
 from builders.common.jobs import WorkerDied
-from builders.release import assemble
+from builders.release import label, write
 from builders.release import rows as raw
-from builders.release import write as pieces
-from builders.sources import lines as blocks
+from builders.release.build import build_release
+from builders.release.options import Options
+from builders.release.write import NewFile
+from builders.sources import lines
 from builders.store import layout
-from builders.store.draft import Draft
 
 
 def tree(folder: Path) -> dict[str, str]:
@@ -69,7 +68,7 @@ def kill(process: subprocess.Popen[bytes], one: random.Random | None) -> bool:
 def test_ten_kills_in_a_row(shared_data: Path, tmp_path: Path) -> None:
     """Killed at any moment, as a whole or a worker of it, a build leaves no release or a whole one, and no processes.
 
-    The next one needs no cleaning up: it goes on from the finished parts, and ends with the same bytes.
+    The next one needs no cleaning up: it goes on from the finished blocks, and ends with the same bytes.
     """
     chosen = random.Random(1)
     source, out = tmp_path / "raw", tmp_path / "out"
@@ -89,9 +88,11 @@ def test_ten_kills_in_a_row(shared_data: Path, tmp_path: Path) -> None:
             stdout=subprocess.DEVNULL,
             start_new_session=True,
         )
-        # One kill in three comes when all parts are finished, the others after a new part or two.
-        parts = 1_000 if chosen.random() < 0.3 else len(finished) + chosen.randint(0, 2)
-        while process.poll() is None and len(shards(tmp_path)) < parts and not list(tmp_path.glob(".out.*/*/release")):
+        # One kill in three comes when all blocks are finished, the others after a new one or two.
+        wanted = 1_000 if chosen.random() < 0.3 else len(finished) + chosen.randint(0, 2)
+        while (
+            process.poll() is None and len(blocks_of(tmp_path)) < wanted and not list(tmp_path.glob(".out.*/*/release"))
+        ):
             time.sleep(0.01)
         time.sleep(chosen.uniform(0, 0.3))
         killed += kill(process, chosen if chosen.random() < 0.5 else None)
@@ -99,7 +100,7 @@ def test_ten_kills_in_a_row(shared_data: Path, tmp_path: Path) -> None:
         while of_group(process.pid):
             assert time.monotonic() < deadline, "the build is dead, its workers are not"
             time.sleep(0.01)
-        found = shards(tmp_path)
+        found = blocks_of(tmp_path)
         if out.exists():
             assert tree(out) == tree(tmp_path / "whole")
             shutil.rmtree(out)
@@ -113,8 +114,8 @@ def test_ten_kills_in_a_row(shared_data: Path, tmp_path: Path) -> None:
     assert reused >= 5
 
 
-def shards(folder: Path) -> dict[str, int]:
-    """The finished parts of the build under ``folder``, and what tells one that was built again."""
+def blocks_of(folder: Path) -> dict[str, int]:
+    """The finished blocks of the build under ``folder``, and what tells one that was labelled again."""
     found = folder.glob(".out.building/*/*")
     # What is being removed is of no use any more.
     return {p.name: p.stat().st_ino for p in found if p.name.isdigit() and p.parent.name != "discarded"}
@@ -124,71 +125,45 @@ class Stopping:
     """An engine whose worker dies after so many files."""
 
     workers = 1
-    labelled = 0
 
     def __init__(self, files: int) -> None:
         self._files = files
 
     def map(self, function: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[Any]:
         for number, task in enumerate(tasks):
-            if function is pieces.write_file and number == self._files:
+            if isinstance(task, NewFile) and number == self._files:
                 raise WorkerDied
-            Stopping.labelled += isinstance(task, blocks.Block)
             yield function(task)
 
 
-def test_finished_files_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stopped after every file, and when all are finished, a build does nothing twice.
-
-    Passages go as soon as the files that hold them are there; what is left of a part serves for it.
-    """
+def test_a_build_stopped_after_every_file_does_nothing_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     answer = "见干见湿,冬天少浇水"
     rows = [row(n, f"绿萝怎么养{n}", [[f"第{n}段。"], [answer, f"又{n % 3}段。"]], [answer]) for n in range(12)]
     write_rows(tmp_path / "raw/train.json", rows[:9])
     write_rows(tmp_path / "raw/dev.json", rows[9:])
-    sources, options = raw.find_sources([tmp_path / "raw"]), release.Options(unit="char", min_chars=4)
+    sources, options = raw.find_sources([tmp_path / "raw"]), Options(unit="char", min_chars=4)
     monkeypatch.setattr(layout, "ROWS_PER_SHARD", 3)
-    monkeypatch.setattr(blocks.read_blocks, "__defaults__", (300, ()))
-    release.build_release(sources, tmp_path / "whole", options)
-    written, passages, stops = [], set(), 0
-    write, finish = pieces._write, Draft.finish
+    monkeypatch.setattr(lines.read_blocks, "__defaults__", (300, ()))
+    build_release(sources, tmp_path / "whole", options)
+    labelled, written, stops = [], [], 0
+    write_labelled, write_tables = label.write_labelled, write._tables
 
-    def counted(task: Any, path: Path) -> Any:
-        written.append(task.folder.name)
-        return write(task, path)
+    def count_labelled(folder: Path, kind: Any, rows: Any) -> None:
+        labelled.append((folder.name.split(".")[0], kind))
+        write_labelled(folder, kind, rows)
 
-    def stopped_once(draft: Any) -> None:
-        monkeypatch.setattr(Draft, "finish", finish)
-        finish(draft)
-        raise WorkerDied
+    def count_written(file: NewFile, work: Path) -> Any:
+        written.append((file.config, file.split, file.number))
+        return write_tables(file, work)
 
-    # So few rows that the corpus would all be written before it is known what the splits hold.
-    make_plan, corpus_files, planned = assemble.make_plan, assemble._corpus_files, threading.Event()
-
-    def plan(*args: Any) -> Any:
-        found = make_plan(*args)
-        planned.set()
-        return found
-
-    def files(*args: Any) -> Any:
-        found = corpus_files(*args)
-        assert planned.wait(60)
-        planned.clear()
-        time.sleep(0.02)
-        return found
-
-    monkeypatch.setattr(assemble, "make_plan", plan)
-    monkeypatch.setattr(assemble, "_corpus_files", files)
-    monkeypatch.setattr(pieces, "_write", counted)
-    monkeypatch.setattr(Draft, "finish", stopped_once)
+    monkeypatch.setattr(label, "write_labelled", count_labelled)
+    monkeypatch.setattr(write, "_tables", count_written)
     while not (tmp_path / "out").exists():
         try:
-            release.build_release(sources, tmp_path / "out", options, engine=Stopping(len(written) + 1))
+            build_release(sources, tmp_path / "out", options, engine=Stopping(len(written) + 1))
         except WorkerDied:
             stops += 1
-            passages.add(len(list(tmp_path.glob(".out.building/*/*/passages.arrow"))))
     assert tree(tmp_path / "out") == tree(tmp_path / "whole")
-    assert stops == len(written) == len(set(written)) == len(list((tmp_path / "out").rglob("*.parquet")))
-    assert Stopping.labelled == len(list(blocks.read_blocks(sources))) == max(passages)
-    assert len(passages) > 2
+    assert len(labelled) == len(set(labelled)) == 3 * len(list(lines.read_blocks(sources)))
+    assert len(written) == len(set(written)) == len(list((tmp_path / "out").rglob("*.parquet"))) == stops + 1
     assert {p.name for p in tmp_path.iterdir()} == {"raw", "out", "whole"}

@@ -14,7 +14,7 @@ from baselines.bm25.index import open_index
 from baselines.runs.measures import official
 from baselines.runs.qrels import release_qrels
 from baselines.runs.sets import read_queries
-from builders.release import build_release
+from builders.release.build import build_release
 from builders.release.options import Options
 from builders.release.rows import find_sources, parse_rows
 from builders.sources.lines import read_blocks

@@ -5,13 +5,12 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import multiprocessing
-import multiprocessing.forkserver
 import os
 import signal
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures.process import BrokenProcessPool
 from typing import Protocol, TypeVar
 
@@ -47,22 +46,13 @@ def _start() -> None:
 
 
 @contextlib.contextmanager
-def process_pool(workers: int, preload: Sequence[str] = ()) -> Iterator[Pool | None]:
-    """A pool of ``workers`` processes, or None for one: the work is then done here.
-
-    ``preload``: modules that the workers are to start with. They are loaded once, and in memory once, where the system
-    lets a clean process be forked.
-    """
+def process_pool(workers: int) -> Iterator[Pool | None]:
+    """A pool of ``workers`` processes, or None for one: the work is then done here."""
     if workers <= 1:
         yield None
         return
     # Never a fork of this process: with threads (pyarrow's, tantivy's) it may hang.
-    if sys.platform == "linux":
-        context: multiprocessing.context.BaseContext = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload([*preload])
-        multiprocessing.forkserver.ensure_running()  # it loads them while this process goes on
-    else:
-        context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
     with concurrent.futures.ProcessPoolExecutor(workers, mp_context=context, initializer=_start) as pool:
         yield pool
 
@@ -113,12 +103,12 @@ class Engine(Protocol):
 class LocalEngine:
     """The processes of this machine, in its ``with`` block. With one worker the tasks run here."""
 
-    def __init__(self, workers: int, preload: Sequence[str] = ()) -> None:
-        self.workers, self._preload = workers, preload
+    def __init__(self, workers: int) -> None:
+        self.workers = workers
         self._opened = contextlib.ExitStack()
 
     def __enter__(self) -> LocalEngine:
-        self._pool = self._opened.enter_context(process_pool(self.workers, self._preload))
+        self._pool = self._opened.enter_context(process_pool(self.workers))
         return self
 
     def __exit__(self, *_: object) -> None:

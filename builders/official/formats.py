@@ -24,8 +24,6 @@ from typing import Annotated, Any
 import msgspec
 import pyarrow as pa
 
-from builders.common.columns import encoded
-
 # What each official file is, by its name.
 ROLES = (
     ("map", re.compile(r"passage2id\.map\.json")),
@@ -88,7 +86,10 @@ def text_column(values: list[bytes], what: str) -> TextColumn:
     if b"" in values:
         raise BadLine(f"expected the text of a {what}, found nothing", values.index(b""))
     md5 = hashlib.md5
-    return TextColumn(encoded(values), b"".join([md5(value, usedforsecurity=False).digest() for value in values]))
+    return TextColumn(
+        pa.array(values, pa.binary()).cast(pa.string()),
+        b"".join([md5(value, usedforsecurity=False).digest() for value in values]),
+    )
 
 
 def _check_utf8(data: bytes) -> None:

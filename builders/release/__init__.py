@@ -15,23 +15,16 @@ example:
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 from builders.common.addresses import is_address, place
 from builders.common.command import InputError, add_format, whole_number
-from builders.common.jobs import Engine, LocalEngine
 from builders.common.words import SEGMENTERS
 from builders.release.options import MIN_CHARS, Options
-from builders.release.rows import find_sources
-from builders.sources.files import Source, states_of
 from builders.sources.splits import SPLITS
-
-_SMALL = 32 << 20  # below this many bytes of input starting worker processes costs more than it saves
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -92,6 +85,9 @@ def _threshold(text: str) -> Fraction:
 
 
 def run(args: argparse.Namespace) -> None:
+    from builders.release.build import build_release
+    from builders.release.rows import find_sources
+
     sources = find_sources(_places(args, args.raw))
     for split in SPLITS:
         sources += find_sources(_places(args, getattr(args, split)), split)
@@ -123,32 +119,3 @@ def _places(args: argparse.Namespace, texts: list[str]) -> list[Path]:
     places = [place(text) for text in texts]
     # Other machines have other working directories.
     return [Path(os.path.abspath(p)) if args.engine == "ray" and not is_address(p) else p for p in places]
-
-
-def build_release(
-    sources: list[Source],
-    out: Path,
-    options: Options,
-    workers: int = 1,
-    *,
-    resume: bool = True,
-    engine: Engine | None = None,
-) -> dict[str, Any]:
-    """Build the release directory ``out`` from ``sources``; returns the content of its ``stats.json``.
-
-    Everything is written beside ``out`` and renamed when it is whole. The same sources and options give the same
-    bytes, whatever the number of workers and however often the build was killed and resumed. ``engine`` runs the tasks;
-    ``workers`` processes of this machine where None. What it runs on must see the sources and ``out``.
-
-    Raises:
-        InputError: for wrong input, and where ``out`` exists and is not a release.
-    """
-    with contextlib.nullcontext(engine) if engine else _local_engine(sources, workers) as engine:
-        from builders.release.build import build  # now that other processes are loading what they need
-
-        return build(sources, out, options, resume, engine)
-
-
-def _local_engine(sources: list[Source], workers: int) -> LocalEngine:
-    small = sum(size for _, size, _ in states_of(sources)) < _SMALL
-    return LocalEngine(1 if small else workers, preload=["builders.release.warm"])

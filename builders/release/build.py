@@ -1,74 +1,135 @@
-"""The steps of ``release``: blocks of raw rows to finished shards, shards to a release directory.
+"""The steps of ``release``, to be read top down: label, select, write.
 
-Parts are written to a folder of the build's own beside the release, under a name that says what they depend on: a
-killed build goes on from those that are finished.
+Finished work is kept in a folder of the build's own beside the release, under a name that says what it depends on: a
+killed build goes on from it.
 """
 
 from __future__ import annotations
 
 import hashlib
-import importlib
 import json
+import os
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from builders.common.command import InputError, log, progress
 from builders.common.files import sha256_of
 from builders.common.folders import finished_tasks, work_beside
-from builders.common.jobs import Engine
+from builders.common.jobs import Engine, LocalEngine
+from builders.release.label import label_block
 from builders.release.options import Options
+from builders.release.select import Selection, SplitSelection, select
+from builders.release.write import files_of, write_file
 from builders.sources.files import Source, states_of
-from builders.sources.lines import Block, read_blocks
-from builders.store.draft import check_release_output, describe_files, draft_release
+from builders.sources.lines import read_blocks
+from builders.store.draft import Draft, check_release_output, describe_files, draft_release
+from builders.store.table3 import POSITIVES_EDGES, LengthCounter, table3_column
+
+_SMALL = 32 << 20  # below this many bytes of input starting worker processes costs more than it saves
 
 
-def build(sources: list[Source], out: Path, options: Options, resume: bool, engine: Engine) -> dict[str, Any]:
-    """What :func:`builders.release.build_release` does, on ``engine``."""
+def build_release(
+    sources: list[Source],
+    out: Path,
+    options: Options,
+    workers: int = 1,
+    *,
+    resume: bool = True,
+    engine: Engine | None = None,
+) -> dict[str, Any]:
+    """Build the release directory ``out`` from ``sources``; returns the content of its ``stats.json``.
+
+    Everything is written beside ``out`` and renamed when it is whole. The same sources and options give the same
+    bytes, whatever the number of workers and however often the build was killed and resumed. ``engine`` runs the tasks;
+    ``workers`` processes of this machine where None. What it runs on must see the sources and ``out``.
+
+    Raises:
+        InputError: for wrong input, and where ``out`` exists and is not a release.
+    """
+    if engine is None:
+        small = sum(size for _, size, _ in states_of(sources)) < _SMALL
+        with LocalEngine(1 if small else workers) as local:
+            return _build(sources, out, options, resume, local)
+    return _build(sources, out, options, resume, engine)
+
+
+def _build(sources: list[Source], out: Path, options: Options, resume: bool, engine: Engine) -> dict[str, Any]:
     out = check_release_output(out)
     before = states_of(sources)
-    with (
-        work_beside(out, _key(before, sources, options), resume=resume) as work,
-        ThreadPoolExecutor(2) as threads,
-    ):
+    key = _key(before, sources, options)
+    with work_beside(out, key, resume=resume) as work, ThreadPoolExecutor(1) as thread:
         # The manifest's checksums are computed beside the labelling.
-        described = threads.submit(describe_files, [(source.name.split("!")[0], source.path) for source in sources])
-        assembly = threads.submit(importlib.import_module, "builders.release.assemble")
-        if engine.workers == 1:  # two threads that import at the same time may get in each other's way
-            assembly.result()
-        _build_shards(sources, options, work, engine)
+        described = thread.submit(describe_files, [(source.name.split("!")[0], source.path) for source in sources])
+        _label(sources, options, work, engine)
+        cores = min(engine.workers, len(os.sched_getaffinity(0)))
+        selection = select(sources, sorted(_labelled_blocks(work)), work, cores)
         with draft_release(out, work=work) as draft:
-            cut = assembly.result().assemble(sources, sorted(_finished(work)), work, draft, engine)
-            draft.build = {"verb": "release", "options": options.as_json(cut=cut), "sources": described.result()}
+            _write(selection, work, draft, engine)
+            draft.stats |= _figures(selection)
+            draft.build = {
+                "verb": "release",
+                "options": options.as_json(cut=selection.cut),
+                "sources": described.result(),
+            }
             if states_of(sources) != before:
                 raise InputError("the input changed while it was read; run again")
     return draft.stats
 
 
-def _key(states: list[tuple[str, int, int]], sources: list[Source], options: Options) -> str:
-    """Names what the finished parts of a build depend on: the input, the options, and this program itself."""
-    package = Path(__file__).parents[1]
-    code = [sha256_of(path) for path in sorted(package.rglob("*.py"))]
-    names = [(str(source.path), source.member, source.split) for source in sources]
-    return hashlib.sha256(json.dumps([states, names, options.as_json(), code]).encode()).hexdigest()[:16]
-
-
-def _finished(work: Path) -> set[int]:
-    return {int(name) for name in finished_tasks(work) if name.isdigit()}
-
-
-def _build_shards(sources: list[Source], options: Options, work: Path, engine: Engine) -> None:
-    done = _finished(work)
+def _label(sources: list[Source], options: Options, work: Path, engine: Engine) -> None:
+    done = _labelled_blocks(work)
     if done:
-        log.info("going on after %d finished parts", len(done))
+        log.info("going on after %d finished blocks", len(done))
     blocks = read_blocks(sources, done=done)
     with progress(unit="question", label="label") as bar:
-        for rows in engine.map(partial(_build_shard, options=options, work=work), blocks):
+        for rows in engine.map(partial(label_block, options=options, work=work), blocks):
             bar.update(rows)
 
 
-def _build_shard(block: Block, options: Options, work: Path) -> int:
-    from builders.release.label import build_shard  # with numba: not needed where nothing is labelled
+def _labelled_blocks(work: Path) -> set[int]:
+    return {int(name) for name in finished_tasks(work) if name.isdigit()}
 
-    return build_shard(block, options, work)
+
+def _write(selection: Selection, work: Path, draft: Draft, engine: Engine) -> None:
+    writers = {("corpus", "corpus"): draft.writer("corpus", "corpus")}
+    for split, rows in selection.splits.items():
+        log.info("%s: %d queries, %d judgments", split, rows.queries.size, rows.passages.size)
+        for config in (split, "queries", "qrels")[: 3 if rows.passages.size else 2]:
+            writers[config, split] = draft.writer(config, split)
+    files = list(files_of(selection))
+    (work / "files").mkdir(exist_ok=True)
+    with progress(total=len(files), unit="file", label="write") as bar:
+        for file, (path, entry) in zip(files, engine.map(partial(write_file, work=work), files), strict=True):
+            writers[file.config, file.split].adopt(path, entry)
+            bar.update()
+
+
+def _figures(selection: Selection) -> dict[str, Any]:
+    """What ``stats.json`` says of the release."""
+    splits = selection.splits
+    return {
+        "table3": {
+            split: table3_column(rows.queries.size, rows.query_chars, rows.passages.size, rows.passage_chars)
+            for split, rows in splits.items()
+        },
+        "collections": {"corpus": selection.corpus_chars.summary()},
+        "read": selection.read,
+        "positives_per_query": {split: _positives(rows) for split, rows in splits.items() if rows.passages.size},
+    }
+
+
+def _positives(rows: SplitSelection) -> list[dict[str, int | None]]:
+    counter = LengthCounter()
+    counter.add(np.bincount(rows.judged, minlength=rows.queries.size))
+    return counter.histogram(POSITIVES_EDGES)
+
+
+def _key(states: list[tuple[str, int, int]], sources: list[Source], options: Options) -> str:
+    """Names what the finished work of a build depends on: the input, the options, and this program itself."""
+    code = [sha256_of(path) for path in sorted(Path(__file__).parents[1].rglob("*.py"))]
+    names = [(str(source.path), source.member, source.split) for source in sources]
+    return hashlib.sha256(json.dumps([states, names, options.as_json(), code]).encode()).hexdigest()[:16]

@@ -8,10 +8,9 @@ skipped, whatever is in them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
 
 import msgspec
 
@@ -23,21 +22,35 @@ from builders.sources.splits import SPLITS, split_of
 _ROW_FILE = re.compile(r"\.jsonl?(\.gz)?$", re.IGNORECASE)
 
 
-class Document(msgspec.Struct, gc=False):
+class Document(msgspec.Struct, gc=False, kw_only=True):
     """One retrieved document. Its title is read by nothing: titles are dropped (Section 2.2.2)."""
 
     paragraphs: list[str]
-    segmented_paragraphs: list[list[str]] | None = None
 
 
-class Row(msgspec.Struct, gc=False):
+class Row(msgspec.Struct, gc=False, kw_only=True):
     """One question with its documents and, outside the test set, its human answers."""
 
     question_id: int | str
     question: str
-    documents: list[Document]
+    documents: Sequence[Document]
     answers: list[str] | None = None
+
+
+class SegmentedDocument(Document, gc=False, kw_only=True):
+    """A document with the words of its paragraphs, where the row carries them."""
+
+    segmented_paragraphs: list[list[str]] | None = None
+
+
+class SegmentedRow(Row, gc=False, kw_only=True):
+    """A row with the words that it carries: most of a preprocessed row, read only where words are the unit."""
+
+    documents: list[SegmentedDocument]
     segmented_answers: list[list[str]] | None = None
+
+
+_ROW, _SEGMENTED_ROW = msgspec.json.Decoder(Row), msgspec.json.Decoder(SegmentedRow)
 
 
 def find_sources(paths: Iterable[Path], split: str | None = None) -> list[Source]:
@@ -61,41 +74,7 @@ def find_sources(paths: Iterable[Path], split: str | None = None) -> list[Source
     return sources
 
 
-class PlainDocument(msgspec.Struct, gc=False):
-    """A document without its words."""
-
-    paragraphs: list[str]
-
-
-class PlainRow(msgspec.Struct, gc=False):
-    """A row whose ``segmented_*`` fields, most of a preprocessed row, are left unseen."""
-
-    question_id: int | str
-    question: str
-    documents: list[PlainDocument]
-    answers: list[str] | None = None
-
-
-class BareDocument(msgspec.Struct, gc=False):
-    """A document for :func:`.passages.paragraphs_in`: its list of paragraphs as it stands in the JSON."""
-
-    paragraphs: msgspec.Raw
-
-
-class BareRow(msgspec.Struct, gc=False):
-    """As :class:`PlainRow`, with the paragraphs left unread."""
-
-    question_id: int | str
-    question: str
-    documents: list[BareDocument]
-    answers: list[str] | None = None
-
-
-AnyRow = TypeVar("AnyRow", Row, PlainRow, BareRow)
-_DECODERS: dict[type, Any] = {kind: msgspec.json.Decoder(kind).decode for kind in (Row, PlainRow, BareRow)}
-
-
-def parse_rows(block: Block, kind: type[AnyRow] = Row) -> Iterator[tuple[int, AnyRow]]:  # type: ignore[assignment]
+def parse_rows(block: Block, *, segmented: bool = False) -> Iterator[tuple[int, Row]]:
     """(where its line begins in the source, row) for the rows of a block. Blank lines hold none and are passed over.
 
     Raises :class:`InputError` naming file and line for what is not a row of raw DuReader.
@@ -103,17 +82,17 @@ def parse_rows(block: Block, kind: type[AnyRow] = Row) -> Iterator[tuple[int, An
     first, data = content(block)
     for start, line in lines(first, data):
         try:
-            yield start, parse_row(line, kind)
+            yield start, parse_row(line, segmented=segmented)
         except ValueError as error:
             if bytes(line).strip():
                 number = line_number(block.source, start)
                 raise InputError(str(error), path=block.source.shown, line=number) from None
 
 
-def parse_row(line: bytes | memoryview, kind: type[AnyRow] = Row) -> AnyRow:  # type: ignore[assignment]
-    """One line as a row. ValueError says what is wrong with it."""
+def parse_row(line: bytes | memoryview, *, segmented: bool = False) -> Row:
+    """One line as a row, a :class:`SegmentedRow` if ``segmented``. ValueError says what is wrong with it."""
     try:
-        row: AnyRow = _DECODERS[kind](line)
+        row = (_SEGMENTED_ROW if segmented else _ROW).decode(line)
     except msgspec.ValidationError as error:
         raise ValueError(f"not a row of raw DuReader: {error}") from None
     except msgspec.DecodeError as error:
@@ -124,4 +103,18 @@ def parse_row(line: bytes | memoryview, kind: type[AnyRow] = Row) -> AnyRow:  # 
         raise ValueError("not a row of raw DuReader: nested too deep") from None
     if not row.question.strip():
         raise ValueError("a question with no text")
+    if isinstance(row, SegmentedRow):
+        _check_segmented(row)
     return row
+
+
+def _check_segmented(row: SegmentedRow) -> None:
+    """ValueError where the given ``segmented_*`` lists do not go with the texts."""
+    for number, document in enumerate(row.documents):
+        given = document.segmented_paragraphs
+        if given is not None and len(given) != len(document.paragraphs):
+            raise ValueError(
+                f"documents[{number}] has {len(document.paragraphs)} paragraphs and {len(given)} segmented_paragraphs"
+            )
+    if row.segmented_answers is not None and len(row.segmented_answers) != len(row.answers or []):
+        raise ValueError(f"{len(row.answers or [])} answers and {len(row.segmented_answers)} segmented_answers")

@@ -1,7 +1,7 @@
-"""What becomes of questions and judgments: decided on ids, in a database that is on disk where memory does not suffice.
+"""Which passages, questions and judgments make the release, and in which order: decided on ids alone.
 
-Of a question that comes several times the first place counts, with all its judgments. The result, the plan, is an Arrow
-file of the queries and one of the judgments of every split, in order.
+Order is always that of the input. What is decided here are places (see :mod:`.labelled`); the rows themselves are
+fetched when the files are written.
 """
 
 from __future__ import annotations
@@ -13,167 +13,188 @@ from pathlib import Path
 import duckdb
 import numpy as np
 import pyarrow as pa
-import pyarrow.dataset  # DuckDB loads it to read Arrow: now rather than when it is waited for
 
 from builders.common.addresses import local_folder
-from builders.common.arrow_files import new_arrow
 from builders.common.command import InputError
-from builders.release.shard_files import POSITIVES, QUESTIONS, read_shard
-from builders.release.write import PLANNED, plan_path
+from builders.release.dedupe import database, keep_firsts
+from builders.release.labelled import Kind, Passage, Places, Positive, Question, read_labelled, rows_at, schema_of
 from builders.sources.files import Source
 from builders.sources.lines import line_number
 from builders.sources.splits import SPLITS
-from builders.store import layout
+from builders.store.table3 import LengthCounter
 
-_MEMORY = "128MB"
-# ``seq`` numbers the rows that the database reads in the order of the input: (shard << 32) + the number of the row in
-# the shard.
-_SEQ = pa.field("seq", pa.int64())
-# Where a question stands is read again for the one that an error names.
-_QUESTIONS = pa.schema([field for field in QUESTIONS if field.name not in ("source", "start")])
+# What the database is given of each table; a row's place comes with it.
+_COLUMNS: dict[Kind, list[str]] = {
+    Question: ["split", "question_id", "query", "chars", "answered", "blank_passages", "cut"],
+    Passage: ["docid", "chars"],
+    Positive: ["split", "query", "docid", "passage"],
+}
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What the database finds out about questions and judgments; the rows themselves it has written to ``work``."""
+class SplitSelection:
+    """The rows of one split, in order."""
 
+    queries: Places
+    judged: Places  # for each judgment the number, from 0, of its query
+    passages: Places  # and the place of its passage
+    query_chars: int  # of all of them
+    passage_chars: LengthCounter  # of the judged passages
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What the release is made of."""
+
+    corpus: Places
+    corpus_chars: LengthCounter
+    splits: dict[str, SplitSelection]
     read: dict[str, dict[str, int]]  # counts of each split's raw rows
-    sizes: dict[str, dict[str, int]]  # numbers of each split's queries and judgments
     cut: bool  # whether there was a row whose words the build had to cut itself
 
 
-def make_plan(sources: Sequence[Source], shards: Sequence[int], work: Path, threads: int) -> Plan:
-    """Write the plan of every split to ``work``. :class:`InputError` for one question id with two texts."""
-    with local_folder(work) as folder, _connected(folder / "assemble.duckdb") as con:
-        con.execute(f"SET memory_limit = '{_MEMORY}'")
-        con.execute(f"SET threads = {threads}")
-        con.execute(f"SET temp_directory = '{_quoted(folder / 'assemble.tmp')}'")
-        con.execute("SET enable_progress_bar = false")
-        con.execute("SET force_compression = 'uncompressed'")  # the tables are read once or twice
-        _load(con, shards, work)
-        _refuse_conflicts(con, sources, work)
-        read = {split: counts for split in SPLITS if (counts := _read_counts(con, split))["questions"]}
-        sizes = {split: _write_plan(con, work, split) for split in read}
-        return Plan(read, sizes, bool(con.execute("SELECT bool_or(cut) FROM questions").fetchall()[0][0]))
+def select(sources: Sequence[Source], blocks: Sequence[int], work: Path, threads: int) -> Selection:
+    """Decide on all that the ``blocks`` labelled under ``work`` hold.
+
+    Raises :class:`InputError` for one question id with two texts, and for input without a single passage.
+    """
+    with local_folder(work) as folder, database(folder, threads) as con:
+        for kind, columns in _COLUMNS.items():
+            con.register("labelled", _rows(work, blocks, kind, columns))
+            ids = ", ".join(f"{column}::UUID AS {column}" for column in columns if column in ("query", "docid"))
+            con.execute(f"CREATE TABLE {kind.__name__}s AS SELECT * REPLACE ({ids}) FROM labelled")
+            con.unregister("labelled")
+        _refuse_two_texts(con, sources, work)
+        select_passages(con)
+        select_judgments(con)
+        select_queries(con)
+        read = {split: _read_counts(con, split) for split in SPLITS}
+        read = {split: counts for split, counts in read.items() if counts["questions"]}
+        corpus = _column(con, "SELECT place FROM corpus ORDER BY place")
+        if not corpus.size:
+            raise InputError("the input holds no passage: every document is empty")
+        return Selection(
+            corpus,
+            _lengths(con, "SELECT chars FROM corpus JOIN passages USING (place)"),
+            {split: _split_selection(con, split) for split in read},
+            read,
+            bool(_column(con, "SELECT coalesce(bool_or(cut), false)::BIGINT FROM questions")[0]),
+        )
 
 
-def _connected(path: Path) -> duckdb.DuckDBPyConnection:
-    for old in path.parent.glob(f"{path.name}*"):
-        old.unlink()
-    return duckdb.connect(str(path))
+def select_passages(con: duckdb.DuckDBPyConnection) -> None:
+    """The corpus: every text once, where it first stands."""
+    keep_firsts(con, "passages", "docid", "corpus")
 
 
-def _quoted(path: Path) -> str:
-    return str(path).replace("'", "''")
+def select_judgments(con: duckdb.DuckDBPyConnection) -> None:
+    """A question's positive passages, each text once: those of every time that the question comes."""
+    keep_firsts(con, "positives", "split, query, docid", "judgments")
 
 
-def _load(con: duckdb.DuckDBPyConnection, shards: Sequence[int], work: Path) -> None:
-    con.register("read", _rows(work, shards, "questions", _QUESTIONS))
-    con.execute("CREATE TABLE questions AS SELECT * FROM read")
-    con.register("read", _rows(work, shards, "positives", POSITIVES))
-    # Grouping and joining happens on ids (as 16 bytes) and numbers alone, one small step after the other: texts in a
-    # grouping or a join would not spill to disk.
+def select_queries(con: duckdb.DuckDBPyConnection) -> None:
+    """Every question once in its split; of a labelled split, those that have a positive passage.
+
+    A split with answers is labelled. A labelled question without a positive can neither be trained on nor evaluated,
+    and is left out (the official train set, too, holds only such questions). A split without answers keeps them all.
+    """
+    keep_firsts(con, "questions", "split, query", "distinct_questions")
     con.execute("""
-        CREATE TABLE judged AS
-        SELECT split, query, min(seq) AS seq, arg_min((seq >> 32 << 32) + passage, seq) AS passage
-        FROM read GROUP BY split, query, docid
+        CREATE TABLE queries AS
+        SELECT split, query, place, row_number() OVER (PARTITION BY split ORDER BY place) - 1 AS number
+        FROM distinct_questions
+        WHERE split NOT IN (SELECT split FROM questions WHERE answered)
+           OR (split, query) IN (SELECT (split, query) FROM judgments)
     """)
-    con.unregister("read")
-    con.execute("""
-        CREATE TABLE firsts AS SELECT split, query, min(seq) AS seq FROM questions GROUP BY split, query
-    """)
-    # A split with answers is labelled: a question of it that has no positive passage can neither be trained on nor
-    # evaluated, and is left out (the official train set, too, holds only such questions). One without keeps them all.
-    labelled = [row[0] for row in con.execute("SELECT DISTINCT split FROM questions WHERE answered").fetchall()]
-    con.execute(
-        """
-        CREATE TABLE wanted AS
-        SELECT * FROM firsts WHERE NOT list_contains($labelled, split)
-        UNION ALL SELECT * FROM firsts SEMI JOIN judged USING (split, query) WHERE list_contains($labelled, split)
-        """,
-        {"labelled": labelled},
-    )
-    con.execute("DROP TABLE firsts")
-    # Split by split in order: a query's rowid, less its split's first, is its place.
-    con.execute("""
-        CREATE TABLE queries AS SELECT wanted.split, wanted.query, text
-        FROM questions JOIN wanted USING (seq) ORDER BY wanted.split, seq
-    """)
-    con.execute("DROP TABLE wanted")
 
 
-def _rows(work: Path, shards: Sequence[int], name: str, schema: pa.Schema) -> pa.RecordBatchReader:
-    """A table of all shards, with the column ``seq``."""
+def _rows(work: Path, blocks: Sequence[int], kind: Kind, columns: list[str]) -> pa.RecordBatchReader:
+    """Some columns of a table of all blocks, and each row's place."""
+    place = pa.field("place", pa.int64())
 
     def batches() -> Iterator[pa.RecordBatch]:
-        for shard in shards:
-            table = read_shard(work, shard, name, schema.names)
-            seq = (shard << 32) + np.arange(table.num_rows, dtype=np.int64)
-            yield from table.add_column(0, _SEQ, pa.array(seq)).to_batches()
+        for block in blocks:
+            table = read_labelled(work, block, kind, columns)
+            first = block << 32
+            if kind is Positive:  # the place of the passage
+                table = table.set_column(3, "passage", pa.array(table["passage"].to_numpy() + first))
+            yield from table.add_column(0, place, pa.array(first + np.arange(table.num_rows))).to_batches()
 
-    return pa.RecordBatchReader.from_batches(pa.schema([_SEQ, *schema]), batches())
+    fields = [place, *map(schema_of(kind).field, columns)]
+    return pa.RecordBatchReader.from_batches(pa.schema(fields), batches())
 
 
-def _refuse_conflicts(con: duckdb.DuckDBPyConnection, sources: Sequence[Source], work: Path) -> None:
-    found = con.execute("""
+def _refuse_two_texts(con: duckdb.DuckDBPyConnection, sources: Sequence[Source], work: Path) -> None:
+    """:class:`InputError` for the first question whose id came before with another text."""
+    places = _column(
+        con,
+        """
         WITH firsts AS (
-            SELECT question_id, arg_min({'text': text, 'seq': seq}, seq) AS first
+            SELECT question_id, min(place) AS first, arg_min(query, place) AS first_query
             FROM questions GROUP BY question_id HAVING min(query) <> max(query)
         )
-        SELECT question_id, seq, text, first.seq, first.text
-        FROM questions JOIN firsts USING (question_id) WHERE text <> first.text ORDER BY seq LIMIT 1
-    """).fetchall()
-    if found:
-        number, seq, text, first_seq, first_text = found[0]
-        (source, line), (first_source, first_line) = (_place(sources, work, each) for each in (seq, first_seq))
-        raise InputError(
-            f"question_id {number} has the text {text!r}, but {first_text!r} at {first_source}:{first_line};"
-            " expected one text for one id",
-            path=source,
-            line=line,
+        SELECT unnest([first, place]) FROM (
+            SELECT first, place FROM questions JOIN firsts USING (question_id)
+            WHERE query <> first_query ORDER BY place LIMIT 1
         )
+        """,
+    )
+    if not places.size:
+        return
+    first, again = rows_at(places, work, Question, ["question_id", "text", "source", "offset"]).to_pylist()
+    (first_file, first_line), (file, line) = (_file_and_line(sources, row) for row in (first, again))
+    raise InputError(
+        f"question_id {again['question_id']} has the text {again['text']!r}, but {first['text']!r}"
+        f" at {first_file}:{first_line}; expected one text for one id",
+        path=file,
+        line=line,
+    )
 
 
-def _place(sources: Sequence[Source], work: Path, seq: int) -> tuple[str, int]:
-    """The file and the line of a question."""
-    row = read_shard(work, seq >> 32, "questions", ["source", "start"]).slice(seq & 0xFFFFFFFF, 1).to_pylist()[0]
+def _file_and_line(sources: Sequence[Source], row: dict[str, str | int]) -> tuple[str, int]:
     source = next(source for source in sources if source.shown == row["source"])
-    return source.shown, line_number(source, row["start"])
+    return source.shown, line_number(source, int(row["offset"]))
 
 
 def _read_counts(con: duckdb.DuckDBPyConnection, split: str) -> dict[str, int]:
     names = ("questions", "answered", "same_text_again", "without_positive", "blank_passages_dropped")
-    rows = con.execute(
+    row = con.execute(
         """
         SELECT count(*), count(*) FILTER (answered), count(*) - count(DISTINCT query),
                count(DISTINCT query) - (SELECT count(*) FROM queries WHERE split = $split), sum(blank_passages)
         FROM questions WHERE split = $split
         """,
         {"split": split},
-    ).fetchall()
-    return {name: int(value or 0) for name, value in zip(names, rows[0], strict=True)}
+    ).fetchall()[0]
+    return {name: int(value or 0) for name, value in zip(names, row, strict=True)}
 
 
-def _write_plan(con: duckdb.DuckDBPyConnection, work: Path, split: str) -> dict[str, int]:
-    """Write the plan of one split; returns the number of its queries and of its judgments."""
-    con.execute("SET VARIABLE low = (SELECT min(rowid) FROM queries WHERE split = ?)", [split])
-    sizes = {}
-    for name, sql in (
-        (
-            "queries",
-            "SELECT replace(query::VARCHAR, '-', '') AS query_id, text FROM queries WHERE split = ? ORDER BY rowid",
-        ),
-        (
-            "judgments",
-            """
-            SELECT queries.rowid - getvariable('low') AS place, passage FROM judged JOIN queries USING (split, query)
-            WHERE split = ? ORDER BY place, judged.seq
-            """,
-        ),
-    ):
-        sizes[name] = 0
-        with new_arrow(plan_path(work, split, name), PLANNED[name]) as out:
-            for batch in con.sql(sql, params=[split]).to_arrow_reader(layout.ROWS_PER_GROUP):
-                out.write_batch(batch.cast(PLANNED[name]))
-                sizes[name] += batch.num_rows
-    return sizes
+def _split_selection(con: duckdb.DuckDBPyConnection, split: str) -> SplitSelection:
+    queries = "FROM queries WHERE split = $split"
+    chars = "FROM queries JOIN questions USING (place) WHERE queries.split = $split"
+    judgments = """
+        FROM judgments JOIN positives USING (place) JOIN queries ON queries.query = judgments.query
+        WHERE judgments.split = $split AND queries.split = $split
+    """
+    return SplitSelection(
+        _column(con, f"SELECT place {queries} ORDER BY number", split=split),
+        _column(con, f"SELECT number {judgments} ORDER BY number, judgments.place", split=split),
+        _column(con, f"SELECT passage {judgments} ORDER BY number, judgments.place", split=split),
+        int(_column(con, f"SELECT coalesce(sum(chars), 0)::BIGINT {chars}", split=split)[0]),
+        _lengths(con, f"SELECT chars FROM passages JOIN (SELECT passage AS place {judgments}) USING (place)", split),
+    )
+
+
+def _column(con: duckdb.DuckDBPyConnection, sql: str, **values: str) -> Places:
+    """The one column of whole numbers that ``sql`` selects."""
+    return np.concatenate([np.zeros(0, np.int64), *con.execute(sql, values).fetchnumpy().values()])
+
+
+def _lengths(con: duckdb.DuckDBPyConnection, sql: str, split: str | None = None) -> LengthCounter:
+    counts = con.execute(
+        f"SELECT chars, count(*) FROM ({sql}) GROUP BY chars", {} if split is None else {"split": split}
+    )
+    counter = LengthCounter()
+    rows = np.array(counts.fetchall(), np.int64).reshape(-1, 2)
+    counter.add(rows[:, 0], rows[:, 1])
+    return counter

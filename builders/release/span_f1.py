@@ -7,15 +7,15 @@ exactly and floating point flips some of them. The scans themselves are in :mod:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
-from builders.common.columns import strings, values_of
 from builders.release.options import THRESHOLD
 from builders.release.span_scan import any_reaches, scores_of
 
@@ -24,24 +24,22 @@ Ends = npt.NDArray[np.int64]
 Flat = tuple[Ids, Ends]  # token ids of many texts end to end, and where each text ends
 
 
-def code_points(text: str) -> Ids:
-    return np.frombuffer(text.encode("utf-32-le"), np.int32)
-
-
 def char_ids(texts: Sequence[str]) -> Flat:
     """Texts as their code points."""
-    return code_points("".join(texts)), np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)))
+    return np.frombuffer("".join(texts).encode("utf-32-le"), np.int32), _ends(map(len, texts))
 
 
-def word_ids(*groups: Sequence[Sequence[str]]) -> tuple[Flat, ...]:
-    """Groups of word lists (paragraphs, answers) as numbers, the same word with the same number in all of them."""
-    flat = [list(chain.from_iterable(texts)) for texts in groups]
-    numbers = values_of(strings(list(chain.from_iterable(flat))).dictionary_encode().indices)
-    starts = np.cumsum([0, *map(len, flat)])
-    return tuple(
-        (numbers[start : start + len(words)], np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts))))
-        for start, words, texts in zip(starts[:-1], flat, groups, strict=True)
-    )
+def word_ids(paragraphs: Sequence[Sequence[str]], answers: Sequence[Sequence[str]]) -> tuple[Flat, Flat]:
+    """Lists of words as numbers, the same word with the same number in paragraphs and answers."""
+    words = pa.array(chain.from_iterable(chain(paragraphs, answers)), pa.string())
+    numbers = words.dictionary_encode().indices.to_numpy()
+    ends, answer_ends = _ends(map(len, paragraphs)), _ends(map(len, answers))
+    first = ends[-1] if len(ends) else 0
+    return (numbers[:first], ends), (numbers[first:], answer_ends)
+
+
+def _ends(lengths: Iterable[int]) -> Ends:
+    return np.cumsum(np.fromiter(lengths, np.int64))
 
 
 @dataclass(frozen=True)
@@ -55,8 +53,13 @@ class Questions:
     answer_ends: Ends
     answer_rows: Ends
 
+    @classmethod
+    def of(cls, paragraphs: Flat, answers: Flat, counts: Iterable[int], answer_counts: Iterable[int]) -> Questions:
+        """``counts``: the number of paragraphs of each question, ``answer_counts`` of its answers."""
+        return cls(*paragraphs, _ends(counts), *answers, _ends(answer_counts))
+
     def table(self) -> Ids:
-        """Zeroed scratch, one place for each token id."""
+        """Zeroed scratch, an entry for each token id."""
         return np.zeros(1 + max(int(ids.max(initial=0)) for ids in (self.ids, self.answers)), np.int32)
 
 

@@ -8,6 +8,7 @@ from builders.common.command import main
 
 GROUPS = {
     "make a release": {
+        "sources": "builders.sources",
         "release": "builders.release",
         "official": "builders.official",
         "squad": "builders.squad",

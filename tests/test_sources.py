@@ -1,16 +1,43 @@
-"""builders/sources.json: where every archive comes from."""
+"""Where every archive comes from: builders/sources.json, as `builders sources` prints it."""
 
 from __future__ import annotations
 
 import json
 
+import pytest
 from commands import ROOT
 
+from builders.__main__ import VERBS
+from builders.common.command import main
+from builders.sources.archives import read_archives
 
-def test_sources_have_all_fields() -> None:
-    sources = json.loads((ROOT / "builders" / "sources.json").read_text(encoding="utf-8"))
-    for name, source in sources.items():
-        assert set(source) == {"url", "bytes", "md5", "sha256", "licence", "holds", "by_hand"}, name
-        assert source["url"] or source["by_hand"], name
-        assert source["url"] is None or source["url"].startswith("https://"), name
-        assert source["md5"] is None or len(bytes.fromhex(source["md5"])) == 16, name
+
+def sources(*words: str) -> int:
+    return main("builders", "", VERBS, ["sources", *words])
+
+
+def test_every_archive_has_an_address_or_says_how_to_get_it() -> None:
+    archives = read_archives()
+    assert {"dureader-raw", "dureader-retrieval", "cmedqa2", "datafountain-424"} <= set(archives)
+    for name, archive in archives.items():
+        assert archive.url or archive.by_hand, name
+
+
+def test_the_list_names_addresses_checksums_and_what_is_got_by_hand(capsys: pytest.CaptureFixture[str]) -> None:
+    assert sources() == 0
+    printed = capsys.readouterr().out
+    assert "  from     https://dataset-bj.cdn.bcebos.com/dureader/dureader_raw.zip\n" in printed
+    assert "  md5      dc7658b8cdf4f94b8714d130b7d15196\n  sha256   unknown\n" in printed
+    assert printed.count("\n\n") == len(read_archives()) - 1
+    assert sources("datafountain-424") == 0
+    assert "  by hand  competition 424 on DataFountain" in capsys.readouterr().out
+
+
+def test_as_json_it_is_the_file(capsys: pytest.CaptureFixture[str]) -> None:
+    assert sources("--format", "json") == 0
+    assert json.loads(capsys.readouterr().out) == json.loads((ROOT / "builders/sources.json").read_text("utf-8"))
+
+
+def test_an_unknown_name_is_one_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert sources("cmedqa") == 1
+    assert "error: no source 'cmedqa'; expected one of dureader-raw, " in capsys.readouterr().err

@@ -1,0 +1,62 @@
+"""``builders/sources.json``: every archive that a release can be built from, and the models of the paper."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+from builders.common.command import InputError
+from builders.common.typed import Count, read_json
+
+_FILE = Path(__file__).parents[1] / "sources.json"
+
+
+class Archive(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One archive. None: nobody has published it; an archive without an address is got by hand."""
+
+    url: Annotated[str, msgspec.Meta(pattern="^https://")] | None
+    bytes: Count | None
+    md5: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32}$")] | None
+    sha256: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")] | None
+    licence: str | None
+    holds: str
+    by_hand: str | None
+
+
+Archives = Mapping[str, Archive]
+
+
+def read_archives(names: Sequence[str] = ()) -> Archives:
+    """The archives of these names, or all, in the file's order; :class:`InputError` for a name that is none."""
+    every = read_json(_FILE, dict[str, Archive])
+    for name in names:
+        if name not in every:
+            raise InputError(f"no source {name!r}; expected one of {', '.join(every)}")
+    return {name: archive for name, archive in every.items() if not names or name in names}
+
+
+def as_json(archives: Archives) -> str:
+    return json.dumps(msgspec.to_builtins(archives), ensure_ascii=False, indent=1)
+
+
+def as_text(archives: Archives) -> str:
+    """A paragraph an archive."""
+    return "\n\n".join(_paragraph(name, archive) for name, archive in archives.items())
+
+
+def _paragraph(name: str, archive: Archive) -> str:
+    unknown = "unknown" if archive.url else "-"
+    rows = {
+        "holds": archive.holds,
+        "from": archive.url or "-",
+        "by hand": archive.by_hand or "-",
+        "bytes": unknown if archive.bytes is None else f"{archive.bytes:,}",
+        "md5": archive.md5 or unknown,
+        "sha256": archive.sha256 or unknown,
+        "licence": archive.licence or "its own terms: read them where it comes from",
+    }
+    return "\n".join([name, *(f"  {title:<8} {value}" for title, value in rows.items())])

@@ -22,18 +22,20 @@ from pathlib import Path
 
 import msgspec
 
-from builders import collection as out_of_domain
-from builders.collection import Collection, Texts, merge
+from builders.collection.merge import Collection, SourceTexts, merge
+from builders.collection.options import add_options, check_found, files_of, kind_by
 from builders.common.command import InputError, log
 from builders.sources.encoding import encoding_of
 from builders.sources.files import Source, open_bytes
 from builders.sources.lines import content, lines, read_blocks
-from builders.sources.tables import find_tables, header_of, open_table
+from builders.sources.tables import find_tables, open_table
 
-DOCUMENTS = ("docid", "text")
-JUDGED = ("id", "docid", "question", "answer")
-UNLABELLED = ("id", "question")
-TEST_SIZE = 949
+HEADERS = {
+    "documents": ("docid", "text"),
+    "judged": ("id", "docid", "question", "answer"),
+    "unlabelled": ("id", "question"),
+}
+TEST_SIZE = 949  # Section 2.4
 
 
 class Row(msgspec.Struct, gc=False):
@@ -45,13 +47,14 @@ class Row(msgspec.Struct, gc=False):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    out_of_domain.add_arguments(parser, test_size=TEST_SIZE)
+    add_options(parser, test_size=TEST_SIZE)
 
 
 def run(args: argparse.Namespace) -> None:
-    files = find_tables(args.source)
-    collection, used = read(files, args.source, args.encoding)
-    out_of_domain.build(collection, args, used, {})
+    from builders.collection.write import write_release
+
+    collection, used = read(find_tables(args.source), args.source, args.encoding)
+    write_release(collection, args, used, {})
 
 
 def read(
@@ -67,7 +70,7 @@ def read(
     Raises:
         InputError: for a file that is none of the competition's, a wrong row, or where a needed file is missing.
     """
-    questions, documents = Texts("question"), Texts("document")
+    questions, documents = SourceTexts("question"), SourceTexts("document")
     judged: dict[str, dict[str, None]] = {}
 
     def judge(question: str, docid: str, source: Source, line: int) -> None:
@@ -77,38 +80,31 @@ def read(
             judged.setdefault(question, {})[docid] = None
 
     used = []
-    for source in files:
-        header = header_of(source)
-        if sorted(header) == sorted(DOCUMENTS):
+    for kind, source in files_of("the competition's", files, given, _kind_of, "id, docid, question, answer"):
+        if kind == "unlabelled":
+            log.info("%s: questions without a document, not used", source.name)
+            continue
+        if kind == "documents":
             # The text may hold tabs, which nothing escapes: it goes on to the end of its line.
             table = open_table(source, encoding)
-            for line, (docid, text) in table.rows(DOCUMENTS, rest_in_last=table.columns[-1] == "text"):
+            for line, (docid, text) in table.rows(HEADERS["documents"], rest_in_last=table.columns[-1] == "text"):
                 documents.add(docid, text, source, line)
-        elif sorted(header) == sorted(JUDGED):
+        elif kind == "judged":
             for line, (docid, question) in open_table(source, encoding).rows(("docid", "question")):
                 judge(question, docid, source, line)
-        elif header[0].startswith("{"):
+        else:
             for line, row in json_rows(source, encoding):
                 documents.add(row.docid, row.context, source, line)
                 if row.question is not None:
                     judge(row.question, row.docid, source, line)
-        elif sorted(header) == sorted(UNLABELLED):
-            log.info("%s: questions without a document, not used", source.name)
-            continue
-        elif source.member is None and source.path in given:
-            expected = "none of the competition's files; expected a header such as id, docid, question, answer"
-            raise InputError(expected, path=source.shown, line=1)
-        else:
-            log.info("%s: not one of the competition's files, passed over", source.name)
-            continue
         used.append(source)
-    for what, found, name in (
-        (documents.by_source, "documents", "NCPPolicies_context_*.csv"),
-        (judged, "questions with a document", "NCPPolicies_train_*.csv"),
-    ):
-        if not what:
-            raise InputError(f"no {found} in what --source names; expected {name}")
+    check_found(documents.by_source, "documents", "NCPPolicies_context_*.csv")
+    check_found(judged, "questions with a document", "NCPPolicies_train_*.csv")
     return merge("ccovid", questions, documents, {"all": judged}), used
+
+
+def _kind_of(header: list[str]) -> str | None:
+    return "json" if header[0].startswith("{") else kind_by(HEADERS, header)
 
 
 _decode = msgspec.json.Decoder(Row).decode

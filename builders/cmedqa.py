@@ -21,35 +21,43 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from builders import collection as out_of_domain
-from builders.collection import Collection, Texts, merge
+from builders.collection.merge import Collection, SourceTexts, merge
+from builders.collection.options import add_options, check_found, files_of, kind_by
 from builders.common.command import InputError, log, progress
 from builders.sources.files import Source
 from builders.sources.splits import split_of
-from builders.sources.tables import find_tables, header_of, open_table
+from builders.sources.tables import find_tables, open_table
 
-QUESTIONS = ("question_id", "content")
-ANSWERS = ("ans_id", "question_id", "content")
-CANDIDATES = ("question_id", "ans_id", "cnt", "label")
-PAIRS = ("question_id", "pos_ans_id", "neg_ans_id")
+HEADERS = {
+    "questions": ("question_id", "content"),
+    "answers": ("ans_id", "question_id", "content"),
+    "candidates": ("question_id", "ans_id", "cnt", "label"),
+    "pairs": ("question_id", "pos_ans_id", "neg_ans_id"),
+}
+# Which split the candidates are, by the value of --test-candidates.
+SPLITS_OF = {
+    "dev": {"train": "train", "dev": "test", "test": "dev"},
+    "test": {"train": "train", "dev": "dev", "test": "test"},
+}
 
-_Judged = dict[str, dict[str, None]]
+_Judged = dict[str, dict[str, None]]  # by question: its positive answers, in order
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    out_of_domain.add_arguments(parser, test_size=None)
+    add_options(parser, test_size=None)
     parser.add_argument(
         "--test-candidates",
-        choices=["dev", "test"],
+        choices=list(SPLITS_OF),
         default="dev",
         help="the candidates that are the test split (default: dev, the paper's); the other ones are the dev split",
     )
 
 
 def run(args: argparse.Namespace) -> None:
-    files = find_tables(args.source)
-    collection, used = read(files, args.source, args.test_candidates, args.encoding)
-    out_of_domain.build(collection, args, used, {"test_candidates": args.test_candidates})
+    from builders.collection.write import write_release
+
+    collection, used = read(find_tables(args.source), args.source, args.test_candidates, args.encoding)
+    write_release(collection, args, used, {"test_candidates": args.test_candidates})
 
 
 def read(
@@ -66,44 +74,32 @@ def read(
     Raises:
         InputError: for a file that is none of cMedQA's, a wrong row, or where a needed file is missing.
     """
-    questions, answers = Texts("question"), Texts("answer")
+    questions, answers = SourceTexts("question"), SourceTexts("answer")
     own: _Judged = {}  # the answers of each question by answer.csv
     judged: dict[str, _Judged] = {}
-    splits = {"dev": "dev", "test": "test", "train": "train"}
-    if test_candidates == "dev":
-        splits |= {"dev": "test", "test": "dev"}
     used = []
-    for source in files:
-        header = sorted(header_of(source))
-        if header == sorted(QUESTIONS):
-            for line, (question, text) in open_table(source, encoding).rows(QUESTIONS):
+    for kind, source in files_of(
+        "cMedQA's", files, given, lambda header: kind_by(HEADERS, header), "question_id,content"
+    ):
+        if kind == "questions":
+            for line, (question, text) in open_table(source, encoding).rows(HEADERS["questions"]):
                 questions.add(question, text, source, line)
-        elif header == sorted(ANSWERS):
-            for line, (answer, question, text) in open_table(source, encoding).rows(ANSWERS):
+        elif kind == "answers":
+            for line, (answer, question, text) in open_table(source, encoding).rows(HEADERS["answers"]):
                 answers.add(answer, text, source, line)
                 own.setdefault(question, {})[answer] = None
-        elif header in (sorted(CANDIDATES), sorted(PAIRS)):
+        else:
             split = split_of(source.member or source.path.name)
             if split is None:
                 raise InputError(
                     "candidates of which split? expected train, dev or test in its name", path=source.shown
                 )
-            _candidates(source, encoding, header == sorted(PAIRS), judged.setdefault(splits[split], {}))
-        elif source.member is None and source.path in given:
-            raise InputError(
-                "none of cMedQA's files; expected a header such as question_id,content", path=source.shown, line=1
-            )
-        else:
-            log.info("%s: not one of cMedQA's files, passed over", source.name)
-            continue
+            candidates = judged.setdefault(SPLITS_OF[test_candidates][split], {})
+            _read_candidates(source, encoding, kind, candidates)
         used.append(source)
-    for what, found, name in (
-        (questions.by_source, "questions", "question.csv"),
-        (answers.by_source, "answers", "answer.csv"),
-        (judged.get("test"), "test candidates", f"{test_candidates}_candidates.txt"),
-    ):
-        if not what:
-            raise InputError(f"no {found} of cMedQA in what --source names; expected {name}")
+    check_found(questions.by_source, "questions of cMedQA", "question.csv")
+    check_found(answers.by_source, "answers of cMedQA", "answer.csv")
+    check_found(judged.get("test"), "test candidates of cMedQA", f"{test_candidates}_candidates.txt")
     named = {question for split in judged.values() for question in split}
     rest = {question: own[question] for question in questions.by_source if question in own and question not in named}
     if rest:
@@ -112,13 +108,18 @@ def read(
     return merge("cmedqa", questions, answers, judged), used
 
 
-def _candidates(source: Source, encoding: str, pairs: bool, judged: _Judged) -> None:
-    """Add a candidates file's questions, each with its positive answers; those without one are there, too."""
-    table = open_table(source, encoding)
-    columns = ("question_id", "pos_ans_id") if pairs else ("question_id", "ans_id", "label")
-    for line, (question, answer, *label) in progress(table.rows(columns), unit="pair", label=source.name):
-        found = judged.setdefault(question, {})
-        if pairs or label[0] == "1":
+def _kind_of(header: list[str]) -> str | None:
+    return kind_by(HEADERS, header)
+
+
+def _read_candidates(source: Source, encoding: str, kind: str, judged: _Judged) -> None:
+    """Add a file's questions, each with its positive answers: label 1, or named as positive in ``pairs``."""
+    columns = ("question_id", "pos_ans_id") if kind == "pairs" else ("question_id", "ans_id", "label")
+    for line, (question, answer, *label) in progress(
+        open_table(source, encoding).rows(columns), unit="pair", label=source.name
+    ):
+        found = judged.setdefault(question, {})  # one without a positive answer is there, too
+        if kind == "pairs" or label[0] == "1":
             found[answer] = None
         elif label[0] != "0":
             raise InputError(f"expected the label 0 or 1, found {label[0]!r}", path=source.shown, line=line)

@@ -27,7 +27,8 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from builders.collection import Collection, Texts, merge, write
+from builders.collection.merge import Collection, SourceTexts, merge
+from builders.collection.write import write
 from builders.common.command import InputError, add_format, log, progress, whole_number
 from builders.common.sampling import draw
 from builders.release.options import MIN_CHARS
@@ -134,7 +135,7 @@ def read(
     Raises:
         InputError: for a file that is not in SQuAD's format or not UTF-8, and where no split has a question.
     """
-    texts, passages = Texts("question"), Texts("passage")
+    texts, passages = SourceTexts("question"), SourceTexts("passage")
     judged: dict[str, dict[str, dict[str, None]]] = {}
     impossible = 0
     for split in SPLITS:

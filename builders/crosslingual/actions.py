@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from builders.collection import open_base
+from builders.collection.write import open_base
 from builders.common.command import InputError, log
 from builders.common.sampling import draw
 from builders.crosslingual.build import build_crosslingual

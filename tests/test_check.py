@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import ROOT
+from commands import run
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from releases import TEXTS, make_release, md5, passage
@@ -39,19 +37,8 @@ def test_a_whole_release_has_no_error(tmp_path: Path) -> None:
     assert not report.of("not-tested")
 
 
-def test_a_build_of_real_rows_has_no_error(tmp_path: Path) -> None:
-    sample = [
-        sys.executable,
-        "-m",
-        "builders",
-        "release",
-        "--raw",
-        "builders/sample",
-        "--out",
-        str(tmp_path / "release"),
-    ]
-    subprocess.run(sample, cwd=ROOT, check=True, capture_output=True)
-    report = check(open_release(tmp_path / "release"))
+def test_a_build_of_real_rows_has_no_error(sample_release: Path) -> None:
+    report = check(open_release(sample_release))
     assert found(report) == {}
     # Built from raw data, it cannot have the paper's sizes.
     assert {report.level(finding) for finding in report.of("split-sizes")} == {"info"}
@@ -287,30 +274,21 @@ def test_a_release_without_a_corpus_says_what_was_not_tested(tmp_path: Path) -> 
     assert "dangling-ids: needs corpus, which was not read" in [finding.what for finding in report.of("not-tested")]
 
 
-def _command(release: Path, *more: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "builders", "check", "--release", str(release), *more]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-
-
-def test_the_command(tmp_path: Path) -> None:
-    release = make_whole(tmp_path / "release")
-    good = _command(release)
-    assert good.returncode == 0 and good.stderr == ""
+def test_the_command(whole_copy: Path, tmp_path: Path) -> None:
+    verb = ("builders", "check", "--release")
+    good = run(*verb, whole_copy)
+    assert good.stderr == ""
     assert [line.split()[1] for line in good.stdout.splitlines() if not line.startswith(" ")] == list(TESTS)
-    make_whole(release, CASES["a text twice"][0])
-    bad = _command(release, "--format", "json")
-    assert bad.returncode == 1
-    report = json.loads(bad.stdout)
+    make_whole(whole_copy, CASES["a text twice"][0])
+    report = json.loads(run(*verb, whole_copy, "--format", "json", code=1).stdout)
     assert [test["test"] for test in report["tests"]] == list(TESTS)
     (twice,) = [test for test in report["tests"] if test["test"] == "duplicate-texts"]
     assert (twice["level"], twice["count"], report["errors"]) == ("error", 1, 1)
     assert twice["findings"][0]["examples"] == [md5(TEXTS[0])]
-    accepted = _command(release, "--accept", "duplicate-texts")
-    assert accepted.returncode == 0
+    accepted = run(*verb, whole_copy, "--accept", "duplicate-texts")
     assert "warning  duplicate-texts" in accepted.stdout
-    assert _command(release, "--accept", "manifest").returncode == 2
-    nowhere = _command(tmp_path / "nowhere")
-    assert nowhere.returncode == 1 and nowhere.stderr.startswith("error: ") and nowhere.stderr.count("\n") == 1
+    run(*verb, whole_copy, "--accept", "manifest", code=2)
+    assert run(*verb, tmp_path / "nowhere", code=1).error
 
 
 # Few characters, so that texts meet: equal ones, blank ones, ones with a control character.

@@ -5,8 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import random
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from statistics import mean
@@ -14,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from commands import ROOT
+from commands import run
 from hypothesis import given
 from hypothesis import strategies as st
 from releases import QUESTIONS, TEXTS
@@ -25,11 +23,6 @@ from builders.stats.histograms import draw
 from builders.stats.paper import published
 from builders.store.reader import open_release
 from builders.store.table3 import LENGTH_EDGES, POSITIVES_EDGES, LengthCounter, bar_name
-
-
-def command(*arguments: str) -> subprocess.CompletedProcess[str]:
-    words = [sys.executable, "-m", "builders", *arguments]
-    return subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
 def test_the_figures_are_those_of_the_rows(tmp_path: Path) -> None:
@@ -86,12 +79,11 @@ def test_the_figures_are_those_of_the_rows(tmp_path: Path) -> None:
     assert stats["positives_per_query"]["cmedqa"] == [{"from": 2, "to": 2, "count": 1}]
 
 
-def test_a_build_writes_the_figures_that_are_counted_from_its_rows(tmp_path: Path) -> None:
-    assert command("release", "--raw", "builders/sample", "--out", str(tmp_path / "release")).returncode == 0
-    written = json.loads((tmp_path / "release" / "stats.json").read_text(encoding="utf-8"))
+def test_a_build_writes_the_figures_that_are_counted_from_its_rows(sample_release: Path) -> None:
+    written = json.loads((sample_release / "stats.json").read_text(encoding="utf-8"))
     del written["read"]
-    assert count(open_release(tmp_path / "release")).stats == written
-    card = (tmp_path / "release" / "README.md").read_text(encoding="utf-8")
+    assert count(open_release(sample_release)).stats == written
+    card = (sample_release / "README.md").read_text(encoding="utf-8")
     bar = written["collections"]["corpus"]["histogram"][0]
     assert "| characters a passage | corpus |" in card
     assert f"| {bar_name(bar)} | {bar['count']:,} (" in card
@@ -102,8 +94,7 @@ def test_the_command_prints_ours_beside_the_papers(tmp_path: Path) -> None:
     release = make_whole(tmp_path / "release")
     # What stats.json says does not count.
     edit_stats(release, lambda stats: stats["table3"]["dev"].update(queries=77))
-    result = command("stats", "--release", str(release), "--out", str(tmp_path / "figures"))
-    assert result.returncode == 0, result.stderr
+    result = run("builders", "stats", "--release", release, "--out", tmp_path / "figures")
     lines = {line.split("  ")[0]: line.split() for line in result.stdout.splitlines()}
     assert lines["queries"][1:] == ["4", "86,395", "2", "2,000", "1", "4,000", "1", "3,999", "1", "949"]
     assert lines["positive passages"][2:] == ["4", "222,395", "2", "9,863", "-", "19,601", "2", "7,527", "1", "964"]
@@ -113,21 +104,18 @@ def test_the_command_prints_ours_beside_the_papers(tmp_path: Path) -> None:
     assert names == ["passage-length.png", "positives-per-query.png", "stats.json"]
     for name in names[:2]:
         assert (tmp_path / "figures" / name).read_bytes().startswith(b"\x89PNG\r\n")
-    result = command("stats", "--release", str(release), "--format", "json")
+    result = run("builders", "stats", "--release", release, "--format", "json")
     printed = json.loads(result.stdout)
     assert printed["release"] == json.loads((tmp_path / "figures" / "stats.json").read_text(encoding="utf-8"))
     assert printed["paper"]["table3"]["cmedqa"]["queries"] == 3999
 
 
 def test_what_cannot_be_counted_is_one_error(tmp_path: Path) -> None:
-    nowhere = command("stats", "--release", str(tmp_path / "nowhere"))
-    assert nowhere.returncode == 1 and nowhere.stderr.count("\n") == 1
+    assert run("builders", "stats", "--release", tmp_path / "nowhere", code=1).error
     release = make_whole(tmp_path / "release")
     shard = release / "corpus" / "corpus-00000-of-00001.parquet"
     shard.write_bytes(shard.read_bytes()[:100])
-    damaged = command("stats", "--release", str(release))
-    assert damaged.returncode == 1 and damaged.stderr.count("\n") == 1
-    assert "corpus/corpus cannot be read" in damaged.stderr
+    assert "corpus/corpus cannot be read" in run("builders", "stats", "--release", release, code=1).error
 
 
 def test_the_same_counts_give_the_same_pictures(tmp_path: Path) -> None:

@@ -41,12 +41,15 @@ from sentence_transformers import SentenceTransformerTrainingArguments as Argume
 from sentence_transformers.util import batch_to_device, dot_score  # noqa: E402
 from transformers import PrinterCallback, TrainerCallback  # noqa: E402
 
+from baselines.models.libraries import quiet_libraries  # noqa: E402
 from baselines.passages import Passages, open_passages  # noqa: E402
-from baselines.train import loop as train_loop  # noqa: E402
-from baselines.train import models as train_models  # noqa: E402
-from baselines.train import quiet_libraries, versions  # noqa: E402
-from baselines.train.data import Batches, DualRows, Pairs  # noqa: E402
+from baselines.train import trainers  # noqa: E402
+from baselines.train.models import dual_encoder  # noqa: E402
+from baselines.train.pairs import Pairs  # noqa: E402
 from baselines.train.recipe import Recipe, read_recipe  # noqa: E402
+from baselines.train.record import versions  # noqa: E402
+from baselines.train.rows import Batches, DualRows  # noqa: E402
+from baselines.train.scratch import make_scratch  # noqa: E402
 from builders.store.reader import open_release  # noqa: E402
 
 _WARM = 3  # steps before the clock starts
@@ -83,7 +86,7 @@ def synchronize() -> None:
 
 
 def ours(recipe: Recipe, model: SentenceTransformer, rows: DualRows, given: dict[str, Any], batches: Batches) -> float:
-    trainer = train_loop.dual_trainer(recipe, model, rows, batches, given)
+    trainer = trainers.dual_trainer(recipe, model, rows, batches, given)
     clock = Clock()
     trainer.add_callback(clock)
     trainer.train()
@@ -202,13 +205,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         passages, rows = make_rows(folder, args.passages, args.length)
-        start = train_models.make_scratch(scratch, passages, folder / "start")
+        start = make_scratch(scratch, passages, folder / "start")
         batches = Batches(rows, args.batch, recipe.train.epochs, 0, max_steps=recipe.train.max_steps)
-        given = train_loop.arguments(recipe, folder / "states", batches, device)
+        given = trainers.arguments(recipe, folder / "states", batches, device)
         for _ in range(args.repeats):
             for way, function in ways.items():
                 torch.manual_seed(0)
-                model = train_models.build_dual(recipe, str(start), device)
+                model = dual_encoder(recipe, str(start), device)
                 seconds[way].append(function(recipe, model, rows, given, batches))
         cost = products(model, rows, recipe)
     count = args.steps * args.batch

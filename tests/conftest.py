@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,8 +13,9 @@ from filelock import FileLock
 # A process a core runs the tests: more threads than cores would wait for each other. Read when torch is loaded.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from commands import ROOT, SAMPLE, run
+from commands import ROOT, SAMPLE, Done, run
 from environments import environment
+from hub_server import Hub
 from whole_release import make_whole
 
 
@@ -81,3 +82,34 @@ def datasets36() -> Path:
     """The interpreter of an environment with ``datasets`` 3.6, the last that runs scripts; see :func:`environment`."""
     requirements = ROOT / "tests" / "datasets36-requirements.txt"
     return environment("datasets-3.6", requirements, "DUREADER_RETRIEVAL_VENV36") / "python"
+
+
+@pytest.fixture
+def hub() -> Iterator[Hub]:
+    """A hub on loopback."""
+    with Hub() as server:
+        yield server
+
+
+@pytest.fixture
+def call(hub: Hub, tmp_path: Path) -> Callable[..., Done]:
+    """``call(verb, *options)``: run a verb of baselines against ``hub``; it must exit with ``code``."""
+    from hub_client import run_at
+
+    return lambda *words, **given: run_at(hub, tmp_path / "home", "baselines", *words, **given)
+
+
+@pytest.fixture(scope="session")
+def checkpoints(once: Once) -> Path:
+    """A checkpoint of each kind: dual (two weight files), cross, mlm. Read them, never write."""
+    from checkpoints import make_checkpoints
+
+    return once("checkpoints", make_checkpoints)
+
+
+@pytest.fixture
+def checkpoint(checkpoints: Path, tmp_path: Path) -> Path:
+    """A dual-encoder of the test's own, with everything that must not be pushed."""
+    from checkpoints import with_what_stays
+
+    return with_what_stays(checkpoints / "dual", checkpoints / "cross", tmp_path / "checkpoint")

@@ -10,7 +10,8 @@ from pathlib import Path
 from unittest import mock
 
 from commands import Done, run
-from hub_server import WRITE, Hub
+from hub_repos import WRITE
+from hub_server import Hub
 from huggingface_hub import close_session, constants
 
 

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 from commands import ROOT, Done, command, run
 from hub_client import error_of, run_at
-from hub_server import READ, WRITE, Blob, Hub
+from hub_repos import READ, WRITE, Blob
+from hub_server import Hub
 from whole_release import make_whole, whole_tables
 
 from builders.stats.histograms import draw

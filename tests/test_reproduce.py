@@ -15,8 +15,10 @@ from baselines.__main__ import VERBS as STEPS
 from baselines.reproduce import matrix as matrices
 from baselines.reproduce import read_settings
 from baselines.reproduce.matrix import read_matrix
+from baselines.reproduce.steps import _key
 from baselines.train.recipe import names
 from builders.common.command import InputError, main
+from builders.store.reader import open_release
 
 VERBS = {"reproduce": "baselines.reproduce"}
 # As the paper prints them (Tables 4, 5, 7, 8: MRR@10, Recall@1, Recall@50; Table 9: Recall@50).
@@ -180,7 +182,7 @@ def test_settings_are_given_to_the_training_of_their_recipe(tmp_path: Path, caps
     ("text", "message"),
     [
         ("[nope]\ntrain.epochs = 3\n", "settings.toml: nope: no recipe 'nope'"),
-        ("[mlm-scratch]\ntrain.wings = 3\n", "settings.toml: mlm-scratch: .*unknown key 'train.wings'"),
+        ("[mlm-scratch]\ntrain.wings = 3\n", "settings.toml: mlm-scratch: --set train.wings=3: unknown key 'wings'"),
         ("[mlm-scratch]\nepochs = 3\n", "settings.toml: mlm-scratch: expected a table a recipe"),
         ("[mlm-scratch\n", "settings.toml: expected TOML"),
     ],
@@ -239,9 +241,10 @@ STEP = "[published_on]\nmain = { split = 'test' }\n[step]\nx = 'baselines bm25 -
     ("text", "message"),
     [
         ("[[row]\n", "expected TOML"),
-        ("[published_on]\n[step]\n[[row]]\ntable = 4\n", "with every key"),
-        ("[published_on]\n[step]\nx = 'baselines bm25'\n[[row]]\n", "with every key|step 'x'"),
-        (STEP + "y = 'baselines bm25 --run {z} --out {out}/y'\n", "with every key"),
+        ("[published_on]\n[step]\n[[row]]\ntable = 4\n", r"row\[0\]: lacks name"),
+        ("[published_on]\n[step]\nx = 3\n", r"step\[...\]: expected `str`, got `int`"),
+        ("[published_on]\n[stop]\n", "unknown key 'stop'; expected published_on, step, row"),
+        (STEP + "y = 'baselines bm25 --run {z} --out {out}/y'\n", "lacks row"),
         (
             STEP + "y = 'baselines bm25 --run {z} --out {out}/y'\n"
             "[[row]]\ntable = 4\nname = 'x'\ntitle = 'X'\nstep = 'x'\npublished = {}\n",
@@ -250,6 +253,10 @@ STEP = "[published_on]\nmain = { split = 'test' }\n[step]\nx = 'baselines bm25 -
         (
             STEP + "[[row]]\ntable = 4\nname = 'x'\ntitle = 'X'\nstep = 'x'\npublished = { 'P@7' = 1.0 }\n",
             "row 'x': unknown measures",
+        ),
+        (
+            STEP + "[[row]]\ntable = 4\nname = 'x'\ntitle = 'X'\nstep = 'x'\npublished = { 'MRR@10' = 101.0 }\n",
+            r"row\[0\].published\[...\]: expected `float` <= 100",
         ),
         (
             STEP + "[[row]]\ntable = 4\nname = 'x'\ntitle = 'X'\nstep = 'nope'\npublished = {}\n",
@@ -271,3 +278,10 @@ def test_steps_that_need_each_other_are_named(tmp_path: Path) -> None:
     matrix = read_matrix(path)
     with pytest.raises(InputError, match="the step 'x' needs itself"):
         matrix.plan(matrix.rows, FILL)
+
+
+def test_a_training_from_a_hub_name_is_a_step_like_any_other(release: Path) -> None:
+    matrix = read_matrix()
+    plan = matrix.plan(matrix.select([4], "de-bm25-neg"), FILL | {"variant": ""})
+    step = plan["de"]
+    assert _key(step, [], open_release(release), plan, {}) != _key(step, ["x"], open_release(release), plan, {})

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from releases import QUESTIONS, TEXTS, make_release, md5, tables
 
 from baselines.passages import Passages, open_passages
-from baselines.train.data import Batches, CrossRows, DualRows, PassageRows, read_pairs
+from baselines.train.pairs import read_pairs
 from baselines.train.recipe import Recipe, read_recipe
+from baselines.train.rows import Batches, CrossRows, DualRows, PassageRows
 from builders.common.command import InputError
 from builders.store.reader import Release, open_release
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from baselines.hub.checkpoint import Checkpoint
-from baselines.reproduce.matrix import MEASURES
+from baselines.runs.measures import PAPER
 from baselines.runs.tables import percent
 from builders.store.card import CITATION
 
@@ -86,7 +86,7 @@ def model_card(checkpoint: Checkpoint, repo: str, measured: Sequence[Measured] =
             metric_value=round(100 * run.values[official], 4),
         )
         for run in measured
-        for key, official in MEASURES.items()
+        for key, official in PAPER.items()
     ]
     start = _start(checkpoint)
     data = ModelCardData(
@@ -100,15 +100,15 @@ def model_card(checkpoint: Checkpoint, repo: str, measured: Sequence[Measured] =
         eval_results=results or None,
     )
     body = "\n".join(
-        part.strip("\n") + "\n"
-        for part in (
+        section.strip("\n") + "\n"
+        for section in (
             _about(checkpoint, name),
             _usage(checkpoint, repo),
             _measures(measured),
             _training(checkpoint),
             _terms(licence or _licence(checkpoint)),
         )
-        if part
+        if section
     )
     return str(ModelCard(f"---\n{data.to_yaml()}\n---\n\n{body}"))
 
@@ -159,9 +159,9 @@ def _usage(checkpoint: Checkpoint, repo: str) -> str:
 def _measures(measured: Sequence[Measured]) -> str:
     if not measured:
         return ""
-    lines = [f"| run | measured on | {' | '.join(MEASURES)} |", f"|---|---|{'---:|' * len(MEASURES)}"]
+    lines = [f"| run | measured on | {' | '.join(PAPER)} |", f"|---|---|{'---:|' * len(PAPER)}"]
     for run in measured:
-        values = " | ".join(percent(run.values[official]) for official in MEASURES.values())
+        values = " | ".join(percent(run.values[official]) for official in PAPER.values())
         lines.append(f"| {run.run} | {run.name} | {values} |")
     prints = {run.fingerprint: run.set for run in measured}
     held = ", ".join(f"`{print_[:16]}`" for print_ in prints)

@@ -9,18 +9,29 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, Literal
+
+from msgspec import Struct
 
 from builders.common.command import InputError
 from builders.common.files import read_utf8
+from builders.common.typed import typed
 
-NAME = "dureader_retrieval checkpoint"  # in the manifest that stands beside a checkpoint on the hub
-KINDS = ("dual", "cross", "mlm")
-RECIPE, TRAINING = "recipe.json", "training.json"
+RECIPE, TRAINING, CARD = "recipe.json", "training.json", "README.md"
 # Weights are safetensors alone: no pickle, which may run code when it is loaded, and no script, leaves or enters.
 _SUFFIXES = {".json", ".safetensors", ".txt", ".model", ".png", ".jinja"}
 _STATES = ("checkpoint-", "runs")  # folders of the trainer's states and of TensorBoard
 _STATE_FILES = {"trainer_state.json"}
+
+
+class _Model(Struct):
+    kind: Literal["dual", "cross", "mlm"]
+
+
+class _Recipe(Struct):
+    """What is asked of ``recipe.json``: later versions of the project may write more."""
+
+    model: _Model
 
 
 @dataclass(frozen=True)
@@ -39,17 +50,17 @@ class Checkpoint:
     def files(self) -> tuple[list[str], list[str]]:
         """(what is pushed, what is not): paths in the directory, sorted. README.md is in neither: push writes one."""
         names = sorted(p.relative_to(self.path).as_posix() for p in self.path.rglob("*") if p.is_file())
-        pushed = [name for name in names if is_part(name)]
-        return pushed, sorted({*names} - {*pushed} - {"README.md"})
+        pushed = [name for name in names if belongs(name)]
+        return pushed, sorted({*names} - {*pushed} - {CARD})
 
 
-def is_part(name: str) -> bool:
+def belongs(name: str) -> bool:
     """Whether a file is needed to load or understand the model; states, scripts, pickles and hidden files are not."""
     path = PurePosixPath(name)
     return (
         path.suffix in _SUFFIXES
         and path.name not in _STATE_FILES
-        and not any(part.startswith((".", *_STATES)) or part == ".." for part in path.parts[:-1])
+        and not any(folder.startswith((".", *_STATES)) for folder in path.parts[:-1])
         and not path.name.startswith(".")
         and not path.is_absolute()
     )
@@ -57,26 +68,26 @@ def is_part(name: str) -> bool:
 
 def open_checkpoint(path: Path) -> Checkpoint:
     """Open a checkpoint directory; an :class:`InputError` where it is none, or its weights are missing or cut short."""
-    contents = []
-    for name in (RECIPE, TRAINING):
-        if not (path / name).is_file():
-            raise InputError(f"not a checkpoint (no {name}); `python -m baselines train` makes one", path=path)
-        try:
-            contents.append(json.loads(read_utf8(path / name)))
-        except ValueError as error:
-            raise InputError(f"expected JSON ({error})", path=path / name) from None
-    recipe, training = contents
-    kind = recipe.get("model", {}).get("kind") if isinstance(recipe, dict) else None
-    if kind not in KINDS or not isinstance(training, dict):
-        raise InputError(f"expected a resolved recipe with a model.kind of {', '.join(KINDS)}", path=path / RECIPE)
+    recipe, training = (_read(path, name) for name in (RECIPE, TRAINING))
+    typed(recipe, _Recipe, path / RECIPE)
     _check_weights(path)
     return Checkpoint(path, recipe, training)
+
+
+def _read(path: Path, name: str) -> dict[str, Any]:
+    if not (path / name).is_file():
+        raise InputError(f"not a checkpoint (no {name}); `python -m baselines train` makes one", path=path)
+    try:
+        content = json.loads(read_utf8(path / name))
+    except ValueError as error:
+        raise InputError(f"expected JSON ({error})", path=path / name) from None
+    return typed(content, dict[str, Any], path / name)
 
 
 def _check_weights(path: Path) -> None:
     from safetensors import SafetensorError, safe_open
 
-    weights = [found for found in sorted(path.rglob("*.safetensors")) if is_part(found.relative_to(path).as_posix())]
+    weights = [found for found in sorted(path.rglob("*.safetensors")) if belongs(found.relative_to(path).as_posix())]
     if not weights or not any((path / name).is_file() for name in ("modules.json", "config.json")):
         raise InputError("not a checkpoint (no model.safetensors with its config); is it still in training?", path=path)
     for file in weights:

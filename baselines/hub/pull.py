@@ -12,12 +12,11 @@ example:
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 from pathlib import Path
-from typing import Any
 
-from baselines.hub.checkpoint import NAME, RECIPE, is_part, open_checkpoint
+from baselines.hub.checkpoint import RECIPE, open_checkpoint
+from baselines.hub.manifest import read_manifest
 from builders.common.command import InputError, log
 from builders.common.files import sha256_of
 from builders.common.folders import Unfinished, check_output, replace_directory, work_beside
@@ -72,32 +71,20 @@ def fetch(repo: str, commit: str, folder: Path) -> None:
             path = api.hf_hub_download(repo, MANIFEST, revision=commit, local_dir=folder)
         except EntryNotFoundError:
             raise _no_checkpoint(repo, f"no {MANIFEST}") from None
-        entries = _entries(Path(path), repo)
-        snapshot_download(repo, revision=commit, allow_patterns=[e["path"] for e in entries], local_dir=folder)
-    for entry in entries:
-        file = folder / entry["path"]
+        try:
+            wanted = read_manifest(Path(path).read_bytes()).files
+        except ValueError as error:
+            raise _no_checkpoint(repo, str(error)) from None
+        snapshot_download(repo, revision=commit, allow_patterns=[each.path for each in wanted], local_dir=folder)
+    for each in wanted:
+        file = folder / each.path
         if not file.is_file():
-            raise _no_checkpoint(repo, f"{entry['path']} is missing")
-        if sha256_of(file) != entry["sha256"]:
+            raise _no_checkpoint(repo, f"{each.path} is missing")
+        if sha256_of(file) != each.sha256:
             file.unlink()
-            raise Unfinished(f"{repo}: {entry['path']} is not what its manifest says; run the same command again")
+            raise Unfinished(f"{repo}: {each.path} is not what its manifest says; run the same command again")
     shutil.rmtree(folder / ".cache", ignore_errors=True)  # the library's notes on what it fetched
     (folder / MANIFEST).unlink()
-
-
-def _entries(path: Path, repo: str) -> list[dict[str, Any]]:
-    """The manifest's files; an :class:`InputError` where it is not one that push wrote."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        entries: list[dict[str, Any]] = content["files"]
-        if content["name"] != NAME or not all(len(entry["sha256"]) == 64 for entry in entries):
-            raise ValueError(f"not a manifest of a {NAME}")
-        for entry in entries:
-            if not is_part(entry["path"]) and entry["path"] != "README.md":
-                raise InputError(f"{repo}: its manifest names {entry['path']}, which no checkpoint of ours holds")
-    except (ValueError, KeyError, TypeError) as error:
-        raise _no_checkpoint(repo, str(error)) from None
-    return entries
 
 
 def _no_checkpoint(repo: str, why: str) -> InputError:

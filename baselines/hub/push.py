@@ -17,13 +17,12 @@ example:
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
 from pathlib import Path
-from typing import Any
 
 from baselines.hub.card import Measured, model_card
-from baselines.hub.checkpoint import NAME, Checkpoint, open_checkpoint
+from baselines.hub.checkpoint import CARD, Checkpoint, open_checkpoint
+from baselines.hub.manifest import NAME, Manifest, listed
 from baselines.runs.evaluate import evaluate
 from baselines.runs.qrels import release_qrels
 from baselines.runs.run_file import read_run
@@ -96,16 +95,12 @@ def stage(checkpoint: Checkpoint, card: str, work: Path) -> dict[str, tuple[Path
     pushed, left = checkpoint.files()
     if left:
         log.info("not pushed: %s", ", ".join(sorted({name.split("/")[0] for name in left})))
-    write_text(work / "README.md", card)
-    paths = {name: checkpoint.path / name for name in pushed} | {"README.md": work / "README.md"}
+    write_text(work / CARD, card)
+    paths = {name: checkpoint.path / name for name in pushed} | {CARD: work / CARD}
     if MANIFEST in pushed:
         raise InputError(f"holds a {MANIFEST}, which push writes itself; remove it", path=checkpoint.path)
-    files, entries = {}, []
-    for name, path in sorted(paths.items()):
-        digest = sha256_of(path)
-        files[name] = (path, digest)
-        entries.append({"path": name, "bytes": path.stat().st_size, "sha256": digest})
-    content: dict[str, Any] = {"name": NAME, "format": 1, "files": entries}
-    write_text(work / MANIFEST, json.dumps(content, ensure_ascii=False, indent=1) + "\n")
-    files[MANIFEST] = (work / MANIFEST, sha256_of(work / MANIFEST))
-    return files
+    entries = [listed(name, path) for name, path in sorted(paths.items())]
+    write_text(work / MANIFEST, Manifest(entries).text())
+    paths[MANIFEST] = work / MANIFEST
+    digests = {entry.path: entry.sha256 for entry in entries} | {MANIFEST: sha256_of(work / MANIFEST)}
+    return {name: (path, digests[name]) for name, path in paths.items()}

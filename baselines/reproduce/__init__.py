@@ -23,9 +23,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from baselines.reproduce.matrix import MEASURES, SCRATCH, Matrix, Row, Step, read_matrix
+from baselines.reproduce.matrix import SCRATCH, Matrix, Row, Step, read_matrix
 from baselines.reproduce.steps import call, run_steps, shown
 from baselines.runs.evaluate import evaluate
+from baselines.runs.measures import PAPER
 from baselines.runs.qrels import Qrels, release_qrels
 from baselines.runs.run_file import read_run
 from baselines.runs.tables import text_table
@@ -93,7 +94,7 @@ def run(args: argparse.Namespace) -> None:
         if key not in reference:
             reference[key] = release_qrels(release, key[1], key[0])
         result, _ = evaluate(read_run(plan[row.step].output), reference[key])
-        measured.append((row, {name: 100 * result["official"][key] for name, key in MEASURES.items()}))
+        measured.append((row, {name: 100 * result["official"][key] for name, key in PAPER.items()}))
     report = _report(matrix, release, args, reference, measured)
     print(json.dumps(report, ensure_ascii=False, indent=1) if args.format == "json" else _text(report))
 
@@ -104,11 +105,7 @@ def read_settings(path: Path) -> dict[str, list[str]]:
     for recipe, sections in read_toml(path).items():
         if not isinstance(sections, dict) or not all(isinstance(values, dict) for values in sections.values()):
             raise InputError(f"{recipe}: expected a table a recipe, with keys such as train.epochs = 3", path=path)
-        words = [
-            f"{section}.{key}={value if isinstance(value, str) else json.dumps(value)}"
-            for section, values in sections.items()
-            for key, value in values.items()
-        ]
+        words = [f"{section}.{key}={value}" for section, values in sections.items() for key, value in values.items()]
         try:
             read_recipe(recipe, words)
         except InputError as error:
@@ -132,8 +129,8 @@ def _measurable(rows: Sequence[Row], release: Release, args: argparse.Namespace)
 
 def _sample_command(release: Path) -> list[str]:
     raw = _CHECKOUT / "builders" / "sample"
-    place = Path(os.path.relpath(raw)) if raw.is_relative_to(Path.cwd()) else raw
-    return ["builders", "release", "--raw", str(place), "--out", str(release)]
+    shown_raw = os.path.relpath(raw) if raw.is_relative_to(Path.cwd()) else str(raw)
+    return ["builders", "release", "--raw", shown_raw, "--out", str(release)]
 
 
 def _evaluate_command(row: Row, plan: dict[str, Step], args: argparse.Namespace) -> list[str]:
@@ -217,7 +214,7 @@ def _text(report: dict[str, Any]) -> str:
         for row in report["rows"]:
             if row["table"] == table:
                 cells.setdefault(row["title"], {})[row["metric"]] = row["ours"], row["published"]
-        names = [name for name in MEASURES if any(name in found for found in cells.values())]
+        names = [name for name in PAPER if any(name in found for found in cells.values())]
         body = [
             [title, *(f"{found[name][0]:.2f}" for name in names), "|", *(f"{found[name][1]:.2f}" for name in names)]
             for title, found in cells.items()

@@ -7,29 +7,30 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
+from msgspec import Meta, Struct, field
+
+from baselines.runs.measures import PAPER
 from baselines.train.recipe import FROM_RECIPE, read_recipe
 from builders.common.command import InputError
 from builders.common.files import read_toml
+from builders.common.typed import typed
 from builders.store.layout import SETS
 
 MATRIX = Path(__file__).parents[1] / "matrix.toml"
-# The paper's names of the measures, and the official script's keys (Section 3.2).
-MEASURES = {"MRR@10": "MRR@10", "Recall@1": "recall@1", "Recall@50": "recall@50"}
 SCRATCH = "-scratch"  # the other {variant}
 _WORD = re.compile(r"\{([^{}]*)\}")
 
 
-@dataclass(frozen=True)
-class Row:
-    """One row of one table; ``step`` leaves the run that is measured."""
+class Row(Struct, frozen=True, forbid_unknown_fields=True):
+    """One row of one table; ``step`` leaves the run that is measured, ``published`` is in percent."""
 
-    table: int
+    table: Annotated[int, Meta(ge=1)]
     name: str
     title: str  # as the paper prints it; "A > B": B re-ranks the top 50 of A
     step: str
-    published: dict[str, float]
+    published: dict[str, Annotated[float, Meta(ge=0, le=100)]]
     set: str = "main"
     split: str = ""  # the user's
 
@@ -43,13 +44,12 @@ class Step:
     output: Path
 
 
-@dataclass(frozen=True)
-class Matrix:
+class Matrix(Struct, frozen=True, forbid_unknown_fields=True):
     """All rows and steps, and what the published figures were measured on (by set)."""
 
-    published_on: dict[str, dict[str, Any]]
-    steps: dict[str, str]
-    rows: list[Row]
+    published_on: dict[str, dict[str, int | str]]
+    steps: dict[str, str] = field(name="step")
+    rows: list[Row] = field(name="row")
 
     def select(self, tables: Sequence[int] | None, name: str | None) -> list[Row]:
         """The rows of some tables, of a name, of both; an :class:`InputError` with the known ones where none fits."""
@@ -111,18 +111,13 @@ class Matrix:
 
 def read_matrix(path: Path = MATRIX) -> Matrix:
     """Read the matrix. Raises :class:`InputError` for a row or step that lacks something or names something unknown."""
-    content = read_toml(path)
-    try:
-        rows = [Row(**row) for row in content["row"]]
-        matrix = Matrix(dict(content["published_on"]), dict(content["step"]), rows)
-    except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"expected [published_on], [step] and [[row]] with every key ({error})", path=path) from error
+    matrix = typed(read_toml(path), Matrix, path)
     known = {*matrix.steps, "release", "split", "out", "variant"}
     for name, text in matrix.steps.items():
         if " --out " not in text or (unknown := {*_WORD.findall(text)} - known):
             raise InputError(f"step {name!r}: expected --out and known names in braces", path=path)
-    for row in rows:
-        if unknown := set(row.published) - set(MEASURES):
+    for row in matrix.rows:
+        if unknown := set(row.published) - set(PAPER):
             raise InputError(f"row {row.name!r}: unknown measures {sorted(unknown)}", path=path)
         if row.step not in matrix.steps or row.set not in SETS or row.set not in matrix.published_on:
             raise InputError(f"row {row.name!r}: unknown step {row.step!r} or set {row.set!r}", path=path)

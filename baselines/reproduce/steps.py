@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import importlib
+import itertools
 import json
 import shlex
 import subprocess
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from baselines.reproduce.matrix import Step
-from baselines.train.recipe import read_recipe
+from baselines.train.recipe import FROM_RECIPE, Recipe, read_recipe
 from builders.common.command import InputError, log, main
 from builders.common.files import sha256_of, write_text
 from builders.store.layout import SETS
@@ -83,17 +84,21 @@ def _key(step: Step, read: list[str], release: Release, plan: Mapping[str, Step]
     set_name = step.command[step.command.index("--set") + 1] if "--set" in step.command else "main"
     if step.command[1] == "train":
         words = step.command
-        overrides = [words[place + 1] for place, word in enumerate(words) if word == "--set"]
+        overrides = [value for option, value in itertools.pairwise(words) if option == "--set"]
         recipe = read_recipe(words[2], overrides)
         about["recipe"] = recipe.resolved()
         set_name = recipe.data.set
-        # What it starts from stands in no word of the command.
-        start = step.output.with_name(recipe.model.start.rpartition(":")[2])
-        about["start"] = [keys[name] for name, other in plan.items() if other.output == start]
+        about["start"] = [keys[name] for name in plan if plan[name].output == _start(recipe, step.output)]
     configs = SETS[set_name]
     wanted = {configs.corpus, configs.queries, configs.qrels, "queries"}
     about["data"] = [[*split, release.fingerprint(*split)] for split in release.splits() if split[0] in wanted]
     return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
+
+
+def _start(recipe: Recipe, output: Path) -> Path | None:
+    """The checkpoint beside ``output`` that a training starts from, which stands in no word of its command."""
+    start = recipe.model.start
+    return output.with_name(start.removeprefix(FROM_RECIPE)) if start.startswith(FROM_RECIPE) else None
 
 
 def _stamp(output: Path) -> Path:

@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 
 from baselines.runs.qrels import Qrels
 
+# As the paper prints them (Section 3.2), and the official script's keys.
+PAPER = {"MRR@10": "MRR@10", "Recall@1": "recall@1", "Recall@50": "recall@50"}
 OFFICIAL = ("MRR@10", "recall@1", "recall@50", "QueriesRanked")
 IR_MEASURES = ("Success@1", "Success@5", "Success@10", "Success@50", "R@10", "R@50", "nDCG@10", "AP")
 

@@ -12,21 +12,20 @@ from typing import Any
 import numpy as np
 
 from baselines.passages import Passages
-from baselines.runs.measures import official
+from baselines.runs.measures import PAPER, official
 from baselines.runs.qrels import Qrels
-from baselines.train.data import positives
+from baselines.train.pairs import positives
 from baselines.train.recipe import Recipe
 from builders.common.command import log
 from builders.store.layout import SETS
 from builders.store.reader import Release
 
 _OF_A_QUERY = 20  # passages that a cross-encoder ranks for one query, beside its positives
-MEASURES = ("MRR@10", "recall@1", "recall@50")
 
 
 @dataclass
 class DevSample:
-    """Texts of some dev queries and passages; ``positive`` has every query's places among ``passages``."""
+    """Texts of some dev queries and passages; ``positive`` has the numbers of every query's passages."""
 
     queries: list[str]
     passages: list[str]
@@ -43,26 +42,26 @@ class DevSample:
     def cross(self, model: Any, batch: int) -> dict[str, float]:
         """A cross-encoder's measures: every query against its positives and some other passages of the sample."""
         pairs: list[tuple[str, str]] = []
-        places: list[list[int]] = []
+        ranked: list[list[int]] = []
         for number, good in enumerate(self.positive):
             order = np.random.default_rng([self.seed, number]).permutation(len(self.passages)).tolist()
-            chosen = [place for place in order if place not in good][:_OF_A_QUERY]
-            places.append([*sorted(good), *chosen])
-            pairs += [(self.queries[number], self.passages[place]) for place in places[-1]]
+            others = [passage for passage in order if passage not in good][:_OF_A_QUERY]
+            ranked.append([*sorted(good), *others])
+            pairs += [(self.queries[number], self.passages[passage]) for passage in ranked[-1]]
         scores = np.asarray(model.predict(pairs, batch_size=batch, show_progress_bar=False), np.float32)
         rankings, start = [], 0
-        for own in places:
+        for own in ranked:
             # Equal scores must not favour the positives, which come first here.
             order = np.lexsort((np.array(own), -scores[start : start + len(own)]))
-            rankings.append([own[place] for place in order])
+            rankings.append([own[rank] for rank in order])
             start += len(own)
         return self._measures(rankings)
 
     def _measures(self, rankings: list[list[int]]) -> dict[str, float]:
-        runs = {str(number): [str(place) for place in ranking] for number, ranking in enumerate(rankings)}
+        runs = {str(number): [str(passage) for passage in ranking] for number, ranking in enumerate(rankings)}
         qrels = Qrels("dev sample", {str(n): {str(p): 1 for p in good} for n, good in enumerate(self.positive)})
         found = official(runs, qrels)
-        return {name: found[name] for name in MEASURES}
+        return {name: found[name] for name in PAPER.values()}
 
 
 def dev_sample(release: Release, recipe: Recipe, passages: Passages) -> DevSample | None:
@@ -80,6 +79,6 @@ def dev_sample(release: Release, recipe: Recipe, passages: Passages) -> DevSampl
     rows = {row for name in chosen for row in judged[name]}
     rows |= set(generator.integers(len(passages), size=data.dev_passages).tolist())
     order = sorted(rows)
-    place = {row: number for number, row in enumerate(order)}
-    positive = [{place[row] for row in judged[name]} for name in chosen]
+    number = {row: number for number, row in enumerate(order)}
+    positive = [{number[row] for row in judged[name]} for name in chosen]
     return DevSample([texts[name] for name in chosen], passages.texts(order), positive, recipe.train.seed)

@@ -1,39 +1,24 @@
-"""What a training leaves: its states beside the checkpoint while it runs, the checkpoint directory at its end.
+"""The states of a training while it runs, in ``DIR.training`` beside the checkpoint: from them a killed one goes on.
 
-``DIR.training/`` holds ``about.json`` (what is trained on what), ``checkpoint-STEP`` folders and TensorBoard's logs;
-``DIR`` is the model itself with ``recipe.json``, ``training.json`` and ``loss.png``, there only when it is whole.
+The folder holds ``about.json`` (what is trained on what), ``checkpoint-STEP`` folders and TensorBoard's logs.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from builders.common.command import InputError, log
-from builders.common.files import atomic_text, write_text
-from builders.common.folders import replace_directory
+from builders.common.files import write_text
 
-TRAINING = "training.json"
-_ABOUT = "about.json"
+_ABOUT, _SECONDS = "about.json", "seconds"
 
 
 def states_of(out: Path) -> Path:
     """The folder of the states of the training that ends in ``out``."""
     return out.with_name(f"{out.name}.training")
-
-
-def is_done(out: Path, about: dict[str, Any]) -> bool:
-    """Whether ``out`` is the end of just this training. :class:`InputError` where something else is in its place."""
-    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
-        return False
-    try:
-        return bool(json.loads((out / TRAINING).read_text(encoding="utf-8"))["about"] == about)
-    except (OSError, ValueError, KeyError, TypeError):
-        raise InputError("exists and is no checkpoint of `train`; expected a new path", path=out) from None
 
 
 def open_states(out: Path, about: dict[str, Any], resume: bool) -> Path:
@@ -68,7 +53,7 @@ def _differences(left: Any, right: Any, key: str = "") -> list[str]:
 
 
 def last_state(states: Path, processes: int) -> Path | None:
-    """The newest whole ``checkpoint-STEP``; those that a kill left half-written are removed."""
+    """The newest whole ``checkpoint-STEP``; those that a kill left half-written are passed over."""
     whole: list[tuple[int, Path]] = []
     for path in states.glob("checkpoint-*"):
         # trainer_state.json is the last file that the trainer writes, every process' random state comes before it.
@@ -91,45 +76,14 @@ def remove_broken(states: Path, keep: Path | None) -> None:
             shutil.rmtree(path)
 
 
+def write_seconds(state: Path, seconds: float) -> None:
+    """Note in a state how long the training has taken so far."""
+    (state / _SECONDS).write_text(str(seconds), encoding="utf-8")
+
+
 def seconds_of(state: Path) -> float:
     """How long the training had taken when a state was written."""
     try:
-        return float((state / "seconds").read_text(encoding="utf-8"))
+        return float((state / _SECONDS).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return 0.0
-
-
-def write_checkpoint(
-    out: Path, building: Path, save: Callable[[Path], None], recipe: dict[str, Any], training: dict[str, Any]
-) -> None:
-    """Write the checkpoint directory in ``building`` (``save`` puts the model there), then move it to ``out``."""
-    folder = building / "checkpoint"
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    save(folder)
-    write_text(folder / "recipe.json", json.dumps(recipe, ensure_ascii=False, indent=1) + "\n")
-    with atomic_text(folder / TRAINING) as file:
-        json.dump(training, file, ensure_ascii=False, indent=1)
-        file.write("\n")
-    draw_losses(folder / "loss.png", training["losses"], training["dev"], recipe["name"])
-    replace_directory(folder, out)
-
-
-def draw_losses(path: Path, losses: list[list[float]], dev: list[dict[str, float]], name: str) -> None:
-    """The loss over the steps, and MRR@10 of the dev sample, as PNG. Left out (and said) without matplotlib."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        log.warning("no %s: matplotlib is not installed", path.name)
-        return
-    figure = Figure(figsize=(7, 4), layout="constrained")
-    axes = figure.add_subplot()
-    shown = [(step, loss) for step, loss in losses if math.isfinite(loss)]
-    axes.plot([step for step, _ in shown], [loss for _, loss in shown], color="tab:blue", label="training loss")
-    axes.set(title=name, xlabel="step", ylabel="training loss")
-    axes.set_ylim(bottom=0)
-    if dev:
-        right = axes.twinx()
-        right.plot([row["step"] for row in dev], [100 * row["MRR@10"] for row in dev], "o-", color="tab:orange")
-        right.set(ylabel="MRR@10 of the dev sample, %", ylim=(0, 100))
-    figure.savefig(path, dpi=120, metadata={"Software": None})

@@ -1,9 +1,9 @@
-"""The training loop: sentence-transformers' and transformers' trainers, fed with our batches.
+"""The trainers: sentence-transformers' and transformers', fed with our batches.
 
-What is ours in it: rows are joined with their texts batch by batch, the order of the batches is a function of the seed
-(:class:`baselines.train.data.Batches`), masks are a function of the seed and the row, so that a training that is killed
-and taken up again ends in the same bits. The whole training is one epoch to the trainer; what the recipe calls an epoch
-is inside the batches.
+What is ours in them: rows are joined with their texts batch by batch, the order of the batches is a function of the
+seed (:class:`baselines.train.rows.Batches`), masks are a function of the seed and the row, so that a training that is
+killed and taken up again ends in the same bits. The whole training is one epoch to the trainer; what the recipe calls
+an epoch is inside the batches.
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +27,11 @@ from sentence_transformers import (
 from sentence_transformers.cross_encoder.losses import BinaryCrossEntropyLoss
 from sentence_transformers.sentence_transformer.losses import CachedMultipleNegativesRankingLoss
 from torch.utils.data import DataLoader
-from transformers import Trainer, TrainerCallback, TrainingArguments
+from transformers import Trainer, TrainingArguments
 
-from baselines.train.data import Batches
+from baselines.train.masks import Masked
 from baselines.train.recipe import Recipe
-from builders.common.command import log, progress
-
-Evaluate = Callable[[Any], dict[str, float]]
+from baselines.train.rows import Batches
 
 
 class _OurBatches:
@@ -73,36 +69,6 @@ class _MaskTrainer(_OurBatches, Trainer):
     pass
 
 
-class Masked:
-    """A batch of passages as token ids with some of them masked, BERT's way: 80 % [MASK], 10 % any, 10 % as they are.
-
-    Which tokens is a function of the seed and the visits in the batch alone: no state is carried from batch to batch.
-    """
-
-    def __init__(self, tokenizer: Any, length: int, share: float, seed: int) -> None:
-        self._tokenizer, self._length, self._share, self._seed = tokenizer, length, share, seed
-
-    def __call__(self, rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
-        batch = self._tokenizer(
-            [row["text"] for row in rows],
-            truncation=True,
-            max_length=self._length,
-            padding=True,
-            pad_to_multiple_of=8,
-            return_special_tokens_mask=True,
-            return_tensors="pt",
-        )
-        tokens, special = batch["input_ids"], batch.pop("special_tokens_mask").bool()
-        generator = torch.Generator().manual_seed((self._seed * 1_000_003 + rows[0]["visit"]) % (1 << 62))
-        chosen = (torch.rand(tokens.shape, generator=generator) < self._share) & ~special
-        kind = torch.rand(tokens.shape, generator=generator)
-        anything = torch.randint(len(self._tokenizer), tokens.shape, generator=generator)
-        labels = tokens.masked_fill(~chosen, -100)
-        tokens = tokens.masked_fill(chosen & (kind < 0.8), self._tokenizer.mask_token_id)
-        tokens = torch.where(chosen & (kind >= 0.9), anything, tokens)
-        return {"input_ids": tokens, "attention_mask": batch["attention_mask"], "labels": labels}
-
-
 def arguments(recipe: Recipe, states: Path, batches: Batches, device: str) -> dict[str, Any]:
     """The arguments that all three trainers share. ``states``: where checkpoints and TensorBoard's logs go."""
     train = recipe.train
@@ -137,7 +103,7 @@ def arguments(recipe: Recipe, states: Path, batches: Batches, device: str) -> di
         "save_strategy": "steps" if every["save"] else "no",
         "save_steps": every["save"] or 1,
         "save_total_limit": 2,
-        "eval_strategy": "no",  # Evaluation below
+        "eval_strategy": "no",  # :mod:`baselines.train.watch` evaluates
         "report_to": ["tensorboard"] if _has_tensorboard() else [],
         "disable_tqdm": True,
         "remove_unused_columns": False,
@@ -217,49 +183,3 @@ def _made(kind: type, batches: Batches, **given: Any) -> Any:
     trainer.batches = batches
     trainer.remove_callback(transformers.PrinterCallback)
     return trainer
-
-
-class Watch(TrainerCallback):
-    """Progress, the time it took (earlier parts of a resumed training included), and the evaluations on dev."""
-
-    def __init__(self, trainer: Any, evaluate: Evaluate | None, evaluations: int) -> None:
-        self.seconds, self._trainer, self._evaluate = 0.0, trainer, evaluate
-        steps = len(trainer.batches)
-        self._every = max(1, round(steps / evaluations)) if evaluate and evaluations else 0
-        self._bar = progress(total=steps, unit="step", label="train")
-
-    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._started = time.monotonic()
-        self._bar.update(state.global_step)
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._bar.update(1)
-        last = state.global_step == len(self._trainer.batches)
-        if self._every and (state.global_step % self._every == 0 or last) and args.process_index == 0:
-            assert self._evaluate is not None
-            model = self._trainer.model
-            model.eval()
-            with torch.no_grad():
-                found = self._evaluate(model)
-            model.train()
-            wanted = control.should_log
-            self._trainer.log({f"dev_{name}": value for name, value in found.items()})
-            control.should_log = wanted  # log() takes itself for the step's own
-            shown = ", ".join(f"{name} {100 * value:.2f}" for name, value in found.items())
-            log.info("step %d of %d: dev sample %s", state.global_step, len(self._trainer.batches), shown)
-
-    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
-        if logs and "loss" in logs:
-            self._bar.set_postfix(loss=f"{float(logs['loss']):.4f}")
-
-    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if args.process_index == 0:
-            folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
-            (folder / "seconds").write_text(str(self.elapsed()), encoding="utf-8")
-
-    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._bar.close()
-
-    def elapsed(self) -> float:
-        """Seconds of training so far."""
-        return self.seconds + time.monotonic() - self._started

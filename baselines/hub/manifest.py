@@ -1,0 +1,55 @@
+"""The manifest of a checkpoint on the hub: every file with its size and SHA-256. `push` writes it, `pull` obeys it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+from baselines.hub.checkpoint import CARD, belongs
+from builders.common.files import sha256_of
+from builders.common.typed import Count
+
+NAME = "dureader_retrieval checkpoint"
+
+
+class File(Struct, frozen=True):
+    """One file: its path in the repository, its size, its lower-case hex SHA-256."""
+
+    path: str
+    bytes: Count
+    sha256: Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
+
+    def __post_init__(self) -> None:
+        if not belongs(self.path) and self.path != CARD:
+            raise ValueError(f"its manifest names {self.path}, which no checkpoint of ours holds")
+
+
+class Manifest(Struct, frozen=True):
+    """All files of a checkpoint on the hub but the manifest itself."""
+
+    files: list[File]
+    name: str = NAME
+    format: Literal[1] = 1
+
+    def __post_init__(self) -> None:
+        if self.name != NAME:
+            raise ValueError(f"its manifest is not one of a {NAME}")
+
+    def text(self) -> str:
+        """The content of the file."""
+        content = {"name": self.name, "format": self.format, "files": msgspec.to_builtins(self.files)}
+        return json.dumps(content, ensure_ascii=False, indent=1) + "\n"
+
+
+def listed(path: str, file: Path) -> File:
+    """The entry of a file that is to be at ``path`` in the repository."""
+    return File(path, file.stat().st_size, sha256_of(file))
+
+
+def read_manifest(content: bytes) -> Manifest:
+    """A manifest from its bytes; ValueError, with what is wrong, where it is none that `push` writes."""
+    return msgspec.json.decode(content, type=Manifest)

@@ -1,0 +1,118 @@
+"""What a training is asked for, checked before any large library is loaded: what, on what, from what, and where to."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from baselines.models.libraries import expect_hub
+from baselines.train.recipe import FROM_RECIPE, SCRATCH, Recipe, names, read_recipe
+from builders.common.command import InputError
+from builders.common.files import sha256_of
+from builders.store.layout import SETS
+from builders.store.reader import Release, open_release
+
+
+@dataclass(frozen=True)
+class Order:
+    """A training that is asked for.
+
+    Attributes:
+        negatives: the file of hard negatives; None where the recipe wants none.
+        start: ``scratch``, a directory, or a name on the hub.
+        device: auto, cpu or cuda.
+        resume: go on from earlier states, and leave a finished checkpoint.
+        cache: where unpacked collections are kept; None: where all commands keep them.
+        rank, world: this process among all of the training (torchrun's; 0 of 1 without it).
+    """
+
+    recipe: Recipe
+    release: Release
+    negatives: Path | None
+    start: str
+    out: Path
+    device: str
+    resume: bool
+    cache: Path | None
+    rank: int
+    world: int
+
+    @property
+    def first(self) -> bool:
+        """Whether this is the process that evaluates and writes."""
+        return self.rank == 0
+
+    @functools.cached_property
+    def about(self) -> dict[str, Any]:
+        """What the training depends on, without paths of this machine: equal where it may be taken up again.
+
+        Raises :class:`InputError` where the release lacks the recipe's split.
+        """
+        configs, data, start = SETS[self.recipe.data.set], self.recipe.data, Path(self.start)
+        read = [(configs.corpus, "corpus")]
+        if self.recipe.model.kind != "mlm":
+            read += [(configs.queries, data.split), (configs.qrels, data.split)]
+        weights = start / "model.safetensors"
+        return {
+            "recipe": self.recipe.resolved(),
+            "start": start.name if start.is_dir() else self.start,
+            "start_sha256": sha256_of(weights) if weights.is_file() else None,
+            "data": {f"{config}/{split}": self.release.fingerprint(config, split) for config, split in read},
+            "negatives_sha256": sha256_of(self.negatives) if self.negatives else None,
+        }
+
+    def expect_start(self) -> None:
+        """Raise :class:`InputError` where the start would come from a hub that cannot be reached or lacks it."""
+        if self.start != SCRATCH:
+            scratch = f"{self.recipe.name}-scratch"
+            expect_hub(self.start, "--start DIR" + f", or the recipe {scratch}, needs no hub" * (scratch in names()))
+
+
+def read_order(args: argparse.Namespace) -> Order:
+    """The options of `train`, checked. Raises :class:`InputError` for what is missing, or does not fit."""
+    recipe = read_recipe(args.recipe, args.set)
+    return Order(
+        recipe=recipe,
+        release=open_release(args.release),
+        negatives=_negatives(args.negatives, recipe),
+        start=_start(args.start, recipe, args.out),
+        out=Path(os.path.abspath(args.out)),
+        device=args.device,
+        resume=not args.no_resume,
+        cache=args.cache,
+        rank=int(os.environ.get("RANK", 0)),
+        world=int(os.environ.get("WORLD_SIZE", 1)),
+    )
+
+
+def _negatives(given: Path | None, recipe: Recipe) -> Path | None:
+    if recipe.model.kind == "mlm" or not recipe.data.negatives_per_positive:
+        return None
+    path = given or (Path(recipe.data.negatives) if recipe.data.negatives else None)
+    if path is None:
+        raise InputError(
+            f"the recipe {recipe.name} wants {recipe.data.negatives_per_positive} hard negatives a positive: "
+            "--negatives F, made by `python -m baselines mine`; --set data.negatives_per_positive=0 trains without"
+        )
+    if not path.is_file():
+        raise InputError("no such file of hard negatives; `python -m baselines mine` makes one", path=path)
+    return path
+
+
+def _start(given: str | None, recipe: Recipe, out: Path) -> str:
+    start = given or recipe.model.start
+    if start == SCRATCH:
+        return start
+    if start.startswith(FROM_RECIPE):
+        name = start.removeprefix(FROM_RECIPE)
+        folder = out.parent / name
+        if not folder.is_dir():
+            raise InputError(
+                f"no checkpoint of {name}, from which {recipe.name} starts; train it, or give --start DIR", path=folder
+            )
+        return str(folder)
+    return start

@@ -1,0 +1,100 @@
+"""The checkpoint directory that a training leaves: the model, ``recipe.json``, ``training.json`` and ``loss.png``."""
+
+from __future__ import annotations
+
+import json
+import math
+import platform
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from baselines.train.order import Order
+from builders.common.command import InputError, log
+from builders.common.files import write_text
+from builders.common.folders import replace_directory
+
+RECIPE, TRAINING, LOSSES = "recipe.json", "training.json", "loss.png"
+_LIBRARIES = ("torch", "transformers", "sentence-transformers", "accelerate", "tokenizers", "numpy", "pyarrow")
+
+
+def is_done(order: Order) -> bool:
+    """Whether the output is the end of just this training. :class:`InputError` where something else is in its place."""
+    out = order.out
+    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+        return False
+    try:
+        return bool(json.loads((out / TRAINING).read_text(encoding="utf-8"))["about"] == order.about)
+    except (OSError, ValueError, KeyError, TypeError):
+        raise InputError("exists and is no checkpoint of `train`; expected a new path", path=out) from None
+
+
+def training_record(order: Order, trainer: Any, counts: dict[str, int], seconds: float) -> dict[str, Any]:
+    """What ``training.json`` says: on what, how much, for how long, where, and how it went."""
+    import torch
+
+    batches, history, device = trainer.batches, trainer.state.log_history, trainer.args.device
+    cpu = f"CPU, {torch.get_num_threads()} threads"
+    return {
+        "about": order.about,
+        "builds": [build.verb for build in order.release.manifest.builds],
+        "counts": counts,
+        "rows": len(trainer.train_dataset),
+        "steps": len(batches),
+        "steps_per_epoch": batches.steps_per_epoch,
+        "batch": batches.batch,
+        "processes": order.world,
+        "seconds": round(seconds, 1),
+        "rows_per_second": round(len(batches) * batches.batch / seconds, 2),
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else cpu,
+        "precision": "bf16" if trainer.args.bf16 else "fp32",
+        "losses": [[entry["step"], entry["loss"]] for entry in history if "loss" in entry],
+        "dev": [
+            {"step": entry["step"], **{k.removeprefix("dev_"): v for k, v in entry.items() if k.startswith("dev_")}}
+            for entry in history
+            if any(key.startswith("dev_") for key in entry)
+        ],
+        "versions": versions(),
+    }
+
+
+def versions() -> dict[str, str]:
+    """Of Python and of the libraries that a training's figures may depend on."""
+    found = {"python": platform.python_version()}
+    for name in _LIBRARIES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def write_checkpoint(out: Path, work: Path, trainer: Any, recipe: dict[str, Any], training: dict[str, Any]) -> None:
+    """Write the checkpoint directory in ``work``, a folder beside ``out``, then move it to ``out``."""
+    trainer.model.save_pretrained(str(work))
+    if trainer.processing_class is not None:
+        trainer.processing_class.save_pretrained(str(work))
+    write_text(work / RECIPE, json.dumps(recipe, ensure_ascii=False, indent=1) + "\n")
+    write_text(work / TRAINING, json.dumps(training, ensure_ascii=False, indent=1) + "\n")
+    draw_losses(work / LOSSES, training["losses"], training["dev"], recipe["name"])
+    replace_directory(work, out)
+
+
+def draw_losses(path: Path, losses: list[list[float]], dev: list[dict[str, float]], name: str) -> None:
+    """The loss over the steps, and MRR@10 of the dev sample, as PNG. Left out (and said) without matplotlib."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        log.warning("no %s: matplotlib is not installed", path.name)
+        return
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    axes = figure.add_subplot()
+    shown = [(step, loss) for step, loss in losses if math.isfinite(loss)]
+    axes.plot([step for step, _ in shown], [loss for _, loss in shown], color="tab:blue", label="training loss")
+    axes.set(title=name, xlabel="step", ylabel="training loss")
+    axes.set_ylim(bottom=0)
+    if dev:
+        right = axes.twinx()
+        right.plot([row["step"] for row in dev], [100 * row["MRR@10"] for row in dev], "o-", color="tab:orange")
+        right.set(ylabel="MRR@10 of the dev sample, %", ylim=(0, 100))
+    figure.savefig(path, dpi=120, metadata={"Software": None})

@@ -1,0 +1,135 @@
+"""The rows that a model is trained on, joined with their texts one by one, and the batches in which they come.
+
+Nothing here grows with the texts: passages are read from memory-mapped files (:mod:`baselines.passages`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+from torch.utils.data import Dataset, Sampler
+
+from baselines.passages import Passages
+from baselines.train.pairs import Pairs
+from builders.common.command import InputError
+
+
+class DualRows(Dataset[dict[str, Any]]):
+    """A row a pair: ``query``, ``positive``, ``negative_1`` ... ``negative_k``, as texts."""
+
+    def __init__(self, pairs: Pairs, passages: Passages) -> None:
+        self.pairs, self.passages = pairs, passages
+        self.column_names = ["query", "positive", *(f"negative_{n + 1}" for n in range(pairs.negatives.shape[1]))]
+
+    def __len__(self) -> int:
+        return len(self.pairs.positive)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        index %= len(self)
+        rows = [int(self.pairs.positive[index]), *self.pairs.negatives[index].tolist()]
+        texts = [self.pairs.texts[int(self.pairs.query[index])], *self.passages.texts(rows)]
+        return dict(zip(self.column_names, texts, strict=True))
+
+    def apart(self, index: int) -> tuple[int, int]:
+        """What no two rows of a batch may share: the query, the positive (it would be another row's negative)."""
+        return int(self.pairs.query[index]), -1 - int(self.pairs.positive[index])
+
+
+class CrossRows(Dataset[dict[str, Any]]):
+    """A row a (``query``, ``passage``) with its ``label``: 1.0 for a positive, 0.0 for each of its negatives."""
+
+    def __init__(self, pairs: Pairs, passages: Passages) -> None:
+        self.pairs, self.passages = pairs, passages
+        self.column_names = ["query", "passage", "label"]
+        self._rows = np.concatenate([pairs.positive[:, None], pairs.negatives], axis=1)
+
+    def __len__(self) -> int:
+        return int(self._rows.size)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        pair, column = divmod(index % len(self), self._rows.shape[1])
+        (text,) = self.passages.texts([int(self._rows[pair, column])])
+        return {"query": self.pairs.texts[int(self.pairs.query[pair])], "passage": text, "label": float(column == 0)}
+
+
+class PassageRows(Dataset[dict[str, Any]]):
+    """A row a passage: ``text``, and ``visit``, a number that differs for every visit of every passage."""
+
+    def __init__(self, passages: Passages) -> None:
+        self.passages = passages
+        self.column_names = ["text", "visit"]
+
+    def __len__(self) -> int:
+        return len(self.passages)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        (text,) = self.passages.texts([index % len(self)])
+        return {"text": text, "visit": index}
+
+
+class Batches(Sampler[list[int]]):
+    """The batches of one process for a whole training, in their order, as a function of the seed alone.
+
+    An epoch is a random order of the rows, cut into batches of ``batch`` rows; what is left over (less than a batch) is
+    skipped. Rows that must stay apart (the same query twice: its other positive would count as a negative) wait for the
+    next batch, except where nothing else is left. Of every batch, process ``rank`` of ``world`` gets an equal,
+    contiguous share: all processes together see what one alone would see.
+
+    In epoch e, row r comes as e * rows + r.
+    """
+
+    def __init__(
+        self, rows: Any, batch: int, epochs: float, seed: int, *, max_steps: int = 0, rank: int = 0, world: int = 1
+    ) -> None:
+        self._rows, self._seed, self._rank, self.world = rows, seed, rank, world
+        self.batch = min(batch, len(rows)) // world * world
+        if not self.batch:
+            raise InputError(f"{len(rows)} rows to train on, in batches of {batch}, are too few for {world} processes")
+        self.batch_size = self.batch // world
+        self.drop_last = True
+        self.steps_per_epoch = len(rows) // self.batch
+        steps = max(1, round(epochs * self.steps_per_epoch))
+        self.steps = min(steps, max_steps) if max_steps else steps
+
+    def __len__(self) -> int:
+        return self.steps
+
+    def __iter__(self) -> Iterator[list[int]]:
+        start = self._rank * self.batch_size
+        for step, batch in zip(range(self.steps), self._all(), strict=False):
+            base = step // self.steps_per_epoch * len(self._rows)
+            yield [base + row for row in batch[start : start + self.batch_size]]
+
+    def _all(self) -> Iterator[list[int]]:
+        epoch, apart = 0, getattr(self._rows, "apart", None)
+        while True:
+            order = np.random.default_rng([self._seed, epoch]).permutation(len(self._rows))
+            if apart is None:
+                for start in range(0, self.steps_per_epoch * self.batch, self.batch):
+                    yield order[start : start + self.batch].tolist()
+            else:
+                yield from _cut(order.tolist(), self.batch, apart)
+            epoch += 1
+
+
+def _cut(order: list[int], size: int, apart: Callable[[int], Iterable[int]]) -> Iterator[list[int]]:
+    """Batches of ``size`` rows in about the given order; rows whose ``apart`` overlap are in different ones."""
+    rest, waiting = iter(order), deque[int]()
+    for _ in range(len(order) // size):
+        batch: list[int] = []
+        seen: set[int] = set()
+        kept: list[int] = []
+        while len(batch) < size:
+            row = waiting.popleft() if waiting else next(rest, None)
+            if row is None:  # nothing that may stay in this batch is left
+                batch.append(kept.pop(0))
+            elif seen.isdisjoint(apart(row)):
+                seen.update(apart(row))
+                batch.append(row)
+            else:
+                kept.append(row)
+        waiting.extendleft(reversed(kept))
+        yield batch

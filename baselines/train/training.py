@@ -1,0 +1,141 @@
+"""One training, from its order to the checkpoint: the steps, one after the other."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import set_seed
+
+from baselines.models.libraries import quiet_libraries
+from baselines.passages import Passages, open_passages
+from baselines.train import models, trainers
+from baselines.train.dev_ranks import dev_sample
+from baselines.train.order import Order
+from baselines.train.pairs import read_pairs
+from baselines.train.recipe import SCRATCH
+from baselines.train.record import training_record, write_checkpoint
+from baselines.train.rows import Batches, CrossRows, DualRows, PassageRows
+from baselines.train.scratch import make_scratch
+from baselines.train.state import last_state, open_states, remove_broken, seconds_of, states_of
+from baselines.train.watch import Evaluate, Watch
+from builders.common.command import InputError, log
+from builders.common.folders import work_beside
+from builders.store.layout import SETS
+
+
+def train(order: Order) -> Mapping[str, Any] | None:
+    """Train, going on from the last state where there is one, and write the checkpoint directory.
+
+    Returns what ``training.json`` says; None in every process but the first. Raises :class:`InputError` for wrong
+    input, and where something else is in the place of the output.
+    """
+    quiet_libraries()
+    if not order.first:
+        log.setLevel(logging.WARNING)
+    device = find_device(order.device)
+    with work_beside(order.out) if order.first else contextlib.nullcontext() as work:
+        states = _agree_on_states(order, device)
+        passages = open_passages(order.release, SETS[order.recipe.data.set].corpus, order.cache)
+        start = _start(order, passages, states)
+        set_seed(order.recipe.train.seed)
+        rows, counts = _rows(order, passages)
+        batches = _batches(order, rows)
+        trainer = _trainer(order, start, rows, batches, states, device)
+        watch = Watch(trainer, _evaluation(order, passages), order.recipe.train.evaluations)
+        _run(order, trainer, watch, states)
+        if work is None:
+            return None
+        training = training_record(order, trainer, counts, watch.elapsed())
+        write_checkpoint(order.out, work, trainer, order.recipe.resolved(), training)
+    log.info("%s: %d steps in %.0f s", order.out, len(batches), watch.elapsed())
+    return training
+
+
+def find_device(wanted: str) -> str:
+    """``cpu`` or ``cuda:N``; :class:`InputError` where CUDA is asked for and there is none."""
+    if wanted == "cuda" and not torch.cuda.is_available():
+        raise InputError("--device cuda: no CUDA device is usable here (torch.cuda.is_available() is false)")
+    if wanted == "cpu" or not torch.cuda.is_available():
+        return "cpu"
+    return f"cuda:{os.environ.get('LOCAL_RANK', 0)}"
+
+
+def _agree_on_states(order: Order, device: str) -> Path:
+    """The folder of states. The other processes may look at it once the first one has put it in order."""
+    if order.first:
+        open_states(order.out, order.about, order.resume)
+    if order.world > 1:
+        if device != "cpu":
+            torch.cuda.set_device(device)
+        torch.distributed.init_process_group("gloo" if device == "cpu" else "nccl")
+        torch.distributed.barrier()
+    return states_of(order.out)
+
+
+def _start(order: Order, passages: Passages, states: Path) -> str:
+    """The directory or hub name of the model to start from; one with random weights is made now."""
+    return str(make_scratch(order.recipe, passages, states / "start")) if order.start == SCRATCH else order.start
+
+
+def _rows(order: Order, passages: Passages) -> tuple[Any, dict[str, int]]:
+    """(what is trained on, row by row; how much of it there is, for ``training.json``)."""
+    if order.recipe.model.kind == "mlm":
+        return PassageRows(passages), {"passages": len(passages)}
+    pairs = read_pairs(order.release, order.recipe, passages, order.negatives)
+    return (DualRows if order.recipe.model.kind == "dual" else CrossRows)(pairs, passages), pairs.counts
+
+
+def _batches(order: Order, rows: Any) -> Batches:
+    train = order.recipe.train
+    return Batches(
+        rows,
+        train.batch,
+        train.epochs,
+        train.seed,
+        max_steps=train.max_steps,
+        rank=order.rank,
+        world=order.world,
+    )
+
+
+def _trainer(order: Order, start: str, rows: Any, batches: Batches, states: Path, device: str) -> Any:
+    """The library's trainer of the recipe's kind, with the model to train."""
+    recipe = order.recipe
+    given = trainers.arguments(recipe, states, batches, device)
+    if recipe.model.kind == "dual":
+        return trainers.dual_trainer(recipe, models.dual_encoder(recipe, start, device), rows, batches, given)
+    if recipe.model.kind == "cross":
+        return trainers.cross_trainer(recipe, models.cross_encoder(recipe, start, device), rows, batches, given)
+    return trainers.mask_trainer(recipe, *models.masked_language_model(recipe, start), rows, batches, given)
+
+
+def _evaluation(order: Order, passages: Passages) -> Evaluate | None:
+    """What measures the model on a sample of dev; None where there is nothing to measure on, or another's task."""
+    recipe = order.recipe
+    sample = dev_sample(order.release, recipe, passages) if order.first and recipe.model.kind != "mlm" else None
+    if sample is None:
+        return None
+    return partial(sample.dual if recipe.model.kind == "dual" else sample.cross, batch=recipe.train.mini_batch)
+
+
+def _run(order: Order, trainer: Any, watch: Watch, states: Path) -> None:
+    """Let the trainer run to its end, from the last whole state where there is one."""
+    state = last_state(states, order.world)
+    if order.first:
+        remove_broken(states, state)
+    trainer.add_callback(watch)
+    batches = trainer.batches
+    if state:
+        watch.seconds = seconds_of(state)
+        log.info("taken up again after step %s of %d", state.name.split("-")[-1], len(batches))
+    where = trainer.args.device
+    rows = len(trainer.train_dataset)
+    log.info("%s: %d rows, %d steps of %d rows, on %s", order.recipe.name, rows, len(batches), batches.batch, where)
+    trainer.train(resume_from_checkpoint=str(state) if state else None)

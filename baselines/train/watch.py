@@ -1,0 +1,61 @@
+"""What is seen of a training while it runs: progress, seconds, the evaluations on dev."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import TrainerCallback
+
+from baselines.train.state import write_seconds
+from builders.common.command import log, progress
+
+Evaluate = Callable[[Any], dict[str, float]]
+
+
+class Watch(TrainerCallback):
+    """Progress, the time it took (earlier parts of a resumed training included), and the evaluations on dev."""
+
+    def __init__(self, trainer: Any, evaluate: Evaluate | None, evaluations: int) -> None:
+        self.seconds, self._trainer, self._evaluate = 0.0, trainer, evaluate
+        steps = len(trainer.batches)
+        self._every = max(1, round(steps / evaluations)) if evaluate and evaluations else 0
+        self._bar = progress(total=steps, unit="step", label="train")
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._started = time.monotonic()
+        self._bar.update(state.global_step)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._bar.update(1)
+        last = state.global_step == len(self._trainer.batches)
+        if self._every and (state.global_step % self._every == 0 or last) and args.process_index == 0:
+            assert self._evaluate is not None
+            model = self._trainer.model
+            model.eval()
+            with torch.no_grad():
+                found = self._evaluate(model)
+            model.train()
+            wanted = control.should_log
+            self._trainer.log({f"dev_{name}": value for name, value in found.items()})
+            control.should_log = wanted  # log() takes itself for the step's own
+            shown = ", ".join(f"{name} {100 * value:.2f}" for name, value in found.items())
+            log.info("step %d of %d: dev sample %s", state.global_step, len(self._trainer.batches), shown)
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
+        if logs and "loss" in logs:
+            self._bar.set_postfix(loss=f"{float(logs['loss']):.4f}")
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if args.process_index == 0:
+            write_seconds(Path(args.output_dir) / f"checkpoint-{state.global_step}", self.elapsed())
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._bar.close()
+
+    def elapsed(self) -> float:
+        """Seconds of training so far."""
+        return self.seconds + time.monotonic() - self._started

@@ -1,0 +1,188 @@
+"""``push`` over a loopback hub: what goes there, that it loads by name, what the card says; refusals."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from checkpoints import REPO, Command, files, push, whole
+from hub_client import error_of
+from hub_repos import Blob
+from hub_server import Hub
+from huggingface_hub import ModelCard
+from releases import QUESTIONS, TEXTS, make_release, md5, tables
+
+from builders.store.layout import MANIFEST
+
+LOAD = """
+import contextlib, io, json, sys
+from pathlib import Path
+from sentence_transformers import CrossEncoder, SentenceTransformer
+
+models, queries, texts = Path(sys.argv[1]), *json.loads(sys.argv[2])
+found = {}
+for name in ("dual", "cross", "mlm"):
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        exec(sys.argv[3 + ("dual", "cross", "mlm").index(name)], {})
+    found[name] = printed.getvalue()
+for where, dual, cross in (("hub", "org/dual", "org/cross"), ("local", models / "dual", models / "cross")):
+    model = SentenceTransformer(str(dual), device="cpu")
+    similarity = model.similarity(model.encode_query(queries), model.encode_document(texts))
+    pairs = [(query, text) for query in queries for text in texts]
+    found[where] = [*similarity.flatten().tolist(), *CrossEncoder(str(cross), device="cpu").predict(pairs).tolist()]
+print(json.dumps(found))
+"""
+
+
+def test_models_load_by_name_and_the_cards_code_runs(
+    hub: Hub, call: Command, checkpoints: Path, tmp_path: Path
+) -> None:
+    codes = []
+    for kind in ("dual", "cross", "mlm"):
+        result = call("push", "--model", checkpoints / kind, "--repo", f"org/{kind}", "--create", "--private")
+        assert result.stdout.strip().endswith(f"/org/{kind}/commit/{hub.repos['model', f'org/{kind}'].commits[-1].oid}")
+        (code,) = re.findall(r"```python\n(.*?)```", files(hub, f"org/{kind}")["README.md"].decode(), re.DOTALL)
+        codes.append(code)
+    given = json.dumps([QUESTIONS["dev"], TEXTS])
+    # No code and no folder of this project: another process, elsewhere, with the hub alone.
+    result = subprocess.run(
+        [sys.executable, "-c", LOAD, str(checkpoints), given, *codes],
+        cwd=tmp_path,
+        env=hub.environment(tmp_path / "reader") | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    found = json.loads(result.stdout.splitlines()[-1])
+    assert found["hub"] == pytest.approx(found["local"], abs=1e-5)
+    assert len({round(score, 4) for score in found["hub"]}) > len(TEXTS)  # scores that differ: not all one value
+    assert found["dual"].startswith("tensor([[")
+    assert "corpus_id" in found["cross"] and "token_str" in found["mlm"]
+
+
+def test_what_loading_and_understanding_the_model_needs_is_pushed_and_nothing_else(
+    hub: Hub, call: Command, checkpoint: Path
+) -> None:
+    result = push(call, checkpoint, "--create")
+    repo = hub.repos["model", REPO]
+    assert [commit.message.split()[0] for commit in repo.commits] == ["initial", "dual-tiny"]
+    assert not repo.private
+    assert set(repo.files) == {*whole(checkpoint), "README.md", MANIFEST, ".gitattributes"}
+    assert {"recipe.json", "training.json", "loss.png", "modules.json"} < set(repo.files)
+    left = ("optimizer", "training_args", "trainer_state", "model.py", "lock", "runs/", "checkpoint-")
+    assert not [name for name in repo.files if any(part in name for part in left)]
+    assert "not pushed: " in result.stderr and "model.py" in result.stderr
+    # Pushed again: nothing is new.
+    sent = list(hub.uploads)
+    push(call, checkpoint)
+    assert len(repo.commits) == 2 and hub.uploads == sent
+
+
+def test_the_card_holds_recipe_data_and_measures(hub: Hub, call: Command, checkpoint: Path, tmp_path: Path) -> None:
+    release = make_release(tmp_path / "release", tables())
+    run = tmp_path / "de.dev.run"
+    # The first question's passage is second, the other one's is first.
+    run.write_text(
+        "".join(
+            f"{md5(question)} Q0 {md5(TEXTS[place])} {rank} {9 - rank} x\n"
+            for question, places in zip(QUESTIONS["dev"], ((0, 4), (5, 4)), strict=True)
+            for rank, place in enumerate(places, 1)
+        )
+    )
+    push(call, checkpoint, "--create", "--release", release, "--split", "dev", "--run", run)
+    text = files(hub)["README.md"].decode()
+    card = ModelCard(text)
+    measured = {each.metric_type: each for each in card.data.eval_results}
+    assert {key: each.metric_value for key, each in measured.items()} == {
+        "mrr_at_10": 75.0,
+        "recall_at_1": 50.0,
+        "recall_at_50": 100.0,
+    }
+    mrr = measured["mrr_at_10"]
+    assert (mrr.dataset_name, mrr.dataset_split) == ("dev, 2 queries, 6 passages", "dev")
+    assert mrr.metric_name == "MRR@10 (de.dev.run)"
+    assert card.data.license == "apache-2.0" and card.data.language == ["zh"]
+    about = card.data.to_dict()
+    assert (about["library_name"], about["pipeline_tag"]) == ("sentence-transformers", "sentence-similarity")
+    assert card.data.base_model == "org/base"
+    for needed in (
+        "| de.dev.run | dev, 2 queries, 6 passages | 75.00 | 50.00 | 100.00 |",
+        "- `qrels/train`: fingerprint `beef`",
+        '"kind": "dual"',
+        "| counts: pairs | 4 |",
+        "![training loss](loss.png)",
+        "MRR@10 25.00, recall@1 12.50",
+        "@inproceedings{qiu-etal-2022-dureader",
+    ):
+        assert needed in text
+    push(call, checkpoint, "--license", "cc-by-sa-4.0")
+    assert ModelCard(files(hub)["README.md"].decode()).data.license == "cc-by-sa-4.0"
+
+
+def test_weights_from_data_of_other_terms_are_not_called_apache(hub: Hub, call: Command, checkpoint: Path) -> None:
+    record = json.loads((checkpoint / "training.json").read_text())
+    (checkpoint / "training.json").write_text(json.dumps(record | {"builds": ["release", "cmedqa"]}))
+    push(call, checkpoint, "--create")
+    assert ModelCard(files(hub)["README.md"].decode()).data.license == "other"
+
+
+def test_a_new_checkpoint_replaces_the_files_of_the_old_one(
+    hub: Hub, call: Command, checkpoint: Path, checkpoints: Path
+) -> None:
+    hub.create(REPO, "model").commits[-1].files["NOTES.md"] = Blob(b"mine", False)
+    push(call, checkpoint)
+    before = set(files(hub))
+    result = push(call, checkpoints / "cross")
+    assert set(files(hub)) == {*whole(checkpoints / "cross"), "README.md", MANIFEST, ".gitattributes", "NOTES.md"}
+    assert before - set(files(hub))  # the router's
+    assert "keeps 1 files that are not ours: NOTES.md" in result.stderr
+
+
+@pytest.mark.parametrize("action", ["break", 503])
+def test_a_broken_upload_leaves_nothing_and_goes_on(
+    hub: Hub, call: Command, checkpoint: Path, action: int | str
+) -> None:
+    hub.fail("PUT", "^/lfs/", action, skip=1)
+    repo = hub.create(REPO, "model")
+    assert "what was received is not sent again" in error_of(push(call, checkpoint, code=1))
+    assert len(hub.uploads) == 1 and len(repo.commits) == 1
+    hub.faults.clear()
+    push(call, checkpoint)
+    assert len(hub.uploads) == 2 == len(set(hub.uploads))
+    assert len(repo.commits) == 2
+
+
+def test_a_directory_that_is_no_checkpoint_is_named_before_the_hub_is_asked(
+    hub: Hub, call: Command, checkpoint: Path, tmp_path: Path
+) -> None:
+    error = error_of(push(call, tmp_path / "nowhere", code=1))
+    assert "not a checkpoint (no recipe.json); `python -m baselines train` makes one" in error
+    (checkpoint / "recipe.json").write_text('{"model": {"kind": "tree"}}')
+    assert "recipe.json: model.kind: expected one of cross, dual, mlm, found 'tree'" in error_of(
+        push(call, checkpoint, code=1)
+    )
+    (checkpoint / "recipe.json").write_text("{")
+    assert "recipe.json: expected JSON" in error_of(push(call, checkpoint, code=1))
+    assert not hub.requests
+
+
+def test_weights_that_are_cut_short_are_not_pushed(hub: Hub, call: Command, checkpoint: Path) -> None:
+    weights = next(checkpoint / name for name in whole(checkpoint) if name.endswith(".safetensors"))
+    weights.write_bytes(weights.read_bytes()[:-9])
+    assert f"{weights}: is damaged or cut short" in error_of(push(call, checkpoint, code=1))
+    for path in [*checkpoint.rglob("*.safetensors")]:
+        path.unlink()
+    assert "not a checkpoint (no model.safetensors with its config)" in error_of(push(call, checkpoint, code=1))
+    assert not hub.requests
+
+
+def test_a_wrong_usage_exits_with_2(call: Command, checkpoint: Path, tmp_path: Path) -> None:
+    result = call("push", "--model", checkpoint, "--repo", "just-a-name", code=2)
+    assert "expected ORG/NAME" in result.stderr
+    result = push(call, checkpoint, "--run", tmp_path / "x.run", code=2)
+    assert "--run and --release come together" in result.stderr

@@ -1,0 +1,116 @@
+"""Training: what a checkpoint says of itself, what is read for it, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+from training_world import World, training_of
+from transformers import AutoTokenizer
+
+from baselines.__main__ import VERBS
+from baselines.passages import open_passages
+from baselines.train.scratch import wordpieces
+from builders.common.command import main
+from builders.store.reader import open_release
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    return World(tmp_path_factory.mktemp("world"))
+
+
+def test_a_checkpoint_says_what_it_is(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    out = world.folder / "said"
+    values = ["train.batch=16", "train.max_steps=6", "train.logs=3", "train.evaluations=2", "data.dev_queries=10"]
+    assert world.train("de-bm25-neg-scratch", out, *values) == 0
+    assert json.loads(capsys.readouterr().out)["steps"] == 6
+    recipe = json.loads((out / "recipe.json").read_text(encoding="utf-8"))
+    assert (recipe["train"]["batch"], recipe["train"]["epochs"], recipe["data"]["query_length"]) == (16, 10.0, 8)
+    training = training_of(out)
+    release = open_release(world.release)
+    assert training["about"]["data"]["corpus/corpus"] == release.fingerprint("corpus", "corpus")
+    assert "queries/test" not in training["about"]["data"]
+    assert training["counts"] == {"queries": 600, "positives": 600, "negatives": 2400, "random_negatives": 0}
+    assert [step for step, _ in training["losses"]] == [2, 4, 6]
+    assert [row["step"] for row in training["dev"]] == [3, 6]
+    assert all(0 <= row["MRR@10"] <= 1 for row in training["dev"])
+    assert str(world.folder) not in (out / "training.json").read_text(encoding="utf-8")
+    assert (out / "loss.png").read_bytes().startswith(b"\x89PNG")
+    model = SentenceTransformer(str(out), device="cpu")
+    long = " ".join(["sabada"] * 60)
+    assert model.preprocess([long], task="query")["input_ids"].shape == (1, 8)
+    assert model.preprocess([long], task="document")["input_ids"].shape == (1, 16)
+    assert abs(float(np.linalg.norm(model.encode_query("sabada"))) - 1) < 1e-5
+
+    # The same command again finds its work done; another recipe does not take it for its own.
+    before = (out / "training.json").stat().st_mtime_ns
+    assert world.train("de-bm25-neg-scratch", out, *values) == 0
+    assert (out / "training.json").stat().st_mtime_ns == before
+    assert world.train("de-bm25-neg-scratch", out, *values, "train.seed=1") == 1
+    assert "train.seed differ" in capsys.readouterr().err
+
+
+def test_the_test_split_is_never_read(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    from builders.store.reader import Release
+
+    read = set()
+    batches = Release.batches
+
+    def watched(self: Release, config: str, split: str, *args: Any, **given: Any) -> Any:
+        read.add((config, split))
+        return batches(self, config, split, *args, **given)
+
+    monkeypatch.setattr(Release, "batches", watched)
+    out = world.folder / "watched"
+    assert world.train("ce-bm25-neg-scratch", out, "train.batch=8", "train.max_steps=1", "data.dev_queries=3") == 0
+    assert read == {("queries", "train"), ("qrels", "train"), ("queries", "dev"), ("qrels", "dev")}
+
+
+def test_what_is_missing_is_one_clear_error(world: World, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    def error(recipe: str, *more: str, drop: str = "", **change: str) -> str:
+        words = world.words(recipe, tmp_path / "out")
+        for name, value in change.items():
+            words[words.index(f"--{name}") + 1] = value
+        if drop:
+            at = words.index(f"--{drop}")
+            del words[at : at + 2]
+        assert main("baselines", "", VERBS, [*words, *more]) == 1
+        (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
+        return line
+
+    assert "wants 4 hard negatives a positive: --negatives F" in error("de-bm25-neg-scratch", drop="negatives")
+    assert "nowhere.jsonl: no such file of hard negatives" in error("ce-bm25-neg-scratch", negatives="nowhere.jsonl")
+    assert "no checkpoint of mlm-scratch, from which de-bm25-neg-scratch starts" in error(
+        "de-bm25-neg-scratch", drop="start"
+    )
+    assert "no recipe 'de-bm26'" in error("de-bm26")
+    assert "--set train.batches=3: unknown key 'batches'" in error("de-bm25-neg-scratch", "--set", "train.batches=3")
+    assert "has no config 'queries' with a split 'nope'" in error("de-bm25-neg-scratch", "--set", "data.split=nope")
+    assert "cmedqa-corpus" in error("de-cmedqa-scratch")
+    (tmp_path / "empty").mkdir()
+    assert "cannot start from the model" in error("de-bm25-neg-scratch", start=str(tmp_path / "empty"))
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.txt").write_text("mine", encoding="utf-8")
+    assert "exists and is no checkpoint of `train`" in error("de-bm25-neg-scratch", out=str(tmp_path / "full"))
+    assert (tmp_path / "full" / "thesis.txt").read_text(encoding="utf-8") == "mine"
+    if not torch.cuda.is_available():
+        assert "no CUDA device is usable here" in error("de-bm25-neg-scratch", device="cuda")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_vocabulary_is_the_same_every_time(world: World) -> None:
+    passages = open_passages(open_release(world.release), keep=world.folder / "cache")
+    first = wordpieces(passages, 60, 500)
+    assert first == wordpieces(passages, 60, 500)
+    assert first[:5] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"] and len(first) <= 60
+    tokenizer = AutoTokenizer.from_pretrained(world.start)
+    found = tokenizer.tokenize("sabada tabada 。")
+    assert (
+        "[UNK]" in found and "".join(piece.removeprefix("##") for piece in found if piece != "[UNK]") == "sabadatabada"
+    )

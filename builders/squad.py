@@ -34,10 +34,9 @@ from builders.common.sampling import draw
 from builders.release.options import MIN_CHARS
 from builders.release.passages import cut_passages
 from builders.sources.files import Source, find_files, open_bytes
-from builders.sources.splits import SPLITS
 from builders.store.draft import describe_files, draft_release
 from builders.store.ids import text_id
-from builders.store.layout import JOINED
+from builders.store.layout import JOINED, SPLITS
 from builders.store.table3 import table3_text
 
 CUTS = ("head", "all", "whole")

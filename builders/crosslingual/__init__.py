@@ -31,7 +31,7 @@ from pathlib import Path
 
 from builders.common.command import add_format, whole_number
 from builders.sources.encoding import CHOICES
-from builders.sources.splits import SPLITS
+from builders.store.layout import SPLITS
 
 _NEEDS = {
     "build": ("source", "release", "out"),

@@ -16,8 +16,8 @@ from builders.crosslingual.packages import review_packages, write_packages, writ
 from builders.crosslingual.pairs import Pair, known_pairs, read_pairs
 from builders.crosslingual.queries import chinese_queries
 from builders.crosslingual.review import Rule, Verdict, as_stats, percent
-from builders.sources.splits import SPLITS
 from builders.sources.tables import find_tables
+from builders.store.layout import SPLITS
 
 
 def build(args: argparse.Namespace) -> None:

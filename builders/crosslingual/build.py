@@ -13,9 +13,8 @@ from builders.crosslingual.pairs import Pair
 from builders.crosslingual.queries import English, english_queries
 from builders.crosslingual.review import Verdict, as_stats
 from builders.sources.files import Source
-from builders.sources.splits import SPLITS
 from builders.store.draft import describe_files, draft_release
-from builders.store.layout import CROSSLINGUAL, CROSSLINGUAL_QUERIES
+from builders.store.layout import CROSSLINGUAL, CROSSLINGUAL_QUERIES, SPLITS
 from builders.store.reader import Release
 from builders.store.table3 import round_stat
 

@@ -21,8 +21,8 @@ from builders.official.splits import write_split
 from builders.official.top50 import read_top50
 from builders.official.training import read_training
 from builders.official.work import OfficialFile, Work
-from builders.sources.splits import SPLITS
 from builders.store.draft import check_release_output, describe_files, draft_release
+from builders.store.layout import SPLITS
 
 SMALL = 32 << 20  # below this many bytes of input starting worker processes costs more than it saves
 _BOM = b"\xef\xbb\xbf"

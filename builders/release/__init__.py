@@ -24,7 +24,7 @@ from builders.common.addresses import is_address, place
 from builders.common.command import InputError, add_format, whole_number
 from builders.common.words import SEGMENTERS
 from builders.release.options import MIN_CHARS, Options
-from builders.sources.splits import SPLITS
+from builders.store.layout import SPLITS
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -20,7 +20,7 @@ from builders.release.dedupe import database, keep_firsts
 from builders.release.labelled import Kind, Passage, Places, Positive, Question, read_labelled, rows_at, schema_of
 from builders.sources.files import Source
 from builders.sources.lines import line_number
-from builders.sources.splits import SPLITS
+from builders.store.layout import SPLITS
 from builders.store.table3 import LengthCounter
 
 # What the database is given of each table; a row's place comes with it.

@@ -1,10 +1,9 @@
-"""The splits, and which one a file's name says."""
+"""Which split a file's name says."""
 
 from __future__ import annotations
 
 import re
 
-SPLITS = ("train", "dev", "test")
 _SPLIT_WORD = re.compile(r"(?<![a-z])(train|dev|test)(?:set)?\d*(?![a-z])")
 
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from releases import make_release, tables
 
-from baselines.runs.fuse import fused, mixtures, normalised, tune
+from baselines.runs.fusion import fused, mixtures, normalised, tune
 from baselines.runs.measures import official
 from baselines.runs.qrels import Qrels
 from baselines.runs.run_file import Run, read_run, write_run

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from releases import make_release, md5, tables
 
@@ -44,6 +44,7 @@ _ID = st.text(st.characters(exclude_categories=["Z", "C"]), min_size=1, max_size
 _SCORE = st.floats(-1e30, 1e30, allow_nan=False) | st.floats(10, 10.000001)
 
 
+@settings(deadline=None)
 @given(hits=st.dictionaries(_ID, _SCORE, min_size=1, max_size=20))
 def test_reading_gives_back_what_was_written(tmp_path_factory: pytest.TempPathFactory, hits: dict[str, float]) -> None:
     path = tmp_path_factory.mktemp("run") / "r.run"

@@ -17,25 +17,27 @@ Example:
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
+import msgspec
 
-from baselines.runs.measures import MRR_DEPTH
-from baselines.runs.qrels import Qrels, release_qrels
-from baselines.runs.run_file import Hit, Run, read_run, write_run
+from baselines.runs.fusion import RRF_K, fused, normalised, reciprocal_ranks, tune
+from baselines.runs.qrels import release_qrels
+from baselines.runs.run_file import Run, read_run, write_run
 from baselines.runs.sets import add_set
 from builders.common.command import InputError, log, whole_number
 from builders.common.files import read_utf8, write_text
 from builders.store.reader import open_release
 
-_RRF_K = 60
+
+class _Weights(msgspec.Struct):
+    """What is read of a file of weights, which :func:`_tuned` writes."""
+
+    weights: list[float]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, required=True, metavar="RUN", help="the run; gzipped where it ends in .gz")
     parser.add_argument("--method", choices=["rrf", "weighted"], default="rrf", help="default: rrf")
     parser.add_argument("--top-k", type=whole_number(1), default=50, metavar="K", help="passages a query (default: 50)")
-    parser.add_argument("--rrf-k", type=whole_number(0), default=_RRF_K, metavar="N", help=f"default: {_RRF_K}")
+    parser.add_argument("--rrf-k", type=whole_number(0), default=RRF_K, metavar="N", help=f"default: {RRF_K}")
     parser.add_argument("--weights", type=Path, metavar="FILE", help="read from here; with --tune, written")
     parser.add_argument("--tune", metavar="SPLIT", help="find the weights on this split (dev)")
     parser.add_argument("--tune-runs", type=Path, nargs="+", metavar="RUN", help="the same systems' runs of that split")
@@ -76,68 +78,6 @@ def run(args: argparse.Namespace) -> None:
     _report_missing(runs)
     lines = write_run(args.out, fused(parts, weights, args.top_k), tag=f"fused-{args.method}")
     log.info("%s: %d lines from %d runs", args.out, lines, len(runs))
-
-
-Scores = dict[str, dict[str, float]]  # by query, by passage
-
-
-def reciprocal_ranks(run: Run, k: int = _RRF_K) -> Scores:
-    """1 / (k + rank) of every passage, ranks from 1."""
-    return {
-        query: {corpus: 1 / (k + rank) for rank, corpus in enumerate(dict.fromkeys(c for c, _ in hits), 1)}
-        for query, hits in run.hits.items()
-    }
-
-
-def normalised(run: Run) -> Scores:
-    """Every query's scores between 0 and 1. A passage that comes twice has its first, higher score."""
-    found: Scores = {}
-    for query, hits in run.hits.items():
-        scores = dict(reversed(hits))
-        low, high = min(scores.values(), default=0.0), max(scores.values(), default=0.0)
-        found[query] = {c: (score - low) / (high - low) if high > low else 1.0 for c, score in scores.items()}
-    return found
-
-
-def fused(parts: Sequence[Scores], weights: Sequence[float], top_k: int) -> Iterator[tuple[str, list[Hit]]]:
-    """(query, hits) for every query of any run, in the order of the first run that has it."""
-    for query in dict.fromkeys(query for part in parts for query in part):
-        terms: dict[str, list[float]] = {}
-        for part, weight in zip(parts, weights, strict=True):
-            for corpus, score in part.get(query, {}).items():
-                terms.setdefault(corpus, []).append(weight * score)
-        # Summed exactly: the order of the runs changes nothing.
-        hits = [(corpus, math.fsum(each)) for corpus, each in terms.items()]
-        yield query, sorted(hits, key=lambda hit: (-hit[1], hit[0]))[:top_k]
-
-
-def mixtures(runs: int, step: float) -> npt.NDArray[np.float64]:
-    """Every vector of ``runs`` weights that are multiples of ``step`` and add up to 1, shape (mixtures, runs)."""
-    whole = round(1 / step)
-    cuts = itertools.combinations(range(whole + runs - 1), runs - 1)
-    found = [np.diff([-1, *each, whole + runs - 1]) - 1 for each in cuts]
-    return np.array(found, np.float64) / whole
-
-
-def tune(parts: Sequence[Scores], qrels: Qrels, step: float) -> tuple[list[float], float]:
-    """(weights, MRR@10) of the best mixture; of equally good ones that nearest to equal weights."""
-    every = mixtures(len(parts), step)
-    sums = np.zeros(len(every))
-    for query, positives in qrels.positives.items():
-        ids = sorted({corpus for part in parts for corpus in part.get(query, {})})
-        good = np.array([corpus in positives for corpus in ids], bool)
-        if not good.any():
-            continue
-        columns = np.array([[part.get(query, {}).get(corpus, 0.0) for part in parts] for corpus in ids])
-        scores = (columns @ every.T).round(12)  # what is equal but for the last bits is equal
-        # The first positive by falling score, then by id: ids are sorted, argmax takes the first.
-        best = np.where(good[:, None], scores, -1.0).argmax(0)
-        value = scores[best, np.arange(len(every))]
-        above = (scores > value).sum(0) + ((scores == value) & (np.arange(len(ids))[:, None] < best)).sum(0)
-        sums += np.where(above < MRR_DEPTH, 1 / (1 + above), 0.0)
-    distance = ((every - 1 / len(parts)) ** 2).sum(1)
-    first = np.lexsort((distance.round(12), -sums.round(9)))[0]
-    return every[first].tolist(), float(sums[first] / len(qrels.positives))
 
 
 def _tuned(args: argparse.Namespace, runs: Sequence[Run]) -> list[float]:
@@ -173,9 +113,9 @@ def _read_weights(args: argparse.Namespace) -> list[float]:
     if not args.weights:
         raise InputError("--method weighted needs --weights FILE or --tune SPLIT")
     try:
-        weights = [float(weight) for weight in json.loads(read_utf8(args.weights))["weights"]]
-    except (ValueError, KeyError, TypeError):
-        raise InputError('expected JSON with {"weights": [a number a run]}', path=args.weights) from None
+        weights = msgspec.json.decode(read_utf8(args.weights), type=_Weights).weights
+    except msgspec.DecodeError as error:
+        raise InputError(f'expected JSON with {{"weights": [a number a run]}} ({error})', path=args.weights) from None
     if len(weights) != len(args.runs) or not all(map(math.isfinite, weights)):
         raise InputError(f"expected {len(args.runs)} finite weights, found {weights}", path=args.weights)
     return weights

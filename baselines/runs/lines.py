@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +20,7 @@ def raw_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     mark is dropped. Raises :class:`InputError` for a damaged gzip file, :class:`OSError` where nothing can be read.
     """
     number = 0
-    with gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb") as file:
+    with io.BufferedReader(gzip.GzipFile(path)) if path.suffix == ".gz" else open(path, "rb") as file:
         try:
             for number, line in enumerate(file, 1):
                 yield number, (line.removeprefix(_BOM) if number == 1 else line).rstrip(b"\r\n")
@@ -41,3 +42,12 @@ def utf8(data: bytes, path: Path, line: int) -> str:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise InputError("expected UTF-8 text", path=path, line=line) from error
+
+
+def integer(field: bytes, what: str, path: Path, line: int) -> int:
+    """A column as a whole number; an :class:`InputError` naming the line and ``what`` it is where it is none."""
+    try:
+        return int(field)
+    except ValueError:
+        shown = field.decode(errors="replace")
+        raise InputError(f"expected a whole number as the {what}, found {shown!r}", path=path, line=line) from None

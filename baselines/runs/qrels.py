@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from baselines.runs.lines import first_character, raw_lines, utf8
+import msgspec
+
+from baselines.runs.lines import first_character, integer, raw_lines, utf8
 from baselines.runs.sets import read_judgments
 from builders.common.command import InputError, log
 from builders.common.files import read_utf8
@@ -52,9 +53,9 @@ def read_qrels(path: Path) -> Qrels:
     """
     every: dict[str, dict[str, int]] = {}
     if first_character(path) in "{[":
-        for line, row in _official_rows(path):
-            query, passages = _official_row(row, path, line)
-            every.setdefault(query, {}).update(dict.fromkeys(passages, 1))
+        for row in _official(path):
+            passages = (each.paragraph_id for each in row.answer_paragraphs)
+            every.setdefault(row.question_id, {}).update(dict.fromkeys(passages, 1))
     else:
         for query, corpus, score in _columns(path):
             every.setdefault(query, {})[corpus] = score
@@ -87,20 +88,36 @@ def _columns(path: Path) -> Iterator[tuple[str, str, int]]:
         if len(fields) != (3 if beir else 4):
             expected = "3 columns (query-id corpus-id score)" if beir else "4 columns (query-id 0 corpus-id score)"
             raise InputError(f"expected {expected}, found {len(fields)}", path=path, line=number)
-        try:
-            score = int(fields[-1])
-        except ValueError:
-            shown = fields[-1].decode(errors="replace")
-            raise InputError(f"expected a whole number as the score, found {shown!r}", path=path, line=number) from None
+        score = integer(fields[-1], "score", path, number)
         yield utf8(fields[0], path, number), utf8(fields[-2], path, number), score
+
+
+class _Paragraph(msgspec.Struct):
+    paragraph_id: str
+
+
+class _Question(msgspec.Struct):
+    """What is read of a row of the official train.json and dev.json."""
+
+    question_id: str
+    answer_paragraphs: list[_Paragraph]
+
+
+def _official(path: Path) -> Iterator[_Question]:
+    for line, row in _official_rows(path):
+        try:
+            yield msgspec.convert(row, _Question)
+        except msgspec.ValidationError as error:
+            expected = "{question_id, question, answer_paragraphs: [{paragraph_id, ...}]} with ids as strings"
+            raise InputError(f"expected {expected} ({error})", path=path, line=line) from None
 
 
 def _official_rows(path: Path) -> Iterator[tuple[int | None, Any]]:
     """(line, row) of the official JSON lines; the rows of a ``{"data": [...]}`` wrapper have no line of their own."""
     text = read_utf8(path)
     try:
-        whole = json.loads(text)
-    except ValueError:
+        whole = msgspec.json.decode(text)
+    except msgspec.DecodeError:
         whole = None  # several lines, or a bad one: read below, where the line is known
     if isinstance(whole, list) or (isinstance(whole, dict) and "question_id" not in whole):
         rows = whole.get("data") if isinstance(whole, dict) else whole
@@ -111,21 +128,6 @@ def _official_rows(path: Path) -> Iterator[tuple[int | None, Any]]:
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
             try:
-                yield number, json.loads(line)
-            except ValueError as error:
+                yield number, msgspec.json.decode(line)
+            except msgspec.DecodeError as error:
                 raise InputError(f"expected one JSON object a line ({error})", path=path, line=number) from error
-
-
-def _official_row(row: Any, path: Path, line: int | None) -> tuple[str, list[str]]:
-    try:
-        query, passages = row["question_id"], [paragraph["paragraph_id"] for paragraph in row["answer_paragraphs"]]
-    except (TypeError, KeyError):
-        query, passages = None, []
-    if not isinstance(query, str) or not all(isinstance(passage, str) for passage in passages):
-        raise InputError(
-            "expected {question_id, question, answer_paragraphs: [{paragraph_id, ...}]} with ids as strings; found "
-            + json.dumps(row, ensure_ascii=False)[:80],
-            path=path,
-            line=line,
-        )
-    return query, passages

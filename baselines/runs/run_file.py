@@ -15,7 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from baselines.runs.lines import first_character, raw_lines, utf8
+from baselines.runs.lines import first_character, integer, raw_lines, utf8
 from builders.common.command import InputError, log
 from builders.common.files import atomic_text, read_utf8
 
@@ -88,18 +88,7 @@ def _read_trec(path: Path) -> dict[str, list[Hit]]:
                 line=number,
             )
         query, corpus = utf8(fields[0], path, number), utf8(fields[2], path, number)
-        try:
-            rank = int(fields[3])
-        except ValueError:
-            shown = fields[3].decode(errors="replace")
-            raise InputError(f"expected a whole number as the rank, found {shown!r}", path=path, line=number) from None
-        try:
-            score = float(fields[4])
-        except ValueError:
-            score = math.nan
-        if not math.isfinite(score):
-            shown = fields[4].decode(errors="replace")
-            raise InputError(f"expected a finite number as the score, found {shown!r}", path=path, line=number)
+        rank, score = integer(fields[3], "rank", path, number), _finite(fields[4], path, number)
         found.setdefault(query, []).append((-score, rank, corpus))
     contradicted = 0
     for hits in found.values():
@@ -108,6 +97,17 @@ def _read_trec(path: Path) -> dict[str, list[Hit]]:
     if contradicted:
         log.warning("%s: the ranks of %d queries contradict the scores; ordered by score", path, contradicted)
     return {query: [(corpus, -negated) for negated, _, corpus in hits] for query, hits in found.items()}
+
+
+def _finite(field: bytes, path: Path, line: int) -> float:
+    try:
+        score = float(field)
+    except ValueError:
+        score = math.nan
+    if not math.isfinite(score):
+        shown = field.decode(errors="replace")
+        raise InputError(f"expected a finite number as the score, found {shown!r}", path=path, line=line)
+    return score
 
 
 def _read_predictions(path: Path) -> dict[str, list[Hit]]:

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from releases import TEXTS, make_release, md5, passage
 from whole_release import Rows, edit_stats, make_whole
 
-from builders.check import check
 from builders.check.findings import LONGEST_PASSAGE, TESTS, Report
+from builders.check.release import check
 from builders.store.layout import MANIFEST
 from builders.store.reader import open_release
 

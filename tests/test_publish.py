@@ -52,7 +52,7 @@ def _equal_figures_are_drawn_once(monkeypatch: pytest.MonkeyPatch) -> None:
             _DRAWN[key] = draw(*counted)
         return _DRAWN[key]
 
-    monkeypatch.setattr("builders.publish.draw", drawn)
+    monkeypatch.setattr("builders.publish.upload.draw", drawn)
 
 
 @pytest.fixture

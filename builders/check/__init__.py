@@ -17,13 +17,8 @@ import argparse
 import json
 from pathlib import Path
 
-from builders.check.files import check_files
-from builders.check.findings import ERROR, TESTS, Finding, Report
-from builders.check.rows import check_rows
+from builders.check.findings import ERROR, TESTS
 from builders.common.command import add_format
-from builders.stats.count import count_survey
-from builders.stats.survey import survey
-from builders.store.reader import Release, open_release
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,23 +39,12 @@ def add_accept(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from builders.check.release import check
+    from builders.store.reader import open_release
+
     report = check(open_release(args.release), frozenset(args.accept))
     if args.format == "json":
         print(json.dumps(report.as_json(), ensure_ascii=False, indent=1))
     else:
         print(report.text())
     return 1 if report.errors else 0
-
-
-def check(release: Release, accepted: frozenset[str] = frozenset()) -> Report:
-    """Test a release. ``accepted``: names of tests whose errors count as warnings."""
-    findings = check_files(release)
-    # A config of which one file is wrong is not read further: what its rows say would be said of the wrong rows.
-    broken = {finding.where.split("/")[0] for finding in findings if finding.test == "manifest"}
-    with survey(release, lambda config, _: config not in broken) as tables:
-        figures = count_survey(tables)
-        findings += check_rows(tables, figures.stats)
-    if broken & {config for config, _ in release.splits()}:
-        names = ", ".join(sorted(broken))
-        findings.append(Finding("not-tested", str(release.path), len(broken), f"configs with a wrong file: {names}"))
-    return Report(findings, accepted, figures)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from builders.stats.count import Figures
+if TYPE_CHECKING:
+    from builders.stats.count import Figures
+
 
 ERROR, WARNING, INFO = "error", "warning", "info"
 

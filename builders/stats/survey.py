@@ -7,7 +7,6 @@ where memory does not suffice, so that 8 million passages are surveyed in about 
 from __future__ import annotations
 
 import contextlib
-import os
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -17,14 +16,11 @@ from typing import Any
 import duckdb
 
 from builders.common.command import InputError, progress
-from builders.store.layout import CORPUS, CROSSLINGUAL_QUERIES, QRELS, QUERIES, schema_of
+from builders.common.jobs import usable_cores
+from builders.store.layout import CORPUS, CROSSLINGUAL, CROSSLINGUAL_QUERIES, JOINED, QRELS, QUERIES, SPLITS, schema_of
 from builders.store.reader import Release
 
 _MEMORY = "1GB"
-
-# C0 and C1 controls and DEL. Tab and line ends are text; so is U+2028, a separator and no control character.
-_CONTROL = r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x{9f}]"
-_VISIBLE = r"[^\s\p{Z}\p{C}]"
 
 _TABLES = """
 CREATE TABLE texts (
@@ -39,6 +35,57 @@ CREATE TABLE joined_passages (
     config VARCHAR, split VARCHAR, query_id VARCHAR, docid VARCHAR, positive BOOLEAN, id_ok BOOLEAN
 );
 """
+
+
+# What is asked of a text. The id of a translation that several queries share is the MD5 of text and zh_id.
+# A control character is one of C0 and C1, or DEL: tab and line ends are text, and so is U+2028, a separator.
+_MACROS = r"""
+CREATE MACRO is_id(id, text, zh_id) AS coalesce(md5(text) = id OR md5(text || chr(10) || zh_id) = id, false);
+CREATE MACRO is_blank(text) AS NOT regexp_matches(coalesce(text, ''), '[^\s\p{Z}\p{C}]');
+CREATE MACRO control_in(text) AS nullif(regexp_extract(text, '[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x{9f}]'), '');
+CREATE MACRO is_replaced(text) AS contains(coalesce(text, ''), chr(65533));
+CREATE MACRO words_in(text) AS len(string_split_regex(trim(text), '\s+'));
+"""
+
+# How the rows of a split's files come into the tables.
+_TEXTS = """
+INSERT INTO texts
+SELECT $config, $split, _id, md5_number(coalesce(text, '')), is_id(_id, text, NULL), coalesce(length(text), 0),
+       is_blank(text), control_in(text), is_replaced(text), NULL, NULL
+FROM read_parquet($files)
+"""
+_TRANSLATIONS = """
+INSERT INTO texts
+SELECT $config, $split, _id, md5_number(coalesce(text, '')), is_id(_id, text, zh_id), coalesce(length(text), 0),
+       is_blank(text), control_in(text), is_replaced(text), words_in(text), zh_id
+FROM read_parquet($files)
+"""
+_JUDGMENTS = """
+INSERT INTO judged SELECT $config, $split, "query-id", "corpus-id", score FROM read_parquet($files)
+"""
+_JOINED = """
+INSERT INTO joined SELECT $config, $split, query_id, is_id(query_id, query, NULL) FROM read_parquet($files)
+"""
+_JOINED_TRANSLATIONS = """
+INSERT INTO joined SELECT $config, $split, query_id, is_id(query_id, query, md5(query_zh)) FROM read_parquet($files)
+"""
+_JOINED_PASSAGES = """
+INSERT INTO joined_passages
+SELECT $config, $split, query_id, passage.docid, positive, is_id(passage.docid, passage.text, NULL)
+FROM (
+    SELECT query_id, unnest(positive_passages) AS passage, true AS positive FROM read_parquet($files)
+    UNION ALL
+    SELECT query_id, unnest(negative_passages) AS passage, false AS positive FROM read_parquet($files)
+)
+"""
+_READ = (
+    (CORPUS, (_TEXTS,)),
+    (QUERIES, (_TEXTS,)),
+    (CROSSLINGUAL_QUERIES, (_TRANSLATIONS,)),
+    (QRELS, (_JUDGMENTS,)),
+    (JOINED, (_JOINED, _JOINED_PASSAGES)),
+    (CROSSLINGUAL, (_JOINED_TRANSLATIONS, _JOINED_PASSAGES)),
+)
 
 
 @dataclass
@@ -56,14 +103,14 @@ class Survey:
     loaded: list[tuple[str, str]] = field(default_factory=list)
     failures: list[tuple[str, str, str]] = field(default_factory=list)
 
-    def rows(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
-        return self.con.execute(sql, list(values)).fetchall()  # type: ignore[no-any-return]
+    def rows(self, sql: str, *values: Any, **named: Any) -> list[tuple[Any, ...]]:
+        """What a query gives; its parameters are ``?``, in order, or ``$name``."""
+        return self.con.execute(sql, named or list(values)).fetchall()  # type: ignore[no-any-return]
 
     def splits(self, config: str) -> list[str]:
         """The splits of ``config`` that were read, in the order train, dev, test, others."""
-        order = ["train", "dev", "test"]
         found = [split for name, split in self.loaded if name == config]
-        return sorted(found, key=lambda split: (order.index(split) if split in order else len(order), split))
+        return sorted(found, key=lambda split: (SPLITS.index(split) if split in SPLITS else len(SPLITS), split))
 
 
 @contextlib.contextmanager
@@ -79,11 +126,12 @@ def survey(release: Release, wanted: Callable[[str, str], bool] | None = None) -
         duckdb.connect(str(Path(work) / "survey.duckdb")) as con,
     ):
         con.execute(f"SET memory_limit = '{_MEMORY}'")
-        con.execute(f"SET threads = {len(os.sched_getaffinity(0))}")
-        con.execute(f"SET temp_directory = '{_quoted(Path(work) / 'spill')}'")
+        con.execute(f"SET threads = {usable_cores()}")
+        con.execute("SET temp_directory = $folder", {"folder": str(Path(work) / "spill")})
         con.execute("SET enable_progress_bar = false")
         con.execute("SET preserve_insertion_order = false")
         con.execute(_TABLES)
+        con.execute(_MACROS)
         found = Survey(con, release)
         pairs = [pair for pair in release.splits() if wanted is None or wanted(*pair)]
         for config, split in progress(pairs, unit="split", label="read"):
@@ -103,47 +151,9 @@ def survey_or_fail(found: Survey) -> Survey:
     return found
 
 
-def _quoted(path: Path) -> str:
-    return str(path).replace("'", "''")
-
-
 def _load(con: duckdb.DuckDBPyConnection, release: Release, config: str, split: str) -> None:
-    paths = ", ".join(f"'{_quoted(release.path / entry.path)}'" for entry in release.shards(config, split))
-    source = f"read_parquet([{paths}])"
-    place = [config, split]
-    schema = schema_of(config)
-    english = "zh_id" in schema.names
-    if schema in (CORPUS, QUERIES, CROSSLINGUAL_QUERIES):
-        words, zh_id = (r"len(string_split_regex(trim(text), '\s+'))", "zh_id") if english else ("NULL", "NULL")
-        con.execute(
-            f"""
-            INSERT INTO texts
-            SELECT ?, ?, _id, md5_number(coalesce(text, '')), coalesce({_id_ok("_id", "text", zh_id)}, false),
-                   coalesce(length(text), 0), NOT regexp_matches(coalesce(text, ''), '{_VISIBLE}'),
-                   nullif(regexp_extract(text, '{_CONTROL}'), ''), contains(coalesce(text, ''), chr(65533)),
-                   {words}, {zh_id}
-            FROM {source}
-            """,
-            place,
-        )
-    elif schema is QRELS:
-        con.execute(f'INSERT INTO judged SELECT ?, ?, "query-id", "corpus-id", score FROM {source}', place)
-    else:
-        id_ok = _id_ok("query_id", "query", "md5(query_zh)" if "query_zh" in schema.names else "NULL")
-        con.execute(f"INSERT INTO joined SELECT ?, ?, query_id, {id_ok} FROM {source}", place)
-        for column in ("positive_passages", "negative_passages"):
-            con.execute(
-                f"""
-                INSERT INTO joined_passages
-                SELECT ?, ?, query_id, passage.docid, {column == "positive_passages"},
-                       coalesce(md5(passage.text) = passage.docid, false)
-                FROM (SELECT query_id, unnest({column}) AS passage FROM {source})
-                """,
-                place,
-            )
-
-
-def _id_ok(column: str, text: str, zh_id: str) -> str:
-    """SQL: the id is the MD5 of the text; of a translation that several queries share, also that of text and zh_id."""
-    plain = f"md5({text}) = {column}"
-    return plain if zh_id == "NULL" else f"({plain} OR md5({text} || chr(10) || {zh_id}) = {column})"
+    """Read one split into the tables that its columns are for."""
+    files = [str(release.path / entry.path) for entry in release.shards(config, split)]
+    statements = next(each for columns, each in _READ if columns is schema_of(config))
+    for statement in statements:
+        con.execute(statement, {"config": config, "split": split, "files": files})

@@ -1,67 +1,51 @@
-"""Publish a release as a dataset of the Hugging Face hub.
-
-It is published in one commit. The release must pass `check` and hold nothing that its manifest does not list; no .py
-and no .lock file ever. Files of an earlier release that this one has not are deleted in the same commit; so readers
-find the one or the other, whole. Run again after an interruption: what the hub has received is not sent again. The
-token is that of `hf auth login`, or HF_TOKEN; HF_ENDPOINT names another hub (HF_HUB_DISABLE_XET=1 where that has no xet
-storage). The repository's card shows the histograms, too.
-
-example:
-  python -m builders publish --release build/sample --repo ORG/NAME --create --private
-"""
+"""A release on the hub: its own files, a card with histograms, and a manifest over all of them."""
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 from pathlib import Path
 
-from builders.check import add_accept, check
 from builders.check.files import unlisted_files
+from builders.check.release import check
 from builders.common.command import InputError
 from builders.common.files import sha256_of, write_bytes, write_text
-from builders.common.hub import add_repository, need_hub, upload
+from builders.common.hub import upload
 from builders.stats.count import Figures
 from builders.stats.histograms import draw
 from builders.store.card import card
 from builders.store.layout import MANIFEST, NAME
 from builders.store.manifest import CARD, STATS, describe, read_stats, write_manifest
-from builders.store.reader import Release, open_release
+from builders.store.reader import Release
 
 _FORBIDDEN = (".py", ".lock")  # datasets refuses a repository with a script; locks are leftovers of its cache
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--release", type=Path, required=True, metavar="DIR", help="the release directory")
-    add_repository(parser, "dataset")
-    add_accept(parser)
+def publish(release: Release, repo: str, accepted: frozenset[str], *, create: bool, private: bool) -> str:
+    """Test a release and upload it in one commit; returns the commit's address.
 
+    Args:
+        release: an opened release.
+        repo: ORG/NAME.
+        accepted: tests of ``check`` whose errors count as warnings.
+        create, private: see :func:`builders.common.hub.upload`.
 
-def run(args: argparse.Namespace) -> None:
-    need_hub()
-    release = open_release(args.release)
+    Raises:
+        InputError: the release fails a test, holds what its manifest does not list, or the hub refuses.
+    """
     _refuse_files(release)
-    report = check(release, frozenset(args.accept))
+    report = check(release, accepted)
     if report.errors:
         first = report.errors[0]
         raise InputError(
             f"fails `check` ({len(report.errors)} findings; {first.test} in {first.where}: {first.what}); run"
-            f" `python -m builders check --release {args.release}` for all of them",
-            path=args.release,
+            f" `python -m builders check --release {release.path}` for all of them",
+            path=release.path,
         )
     with tempfile.TemporaryDirectory(prefix="dureader-publish-") as work:
-        files = stage(release, report.figures, args.repo, Path(work))
-        print(
-            upload(
-                files,
-                args.repo,
-                kind="dataset",
-                manifest=MANIFEST,
-                name=NAME,
-                message=f"Release {files[MANIFEST][1][:12]}",
-                create=args.create,
-                private=args.private,
-            )
+        files = stage(release, report.figures, repo, Path(work))
+        message = f"Release {files[MANIFEST][1][:12]}"
+        return upload(
+            files, repo, kind="dataset", manifest=MANIFEST, name=NAME, message=message, create=create, private=private
         )
 
 

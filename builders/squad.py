@@ -28,13 +28,13 @@ import msgspec
 import pyarrow as pa
 
 from builders.collection.merge import Collection, SourceTexts, merge
-from builders.collection.write import write
+from builders.collection.write import described, write
 from builders.common.command import InputError, add_format, log, progress, whole_number
 from builders.common.sampling import draw
 from builders.release.options import MIN_CHARS
 from builders.release.passages import cut_passages
 from builders.sources.files import Source, find_files, open_bytes
-from builders.store.draft import describe_files, draft_release
+from builders.store.draft import draft_release
 from builders.store.ids import text_id
 from builders.store.layout import JOINED, SPLITS
 from builders.store.table3 import table3_text
@@ -103,7 +103,7 @@ def run(args: argparse.Namespace) -> None:
     build = {
         "verb": "squad",
         "options": options,
-        "sources": describe_files((source.name.split("!")[0], source.path) for source in sources),
+        "sources": described(sources),
     }
     with draft_release(args.out, build) as draft:
         write(collection, draft)
@@ -161,11 +161,11 @@ def read(
 
 def keep_some(collection: Collection, size: int, seed: int) -> None:
     """Only ``size`` of the dev questions; all passages stay. :class:`InputError` where there are fewer."""
-    pool = collection.queries.get("dev", {})
-    if len(pool) < size:
-        raise InputError(f"--dev-size {size}: there are {len(pool)} dev questions")
-    drawn = draw(map(text_id, pool), size, seed)
-    collection.queries["dev"] = {text: found for text, found in pool.items() if text_id(text) in drawn}
+    before = collection.queries.get("dev", {})
+    if len(before) < size:
+        raise InputError(f"--dev-size {size}: there are {len(before)} dev questions")
+    drawn = draw(map(text_id, before), size, seed)
+    collection.queries["dev"] = {text: found for text, found in before.items() if text_id(text) in drawn}
 
 
 def _paragraphs(source: Source) -> Iterator[Paragraph]:

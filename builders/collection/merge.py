@@ -143,13 +143,13 @@ def keep_at_random(collection: Collection, size: int, seed: int) -> None:
 
     Raises :class:`InputError` where there are fewer.
     """
-    pool = collection.queries.pop("all" if "all" in collection.queries else "test")
-    if len(pool) < size:
+    before = collection.queries.pop("all" if "all" in collection.queries else "test")
+    if len(before) < size:
         raise InputError(
-            f"{collection.name}: {len(pool)} questions have a passage, fewer than the {size} of --test-size"
+            f"{collection.name}: {len(before)} questions have a passage, fewer than the {size} of --test-size"
         )
-    drawn = draw(map(text_id, pool), size, seed)
-    rest = {text: positives for text, positives in pool.items() if text_id(text) not in drawn}
-    collection.queries["test"] = {text: pool[text] for text in pool if text not in rest}
+    drawn = draw(map(text_id, before), size, seed)
+    rest = {text: positives for text, positives in before.items() if text_id(text) not in drawn}
+    collection.queries["test"] = {text: before[text] for text in before if text not in rest}
     if rest:
         collection.queries["train"] = collection.queries.get("train", {}) | rest

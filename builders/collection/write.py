@@ -39,7 +39,7 @@ def write_release(
     description = {
         "verb": collection.name,
         "options": options | {"test_size": args.test_size, "seed": args.seed, "encoding": args.encoding},
-        "sources": describe_files((source.name.split("!")[0], source.path) for source in sources),
+        "sources": described(sources),
     }
     with draft_release(args.out, description, base) as draft:
         rows = write(collection, draft)
@@ -51,6 +51,11 @@ def write_release(
         print(table3_text({"table3": rows, "collections": corpus}))
         print(f"release: {args.out}")
     return result
+
+
+def described(sources: Iterable[Source]) -> list[dict[str, Any]]:
+    """The files of the sources as the manifest lists them; an archive once, whatever of it was read."""
+    return describe_files((source.name.split("!")[0], source.path) for source in sources)
 
 
 def open_base(path: Path, verb: str) -> Release:

@@ -30,6 +30,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from builders.common.command import add_format, whole_number
+from builders.crosslingual.review import PACKAGE, Rule
 from builders.sources.encoding import CHOICES
 from builders.store.layout import SPLITS
 
@@ -50,14 +51,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     export = parser.add_argument_group("export")
     export.add_argument("--split", nargs="+", choices=SPLITS, help="splits to translate (default: all there are)")
     export.add_argument("--size", type=whole_number(1), metavar="N", help="queries of a split at random (all)")
-    export.add_argument("--package-size", type=whole_number(1), default=1000, metavar="N", help="default: 1000")
+    export.add_argument(
+        "--package-size", type=whole_number(1), default=PACKAGE, metavar="N", help=f"default: {PACKAGE}"
+    )
     export.add_argument("--translations", nargs="+", type=Path, metavar="TABLE", help="a machine's, to be corrected")
     control = parser.add_argument_group("review and import")
     control.add_argument("--reviews", nargs="+", type=Path, metavar="SHEET", help="one filled-in sheet a reviewer")
-    control.add_argument("--reviewers", type=whole_number(1), default=2, metavar="N", help="at least (default: 2)")
-    control.add_argument("--pairs", type=whole_number(1), default=100, metavar="N", help="a package (default: 100)")
     control.add_argument(
-        "--min-accuracy", type=_share, default=Fraction(93), metavar="PERCENT", help="of a package (default: 93)"
+        "--reviewers",
+        type=whole_number(1),
+        default=Rule.reviewers,
+        metavar="N",
+        help=f"at least (default: {Rule.reviewers})",
+    )
+    control.add_argument(
+        "--pairs", type=whole_number(1), default=Rule.items, metavar="N", help=f"a package (default: {Rule.items})"
+    )
+    control.add_argument(
+        "--min-accuracy",
+        type=_share,
+        default=100 * Rule.accuracy,
+        metavar="PERCENT",
+        help=f"of a package (default: {100 * Rule.accuracy})",
     )
     parser.add_argument("--seed", type=int, default=0, help="of every random choice (default: 0)")
     add_format(parser)

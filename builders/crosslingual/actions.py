@@ -11,11 +11,11 @@ from typing import Any
 from builders.collection.write import open_base
 from builders.common.command import InputError, log
 from builders.common.sampling import draw
-from builders.crosslingual.build import build_crosslingual
+from builders.crosslingual.build import as_stats, build_crosslingual
 from builders.crosslingual.packages import review_packages, write_packages, write_sheets
 from builders.crosslingual.pairs import Pair, known_pairs, read_pairs
 from builders.crosslingual.queries import chinese_queries
-from builders.crosslingual.review import Rule, Verdict, as_stats, percent
+from builders.crosslingual.review import Rule, Verdict, percent
 from builders.sources.tables import find_tables
 from builders.store.layout import SPLITS
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from builders.collection.write import described
 from builders.common.command import log
 from builders.crosslingual.pairs import Pair
 from builders.crosslingual.queries import English, english_queries
-from builders.crosslingual.review import Verdict, as_stats
+from builders.crosslingual.review import Verdict
 from builders.sources.files import Source
-from builders.store.draft import describe_files, draft_release
+from builders.store.draft import draft_release
 from builders.store.layout import CROSSLINGUAL, CROSSLINGUAL_QUERIES, SPLITS
 from builders.store.reader import Release
 from builders.store.table3 import round_stat
@@ -33,8 +34,7 @@ def build_crosslingual(
     Returns ``english`` and ``crosslingual`` of its ``stats.json``.
     """
     queries, counts = english_queries(pairs, splits)
-    described = describe_files((source.name.split("!")[0], source.path) for source in sources)
-    with draft_release(out, {"verb": "crosslingual", "options": options, "sources": described}, base) as draft:
+    with draft_release(out, {"verb": "crosslingual", "options": options, "sources": described(sources)}, base) as draft:
         draft.drop("crosslingual-queries")
         draft.drop("crosslingual")
         figures: dict[str, Any] = {}
@@ -52,6 +52,20 @@ def build_crosslingual(
         draft.stats["english"] = figures
         draft.stats["crosslingual"] = counts | ({"packages": as_stats(verdicts)} if verdicts else {})
     return {key: draft.stats[key] for key in ("english", "crosslingual")}
+
+
+def as_stats(verdicts: Iterable[Verdict]) -> list[dict[str, Any]]:
+    """The packages as ``stats.json`` has them."""
+    return [
+        {
+            "package": verdict.package,
+            "queries": verdict.size,
+            "reviews": [{"right": right, "judged": judged} for right, judged in verdict.reviews.values()],
+            "accuracy": None if verdict.accuracy is None else round_stat(float(verdict.accuracy)),
+            "accepted": not verdict.refusal,
+        }
+        for verdict in verdicts
+    ]
 
 
 def _joined(release: Release, split: str, queries: English) -> Iterator[pa.Table]:

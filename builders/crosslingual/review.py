@@ -6,12 +6,11 @@ it is accepted when the mean of their accuracies is at least 93 %, and revised u
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
-from builders.store.table3 import round_stat
+PACKAGE = 1_000  # items
 
 
 @dataclass(frozen=True)
@@ -63,20 +62,6 @@ def judge(package: str, size: int, reviews: Mapping[str, Sequence[bool]], rule: 
     elif verdict.accuracy is not None and verdict.accuracy < rule.accuracy:
         refusal = f"has an accuracy of {percent(verdict.accuracy)}, expected at least {percent(rule.accuracy)}"
     return Verdict(package, size, counts, refusal)
-
-
-def as_stats(verdicts: Iterable[Verdict]) -> list[dict[str, Any]]:
-    """The packages as ``stats.json`` has them."""
-    return [
-        {
-            "package": verdict.package,
-            "queries": verdict.size,
-            "reviews": [{"right": right, "judged": judged} for right, judged in verdict.reviews.values()],
-            "accuracy": None if verdict.accuracy is None else round_stat(float(verdict.accuracy)),
-            "accepted": not verdict.refusal,
-        }
-        for verdict in verdicts
-    ]
 
 
 def percent(share: Fraction) -> str:

@@ -6,7 +6,7 @@ OUT ?= $(if $(filter builders/sample,$(RAW)),build/sample,build/raw)
 BIN := .venv/bin
 # The sample is small enough to train on: everything from scratch, on the CPU.
 REPRODUCE = $(if $(filter builders/sample,$(RAW)),--table 4 5 --scratch --one-process \
-  --settings baselines/settings/sample.toml --out build/sample-runs,--table 4 --row bm25)
+  --settings baselines/settings/sample.toml,--table 4 --row bm25) --out "$(OUT)-runs"
 # More threads than free cores wait for each other: models this small take many times as long.
 ONE_THREAD = $(if $(filter builders/sample,$(RAW)),OMP_NUM_THREADS=1)
 .DELETE_ON_ERROR:
@@ -33,6 +33,8 @@ demo: setup
 	  print("\nload_dataset(\"dureader_retrieval\", \"dev\", data_dir=\"$(OUT)\"):", \
 	  datasets.load_dataset("dureader_retrieval", "dev", data_dir="$(OUT)", split="dev"))'
 	@$(ONE_THREAD) $(BIN)/python -m baselines reproduce --quiet --release "$(OUT)" $(REPRODUCE)
+	@echo
+	@$(BIN)/python -m baselines show --quiet --release "$(OUT)" --split dev "$(OUT)-runs/bm25.dev.run.gz"
 
 test: setup-test
 	$(BIN)/ruff check .

@@ -20,7 +20,10 @@ def side_by_side(stats: dict[str, Any]) -> str:
     lines = [f"{'Table 3':<24}" + "".join(f"{column:>22}" for column in stats["table3"])]
     lines.append(f"{'':<24}" + f"{'ours':>11}{'paper':>11}" * len(stats["table3"]))
     for key, title in TABLE3_ROWS:
-        cells = (f"{_cell(mine[key]):>11}{_cell(paper['table3'][name][key]):>11}" for name, mine in _items(stats))
+        cells = (
+            f"{_cell(mine[key]):>11}{_cell(paper['table3'].get(column, {}).get(key)):>11}"
+            for column, mine in _items(stats)
+        )
         lines.append(f"{title:<24}" + "".join(cells))
     for split, mine in stats.get("english", {}).items():
         theirs = paper["english"].get(split, {})

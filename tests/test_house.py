@@ -1,0 +1,57 @@
+"""The house as CONTRIBUTING.md draws it: who may import whom, and how long a file may be."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+from commands import ROOT
+
+FLOORS = {
+    "common": 1,
+    **dict.fromkeys(("store", "sources"), 2),
+    **dict.fromkeys(("release", "official", "collection", "stats", "extrapolate"), 3),
+    **dict.fromkeys(("cmedqa", "ccovid", "squad", "crosslingual", "check", "export"), 4),
+    "publish": 5,
+}
+
+
+def imports(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def room_of(path: Path) -> str:
+    return path.relative_to(ROOT).parts[1].removesuffix(".py")
+
+
+def test_imports_of_builders_go_down_the_floors() -> None:
+    for path in (ROOT / "builders").rglob("*.py"):
+        above = [name.split(".")[1] for name in imports(path) if name.startswith("builders.")]
+        room = room_of(path)
+        for other in above if room in FLOORS else []:
+            assert other == room or FLOORS[other] < FLOORS[room], f"{path.relative_to(ROOT)} imports {other}"
+
+
+def test_every_room_of_builders_stands_on_a_floor() -> None:
+    rooms = {room_of(path) for path in (ROOT / "builders").rglob("*.py")} - {"__init__", "__main__"}
+    assert rooms == set(FLOORS)
+
+
+def test_builders_know_nothing_of_baselines() -> None:
+    for path in (ROOT / "builders").rglob("*.py"):
+        assert not [name for name in imports(path) if name.split(".")[0] == "baselines"], path
+
+
+def test_the_dataset_module_stands_alone() -> None:
+    found = {name.split(".")[0] for name in imports(ROOT / "dureader_retrieval.py")}
+    assert not found & {"builders", "baselines"}
+
+
+def test_no_file_is_longer_than_300_lines() -> None:
+    for path in (path for folder in ("builders", "baselines") for path in (ROOT / folder).rglob("*.py")):
+        assert len(path.read_text(encoding="utf-8").splitlines()) <= 300, path

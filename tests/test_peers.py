@@ -21,7 +21,6 @@ from typing import Any
 import pytest
 from commands import ROOT
 from environments import clean_environ, environment
-from filelock import FileLock
 from pages import blocks
 from releases import all_tables, make_release, md5, passage
 
@@ -117,47 +116,31 @@ def place(peers: Path, tmp_path: Path) -> Place:
     return Place(tmp_path, peers)
 
 
-MODEL = """
-import json, torch, transformers
-from sentence_transformers import SentenceTransformer, models
-torch.manual_seed(1)
-tokenizer = transformers.BertTokenizer("vocab.txt")
-tokenizer.save_pretrained("bert")
-transformers.BertModel(transformers.BertConfig(
-    vocab_size=len(tokenizer), hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=64,
-    max_position_embeddings=64)).save_pretrained("bert")
-model = SentenceTransformer(modules=[models.Transformer("bert", max_seq_length=64), models.Pooling(32, "mean")])
-model.save("MODEL")
-texts = json.load(open("texts.json"))
-found = {"vectors": model.encode(texts, normalize_embeddings=True).tolist(),
-         "tokens": tokenizer(texts, add_special_tokens=False).input_ids}
-"""
+Values = dict[str, dict[str, Any]]
 
 
-@pytest.fixture
-def model(place: Place, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
-    """MODEL beside the release: a tiny sentence-transformers model with random weights over the release's characters.
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Values]:
+    """A tiny sentence-transformers model over the release's characters; the vector and the tokens of each text."""
+    from sentence_transformers import SentenceTransformer
+    from tiny_models import write_dual
 
-    Returns the vector and the tokens that it gives each text of the release.
-    """
     texts = list(
         {row["text"]: None for (config, _), rows in ROWS.items() if config in ("corpus", "queries") for row in rows}
     )
-    root = tmp_path_factory.getbasetemp()
-    root = root.parent if "PYTEST_XDIST_WORKER" in os.environ else root  # parallel test processes share it
-    made = root / "peers-model"
-    with FileLock(f"{made}.lock"):
-        if not (made / "found.json").is_file():
-            made.mkdir(exist_ok=True)
-            letters = sorted({letter for text in texts for letter in text if not letter.isspace()})
-            vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters]
-            (made / "vocab.txt").write_text("\n".join(vocabulary) + "\n", encoding="utf-8")
-            (made / "texts.json").write_text(json.dumps(texts))
-            maker = Place(made, place.commands)
-            (made / "found.json").write_text(json.dumps(maker.python(MODEL, "found")))
-    shutil.copytree(made / "MODEL", place.folder / "MODEL")
-    found = json.loads((made / "found.json").read_text())
-    return {kind: dict(zip(texts, values, strict=True)) for kind, values in found.items()}
+    path = tmp_path_factory.mktemp("peers") / "MODEL"
+    write_dual(path, 1, "cosine", query_length=None, document_length=None, texts=texts)
+    model = SentenceTransformer(str(path), device="cpu")
+    vectors = model.encode(texts, normalize_embeddings=True).tolist()
+    tokens = model.tokenizer(texts, add_special_tokens=False).input_ids
+    return path, {kind: dict(zip(texts, of, strict=True)) for kind, of in (("vectors", vectors), ("tokens", tokens))}
+
+
+@pytest.fixture
+def model(place: Place, made: tuple[Path, Values]) -> Values:
+    """MODEL beside the release; returns the vector and the tokens that it gives each text of the release."""
+    shutil.copytree(made[0], place.folder / "MODEL")
+    return made[1]
 
 
 def reciprocal_rank(vectors: dict[str, list[float]]) -> float:
@@ -181,7 +164,7 @@ def test_datasets(place: Place) -> None:
     assert rows == [ROWS["corpus", "corpus"], ROWS["dev", "dev"]]
 
 
-def test_mteb(place: Place, model: dict[str, dict[str, Any]]) -> None:
+def test_mteb(place: Place, model: Values) -> None:
     code = block("mteb", "python")
     sets = code.replace('["zho-Hans"]', '{"cmedqa": ["zho-Hans"], "ccovid": ["zho-Hans"]}')
     assert sets != code
@@ -193,12 +176,12 @@ def test_mteb(place: Place, model: dict[str, dict[str, Any]]) -> None:
     assert all(0 < scores["main_score"] <= 1 for scores in others)  # of three passages one is relevant
 
 
-def test_sentence_transformers(place: Place, model: dict[str, dict[str, Any]]) -> None:
+def test_sentence_transformers(place: Place, model: Values) -> None:
     score = place.python(block("sentence-transformers", "python"), "results['dev_cosine_mrr@10']")
     assert score == pytest.approx(reciprocal_rank(model["vectors"]), abs=1e-5)
 
 
-def test_tevatron(place: Place, model: dict[str, dict[str, Any]]) -> None:
+def test_tevatron(place: Place, model: Values) -> None:
     place.shell(block("tevatron", "bash"))
     train, corpus = place.python(block("tevatron", "python"), "[list(train), list(corpus)]")
     tokens = model["tokens"]

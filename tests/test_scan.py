@@ -26,7 +26,9 @@ def write_vectors(folder: Path, values: np.ndarray, shard_rows: int) -> Vectors:
         path = folder / f"{start:05d}.npy"
         np.save(path, part)
         shards.append({"path": path.name, "rows": len(part), "bytes": path.stat().st_size, "longest": longest(part)})
-    manifest = {"name": NAME, "format": FORMAT, "dim": values.shape[1], "shards": shards}
+    of = {"of": "passages", "config": "corpus", "split": "corpus", "fingerprint": "0"}
+    model = {"name": "m", "fingerprint": "0"}
+    manifest = {"name": NAME, "format": FORMAT, **of, "model": model, "dim": values.shape[1], "shards": shards}
     (folder / "manifest.json").write_text(json.dumps(manifest))
     return open_vectors(folder)
 

@@ -9,17 +9,18 @@ longest embedding. It holds no times and no machine's paths.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from builders.common.command import InputError
+from builders.common.typed import Count, read_json
 from builders.store.reader import Release
 
 FORMAT = 1
@@ -94,21 +95,50 @@ def longest(block: npt.NDArray[np.float16]) -> float:
     return 1.0001 * float(np.sqrt(np.einsum("ij,ij->i", wide, wide).max()))
 
 
+class _Head(msgspec.Struct):
+    name: Any = None
+    format: Any = None
+
+
+class _Model(msgspec.Struct):
+    name: str
+    fingerprint: str
+
+
+class _Chunk(msgspec.Struct):
+    path: str
+    rows: Count
+    bytes: Count
+    longest: float
+
+
+class _Manifest(msgspec.Struct):
+    """What a manifest must say; what else it says is only compared as a whole."""
+
+    of: str
+    config: str
+    split: str
+    fingerprint: str
+    model: _Model
+    dim: Annotated[int, msgspec.Meta(ge=1)]
+    shards: Annotated[list[_Chunk], msgspec.Meta(min_length=1)]
+
+
 def open_vectors(path: Path) -> Vectors:
     """Open a directory of embeddings. Raises :class:`InputError` for what is none, and for chunks that are damaged."""
     manifest = path / MANIFEST
     try:
-        content = json.loads(manifest.read_text(encoding="utf-8"))
+        head = read_json(manifest, _Head)
     except (FileNotFoundError, NotADirectoryError):
         raise InputError(
             f"not a directory of embeddings (no {MANIFEST}); `python -m baselines encode --release DIR --model M --out "
             "DIR` makes one",
             path=path,
         ) from None
-    except ValueError as error:
-        raise InputError(f"expected JSON ({error})", path=manifest) from None
-    if not isinstance(content, dict) or content.get("name") != NAME or content.get("format") != FORMAT:
+    if head.name != NAME or head.format != FORMAT:
         raise InputError(f"expected a manifest of {NAME}, format {FORMAT}", path=manifest)
+    read_json(manifest, _Manifest, _REMEDY)
+    content = read_json(manifest, dict[str, Any])
     for chunk in content["shards"]:
         check_chunk(path / chunk["path"], chunk, content["dim"])
     return Vectors(path, content)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import concurrent.futures
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ import pyarrow.parquet as pq
 from builders.check.findings import EXAMPLES, Finding
 from builders.common.command import progress
 from builders.common.files import sha256_of
+from builders.common.jobs import usable_cores
 from builders.store.layout import MANIFEST, schema_of
 from builders.store.manifest import FileEntry
 from builders.store.reader import Release
@@ -25,7 +25,7 @@ _SHARD = re.compile(r"([\w.-]+)/([\w.-]+)-(\d{5})-of-(\d{5})\.parquet")
 def check_files(release: Release) -> list[Finding]:
     """Every file against the manifest: size, SHA-256, rows, columns; and the files that it does not list."""
     entries = release.manifest.files
-    with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+    with concurrent.futures.ThreadPoolExecutor(usable_cores()) as pool:
         reasons = list(
             progress(
                 pool.map(lambda entry: _wrong(release, entry), entries), total=len(entries), unit="file", label="files"

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import re
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from builders.common.command import InputError, log
 from builders.common.folders import Unfinished
+from builders.common.typed import read_json
 
 _AGAIN = "run the same command again: what was received is not sent again"
 _REPO = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}")
@@ -109,17 +111,26 @@ def _repository(api: Any, repo: str, kind: str, *, create: bool, private: bool) 
     return info
 
 
+class _Listed(msgspec.Struct):
+    path: str
+
+
+class _Listing(msgspec.Struct):
+    """What every manifest of ours says, a release's and a checkpoint's."""
+
+    name: str
+    files: list[_Listed]
+
+
 def _earlier(api: Any, repo: str, kind: str, manifest: str, name: str, revision: str) -> set[str]:
     """The files that the repository's manifest lists at ``revision``; none where the manifest is not ours."""
     with tempfile.TemporaryDirectory(prefix="dureader-hub-") as folder:
         path = api.hf_hub_download(repo, manifest, repo_type=kind, revision=revision, local_dir=folder)
         try:
-            content = json.loads(Path(path).read_text(encoding="utf-8"))
-            if content["name"] != name:
-                return set()
-            return {entry["path"] for entry in content["files"]}
-        except (ValueError, KeyError, TypeError):
+            content = read_json(Path(path), _Listing)
+        except InputError:
             return set()
+    return {entry.path for entry in content.files} if content.name == name else set()
 
 
 def need_hub() -> None:

@@ -19,17 +19,16 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from baselines.reproduce.matrix import SCRATCH, Matrix, Row, Step, read_matrix
+from baselines.reproduce.matrix import SCRATCH, Row, Step, read_matrix
+from baselines.reproduce.report import Measured, side_by_side, text
 from baselines.reproduce.steps import call, run_steps, shown
 from baselines.runs.evaluate import evaluate
 from baselines.runs.measures import PAPER
 from baselines.runs.qrels import Qrels, release_qrels
 from baselines.runs.run_file import read_run
-from baselines.runs.tables import text_table
 from baselines.train.recipe import read_recipe
 from builders.common.command import InputError, add_format, log
 from builders.common.files import read_toml
@@ -38,13 +37,6 @@ from builders.store.reader import Release, open_release
 
 SAMPLE = Path("build/sample")
 _CHECKOUT = Path(__file__).resolve().parents[2]
-_TITLES = {
-    4: "retrieval",
-    5: "re-ranking (A > B: B re-ranks the top 50 of A)",
-    7: "cMedQA, out of domain",
-    8: "cCOVID-News, out of domain",
-    9: "cross-lingual",
-}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -87,16 +79,9 @@ def run(args: argparse.Namespace) -> None:
     rows = _measurable(rows, release, args)
     plan = matrix.plan(rows, fill, settings)
     run_steps(plan, release, resume=not args.no_resume, quiet=args.quiet, here=args.one_process)
-    measured = []
-    reference: dict[tuple[str, str], Qrels] = {}
-    for row in rows:
-        key = row.set, row.split or args.split
-        if key not in reference:
-            reference[key] = release_qrels(release, key[1], key[0])
-        result, _ = evaluate(read_run(plan[row.step].output), reference[key])
-        measured.append((row, {name: 100 * result["official"][key] for name, key in PAPER.items()}))
-    report = _report(matrix, release, args, reference, measured)
-    print(json.dumps(report, ensure_ascii=False, indent=1) if args.format == "json" else _text(report))
+    measured = _measured(rows, plan, release, args)
+    report = side_by_side(matrix, release, measured, sample=args.release == SAMPLE, scratch=args.scratch)
+    print(json.dumps(report, ensure_ascii=False, indent=1) if args.format == "json" else text(report))
 
 
 def read_settings(path: Path) -> dict[str, list[str]]:
@@ -127,6 +112,23 @@ def _measurable(rows: Sequence[Row], release: Release, args: argparse.Namespace)
     return kept
 
 
+def _measured(
+    rows: Sequence[Row], plan: Mapping[str, Step], release: Release, args: argparse.Namespace
+) -> list[Measured]:
+    """Each row's run against the judgments of its set, which are read once."""
+    reference: dict[tuple[str, str], Qrels] = {}
+    found = []
+    for row in rows:
+        split = row.split or args.split
+        if (row.set, split) not in reference:
+            reference[row.set, split] = release_qrels(release, split, row.set)
+        qrels = reference[row.set, split]
+        result, _ = evaluate(read_run(plan[row.step].output), qrels)
+        ours = {name: 100 * result["official"][key] for name, key in PAPER.items()}
+        found.append(Measured(row, split, qrels, ours))
+    return found
+
+
 def _sample_command(release: Path) -> list[str]:
     raw = _CHECKOUT / "builders" / "sample"
     shown_raw = os.path.relpath(raw) if raw.is_relative_to(Path.cwd()) else str(raw)
@@ -136,90 +138,3 @@ def _sample_command(release: Path) -> list[str]:
 def _evaluate_command(row: Row, plan: dict[str, Step], args: argparse.Namespace) -> list[str]:
     where = ["--release", str(args.release), *(["--set", row.set] if row.set != "main" else [])]
     return ["baselines", "evaluate", *where, "--split", row.split or args.split, str(plan[row.step].output)]
-
-
-def _report(
-    matrix: Matrix,
-    release: Release,
-    args: argparse.Namespace,
-    reference: dict[tuple[str, str], Qrels],
-    measured: list[tuple[Row, dict[str, float]]],
-) -> dict[str, Any]:
-    """Ours and published side by side, in percent, and what has to be known before the two are compared."""
-    sets = [_measured_on(matrix, release, name, split, qrels) for (name, split), qrels in sorted(reference.items())]
-    notes = [note for each in sets for note in each.pop("notes")]
-    if args.release == SAMPLE and not all(each["same_collection"] for each in sets):
-        notes.insert(0, "this is the embedded sample, written for this project: it shows that every step runs")
-    if args.scratch:
-        notes.append("ours are trained from scratch: small models without pretrained weights, not the paper's models")
-    return {
-        "release": str(release.path),
-        "sets": sets,
-        "scratch": args.scratch,
-        "notes": notes,
-        "unit": "percent",
-        "rows": [
-            {
-                "table": row.table,
-                "row": row.name,
-                "title": row.title,
-                "metric": name,
-                "ours": round(ours[name], 2),
-                "published": published,
-            }
-            for row, ours in measured
-            for name, published in row.published.items()
-        ],
-    }
-
-
-def _measured_on(matrix: Matrix, release: Release, name: str, split: str, qrels: Qrels) -> dict[str, Any]:
-    """What one set's figures were measured on, and whether that is what the paper's were."""
-    paper = matrix.published_on[name]
-    ours = {
-        "queries": len(qrels.positives),
-        "positives": qrels.pairs,
-        "passages": release.rows(SETS[name].corpus, "corpus"),
-    }
-    shown_name = "" if name == "main" else f"{name}: "
-    notes = []
-    compared = [key for key in ("passages", "positives") if key in paper]
-    if differ := [key for key in compared if ours[key] != paper[key]]:
-        found = " and ".join(f"{ours[key]:,} {key} against {paper[key]:,}" for key in differ)
-        notes.append(f"{shown_name}not the published collection ({found}): the two columns are not comparable")
-    if split != paper["split"]:
-        notes.append(
-            f"{shown_name}published: the {paper['split']} split, whose labels are unpublished; ours: the {split} split"
-        )
-    return {
-        "set": name,
-        "split": split,
-        **ours,
-        "published_on": paper,
-        "same_collection": not differ,
-        "same_split": split == paper["split"],
-        "notes": notes,
-    }
-
-
-def _text(report: dict[str, Any]) -> str:
-    lines = [
-        f"measured on: release {report['release']}, {'' if each['set'] == 'main' else each['set'] + ', '}"
-        f"split {each['split']}, {each['queries']:,} queries with positives, {each['passages']:,} passages"
-        for each in report["sets"]
-    ]
-    lines += report["notes"]
-    for table in sorted({row["table"] for row in report["rows"]}):
-        cells: dict[str, dict[str, tuple[float, float]]] = {}
-        for row in report["rows"]:
-            if row["table"] == table:
-                cells.setdefault(row["title"], {})[row["metric"]] = row["ours"], row["published"]
-        names = [name for name in PAPER if any(name in found for found in cells.values())]
-        body = [
-            [title, *(f"{found[name][0]:.2f}" for name in names), "|", *(f"{found[name][1]:.2f}" for name in names)]
-            for title, found in cells.items()
-        ]
-        head = ["", *names, "|", f"published: {names[0]}", *names[1:]]
-        lines += ["", f"Table {table}: {_TITLES[table]}", text_table(head, body)]
-    lines.append("percent; Recall@k as the paper and the official script count it: a hit rate")
-    return "\n".join(lines)

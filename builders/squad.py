@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 
 from builders.collection.merge import Collection, SourceTexts, merge
@@ -196,7 +197,8 @@ def cut_article(article: str, cut: str, min_chars: int = MIN_CHARS) -> list[str]
     if cut == "whole":
         return [article]
     sentences = _SENTENCE.findall(article)
-    found = [text for text, _ in cut_passages(sentences, [False] * len(sentences), min_chars)]
+    unlabelled = np.zeros(len(sentences), np.bool_)
+    found: list[str] = cut_passages([sentences], unlabelled, min_chars).texts.to_pylist()
     return found[:1] if cut == "head" else found
 
 

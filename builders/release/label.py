@@ -7,7 +7,6 @@ passages (see :mod:`.passages`), which get their ids: MD5 of the text.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -15,13 +14,13 @@ import numpy.typing as npt
 
 from builders.common.folders import task_folder
 from builders.common.words import words
-from builders.release.labelled import Passage, Positive, Question, block_folder, write_labelled
+from builders.release.labelled import block_folder, write_labelled
 from builders.release.options import Options
-from builders.release.passages import cut_passages, is_blank
+from builders.release.passages import cut_passages
 from builders.release.rows import Row, SegmentedRow, parse_rows
 from builders.release.span_f1 import Questions, char_ids, label_questions, word_ids
 from builders.sources.lines import Block
-from builders.store.ids import id_of, text_id
+from builders.store.ids import text_id
 
 
 def label_block(block: Block, options: Options, work: Path) -> int:
@@ -30,35 +29,39 @@ def label_block(block: Block, options: Options, work: Path) -> int:
     Returns the number of rows. Raises :class:`InputError` naming file and line for a row that is wrong.
     """
     found = list(parse_rows(block, segmented=options.unit == "word"))
-    labels = iter(label_rows([row for _, row in found], options).tolist())
-    split, source = block.source.split, block.source.shown
-    questions: list[Question] = []
-    passages: list[Passage] = []
-    positives: list[Positive] = []
-    for offset, row in found:
-        query, blank = text_id(row.question), 0
-        for document in row.documents:
-            own = islice(labels, len(document.paragraphs))
-            for text, positive in cut_passages(document.paragraphs, own, options.min_chars):
-                if is_blank(text):
-                    blank += 1
-                    continue
-                utf8 = text.encode()
-                docid = id_of(utf8)
-                if positive:
-                    positives.append(Positive(split, query, docid, len(passages)))
-                passages.append(Passage(docid, utf8, len(text)))
-        number, chars = str(row.question_id), len(row.question)
-        questions.append(
-            Question(
-                split, number, query, row.question, chars, bool(row.answers), blank, needs_cutting(row), source, offset
-            )
-        )
+    rows = [row for _, row in found]
+    documents = [document.paragraphs for row in rows for document in row.documents]
+    passages = cut_passages(documents, label_rows(rows, options), options.min_chars)
+    row_of = np.repeat(np.arange(len(rows)), [len(row.documents) for row in rows])
+    blank = passages.blank()
+    blank_passages = np.bincount(row_of[passages.document[blank]], minlength=len(rows))
+    passages = passages.keep(~blank)
+    positive = np.flatnonzero(passages.positive)
+    queries = [text_id(row.question) for row in rows]
+    split, count = block.source.split, len(rows)
+    questions = {
+        "split": [split] * count,
+        "question_id": [str(row.question_id) for row in rows],
+        "query": queries,
+        "text": [row.question for row in rows],
+        "chars": [len(row.question) for row in rows],
+        "answered": [bool(row.answers) for row in rows],
+        "blank_passages": blank_passages,
+        "cut": [needs_cutting(row) for row in rows],
+        "source": [block.source.shown] * count,
+        "offset": [offset for offset, _ in found],
+    }
+    positives = {
+        "split": [split] * positive.size,
+        "query": [queries[number] for number in row_of[passages.document[positive]]],
+        "docid": passages.ids.take(positive),
+        "passage": positive,
+    }
     with task_folder(block_folder(work, block.number)) as folder:
-        write_labelled(folder, Question, questions)
-        write_labelled(folder, Passage, passages)
-        write_labelled(folder, Positive, positives)
-    return len(found)
+        write_labelled(folder, "questions", questions)
+        write_labelled(folder, "passages", {"docid": passages.ids, "text": passages.texts, "chars": passages.chars})
+        write_labelled(folder, "positives", positives)
+    return count
 
 
 def label_rows(rows: Sequence[Row], options: Options) -> npt.NDArray[np.bool_]:

@@ -1,4 +1,4 @@
-"""What labelling hands on: for each block of raw rows a folder of three Arrow files, one for each class here.
+"""What labelling hands on: for each block of raw rows a folder of three Arrow files.
 
 The folder ``NNNNNN`` appears under its name only when it is whole; a killed build goes on from those that are there.
 
@@ -8,9 +8,9 @@ order of the input.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, get_type_hints
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,81 +20,55 @@ from builders.common.arrow_files import new_arrow, read_arrow
 
 Places = npt.NDArray[np.int64]
 
-
-class Question(NamedTuple):
-    """A raw row."""
-
-    split: str
-    question_id: str  # the raw row's own
-    query: str  # its id in the release
-    text: str
-    chars: int
-    answered: bool
-    blank_passages: int
-    cut: bool  # the row carried no words: this build cut them
-    source: str
-    offset: int  # where its line begins in the source
-
-
-class Passage(NamedTuple):
-    """A passage; there is one each time that the text comes."""
-
-    docid: str
-    text: bytes  # UTF-8
-    chars: int
-
-
-class Positive(NamedTuple):
-    """A positive passage of a question; ``passage`` is its number in the block's file of passages."""
-
-    split: str
-    query: str
-    docid: str
-    passage: int
-
-
-Kind = type[Question] | type[Passage] | type[Positive]
-_GIVEN = {str: pa.string(), bytes: pa.binary(), int: pa.int64(), bool: pa.bool_()}
-_WRITTEN = _GIVEN | {bytes: pa.string()}
-
-
-def schema_of(kind: Kind) -> pa.Schema:
-    """The columns of a file."""
-    return pa.schema([(name, _WRITTEN[found]) for name, found in get_type_hints(kind).items()])
+SCHEMAS = {
+    # A row for each raw row.
+    "questions": pa.schema(
+        [
+            ("split", pa.string()),
+            ("question_id", pa.string()),  # the raw row's own
+            ("query", pa.string()),  # its id in the release
+            ("text", pa.string()),
+            ("chars", pa.int64()),
+            ("answered", pa.bool_()),
+            ("blank_passages", pa.int64()),
+            ("cut", pa.bool_()),  # the row carried no words: this build cut them
+            ("source", pa.string()),
+            ("offset", pa.int64()),  # where its line begins in the source
+        ]
+    ),
+    # Every passage, as often as its text comes.
+    "passages": pa.schema([("docid", pa.string()), ("text", pa.string()), ("chars", pa.int64())]),
+    # The positive ones; ``passage`` is the number of its row in ``passages``.
+    "positives": pa.schema(
+        [("split", pa.string()), ("query", pa.string()), ("docid", pa.string()), ("passage", pa.int64())]
+    ),
+}
 
 
 def block_folder(work: Path, block: int) -> Path:
     return work / f"{block:06d}"
 
 
-def _file(folder: Path, kind: Kind) -> Path:
-    return folder / f"{kind.__name__.lower()}s.arrow"
-
-
-def write_labelled(folder: Path, kind: Kind, rows: Sequence[Question] | Sequence[Passage] | Sequence[Positive]) -> None:
+def write_labelled(folder: Path, name: str, columns: Mapping[str, Any]) -> None:
     """Write one of a block's files."""
-    schema = schema_of(kind)
-    columns = zip(*rows, strict=True) if rows else [[]] * len(schema)
-    given = [_GIVEN[found] for found in get_type_hints(kind).values()]
-    arrays = [pa.array(column, of) for column, of in zip(columns, given, strict=True)]
-    with new_arrow(_file(folder, kind), schema) as out:
-        out.write_table(pa.table(arrays, names=schema.names).cast(schema))
+    with new_arrow(folder / f"{name}.arrow", SCHEMAS[name]) as out:
+        out.write_table(pa.table(columns, schema=SCHEMAS[name]))
 
 
-def read_labelled(work: Path, block: int, kind: Kind, columns: Sequence[str] | None = None) -> pa.Table:
+def read_labelled(work: Path, block: int, name: str, columns: Sequence[str] | None = None) -> pa.Table:
     """One of a block's files, or some columns of it."""
-    return read_arrow(_file(block_folder(work, block), kind), schema_of(kind), columns)
+    return read_arrow(block_folder(work, block) / f"{name}.arrow", SCHEMAS[name], columns)
 
 
-def rows_at(places: Places, work: Path, kind: Kind, columns: Sequence[str]) -> pa.Table:
+def rows_at(places: Places, work: Path, name: str, columns: Sequence[str]) -> pa.Table:
     """The rows at these places, in this order, whatever blocks they are in."""
     if not places.size:
-        return schema_of(kind).empty_table().select(columns)
+        return SCHEMAS[name].empty_table().select(columns)
     order = np.argsort(places, kind="stable")
     blocks, numbers = np.divmod(places[order], 1 << 32)
     found, starts = np.unique(blocks, return_index=True)
     tables = [
-        read_labelled(work, block, kind, columns).take(some)
+        read_labelled(work, block, name, columns).take(some)
         for block, some in zip(found.tolist(), np.split(numbers, starts[1:]), strict=True)
     ]
     table = pa.concat_tables(tables)

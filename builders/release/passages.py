@@ -5,36 +5,82 @@ The official passages come out byte for byte. Titles are dropped.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain, pairwise
+
+import numba
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from builders.release.options import MIN_CHARS
+from builders.store.ids import id_of
+
+Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
 
 
-def cut_passages(
-    paragraphs: Iterable[str], positive: Iterable[bool], min_chars: int = MIN_CHARS
-) -> Iterator[tuple[str, bool]]:
-    """One document's passages in order, each with its label.
+@dataclass(frozen=True)
+class Passages:
+    """The passages of many documents, in order: each array has an entry for each passage."""
 
-    Paragraphs are joined, with no separator, until the text has at least ``min_chars`` characters (code points, not
-    only Chinese ones); what is left at the end is a passage too, even if shorter. A passage is positive if any of its
-    paragraphs is. Paragraphs without a character make no passage.
+    texts: pa.StringArray
+    ids: pa.StringArray
+    chars: Ints  # code points
+    positive: Flags
+    document: Ints  # the number of the document that it is of
+
+    def keep(self, which: Flags) -> Passages:
+        """Those whose flag is set."""
+        texts, ids = (column.filter(pa.array(which)) for column in (self.texts, self.ids))
+        return Passages(texts, ids, self.chars[which], self.positive[which], self.document[which])
+
+    def blank(self) -> Flags:
+        """Which hold whitespace alone: these are left out, as in the official collection."""
+        return np.asarray(pc.utf8_is_space(self.texts).to_numpy(zero_copy_only=False), np.bool_)
+
+
+def cut_passages(documents: Sequence[Sequence[str]], positive: Flags, min_chars: int = MIN_CHARS) -> Passages:
+    """The passages of documents.
 
     Args:
-        paragraphs: the document's.
-        positive: a label for each.
+        documents: the paragraphs of each.
+        positive: a label for each paragraph.
         min_chars: characters from which on a passage is long enough.
     """
-    text, label = "", False
-    for paragraph, is_positive in zip(paragraphs, positive, strict=True):
-        text += paragraph
-        label = label or is_positive
-        if len(text) >= min_chars:
-            yield text, label
-            text, label = "", False
-    if text:
-        yield text, label
+    paragraphs = list(chain.from_iterable(documents))
+    encoded = [paragraph.encode() for paragraph in paragraphs]
+    chars, sizes, counts = (np.fromiter(map(len, each), np.int64) for each in (paragraphs, encoded, documents))
+    document, lengths, labels, ends = _cut(chars, sizes, counts, positive, min_chars)
+    # Paragraphs of no passage hold nothing: end to end, paragraphs and passages are the same text.
+    text = memoryview(b"".join(encoded))
+    offsets = [0, *ends.tolist()]
+    ids = [id_of(text[start:end]) for start, end in pairwise(offsets)]
+    texts = pa.StringArray.from_buffers(len(ids), pa.py_buffer(np.array(offsets, np.int32)), pa.py_buffer(text))
+    return Passages(texts, pa.array(ids, pa.string()), lengths, labels, document)
 
 
-def is_blank(passage: str) -> bool:
-    """Whitespace alone: such a passage is left out, as in the official collection."""
-    return passage.isspace()
+@numba.njit(cache=True)
+def _cut(chars, sizes, counts, positive, min_chars):  # type: ignore[no-untyped-def]
+    """Each passage's document, length in characters, label, and end in the bytes of all documents.
+
+    A document's paragraphs are joined, with no separator, until the text has at least ``min_chars`` characters (code
+    points, not only Chinese ones); what is left at the end is a passage too, even if shorter. Paragraphs without a
+    character make no passage. A passage is positive if any of its paragraphs is.
+    """
+    documents, lengths, ends = np.empty((3, chars.size), np.int64)
+    labels = np.empty(chars.size, np.bool_)
+    passages = paragraph = end = 0
+    for document, count in enumerate(counts):
+        length, label = 0, False
+        for nth in range(count):
+            length += chars[paragraph]
+            end += sizes[paragraph]
+            label |= positive[paragraph]
+            paragraph += 1
+            if length >= min_chars or (nth == count - 1 and length > 0):
+                documents[passages], lengths[passages], labels[passages], ends[passages] = document, length, label, end
+                passages, length, label = passages + 1, 0, False
+    return documents[:passages], lengths[:passages], labels[:passages], ends[:passages]

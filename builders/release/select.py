@@ -17,17 +17,17 @@ import pyarrow as pa
 from builders.common.addresses import local_folder
 from builders.common.command import InputError
 from builders.release.dedupe import database, keep_firsts
-from builders.release.labelled import Kind, Passage, Places, Positive, Question, read_labelled, rows_at, schema_of
+from builders.release.labelled import SCHEMAS, Places, read_labelled, rows_at
 from builders.sources.files import Source
 from builders.sources.lines import line_number
 from builders.store.layout import SPLITS
 from builders.store.table3 import LengthCounter
 
 # What the database is given of each table; a row's place comes with it.
-_COLUMNS: dict[Kind, list[str]] = {
-    Question: ["split", "question_id", "query", "chars", "answered", "blank_passages", "cut"],
-    Passage: ["docid", "chars"],
-    Positive: ["split", "query", "docid", "passage"],
+_COLUMNS = {
+    "questions": ["split", "question_id", "query", "chars", "answered", "blank_passages", "cut"],
+    "passages": ["docid", "chars"],
+    "positives": ["split", "query", "docid", "passage"],
 }
 
 
@@ -59,10 +59,10 @@ def select(sources: Sequence[Source], blocks: Sequence[int], work: Path, threads
     Raises :class:`InputError` for one question id with two texts, and for input without a single passage.
     """
     with local_folder(work) as folder, database(folder, threads) as con:
-        for kind, columns in _COLUMNS.items():
-            con.register("labelled", _rows(work, blocks, kind, columns))
+        for name, columns in _COLUMNS.items():
+            con.register("labelled", _rows(work, blocks, name, columns))
             ids = ", ".join(f"{column}::UUID AS {column}" for column in columns if column in ("query", "docid"))
-            con.execute(f"CREATE TABLE {kind.__name__}s AS SELECT * REPLACE ({ids}) FROM labelled")
+            con.execute(f"CREATE TABLE {name} AS SELECT * REPLACE ({ids}) FROM labelled")
             con.unregister("labelled")
         _refuse_two_texts(con, sources, work)
         select_passages(con)
@@ -108,19 +108,19 @@ def select_queries(con: duckdb.DuckDBPyConnection) -> None:
     """)
 
 
-def _rows(work: Path, blocks: Sequence[int], kind: Kind, columns: list[str]) -> pa.RecordBatchReader:
+def _rows(work: Path, blocks: Sequence[int], name: str, columns: list[str]) -> pa.RecordBatchReader:
     """Some columns of a table of all blocks, and each row's place."""
     place = pa.field("place", pa.int64())
 
     def batches() -> Iterator[pa.RecordBatch]:
         for block in blocks:
-            table = read_labelled(work, block, kind, columns)
+            table = read_labelled(work, block, name, columns)
             first = block << 32
-            if kind is Positive:  # the place of the passage
+            if name == "positives":  # the place of the passage
                 table = table.set_column(3, "passage", pa.array(table["passage"].to_numpy() + first))
             yield from table.add_column(0, place, pa.array(first + np.arange(table.num_rows))).to_batches()
 
-    fields = [place, *map(schema_of(kind).field, columns)]
+    fields = [place, *map(SCHEMAS[name].field, columns)]
     return pa.RecordBatchReader.from_batches(pa.schema(fields), batches())
 
 
@@ -141,7 +141,7 @@ def _refuse_two_texts(con: duckdb.DuckDBPyConnection, sources: Sequence[Source],
     )
     if not places.size:
         return
-    first, again = rows_at(places, work, Question, ["question_id", "text", "source", "offset"]).to_pylist()
+    first, again = rows_at(places, work, "questions", ["question_id", "text", "source", "offset"]).to_pylist()
     (first_file, first_line), (file, line) = (_file_and_line(sources, row) for row in (first, again))
     raise InputError(
         f"question_id {again['question_id']} has the text {again['text']!r}, but {first['text']!r}"

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from builders.common.folders import is_finished, task_folder
-from builders.release.labelled import Passage, Places, Question, rows_at
+from builders.release.labelled import Places, rows_at
 from builders.release.select import Selection, SplitSelection
 from builders.store import layout
 from builders.store.layout import CORPUS, JOINED, PASSAGES, QRELS, QUERIES, schema_of
@@ -100,8 +100,8 @@ def _tables(file: NewFile, work: Path) -> Iterator[pa.Table]:
             yield _queries(file.queries[rows], work)
     elif file.config == "qrels":
         for rows in _slices(file.queries.size, layout.ROWS_PER_GROUP):
-            queries = rows_at(file.queries[rows], work, Question, ["query"])["query"]
-            passages = rows_at(file.passages[rows], work, Passage, ["docid"])["docid"]
+            queries = rows_at(file.queries[rows], work, "questions", ["query"])["query"]
+            passages = rows_at(file.passages[rows], work, "passages", ["docid"])["docid"]
             yield _table(QRELS, queries, passages, [1] * len(passages))
     else:
         for rows in _slices(file.queries.size, _QUERIES_AT_A_TIME):
@@ -117,12 +117,12 @@ def _table(schema: pa.Schema, *columns: Any) -> pa.Table:
 
 
 def _queries(places: Places, work: Path) -> pa.Table:
-    questions = rows_at(places, work, Question, ["query", "text"])
+    questions = rows_at(places, work, "questions", ["query", "text"])
     return _table(QUERIES, questions["query"], questions["text"])
 
 
 def _passages(places: Places, work: Path) -> pa.Table:
-    passages = rows_at(places, work, Passage, ["docid", "text"])
+    passages = rows_at(places, work, "passages", ["docid", "text"])
     schema = pa.schema(list(PASSAGES.value_type))
     return _table(schema, passages["docid"], [""] * len(passages), passages["text"])
 

@@ -10,6 +10,6 @@ def text_id(text: str) -> str:
     return id_of(text.encode())
 
 
-def id_of(utf8: bytes) -> str:
+def id_of(utf8: bytes | memoryview) -> str:
     """As :func:`text_id`, of a text in UTF-8."""
     return hashlib.md5(utf8, usedforsecurity=False).hexdigest()

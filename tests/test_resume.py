@@ -148,9 +148,9 @@ def test_a_build_stopped_after_every_file_does_nothing_twice(tmp_path: Path, mon
     labelled, written, stops = [], [], 0
     write_labelled, write_tables = label.write_labelled, write._tables
 
-    def count_labelled(folder: Path, kind: Any, rows: Any) -> None:
-        labelled.append((folder.name.split(".")[0], kind))
-        write_labelled(folder, kind, rows)
+    def count_labelled(folder: Path, name: str, columns: Any) -> None:
+        labelled.append((folder.name.split(".")[0], name))
+        write_labelled(folder, name, columns)
 
     def count_written(file: NewFile, work: Path) -> Any:
         written.append((file.config, file.split, file.number))

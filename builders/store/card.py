@@ -6,13 +6,11 @@ built, from the same figures as ``stats.json`` and ``manifest.json``.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import pyarrow as pa
-
-from builders.store.layout import SETS, Set, config_and_split, config_of, schema_of, sort_key
+from builders.store.card_head import Configs, bytes_of, card_head, rows_of, sets_of
+from builders.store.layout import config_and_split, sort_key
 from builders.store.manifest import Build, FileEntry
 from builders.store.table3 import TABLE3_ROWS, bar_name
 
@@ -27,9 +25,6 @@ CITATION = """\
     url = "https://aclanthology.org/2022.emnlp-main.357"
 }
 """
-
-
-_Configs = dict[str, dict[str, list[FileEntry]]]
 
 
 def card(
@@ -49,7 +44,7 @@ def card(
         repo: the hub repository that the card is for.
         images: histograms beside the card, as relative paths.
     """
-    configs: _Configs = {}
+    configs: Configs = {}
     # A file that is no shard, a run say, is one that no config reads.
     shards = [(*config_and_split(entry.path), entry) for entry in entries if entry.path.endswith(".parquet")]
     for config, split, entry in sorted(shards, key=lambda shard: (sort_key(*shard[:2]), shard[2].path)):
@@ -67,73 +62,7 @@ def card(
         )
         if part
     )
-    return f"---\n{_head(configs, _is_squad(builds))}---\n\n{body}"
-
-
-def _head(configs: _Configs, squad: bool) -> str:
-    mixed = any(found.own_terms for found in _sets(configs))
-    lines = ["license:", "- apache-2.0", "- other"] if mixed else [f"license: {'other' if squad else 'apache-2.0'}"]
-    lines += ["language:", "- zh"]
-    if any(found.translated for found in _sets(configs)):
-        lines.append("- en")
-    rows = max((_rows(shards) for splits in configs.values() for shards in splits.values()), default=0)
-    lines += [
-        f"pretty_name: {'Reading comprehension as passage retrieval' if squad else 'DuReader-retrieval'}",
-        "task_categories:",
-        "- text-retrieval",
-        "size_categories:",
-        f"- {_size_category(rows)}",
-        "configs:",
-    ]
-    for config, splits in configs.items():
-        # `datasets` caches a local folder under its name and this head alone: naming the content here keeps a rebuilt
-        # release from being served from the cache of the old one.
-        content = hashlib.sha256("".join(s.sha256 for shards in splits.values() for s in shards).encode()).hexdigest()
-        lines += [f"- config_name: {config}", f"  description: content {content}", "  data_files:"]
-        for split in splits:
-            lines += [f"  - split: {split}", f"    path: {config}/{split}-*.parquet"]
-    lines.append("dataset_info:")
-    for config, splits in configs.items():
-        lines += [f"- config_name: {config}", "  features:"]
-        for field in schema_of(config):
-            lines += _feature(field, "  ")
-        lines.append("  splits:")
-        for split, shards in splits.items():
-            rows, size = _rows(shards), _bytes(shards)
-            lines += [f"  - name: {split}", f"    num_bytes: {size}", f"    num_examples: {rows}"]
-        total = sum(map(_bytes, splits.values()))
-        lines += [f"  download_size: {total}", f"  dataset_size: {total}"]
-    return "\n".join(lines) + "\n"
-
-
-def _feature(field: pa.Field, indent: str) -> list[str]:
-    if pa.types.is_list(field.type):
-        lines = [f"{indent}- name: {field.name}", f"{indent}  list:"]
-        for inner in field.type.value_type:
-            lines += _feature(inner, indent + "  ")
-        return lines
-    return [f"{indent}- name: {field.name}", f"{indent}  dtype: {field.type}"]
-
-
-def _sets(configs: _Configs) -> list[Set]:
-    """The sets that the release holds something of."""
-    names = {config_of(config).set for config in configs}
-    return [found for name, found in SETS.items() if name in names]
-
-
-def _rows(shards: list[FileEntry]) -> int:
-    return sum(shard.rows or 0 for shard in shards)
-
-
-def _bytes(shards: list[FileEntry]) -> int:
-    return sum(shard.bytes for shard in shards)
-
-
-def _size_category(rows: int) -> str:
-    """The hub's name for a number of rows: ``1M<n<10M``."""
-    bounds = ["1K", "10K", "100K", "1M", "10M"]
-    place = sum(rows >= 10**power for power in (3, 4, 5, 6, 7))
-    return "n<1K" if not place else "10M<n<100M" if place == 5 else f"{bounds[place - 1]}<n<{bounds[place]}"
+    return f"---\n{card_head(configs, _is_squad(builds))}---\n\n{body}"
 
 
 def _is_squad(builds: list[Build]) -> bool:
@@ -157,7 +86,7 @@ those of these sources{own}.
 """
 
 
-def _usage(configs: _Configs, repo: str | None) -> str:
+def _usage(configs: Configs, repo: str | None) -> str:
     if not repo:
         return ""
     joined = next((name for name in ("dev", "train", "test") if name in configs), next(iter(configs)))
@@ -172,12 +101,12 @@ for row in load_dataset("{repo}", "{joined}", split="{next(iter(configs[joined])
 """
 
 
-def _configs(configs: _Configs) -> str:
+def _configs(configs: Configs) -> str:
     table = ["| config | split | rows | files | size |", "|---|---|---:|---:|---:|"]
     for config, by_split in configs.items():
         for split, shards in by_split.items():
-            size = _size(_bytes(shards))
-            table.append(f"| `{config}` | {split} | {_rows(shards):,} | {len(shards):,} | {size} |")
+            size = _size(bytes_of(shards))
+            table.append(f"| `{config}` | {split} | {rows_of(shards):,} | {len(shards):,} | {size} |")
     return f"""
 ## Configs
 
@@ -254,11 +183,11 @@ def _built(builds: list[Build]) -> str:
     return _lines(["", "## How it was built", "", *built])
 
 
-def _licence(configs: _Configs, builds: list[Build]) -> str:
+def _licence(configs: Configs, builds: list[Build]) -> str:
     own = "DuReader and DuReader-retrieval are published by Baidu under the Apache License 2.0."
     if _is_squad(builds):
         own = "The texts are under the licences of the sources above; the layout is that of DuReader-retrieval."
-    origins = [found.terms for found in _sets(configs) if found.terms]
+    origins = [found.terms for found in sets_of(configs) if found.terms]
     return f"""
 ## Licence and citation
 

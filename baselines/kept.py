@@ -41,10 +41,10 @@ class Cache:
     about: str
     measure: Callable[[Path], int | str]
 
-    def place(self) -> Path:
+    def home(self) -> Path:
         """Where the folders are kept when nobody says where."""
-        home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-        return home / "dureader_retrieval" / self.name
+        caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        return caches / "dureader_retrieval" / self.name
 
     def folder(self, keep: Path | None, key: dict[str, Any], build: Callable[[Path], None]) -> tuple[Path, bool]:
         """(the folder of ``key`` in ``keep``, whether it was made now): made where it is missing or damaged.
@@ -52,27 +52,25 @@ class Cache:
         ``build`` writes the files. They lie beside their place until all are whole, and a second process that wants
         the same folder waits for the first.
         """
-        folder = (self.place() if keep is None else keep) / key_of(key)
+        folder = (self.home() if keep is None else keep) / key_of(key)
 
         def write(new: Path) -> None:
+            if folder.exists():
+                log.warning("%s: damaged (%s); it is made again", folder, self._damage(folder, key))
             build(new)
             about = _About(key, {path.name: self.measure(path) for path in sorted(new.iterdir())})
             write_bytes(new / self.about, msgspec.json.format(msgspec.json.encode(about, order="sorted"), indent=1))
 
-        return folder, build_once(folder, lambda: self._is_whole(folder, key), write)
+        return folder, build_once(folder, lambda: not self._damage(folder, key), write)
 
-    def _is_whole(self, folder: Path, key: dict[str, Any]) -> bool:
-        if not folder.exists():
-            return False
+    def _damage(self, folder: Path, key: dict[str, Any]) -> str:
+        """What is not as it was made; empty where all is."""
         try:
             about = msgspec.json.decode((folder / self.about).read_bytes(), type=_About)
             changed = [name for name, found in about.files.items() if self.measure(folder / name) != found]
-            why = "another key" if about.key != key else f"{changed[0]} has changed" if changed else ""
         except (OSError, msgspec.DecodeError) as error:
-            why = str(error)
-        if why:
-            log.warning("%s: damaged (%s); it is made again", folder, why)
-        return not why
+            return str(error)
+        return "another key" if about.key != key else f"{changed[0]} has changed" if changed else ""
 
 
 class Strings:

@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="default: all cores of this process",
     )
     parser.add_argument(
-        "--index", type=Path, default=INDEXES.place(), metavar="DIR", help="the folder that keeps the indexes"
+        "--index", type=Path, default=INDEXES.home(), metavar="DIR", help="the folder that keeps the indexes"
     )
 
 

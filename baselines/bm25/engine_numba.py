@@ -92,7 +92,7 @@ open_folder = NumbaIndex
 
 
 @numba.njit(cache=True, nogil=True)
-def _part(weight, share):  # type: ignore[no-untyped-def]
+def _added(weight, share):  # type: ignore[no-untyped-def]
     """What a term adds to a passage: never nothing."""
     return ((weight * share) >> _SHARE) + 1
 
@@ -104,13 +104,13 @@ def _best(rows, scores, top_k):  # type: ignore[no-untyped-def]
     least, above = np.int32(0), np.int32(_MOST)
     while above - least > 1:
         middle, reached = np.int32(least + (above - least) // 2), 0
-        for place in range(len(scores)):
-            reached += scores[place] >= middle
+        for number in range(len(scores)):
+            reached += scores[number] >= middle
         least, above = (middle, above) if reached >= top_k else (least, middle)
     kept = 0
-    for place in range(len(scores)):
-        if scores[place] >= least:
-            rows[kept], scores[kept] = rows[place], scores[place]
+    for number in range(len(scores)):
+        if scores[number] >= least:
+            rows[kept], scores[kept] = rows[number], scores[number]
             kept += 1
     return kept, np.int64(least)
 
@@ -136,7 +136,7 @@ def _search(weights, lists, chunk, bounds, start, postings, shares, size, passag
             head[term] = tail[term] = most = 0
             if at[term] < lists[term, 1] and chunk[at[term]] == here:
                 head[term], tail[term] = start[at[term]], start[at[term] + 1]
-                most = _part(weights[term], np.int64(bounds[at[term]]) << _BOUND)
+                most = _added(weights[term], np.int64(bounds[at[term]]) << _BOUND)
             reach[term + 1] = reach[term] + most
             looked_up += reach[term + 1] < least
         for term in range(looked_up, terms):
@@ -145,22 +145,22 @@ def _search(weights, lists, chunk, bounds, start, postings, shares, size, passag
                 if sums[row] == 0:
                     touched[found] = row
                     found += 1
-                sums[row] += _part(weights[term], shares[posting & 0xFFFF])
+                sums[row] += _added(weights[term], shares[posting & 0xFFFF])
         for row in touched[:found]:
             score = np.int64(sums[row])
             sums[row] = 0
             for term in range(looked_up - 1, -1, -1):
                 if score + reach[term + 1] < least:
                     break
-                place, end = head[term], tail[term]
-                while place < end:  # the first posting of this row or a later one
-                    middle = (place + end) >> 1
+                low, high = head[term], tail[term]
+                while low < high:  # the first posting of this row or a later one
+                    middle = (low + high) >> 1
                     if postings[middle] >> 16 < row:
-                        place = middle + 1
+                        low = middle + 1
                     else:
-                        end = middle
-                if place < tail[term] and postings[place] >> 16 == row:
-                    score += _part(weights[term], shares[postings[place] & 0xFFFF])
+                        high = middle
+                if low < tail[term] and postings[low] >> 16 == row:
+                    score += _added(weights[term], shares[postings[low] & 0xFFFF])
             if score >= least:
                 rows[kept], scores[kept] = here * size + row, score
                 kept += 1

@@ -23,14 +23,14 @@ from builders.common.jobs import in_threads
 
 Array = npt.NDArray[Any]
 CHUNK = 1 << 14  # rows; the sums of a chunk's passages stay in the processor's nearest caches
-_PARTS = 64  # ranges of the hashes
+_RANGES = 64  # ranges of the hashes
 _PAIRS = 1 << 16  # as many as 16 bits tell apart
 FILES = {
     "terms": np.int64,  # hashes, sorted
     "lists": np.uint32,  # where the lists of each term begin: one for each chunk that holds it
     "chunk": np.uint16,  # the chunk of each list
     "start": np.uint32,  # where the postings of each list begin
-    "postings": np.uint32,  # 2 ** 16 times the row within the chunk, plus the place in "pairs"
+    "postings": np.uint32,  # 2 ** 16 times the row within the chunk, plus the index in "pairs"
     "pairs": np.int64,  # 256 times how often a passage holds a term, plus the code of its length; sorted
     "tokens": np.int64,  # passages, passages with a token, tokens of all passages
 }
@@ -49,8 +49,8 @@ def hashes_of(words: pa.StringArray) -> Array:
 def _hashes(data, ends, words):  # type: ignore[no-untyped-def]
     codes = np.full(words, 0x243F6A8885A308D3, np.uint64)
     for word in range(words):
-        for place in range(ends[word], ends[word + 1]):
-            codes[word] = (codes[word] ^ np.uint64(data[place])) * np.uint64(0x9FB21C651E98DF25)
+        for byte in range(ends[word], ends[word + 1]):
+            codes[word] = (codes[word] ^ np.uint64(data[byte])) * np.uint64(0x9FB21C651E98DF25)
             codes[word] ^= codes[word] >> np.uint64(32)
     return codes
 
@@ -70,7 +70,7 @@ def _invert(texts: list[str]) -> dict[str, Any]:
     codes = np.searchsorted(LENGTHS, lengths, side="right") - 1
     pairs = pa.array(counts << 8 | codes[keys % CHUNK]).dictionary_encode()
     starts = np.searchsorted(keys, np.arange(len(order) + 1) * CHUNK)
-    cuts = np.searchsorted(hashes[order] >> 58, np.arange(_PARTS + 1) - _PARTS // 2)
+    cuts = np.searchsorted(hashes[order] >> 58, np.arange(_RANGES + 1) - _RANGES // 2)
     return {
         "hash": hashes[order],
         "size": np.diff(starts),
@@ -81,20 +81,20 @@ def _invert(texts: list[str]) -> dict[str, Any]:
     }
 
 
-def _merge(folder: Path, chunks: list[dict[str, Any]], pairs: Array, part: int) -> dict[str, Any]:
-    """One range of the hashes over all chunks; places count from 0."""
+def _merge(folder: Path, chunks: list[dict[str, Any]], pairs: Array, number_of_range: int) -> dict[str, Any]:
+    """One range of the hashes over all chunks; positions count from 0."""
 
     def read(number: int, name: str, dtype: Any, cut: Array) -> Array:
         offset = int(cut[0]) * np.dtype(dtype).itemsize
-        return np.fromfile(folder / f"{name}-{number}.part", dtype, int(cut[1] - cut[0]), offset=offset)
+        return np.fromfile(folder / f"{name}-{number}.chunk", dtype, int(cut[1] - cut[0]), offset=offset)
 
     found = []
     for number, chunk in enumerate(chunks):
-        lists, cut = chunk["cuts"][part : part + 2].T
+        lists, cut = chunk["cuts"][number_of_range : number_of_range + 2].T
         hashes, sizes = read(number, "hash", np.int64, lists), read(number, "size", np.int64, lists)
         postings = read(number, "postings", np.uint32, cut)
-        places = np.searchsorted(pairs, chunk["pairs"]).astype(np.uint32)
-        postings = postings >> 16 << 16 | places[postings & 0xFFFF]
+        indices = np.searchsorted(pairs, chunk["pairs"]).astype(np.uint32)
+        postings = postings >> 16 << 16 | indices[postings & 0xFFFF]
         found.append((hashes, sizes, np.full(len(hashes), number), postings))
     hashes, sizes, numbers, postings = map(np.concatenate, zip(*found, strict=True))
     order = np.argsort(hashes, kind="stable")
@@ -111,7 +111,7 @@ def write_index(folder: Path, texts: Iterable[str], threads: int) -> None:
     lists_of_texts = iter(lambda: list(islice(texts, CHUNK)), [])
     for number, chunk in enumerate(in_threads(_invert, lists_of_texts, threads, threads + 1)):
         for name in ("hash", "size", "postings"):
-            chunk.pop(name).tofile(folder / f"{name}-{number}.part")
+            chunk.pop(name).tofile(folder / f"{name}-{number}.chunk")
         chunks.append(chunk)
     pairs = np.unique(np.concatenate([chunk["pairs"] for chunk in chunks]))
     lists, postings = np.sum([chunk["cuts"][-1] for chunk in chunks], axis=0)
@@ -119,11 +119,13 @@ def write_index(folder: Path, texts: Iterable[str], threads: int) -> None:
         raise InputError(f"{postings} postings, {len(pairs)} pairs of count and length: too many for the numba engine")
     _append(folder, {"pairs": pairs, "tokens": np.sum([chunk["tokens"] for chunk in chunks], axis=0)})
     done = np.zeros(2, np.int64)
-    for part in in_threads(lambda part: _merge(folder, chunks, pairs, part), range(_PARTS), threads, threads + 1):
-        _append(folder, {**part, "lists": part["lists"] + done[0], "start": part["start"] + done[1]})
-        done += len(part["chunk"]), len(part["postings"])
+    for merged in in_threads(
+        lambda number: _merge(folder, chunks, pairs, number), range(_RANGES), threads, threads + 1
+    ):
+        _append(folder, {**merged, "lists": merged["lists"] + done[0], "start": merged["start"] + done[1]})
+        done += len(merged["chunk"]), len(merged["postings"])
     _append(folder, {"lists": done[:1], "start": done[1:]})
-    for path in folder.glob("*.part"):
+    for path in folder.glob("*.chunk"):
         path.unlink()
 
 

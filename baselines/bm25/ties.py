@@ -17,9 +17,9 @@ def _apart(above: float, below: float) -> bool:
 
 def end_of_ties(scores: list[float], top_k: int) -> int | None:
     """How many of the falling ``scores`` are needed for the best ``top_k``; None where more may tie below the last."""
-    for place in range(top_k, len(scores)):
-        if _apart(scores[place - 1], scores[place]):
-            return place
+    for rank in range(top_k, len(scores)):
+        if _apart(scores[rank - 1], scores[rank]):
+            return rank
     return None
 
 

@@ -70,13 +70,13 @@ def run(args: argparse.Namespace) -> None:
         raise InputError("--weights and --tune go with --method weighted")
     runs = [read_run(path) for path in args.runs]
     if args.method == "rrf":
-        parts = [reciprocal_ranks(run, args.rrf_k) for run in runs]
+        systems = [reciprocal_ranks(run, args.rrf_k) for run in runs]
         weights = [1.0] * len(runs)
     else:
         weights = _tuned(args, runs) if args.tune else _read_weights(args)
-        parts = [normalised(run) for run in runs]
+        systems = [normalised(run) for run in runs]
     _report_missing(runs)
-    lines = write_run(args.out, fused(parts, weights, args.top_k), tag=f"fused-{args.method}")
+    lines = write_run(args.out, fused(systems, weights, args.top_k), tag=f"fused-{args.method}")
     log.info("%s: %d lines from %d runs", args.out, lines, len(runs))
 
 

@@ -36,12 +36,12 @@ def normalised(run: Run) -> Scores:
     return found
 
 
-def fused(parts: Sequence[Scores], weights: Sequence[float], top_k: int) -> Iterator[tuple[str, list[Hit]]]:
+def fused(systems: Sequence[Scores], weights: Sequence[float], top_k: int) -> Iterator[tuple[str, list[Hit]]]:
     """(query, hits) for every query of any run, in the order of the first run that has it."""
-    for query in dict.fromkeys(query for part in parts for query in part):
+    for query in dict.fromkeys(query for system in systems for query in system):
         terms: dict[str, list[float]] = {}
-        for part, weight in zip(parts, weights, strict=True):
-            for corpus, score in part.get(query, {}).items():
+        for system, weight in zip(systems, weights, strict=True):
+            for corpus, score in system.get(query, {}).items():
                 terms.setdefault(corpus, []).append(weight * score)
         # Summed exactly: the order of the runs changes nothing.
         hits = [(corpus, math.fsum(each)) for corpus, each in terms.items()]
@@ -56,22 +56,22 @@ def mixtures(runs: int, step: float) -> npt.NDArray[np.float64]:
     return np.array(found, np.float64) / whole
 
 
-def tune(parts: Sequence[Scores], qrels: Qrels, step: float) -> tuple[list[float], float]:
+def tune(systems: Sequence[Scores], qrels: Qrels, step: float) -> tuple[list[float], float]:
     """(weights, MRR@10) of the best mixture; of equally good ones that nearest to equal weights."""
-    every = mixtures(len(parts), step)
+    every = mixtures(len(systems), step)
     sums = np.zeros(len(every))
     for query, positives in qrels.positives.items():
-        ids = sorted({corpus for part in parts for corpus in part.get(query, {})})
+        ids = sorted({corpus for system in systems for corpus in system.get(query, {})})
         good = np.array([corpus in positives for corpus in ids], bool)
         if not good.any():
             continue
-        columns = np.array([[part.get(query, {}).get(corpus, 0.0) for part in parts] for corpus in ids])
+        columns = np.array([[system.get(query, {}).get(corpus, 0.0) for system in systems] for corpus in ids])
         scores = (columns @ every.T).round(12)  # what is equal but for the last bits is equal
         # The first positive by falling score, then by id: ids are sorted, argmax takes the first.
         best = np.where(good[:, None], scores, -1.0).argmax(0)
         value = scores[best, np.arange(len(every))]
         above = (scores > value).sum(0) + ((scores == value) & (np.arange(len(ids))[:, None] < best)).sum(0)
         sums += np.where(above < MRR_DEPTH, 1 / (1 + above), 0.0)
-    distance = ((every - 1 / len(parts)) ** 2).sum(1)
+    distance = ((every - 1 / len(systems)) ** 2).sum(1)
     first = np.lexsort((distance.round(12), -sums.round(9)))[0]
     return every[first].tolist(), float(sums[first] / len(qrels.positives))

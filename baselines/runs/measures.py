@@ -56,18 +56,18 @@ def per_query(rankings: Rankings, qrels: Qrels) -> dict[str, list[float]]:
     import ir_measures
 
     by_name = {str(ir_measures.parse_measure(name)): name for name in IR_MEASURES}
-    place = {query: number for number, query in enumerate(qrels.positives)}
-    values = {name: [0.0] * len(place) for name in IR_MEASURES}
+    row = {query: number for number, query in enumerate(qrels.positives)}
+    values = {name: [0.0] * len(row) for name in IR_MEASURES}
     # Falling scores that are all different: the tools sort again and break ties in their own ways.
     run = {}
-    for query in place:
+    for query in row:
         unique = dict.fromkeys(rankings.get(query, ()))
         if unique:
             run[query] = {passage: float(len(unique) - rank) for rank, passage in enumerate(unique)}
     if run:
         wanted = [ir_measures.parse_measure(name) for name in IR_MEASURES]
         for found in ir_measures.iter_calc(wanted, qrels.positives, run):
-            values[by_name[str(found.measure)]][place[found.query_id]] = float(found.value)
+            values[by_name[str(found.measure)]][row[found.query_id]] = float(found.value)
     return values
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -57,18 +58,18 @@ def build_official(archives: list[Path], out: Path, workers: int = 1) -> dict[st
 
 def convert(work: Work, files: list[OfficialFile]) -> None:
     """Write the release's configs, and what the files need beside them to come out byte for byte."""
-    read_corpus(work, files)
-    splits = {name: Split(name) for name in SPLITS}
+    by_role: dict[str, list[OfficialFile]] = defaultdict(list)
     for file in files:
-        if file.role in splits:
-            read_questions(work, file, splits[file.role])
-    for role in ("ids", "queries"):
-        for file in files:
-            if file.role == role:
-                read_question_list(work, file, splits[split_named(file)])
-    if training := [file for file in files if file.role in ("dual", "cross")]:
+        by_role[file.role].append(file)
+    splits = {name: Split(name) for name in SPLITS}
+    read_corpus(work, files)  # passage_collection.json, part-00 ..., passage2id.map.json
+    for file in [file for file in files if file.role in splits]:  # train.json, dev.json, test1.json ...
+        read_questions(work, file, splits[file.role])
+    for file in [*by_role["ids"], *by_role["queries"]]:  # q2qid.dev.json, dev.q.format
+        read_question_list(work, file, splits[split_named(file)])
+    if training := [*by_role["dual"], *by_role["cross"]]:  # dual.train.tsv, cross.train.tsv
         read_training(work, training, splits["train"])
-    read_top50(work, files, splits["dev"])
+    read_top50(work, files, splits["dev"])  # dev.retrieval.top50.res.tsv, dev.retrieval.top50.res.id_map.tsv
     held = [split for split in splits.values() if split.questions]
     for split in held:
         write_split(work, split)

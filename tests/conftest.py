@@ -16,6 +16,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 from commands import ROOT, SAMPLE, Done, run
 from environments import environment
 from hub_server import Hub
+from releases import draft_everything
 from whole_release import make_whole
 
 
@@ -69,6 +70,12 @@ def whole_release(once: Once) -> Path:
 def whole_copy(whole_release: Path, tmp_path: Path) -> Path:
     """The test's own copy of ``whole_release``, to change."""
     return Path(shutil.copytree(whole_release, tmp_path / "release"))
+
+
+@pytest.fixture(scope="session")
+def everything(once: Once) -> Path:
+    """A release of :func:`releases.all_tables`: configs of every kind. Read it, never write."""
+    return once("everything", draft_everything)
 
 
 @pytest.fixture(scope="session")

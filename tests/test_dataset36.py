@@ -16,7 +16,7 @@ import pytest
 from archive_server import archive, rows_of_archive, serve
 from commands import ROOT
 from environments import clean_environ
-from releases import TEXTS, all_tables, draft_everything, make_release, tables
+from releases import TEXTS, all_tables, make_release, tables
 
 SCRIPT = ROOT / "dureader_retrieval.py"
 
@@ -51,12 +51,6 @@ os._exit(0)"""
 @pytest.fixture
 def release(tmp_path: Path) -> Path:
     return make_release(tmp_path / "release")
-
-
-@pytest.fixture(scope="module")
-def everything(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A release with configs of every kind; not to be changed."""
-    return draft_everything(tmp_path_factory.mktemp("everything") / "release")
 
 
 def rows_of(found: dict[str, dict[str, Any]]) -> dict[tuple[str, str], Any]:

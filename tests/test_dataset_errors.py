@@ -1,0 +1,135 @@
+"""What cannot be loaded is one clear error that says what to do."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from loading import Load, load, release  # noqa: F401
+from releases import make_release, md5, tables
+
+HOW = "python -m builders release --raw PATH --out DIR"
+
+
+# One clear error
+
+
+def test_a_wrong_data_dir_says_how_to_make_one(tmp_path: Path, load: Load) -> None:
+    with pytest.raises(FileNotFoundError, match="does not exist") as missing:
+        load("dev", data_dir=str(tmp_path / "nowhere"))
+    assert str(tmp_path / "nowhere") in str(missing.value)
+    with pytest.raises(FileNotFoundError, match=r"no manifest\.json") as empty:
+        load("dev", data_dir=str(tmp_path))
+    file = tmp_path / "file"
+    file.touch()
+    with pytest.raises(FileNotFoundError) as no_folder:
+        load("dev", data_dir=str(file))
+    for error in (missing, empty, no_folder):
+        assert HOW in str(error.value)
+        assert "\n" not in str(error.value)
+
+
+def test_an_unknown_or_missing_config_says_what_there_is(tmp_path: Path, load: Load) -> None:
+    rows = {key: value for key, value in tables().items() if key[0] not in ("test", "train")}
+    small = make_release(tmp_path / "small", rows)
+    with pytest.raises(ValueError, match=r"nonsense.*corpus.*queries"):
+        load("nonsense", data_dir=str(small))
+    with pytest.raises(ValueError, match="no rows of config 'test'; it has corpus, dev, qrels, queries") as error:
+        load("test", data_dir=str(small))
+    assert HOW in str(error.value)
+    with pytest.raises(ValueError, match=r"name a config.*corpus"):
+        load(None, data_dir=str(small))
+    with pytest.raises(ValueError, match="data_dir=DIR, not data_files"):
+        load("dev", data_files=str(small / "dev" / "*.parquet"))
+
+
+def flip_a_byte(path: Path) -> None:
+    """Change one byte and set the time of change back, as a careless copy would."""
+    before = path.stat()
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-10])
+
+
+@pytest.mark.parametrize("prepared", [False, True])
+@pytest.mark.parametrize("how", [{}, {"num_proc": 2}, {"streaming": True}], ids=["plain", "num_proc", "streaming"])
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [(flip_a_byte, "SHA-256"), (truncate, "bytes where manifest"), (Path.unlink, "listed")],
+)
+def test_a_damaged_shard_is_named(
+    release: Path, load: Load, prepared: bool, how: dict[str, Any], damage: Callable[[Path], None], words: str
+) -> None:
+    if prepared:
+        load("corpus", "corpus", data_dir=str(release))
+    shard = sorted((release / "corpus").iterdir())[1]
+    damage(shard)
+    for _ in range(2):  # the failure itself leaves nothing in the cache
+        with pytest.raises(ValueError, match=words) as error:
+            list(load("corpus", "corpus", data_dir=str(release), **how))
+        assert str(error.value).startswith(f"{shard}: ")
+        assert "\n" not in str(error.value)
+    assert list(load("dev", "dev", data_dir=str(release))) == tables()["dev", "dev"]  # the other configs are whole
+
+
+def without_a_shard(manifest: dict[str, Any]) -> str:
+    manifest["files"] = [entry for entry in manifest["files"] if "corpus-00001" not in entry["path"]]
+    return json.dumps(manifest)
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda manifest: json.dumps(manifest)[:-5],
+        lambda manifest: "[]",
+        lambda manifest: json.dumps({**manifest, "format": 99}),
+        lambda manifest: json.dumps({**manifest, "name": "other"}),
+        lambda manifest: json.dumps({**manifest, "files": [{"path": "corpus/corpus-00000-of-00001.parquet"}]}),
+        without_a_shard,
+    ],
+    ids=["truncated", "list", "format", "name", "entry", "shard"],
+)
+def test_a_damaged_manifest_is_named(release: Path, load: Load, edit: Callable[[dict[str, Any]], str]) -> None:
+    path = release / "manifest.json"
+    path.write_text(edit(json.loads(path.read_text(encoding="utf-8"))), encoding="utf-8")
+    with pytest.raises(ValueError, match="expected a manifest of dureader_retrieval, format 1") as error:
+        load("corpus", data_dir=str(release))
+    assert str(error.value).startswith(f"{path}: ")
+
+
+def test_rows_that_the_manifest_does_not_count_are_refused(release: Path, load: Load) -> None:
+    path = release / "manifest.json"
+    manifest = json.loads(path.read_text(encoding="utf-8"))
+    next(entry for entry in manifest["files"] if entry["path"].startswith("dev/"))["rows"] += 1
+    path.write_text(json.dumps(manifest), encoding="utf-8")
+    for streaming in (False, True):
+        with pytest.raises(ValueError, match=r"has 2 rows where manifest\.json says 3"):
+            list(load("dev", "dev", data_dir=str(release), streaming=streaming))
+
+
+def test_a_missing_column_is_named(tmp_path: Path, load: Load) -> None:
+    from unittest import mock
+
+    import pyarrow as pa
+    import releases
+
+    rows = {("corpus", "corpus"): [{"_id": md5("a"), "text": "a"}]}
+    schema = pa.schema([("_id", pa.string()), ("text", pa.string())])
+    with mock.patch.object(releases, "schema_of", lambda config: schema):
+        old = make_release(tmp_path / "old", rows)
+    with pytest.raises(ValueError, match="expected the columns _id, title, text; it has _id, text"):
+        load("corpus", "corpus", data_dir=str(old))
+
+
+def test_streaming_has_no_processes(release: Path, load: Load) -> None:
+    with pytest.raises((ValueError, NotImplementedError), match=r"num_proc|streaming"):
+        load("dev", data_dir=str(release), streaming=True, num_proc=2)

@@ -21,7 +21,7 @@ VERBS = [
     for verb, module in verbs.items()
 ]
 SLOW = {"datasets", "duckdb", "faiss", "numba", "pandas", "pyarrow.dataset", "ray", "sentence_transformers", "torch"}
-SLOW |= {"jieba", "matplotlib", "transformers"}
+SLOW |= {"ir_measures", "jieba", "matplotlib", "rjieba", "tantivy", "transformers"}
 
 
 def call(program: str, *argv: str) -> int:

@@ -2,7 +2,8 @@
 
     python docs/verbs.py
 
-Lines are 100 characters wide. Python's versions break the usage lines in different places: the test compares words.
+Lines are 100 characters wide. Run it on Python 3.11: each version of Python words and breaks options in its own way,
+and the test that holds the pages equal compares them on that one.
 """
 
 from __future__ import annotations

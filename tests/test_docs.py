@@ -8,6 +8,7 @@ import importlib.util
 import json
 import re
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -137,12 +138,16 @@ def test_links_lead_to_files_that_are_there(page: Path) -> None:
         assert "://" in target or (page.parent / target).exists(), target
 
 
+def test_every_verb_has_a_page(generator: ModuleType) -> None:
+    assert {path.name for path in VERBS} == set(generator.pages())
+
+
+@pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="each version of Python words options in its own way")
 def test_the_page_of_a_verb_is_what_its_help_says(generator: ModuleType) -> None:
-    """Word for word: versions of Python break the usage lines in other places. `python docs/verbs.py` writes them."""
+    """`python docs/verbs.py` writes them."""
     pages = generator.pages()
-    assert {path.name for path in VERBS} == set(pages)
     for path in VERBS:
-        assert path.read_text(encoding="utf-8").split() == pages[path.name].split(), path.name
+        assert path.read_text(encoding="utf-8") == pages[path.name], path.name
 
 
 def test_the_table_of_verbs_in_readme_names_every_page(generator: ModuleType) -> None:

@@ -33,7 +33,6 @@ from builders.collection.write import described, write
 from builders.common.command import InputError, add_format, log, progress, whole_number
 from builders.common.sampling import draw
 from builders.release.options import MIN_CHARS
-from builders.release.passages import cut_passages
 from builders.sources.files import Source, find_files, open_bytes
 from builders.store.draft import draft_release
 from builders.store.ids import text_id
@@ -194,6 +193,8 @@ def _lines(source: Source) -> Iterator[tuple[int, str]]:
 
 def cut_article(article: str, cut: str, min_chars: int = MIN_CHARS) -> list[str]:
     """The passages of one article: by length control over its sentences, or the article alone (``whole``)."""
+    from builders.release.passages import cut_passages  # not for --help
+
     if cut == "whole":
         return [article]
     sentences = _SENTENCE.findall(article)

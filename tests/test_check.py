@@ -9,26 +9,15 @@ from typing import Any
 
 import pytest
 from commands import run
+from findings import found
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from releases import TEXTS, make_release, md5, passage
 from whole_release import Rows, edit_stats, make_whole
 
-from builders.check.findings import LONGEST_PASSAGE, TESTS, Report
+from builders.check.findings import LONGEST_PASSAGE, TESTS
 from builders.check.release import check
-from builders.store.layout import MANIFEST
 from builders.store.reader import open_release
-
-
-def found(report: Report) -> dict[str, tuple[str, int, list[tuple[str, int]]]]:
-    """Test -> (class, count, [(where, count)]), of the tests that found something; sizes apart."""
-    tests = {}
-    for name in TESTS:
-        findings = report.of(name)
-        if findings and name not in ("split-sizes", "not-tested"):
-            places = sorted((finding.where, finding.count) for finding in findings)
-            tests[name] = (report.level(findings[0]), sum(count for _, count in places), places)
-    return tests
 
 
 def test_a_whole_release_has_no_error(tmp_path: Path) -> None:
@@ -211,57 +200,6 @@ def test_sizes_of_the_official_data_are_warnings(tmp_path: Path) -> None:
     assert {report.level(finding) for finding in report.of("split-sizes")} == {"warning"}
     assert "4 queries where the paper has 86,395" in [finding.what for finding in report.of("split-sizes")]
     assert not report.errors
-
-
-def _flip(path: Path) -> None:
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
-
-
-SHARD = "dev/dev-00000-of-00001.parquet"
-
-
-@pytest.mark.parametrize(
-    ("damage", "words"),
-    [
-        (lambda path: path.unlink(), "is missing"),
-        (_flip, "has the SHA-256"),
-        (lambda path: path.write_bytes(path.read_bytes() + b"x"), "bytes where the manifest says"),
-    ],
-    ids=["missing", "flipped bit", "longer"],
-)
-def test_a_file_that_is_not_what_the_manifest_says(tmp_path: Path, damage: Callable[[Path], Any], words: str) -> None:
-    release = make_whole(tmp_path / "release")
-    damage(release / SHARD)
-    report = check(open_release(release))
-    ((where, _),) = found(report)["manifest"][2]
-    assert (where, list(found(report))) == (SHARD, ["manifest"])
-    assert words in report.of("manifest")[0].what
-    assert "dev" in report.of("not-tested")[-1].what
-
-
-@pytest.mark.parametrize("name", ["../out", "/etc/passwd", "nonsense/dev-00000-of-00001.parquet", "dev/it's.parquet"])
-def test_a_manifest_with_a_name_that_is_none(tmp_path: Path, name: str) -> None:
-    release = make_whole(tmp_path / "release")
-    manifest = json.loads((release / MANIFEST).read_text())
-    manifest["files"].append({"path": name, "bytes": 1, "rows": 1, "sha256": "0" * 64})
-    (release / MANIFEST).write_text(json.dumps(manifest))
-    report = check(open_release(release))
-    assert name in [finding.where for finding in report.of("manifest")]
-
-
-def test_a_missing_shard_number_and_wrong_rows(tmp_path: Path) -> None:
-    release = make_release(tmp_path / "release")
-    manifest = json.loads((release / MANIFEST).read_text())
-    manifest["files"] = [e for e in manifest["files"] if e["path"] != "corpus/corpus-00001-of-00003.parquet"]
-    next(entry for entry in manifest["files"] if entry["path"].startswith("dev/"))["rows"] = 7
-    (release / MANIFEST).write_text(json.dumps(manifest))
-    report = check(open_release(release))
-    reasons = {finding.where: finding.what for finding in report.of("manifest")}
-    assert reasons["corpus/corpus"] == "the manifest lists 2 of 3 shards"
-    assert reasons["dev/dev-00000-of-00001.parquet"] == "has 2 rows where the manifest says 7"
-    assert report.of("unlisted-files")[0].examples == ["corpus/corpus-00001-of-00003.parquet"]
 
 
 def test_a_release_without_a_corpus_says_what_was_not_tested(tmp_path: Path) -> None:

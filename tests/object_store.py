@@ -17,7 +17,7 @@ def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty bucket; its address works in this process and in those that it starts."""
     from moto.server import ThreadedMotoServer
 
-    from builders.common.addresses import place
+    from builders.common.addresses import path_of
 
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -30,7 +30,7 @@ def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
             monkeypatch.setenv(name, "test")
         monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
-        bucket = place("s3://bucket")
+        bucket = path_of("s3://bucket")
         bucket.fs.mkdir("bucket")  # type: ignore[attr-defined]
         yield bucket
     finally:

@@ -16,7 +16,7 @@ from object_store import objects, put
 from rows import row, write_rows
 from test_release import tree
 
-from builders.common.addresses import place
+from builders.common.addresses import path_of
 from builders.common.command import InputError, main
 from builders.release import rows as raw
 from builders.release.build import build_release
@@ -37,7 +37,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Path:
         return io.BytesIO(file.getvalue()) if mode == "rb" else file
 
     monkeypatch.setattr(MemoryFileSystem, "_open", open_apart)
-    return place(f"memory://{uuid4().hex}/data")
+    return path_of(f"memory://{uuid4().hex}/data")
 
 
 def test_from_a_store_to_a_store(bucket: Path, tmp_path: Path) -> None:

@@ -83,9 +83,9 @@ def _wrong_parquet(path: Path, entry: FileEntry) -> str | None:
     if rows != entry.rows:
         return f"has {rows:,} rows where the manifest says {entry.rows or 0:,}"
     for column in expected:
-        place = schema.get_field_index(column.name)
+        index = schema.get_field_index(column.name)
         # Lists may name their items differently: two schemas are equal where their fields' types are.
-        if place < 0 or not schema.field(place).type.equals(column.type):
+        if index < 0 or not schema.field(index).type.equals(column.type):
             return f"expected a column {column.name} ({column.type}); it has {', '.join(schema.names)}"
     return None
 

@@ -23,7 +23,7 @@ _AHEAD = 1 << 20  # bytes that are fetched beyond what is asked for
 _THREADS = 8
 
 
-def place(text: str) -> Path:
+def path_of(text: str) -> Path:
     """A path, or an address as a ``UPath``. :class:`InputError` where the package that it needs is missing."""
     if "://" not in text:
         return Path(text)

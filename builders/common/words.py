@@ -111,11 +111,11 @@ def _cut_tie(found: list[str], in_dictionary: Callable[[str], bool]) -> None:
     Such a beginning is at a word of the dictionary, or where what is not Chinese ends; after a single character, or a
     word of the model's own, the two do not part.
     """
-    for place in range(len(found) - 2, -1, -1):
-        if found[place] == _TIE and _is_single(found[place + 1]):
-            before = found[place - 1] if place else ""
+    for position in range(len(found) - 2, -1, -1):
+        if found[position] == _TIE and _is_single(found[position + 1]):
+            before = found[position - 1] if position else ""
             if not _is_single(before) and (in_dictionary(before) or not "\u4e00" <= before[-1:] <= "\u9fd5"):
-                found[place : place + 1] = _TIE
+                found[position : position + 1] = _TIE
 
 
 def _is_single(word: str) -> bool:
@@ -126,4 +126,4 @@ def _cut_around_rare(text: str, cut: Callable[[str], list[str]]) -> list[str]:
     pieces = _RARE_RUN.split(text)  # every second piece is a run of rare characters
     if len(pieces) == 1:
         return cut(text)
-    return [word for place, piece in enumerate(pieces) for word in (list(piece) if place % 2 else cut(piece))]
+    return [word for position, piece in enumerate(pieces) for word in (list(piece) if position % 2 else cut(piece))]

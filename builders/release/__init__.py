@@ -20,7 +20,7 @@ import os
 from fractions import Fraction
 from pathlib import Path
 
-from builders.common.addresses import is_address, place
+from builders.common.addresses import is_address, path_of
 from builders.common.command import InputError, add_format, whole_number
 from builders.common.words import SEGMENTERS
 from builders.release.options import MIN_CHARS, Options
@@ -94,7 +94,7 @@ def run(args: argparse.Namespace) -> None:
     if not sources:
         raise InputError("nothing to read: give --raw, or --train, --dev, --test")
     options = Options(args.unit, args.threshold, args.match, args.min_chars, args.segmenter)
-    out, workers = place(args.out), args.workers or len(os.sched_getaffinity(0))
+    out, workers = path_of(args.out), args.workers or len(os.sched_getaffinity(0))
     if args.engine == "ray":
         from builders.common.jobs_ray import RayEngine
         from builders.store.draft import check_release_output
@@ -116,6 +116,6 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _places(args: argparse.Namespace, texts: list[str]) -> list[Path]:
-    places = [place(text) for text in texts]
+    places = [path_of(text) for text in texts]
     # Other machines have other working directories.
     return [Path(os.path.abspath(p)) if args.engine == "ray" and not is_address(p) else p for p in places]

@@ -19,7 +19,7 @@ def keep_firsts(con: duckdb.DuckDBPyConnection, table: str, keys: str, new: str)
 
     Args:
         table: has the columns ``keys`` and ``place``.
-        keys: the id of a text, or a split and an id: what is equal where the texts are.
+        keys: the id of a text, or a split and an id: equal where the texts are.
     """
     con.execute(f"CREATE TABLE {new} AS SELECT {keys}, min(place) AS place FROM {table} GROUP BY {keys}")
 

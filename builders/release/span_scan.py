@@ -27,22 +27,22 @@ def _find(parent, k):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True, nogil=True)
-def _best_span(places, kinds, order, occurrences, starts, counts, p, q):  # type: ignore[no-untyped-def]
+def _best_span(positions, kinds, order, occurrences, starts, counts, p, q):  # type: ignore[no-untyped-def]
     """The largest ``2q*o - p*L`` over all spans, with the o and L that reach it.
 
-    ``places[k]``: where the k-th matching token stands; ``kinds[k]``: which answer token it is; ``order[k]``: how many
-    of its kind stand before it; ``occurrences[starts[t] : starts[t + 1]]``: the k of kind t; ``counts[t]``: how often
+    ``positions[k]``: where the k-th matching token stands; ``kinds[k]``: which answer token it is; ``order[k]``: how
+    many of its kind stand before it; ``occurrences[starts[t] : starts[t + 1]]``: the k of kind t; ``counts[t]``: how often
     the answer holds kind t.
     """
-    size = places.size
+    size = positions.size
     parent = np.arange(size)  # a start that fell points to the later start that reached it
     before = np.empty(size, np.int64)  # the leading start before this one, or -1
     gap = np.zeros(size, np.int64)  # its score less the next leading start's: > 0
     head, head_score, tail_score = 0, np.int64(0), np.int64(0)
     best, best_overlap, best_length = np.int64(-(1 << 62)), np.int64(0), np.int64(1)
     for k in range(size):
-        # A start's score is 2q * overlap + p * place; the new start enters with overlap 0.
-        score = p * places[k]
+        # A start's score is 2q * overlap + p * position; the new start enters with overlap 0.
+        score = p * positions[k]
         last = k - 1
         if k == 0:
             before[k], head, head_score = -1, k, score
@@ -80,11 +80,11 @@ def _best_span(places, kinds, order, occurrences, starts, counts, p, q):  # type
                 gap[previous] = fall
                 last = previous
         tail_score = score + 2 * q
-        value = head_score - p * (places[k] + 1)
+        value = head_score - p * (positions[k] + 1)
         if value > best:
             best = value
-            best_overlap = (head_score - p * places[head]) // (2 * q)
-            best_length = places[k] + 1 - places[head]
+            best_overlap = (head_score - p * positions[head]) // (2 * q)
+            best_length = positions[k] + 1 - positions[head]
     return best, best_overlap, best_length
 
 
@@ -104,14 +104,14 @@ def _enter(answer, table, counts):  # type: ignore[no-untyped-def]
 @numba.njit(cache=True, nogil=True)
 def _matches(paragraph, table):  # type: ignore[no-untyped-def]
     """Where the tokens stand that the answer in ``table`` holds, and which of its tokens they are."""
-    places = np.empty(paragraph.size + 1, np.int64)
+    positions = np.empty(paragraph.size + 1, np.int64)
     kinds = np.empty(paragraph.size + 1, np.int64)
     k = 0
-    for place in range(paragraph.size):  # no branches: which tokens match cannot be foreseen
-        kind = table[at(paragraph[at(place)])]
-        places[at(k)], kinds[at(k)] = place, kind - 1
+    for position in range(paragraph.size):  # no branches: which tokens match cannot be foreseen
+        kind = table[at(paragraph[at(position)])]
+        positions[at(k)], kinds[at(k)] = position, kind - 1
         k += kind > 0
-    return places[:k], kinds[:k]
+    return positions[:k], kinds[:k]
 
 
 @numba.njit(cache=True, nogil=True)
@@ -135,20 +135,20 @@ def _index(kinds, counts):  # type: ignore[no-untyped-def]
 @numba.njit(cache=True, nogil=True)
 def _maximum(paragraph, m, table, counts):  # type: ignore[no-untyped-def]
     """(numerator, denominator) of the largest F1 of the paragraph and the answer of ``m`` tokens in ``table``."""
-    places, kinds = _matches(paragraph, table)
-    if places.size == 0:
+    positions, kinds = _matches(paragraph, table)
+    if positions.size == 0:
         return np.int64(0), np.int64(1)
     order, occurrences, starts = _index(kinds, counts)
     top, bottom = np.int64(2), np.int64(1 + m)  # one matching token
     while True:
-        best, o, length = _best_span(places, kinds, order, occurrences, starts, counts, top, bottom)
+        best, o, length = _best_span(positions, kinds, order, occurrences, starts, counts, top, bottom)
         if best <= top * m:
             return top, bottom
         top, bottom = 2 * o, length + m
 
 
 @numba.njit(cache=True, nogil=True)
-def _run_reaches(places, kinds, m, counts, p, q):  # type: ignore[no-untyped-def]
+def _run_reaches(positions, kinds, m, counts, p, q):  # type: ignore[no-untyped-def]
     """(numerator, denominator) of an F1 of a span of these matches that reaches p/q, or (0, 1)."""
     found = np.zeros(counts.size, np.int64)
     overlap = 0
@@ -158,11 +158,11 @@ def _run_reaches(places, kinds, m, counts, p, q):  # type: ignore[no-untyped-def
     # No span overlaps more than all matches do, and a span is at least as long as its overlap.
     if (2 * q - p) * overlap < p * m:
         return np.int64(0), np.int64(1)
-    length = places[-1] - places[0] + 1
+    length = positions[-1] - positions[0] + 1
     if 2 * q * overlap - p * length >= p * m:  # all of them together do
         return 2 * overlap, length + m
     order, occurrences, starts = _index(kinds, counts)
-    best, overlap, length = _best_span(places, kinds, order, occurrences, starts, counts, p, q)
+    best, overlap, length = _best_span(positions, kinds, order, occurrences, starts, counts, p, q)
     return (2 * overlap, length + m) if best >= p * m else (np.int64(0), np.int64(1))
 
 
@@ -180,14 +180,14 @@ def _may_reach(paragraph, m, table, p, q):  # type: ignore[no-untyped-def]
     total = bound = 0
     for start in range(0, whole, _STEP):
         matches = 0
-        for place in range(start, start + _STEP):
-            matches += table[at(paragraph[at(place)])] > 0
+        for position in range(start, start + _STEP):
+            matches += table[at(paragraph[at(position)])] > 0
         most = (2 * q - p) * matches
         bound = max(bound, total + most)
         total = max(total + 2 * q * matches - p * _STEP, most)
     matches = 0
-    for place in range(whole, size):
-        matches += table[paragraph[place]] > 0
+    for position in range(whole, size):
+        matches += table[paragraph[position]] > 0
     return max(bound, total + (2 * q - p) * matches) >= need
 
 
@@ -201,14 +201,14 @@ def _reached(paragraph, m, table, counts, p, q):  # type: ignore[no-untyped-def]
     """
     if not _may_reach(paragraph, m, table, p, q):
         return np.int64(0), np.int64(1)
-    places, kinds = _matches(paragraph, table)
+    positions, kinds = _matches(paragraph, table)
     total = first = end = 0
-    for k in range(places.size):
+    for k in range(positions.size):
         if k:
-            total -= p * (places[k] - places[k - 1] - 1)
+            total -= p * (positions[k] - positions[k - 1] - 1)
         if total <= 0:
             if end > first:
-                top, bottom = _run_reaches(places[first:end], kinds[first:end], m, counts, p, q)
+                top, bottom = _run_reaches(positions[first:end], kinds[first:end], m, counts, p, q)
                 if top:
                     return top, bottom
             total, first = 0, k
@@ -216,7 +216,7 @@ def _reached(paragraph, m, table, counts, p, q):  # type: ignore[no-untyped-def]
         if total >= p * m:
             end = k + 1
     return (
-        _run_reaches(places[first:end], kinds[first:end], m, counts, p, q)
+        _run_reaches(positions[first:end], kinds[first:end], m, counts, p, q)
         if end > first
         else (np.int64(0), np.int64(1))
     )

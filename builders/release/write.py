@@ -48,7 +48,7 @@ _NONE = np.zeros(0, np.int64)
 
 
 def files_of(selection: Selection) -> Iterator[NewFile]:
-    """All files of the release, the largest last but the corpus."""
+    """All files of the release."""
     yield from _cut("corpus", "corpus", _NONE, selection.corpus, _NONE)
     for split, rows in selection.splits.items():
         yield from _cut(split, split, rows.queries, rows.passages, _ends(rows))

@@ -103,17 +103,17 @@ def content(block: Block) -> tuple[int, bytes]:
         return start, file.read(end - start)
 
 
-def _next_line(source: Source, file: IO[bytes], place: int, limit: int | None = None) -> int:
-    """Where the first line begins at ``place`` or behind it: there may be none, and none is looked for at ``limit``."""
-    if place == 0:
+def _next_line(source: Source, file: IO[bytes], offset: int, limit: int | None = None) -> int:
+    """Where the first line begins at ``offset`` or behind it; there may be none; none is looked for at ``limit``."""
+    if offset == 0:
         return 0
-    begin = place = file.seek(place - 1)  # a line begins behind a line end, perhaps the byte before
-    while limit is None or place < limit:
+    begin = offset = file.seek(offset - 1)  # a line begins behind a line end, perhaps the byte before
+    while limit is None or offset < limit:
         piece = file.readline(1 << 20)
-        place += len(piece)
+        offset += len(piece)
         if not piece or piece.endswith(b"\n"):
-            return place
-        _check_length(source, begin, place - begin)
+            return offset
+        _check_length(source, begin, offset - begin)
     return limit
 
 

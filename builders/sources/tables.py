@@ -67,7 +67,7 @@ class Table:
             InputError: with the line, for a row of another number of columns, and for bad quotes.
         """
         records = _records(self.source, self.encoding, self.delimiter, self.spreadsheet)
-        places = list(range(len(self.first))) if columns is None else [self.columns.index(name) for name in columns]
+        positions = list(range(len(self.first))) if columns is None else [self.columns.index(name) for name in columns]
         if columns is not None:
             next(records)  # the header
         width = len(self.first)
@@ -80,7 +80,7 @@ class Table:
                     path=self.source.shown,
                     line=line,
                 )
-            yield line, [fields[place] for place in places]
+            yield line, [fields[position] for position in positions]
 
 
 def open_table(source: Source, encoding: str = "auto", *, spreadsheet: bool = False) -> Table:

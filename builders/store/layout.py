@@ -169,13 +169,13 @@ CONFIGS = (
 
 @functools.cache
 def _find(name: str) -> tuple[int, Config]:
-    """The place of a config in the table, and its declaration with its own name."""
-    for place, config in enumerate(CONFIGS):
+    """The position of a config in the table, and its declaration with its own name."""
+    for position, config in enumerate(CONFIGS):
         word = next((word for word in _ANY if word in config.name), "")
         if not word and config.name == name:
-            return place, config
+            return position, config
         if word and (match := re.fullmatch(config.name.replace(word, _ANY[word]), name)):
-            return place, replace(config, name=name, about=config.about.replace(word, match[1]))
+            return position, replace(config, name=name, about=config.about.replace(word, match[1]))
     raise ValueError(f"{name!r} is no config of a release")
 
 
@@ -191,8 +191,8 @@ def schema_of(config: str) -> pa.Schema:
 
 def sort_key(config: str, split: str) -> tuple[int, str, int]:
     """Sorts configs and their splits as the table has them, however a release was put together."""
-    place, found = _find(config)
-    return place, config, found.splits.index(split) if split in found.splits else len(found.splits)
+    position, found = _find(config)
+    return position, config, found.splits.index(split) if split in found.splits else len(found.splits)
 
 
 def config_and_split(path: str) -> tuple[str, str]:

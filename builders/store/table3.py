@@ -74,7 +74,7 @@ class LengthCounter:
         for low, high in zip(edges, [*edges[1:], None], strict=True):
             count = int(self._counts[low:high].sum())
             bars.append({"from": low, "to": None if high is None else high - 1, "count": count})
-        filled = [place for place, bar in enumerate(bars) if bar["count"]]
+        filled = [position for position, bar in enumerate(bars) if bar["count"]]
         return bars[filled[0] : filled[-1] + 1] if filled else []
 
     def quantile(self, share: float) -> int:

@@ -50,7 +50,7 @@ def _distinct(scores: dict[str, float]) -> int:
 
 @settings(max_examples=60, deadline=None)
 @given(
-    engine=st.sampled_from(ENGINES),
+    engine=st.sampled_from([*ENGINES]),
     seed=st.integers(0, 10**6),
     query=st.lists(st.sampled_from([*WORDS, "unknown"]), min_size=1, max_size=6),
     top_k=st.sampled_from([1, 3, 10, 50]),

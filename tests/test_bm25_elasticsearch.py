@@ -182,7 +182,9 @@ def test_an_address_that_is_none(release: Release, address: str) -> None:
         open_remote(release, address, 1)
 
 
-def test_credentials(release: Release, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_credentials_are_sent_and_never_printed(
+    release: Release, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     with Elasticsearch() as server:
         server.authorization = "Basic dXNlcjpwQHNz"  # user:p@ss
         with pytest.raises(InputError, match=r"HTTP 401: missing authentication credentials \(USER:PASSWORD@"):

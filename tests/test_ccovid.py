@@ -45,7 +45,9 @@ def source(folder: Path, encoding: str = "utf-8", mark: str = "") -> Path:
 
 
 @pytest.mark.parametrize(("encoding", "mark"), [("utf-8", "\ufeff"), ("gb18030", ""), ("utf-8", "")])
-def test_the_configs(tmp_path: Path, encoding: str, mark: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_different_policy_is_a_passage_and_every_judgment_is_kept(
+    tmp_path: Path, encoding: str, mark: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = source(tmp_path / "in", encoding, mark)
     assert run("--source", folder, "--out", tmp_path / "out", "--test-size", 2, "--format", "json") == 0
     printed = capsys.readouterr()
@@ -99,7 +101,9 @@ def test_documents_from_json_lines(tmp_path: Path) -> None:
         ("NCPPolicies_context_20200301.csv", "docid\ttext\n", "no documents in what --source names"),
     ],
 )
-def test_wrong_sources(tmp_path: Path, name: str, text: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_source_is_one_error_and_leaves_nothing(
+    tmp_path: Path, name: str, text: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = source(tmp_path / "in")
     (folder / name).write_text(text)
     assert run("--source", folder, "--out", tmp_path / "out", "--test-size", 1) == 1
@@ -107,7 +111,7 @@ def test_wrong_sources(tmp_path: Path, name: str, text: str, message: str, capsy
     assert not (tmp_path / "out").exists()
 
 
-def test_too_few_questions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_too_few_questions_for_the_test_split_are_one_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--source", source(tmp_path / "in"), "--out", tmp_path / "out") == 1
     assert "4 questions have a passage, fewer than the 949 of --test-size" in capsys.readouterr().err
 
@@ -150,7 +154,7 @@ def test_any_bytes_give_rows_or_the_one_error(tmp_path: Path, data: bytes) -> No
         assert str(path) in str(error)
 
 
-def test_ncp_policies_whole(shared_data: Path, tmp_path: Path) -> None:
+def test_the_real_policies_come_out_whole(shared_data: Path, tmp_path: Path) -> None:
     folder = shared_data / "ncp-policies"
     texts: dict[str, str] = {}
     for name in ("local_train", "local_dev"):

@@ -212,7 +212,7 @@ def test_a_release_without_a_corpus_says_what_was_not_tested(tmp_path: Path) -> 
     assert "dangling-ids: needs corpus, which was not read" in [finding.what for finding in report.of("not-tested")]
 
 
-def test_the_command(whole_copy: Path, tmp_path: Path) -> None:
+def test_the_command_prints_every_test_and_exits_by_what_it_found(whole_copy: Path, tmp_path: Path) -> None:
     verb = ("builders", "check", "--release")
     good = run(*verb, whole_copy)
     assert good.stderr == ""

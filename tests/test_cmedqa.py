@@ -61,7 +61,9 @@ def source(
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "gb18030"])
-def test_the_configs(tmp_path: Path, encoding: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_answer_is_a_passage_and_labels_make_the_judgments(
+    tmp_path: Path, encoding: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run("--source", source(tmp_path / "in", encoding), "--out", tmp_path / "out", "--format", "json") == 0
     printed = capsys.readouterr()
     release = open_release(tmp_path / "out")
@@ -141,7 +143,9 @@ def test_added_to_a_release_and_replaced(tmp_path: Path) -> None:
         ("more.txt", "question_id,ans_id,cnt,label\n5,51,0,1\n", "candidates of which split"),
     ],
 )
-def test_wrong_sources(tmp_path: Path, name: str, text: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_source_is_one_error_and_leaves_nothing(
+    tmp_path: Path, name: str, text: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = source(tmp_path / "in")
     (folder / name).write_text(text)
     assert run("--source", folder, "--out", tmp_path / "out") == 1
@@ -156,7 +160,7 @@ def test_a_file_that_was_named_is_not_passed_over(tmp_path: Path, capsys: pytest
     assert "none of cMedQA's files" in capsys.readouterr().err
 
 
-def test_the_papers_sizes(shared_data: Path, tmp_path: Path) -> None:
+def test_the_real_candidates_give_the_sizes_of_the_paper(shared_data: Path, tmp_path: Path) -> None:
     """The real candidates with made-up texts: 4,000 questions and 7,527 positives; one duplicate text leaves 3,999."""
     lists = shared_data / "cmedqa2-candidates"
     judged: dict[str, list[str]] = {}
@@ -184,7 +188,7 @@ def test_the_papers_sizes(shared_data: Path, tmp_path: Path) -> None:
     assert release.rows("cmedqa-corpus", "corpus") == len(answers)
 
 
-def test_cepilepsyqa_whole(shared_data: Path, tmp_path: Path) -> None:
+def test_the_real_epilepsy_questions_come_out_whole(shared_data: Path, tmp_path: Path) -> None:
     folder = shared_data / "cepilepsyqa"
     texts: dict[str, dict[str, str]] = {}
     for name in ("question", "answer"):

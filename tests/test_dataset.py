@@ -76,7 +76,7 @@ def test_several_processes_share_the_shards(release: Path, load: Load) -> None:
     assert load("corpus", "corpus", data_dir=str(release), streaming=True).num_shards == 3
 
 
-def test_features_and_card(release: Path, load: Load) -> None:
+def test_rows_have_the_declared_features_and_a_description(release: Path, load: Load) -> None:
     dev = load("dev", "dev", data_dir=str(release))
     text = datasets.Value("string")
     passages = datasets.List({"docid": text, "title": text, "text": text})

@@ -218,6 +218,6 @@ def test_offline_with_nothing_kept(
     assert server.requests == []
 
 
-def test_only_http_addresses(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_address_that_is_not_http_is_refused(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DUREADER_RETRIEVAL_BASE_URL", "file:///etc/")
     assert "expected an http or https address" in fails(load)

@@ -103,7 +103,7 @@ HAND_MADE = {
 
 
 @pytest.mark.parametrize("case", HAND_MADE)
-def test_hand_made_cases(tmp_path: Path, case: str) -> None:
+def test_hand_made_cases_have_the_values_worked_out_by_hand(tmp_path: Path, case: str) -> None:
     reference, run, golden = HAND_MADE[case]
     result = measure(tmp_path, reference, run)
     assert result["queries"] == len(reference)
@@ -128,7 +128,7 @@ _QUERY = st.sampled_from([f"q{n}" for n in range(5)])
     reference=st.dictionaries(_QUERY, st.sets(_PASSAGE, min_size=1), min_size=1),
     run=st.dictionaries(_QUERY, st.lists(_PASSAGE, max_size=15) | st.lists(_PASSAGE, min_size=48, max_size=60)),
 )
-def test_any_case(
+def test_any_run_has_the_values_of_the_definitions(
     tmp_path_factory: pytest.TempPathFactory, reference: dict[str, set[str]], run: dict[str, list[str]]
 ) -> None:
     folder = tmp_path_factory.mktemp("any")
@@ -179,7 +179,7 @@ def test_json_is_fractions_for_every_run(files: tuple[Path, Path], capsys: pytes
     assert results[0]["ir_measures"]["R@50"] == 0.25
 
 
-def test_per_query_values(files: tuple[Path, Path], tmp_path: Path) -> None:
+def test_values_of_each_query_are_written_as_a_table(files: tuple[Path, Path], tmp_path: Path) -> None:
     target = tmp_path / "new" / "values.parquet"
     assert main("baselines", "", VERBS, ["evaluate", "--qrels", *map(str, files), "--per-query", str(target)]) == 0
     assert [path.name for path in target.parent.iterdir()] == ["values.parquet"]

@@ -235,7 +235,7 @@ def test_what_cannot_be_made_is_one_line(
     assert sorted(child.name for child in tmp_path.iterdir()) == ["release", "vectors.npz"]
 
 
-def test_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_usage_exits_with_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for words in (
         [],
         ["restrain"],

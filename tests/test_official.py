@@ -25,7 +25,7 @@ from builders.official.build import build_official
 from builders.store.reader import open_release
 
 
-def test_the_original_release(tmp_path: Path) -> None:
+def test_the_original_release_comes_out_whole(tmp_path: Path) -> None:
     found = convert(tmp_path, original_files())
     assert found["findings"] == {}
     assert rows(tmp_path, "corpus", "corpus") == [{"_id": md5(p), "title": "", "text": p} for p in PASSAGES]
@@ -42,7 +42,7 @@ def test_the_original_release(tmp_path: Path) -> None:
     assert stats["collections"]["corpus"]["passages"] == len(PASSAGES)
 
 
-def test_the_preprocessed_release(tmp_path: Path) -> None:
+def test_the_preprocessed_release_brings_its_negatives(tmp_path: Path) -> None:
     found = convert(tmp_path, preprocessed_files())
     train = {row["query"]: row for row in rows(tmp_path, "train", "train")}
     assert list(train) == list(TRAIN)

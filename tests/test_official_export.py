@@ -31,7 +31,7 @@ from builders.store.reader import open_release
 @pytest.mark.parametrize(
     "files", [original_files(), preprocessed_files(), BOTH], ids=["original", "preprocessed", "both"]
 )
-def test_round_trip(tmp_path: Path, files: dict[str, str], form: str) -> None:
+def test_archives_survive_a_release_and_an_export(tmp_path: Path, files: dict[str, str], form: str) -> None:
     source = tmp_path / f"archive.{form}"
     if form == "folder":
         made.write_files(source, files)

@@ -45,7 +45,7 @@ def test_a_hub_that_is_not_there(hub: Hub, publish: Publish) -> None:
     assert f"{hub.url} cannot be reached" in error_of(publish(code=1))
 
 
-def test_a_private_repository(hub: Hub, publish: Publish) -> None:
+def test_a_private_repository_is_seen_by_its_owner_alone(hub: Hub, publish: Publish) -> None:
     publish("--create", "--private")
     assert hub.repos["dataset", REPO].private
     assert "that this token may see" in error_of(publish(token=READ, code=1))

@@ -24,7 +24,7 @@ PAPER = {  # Appendix A.2, and which model starts from which (Figure 1; Sections
 
 
 @pytest.mark.parametrize("name", PAPER)
-def test_the_papers_values(name: str) -> None:
+def test_recipes_hold_the_values_of_the_paper(name: str) -> None:
     recipe = read_recipe(name)
     train = recipe.train
     found = (recipe.model.kind, train.batch, train.epochs, train.learning_rate, train.warmup)

@@ -84,7 +84,9 @@ def test_nearest_cosines_are_those_of_brute_force(sets: tuple[np.ndarray, np.nda
 
 @settings(max_examples=200, deadline=None)
 @given(vector_sets(), st.lists(st.integers(1, 20), min_size=1, max_size=3), st.integers(1, 5), st.integers(0, 3))
-def test_training_sets(sets: tuple[np.ndarray, np.ndarray], sizes: list[int], exclude: int, seed: int) -> None:
+def test_training_sets_are_those_of_brute_force(
+    sets: tuple[np.ndarray, np.ndarray], sizes: list[int], exclude: int, seed: int
+) -> None:
     trains, tests = sets
     ids = [f"q{number:03d}" for number in range(len(trains))]
     ranks, products = brute_ranks(tests, trains)

@@ -211,7 +211,7 @@ def test_damaged_embeddings_are_named(world: Path, tmp_path: Path, kind: str, me
     assert ("manifest.json" if kind == "manifest" else "passages-00001-of-00004.npy") in str(error.value)
 
 
-def test_dimensions_that_differ(world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_dimensions_that_differ_are_one_error(world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = shutil.copytree(world / "queries", tmp_path / "queries")
     manifest = json.loads((folder / "manifest.json").read_text())
     np.save(folder / manifest["shards"][0]["path"], np.zeros((4, 16), np.float16))

@@ -162,7 +162,9 @@ def test_a_bad_line_of_a_distractor_file_is_named(tmp_path: Path, capsys: pytest
     assert "none: no such file or directory" in capsys.readouterr().err
 
 
-def test_the_real_files(shared_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_real_files_give_their_known_counts(
+    shared_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     cmrc, drcd, news = (shared_data / name for name in ("cmrc2018", "drcd", "crud-news"))
     argv = ["--train", cmrc / "train.json.gz", "--dev", cmrc / "dev.json.gz", "--test", drcd / "DRCD_test.json.gz"]
     part = news / "documents_dup_part_1_part_1.gz"

@@ -114,7 +114,7 @@ def test_what_is_wrong_is_named(tmp_path: Path, data: bytes, message: str) -> No
         read(save(tmp_path, data))
 
 
-def test_damaged_archives(tmp_path: Path) -> None:
+def test_damaged_archives_are_one_error(tmp_path: Path) -> None:
     whole = save(tmp_path, TEXT.encode() * 50, "t.csv.gz").read_bytes()
     (tmp_path / "t.csv.gz").write_bytes(whole[:-20])
     with pytest.raises(InputError, match="damaged or cut short"):

@@ -44,7 +44,9 @@ class Apart:
     world=st.integers(1, 3),
     seed=st.integers(0, 5),
 )
-def test_batches(count: int, batch: int, group: int, epochs: int, world: int, seed: int) -> None:
+def test_processes_share_the_batches_that_one_alone_would_see(
+    count: int, batch: int, group: int, epochs: int, world: int, seed: int
+) -> None:
     rows = Apart(count, group)
     if min(batch, count) < world:
         with pytest.raises(InputError, match="too few"):

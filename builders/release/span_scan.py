@@ -31,8 +31,8 @@ def _best_span(positions, kinds, order, occurrences, starts, counts, p, q):  # t
     """The largest ``2q*o - p*L`` over all spans, with the o and L that reach it.
 
     ``positions[k]``: where the k-th matching token stands; ``kinds[k]``: which answer token it is; ``order[k]``: how
-    many of its kind stand before it; ``occurrences[starts[t] : starts[t + 1]]``: the k of kind t; ``counts[t]``: how often
-    the answer holds kind t.
+    many of its kind stand before it; ``occurrences[starts[t] : starts[t + 1]]``: the k of kind t; ``counts[t]``: how
+    often the answer holds kind t.
     """
     size = positions.size
     parent = np.arange(size)  # a start that fell points to the later start that reached it

@@ -14,23 +14,24 @@ import duckdb
 _MEMORY = "512MB"
 
 
-def keep_firsts(con: duckdb.DuckDBPyConnection, table: str, keys: str, new: str) -> None:
-    """Make the table ``new``: of all rows of ``table`` with the same ``keys`` the first place, as ``place``.
+def keep_firsts(con: duckdb.DuckDBPyConnection, table: str, keys: str, new: str, *others: str) -> None:
+    """Make the table ``new``: of all rows of ``table`` with the same ``keys`` the first, by its ``place``.
 
     Args:
-        table: has the columns ``keys`` and ``place``.
-        keys: the id of a text, or a split and an id: equal where the texts are.
+        table: has the columns ``place``, ``keys`` and ``others``; read once.
+        keys: the id of a text, or a split and ids: equal where the texts are.
+        others: further columns of the first row that are wanted.
     """
-    con.execute(f"CREATE TABLE {new} AS SELECT {keys}, min(place) AS place FROM {table} GROUP BY {keys}")
+    wanted = "".join(f", arg_min({column}, place) AS {column}" for column in others)
+    con.execute(f"CREATE TABLE {new} AS SELECT {keys}, min(place) AS place{wanted} FROM {table} GROUP BY {keys}")
 
 
 @contextlib.contextmanager
 def database(folder: Path, threads: int) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A database in ``folder``, in bounded memory; one that a killed build has left there is removed."""
-    for old in folder.glob("ids.duckdb*"):
-        old.unlink()
-    with duckdb.connect(str(folder / "ids.duckdb")) as con:
+    """A database in bounded memory; what does not fit is in ``folder`` meanwhile."""
+    with duckdb.connect() as con:
         con.execute(f"SET memory_limit = '{_MEMORY}'")
         con.execute(f"SET threads = {threads}")
+        con.execute("SET temp_directory = '{}'".format(str(folder / "ids").replace("'", "''")))
         con.execute("SET enable_progress_bar = false")
         yield con

@@ -56,6 +56,7 @@ def label_block(block: Block, options: Options, work: Path) -> int:
         "query": [queries[number] for number in row_of[passages.document[positive]]],
         "docid": passages.ids.take(positive),
         "passage": positive,
+        "chars": passages.chars[positive],
     }
     with task_folder(block_folder(work, block.number)) as folder:
         write_labelled(folder, "questions", questions)

@@ -40,7 +40,13 @@ SCHEMAS = {
     "passages": pa.schema([("docid", pa.string()), ("text", pa.string()), ("chars", pa.int64())]),
     # The positive ones; ``passage`` is the number of its row in ``passages``.
     "positives": pa.schema(
-        [("split", pa.string()), ("query", pa.string()), ("docid", pa.string()), ("passage", pa.int64())]
+        [
+            ("split", pa.string()),
+            ("query", pa.string()),
+            ("docid", pa.string()),
+            ("passage", pa.int64()),
+            ("chars", pa.int64()),
+        ]
     ),
 }
 

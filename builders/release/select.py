@@ -27,7 +27,7 @@ from builders.store.table3 import LengthCounter
 _COLUMNS = {
     "questions": ["split", "question_id", "query", "chars", "answered", "blank_passages", "cut"],
     "passages": ["docid", "chars"],
-    "positives": ["split", "query", "docid", "passage"],
+    "positives": ["split", "query", "docid", "passage", "chars"],
 }
 
 
@@ -60,10 +60,10 @@ def select(sources: Sequence[Source], blocks: Sequence[int], work: Path, threads
     """
     with local_folder(work) as folder, database(folder, threads) as con:
         for name, columns in _COLUMNS.items():
-            con.register("labelled", _rows(work, blocks, name, columns))
+            con.register(f"{name}_of_blocks", _rows(work, blocks, name, columns))
             ids = ", ".join(f"{column}::UUID AS {column}" for column in columns if column in ("query", "docid"))
-            con.execute(f"CREATE TABLE {name} AS SELECT * REPLACE ({ids}) FROM labelled")
-            con.unregister("labelled")
+            con.execute(f"CREATE VIEW {name} AS SELECT * REPLACE ({ids}) FROM {name}_of_blocks")  # an id in 16 bytes
+        con.execute("CREATE TABLE rows AS SELECT * FROM questions")
         _refuse_two_texts(con, sources, work)
         select_passages(con)
         select_judgments(con)
@@ -75,21 +75,21 @@ def select(sources: Sequence[Source], blocks: Sequence[int], work: Path, threads
             raise InputError("the input holds no passage: every document is empty")
         return Selection(
             corpus,
-            _lengths(con, "SELECT chars FROM corpus JOIN passages USING (place)"),
+            _lengths(con, "FROM corpus"),
             {split: _split_selection(con, split) for split in read},
             read,
-            bool(_column(con, "SELECT coalesce(bool_or(cut), false)::BIGINT FROM questions")[0]),
+            bool(_column(con, "SELECT coalesce(bool_or(cut), false)::BIGINT FROM rows")[0]),
         )
 
 
 def select_passages(con: duckdb.DuckDBPyConnection) -> None:
     """The corpus: every text once, where it first stands."""
-    keep_firsts(con, "passages", "docid", "corpus")
+    keep_firsts(con, "passages", "docid", "corpus", "chars")
 
 
 def select_judgments(con: duckdb.DuckDBPyConnection) -> None:
     """A question's positive passages, each text once: those of every time that the question comes."""
-    keep_firsts(con, "positives", "split, query, docid", "judgments")
+    keep_firsts(con, "positives", "split, query, docid", "judgments", "passage", "chars")
 
 
 def select_queries(con: duckdb.DuckDBPyConnection) -> None:
@@ -98,12 +98,12 @@ def select_queries(con: duckdb.DuckDBPyConnection) -> None:
     A split with answers is labelled. A labelled question without a positive can neither be trained on nor evaluated,
     and is left out (the official train set, too, holds only such questions). A split without answers keeps them all.
     """
-    keep_firsts(con, "questions", "split, query", "distinct_questions")
+    keep_firsts(con, "rows", "split, query", "questions_once", "chars")
     con.execute("""
         CREATE TABLE queries AS
-        SELECT split, query, place, row_number() OVER (PARTITION BY split ORDER BY place) - 1 AS number
-        FROM distinct_questions
-        WHERE split NOT IN (SELECT split FROM questions WHERE answered)
+        SELECT *, row_number() OVER (PARTITION BY split ORDER BY place) - 1 AS number
+        FROM questions_once
+        WHERE split NOT IN (SELECT split FROM rows WHERE answered)
            OR (split, query) IN (SELECT (split, query) FROM judgments)
     """)
 
@@ -131,10 +131,10 @@ def _refuse_two_texts(con: duckdb.DuckDBPyConnection, sources: Sequence[Source],
         """
         WITH firsts AS (
             SELECT question_id, min(place) AS first, arg_min(query, place) AS first_query
-            FROM questions GROUP BY question_id HAVING min(query) <> max(query)
+            FROM rows GROUP BY question_id HAVING min(query) <> max(query)
         )
         SELECT unnest([first, place]) FROM (
-            SELECT first, place FROM questions JOIN firsts USING (question_id)
+            SELECT first, place FROM rows JOIN firsts USING (question_id)
             WHERE query <> first_query ORDER BY place LIMIT 1
         )
         """,
@@ -162,7 +162,7 @@ def _read_counts(con: duckdb.DuckDBPyConnection, split: str) -> dict[str, int]:
         """
         SELECT count(*), count(*) FILTER (answered), count(*) - count(DISTINCT query),
                count(DISTINCT query) - (SELECT count(*) FROM queries WHERE split = $split), sum(blank_passages)
-        FROM questions WHERE split = $split
+        FROM rows WHERE split = $split
         """,
         {"split": split},
     ).fetchall()[0]
@@ -170,18 +170,17 @@ def _read_counts(con: duckdb.DuckDBPyConnection, split: str) -> dict[str, int]:
 
 
 def _split_selection(con: duckdb.DuckDBPyConnection, split: str) -> SplitSelection:
-    queries = "FROM queries WHERE split = $split"
-    chars = "FROM queries JOIN questions USING (place) WHERE queries.split = $split"
-    judgments = """
-        FROM judgments JOIN positives USING (place) JOIN queries ON queries.query = judgments.query
-        WHERE judgments.split = $split AND queries.split = $split
+    from_queries = "FROM queries WHERE split = $split"
+    from_judgments = """
+        FROM judgments JOIN queries USING (split, query) WHERE split = $split
     """
+    in_order = "ORDER BY number, judgments.place"
     return SplitSelection(
-        _column(con, f"SELECT place {queries} ORDER BY number", split=split),
-        _column(con, f"SELECT number {judgments} ORDER BY number, judgments.place", split=split),
-        _column(con, f"SELECT passage {judgments} ORDER BY number, judgments.place", split=split),
-        int(_column(con, f"SELECT coalesce(sum(chars), 0)::BIGINT {chars}", split=split)[0]),
-        _lengths(con, f"SELECT chars FROM passages JOIN (SELECT passage AS place {judgments}) USING (place)", split),
+        _column(con, f"SELECT place {from_queries} ORDER BY number", split=split),
+        _column(con, f"SELECT number {from_judgments} {in_order}", split=split),
+        _column(con, f"SELECT passage {from_judgments} {in_order}", split=split),
+        int(_column(con, f"SELECT coalesce(sum(chars), 0)::BIGINT {from_queries}", split=split)[0]),
+        _lengths(con, f"FROM (SELECT judgments.chars {from_judgments})", split=split),
     )
 
 
@@ -190,11 +189,9 @@ def _column(con: duckdb.DuckDBPyConnection, sql: str, **values: str) -> Places:
     return np.concatenate([np.zeros(0, np.int64), *con.execute(sql, values).fetchnumpy().values()])
 
 
-def _lengths(con: duckdb.DuckDBPyConnection, sql: str, split: str | None = None) -> LengthCounter:
-    counts = con.execute(
-        f"SELECT chars, count(*) FROM ({sql}) GROUP BY chars", {} if split is None else {"split": split}
-    )
+def _lengths(con: duckdb.DuckDBPyConnection, rows: str, **values: str) -> LengthCounter:
+    """The lengths, in the column ``chars``, of ``rows`` (a FROM clause)."""
+    found = con.execute(f"SELECT chars, count(*) {rows} GROUP BY chars", values).fetchall()
     counter = LengthCounter()
-    rows = np.array(counts.fetchall(), np.int64).reshape(-1, 2)
-    counter.add(rows[:, 0], rows[:, 1])
+    counter.add(*np.array(found, np.int64).reshape(-1, 2).T)
     return counter

@@ -91,7 +91,7 @@ def run(args: argparse.Namespace) -> None:
     passages = open_passages(release, configs.corpus)
     ranked = dict.fromkeys(corpus for hits in given.hits.values() for corpus, _ in hits[: args.top_k])
     passages.expect(ranked, args.run)
-    found = candidates(
+    found = hard_negatives(
         given, qrels, passages, args.top_k, args.negatives, args.seed, every=args.cross_encoder is not None
     )
     if args.cross_encoder:
@@ -130,10 +130,10 @@ def for_english(given: Run, release: Release, split: str) -> Run:
     return Run(given.path, hits)
 
 
-def candidates(
+def hard_negatives(
     given: Run, qrels: Qrels, passages: Passages, top_k: int, negatives: int, seed: int, every: bool = False
 ) -> Iterator[Candidates]:
-    """Every judged query's candidates: its top ``top_k`` less its positives, in an order that the seed decides.
+    """Every judged query's hard negatives (Sections 3.1, A.2): its top ``top_k`` less its positives, by the seed.
 
     As many as are asked for (as there are, where there are fewer), or ``every`` one. A candidate's text is compared
     with the positives' only when its turn comes.

@@ -103,7 +103,7 @@ def test_a_sample_depends_on_seed_and_query_alone(world: Path, tmp_path: Path) -
 
 def test_every_rank_is_sampled_as_often(world: Path, tmp_path: Path) -> None:
     """Over 300 seeds each of the candidates comes about as often (chi-square far below any plausible limit)."""
-    from baselines.mine import candidates
+    from baselines.mine import hard_negatives
     from baselines.passages import open_passages
     from baselines.runs.qrels import release_qrels
     from baselines.runs.run_file import read_run
@@ -113,7 +113,7 @@ def test_every_rank_is_sampled_as_often(world: Path, tmp_path: Path) -> None:
     run, qrels, passages = read_run(world / "first.run"), release_qrels(release, "train"), open_passages(release)
     counts = dict.fromkeys(allowed(1), 0)
     for seed in range(300):
-        each = next(c for c in candidates(run, qrels, passages, 50, 4, seed) if c.query == QUERIES[1])
+        each = next(c for c in hard_negatives(run, qrels, passages, 50, 4, seed) if c.query == QUERIES[1])
         for corpus in each.ids[: each.asked]:
             counts[corpus] += 1
     expected = 1_200 / len(counts)

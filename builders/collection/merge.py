@@ -33,7 +33,7 @@ class SourceTexts:
     Attributes:
         kind: how messages call them.
         by_source: the text of a source's id.
-        blank: ids whose text is empty or white space: they have none.
+        blank: how many ids have an empty text or white space alone: they are left out.
     """
 
     def __init__(self, kind: str) -> None:
@@ -81,7 +81,7 @@ def merge(name: str, questions: SourceTexts, passages: SourceTexts, judgments: J
     for split in sorted(judgments, key=ORDER.index):
         counts = dict.fromkeys(_COUNTED, 0)
         unknown: dict[str, None] = {}
-        merged = _merged(judgments[split], questions.by_source, ids, taken, counts, unknown)
+        merged = merge_equal_questions(judgments[split], questions.by_source, ids, taken, counts, unknown)
         result.queries[split] = {text: list(positives) for text, positives in merged.items() if positives}
         counts["without_positive"] = len(merged) - len(result.queries[split])
         taken.update(merged)
@@ -92,7 +92,7 @@ def merge(name: str, questions: SourceTexts, passages: SourceTexts, judgments: J
     return result
 
 
-def _merged(
+def merge_equal_questions(
     judged: Mapping[str, Iterable[str]],
     texts: Mapping[str, str],
     ids: Mapping[str, str],
@@ -100,7 +100,10 @@ def _merged(
     counts: dict[str, int],
     unknown: dict[str, None],
 ) -> dict[str, dict[str, None]]:
-    """By the text of a question the MD5s of its passages; ``unknown`` gets the passages without a text."""
+    """Questions of one text are one, with the passages of all: by text the MD5s of its passages.
+
+    A text of an earlier split, which is in ``taken``, is left out; ``unknown`` gets the passages without a text.
+    """
     merged: dict[str, dict[str, None]] = {}
     for question, answers in judged.items():
         found = dict.fromkeys(answers)
@@ -136,7 +139,7 @@ def _report(name: str, split: str, counts: Mapping[str, int], unknown: Iterable[
             log.warning("%s %s: %d questions %s, and are left out", name, split, counts[key], words)
 
 
-def keep_at_random(collection: Collection, size: int, seed: int) -> None:
+def draw_test_questions(collection: Collection, size: int, seed: int) -> None:
     """Test becomes ``size`` queries drawn at random (from ``all``, or test as it is), the rest is for training.
 
     Section 2.4 draws 949 of cCOVID-News; that the rest is for training says the paper's second version.

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from builders.collection.merge import ORDER, Collection, Queries, keep_at_random
+from builders.collection.merge import ORDER, Collection, Queries, draw_test_questions
 from builders.common.command import progress
 from builders.sources.files import Source
 from builders.store.draft import Draft, describe_files, draft_release
@@ -35,7 +35,7 @@ def write_release(
     """
     base = open_base(args.release, collection.name) if args.release else None
     if args.test_size is not None:
-        keep_at_random(collection, args.test_size, args.seed)
+        draw_test_questions(collection, args.test_size, args.seed)
     description = {
         "verb": collection.name,
         "options": options | {"test_size": args.test_size, "seed": args.seed, "encoding": args.encoding},

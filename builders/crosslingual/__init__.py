@@ -30,7 +30,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from builders.common.command import add_format, whole_number
-from builders.crosslingual.review import PACKAGE, Rule
+from builders.crosslingual.review import PACKAGE, Acceptance
 from builders.sources.encoding import CHOICES
 from builders.store.layout import SPLITS
 
@@ -60,19 +60,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     control.add_argument(
         "--reviewers",
         type=whole_number(1),
-        default=Rule.reviewers,
+        default=Acceptance.reviewers,
         metavar="N",
-        help=f"at least (default: {Rule.reviewers})",
+        help=f"at least (default: {Acceptance.reviewers})",
     )
     control.add_argument(
-        "--pairs", type=whole_number(1), default=Rule.items, metavar="N", help=f"a package (default: {Rule.items})"
+        "--pairs",
+        type=whole_number(1),
+        default=Acceptance.items,
+        metavar="N",
+        help=f"a package (default: {Acceptance.items})",
     )
     control.add_argument(
         "--min-accuracy",
         type=_share,
-        default=100 * Rule.accuracy,
+        default=100 * Acceptance.accuracy,
         metavar="PERCENT",
-        help=f"of a package (default: {100 * Rule.accuracy})",
+        help=f"of a package (default: {100 * Acceptance.accuracy})",
     )
     parser.add_argument("--seed", type=int, default=0, help="of every random choice (default: 0)")
     add_format(parser)

@@ -15,7 +15,7 @@ from builders.crosslingual.build import as_stats, build_crosslingual
 from builders.crosslingual.packages import review_packages, write_packages, write_sheets
 from builders.crosslingual.pairs import Pair, known_pairs, read_pairs
 from builders.crosslingual.queries import chinese_queries
-from builders.crosslingual.review import Rule, Verdict, percent
+from builders.crosslingual.review import Acceptance, Verdict, percent
 from builders.sources.tables import find_tables
 from builders.store.layout import SPLITS
 
@@ -98,8 +98,8 @@ def _pairs(paths: Sequence[Path], splits: Splits, encoding: str) -> list[Pair]:
     return known_pairs(read_pairs(find_tables(paths), known, encoding), known)
 
 
-def _rule(args: argparse.Namespace) -> Rule:
-    return Rule(args.reviewers, args.pairs, args.min_accuracy / 100)
+def _rule(args: argparse.Namespace) -> Acceptance:
+    return Acceptance(args.reviewers, args.pairs, args.min_accuracy / 100)
 
 
 def _print_set(stats: dict[str, Any], args: argparse.Namespace) -> None:

@@ -15,7 +15,7 @@ from builders.common.command import InputError, log
 from builders.common.files import atomic_text, sha256_of
 from builders.common.sampling import draw
 from builders.crosslingual.pairs import Pair
-from builders.crosslingual.review import Rule, Verdict, judge
+from builders.crosslingual.review import Acceptance, Verdict, judge
 from builders.sources.files import Source
 from builders.sources.tables import open_table
 
@@ -46,7 +46,9 @@ def write_packages(
     return packages
 
 
-def write_sheets(path: Path, pairs: Sequence[Pair], texts: Mapping[str, str], rule: Rule, seed: int) -> list[Path]:
+def write_sheets(
+    path: Path, pairs: Sequence[Pair], texts: Mapping[str, str], rule: Acceptance, seed: int
+) -> list[Path]:
     """Draw ``rule.items`` pairs of each package for every reviewer, each on their own; returns the sheets' paths."""
     packages = by_package(pairs)
     sheets = []
@@ -83,7 +85,7 @@ def by_package(pairs: Iterable[Pair]) -> dict[str, dict[str, Pair]]:
     return packages
 
 
-def review_packages(pairs: Iterable[Pair], sheets: Sequence[Source], rule: Rule, encoding: str) -> list[Verdict]:
+def review_packages(pairs: Iterable[Pair], sheets: Sequence[Source], rule: Acceptance, encoding: str) -> list[Verdict]:
     """The verdict on each package by the reviewers' sheets: a sheet is a reviewer.
 
     Raises:

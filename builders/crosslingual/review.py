@@ -14,7 +14,7 @@ PACKAGE = 1_000  # items
 
 
 @dataclass(frozen=True)
-class Rule:
+class Acceptance:
     """The bounds; the defaults are the paper's."""
 
     reviewers: int = 2
@@ -44,7 +44,7 @@ class Verdict:
         return sum(shares, Fraction(0)) / len(shares) if shares else None
 
 
-def judge(package: str, size: int, reviews: Mapping[str, Sequence[bool]], rule: Rule) -> Verdict:
+def judge(package: str, size: int, reviews: Mapping[str, Sequence[bool]], rule: Acceptance) -> Verdict:
     """The verdict on one package.
 
     Args:

@@ -23,7 +23,7 @@ from pathlib import Path
 from builders.common.addresses import is_address, path_of
 from builders.common.command import InputError, add_format, whole_number
 from builders.common.words import SEGMENTERS
-from builders.release.options import MIN_CHARS, Options
+from builders.release.options import MIN_CHARS, THRESHOLD, Options
 from builders.store.layout import SPLITS
 
 
@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=SEGMENTERS[0],
         help="cuts words where the rows carry none: rjieba, compiled, gives jieba's words (default: rjieba)",
     )
-    parser.add_argument("--threshold", type=_threshold, default=Fraction(1, 2), help="span-F1 threshold (default: 0.5)")
+    parser.add_argument("--threshold", type=_threshold, default=THRESHOLD, help="span-F1 threshold (default: 0.5)")
     parser.add_argument(
         "--match",
         choices=["threshold", "best"],
@@ -80,7 +80,9 @@ def _threshold(text: str) -> Fraction:
         raise argparse.ArgumentTypeError(f"expected a number such as 0.5 or 1/2, found {text}") from None
     # Six digits keep every product of the integer comparison within 64 bits.
     if not 0 < value <= 1 or value.denominator > 10**6:
-        raise argparse.ArgumentTypeError(f"expected above 0, at most 1, of at most six decimals, found {text}")
+        raise argparse.ArgumentTypeError(
+            f"expected above 0, at most 1, with a denominator of at most 1,000,000, found {text}"
+        )
     return value
 
 
@@ -88,9 +90,9 @@ def run(args: argparse.Namespace) -> None:
     from builders.release.build import build_release
     from builders.release.rows import find_sources
 
-    sources = find_sources(_places(args, args.raw))
+    sources = find_sources(_paths(args, args.raw))
     for split in SPLITS:
-        sources += find_sources(_places(args, getattr(args, split)), split)
+        sources += find_sources(_paths(args, getattr(args, split)), split)
     if not sources:
         raise InputError("nothing to read: give --raw, or --train, --dev, --test")
     options = Options(args.unit, args.threshold, args.match, args.min_chars, args.segmenter)
@@ -115,7 +117,7 @@ def run(args: argparse.Namespace) -> None:
     print(f"release: {args.out}")
 
 
-def _places(args: argparse.Namespace, texts: list[str]) -> list[Path]:
-    places = [path_of(text) for text in texts]
+def _paths(args: argparse.Namespace, texts: list[str]) -> list[Path]:
+    paths = [path_of(text) for text in texts]
     # Other machines have other working directories.
-    return [Path(os.path.abspath(p)) if args.engine == "ray" and not is_address(p) else p for p in places]
+    return [Path(os.path.abspath(p)) if args.engine == "ray" and not is_address(p) else p for p in paths]

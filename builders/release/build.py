@@ -1,4 +1,4 @@
-"""The steps of ``release``, to be read top down: label, select, write.
+"""The steps of ``release``: label, select, write. Begin to read here.
 
 Finished work is kept in a folder of the build's own beside the release, under a name that says what it depends on: a
 killed build goes on from it.
@@ -23,7 +23,7 @@ from builders.common.jobs import Engine, LocalEngine
 from builders.release.label import label_block
 from builders.release.options import Options
 from builders.release.select import Selection, SplitSelection, select
-from builders.release.write import files_of, write_file
+from builders.release.write import configs_of, files_of, write_file
 from builders.sources.files import Source, states_of
 from builders.sources.lines import read_blocks
 from builders.store.draft import Draft, check_release_output, describe_files, draft_release
@@ -72,7 +72,7 @@ def _build(sources: list[Source], out: Path, options: Options, resume: bool, eng
             draft.stats |= _figures(selection)
             draft.build = {
                 "verb": "release",
-                "options": options.as_json(cut=selection.cut),
+                "options": options.as_json(segmented=selection.segmented),
                 "sources": described.result(),
             }
             if states_of(sources) != before:
@@ -81,6 +81,7 @@ def _build(sources: list[Source], out: Path, options: Options, resume: bool, eng
 
 
 def _label(sources: list[Source], options: Options, work: Path, engine: Engine) -> None:
+    """Label every block that a killed build has not."""
     done = _labelled_blocks(work)
     if done:
         log.info("going on after %d finished blocks", len(done))
@@ -95,10 +96,11 @@ def _labelled_blocks(work: Path) -> set[int]:
 
 
 def _write(selection: Selection, work: Path, draft: Draft, engine: Engine) -> None:
+    """Write every Parquet file, and hand it to the draft."""
     writers = {("corpus", "corpus"): draft.writer("corpus", "corpus")}
     for split, rows in selection.splits.items():
         log.info("%s: %d queries, %d judgments", split, rows.queries.size, rows.passages.size)
-        for config in (split, "queries", "qrels")[: 3 if rows.passages.size else 2]:
+        for config in configs_of(split, rows):
             writers[config, split] = draft.writer(config, split)
     files = list(files_of(selection))
     (work / "files").mkdir(exist_ok=True)
@@ -129,7 +131,10 @@ def _positives(rows: SplitSelection) -> list[dict[str, int | None]]:
 
 
 def _key(states: list[tuple[str, int, int]], sources: list[Source], options: Options) -> str:
-    """Names what the finished work of a build depends on: the input, the options, and this program itself."""
+    """Names what the finished work of a build depends on: the input, the options, and this program itself.
+
+    With any file of the package changed, a build starts over.
+    """
     code = [sha256_of(path) for path in sorted(Path(__file__).parents[1].rglob("*.py"))]
     names = [(str(source.path), source.member, source.split) for source in sources]
     return hashlib.sha256(json.dumps([states, names, options.as_json(), code]).encode()).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""The first half of ``release``: one block of raw rows to its labelled questions and passages.
+"""The first half of ``release``: one block of raw rows to its labelled questions and passages (Section 2.2.2).
 
 Paragraphs are labelled by span-F1 with the answers of their question (Algorithm 1, see :mod:`.span_f1`), and joined to
 passages (see :mod:`.passages`), which get their ids: MD5 of the text.
@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from builders.common.folders import task_folder
 from builders.common.words import words
-from builders.release.labelled import block_folder, write_labelled
+from builders.release.label_files import block_folder, write_labelled
 from builders.release.options import Options
 from builders.release.passages import cut_passages
 from builders.release.rows import Row, SegmentedRow, parse_rows
@@ -24,7 +24,7 @@ from builders.store.ids import text_id
 
 
 def label_block(block: Block, options: Options, work: Path) -> int:
-    """Label, cut and number the rows of ``block``; write what :mod:`.labelled` describes under ``work``.
+    """Label the paragraphs of a block's rows, cut passages, give ids; write :mod:`.label_files` to ``work``.
 
     Returns the number of rows. Raises :class:`InputError` naming file and line for a row that is wrong.
     """
@@ -32,9 +32,9 @@ def label_block(block: Block, options: Options, work: Path) -> int:
     rows = [row for _, row in found]
     documents = [document.paragraphs for row in rows for document in row.documents]
     passages = cut_passages(documents, label_rows(rows, options), options.min_chars)
-    row_of = np.repeat(np.arange(len(rows)), [len(row.documents) for row in rows])
+    row_of_document = np.repeat(np.arange(len(rows)), [len(row.documents) for row in rows])
     blank = passages.blank()
-    blank_passages = np.bincount(row_of[passages.document[blank]], minlength=len(rows))
+    blank_passages = np.bincount(row_of_document[passages.document[blank]], minlength=len(rows))
     passages = passages.keep(~blank)
     positive = np.flatnonzero(passages.positive)
     queries = [text_id(row.question) for row in rows]
@@ -42,18 +42,18 @@ def label_block(block: Block, options: Options, work: Path) -> int:
     questions = {
         "split": [split] * count,
         "question_id": [str(row.question_id) for row in rows],
-        "query": queries,
+        "query_id": queries,
         "text": [row.question for row in rows],
         "chars": [len(row.question) for row in rows],
         "answered": [bool(row.answers) for row in rows],
         "blank_passages": blank_passages,
-        "cut": [needs_cutting(row) for row in rows],
+        "segmented": [_needs_segmenter(row) for row in rows],
         "source": [block.source.shown] * count,
         "offset": [offset for offset, _ in found],
     }
     positives = {
         "split": [split] * positive.size,
-        "query": [queries[number] for number in row_of[passages.document[positive]]],
+        "query_id": [queries[number] for number in row_of_document[passages.document[positive]]],
         "docid": passages.ids.take(positive),
         "passage": positive,
         "chars": passages.chars[positive],
@@ -80,7 +80,7 @@ def label_rows(rows: Sequence[Row], options: Options) -> npt.NDArray[np.bool_]:
     return label_questions(Questions.of(*tokens, counts, answer_counts), options.threshold, options.match)
 
 
-def needs_cutting(row: Row) -> bool:
+def _needs_segmenter(row: Row) -> bool:
     """Whether labelling ``row`` takes words that it does not carry."""
     if not isinstance(row, SegmentedRow) or not row.answers:
         return False

@@ -7,8 +7,8 @@ from fractions import Fraction
 
 from builders.common.words import SEGMENTERS, segmenter_version
 
-MIN_CHARS = 256  # of a full passage
-THRESHOLD = Fraction(1, 2)  # of span-F1
+MIN_CHARS = 256  # of a full passage (Section 2.2.2)
+THRESHOLD = Fraction(1, 2)  # of span-F1 (Section 2.2.2, Algorithm 1)
 
 
 @dataclass(frozen=True)
@@ -21,14 +21,14 @@ class Options:
     min_chars: int = MIN_CHARS
     segmenter: str = SEGMENTERS[0]
 
-    def as_json(self, *, cut: bool = True) -> dict[str, str | int]:
-        """For keys and manifests; ``cut`` is False where no row needed the segmenter."""
+    def as_json(self, *, segmented: bool = True) -> dict[str, str | int]:
+        """For keys and manifests; ``segmented`` is False where no row needed the segmenter."""
         options: dict[str, str | int] = {
             "unit": self.unit,
             "threshold": str(self.threshold),
             "match": self.match,
             "min_chars": self.min_chars,
         }
-        if cut and self.unit == "word":
+        if segmented and self.unit == "word":
             options["segmenter"] = segmenter_version(self.segmenter)
         return options

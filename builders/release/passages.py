@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from builders.release.options import MIN_CHARS
-from builders.store.ids import id_of
+from builders.store.ids import id_of_utf8
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -55,18 +55,18 @@ def cut_passages(documents: Sequence[Sequence[str]], positive: Flags, min_chars:
     paragraphs = list(chain.from_iterable(documents))
     encoded = [paragraph.encode() for paragraph in paragraphs]
     chars, sizes, counts = (np.fromiter(map(len, each), np.int64) for each in (paragraphs, encoded, documents))
-    document, lengths, labels, ends = _cut(chars, sizes, counts, positive, min_chars)
-    # Paragraphs of no passage hold nothing: end to end, paragraphs and passages are the same text.
+    document, lengths, labels, ends = join_paragraphs(chars, sizes, counts, positive, min_chars)
+    # Joining neither drops nor adds a byte: passages follow each other in the UTF-8 of all paragraphs.
     text = memoryview(b"".join(encoded))
     offsets = [0, *ends.tolist()]
-    ids = [id_of(text[start:end]) for start, end in pairwise(offsets)]
+    ids = [id_of_utf8(text[start:end]) for start, end in pairwise(offsets)]
     texts = pa.StringArray.from_buffers(len(ids), pa.py_buffer(np.array(offsets, np.int32)), pa.py_buffer(text))
     return Passages(texts, pa.array(ids, pa.string()), lengths, labels, document)
 
 
 @numba.njit(cache=True)
-def _cut(chars, sizes, counts, positive, min_chars):  # type: ignore[no-untyped-def]
-    """Each passage's document, length in characters, label, and end in the bytes of all documents.
+def join_paragraphs(chars, sizes, counts, positive, min_chars):  # type: ignore[no-untyped-def]
+    """Length control (Section 2.2.2): each passage's document, characters, label, and end in the bytes of all.
 
     A document's paragraphs are joined, with no separator, until the text has at least ``min_chars`` characters (code
     points, not only Chinese ones); what is left at the end is a passage too, even if shorter. Paragraphs without a

@@ -1,6 +1,6 @@
-"""Which passages, questions and judgments make the release, and in which order: decided on ids alone.
+"""Which passages, questions and judgments make the release, and in which order: decided without their texts.
 
-Order is always that of the input. What is decided here are places (see :mod:`.labelled`); the rows themselves are
+Order is always that of the input. What is decided here are places (see :mod:`.label_files`); the rows themselves are
 fetched when the files are written.
 """
 
@@ -17,7 +17,7 @@ import pyarrow as pa
 from builders.common.addresses import local_folder
 from builders.common.command import InputError
 from builders.release.dedupe import database, keep_firsts
-from builders.release.labelled import SCHEMAS, Places, read_labelled, rows_at
+from builders.release.label_files import SCHEMAS, Places, read_labelled, rows_at
 from builders.sources.files import Source
 from builders.sources.lines import line_number
 from builders.store.layout import SPLITS
@@ -25,9 +25,9 @@ from builders.store.table3 import LengthCounter
 
 # What the database is given of each table; a row's place comes with it.
 _COLUMNS = {
-    "questions": ["split", "question_id", "query", "chars", "answered", "blank_passages", "cut"],
+    "questions": ["split", "question_id", "query_id", "chars", "answered", "blank_passages", "segmented"],
     "passages": ["docid", "chars"],
-    "positives": ["split", "query", "docid", "passage", "chars"],
+    "positives": ["split", "query_id", "docid", "chars", "passage"],  # passage: its place
 }
 
 
@@ -50,7 +50,7 @@ class Selection:
     corpus_chars: LengthCounter
     splits: dict[str, SplitSelection]
     read: dict[str, dict[str, int]]  # counts of each split's raw rows
-    cut: bool  # whether there was a row whose words the build had to cut itself
+    segmented: bool  # whether there was a row whose words the build had to cut itself
 
 
 def select(sources: Sequence[Source], blocks: Sequence[int], work: Path, threads: int) -> Selection:
@@ -61,7 +61,7 @@ def select(sources: Sequence[Source], blocks: Sequence[int], work: Path, threads
     with local_folder(work) as folder, database(folder, threads) as con:
         for name, columns in _COLUMNS.items():
             con.register(f"{name}_of_blocks", _rows(work, blocks, name, columns))
-            ids = ", ".join(f"{column}::UUID AS {column}" for column in columns if column in ("query", "docid"))
+            ids = ", ".join(f"{column}::UUID AS {column}" for column in columns if column in ("query_id", "docid"))
             con.execute(f"CREATE VIEW {name} AS SELECT * REPLACE ({ids}) FROM {name}_of_blocks")  # an id in 16 bytes
         con.execute("CREATE TABLE rows AS SELECT * FROM questions")
         _refuse_two_texts(con, sources, work)
@@ -78,7 +78,7 @@ def select(sources: Sequence[Source], blocks: Sequence[int], work: Path, threads
             _lengths(con, "FROM corpus"),
             {split: _split_selection(con, split) for split in read},
             read,
-            bool(_column(con, "SELECT coalesce(bool_or(cut), false)::BIGINT FROM rows")[0]),
+            bool(_column(con, "SELECT coalesce(bool_or(segmented), false)::BIGINT FROM rows")[0]),
         )
 
 
@@ -89,22 +89,22 @@ def select_passages(con: duckdb.DuckDBPyConnection) -> None:
 
 def select_judgments(con: duckdb.DuckDBPyConnection) -> None:
     """A question's positive passages, each text once: those of every time that the question comes."""
-    keep_firsts(con, "positives", "split, query, docid", "judgments", "passage", "chars")
+    keep_firsts(con, "positives", "split, query_id, docid", "judgments", "passage", "chars")
 
 
 def select_queries(con: duckdb.DuckDBPyConnection) -> None:
-    """Every question once in its split; of a labelled split, those that have a positive passage.
+    """A labelled question without a positive passage is left out; every other comes once in its split.
 
-    A split with answers is labelled. A labelled question without a positive can neither be trained on nor evaluated,
-    and is left out (the official train set, too, holds only such questions). A split without answers keeps them all.
+    It can neither be trained on nor evaluated (the official train set, too, holds only questions with positives:
+    Section 2.2.2). A split is labelled as soon as one of its rows has an answer; one without answers keeps them all.
     """
-    keep_firsts(con, "rows", "split, query", "questions_once", "chars")
+    keep_firsts(con, "rows", "split, query_id", "questions_once", "chars")
     con.execute("""
         CREATE TABLE queries AS
         SELECT *, row_number() OVER (PARTITION BY split ORDER BY place) - 1 AS number
         FROM questions_once
         WHERE split NOT IN (SELECT split FROM rows WHERE answered)
-           OR (split, query) IN (SELECT (split, query) FROM judgments)
+           OR (split, query_id) IN (SELECT (split, query_id) FROM judgments)
     """)
 
 
@@ -116,8 +116,8 @@ def _rows(work: Path, blocks: Sequence[int], name: str, columns: list[str]) -> p
         for block in blocks:
             table = read_labelled(work, block, name, columns)
             first = block << 32
-            if name == "positives":  # the place of the passage
-                table = table.set_column(3, "passage", pa.array(table["passage"].to_numpy() + first))
+            if name == "positives":
+                table = table.drop(["passage"]).append_column("passage", pa.array(table["passage"].to_numpy() + first))
             yield from table.add_column(0, place, pa.array(first + np.arange(table.num_rows))).to_batches()
 
     fields = [place, *map(SCHEMAS[name].field, columns)]
@@ -130,12 +130,12 @@ def _refuse_two_texts(con: duckdb.DuckDBPyConnection, sources: Sequence[Source],
         con,
         """
         WITH firsts AS (
-            SELECT question_id, min(place) AS first, arg_min(query, place) AS first_query
-            FROM rows GROUP BY question_id HAVING min(query) <> max(query)
+            SELECT question_id, min(place) AS first, arg_min(query_id, place) AS first_query
+            FROM rows GROUP BY question_id HAVING min(query_id) <> max(query_id)
         )
         SELECT unnest([first, place]) FROM (
             SELECT first, place FROM rows JOIN firsts USING (question_id)
-            WHERE query <> first_query ORDER BY place LIMIT 1
+            WHERE query_id <> first_query ORDER BY place LIMIT 1
         )
         """,
     )
@@ -160,8 +160,8 @@ def _read_counts(con: duckdb.DuckDBPyConnection, split: str) -> dict[str, int]:
     names = ("questions", "answered", "same_text_again", "without_positive", "blank_passages_dropped")
     row = con.execute(
         """
-        SELECT count(*), count(*) FILTER (answered), count(*) - count(DISTINCT query),
-               count(DISTINCT query) - (SELECT count(*) FROM queries WHERE split = $split), sum(blank_passages)
+        SELECT count(*), count(*) FILTER (answered), count(*) - count(DISTINCT query_id),
+               count(DISTINCT query_id) - (SELECT count(*) FROM queries WHERE split = $split), sum(blank_passages)
         FROM rows WHERE split = $split
         """,
         {"split": split},
@@ -172,7 +172,7 @@ def _read_counts(con: duckdb.DuckDBPyConnection, split: str) -> dict[str, int]:
 def _split_selection(con: duckdb.DuckDBPyConnection, split: str) -> SplitSelection:
     from_queries = "FROM queries WHERE split = $split"
     from_judgments = """
-        FROM judgments JOIN queries USING (split, query) WHERE split = $split
+        FROM judgments JOIN queries USING (split, query_id) WHERE split = $split
     """
     in_order = "ORDER BY number, judgments.place"
     return SplitSelection(

@@ -7,6 +7,7 @@ exactly and floating point flips some of them. The scans themselves are in :mod:
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -17,11 +18,28 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from builders.release.options import THRESHOLD
-from builders.release.span_scan import any_reaches, scores_of
+from builders.release.span_scan import any_reaches, largest
 
-Ids = npt.NDArray[np.int32]
+Tokens = npt.NDArray[np.int32]
 Ends = npt.NDArray[np.int64]
-Flat = tuple[Ids, Ends]  # token ids of many texts end to end, and where each text ends
+Flat = tuple[Tokens, Ends]  # token ids of many texts end to end, and where each text ends
+
+
+def f1(span: Sequence[object], answer: Sequence[object]) -> Fraction:
+    """Twice the tokens that both hold over the tokens of both."""
+    common = Counter(span) & Counter(answer)
+    return Fraction(2 * common.total(), len(span) + len(answer)) if common else Fraction(0)
+
+
+def is_positive(
+    paragraph: Sequence[object], answers: Sequence[Sequence[object]], threshold: Fraction = THRESHOLD
+) -> bool:
+    """Algorithm 1 as the paper words it: some span of the paragraph reaches the threshold with some answer.
+
+    The definition, for readers and for tests; :func:`label_questions` decides the same, fast.
+    """
+    starts, ends = range(len(paragraph)), range(1, len(paragraph) + 1)
+    return any(f1(paragraph[i:j], answer) >= threshold for answer in answers for i in starts for j in ends if i < j)
 
 
 def char_ids(texts: Sequence[str]) -> Flat:
@@ -44,22 +62,26 @@ def _ends(lengths: Iterable[int]) -> Ends:
 
 @dataclass(frozen=True)
 class Questions:
-    """Paragraphs and answers of many questions: tokens end to end, where each text ends, where each question ends."""
+    """Paragraphs and answers of many questions, as tokens end to end.
 
-    ids: Ids
+    ``ids``: the tokens of paragraph 0, of paragraph 1 ...; ``ends[i]``: where paragraph i ends in them;
+    ``question_ends[k]``: the number of paragraphs up to the end of question k. The same for the answers.
+    """
+
+    ids: Tokens
     ends: Ends
-    rows: Ends  # the number of paragraphs up to the end of each question
-    answers: Ids
+    question_ends: Ends
+    answers: Tokens
     answer_ends: Ends
-    answer_rows: Ends
+    answer_question_ends: Ends
 
     @classmethod
     def of(cls, paragraphs: Flat, answers: Flat, counts: Iterable[int], answer_counts: Iterable[int]) -> Questions:
         """``counts``: the number of paragraphs of each question, ``answer_counts`` of its answers."""
         return cls(*paragraphs, _ends(counts), *answers, _ends(answer_counts))
 
-    def table(self) -> Ids:
-        """Zeroed scratch, an entry for each token id."""
+    def table(self) -> Tokens:
+        """Zeroed scratch of the scans, an entry for each token."""
         return np.zeros(1 + max(int(ids.max(initial=0)) for ids in (self.ids, self.answers)), np.int32)
 
 
@@ -86,14 +108,18 @@ def label_questions(
             any_reaches(
                 questions.ids,
                 questions.ends,
-                questions.rows,
+                questions.question_ends,
                 questions.answers,
                 questions.answer_ends,
-                questions.answer_rows,
+                questions.answer_question_ends,
                 questions.table(),
                 *threshold.as_integer_ratio(),
             )
         )
+    return _best_only(questions, threshold)
+
+
+def _best_only(questions: Questions, threshold: Fraction) -> npt.NDArray[np.bool_]:
     positive = np.zeros(questions.ends.size, bool)
     for first, last, scores in span_f1(questions):
         for column in scores.transpose(1, 0, 2).tolist():
@@ -104,34 +130,26 @@ def label_questions(
     return positive
 
 
-def span_f1(
-    questions: Questions, threshold: Fraction | None = None
-) -> Iterator[tuple[int, int, npt.NDArray[np.int64]]]:
-    """Span-level F1 of every paragraph with every answer of its question, as exact fractions.
-
-    Args:
-        threshold: None for the largest F1 over all spans; else any F1 that reaches it, or 0 where none does (faster).
+def span_f1(questions: Questions) -> Iterator[tuple[int, int, npt.NDArray[np.int64]]]:
+    """The largest F1 over all spans of every paragraph with every answer of its question, as exact fractions.
 
     Yields:
         for each question its first paragraph and the one after its last, and an int64 array
         ``[paragraphs, answers, 2]`` of numerators and denominators; 0/1 where nothing overlaps.
     """
-    p, q = (1, 1) if threshold is None else threshold.as_integer_ratio()
     table = questions.table()
     first = first_answer = 0
-    for last, last_answer in zip(questions.rows.tolist(), questions.answer_rows.tolist(), strict=True):
+    ends = zip(questions.question_ends.tolist(), questions.answer_question_ends.tolist(), strict=True)
+    for last, last_answer in ends:
         start = int(questions.ends[first - 1]) if first else 0
         answer_start = int(questions.answer_ends[first_answer - 1]) if first_answer else 0
         out = np.zeros((last - first, last_answer - first_answer, 2), np.int64)
-        scores_of(
+        largest(
             questions.ids[start:],
             questions.ends[first:last] - start,
             questions.answers[answer_start:],
             questions.answer_ends[first_answer:last_answer] - answer_start,
             table,
-            p,
-            q,
-            threshold is None,
             out,
         )
         yield first, last, out

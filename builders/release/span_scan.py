@@ -5,6 +5,10 @@ c-th last occurrence (c: how often the answer holds it). So the scores of the st
 suffix, and a start whose score is reached by a later one never leads again: a list of strictly falling leaders, with
 union-find to skip the fallen, gives the best start in near constant time. One scan is O(K a(K)) for K tokens of the
 paragraph that occur in the answer. The maximum itself follows by Dinkelbach's iteration over the same scan.
+
+Most paragraphs are never scanned: ``_may_reach`` rejects them, ``_reached`` finds the runs that may reach the
+threshold, ``_run_reaches`` decides on each, with ``_best_span`` where nothing simpler does. What they compute is
+defined in :mod:`.span_f1`, and held equal to it by tests: who trusts those need not read this file.
 """
 
 from __future__ import annotations
@@ -149,7 +153,7 @@ def _maximum(paragraph, m, table, counts):  # type: ignore[no-untyped-def]
 
 @numba.njit(cache=True, nogil=True)
 def _run_reaches(positions, kinds, m, counts, p, q):  # type: ignore[no-untyped-def]
-    """(numerator, denominator) of an F1 of a span of these matches that reaches p/q, or (0, 1)."""
+    """Whether a span of these matches reaches p/q."""
     found = np.zeros(counts.size, np.int64)
     overlap = 0
     for kind in kinds:
@@ -157,13 +161,12 @@ def _run_reaches(positions, kinds, m, counts, p, q):  # type: ignore[no-untyped-
         found[kind] += 1
     # No span overlaps more than all matches do, and a span is at least as long as its overlap.
     if (2 * q - p) * overlap < p * m:
-        return np.int64(0), np.int64(1)
+        return False
     length = positions[-1] - positions[0] + 1
     if 2 * q * overlap - p * length >= p * m:  # all of them together do
-        return 2 * overlap, length + m
+        return True
     order, occurrences, starts = _index(kinds, counts)
-    best, overlap, length = _best_span(positions, kinds, order, occurrences, starts, counts, p, q)
-    return (2 * overlap, length + m) if best >= p * m else (np.int64(0), np.int64(1))
+    return _best_span(positions, kinds, order, occurrences, starts, counts, p, q)[0] >= p * m
 
 
 @numba.njit(cache=True, nogil=True)
@@ -193,41 +196,34 @@ def _may_reach(paragraph, m, table, p, q):  # type: ignore[no-untyped-def]
 
 @numba.njit(cache=True, nogil=True)
 def _reached(paragraph, m, table, counts, p, q):  # type: ignore[no-untyped-def]
-    """(numerator, denominator) of an F1 of the two that reaches p/q, or (0, 1) where none does.
+    """Whether a span of the paragraph reaches p/q.
 
     Kadane's scan, as if every token that the answer holds counted, however often, bounds every span's score. A span
     that begins before the sum last fell to zero is no better than without what lies before. So what can reach p/q lies
     within the runs of positive sums that rise high enough, up to where they last are: these are scanned exactly.
     """
     if not _may_reach(paragraph, m, table, p, q):
-        return np.int64(0), np.int64(1)
+        return False
     positions, kinds = _matches(paragraph, table)
     total = first = end = 0
     for k in range(positions.size):
         if k:
             total -= p * (positions[k] - positions[k - 1] - 1)
         if total <= 0:
-            if end > first:
-                top, bottom = _run_reaches(positions[first:end], kinds[first:end], m, counts, p, q)
-                if top:
-                    return top, bottom
+            if end > first and _run_reaches(positions[first:end], kinds[first:end], m, counts, p, q):
+                return True
             total, first = 0, k
         total += 2 * q - p
         if total >= p * m:
             end = k + 1
-    return (
-        _run_reaches(positions[first:end], kinds[first:end], m, counts, p, q)
-        if end > first
-        else (np.int64(0), np.int64(1))
-    )
+    return end > first and _run_reaches(positions[first:end], kinds[first:end], m, counts, p, q)
 
 
 @numba.njit(cache=True, nogil=True)
-def scores_of(paragraphs, paragraph_ends, answers, answer_ends, table, p, q, exact, out):  # type: ignore[no-untyped-def]
-    """Fill ``out[i, j]`` with (numerator, denominator) of an F1 of paragraph i and answer j; (0, 1) for none.
+def largest(paragraphs, paragraph_ends, answers, answer_ends, table, out):  # type: ignore[no-untyped-def]
+    """Fill ``out[i, j]`` with (numerator, denominator) of the largest F1 of paragraph i and answer j; (0, 1) for none.
 
-    With ``exact`` it is the largest F1; without, any F1 that reaches p/q, or (0, 1) where none does. ``table`` is
-    zeroed scratch as large as the largest token id; it is left zeroed.
+    ``table`` is zeroed scratch as large as the largest token id; it is left zeroed.
     """
     for j in range(answer_ends.size):
         answer = answers[(answer_ends[j - 1] if j else 0) : answer_ends[j]]
@@ -235,10 +231,7 @@ def scores_of(paragraphs, paragraph_ends, answers, answer_ends, table, p, q, exa
         counts = counts[: _enter(answer, table, counts)]
         for i in range(paragraph_ends.size):
             paragraph = paragraphs[(paragraph_ends[i - 1] if i else 0) : paragraph_ends[i]]
-            if exact:
-                out[i, j, 0], out[i, j, 1] = _maximum(paragraph, answer.size, table, counts)
-            else:
-                out[i, j, 0], out[i, j, 1] = _reached(paragraph, answer.size, table, counts, p, q)
+            out[i, j, 0], out[i, j, 1] = _maximum(paragraph, answer.size, table, counts)
         for token in answer:
             table[token] = 0
 
@@ -256,7 +249,7 @@ def any_reaches(ids, ends, rows, answers, answer_ends, answer_rows, table, p, q)
             for i in range(first, rows[row]):
                 if not positive[i]:
                     paragraph = ids[(ends[i - 1] if i else 0) : ends[i]]
-                    positive[i] = _reached(paragraph, answer.size, table, counts, p, q)[0] > 0
+                    positive[i] = _reached(paragraph, answer.size, table, counts, p, q)
             for token in answer:
                 table[token] = 0
         first, first_answer = rows[row], answer_rows[row]

@@ -15,22 +15,23 @@ import numpy as np
 import pyarrow as pa
 
 from builders.common.folders import is_finished, task_folder
-from builders.release.labelled import Places, rows_at
+from builders.release.label_files import Places, rows_at
 from builders.release.select import Selection, SplitSelection
 from builders.store import layout
 from builders.store.layout import CORPUS, JOINED, PASSAGES, QRELS, QUERIES, schema_of
 from builders.store.writer import ParquetFile
 
 _FILE, _ENTRY = "rows.parquet", "entry.json"
-_QUERIES_AT_A_TIME = 8_192  # of a split with their passages
+_QUERIES_AT_A_TIME = 8_192  # of joined rows
+_NONE = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True)
 class NewFile:
     """A Parquet file to be written: the places of its rows' queries and passages.
 
-    corpus: ``passages``; queries: ``queries``; qrels: a query and a passage a row; a split with its passages: the query
-    of row i has ``passages[ends[i - 1] : ends[i]]``.
+    corpus: ``passages``; queries: ``queries``; qrels: a query and a passage a row; joined rows: the query of row i has
+    ``passages[ends[i - 1] : ends[i]]``.
     """
 
     config: str
@@ -44,17 +45,22 @@ class NewFile:
         return work / "files" / f"{self.config}-{self.split}-{self.number:05d}"
 
 
-_NONE = np.zeros(0, np.int64)
+def configs_of(split: str, rows: SplitSelection) -> list[str]:
+    """The configs of a split: its joined rows, its queries, and its qrels where it carries labels."""
+    return [split, "queries", "qrels"] if rows.passages.size else [split, "queries"]
 
 
 def files_of(selection: Selection) -> Iterator[NewFile]:
     """All files of the release."""
-    yield from _cut("corpus", "corpus", _NONE, selection.corpus, _NONE)
+    yield from _shards("corpus", "corpus", _NONE, selection.corpus, _NONE)
     for split, rows in selection.splits.items():
-        yield from _cut(split, split, rows.queries, rows.passages, _ends(rows))
-        yield from _cut("queries", split, rows.queries, _NONE, _NONE)
-        if rows.passages.size:  # no qrels where the split carries no labels
-            yield from _cut("qrels", split, rows.queries[rows.judged], rows.passages, _NONE)
+        for config in configs_of(split, rows):
+            if config == "queries":
+                yield from _shards(config, split, rows.queries, _NONE, _NONE)
+            elif config == "qrels":
+                yield from _shards(config, split, rows.queries[rows.judged], rows.passages, _NONE)
+            else:
+                yield from _shards(config, split, rows.queries, rows.passages, _ends(rows))
 
 
 def _ends(rows: SplitSelection) -> Places:
@@ -62,7 +68,7 @@ def _ends(rows: SplitSelection) -> Places:
     return np.searchsorted(rows.judged, np.arange(rows.queries.size), side="right")
 
 
-def _cut(config: str, split: str, queries: Places, passages: Places, ends: Places) -> Iterator[NewFile]:
+def _shards(config: str, split: str, queries: Places, passages: Places, ends: Places) -> Iterator[NewFile]:
     """One split's rows as files of as many rows as the release's layout says."""
     count = queries.size or passages.size
     size = layout.rows_per_shard(schema_of(config))
@@ -94,13 +100,13 @@ def write_file(file: NewFile, work: Path) -> tuple[Path, dict[str, Any]]:
 def _tables(file: NewFile, work: Path) -> Iterator[pa.Table]:
     if file.config == "corpus":
         for rows in _slices(file.passages.size, layout.ROWS_PER_GROUP):
-            yield _passages(file.passages[rows], work).rename_columns(CORPUS.names)
+            yield _passages(file.passages[rows], work).rename_columns(CORPUS.names)  # docid is _id there
     elif file.config == "queries":
         for rows in _slices(file.queries.size, layout.ROWS_PER_GROUP):
             yield _queries(file.queries[rows], work)
     elif file.config == "qrels":
         for rows in _slices(file.queries.size, layout.ROWS_PER_GROUP):
-            queries = rows_at(file.queries[rows], work, "questions", ["query"])["query"]
+            queries = rows_at(file.queries[rows], work, "questions", ["query_id"])["query_id"]
             passages = rows_at(file.passages[rows], work, "passages", ["docid"])["docid"]
             yield _table(QRELS, queries, passages, [1] * len(passages))
     else:
@@ -117,8 +123,8 @@ def _table(schema: pa.Schema, *columns: Any) -> pa.Table:
 
 
 def _queries(places: Places, work: Path) -> pa.Table:
-    questions = rows_at(places, work, "questions", ["query", "text"])
-    return _table(QUERIES, questions["query"], questions["text"])
+    questions = rows_at(places, work, "questions", ["query_id", "text"])
+    return _table(QUERIES, questions["query_id"], questions["text"])
 
 
 def _passages(places: Places, work: Path) -> pa.Table:

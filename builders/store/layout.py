@@ -206,7 +206,7 @@ def config_and_split(path: str) -> tuple[str, str]:
 ROWS_PER_GROUP = 16_384
 ROWS_PER_SHARD = 8 * ROWS_PER_GROUP  # about 60 MB of passages: files are written, and read, in parallel
 _PASSAGES_PER_ROW = 8  # of a split with its passages, for the size of its files: a guess
-BYTES_PER_GROUP = 64 << 20  # the design's bound: a reader never holds more than this of one column chunk set
+BYTES_PER_GROUP = 64 << 20  # a longer group is halved: what a reader has to hold at once
 
 
 def rows_per_shard(schema: pa.Schema) -> int:

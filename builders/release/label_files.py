@@ -26,12 +26,12 @@ SCHEMAS = {
         [
             ("split", pa.string()),
             ("question_id", pa.string()),  # the raw row's own
-            ("query", pa.string()),  # its id in the release
+            ("query_id", pa.string()),  # MD5 of the text
             ("text", pa.string()),
             ("chars", pa.int64()),
             ("answered", pa.bool_()),
-            ("blank_passages", pa.int64()),
-            ("cut", pa.bool_()),  # the row carried no words: this build cut them
+            ("blank_passages", pa.int64()),  # how many were left out
+            ("segmented", pa.bool_()),  # the row carried no words: this build cut them
             ("source", pa.string()),
             ("offset", pa.int64()),  # where its line begins in the source
         ]
@@ -42,7 +42,7 @@ SCHEMAS = {
     "positives": pa.schema(
         [
             ("split", pa.string()),
-            ("query", pa.string()),
+            ("query_id", pa.string()),
             ("docid", pa.string()),
             ("passage", pa.int64()),
             ("chars", pa.int64()),
@@ -78,7 +78,7 @@ def rows_at(places: Places, work: Path, name: str, columns: Sequence[str]) -> pa
         for block, some in zip(found.tolist(), np.split(numbers, starts[1:]), strict=True)
     ]
     table = pa.concat_tables(tables)
-    if (order[1:] > order[:-1]).all():
+    if (order[1:] > order[:-1]).all():  # they were asked for in the order of the input
         return table
     back = np.empty_like(order)
     back[order] = np.arange(order.size)

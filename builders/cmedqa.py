@@ -79,7 +79,7 @@ def read(
     judged: dict[str, _Judged] = {}
     used = []
     for kind, source in files_of(
-        "cMedQA's", files, given, lambda header: kind_by(HEADERS, header), "question_id,content"
+        "cMedQA's", files, given, _kind_of, "question_id,content"
     ):
         if kind == "questions":
             for line, (question, text) in open_table(source, encoding).rows(HEADERS["questions"]):

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import importlib
+import operator
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -55,3 +58,14 @@ def test_the_dataset_module_stands_alone() -> None:
 def test_no_file_is_longer_than_300_lines() -> None:
     for path in (path for folder in ("builders", "baselines") for path in (ROOT / folder).rglob("*.py")):
         assert len(path.read_text(encoding="utf-8").splitlines()) <= 300, path
+
+
+def test_every_rule_stands_where_contributing_says() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    table = text.split("## The rules", 1)[1].split("##", 1)[0]
+    found = re.findall(r"`((?:builders|baselines)/[a-z0-9_/]+\.py)`: ((?:`[\w.]+`(?:, )?)+)", table)
+    assert len(found) == 15
+    for path, names in found:
+        module = importlib.import_module(path.removesuffix(".py").replace("/", "."))
+        for name in re.findall(r"`([\w.]+)`", names):
+            operator.attrgetter(name)(module)

@@ -39,14 +39,30 @@ class TrainingSet:
     rows: Ints
 
 
+def interpolation_and_extrapolation(
+    ranks: Ints, order: Ints, lots: Ints, size: int, exclude: int
+) -> tuple[TrainingSet, TrainingSet]:
+    """ReSTrain's two sets of exactly ``size`` training queries (extrapolate-eval).
+
+    The interpolation set takes the queries nearest to the test queries; K is the rank of the last one. The
+    extrapolation set is drawn from those of rank above K, and above ``exclude``.
+
+    Args:
+        ranks: (n,), each training query's best rank among the neighbours of any test query.
+        order: the training queries by rank, then by cosine, then by id.
+        lots: the training queries as they are drawn.
+    """
+    last = int(ranks[order[size - 1]])
+    near = TrainingSet("interpolation", size, last, np.sort(order[:size]))
+    last = max(last, exclude)
+    rest = lots[ranks[lots] > last]
+    return near, TrainingSet("extrapolation", size, last, np.sort(rest[:size]))
+
+
 def restrained(
     train_ids: Sequence[str], trains: Floats, tests: Floats, sizes: Sequence[int], exclude: int, seed: int
 ) -> list[TrainingSet]:
-    """For each size, smallest first, an interpolation and an extrapolation set of exactly so many training queries.
-
-    A training query's rank is the best that it has among the neighbours of any test query. The interpolation set takes
-    queries by rank, then by cosine, then by id. K is the last rank taken from, or ``exclude`` if that is more; the
-    extrapolation set is drawn, by ``seed``, from the training queries of rank above K.
+    """For each size, smallest first, :func:`interpolation_and_extrapolation`; ``seed`` draws the lots.
 
     Raises:
         InputError: a size that leaves fewer than that many to draw from; names the largest possible.
@@ -70,14 +86,8 @@ def restrained(
         )
     order = np.lexsort((-products, ranks))  # stable: the lower row first
     lots = drawn(train_ids, seed)
-    sets = []
-    for size in sorted(set(sizes)):
-        last = int(ranks[order[size - 1]])
-        sets.append(TrainingSet("interpolation", size, last, np.sort(order[:size])))
-        last = max(last, exclude)
-        rest = lots[ranks[lots] > last]
-        sets.append(TrainingSet("extrapolation", size, last, np.sort(rest[:size])))
-    return sets
+    pairs = (interpolation_and_extrapolation(ranks, order, lots, size, exclude) for size in sorted(set(sizes)))
+    return [each for pair in pairs for each in pair]
 
 
 def size_name(queries: int) -> str:

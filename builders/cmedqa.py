@@ -78,9 +78,7 @@ def read(
     own: _Judged = {}  # the answers of each question by answer.csv
     judged: dict[str, _Judged] = {}
     used = []
-    for kind, source in files_of(
-        "cMedQA's", files, given, _kind_of, "question_id,content"
-    ):
+    for kind, source in files_of("cMedQA's", files, given, _kind_of, "question_id,content"):
         if kind == "questions":
             for line, (question, text) in open_table(source, encoding).rows(HEADERS["questions"]):
                 questions.add(question, text, source, line)

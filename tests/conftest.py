@@ -20,14 +20,6 @@ from releases import draft_everything
 from whole_release import make_whole
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A file's tests run in one worker: what they share is made once."""
-    for item in items:
-        if not item.get_closest_marker("xdist_group"):
-            item.add_marker(pytest.mark.xdist_group(item.path.stem))
-
-
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     """The folder of real data beside the project: read, never copied. Skips where it is missing."""

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from commands import ROOT, Done, run
@@ -59,8 +60,13 @@ def reproduce(folder: Path, *more: object) -> Done:
     return run("baselines", "reproduce", "--one-process", "--scratch", *where, *more)
 
 
-def test_every_row_runs(folder: Path) -> None:
-    report = json.loads(reproduce(folder, "--format", "json").stdout)
+@pytest.fixture(scope="module")
+def report(folder: Path) -> Any:
+    """What is printed where every row has run, as JSON."""
+    return json.loads(reproduce(folder, "--format", "json").stdout)
+
+
+def test_every_row_runs(folder: Path, report: Any) -> None:
     values = {(row["table"], row["row"], row["metric"]): row["ours"] for row in report["rows"]}
     assert len(values) == 3 * 11 + 4
     assert all(0 <= value <= 100 for value in values.values())
@@ -86,6 +92,7 @@ def test_every_row_runs(folder: Path) -> None:
     assert start("mbert-supervised") == start("mbert-zero-shot") == start("de-bm25-neg") == "mlm-scratch"
 
 
+@pytest.mark.usefixtures("report")
 def test_nothing_is_done_twice(folder: Path) -> None:
     again = reproduce(folder, "--table", 4, 9)
     assert "running: " not in again.stderr and "done already: " in again.stderr

@@ -34,7 +34,6 @@ from builders.store import layout
 
 ray = pytest.importorskip("ray", reason="Ray is not installed: pip install --group ray")
 cluster_utils = pytest.importorskip("ray.cluster_utils")
-pytestmark = pytest.mark.xdist_group("ray")  # one cluster for all of them
 
 CHAR = Options(unit="char")
 BLOCKS = 26  # of the rows below, in parts of 16 KB

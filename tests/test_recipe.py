@@ -85,6 +85,50 @@ def test_a_wrong_override_is_one_clear_error(override: str, said: str) -> None:
     assert override in str(error.value) or "de-bm25-neg.toml: data: " in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("name", "override", "said"),
+    [
+        ("ce-bm25-neg", "model.towers=2", "model: towers: for kind = dual alone, found kind = cross"),
+        ("ce-bm25-neg", "model.pooling=cls", "model: pooling: for kind = dual alone, found kind = cross"),
+        ("mlm-scratch", "model.similarity=dot", "model: similarity: for kind = dual alone, found kind = mlm"),
+        ("de-bm25-neg", "model.outputs=2", "model: outputs: for kind = cross alone, found kind = dual"),
+        ("mlm-scratch", "model.inputs=official", "model: inputs: for kind = dual or cross alone, found kind = mlm"),
+        ("ce-bm25-neg", "data.rows=all-negatives", "data.rows: for kind = dual alone, found kind = cross"),
+        ("de-bm25-neg", "train.adversarial=0.01", "train.adversarial: for kind = cross alone, found kind = dual"),
+        ("de-bm25-neg", "model.inputs=official", "model: inputs: the official ones differ for queries and passages"),
+        ("ce-de-neg", "model.revision=main", "model: revision: of a start on the hub; recipe:ce-bm25-neg is none"),
+        ("mlm-scratch", "model.revision=main", "model: revision: of a start on the hub; scratch is none"),
+        ("de-ccovid", "data.negatives=release", "data.negatives: the official negatives are those of main, not of"),
+        ("de-bm25-neg", "model.towers=3", "expected one of 1, 2, found 3"),
+        ("de-bm25-neg", "data.rows=some", "expected one of all-negatives, one-negative, found 'some'"),
+        ("de-bm25-neg", "train.schedule=cosine", "expected one of constant, linear, found 'cosine'"),
+        ("de-bm25-neg", "train.clip=-1", "expected `float` >= 0"),
+    ],
+)
+def test_a_value_that_does_not_fit_the_kind_of_model_is_refused(name: str, override: str, said: str) -> None:
+    with pytest.raises(InputError) as error:
+        read_recipe(name, [override])
+    assert said in str(error.value)
+
+
+def test_the_official_choices_can_be_given_to_any_recipe_that_they_fit() -> None:
+    dual = read_recipe("de-bm25-neg", ["model.towers=2", "model.inputs=official", "data.negatives=release"])
+    assert (dual.model.towers, dual.model.inputs, dual.data.negatives) == (2, "official", "release")
+    values = ["model.outputs=2", "model.inputs=official", "train.schedule=constant", "train.adversarial=0.01"]
+    cross = read_recipe("ce-bm25-neg", [*values, "model.revision=v1"])
+    assert (cross.model.outputs, cross.train.schedule, cross.train.adversarial) == (2, "constant", 0.01)
+    assert cross.resolved()["model"]["revision"] == "v1"
+
+
+def test_what_a_recipe_leaves_out_is_the_official_row_layout_and_the_usual_training(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(f"{MODEL}{TRAIN}", encoding="utf-8")
+    found = read_recipe(str(path))
+    assert (found.data.rows, found.train.schedule, found.train.clip) == ("one-negative", "linear", 1.0)
+    model = found.model
+    assert (model.revision, model.pooling, model.similarity, model.towers, model.inputs) == ("", "", "", 1, "plain")
+
+
 def test_an_unknown_recipe_names_the_known_ones() -> None:
     with pytest.raises(InputError, match=r"no recipe 'de'; there are .*de-bm25-neg"):
         read_recipe("de")

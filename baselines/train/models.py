@@ -45,7 +45,7 @@ def dual_encoder(recipe: Recipe, start: str, device: str) -> SentenceTransformer
             encoder: Any = model[0]
         else:
             encoder = Transformer(start)
-            modules: list[Any] = [encoder, Pooling(encoder.get_embedding_dimension(), recipe.model.pooling)]
+            modules: list[Any] = [encoder, Pooling(encoder.get_embedding_dimension(), recipe.model.pooling or "mean")]
             if recipe.model.similarity == "cos":
                 modules.append(Normalize())  # so that dot products, which every index can do, are cosines
             model = SentenceTransformer(modules=modules, device=device, similarity_fn_name="dot")
@@ -59,7 +59,9 @@ def dual_encoder(recipe: Recipe, start: str, device: str) -> SentenceTransformer
 def cross_encoder(recipe: Recipe, start: str, device: str) -> CrossEncoder:
     """The cross-encoder to train, from ``start`` (a directory or a hub name); one output, a logit."""
     with _clear_errors(start):
-        return CrossEncoder(start, num_labels=1, max_length=recipe.data.passage_length, device=device)
+        return CrossEncoder(
+            start, num_labels=recipe.model.outputs, max_length=recipe.data.passage_length, device=device
+        )
 
 
 def masked_language_model(recipe: Recipe, start: str) -> tuple[PreTrainedModel, Any]:

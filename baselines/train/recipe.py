@@ -21,6 +21,7 @@ from builders.store.layout import SETS
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 SCRATCH = "scratch"
+FROM_RELEASE = "release"  # data.negatives: those that came with the official data
 FROM_RECIPE = "recipe:"  # start = "recipe:NAME": the checkpoint that the recipe NAME left
 
 _FINITE = sys.float_info.max
@@ -36,13 +37,33 @@ class Model(Struct, frozen=True, forbid_unknown_fields=True):
     """What is trained, and from what.
 
     ``start``: a name on the hub, a directory, ``scratch`` (random weights, own vocabulary), or ``recipe:NAME``.
-    ``pooling`` and ``similarity`` are for a dual-encoder that starts from no dual-encoder.
+    ``revision``: a commit, tag or branch of a start on the hub; empty: its main branch.
+
+    A dual-encoder's alone: ``pooling`` and ``similarity`` (empty: those of a start that is a SentenceTransformer,
+    ``mean`` and ``dot`` where it is none), and ``towers``, one encoder for queries and passages or two that begin
+    equal. A cross-encoder's alone: ``outputs``, one logit (binary cross entropy) or two (softmax; the score is the
+    probability of class 1). ``inputs``: ``plain`` as the start's tokenizer makes them, or as the ``official`` code does
+    (:mod:`baselines.models.official_input`): spaces removed, a passage after an empty title.
     """
 
     kind: Literal["dual", "cross", "mlm"]
     start: Name
-    pooling: Literal["cls", "mean"] = "mean"
-    similarity: Literal["dot", "cos"] = "dot"
+    revision: str = ""
+    pooling: Literal["", "cls", "mean"] = ""
+    similarity: Literal["", "dot", "cos"] = ""
+    towers: Literal[1, 2] = 1
+    inputs: Literal["plain", "official"] = "plain"
+    outputs: Literal[1, 2] = 1
+
+    def __post_init__(self) -> None:
+        if self.revision and (self.start == SCRATCH or self.start.startswith(FROM_RECIPE)):
+            raise ValueError(f"revision: of a start on the hub; {self.start} is none")
+        for name in ("pooling", "similarity", "towers"):
+            _of_kind(name, getattr(self, name) in ("", 1), self.kind, "dual")
+        _of_kind("outputs", self.outputs == 1, self.kind, "cross")
+        _of_kind("inputs", self.inputs == "plain", self.kind, "dual", "cross")
+        if self.kind == "dual" and self.inputs == "official" and self.towers == 1:
+            raise ValueError("inputs: the official ones differ for queries and passages; expected towers = 2")
 
 
 class Scratch(Struct, frozen=True, forbid_unknown_fields=True):
@@ -67,6 +88,9 @@ class Scratch(Struct, frozen=True, forbid_unknown_fields=True):
 class Data(Struct, frozen=True, forbid_unknown_fields=True):
     """What is learned from. Lengths in tokens, special tokens included.
 
+    ``negatives``: a file that `mine` wrote, or ``release``: the hard negatives that came with the official data.
+    ``rows``, a dual-encoder's alone: a positive with k negatives gives k rows of one negative each
+    (``one-negative``, as the official code's), or one row of them all (``all-negatives``).
     ``dev_queries`` of ``dev_split`` are ranked during training, among their positives and ``dev_passages`` others.
     """
 
@@ -75,6 +99,7 @@ class Data(Struct, frozen=True, forbid_unknown_fields=True):
     dev_split: Name = "dev"
     negatives: str = ""
     negatives_per_positive: Count = 4
+    rows: Literal["one-negative", "all-negatives"] = "one-negative"
     query_length: Positive = 32
     passage_length: Positive = 384
     dev_queries: Count = 200
@@ -89,20 +114,27 @@ class Data(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Train(Struct, frozen=True, forbid_unknown_fields=True):
-    """How it is learned. ``batch`` counts rows over all processes together.
+    """How it is learned. ``batch`` counts rows over all processes together; an epoch is all rows once.
 
-    A row: for the dual-encoder a query with a positive passage and its negatives, for the cross-encoder a (query,
-    passage) pair, for the masked language model a passage. ``mini_batch`` rows go through the model at once in the
-    dual-encoder's training and in evaluations; no result depends on it. ``max_steps`` ends the training earlier (0:
-    after the epochs). ``precision``: auto is bf16 where the device has it. ``workers`` processes join and cut texts
-    beside a graphics card (0 on a CPU). ``logs``, ``evaluations`` and ``saves``: how often over the training.
+    A row: for the dual-encoder what ``data.rows`` says, for the cross-encoder a (query, passage) pair, for the masked
+    language model a passage. ``mini_batch`` rows go through the model at once in the dual-encoder's training and in
+    evaluations; no result depends on it. ``max_steps`` ends the training earlier (0: after the epochs).
+    ``schedule``: after the warm-up the rate falls to 0, or stays. ``clip``: the largest norm of the gradients (0:
+    any). ``scale``: what a dual-encoder's similarities are multiplied with in its loss (cosines need more than 1).
+    ``adversarial``, a cross-encoder's alone: how far its word embeddings are moved along their gradient for the loss
+    that trains (0: not; the official code: 0.01). ``precision``: auto is bf16 where the device has it. ``workers``
+    processes join and cut texts beside a graphics card (0 on a CPU). ``logs``, ``evaluations`` and ``saves``: how often
+    over the training.
     """
 
     batch: Positive
     epochs: PositiveAmount
     learning_rate: PositiveAmount
     warmup: Share = 0.0
+    schedule: Literal["linear", "constant"] = "linear"
     weight_decay: Amount = 0.0
+    clip: Amount = 1.0
+    adversarial: Amount = 0.0
     mini_batch: Positive = 32
     max_steps: Count = 0
     scale: PositiveAmount = 1.0
@@ -124,6 +156,13 @@ class Sections(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     train: Train
     scratch: Scratch = Scratch()
 
+    def __post_init__(self) -> None:
+        kind = self.model.kind
+        _of_kind("data.rows", self.data.rows == "one-negative", kind, "dual")
+        _of_kind("train.adversarial", not self.train.adversarial, kind, "cross")
+        if self.data.negatives == FROM_RELEASE and self.data.set != "main":
+            raise ValueError(f"data.negatives: the official negatives are those of main, not of {self.data.set}")
+
 
 class Recipe(Sections, frozen=True, kw_only=True):
     """A recipe, checked. ``name`` is the file's, without ``.toml``."""
@@ -136,6 +175,12 @@ class Recipe(Sections, frozen=True, kw_only=True):
         if self.model.start != SCRATCH:
             del content["scratch"]
         return {"name": content.pop("name"), **content}
+
+
+def _of_kind(key: str, is_default: bool, kind: str, *kinds: str) -> None:
+    """Raise where a key that only some kinds of model have is given to another."""
+    if not is_default and kind not in kinds:
+        raise ValueError(f"{key}: for kind = {' or '.join(kinds)} alone, found kind = {kind}")
 
 
 def names() -> list[str]:

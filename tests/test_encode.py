@@ -184,6 +184,20 @@ def test_bad_input_is_one_error(
     assert not (tmp_path / "p").exists()
 
 
+def test_passages_cut_at_a_length_are_searched_by_queries_of_the_same_model(tmp_path: Path, models: Path) -> None:
+    texts = [*TEXTS, *texts_of_all_lengths(20)]
+    release = release_of(tmp_path / "release", texts[len(TEXTS) :])
+    options = ["--release", release, "--model", models / "router"]
+    assert encode(*options, "--out", tmp_path / "p", "--max-length", "20") == 0
+    reference = SentenceTransformer(str(models / "router"), device="cpu")
+    for tower in reference[0].sub_modules.values():
+        tower[0].document_length = 20
+    expected = reference.encode_document(texts, normalize_embeddings=True, batch_size=1)
+    np.testing.assert_allclose(open_vectors(tmp_path / "p").all().astype(np.float32), expected, atol=1e-3, rtol=1e-3)
+    search = ["search", *options, "--split", "dev", "--passages", tmp_path / "p", "--out", tmp_path / "run"]
+    assert main("baselines", "", {"search": "baselines.search"}, [str(word) for word in search]) == 0
+
+
 def test_a_model_whose_numbers_do_not_fit_is_refused(
     tmp_path: Path, models: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -40,6 +40,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help=f"rows of a file (default: {ROWS_ON_GPU:,} on a GPU, {ROWS_ON_CPU:,} on a CPU)",
     )
+    parser.add_argument(
+        "--max-length", type=whole_number(4), metavar="N", help="tokens of a text at most (default: as the model cuts)"
+    )
     add_batch_tokens(parser)
     add_device(parser)
 
@@ -57,6 +60,7 @@ def run(args: argparse.Namespace) -> None:
         split=(args.split or "dev") if args.queries else "corpus",
         model=args.model,
         dtype=dtype_of(args.dtype, devices[0]),
+        max_length=args.max_length,
         batch_tokens=args.batch_tokens or batch_tokens(devices[0]),
         chunk_rows=args.shard_rows or (ROWS_ON_CPU if devices[0] == "cpu" else ROWS_ON_GPU),
     )

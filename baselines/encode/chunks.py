@@ -30,7 +30,8 @@ from builders.store.reader import Release, open_release
 class Job:
     """What is encoded, by what and how: all that a process needs to encode any chunk.
 
-    ``split`` is ``corpus`` for passages. ``batch_tokens``: of a batch, padding included.
+    ``split`` is ``corpus`` for passages. ``max_length``: tokens of a text; as the model cuts it where None.
+    ``batch_tokens``: of a batch, padding included.
     """
 
     release: Path
@@ -38,6 +39,7 @@ class Job:
     split: str
     model: str
     dtype: str
+    max_length: int | None
     batch_tokens: int
     chunk_rows: int
 
@@ -79,7 +81,11 @@ def encode(job: Job, out: Path, devices: list[str]) -> None:
 
 def describe(job: Job, release: Release) -> dict[str, Any]:
     """What the embeddings depend on, without paths of this machine: the manifest, but for the list of its files."""
-    model = open_dual(job.model)  # on the CPU, and given back: each process opens its own, on its device
+    # On the CPU, and given back: each process opens its own, on its device.
+    model = open_dual(job.model, max_length=job.max_length)
+    about: dict[str, Any] = {"name": shown_name(job.model), "fingerprint": fingerprint(model), "computed_in": job.dtype}
+    if job.max_length is not None:
+        about["max_length"] = job.max_length
     return {
         "name": NAME,
         "format": FORMAT,
@@ -87,7 +93,7 @@ def describe(job: Job, release: Release) -> dict[str, Any]:
         "config": job.config,
         "split": job.split,
         "fingerprint": release.fingerprint(job.config, job.split),
-        "model": {"name": shown_name(job.model), "fingerprint": fingerprint(model), "computed_in": job.dtype},
+        "model": about,
         "similarity": model.similarity_fn_name,
         "dim": model.get_embedding_dimension(),
         "dtype": "float16",
@@ -133,7 +139,7 @@ def _encode_chunk(task: tuple[Job, Path, int], device: str) -> dict[str, Any]:
 
 @functools.lru_cache(maxsize=1)
 def _encoder(job: Job, device: str) -> Encoder:
-    model = open_dual(job.model, device, job.dtype)
+    model = open_dual(job.model, device, job.dtype, job.max_length)
     return Encoder(model, "document" if job.of == "passages" else "query", job.batch_tokens)
 
 

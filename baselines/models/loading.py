@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from sentence_transformers import CrossEncoder, SentenceTransformer
+from sentence_transformers.base.modules import Transformer
 from transformers.utils.logging import disable_progress_bar
 
 from builders.common.command import InputError
@@ -17,11 +18,18 @@ from builders.common.command import InputError
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
 
-def open_dual(name: str, device: str = "cpu", dtype: str = "fp32") -> SentenceTransformer:
-    """A dual-encoder: a hub name or a directory. Raises :class:`InputError`."""
+def open_dual(
+    name: str, device: str = "cpu", dtype: str = "fp32", max_length: int | None = None
+) -> SentenceTransformer:
+    """A dual-encoder: a hub name or a directory. Raises :class:`InputError`.
+
+    ``max_length``: tokens that a text is cut to, prompt included, where the model would keep more.
+    """
     model = _open(SentenceTransformer, name)
     if model.similarity_fn_name not in ("cosine", "dot"):
         raise InputError(f"compares by {model.similarity_fn_name!r}; expected cosine or dot", path=name)
+    if max_length is not None:
+        _cut_at(model, max_length)
     return _moved(model, device, dtype)
 
 
@@ -53,6 +61,16 @@ def _open(kind: Any, name: str) -> Any:
     except (OSError, ValueError, KeyError, RuntimeError, TypeError) as error:
         reason = next(iter(str(error).strip().splitlines()), "") or type(error).__name__
         raise InputError(f"cannot be opened as a {kind.__name__} ({reason})", path=name) from error
+
+
+def _cut_at(model: SentenceTransformer, max_length: int) -> None:
+    """Cut texts at ``max_length`` tokens, in every tower."""
+    for module in model.modules():
+        if isinstance(module, Transformer):
+            module.max_seq_length = min(module.max_seq_length or max_length, max_length)
+            for name in ("query_length", "document_length"):
+                if (own := getattr(module, name)) is not None:
+                    setattr(module, name, min(own, max_length))
 
 
 def _moved(model: Any, device: str, dtype: str) -> Any:

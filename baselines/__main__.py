@@ -22,6 +22,7 @@ GROUPS = {
     },
     "measure and look": {
         "evaluate": "baselines.runs.evaluate",
+        "predictions": "baselines.runs.predictions",
         "show": "baselines.show",
         "reproduce": "baselines.reproduce",
     },

@@ -13,7 +13,6 @@ from releases import make_release, tables
 
 from baselines.__main__ import VERBS as STEPS
 from baselines.reproduce import matrix as matrices
-from baselines.reproduce import read_settings
 from baselines.reproduce.matrix import read_matrix
 from baselines.reproduce.steps import _key
 from baselines.train.recipe import names
@@ -167,36 +166,6 @@ def test_every_command_is_one_that_its_verb_takes() -> None:
             importlib.import_module(STEPS[step.command[1]]).add_arguments(parser)
             args = parser.parse_args(step.command[2:])
             assert args.release == Path("R") and Path(args.out) == step.output
-
-
-def test_settings_are_given_to_the_training_of_their_recipe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "settings.toml"
-    path.write_text("[de-bm25-neg-scratch]\ntrain.epochs = 3\nmodel.similarity = 'dot'\n")
-    commands = words_of(capsys, "--row", "de-bm25-neg", "--scratch", "--settings", path)
-    given = {command[2]: command for command in commands if command[1] == "train"}
-    assert given["de-bm25-neg-scratch"][-4:] == ["--set", "train.epochs=3", "--set", "model.similarity=dot"]
-    assert "--set" not in given["mlm-scratch"]
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("[nope]\ntrain.epochs = 3\n", "settings.toml: nope: no recipe 'nope'"),
-        ("[mlm-scratch]\ntrain.wings = 3\n", "settings.toml: mlm-scratch: --set train.wings=3: unknown key 'wings'"),
-        ("[mlm-scratch]\nepochs = 3\n", "settings.toml: mlm-scratch: expected a table a recipe"),
-        ("[mlm-scratch\n", "settings.toml: expected TOML"),
-    ],
-)
-def test_bad_settings_are_named(tmp_path: Path, text: str, message: str) -> None:
-    path = tmp_path / "settings.toml"
-    path.write_text(text)
-    with pytest.raises(InputError, match=message):
-        read_settings(path)
-
-
-def test_the_settings_that_come_with_the_project_are_good() -> None:
-    found = {path.stem: read_settings(path) for path in (ROOT / "baselines" / "settings").glob("*.toml")}
-    assert {"sample", "cmrc-cpu", "crosslingual-cpu"} <= set(found)
 
 
 @pytest.mark.parametrize("wanted", [["--table", "99"], ["--row", "nope"], ["--table", "5", "--row", "bm25"]])

@@ -5,8 +5,9 @@ whose output is there already, from the same input, is not run again. Without --
 first (build/sample): it shows that every step runs; its figures are not the paper's.
 
 --scratch takes the recipes for machines without pretrained weights: a small BERT, pretrained on the collection as the
-first step. --settings FILE gives recipes other values (TOML, a table a recipe, keys as in the recipes): smaller models
-and shorter trainings for a small machine; baselines/settings has some.
+first step. --settings FILE gives recipes other values (TOML, a table a recipe or "*" for all of them, keys as in the
+recipes) and commands other options (a table [options.VERB]: top-k = 20): smaller models and shorter trainings for a
+small machine; baselines/settings has some.
 
 examples:
   python -m baselines reproduce --table 4 --row bm25
@@ -24,14 +25,13 @@ from pathlib import Path
 
 from baselines.reproduce.matrix import SCRATCH, Row, Step, read_matrix
 from baselines.reproduce.report import Measured, side_by_side, text
+from baselines.reproduce.settings import Settings, read_settings
 from baselines.reproduce.steps import call, run_steps, shown
 from baselines.runs.evaluate import evaluate
 from baselines.runs.measures import PAPER
 from baselines.runs.qrels import Qrels, release_qrels
 from baselines.runs.run_file import read_run
-from baselines.train.recipe import read_recipe
 from builders.common.command import InputError, add_format, log
-from builders.common.files import read_toml
 from builders.store.layout import SETS
 from builders.store.reader import Release, open_release
 
@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> None:
     rows = matrix.select(args.table, args.row)
     variant = SCRATCH if args.scratch else ""
     fill = {"release": str(args.release), "split": args.split, "out": str(args.out), "variant": variant}
-    settings = read_settings(args.settings) if args.settings else {}
+    settings = read_settings(args.settings) if args.settings else Settings()
     before = [_sample_command(args.release)] if args.release == SAMPLE and not args.release.exists() else []
     if args.dry_run:
         plan = matrix.plan(rows, fill, settings)
@@ -82,21 +82,6 @@ def run(args: argparse.Namespace) -> None:
     measured = _measured(rows, plan, release, args)
     report = side_by_side(matrix, release, measured, sample=args.release == SAMPLE, scratch=args.scratch)
     print(json.dumps(report, ensure_ascii=False, indent=1) if args.format == "json" else text(report))
-
-
-def read_settings(path: Path) -> dict[str, list[str]]:
-    """A settings file as ``SECTION.KEY=VALUE`` words by recipe. Raises :class:`InputError` for what no recipe has."""
-    found: dict[str, list[str]] = {}
-    for recipe, sections in read_toml(path).items():
-        if not isinstance(sections, dict) or not all(isinstance(values, dict) for values in sections.values()):
-            raise InputError(f"{recipe}: expected a table a recipe, with keys such as train.epochs = 3", path=path)
-        words = [f"{section}.{key}={value}" for section, values in sections.items() for key, value in values.items()]
-        try:
-            read_recipe(recipe, words)
-        except InputError as error:
-            raise InputError(f"{recipe}: {error}", path=path) from None
-        found[recipe] = words
-    return found
 
 
 def _measurable(rows: Sequence[Row], release: Release, args: argparse.Namespace) -> list[Row]:

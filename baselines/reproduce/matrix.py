@@ -11,6 +11,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct, field
 
+from baselines.reproduce.settings import Settings
 from baselines.runs.measures import PAPER
 from baselines.train.recipe import FROM_RECIPE, read_recipe
 from builders.common.command import InputError
@@ -20,6 +21,7 @@ from builders.store.layout import SETS
 
 MATRIX = Path(__file__).parents[1] / "matrix.toml"
 SCRATCH = "-scratch"  # the other {variant}
+_AS_THEY_ARE = Settings()
 _WORD = re.compile(r"\{([^{}]*)\}")
 
 
@@ -62,18 +64,16 @@ class Matrix(Struct, frozen=True, forbid_unknown_fields=True):
             raise InputError(f"no row fits {wanted}; known: {known}", path=MATRIX.name)
         return found
 
-    def plan(
-        self, rows: Sequence[Row], fill: Mapping[str, str], overrides: Mapping[str, Sequence[str]] | None = None
-    ) -> dict[str, Step]:
+    def plan(self, rows: Sequence[Row], fill: Mapping[str, str], settings: Settings = _AS_THEY_ARE) -> dict[str, Step]:
         """Every step that the rows need, each once, in an order in which they can run.
 
         Args:
             rows: what is to be measured.
             fill: ``release``, ``split``, ``out`` and ``variant``.
-            overrides: by recipe, ``SECTION.KEY=VALUE`` words that its training is given.
+            settings: other values for the recipes, other options for the commands.
 
         Raises:
-            InputError: for a step that is not there, or one that needs itself.
+            InputError: for a step that needs itself, or settings that do not fit.
         """
         planned: dict[str, Step] = {}
 
@@ -81,12 +81,16 @@ class Matrix(Struct, frozen=True, forbid_unknown_fields=True):
             if name in above:
                 raise InputError(f"the step {name!r} needs itself", path=MATRIX)
             if name not in planned:
-                words = shlex.split(self.steps[name])
-                if words[1] == "train" and (needed := self._before(words[2].replace("{variant}", fill["variant"]))):
-                    add(needed, (*above, name))
-                command = [_WORD.sub(lambda found: value(found[1], (*above, name)), word) for word in words]
+                words = settings.with_options(shlex.split(self.steps[name]))
+                given = []
                 if words[1] == "train":
-                    command += [word for each in (overrides or {}).get(command[2], ()) for word in ("--set", each)]
+                    recipe = words[2].replace("{variant}", fill["variant"])
+                    given = settings.of_recipe(recipe)
+                    if needed := self._before(recipe, given):
+                        add(needed, (*above, name))
+                command = [_WORD.sub(lambda found: value(found[1], (*above, name)), word) for word in words]
+                command += [word for each in given for word in ("--set", each)]
+                settings.check(command)
                 planned[name] = Step(name, command, Path(command[command.index("--out") + 1]))
             return planned[name]
 
@@ -97,9 +101,9 @@ class Matrix(Struct, frozen=True, forbid_unknown_fields=True):
             add(row.step, ())
         return planned
 
-    def _before(self, recipe: str) -> str | None:
+    def _before(self, recipe: str, given: Sequence[str]) -> str | None:
         """The step that trains what a recipe starts from, where that is another recipe's checkpoint."""
-        start = read_recipe(recipe).model.start
+        start = read_recipe(recipe, given).model.start
         if not start.startswith(FROM_RECIPE):
             return None
         wanted = start.removeprefix(FROM_RECIPE).removesuffix(SCRATCH)

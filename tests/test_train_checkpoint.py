@@ -47,6 +47,8 @@ def test_a_checkpoint_says_what_it_is(world: World, capsys: pytest.CaptureFixtur
     assert model.preprocess([long], task="query")["input_ids"].shape == (1, 8)
     assert model.preprocess([long], task="document")["input_ids"].shape == (1, 16)
     assert abs(float(np.linalg.norm(model.encode_query("sabada"))) - 1) < 1e-5
+    # A plain encode() knows no task: what calls it so (BEIR) gets the passages as they were trained.
+    assert np.array_equal(model.encode([long, "sabada"]), model.encode_document([long, "sabada"]))
 
     # The same command again finds its work done; another recipe does not take it for its own.
     before = (out / "training.json").stat().st_mtime_ns

@@ -53,6 +53,8 @@ def dual_encoder(recipe: Recipe, start: str, device: str) -> SentenceTransformer
     if pooler is not None:
         pooler.requires_grad_(False)  # the vector has nothing of it; several processes would wait for its gradients
     encoder.query_length, encoder.document_length = recipe.data.query_length, recipe.data.passage_length
+    # A plain encode() has no task and cuts here: a model from scratch has no use for positions that it never saw.
+    model.max_seq_length = recipe.data.passage_length
     return model
 
 

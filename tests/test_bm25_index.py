@@ -33,6 +33,15 @@ def test_tokens_are_words_in_lower_case_without_punctuation() -> None:
     assert tokens("…… ？") == []
 
 
+def test_of_long_passages_the_first_characters_can_be_read_alone(tmp_path: Path) -> None:
+    corpus = {"a": ["winter", "is", "cold"], "b": ["cold", "is", "the", "winter"]}
+    whole = build(tmp_path, corpus)
+    assert {found for found, _ in whole.search(["winter"], 5)} == {"a", "b"}
+    first = open_index(open_release(tmp_path / "release"), tmp_path / "indexes", 1, max_chars=8)
+    assert [found for found, _ in first.search(["winter"], 5)] == ["a"]
+    assert [found for found, _ in first.search(["cold"], 5)] == ["b"]
+
+
 @pytest.fixture()
 def log_lines(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
     caplog.set_level(logging.INFO)

@@ -51,6 +51,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--b", type=_number(0, 1), default=B, help=f"weight of passage lengths (default: {B})")
     parser.add_argument("--top-k", type=whole_number(1), default=50, metavar="K", help="passages a query (default: 50)")
     parser.add_argument(
+        "--max-chars",
+        type=whole_number(1),
+        metavar="N",
+        help="read the first N characters of each passage, as a model reads its first tokens (default: all)",
+    )
+    parser.add_argument(
         "--threads",
         type=whole_number(1),
         default=usable_cores(),
@@ -78,13 +84,15 @@ def _open(release: Release, args: argparse.Namespace, corpus: str) -> Index:
     if (args.engine == "elasticsearch") != (args.address is not None):
         raise InputError("--engine elasticsearch and --address URL go together")
     if args.engine == "elasticsearch":
+        if args.max_chars is not None:
+            raise InputError("--max-chars goes with the engines " + ", ".join(ENGINES))
         try:
             from baselines.bm25.engine_elasticsearch import open_remote
         except ImportError as error:
             raise InputError(f"--engine elasticsearch needs its client: {_CLIENT} ({error})") from error
 
         return open_remote(release, args.address, args.threads, corpus, args.k1, args.b, args.ca_certs)
-    return open_index(release, args.index, args.threads, corpus, args.engine, args.k1, args.b)
+    return open_index(release, args.index, args.threads, corpus, args.engine, args.k1, args.b, args.max_chars)
 
 
 def _number(low: float, high: float) -> Callable[[str], float]:

@@ -60,9 +60,11 @@ class KeptIndex(Index):
         return self._ids.at(rows)
 
 
-def index_key(release: Release, corpus: str, engine: str) -> dict[str, Any]:
+def index_key(release: Release, corpus: str, engine: str, max_chars: int | None = None) -> dict[str, Any]:
     """What an index of a corpus config depends on."""
+    cut = {} if max_chars is None else {"max_chars": max_chars}
     return {
+        **cut,
         "format": _FORMAT,
         "corpus": release.fingerprint(corpus, "corpus"),
         "segmenter": segmenter(),
@@ -78,19 +80,21 @@ def open_index(
     engine: str = DEFAULT_ENGINE,
     k1: float = K1,
     b: float = B,
+    max_chars: int | None = None,
 ) -> KeptIndex:
     """The index of a release's corpus config from the folder ``keep``, built where it is missing or damaged.
 
-    ``workers`` processes segment, as many threads index. The index is built beside its place and moved there when it
+    ``workers`` processes segment, as many threads index. Of every passage, the first ``max_chars`` characters are read;
+    None: all of it. The index is built beside its place and moved there when it
     is whole; a second process that wants the same index waits for the first. Raises :class:`InputError` where the
     engine has not the ``k1`` and ``b`` asked for.
     """
     module = importlib.import_module(ENGINES[engine])
     module.prepare(k1, b)
-    key = index_key(release, corpus, module.engine_version())
+    key = index_key(release, corpus, module.engine_version(), max_chars)
 
     def build(new: Path) -> None:
-        module.write_index(new, token_strings(release, corpus, workers), workers)
+        module.write_index(new, token_strings(release, corpus, workers, max_chars), workers)
         write_ids(new, (batch.column("_id") for batch in release.batches(corpus, "corpus", ["_id"])))
 
     folder, made = INDEXES.folder(keep, key, build)
@@ -99,20 +103,23 @@ def open_index(
     return index
 
 
-def token_strings(release: Release, corpus: str, workers: int) -> Iterator[str]:
-    """The tokens of every passage, joined by spaces, in the release's order. ``workers`` processes segment."""
+def token_strings(release: Release, corpus: str, workers: int, max_chars: int | None = None) -> Iterator[str]:
+    """The tokens of every passage (of its first ``max_chars`` characters), joined by spaces, in the release's order.
+
+    ``workers`` processes segment.
+    """
     rows = release.rows(corpus, "corpus")
     if rows == 0:
         raise InputError("has no passages", path=release.path)
     with progress(total=rows, unit="passage", label="index") as bar:
-        for count, texts in segment_batches(_passages(release, corpus), workers if rows >= _FEW else 1):
+        for count, texts in segment_batches(_passages(release, corpus, max_chars), workers if rows >= _FEW else 1):
             yield from texts
             bar.update(count)
 
 
-def _passages(release: Release, corpus: str) -> Iterator[tuple[int, list[str]]]:
+def _passages(release: Release, corpus: str, max_chars: int | None) -> Iterator[tuple[int, list[str]]]:
     for batch in release.batches(corpus, "corpus", ["text"], rows=_BATCH):
-        yield batch.num_rows, batch.column("text").to_pylist()
+        yield batch.num_rows, [text[:max_chars] for text in batch.column("text").to_pylist()]
 
 
 def write_ids(folder: Path, ids: Iterable[pa.Array]) -> None:

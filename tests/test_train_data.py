@@ -12,10 +12,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from official_archives import BOTH, DUAL, PASSAGES, TRAIN
+from official_release import convert
 from releases import QUESTIONS, TEXTS, make_release, md5, tables
 
 from baselines.passages import Passages, open_passages
-from baselines.train.pairs import read_pairs
+from baselines.train.pairs import Pairs, read_pairs
 from baselines.train.recipe import Recipe, read_recipe
 from baselines.train.rows import Batches, CrossRows, DualRows, PassageRows
 from builders.common.command import InputError
@@ -126,12 +128,96 @@ def test_rows_are_joined_with_their_texts(opened: tuple[Release, Passages], tmp_
     dual = DualRows(pairs, passages)
     assert dual[1] == {"query": QUESTIONS["train"][0], "positive": TEXTS[4], "negative_1": TEXTS[5]}
     assert dual[1 + 2 * len(dual)] == dual[1]  # of the third epoch
-    assert set(dual.apart(0)) & set(dual.apart(1)) and not set(dual.apart(1)) & set(dual.apart(2))
     cross = CrossRows(pairs, passages)
     assert len(cross) == 10
     assert cross[2] == {"query": QUESTIONS["train"][0], "passage": TEXTS[4], "label": 1.0}
     assert cross[3] == {"query": QUESTIONS["train"][0], "passage": TEXTS[5], "label": 0.0}
     assert PassageRows(passages)[len(TEXTS) + 2] == {"text": TEXTS[2], "visit": len(TEXTS) + 2}
+
+
+@pytest.fixture
+def laid_out() -> Pairs:
+    """Passage 0 answers query 0 and passage 1 query 1; each has two negatives, passage 1 is one of query 0."""
+    return Pairs(list(QUESTIONS["train"][:2]), np.array([0, 1]), np.array([0, 1]), np.array([[2, 1], [4, 5]]))
+
+
+def test_a_positive_with_two_negatives_is_two_rows_or_one(
+    opened: tuple[Release, Passages], laid_out: Pairs, tmp_path: Path
+) -> None:
+    first, second = QUESTIONS["train"][:2]
+    one = DualRows(laid_out, opened[1], "one-negative")
+    assert [one[n] for n in range(len(one))] == [
+        {"query": first, "positive": TEXTS[0], "negative_1": TEXTS[2]},
+        {"query": first, "positive": TEXTS[0], "negative_1": TEXTS[1]},
+        {"query": second, "positive": TEXTS[1], "negative_1": TEXTS[4]},
+        {"query": second, "positive": TEXTS[1], "negative_1": TEXTS[5]},
+    ]
+    every = DualRows(laid_out, opened[1], "all-negatives")
+    assert [every[n] for n in range(len(every))] == [
+        {"query": first, "positive": TEXTS[0], "negative_1": TEXTS[2], "negative_2": TEXTS[1]},
+        {"query": second, "positive": TEXTS[1], "negative_1": TEXTS[4], "negative_2": TEXTS[5]},
+    ]
+    without = Pairs(laid_out.texts, laid_out.query, laid_out.positive, np.empty((2, 0), np.int64))
+    for layout in ("one-negative", "all-negatives"):
+        rows = DualRows(without, opened[1], layout)
+        assert (len(rows), rows[1]) == (2, {"query": second, "positive": TEXTS[1]})
+
+
+def test_rows_of_one_query_and_rows_that_share_a_passage_stay_apart(
+    opened: tuple[Release, Passages], laid_out: Pairs
+) -> None:
+    rows = DualRows(laid_out, opened[1], "one-negative")
+    shared = {(a, b) for a in range(4) for b in range(a) if set(rows.apart(a)) & set(rows.apart(b))}
+    # (1, 2) and (1, 3): the negative of row 1 is the positive of rows 2 and 3.
+    assert shared == {(1, 0), (3, 2), (2, 1), (3, 1)}
+    batches = list(Batches(rows, 2, 1, 0))
+    assert not any(set(rows.apart(a)) & set(rows.apart(b)) for a, b in batches[:1])
+
+
+def test_the_negatives_of_a_query_are_dealt_out_to_its_positives(
+    opened: tuple[Release, Passages], tmp_path: Path
+) -> None:
+    release, passages = opened
+    first = QUESTIONS["train"][0]  # passages 0 and 4 answer it
+    path = _write(tmp_path / "negatives.jsonl.gz", {first: [TEXTS[1], TEXTS[2], TEXTS[3], TEXTS[5]]})
+    pairs = read_pairs(release, _recipe(), passages, path)
+    assert sorted(pairs.negatives[:2].ravel().tolist()) == [1, 2, 3, 5]
+    other = read_pairs(release, _recipe("train.seed=5"), passages, path)
+    assert sorted(other.negatives[:2].ravel().tolist()) == [1, 2, 3, 5]
+    assert not np.array_equal(other.negatives[:2], pairs.negatives[:2])
+
+
+def test_negatives_of_the_release_are_those_of_the_official_training_files(tmp_path: Path) -> None:
+    convert(tmp_path, BOTH)
+    release = open_release(tmp_path / "release")
+    passages = open_passages(release, keep=tmp_path / "keep")
+    recipe = _recipe("data.negatives=release", "data.negatives_per_positive=1")
+    pairs = read_pairs(release, recipe, passages, None)
+    found = {
+        pairs.texts[query]: passages.texts(own.tolist())
+        for query, own in zip(pairs.query, pairs.negatives, strict=True)
+    }
+    # What DUAL and cross.train.tsv of these made-up files hold for each training question.
+    known = {name: {PASSAGES[(good[0] + 6) % 12]} for name, good in TRAIN.items()}
+    for query, _, negative in DUAL:
+        known[list(TRAIN)[query]].add(PASSAGES[negative])
+    assert set(found) == set(TRAIN) and all(set(own) <= known[query] for query, own in found.items())
+    assert pairs.counts["random_negatives"] == 0
+    # A mined file goes before them.
+    path = tmp_path / "mined.jsonl"
+    mined = {"query-id": md5(next(iter(TRAIN))), "negative-ids": [md5(PASSAGES[5])]}
+    path.write_text(json.dumps(mined), encoding="utf-8")
+    assert passages.texts(read_pairs(release, recipe, passages, path).negatives[0].tolist()) == [PASSAGES[5]]
+
+
+def test_a_release_without_official_negatives_says_what_brings_them(tmp_path: Path) -> None:
+    rows = tables()
+    for row in rows["train", "train"]:
+        row["negative_passages"] = []
+    release = open_release(make_release(tmp_path / "release", rows))
+    passages = open_passages(release, keep=tmp_path / "keep")
+    with pytest.raises(InputError, match=r"has no hard negatives in train/train .*`python -m builders official`"):
+        read_pairs(release, _recipe("data.negatives=release"), passages, None)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from baselines.models.libraries import expect_hub
-from baselines.train.recipe import FROM_RECIPE, SCRATCH, Recipe, names, read_recipe
+from baselines.train.recipe import FROM_RECIPE, FROM_RELEASE, SCRATCH, Recipe, names, read_recipe
 from builders.common.command import InputError
 from builders.common.files import sha256_of
 from builders.store.layout import SETS
@@ -22,7 +22,7 @@ class Order:
     """A training that is asked for.
 
     Attributes:
-        negatives: the file of hard negatives; None where the recipe wants none.
+        negatives: the file of hard negatives; None where the recipe wants none, or those of the release.
         start: ``scratch``, a directory, or a name on the hub.
         device: auto, cpu or cuda.
         resume: go on from earlier states, and leave a finished checkpoint.
@@ -56,6 +56,8 @@ class Order:
         read = [(configs.corpus, "corpus")]
         if self.recipe.model.kind != "mlm":
             read += [(configs.queries, data.split), (configs.qrels, data.split)]
+            if data.negatives == FROM_RELEASE and data.negatives_per_positive and not self.negatives:
+                read.append((configs.joined[data.split], data.split))
         weights = start / "model.safetensors"
         return {
             "recipe": self.recipe.resolved(),
@@ -92,11 +94,14 @@ def read_order(args: argparse.Namespace) -> Order:
 def _negatives(given: Path | None, recipe: Recipe) -> Path | None:
     if recipe.model.kind == "mlm" or not recipe.data.negatives_per_positive:
         return None
+    if not given and recipe.data.negatives == FROM_RELEASE:
+        return None
     path = given or (Path(recipe.data.negatives) if recipe.data.negatives else None)
     if path is None:
         raise InputError(
             f"the recipe {recipe.name} wants {recipe.data.negatives_per_positive} hard negatives a positive: "
-            "--negatives F, made by `python -m baselines mine`; --set data.negatives_per_positive=0 trains without"
+            "--negatives F, made by `python -m baselines mine`; --set data.negatives=release takes those of the "
+            "official data; --set data.negatives_per_positive=0 trains without"
         )
     if not path.is_file():
         raise InputError("no such file of hard negatives; `python -m baselines mine` makes one", path=path)

@@ -6,7 +6,7 @@ with 4 negatives each. The passages' texts are looked up batch by batch (:mod:`b
 
 from __future__ import annotations
 
-import json
+import itertools
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from baselines.passages import Passages
-from baselines.runs.lines import raw_lines
 from baselines.runs.sets import read_judgments, read_queries
-from baselines.train.recipe import Recipe
+from baselines.train.negatives import read_negatives, release_negatives
+from baselines.train.recipe import FROM_RELEASE, Recipe
 from builders.common.command import InputError, log
 from builders.store.layout import SETS
 from builders.store.reader import Release
@@ -74,60 +74,31 @@ def positives(
     return {query: texts[query] for query in found}, found
 
 
-def read_negatives(path: Path, passages: Passages, queries: dict[str, list[int]]) -> dict[str, list[int]]:
-    """Rows of the negatives of every query, from the JSON lines that ``mine`` writes; queries of other splits left out.
-
-    Raises :class:`InputError` naming the line where it is no such line, or names a passage that is not there.
-    """
-    ids: list[str] = []
-    at: list[tuple[str, int, int]] = []  # query, its number of negatives, its line
-    for number, line in raw_lines(path):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-            query, negatives = row["query-id"], row["negative-ids"]
-            if not isinstance(query, str) or not all(isinstance(each, str) for each in negatives):
-                raise TypeError
-        except (ValueError, TypeError, KeyError):
-            expected = 'expected {"query-id": ID, "negative-ids": [ID, ...]}'
-            raise InputError(expected, path=path, line=number) from None
-        at.append((query, len(negatives), number))
-        ids += negatives
-    rows = passages.rows(ids)
-    found, start = {}, 0
-    for query, count, number in at:
-        own = rows[start : start + count]
-        if (own < 0).any():
-            missing = ids[start + int(np.argmin(own))]
-            raise InputError(f"the collection has no passage {missing!r}", path=path, line=number)
-        if query in queries:
-            good = set(queries[query])
-            found[query] = [row for row in own.tolist() if row not in good]
-        start += count
-    if not found:
-        raise InputError("has none of the queries that are trained on", path=path)
-    return found
-
-
 def read_pairs(release: Release, recipe: Recipe, passages: Passages, negatives: Path | None) -> Pairs:
     """The pairs of the recipe's split; each has ``data.negatives_per_positive`` of its query's negatives.
 
-    They are drawn with the recipe's seed, for every pair anew, without repeats. Where the file has too few for a query,
-    passages of the whole collection fill it up (counted, and said).
+    ``negatives``: what `mine` wrote; where it is None, what ``data.negatives`` says. A query's negatives are dealt out
+    to its positives in the order of the recipe's seed, from the beginning again where they run out: with 4 for each
+    positive, as `mine` draws them and as the official rows have them, each is learned from. Where a query has too few,
+    passages of the whole collection fill them up (counted, and said).
     """
     data, seed = recipe.data, recipe.train.seed
     texts, judged = positives(release, data.set, data.split, passages)
-    mined = read_negatives(negatives, passages, judged) if negatives else {}
     each = data.negatives_per_positive
+    hard: dict[str, list[int]] = {}
+    if each and negatives:
+        hard = read_negatives(negatives, passages, judged)
+    elif each and data.negatives == FROM_RELEASE:
+        hard = release_negatives(release, data.set, data.split, passages, judged)
     query, positive, sampled, filled = [], [], [], 0
     for number, (name, good) in enumerate(judged.items()):
-        pool = mined.get(name, [])
+        generator = np.random.default_rng([seed, number])
+        pool = list(dict.fromkeys(hard.get(name, [])))
+        dealt = itertools.cycle(generator.permutation(pool).tolist()) if pool else iter(())
         for row in good:
             query.append(number)
             positive.append(row)
-            generator = np.random.default_rng([seed, len(positive)])
-            drawn = [pool[n] for n in generator.choice(len(pool), min(each, len(pool)), replace=False)] if pool else []
+            drawn: list[int] = list(itertools.islice(dealt, min(each, len(pool))))
             taken = {*good, *drawn}
             while len(drawn) < each and len(taken) < len(passages):
                 other = int(generator.integers(len(passages)))
@@ -138,8 +109,9 @@ def read_pairs(release: Release, recipe: Recipe, passages: Passages, negatives: 
             if len(drawn) < each:
                 raise InputError(f"has too few passages for {each} negatives of the query {name!r}", path=release.path)
             sampled.append(drawn)
-    if filled and negatives:
-        log.warning("%s has too few negatives: %d of %d are random passages", negatives, filled, len(positive) * each)
+    if filled and hard:
+        every, where = len(positive) * each, negatives or release.path
+        log.warning("%s has too few negatives: %d of %d are random passages", where, filled, every)
     counts = {"queries": len(texts), "positives": len(positive), "negatives": len(positive) * each - filled}
     counts["random_negatives"] = filled
     shape = (len(positive), each)

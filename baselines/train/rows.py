@@ -18,24 +18,41 @@ from builders.common.command import InputError
 
 
 class DualRows(Dataset[dict[str, Any]]):
-    """A row a pair: ``query``, ``positive``, ``negative_1`` ... ``negative_k``, as texts."""
+    """``query``, ``positive``, ``negative_1`` ... as texts, laid out as ``data.rows`` says.
 
-    def __init__(self, pairs: Pairs, passages: Passages) -> None:
+    ``all-negatives``: a row a pair, with its k negatives. ``one-negative``: k rows a pair, one negative each, the rows
+    of a pair one after the other; a row a pair where there are no negatives.
+    """
+
+    def __init__(self, pairs: Pairs, passages: Passages, layout: str = "one-negative") -> None:
         self.pairs, self.passages = pairs, passages
-        self.column_names = ["query", "positive", *(f"negative_{n + 1}" for n in range(pairs.negatives.shape[1]))]
+        count = pairs.negatives.shape[1]
+        self._rows_a_pair = max(1, count) if layout == "one-negative" else 1
+        self._negatives = count // self._rows_a_pair  # in a row
+        self.column_names = ["query", "positive", *(f"negative_{n + 1}" for n in range(self._negatives))]
 
     def __len__(self) -> int:
-        return len(self.pairs.positive)
+        return len(self.pairs.positive) * self._rows_a_pair
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        index %= len(self)
-        rows = [int(self.pairs.positive[index]), *self.pairs.negatives[index].tolist()]
-        texts = [self.pairs.texts[int(self.pairs.query[index])], *self.passages.texts(rows)]
+        query, rows = self._of(index % len(self))
+        texts = [self.pairs.texts[query], *self.passages.texts(rows)]
         return dict(zip(self.column_names, texts, strict=True))
 
-    def apart(self, index: int) -> tuple[int, int]:
-        """What no two rows of a batch may share: the query, the positive (it would be another row's negative)."""
-        return int(self.pairs.query[index]), -1 - int(self.pairs.positive[index])
+    def _of(self, index: int) -> tuple[int, list[int]]:
+        """(number of the query, rows of the collection: its positive, its negatives)."""
+        pair, part = divmod(index, self._rows_a_pair)
+        own = self.pairs.negatives[pair, part * self._negatives : (part + 1) * self._negatives]
+        return int(self.pairs.query[pair]), [int(self.pairs.positive[pair]), *own.tolist()]
+
+    def apart(self, index: int) -> list[int]:
+        """What no two rows of a batch may share: the query, and any passage.
+
+        A passage that is one row's positive and another's negative would be held against its own query. It is the rule
+        of the library's NoDuplicatesBatchSampler, which reads the texts of all rows for it.
+        """
+        query, rows = self._of(index)
+        return [query, *(-1 - row for row in rows)]
 
 
 class CrossRows(Dataset[dict[str, Any]]):
@@ -75,10 +92,12 @@ class Batches(Sampler[list[int]]):
 
     An epoch is a random order of the rows, cut into batches of ``batch`` rows; what is left over (less than a batch) is
     skipped. Rows that must stay apart (the same query twice: its other positive would count as a negative) wait for the
-    next batch, except where nothing else is left. Of every batch, process ``rank`` of ``world`` gets an equal,
-    contiguous share: all processes together see what one alone would see.
+    next batch, except where nothing else is left. The official code lets them meet: with 889,580 rows of 86,395
+    queries, on average at least one pair of rows in each of its batches of 512. Of every batch, process ``rank`` of
+    ``world`` gets an equal, contiguous share: all processes together see what one alone would see.
 
-    In epoch e, row r comes as e * rows + r.
+    In epoch e, row r comes as e * rows + r. The library's batch samplers keep a state from epoch to epoch and know of
+    one process; a training that is taken up again, or spread over others, must see the same batches.
     """
 
     def __init__(

@@ -89,7 +89,9 @@ def _rows(order: Order, passages: Passages) -> tuple[Any, dict[str, int]]:
     if order.recipe.model.kind == "mlm":
         return PassageRows(passages), {"passages": len(passages)}
     pairs = read_pairs(order.release, order.recipe, passages, order.negatives)
-    return (DualRows if order.recipe.model.kind == "dual" else CrossRows)(pairs, passages), pairs.counts
+    if order.recipe.model.kind == "dual":
+        return DualRows(pairs, passages, order.recipe.data.rows), pairs.counts
+    return CrossRows(pairs, passages), pairs.counts
 
 
 def _batches(order: Order, rows: Any) -> Batches:

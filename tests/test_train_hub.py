@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import socket
 import time
 from collections.abc import Iterator
@@ -11,7 +12,8 @@ import pytest
 from commands import process
 from releases import make_release
 
-from baselines.models.libraries import expect_hub
+from baselines.models.libraries import hub_commit
+from baselines.train.start import start_commit, weights_sha256
 from builders.common.command import InputError
 
 hub = pytest.importorskip("huggingface_hub")
@@ -49,30 +51,49 @@ def test_without_a_hub_it_takes_seconds_to_say_what_else_to_start_from(
     assert not (tmp_path / "out").exists()
 
 
-def test_nothing_is_asked_for_a_directory_a_model_in_the_cache_or_in_offline_mode(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[str] = []
+@pytest.fixture
+def cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The commit of org/cached that the libraries' cache holds; beside it, a hub that does not answer."""
 
-    def refuse(self: object, repo: str, **_: object) -> None:
-        asked.append(repo)
+    def refuse(*_: object, **__: object) -> None:
         raise InputError("there is no hub")
 
     monkeypatch.setattr("huggingface_hub.HfApi.model_info", refuse)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
-    with pytest.raises(InputError, match=r"org/name would come from the hub: there is no hub; do without"):
-        expect_hub("org/name", "do without")
-    expect_hub(str(tmp_path), "do without")
-    snapshot = tmp_path / "cache" / "models--org--cached" / "snapshots" / ("0" * 40)
+    snapshot = tmp_path / "cache" / "models--org--cached" / "snapshots" / ("a1" * 20)
     snapshot.mkdir(parents=True)
     (snapshot / "config.json").write_text("{}")
     (snapshot.parents[1] / "refs").mkdir()
-    (snapshot.parents[1] / "refs" / "main").write_text("0" * 40)
-    expect_hub("org/cached", "do without")
+    (snapshot.parents[1] / "refs" / "main").write_text(snapshot.name)
+    start_commit.cache_clear()
+    return snapshot.name
+
+
+def test_without_a_hub_the_start_is_the_commit_in_the_cache(cached: str, caplog: pytest.LogCaptureFixture) -> None:
+    assert start_commit("org/cached", "", "do without") == cached
+    assert f"there is no hub; do without; the cache has the commit {cached}" in caplog.text
+    with pytest.raises(InputError, match=r"org/name would come from the hub: there is no hub; do without"):
+        start_commit("org/name", "", "do without")
+
+
+def test_offline_the_hub_is_not_asked(cached: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    expect_hub("org/other", "do without")
-    assert asked == ["org/name"]
+    monkeypatch.setattr("huggingface_hub.HfApi.model_info", lambda *_, **__: pytest.fail("the hub was asked"))
+    assert start_commit("org/cached", "", "do without") == cached
+    with pytest.raises(InputError, match=r"org/name is not in the cache, and HF_HUB_OFFLINE is set; do without"):
+        start_commit("org/name", "", "do without")
+
+
+def test_a_folder_has_no_commit_and_a_commit_is_itself(cached: str, tmp_path: Path) -> None:
+    assert start_commit(str(tmp_path), "", "do without") is None
+    assert start_commit("org/name", "b2" * 20, "do without") == "b2" * 20
+
+
+def test_what_is_neither_a_folder_nor_a_hub_name_is_named(cached: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    with pytest.raises(InputError, match=r"'no/such/folder' is neither a folder nor the name of a model on the hub"):
+        start_commit("no/such/folder", "", "do without")
 
 
 def test_a_hub_whose_name_is_never_found_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,4 +101,14 @@ def test_a_hub_whose_name_is_never_found_is_given_up(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
     monkeypatch.setattr("huggingface_hub.HfApi.model_info", lambda *_, **__: time.sleep(2))
     with pytest.raises(InputError, match=r"cannot be reached \(no answer in 0 s\); do without"):
-        expect_hub("org/name", "do without")
+        hub_commit("org/name", "", "do without")
+
+
+def test_the_weights_of_a_folder_are_known_by_their_bytes(tmp_path: Path) -> None:
+    assert weights_sha256(tmp_path) is None
+    (tmp_path / "pytorch_model.bin").write_bytes(b"weights")
+    one = hashlib.sha256(b"weights").hexdigest()
+    assert weights_sha256(tmp_path) == one
+    (tmp_path / "1_Dense").mkdir()
+    (tmp_path / "1_Dense" / "model.safetensors").write_bytes(b"more")
+    assert weights_sha256(tmp_path) not in (one, None)

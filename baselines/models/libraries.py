@@ -1,4 +1,4 @@
-"""The model libraries kept in hand: what they print, and whether what they will fetch can be reached."""
+"""The model libraries kept in hand: what they print, and which commit of a model they will fetch."""
 
 from __future__ import annotations
 
@@ -29,31 +29,37 @@ def quiet_libraries() -> None:
     logging.getLogger("huggingface_hub").handlers.clear()  # it prints again what goes to the command's log
 
 
-def expect_hub(model: str, otherwise: str) -> None:
-    """Ask the hub once for a model that is to be fetched from it: the libraries would ask, file by file, for minutes.
+def cached_commit(model: str, revision: str = "") -> str | None:
+    """The commit that the libraries' cache holds of a hub model's revision (empty: its main branch); None: nothing."""
+    from huggingface_hub import try_to_load_from_cache
 
-    Nothing is asked where ``model`` is a path, or in the libraries' cache, or HF_HUB_OFFLINE is set. Raises
-    :class:`InputError`, with what may be done ``otherwise``, where the hub cannot be reached or has no such model.
+    for name in ("config.json", "modules.json"):
+        try:
+            path = try_to_load_from_cache(model, name, revision=revision or None)
+        except ValueError:  # no name of a repository
+            return None
+        if isinstance(path, str):
+            return Path(path).parent.name  # .../snapshots/COMMIT/config.json
+    return None
+
+
+def hub_commit(model: str, revision: str, otherwise: str) -> str:
+    """The commit that the hub has of a model's revision (empty: its main branch), asked for once, for seconds at most.
+
+    Raises :class:`InputError`, with what may be done ``otherwise``, where the hub cannot be reached or has no such
+    model or revision.
     """
-    from huggingface_hub import HfApi, constants, try_to_load_from_cache
-    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub import HfApi
 
-    if Path(model).exists() or constants.HF_HUB_OFFLINE:
-        return
-    try:
-        if any(isinstance(try_to_load_from_cache(model, name), str) for name in ("config.json", "modules.json")):
-            return
-    except HFValidationError:
-        return  # no name of a repository: whoever opens it says so
     api = HfApi()
 
-    def ask() -> None:
+    def ask() -> str:
         with clear_errors(model, api.endpoint, "model", "download"):
-            api.model_info(model, timeout=_ANSWER)
+            return str(api.model_info(model, revision=revision or None, timeout=_ANSWER).sha)
 
     why = f"the model {model} would come from the hub"
     try:
-        _within(_PATIENCE, ask)
+        return _within(_PATIENCE, ask)
     except TimeoutError:
         said = f"{api.endpoint} cannot be reached (no answer in {_PATIENCE:.0f} s)"
         raise InputError(f"{why}: {said}; {otherwise}") from None

@@ -50,7 +50,8 @@ def run(args: argparse.Namespace) -> None:
     if order.resume and is_done(order):
         log.info("%s is this training's checkpoint already; --no-resume trains again", order.out)
         return
-    order.expect_start()  # before the large libraries are loaded: what is wrong is said at once
+    if order.commit:  # asked for before the large libraries are loaded: what is wrong is said at once
+        log.info("starts from %s, commit %s", order.start, order.commit)
 
     from baselines.train.training import train
 

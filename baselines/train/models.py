@@ -37,14 +37,15 @@ class BertForMaskedLM(_BertForMaskedLM):  # type: ignore[no-untyped-call]
         return {"loss": total / masked.sum().clamp(min=1)}
 
 
-def dual_encoder(recipe: Recipe, start: str, device: str) -> SentenceTransformer:
-    """The dual-encoder to train, from ``start`` (a directory or a hub name)."""
+def dual_encoder(recipe: Recipe, start: str, device: str, commit: str | None = None) -> SentenceTransformer:
+    """The dual-encoder to train, from ``start`` (a directory, or a hub name at a ``commit``)."""
     with _clear_errors(start):
-        if _is_sentence_transformer(start):
-            model = SentenceTransformer(start, device=device)
+        if _is_sentence_transformer(start, commit):
+            model = SentenceTransformer(start, device=device, revision=commit)
             encoder: Any = model[0]
         else:
-            encoder = Transformer(start)
+            at: Any = {"revision": commit} if commit else {}
+            encoder = Transformer(start, model_kwargs={**at}, processor_kwargs={**at}, config_kwargs={**at})
             modules: list[Any] = [encoder, Pooling(encoder.get_embedding_dimension(), recipe.model.pooling or "mean")]
             if recipe.model.similarity == "cos":
                 modules.append(Normalize())  # so that dot products, which every index can do, are cosines
@@ -58,27 +59,33 @@ def dual_encoder(recipe: Recipe, start: str, device: str) -> SentenceTransformer
     return model
 
 
-def cross_encoder(recipe: Recipe, start: str, device: str) -> CrossEncoder:
-    """The cross-encoder to train, from ``start`` (a directory or a hub name); one output, a logit."""
+def cross_encoder(recipe: Recipe, start: str, device: str, commit: str | None = None) -> CrossEncoder:
+    """The cross-encoder to train, from ``start`` (a directory, or a hub name at a ``commit``)."""
     with _clear_errors(start):
         return CrossEncoder(
-            start, num_labels=recipe.model.outputs, max_length=recipe.data.passage_length, device=device
+            start,
+            num_labels=recipe.model.outputs,
+            max_length=recipe.data.passage_length,
+            device=device,
+            revision=commit,
         )
 
 
-def masked_language_model(recipe: Recipe, start: str) -> tuple[PreTrainedModel, Any]:
-    """(masked language model, tokenizer) to train on."""
+def masked_language_model(recipe: Recipe, start: str, commit: str | None = None) -> tuple[PreTrainedModel, Any]:
+    """(masked language model, tokenizer) to train on, from ``start`` (a directory, or a hub name at a ``commit``)."""
+    at: Any = {"revision": commit} if commit else {}
     with _clear_errors(start):
-        kind = BertForMaskedLM if AutoConfig.from_pretrained(start).model_type == "bert" else AutoModelForMaskedLM
-        return kind.from_pretrained(start), AutoTokenizer.from_pretrained(start)
+        config = AutoConfig.from_pretrained(start, **at)
+        kind = BertForMaskedLM if config.model_type == "bert" else AutoModelForMaskedLM
+        return kind.from_pretrained(start, **at), AutoTokenizer.from_pretrained(start, **at)
 
 
-def _is_sentence_transformer(start: str) -> bool:
+def _is_sentence_transformer(start: str, commit: str | None) -> bool:
     from sentence_transformers.util import is_sentence_transformer_model
 
     if Path(start).is_dir():
         return (Path(start) / "modules.json").is_file()
-    return bool(is_sentence_transformer_model(start))
+    return bool(is_sentence_transformer_model(start, revision=commit))
 
 
 @contextlib.contextmanager

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from baselines.models.libraries import expect_hub
 from baselines.train.recipe import FROM_RECIPE, FROM_RELEASE, SCRATCH, Recipe, names, read_recipe
+from baselines.train.start import start_commit, weights_sha256
 from builders.common.command import InputError
 from builders.common.files import sha256_of
 from builders.store.layout import SETS
@@ -58,20 +58,23 @@ class Order:
             read += [(configs.queries, data.split), (configs.qrels, data.split)]
             if data.negatives == FROM_RELEASE and data.negatives_per_positive and not self.negatives:
                 read.append((configs.joined[data.split], data.split))
-        weights = start / "model.safetensors"
         return {
             "recipe": self.recipe.resolved(),
             "start": start.name if start.is_dir() else self.start,
-            "start_sha256": sha256_of(weights) if weights.is_file() else None,
+            "start_commit": self.commit,
+            "start_sha256": weights_sha256(start) if start.is_dir() else None,
             "data": {f"{config}/{split}": self.release.fingerprint(config, split) for config, split in read},
             "negatives_sha256": sha256_of(self.negatives) if self.negatives else None,
         }
 
-    def expect_start(self) -> None:
-        """Raise :class:`InputError` where the start would come from a hub that cannot be reached or lacks it."""
-        if self.start != SCRATCH:
-            scratch = f"{self.recipe.name}-scratch"
-            expect_hub(self.start, "--start DIR" + f", or the recipe {scratch}, needs no hub" * (scratch in names()))
+    @functools.cached_property
+    def commit(self) -> str | None:
+        """The commit of a start on the hub; None for any other. Raises :class:`InputError` where none can be had."""
+        if self.start == SCRATCH:
+            return None
+        scratch = f"{self.recipe.name}-scratch"
+        otherwise = "--start DIR" + f", or the recipe {scratch}, needs no hub" * (scratch in names())
+        return start_commit(self.start, self.recipe.model.revision, otherwise)
 
 
 def read_order(args: argparse.Namespace) -> Order:

@@ -112,10 +112,13 @@ def _trainer(order: Order, start: str, rows: Any, batches: Batches, states: Path
     recipe = order.recipe
     given = trainers.arguments(recipe, states, batches, device)
     if recipe.model.kind == "dual":
-        return trainers.dual_trainer(recipe, models.dual_encoder(recipe, start, device), rows, batches, given)
+        dual = models.dual_encoder(recipe, start, device, order.commit)
+        return trainers.dual_trainer(recipe, dual, rows, batches, given)
     if recipe.model.kind == "cross":
-        return trainers.cross_trainer(recipe, models.cross_encoder(recipe, start, device), rows, batches, given)
-    return trainers.mask_trainer(recipe, *models.masked_language_model(recipe, start), rows, batches, given)
+        cross = models.cross_encoder(recipe, start, device, order.commit)
+        return trainers.cross_trainer(recipe, cross, rows, batches, given)
+    masked = models.masked_language_model(recipe, start, order.commit)
+    return trainers.mask_trainer(recipe, *masked, rows, batches, given)
 
 
 def _evaluation(order: Order, passages: Passages) -> Evaluate | None:

@@ -1,0 +1,76 @@
+"""The models that the paper's recipes start from, tiny and with random weights, as their repositories on the hub.
+
+ERNIE 1.0 as the repository that converted it has it: ErnieModel with relu, two types and 513 positions, one
+``pytorch_model.bin``, a ``vocab.txt`` and no other file of a tokenizer. Multilingual BERT, cased, with safetensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+from hub_repos import Blob, Commit
+from hub_server import Hub
+from transformers import BertConfig, BertForPreTraining, BertTokenizer, ErnieConfig, ErnieModel, PreTrainedModel
+
+ERNIE, MBERT = "nghuyong/ernie-1.0-base-zh", "google-bert/bert-base-multilingual-cased"
+_TINY = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+
+
+def write_ernie(folder: Path, texts: Iterable[str], *, safetensors: bool = False, seed: int = 0) -> Path:
+    """ERNIE 1.0; with ``safetensors`` also the files of a tokenizer that other repositories have beside vocab.txt."""
+    words = _write_words(folder, {character for text in texts for character in text.lower()})
+    torch.manual_seed(seed)
+    config = ErnieConfig(
+        vocab_size=words + 36, hidden_act="relu", type_vocab_size=2, max_position_embeddings=513, use_task_id=False
+    )
+    config.update(_TINY)
+    _write(ErnieModel(config), folder, safetensors)
+    if safetensors:
+        BertTokenizer(str(folder / "vocab.txt"), model_max_length=513).save_pretrained(folder)
+    return folder
+
+
+def write_mbert(folder: Path, texts: Iterable[str], *, seed: int = 0) -> Path:
+    """Multilingual BERT: letters keep their case, and the weights are those of the whole pretraining."""
+    words = _write_words(folder, {character for text in texts for character in text})
+    torch.manual_seed(seed)
+    config = BertConfig(vocab_size=words, directionality="bidi")
+    config.update(_TINY)
+    _write(BertForPreTraining(config), folder, safetensors=True)
+    (folder / "tokenizer_config.json").write_text('{"do_lower_case": false, "model_max_length": 512}')
+    return folder
+
+
+def _write_words(folder: Path, characters: set[str]) -> int:
+    """vocab.txt of some characters; the number of its lines."""
+    folder.mkdir(parents=True)
+    known = sorted(character for character in characters if not character.isspace())
+    words = ["[PAD]", "[CLS]", "[SEP]", "[MASK]", "[UNK]", *known, *(f"##{each}" for each in known)]
+    (folder / "vocab.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
+    return len(words)
+
+
+def _write(model: PreTrainedModel, folder: Path, safetensors: bool) -> None:
+    model.eval().save_pretrained(folder)
+    if not safetensors:  # which the library no longer writes
+        (folder / "model.safetensors").unlink()
+        torch.save(model.state_dict(), folder / "pytorch_model.bin")
+
+
+def publish(hub: Hub, name: str, folder: Path) -> Commit:
+    """A commit of the files of ``folder``, to a repository that is made where it is missing."""
+    repo = hub.repos.get(("model", name)) or hub.create(name, "model")
+    files = {path.name: Blob(path.read_bytes(), path.suffix in (".bin", ".safetensors")) for path in folder.iterdir()}
+    return repo.add("a model", files)
+
+
+def publish_all(hub: Hub, folder: Path, texts: Iterable[str]) -> dict[str, Any]:
+    """Every start of the paper's recipes, on the hub and in ``folder``."""
+    texts = list(texts)
+    found = {ERNIE: write_ernie(folder / "ernie", texts), MBERT: write_mbert(folder / "mbert", texts)}
+    for name, path in found.items():
+        publish(hub, name, path)
+    return found

@@ -23,6 +23,23 @@ PAPER = {  # Appendix A.2, and which model starts from which (Figure 1; Sections
 }
 
 
+OFFICIAL = {  # what the official code takes: rows of all cards, and what it does otherwise
+    "official-de": ("dual", 512, 10, 3e-5, 0.1, "linear", 0.0, 2, 1, 0.0),
+    "official-ce": ("cross", 256, 3, 1e-5, 0.0, "constant", 0.01, 1, 2, 0.01),
+}
+
+
+@pytest.mark.parametrize("name", OFFICIAL)
+def test_the_official_recipes_hold_the_values_of_the_official_code(name: str) -> None:
+    recipe = read_recipe(name)
+    model, data, train = recipe.model, recipe.data, recipe.train
+    found = (model.kind, train.batch, train.epochs, train.learning_rate, train.warmup, train.schedule)
+    assert (*found, train.weight_decay, model.towers, model.outputs, train.adversarial) == OFFICIAL[name]
+    assert (model.start, model.inputs, data.negatives) == ("nghuyong/ernie-1.0-base-zh", "official", "release")
+    assert (data.negatives_per_positive, data.rows, train.clip, train.seed) == (4, "one-negative", 1.0, 1)
+    assert (data.query_length, data.passage_length) == (32, 384)
+
+
 @pytest.mark.parametrize("name", PAPER)
 def test_recipes_hold_the_values_of_the_paper(name: str) -> None:
     recipe = read_recipe(name)
@@ -31,11 +48,11 @@ def test_recipes_hold_the_values_of_the_paper(name: str) -> None:
     assert (*found, recipe.model.start, recipe.data.set) == PAPER[name]
     assert recipe.data.negatives_per_positive == 4
     assert (recipe.data.query_length, recipe.data.passage_length) == (32, 384)
-    assert recipe.data.split == "train"
+    assert (recipe.data.split, recipe.data.rows) == ("train", "one-negative")
 
 
 def test_every_recipe_has_one_for_machines_without_pretrained_weights() -> None:
-    assert set(names()) == {*PAPER, *(f"{name}-scratch" for name in PAPER), "mlm-scratch"}
+    assert set(names()) == {*PAPER, *OFFICIAL, *(f"{name}-scratch" for name in PAPER), "mlm-scratch"}
     assert read_recipe("mlm-scratch").model.start == "scratch"
     for name in PAPER:
         paper, scratch = read_recipe(name), read_recipe(f"{name}-scratch")

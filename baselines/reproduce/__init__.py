@@ -22,17 +22,19 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from baselines.reproduce.matrix import SCRATCH, Row, Step, read_matrix
+from baselines.reproduce.matrix import SCRATCH, Matrix, Row, Step, read_matrix
 from baselines.reproduce.report import Measured, side_by_side, text
+from baselines.reproduce.rows import is_labelled, runnable
 from baselines.reproduce.settings import Settings, read_settings
 from baselines.reproduce.steps import call, run_steps, shown
 from baselines.runs.evaluate import evaluate
+from baselines.runs.intervals import official_intervals
 from baselines.runs.measures import PAPER
 from baselines.runs.qrels import Qrels, release_qrels
 from baselines.runs.run_file import read_run
-from builders.common.command import InputError, add_format, log
-from builders.store.layout import SETS
+from builders.common.command import add_format, log, whole_number
 from builders.store.reader import Release, open_release
 
 SAMPLE = Path("build/sample")
@@ -55,6 +57,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="run the steps in this process: for small data, where starting is all",
     )
+    parser.add_argument(
+        "--processes", type=whole_number(1), default=1, metavar="N", help="of a training, by torchrun (default: 1)"
+    )
     parser.add_argument("--dry-run", action="store_true", help="print the commands, run nothing")
     add_format(parser)
 
@@ -65,36 +70,69 @@ def run(args: argparse.Namespace) -> None:
     variant = SCRATCH if args.scratch else ""
     fill = {"release": str(args.release), "split": args.split, "out": str(args.out), "variant": variant}
     settings = read_settings(args.settings) if args.settings else Settings()
-    before = [_sample_command(args.release)] if args.release == SAMPLE and not args.release.exists() else []
     if args.dry_run:
-        plan = matrix.plan(rows, fill, settings)
-        measures = [_evaluate_command(row, plan, args) for row in rows]
-        commands = [*before, *(step.command for step in plan.values()), *measures]
-        print(json.dumps(commands) if args.format == "json" else "\n".join(map(shown, commands)))
+        _show(matrix, rows, fill, settings, args)
         return
-    for command in before:
+    if args.release == SAMPLE and not args.release.exists():
         log.info("%s is missing: building the embedded sample", args.release)
-        call(command, args.quiet, args.one_process)
+        call(_sample_command(args.release), args.quiet, args.one_process)
     release = open_release(args.release)
-    rows = _measurable(rows, release, args)
+    asked = bool(args.table or args.row)
+    rows = runnable(rows, release, args.split, scratch=args.scratch, asked=asked, named=args.row is not None)
+    labelled = [row for row in rows if is_labelled(row, release, args.split)]
+    blind = [row for row in rows if row not in labelled]
+    if blind:
+        log.warning(
+            "%s has no labels of the %s split (those of the official data were never published): nothing can be "
+            "measured on it; %d rows end in files of predictions",
+            *(release.path, args.split, len(blind)),
+        )
     plan = matrix.plan(rows, fill, settings)
-    run_steps(plan, release, resume=not args.no_resume, quiet=args.quiet, here=args.one_process)
-    measured = _measured(rows, plan, release, args)
-    report = side_by_side(matrix, release, measured, sample=args.release == SAMPLE, scratch=args.scratch)
+    steps = plan | {step.name: step for step in (_predictions(row, plan, args) for row in blind)}
+    done = run_steps(
+        steps, release, resume=not args.no_resume, quiet=args.quiet, here=args.one_process, processes=args.processes
+    )
+    report = side_by_side(matrix, release, _measured(labelled, plan, release, args), steps, done)
+    report["notes"] = [*_warnings(report, settings, args), *report["notes"]]
+    report["predictions"] = [
+        {"table": row.table, "row": row.name, "file": str(_predictions(row, plan, args).output)} for row in blind
+    ]
     print(json.dumps(report, ensure_ascii=False, indent=1) if args.format == "json" else text(report))
 
 
-def _measurable(rows: Sequence[Row], release: Release, args: argparse.Namespace) -> list[Row]:
-    """The rows whose set the release holds; the others are named, or an error where nothing is left."""
-    have = release.splits()
-    kept = [row for row in rows if (SETS[row.set].queries, row.split or args.split) in have]
-    lacking = sorted({row.set for row in rows if row not in kept})
-    if lacking:
-        words = f"has no queries of {', '.join(lacking)} to measure on; `python -m builders VERB --release` adds sets"
-        if not kept or args.table or args.row:
-            raise InputError(words, path=release.path)
-        log.warning("%s %s; those rows are left out", release.path, words)
-    return kept
+def _show(
+    matrix: Matrix, rows: Sequence[Row], fill: Mapping[str, str], settings: Settings, args: argparse.Namespace
+) -> None:
+    """Print the commands of ``--dry-run``, and those that measure."""
+    release = open_release(args.release) if args.release.exists() else None
+    before = [_sample_command(args.release)] if args.release == SAMPLE and not release else []
+    rows = [row for row in rows if not (args.scratch and row.official_negatives)]
+    plan = matrix.plan(rows, fill, settings)
+    last = []
+    for row in rows:
+        measured = (
+            is_labelled(row, release, args.split) if release else (row.split or args.split) != "test" or row.split
+        )
+        last.append(_evaluate_command(row, plan, args) if measured else _predictions(row, plan, args).command)
+    commands = [*before, *(step.command for step in plan.values()), *last]
+    if args.format == "json":
+        print(json.dumps(commands))
+        return
+    for command in commands:
+        print(shown(command, args.processes if command[1] == "train" else 1))
+
+
+def _warnings(report: Mapping[str, Any], settings: Settings, args: argparse.Namespace) -> list[str]:
+    """What keeps our figures from being those of the paper's models, whatever they were measured on."""
+    notes = []
+    if args.release == SAMPLE and not all(each["same_collection"] for each in report["sets"]):
+        notes.append("this is the embedded sample, written for this project: it shows that every step runs")
+    if args.scratch:
+        notes.append("ours are trained from scratch: small models without pretrained weights, not the paper's models")
+    if args.settings:
+        options = "".join(f"; {words}" for words in settings.shown())
+        notes.append(f"ours have the values of {args.settings}, not the recipes'{options}")
+    return notes
 
 
 def _measured(
@@ -108,9 +146,11 @@ def _measured(
         if (row.set, split) not in reference:
             reference[row.set, split] = release_qrels(release, split, row.set)
         qrels = reference[row.set, split]
-        result, _ = evaluate(read_run(plan[row.step].output), qrels)
+        result, by_query = evaluate(read_run(plan[row.step].output), qrels)
         ours = {name: 100 * result["official"][key] for name, key in PAPER.items()}
-        found.append(Measured(row, split, qrels, ours))
+        sure = official_intervals(by_query)
+        intervals = {name: (100 * sure[key][0], 100 * sure[key][1]) for name, key in PAPER.items()}
+        found.append(Measured(row, split, qrels, ours, intervals))
     return found
 
 
@@ -120,6 +160,17 @@ def _sample_command(release: Path) -> list[str]:
     return ["builders", "release", "--raw", shown_raw, "--out", str(release)]
 
 
-def _evaluate_command(row: Row, plan: dict[str, Step], args: argparse.Namespace) -> list[str]:
-    where = ["--release", str(args.release), *(["--set", row.set] if row.set != "main" else [])]
-    return ["baselines", "evaluate", *where, "--split", row.split or args.split, str(plan[row.step].output)]
+def _evaluate_command(row: Row, plan: Mapping[str, Step], args: argparse.Namespace) -> list[str]:
+    return ["baselines", "evaluate", *_of_row(row, args), str(plan[row.step].output)]
+
+
+def _predictions(row: Row, plan: Mapping[str, Step], args: argparse.Namespace) -> Step:
+    """The step that writes a row's run as the official JSON, which a submission consists of."""
+    out = args.out / "predictions" / f"table{row.table}.{row.name}.{row.split or args.split}.json"
+    command = ["baselines", "predictions", *_of_row(row, args), str(plan[row.step].output), "--out", str(out)]
+    return Step(f"predictions.table{row.table}.{row.name}", command, out, (row.step,))
+
+
+def _of_row(row: Row, args: argparse.Namespace) -> list[str]:
+    set_words = ["--set", row.set] if row.set != "main" else []
+    return ["--release", str(args.release), *set_words, "--split", row.split or args.split]

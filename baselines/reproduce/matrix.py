@@ -26,7 +26,12 @@ _WORD = re.compile(r"\{([^{}]*)\}")
 
 
 class Row(Struct, frozen=True, forbid_unknown_fields=True):
-    """One row of one table; ``step`` leaves the run that is measured, ``published`` is in percent."""
+    """One row of one table.
+
+    ``step`` leaves the run that is measured; ``published`` is in percent, measured on ``published_on`` (empty: on what
+    the paper's figures of the set were). ``like``: the row whose published figures are those to compare ours with on
+    their split. ``official_negatives``: the steps read the hard negatives that come with the official data.
+    """
 
     table: Annotated[int, Meta(ge=1)]
     name: str
@@ -35,23 +40,41 @@ class Row(Struct, frozen=True, forbid_unknown_fields=True):
     published: dict[str, Annotated[float, Meta(ge=0, le=100)]]
     set: str = "main"
     split: str = ""  # the user's
+    published_on: str = ""
+    like: str = ""
+    official_negatives: bool = False
 
 
 @dataclass(frozen=True)
 class Step:
-    """A step filled in: ``command`` as the words after ``python -m``, and what it writes."""
+    """A step filled in: ``command`` as the words after ``python -m``, what it writes, the steps that it reads of."""
 
     name: str
     command: list[str]
     output: Path
+    needs: tuple[str, ...] = ()
+
+
+class Published(Struct, frozen=True, forbid_unknown_fields=True):
+    """What published figures were measured on, and who published them."""
+
+    split: str
+    source: str = "paper"
+    queries: int | None = None
+    positives: int | None = None
+    passages: int | None = None
 
 
 class Matrix(Struct, frozen=True, forbid_unknown_fields=True):
-    """All rows and steps, and what the published figures were measured on (by set)."""
+    """All rows and steps, and what the published figures were measured on: by set, or by the name that a row gives."""
 
-    published_on: dict[str, dict[str, int | str]]
+    published_on: dict[str, Published]
     steps: dict[str, str] = field(name="step")
     rows: list[Row] = field(name="row")
+
+    def published(self, row: Row) -> Published:
+        """What a row's published figures were measured on."""
+        return self.published_on[row.published_on or row.set]
 
     def select(self, tables: Sequence[int] | None, name: str | None) -> list[Row]:
         """The rows of some tables, of a name, of both; an :class:`InputError` with the known ones where none fits."""
@@ -82,34 +105,33 @@ class Matrix(Struct, frozen=True, forbid_unknown_fields=True):
                 raise InputError(f"the step {name!r} needs itself", path=MATRIX)
             if name not in planned:
                 words = settings.with_options(shlex.split(self.steps[name]))
+                needs: list[str] = []
                 given = []
                 if words[1] == "train":
                     recipe = words[2].replace("{variant}", fill["variant"])
                     given = settings.of_recipe(recipe)
-                    if needed := self._before(recipe, given):
-                        add(needed, (*above, name))
-                command = [_WORD.sub(lambda found: value(found[1], (*above, name)), word) for word in words]
+                    needs += self._before(recipe, given)
+                needs += [other for word in words for other in _WORD.findall(word) if other not in fill]
+                outputs = {other: str(add(other, (*above, name)).output) for other in needs}
+                command = [_WORD.sub(lambda found: {**fill, **outputs}[found[1]], word) for word in words]
                 command += [word for each in given for word in ("--set", each)]
                 settings.check(command)
-                planned[name] = Step(name, command, Path(command[command.index("--out") + 1]))
+                planned[name] = Step(name, command, Path(command[command.index("--out") + 1]), tuple(outputs))
             return planned[name]
-
-        def value(name: str, above: tuple[str, ...]) -> str:
-            return fill[name] if name in fill else str(add(name, above).output)
 
         for row in rows:
             add(row.step, ())
         return planned
 
-    def _before(self, recipe: str, given: Sequence[str]) -> str | None:
+    def _before(self, recipe: str, given: Sequence[str]) -> list[str]:
         """The step that trains what a recipe starts from, where that is another recipe's checkpoint."""
         start = read_recipe(recipe, given).model.start
         if not start.startswith(FROM_RECIPE):
-            return None
+            return []
         wanted = start.removeprefix(FROM_RECIPE).removesuffix(SCRATCH)
         for name, text in self.steps.items():
             if text.startswith(f"baselines train {wanted}{{variant}} "):
-                return name
+                return [name]
         raise InputError(f"no step trains {wanted}, from which {recipe} starts", path=MATRIX)
 
 
@@ -125,4 +147,8 @@ def read_matrix(path: Path = MATRIX) -> Matrix:
             raise InputError(f"row {row.name!r}: unknown measures {sorted(unknown)}", path=path)
         if row.step not in matrix.steps or row.set not in SETS or row.set not in matrix.published_on:
             raise InputError(f"row {row.name!r}: unknown step {row.step!r} or set {row.set!r}", path=path)
+        if row.published_on and row.published_on not in matrix.published_on:
+            raise InputError(f"row {row.name!r}: unknown published_on {row.published_on!r}", path=path)
+        if row.like and row.like not in {other.name for other in matrix.rows}:
+            raise InputError(f"row {row.name!r}: unknown row {row.like!r} to compare with", path=path)
     return matrix

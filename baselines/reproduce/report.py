@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from baselines.reproduce.matrix import Matrix, Row
+from msgspec import to_builtins
+
+from baselines.reproduce.matrix import Matrix, Published, Row, Step
+from baselines.reproduce.steps import Finished, shown
+from baselines.runs.intervals import Interval
 from baselines.runs.measures import PAPER
 from baselines.runs.qrels import Qrels
 from baselines.runs.tables import text_table
@@ -24,71 +28,102 @@ _TITLES = {
 
 @dataclass(frozen=True)
 class Measured:
-    """A row with our figures, in percent under the paper's names, and the judgments of the split behind them."""
+    """A row with our figures, in percent under the paper's names, their 95 % intervals, and the judgments behind."""
 
     row: Row
     split: str
     qrels: Qrels
     ours: dict[str, float]
+    intervals: dict[str, Interval]
 
 
 def side_by_side(
-    matrix: Matrix, release: Release, measured: Sequence[Measured], *, sample: bool, scratch: bool
+    matrix: Matrix,
+    release: Release,
+    measured: Sequence[Measured],
+    plan: Mapping[str, Step],
+    done: Mapping[str, Finished],
 ) -> dict[str, Any]:
-    """Ours and published side by side, in percent, and what has to be known before the two are compared."""
+    """Ours and published side by side, in percent, and what has to be known before the two are compared.
+
+    ``plan`` and ``done``: the steps behind the rows, and how long each took.
+    """
     reference = {(each.row.set, each.split): each.qrels for each in measured}
-    sets = [_measured_on(matrix, release, name, split, reference[name, split]) for name, split in sorted(reference)]
-    notes = [note for each in sets for note in each.pop("notes")]
-    if sample and not all(each["same_collection"] for each in sets):
-        notes.insert(0, "this is the embedded sample, written for this project: it shows that every step runs")
-    if scratch:
-        notes.append("ours are trained from scratch: small models without pretrained weights, not the paper's models")
+    published = {
+        key: dict.fromkeys(matrix.published(each.row) for each in measured if (each.row.set, each.split) == key)
+        for key in sorted(reference)
+    }
+    sets = [_measured_on(release, *key, reference[key], list(those)) for key, those in published.items()]
     return {
         "release": str(release.path),
         "sets": sets,
-        "scratch": scratch,
-        "notes": notes,
+        "notes": [note for each in sets for note in each.pop("notes")],
         "unit": "percent",
-        "rows": [
-            {
-                "table": each.row.table,
-                "row": each.row.name,
-                "title": each.row.title,
-                "metric": name,
-                "ours": round(each.ours[name], 2),
-                "published": published,
-            }
-            for each in measured
-            for name, published in each.row.published.items()
-        ],
+        "rows": [_row(matrix, each, plan, done, name) for each in measured for name in each.row.published],
+        "steps": {
+            name: {"command": shown(step.command, done[name].processes), **asdict(done[name])}
+            for name, step in plan.items()
+        },
     }
 
 
-def _measured_on(matrix: Matrix, release: Release, name: str, split: str, qrels: Qrels) -> dict[str, Any]:
-    """What one set's figures were measured on, and whether that is what the paper's were."""
-    paper = matrix.published_on[name]
+def _row(
+    matrix: Matrix, each: Measured, plan: Mapping[str, Step], done: Mapping[str, Finished], name: str
+) -> dict[str, Any]:
+    """One figure of one row."""
+    row, on = each.row, matrix.published(each.row)
+    like = next((other for other in matrix.rows if other.name == row.like), None)
+    same = like is not None and matrix.published(like).split == each.split and matrix.published(like)
+    return {
+        "table": row.table,
+        "row": row.name,
+        "title": row.title,
+        "metric": name,
+        "ours": round(each.ours[name], 2),
+        "interval": [round(end, 2) for end in each.intervals[name]],
+        "published": row.published[name],
+        "published_by": f"{on.source}, {on.split}",
+        "like_for_like": {"published": like.published[name], "published_by": f"{same.source}, {same.split}"}
+        if like and same
+        else None,
+        "step": row.step,
+        "seconds": round(sum(done[step].seconds for step in _behind(plan, row.step)), 1),
+    }
+
+
+def _behind(plan: Mapping[str, Step], step: str) -> set[str]:
+    """A step and all those whose output it depends on."""
+    return {step}.union(*(_behind(plan, other) for other in plan[step].needs))
+
+
+def _measured_on(
+    release: Release, name: str, split: str, qrels: Qrels, published: Sequence[Published]
+) -> dict[str, Any]:
+    """What one set's figures were measured on, and whether that is what the published ones were."""
     ours = {
         "queries": len(qrels.positives),
         "positives": qrels.pairs,
         "passages": release.rows(SETS[name].corpus, "corpus"),
     }
     shown_name = "" if name == "main" else f"{name}: "
+    theirs = {key: getattr(on, key) for on in published for key in ("passages", "positives") if getattr(on, key)}
     notes = []
-    compared = [key for key in ("passages", "positives") if key in paper]
-    if differ := [key for key in compared if ours[key] != paper[key]]:
-        found = " and ".join(f"{ours[key]:,} {key} against {paper[key]:,}" for key in differ)
+    if differ := [key for key, value in theirs.items() if ours[key] != value]:
+        found = " and ".join(f"{ours[key]:,} {key} against {theirs[key]:,}" for key in differ)
         notes.append(f"{shown_name}not the published collection ({found}): the two columns are not comparable")
-    if split != paper["split"]:
-        notes.append(
-            f"{shown_name}published: the {paper['split']} split, whose labels are unpublished; ours: the {split} split"
-        )
+    for on in published:
+        if split != on.split:
+            unlabelled = ", whose labels are unpublished" * (on.split == "test")
+            notes.append(f"{shown_name}published: the {on.split} split{unlabelled}; ours: the {split} split")
     return {
         "set": name,
         "split": split,
         **ours,
-        "published_on": paper,
+        "published_on": [
+            {key: value for key, value in to_builtins(on).items() if value is not None} for on in published
+        ],
         "same_collection": not differ,
-        "same_split": split == paper["split"],
+        "same_split": all(split == on.split for on in published),
         "notes": notes,
     }
 
@@ -102,16 +137,25 @@ def text(report: dict[str, Any]) -> str:
     ]
     lines += report["notes"]
     for table in sorted({row["table"] for row in report["rows"]}):
-        cells: dict[str, dict[str, tuple[float, float]]] = {}
-        for row in report["rows"]:
-            if row["table"] == table:
-                cells.setdefault(row["title"], {})[row["metric"]] = row["ours"], row["published"]
-        names = [name for name in PAPER if any(name in found for found in cells.values())]
-        body = [
-            [title, *(f"{found[name][0]:.2f}" for name in names), "|", *(f"{found[name][1]:.2f}" for name in names)]
-            for title, found in cells.items()
-        ]
-        head = ["", *names, "|", f"published: {names[0]}", *names[1:]]
-        lines += ["", f"Table {table}: {_TITLES[table]}", text_table(head, body)]
-    lines.append("percent; Recall@k as the paper and the official script count it: a hit rate")
+        lines += ["", f"Table {table}: {_TITLES[table]}", _table([r for r in report["rows"] if r["table"] == table])]
+    if report["rows"]:
+        lines.append("percent; Recall@k as the paper and the official script count it: a hit rate; 95 % over queries")
     return "\n".join(lines)
+
+
+def _table(figures: Sequence[dict[str, Any]]) -> str:
+    """One table: a row's figures beside the published ones; under it their intervals, and what ours compares with."""
+    rows: dict[str, dict[str, dict[str, Any]]] = {}
+    for figure in figures:
+        rows.setdefault(figure["title"], {})[figure["metric"]] = figure
+    names = [name for name in PAPER if any(name in found for found in rows.values())]
+    body = []
+    for title, found in rows.items():
+        own = [found[name] for name in names]
+        body.append([title, *(f"{f['ours']:.2f}" for f in own), "|", *(f"{f['published']:.2f}" for f in own)])
+        body[-1].append(own[0]["published_by"])
+        body.append(["  95 %", *("{:.1f}-{:.1f}".format(*f["interval"]) for f in own), "|", *("" for _ in own), ""])
+        if like := [f["like_for_like"] for f in own if f["like_for_like"]]:
+            body.append(["  like for like", *("" for _ in own), "|", *(f"{f['published']:.2f}" for f in like)])
+            body[-1].append(like[0]["published_by"])
+    return text_table(["", *names, "|", f"published: {names[0]}", *names[1:], "by, on"], body)

@@ -1,8 +1,8 @@
 """Run the steps of a plan, each once: one whose output is there, whole, and from the same input is not run again.
 
 Beside an output, ``.NAME.step.json`` says what it was made from: the command, the release's bytes that it reads, the
-steps before it, the recipe. It is written last; so an output without it, or with another's, is made again. Trainings
-take up where they were killed by themselves.
+steps before it, the recipe, the weights that it starts from. It is written last; so an output without it, or with
+another's, is made again. Trainings take up where they were killed by themselves.
 """
 
 from __future__ import annotations
@@ -12,25 +12,42 @@ import hashlib
 import importlib
 import itertools
 import json
+import os
 import shlex
 import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from baselines.reproduce.matrix import Step
-from baselines.train.recipe import FROM_RECIPE, Recipe, read_recipe
+from baselines.train.recipe import FROM_RECIPE, FROM_RELEASE, SCRATCH, Recipe, read_recipe
+from baselines.train.start import start_commit, weights_sha256
 from builders.common.command import InputError, log, main
 from builders.common.files import sha256_of, write_text
 from builders.store.layout import SETS
 from builders.store.reader import Release
 
 
+@dataclass(frozen=True)
+class Finished:
+    """What a step's stamp says of the run that finished it: how long it took, in how many processes."""
+
+    seconds: float
+    processes: int
+
+
 def run_steps(
-    plan: Mapping[str, Step], release: Release, *, resume: bool = True, quiet: bool = False, here: bool = False
-) -> None:
+    plan: Mapping[str, Step],
+    release: Release,
+    *,
+    resume: bool = True,
+    quiet: bool = False,
+    here: bool = False,
+    processes: int = 1,
+) -> dict[str, Finished]:
     """Run every step of ``plan``, in its order.
 
     Args:
@@ -39,78 +56,113 @@ def run_steps(
         resume: leave out steps that are done.
         quiet: have the steps log warnings and errors only.
         here: in this process, not in one each: the libraries are loaded once, but nothing is given back in between.
+        processes: that a training runs in; its result does not depend on it.
 
     Raises:
         InputError: a step failed; the steps before it stay done.
     """
-    outputs = {str(step.output): name for name, step in plan.items()}
     keys: dict[str, str] = {}
+    for name, step in plan.items():  # before any runs: a start that cannot be had is said at once
+        keys[name] = _key(step, [keys[other] for other in step.needs], release)
+    finished: dict[str, Finished] = {}
     for name, step in plan.items():
-        read = [keys[outputs[word]] for word in step.command if outputs.get(word) in keys]
-        keys[name] = key = _key(step, read, release, plan, keys)
-        if resume and _is_done(step.output, key):
+        key = keys[name]
+        if resume and (done := _done(step.output, key)):
             log.info("done already: %s", step.output)
-            continue
-        call(step.command, quiet, here)
-        stamp = {"key": key, "command": step.command, "files": _listing(step.output)}
-        write_text(_stamp(step.output), json.dumps(stamp, ensure_ascii=False, indent=1) + "\n")
+        else:
+            started = time.monotonic()
+            used = processes if step.command[1] == "train" else 1
+            call(step.command, quiet, here, used)
+            done = Finished(round(time.monotonic() - started, 1), used)
+            stamp = {"key": key, "command": step.command, **asdict(done), "files": _listing(step.output)}
+            write_text(_stamp(step.output), json.dumps(stamp, ensure_ascii=False, indent=1) + "\n")
+        finished[name] = done
+    return finished
 
 
-def call(command: list[str], quiet: bool, here: bool = False) -> None:
-    """Run one command of the project; an :class:`InputError` naming it where it fails."""
-    log.info("running: %s", shown(command))
+def call(command: list[str], quiet: bool, here: bool = False, processes: int = 1) -> None:
+    """Run one command of the project; an :class:`InputError` naming it where it fails.
+
+    A training is given one graphics card, the first that is visible: on several in one process, transformers would
+    wrap the model in torch's DataParallel, which breaks the cached loss. ``processes`` of them are torchrun's.
+    """
+    log.info("running: %s", shown(command, processes))
     started = time.monotonic()
     words = [*command, *(["--quiet"] if quiet else [])]
     # stdout carries the caller's table alone: what a step prints goes to stderr.
-    if here:
+    if here and processes == 1:
         verbs = importlib.import_module(f"{command[0]}.__main__").VERBS
         with contextlib.redirect_stdout(sys.stderr):
             code = main(command[0], "", verbs, words[1:])
     else:
-        code = subprocess.run([sys.executable, "-m", *words], stdout=2, check=False).returncode
+        environment = dict(os.environ)
+        if command[1] == "train" and processes == 1:
+            environment["CUDA_VISIBLE_DEVICES"] = environment.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
+        code = subprocess.run(
+            [sys.executable, *_run(words, processes)], stdout=2, env=environment, check=False
+        ).returncode
     if code:
-        raise InputError(f"this step failed with exit code {code}: {shown(command)}")
+        raise InputError(f"this step failed with exit code {code}: {shown(command, processes)}")
     log.info("took %.0f s", time.monotonic() - started)
 
 
-def shown(command: list[str]) -> str:
+def _run(command: list[str], processes: int) -> list[str]:
+    """The words after ``python``: of a command, or of torchrun with several processes of it."""
+    if processes == 1:
+        return ["-m", *command]
+    return ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes), "-m", *command]
+
+
+def shown(command: list[str], processes: int = 1) -> str:
     """A command as one types it."""
-    return "python -m " + shlex.join(command)
+    return "python " + shlex.join(_run(command, processes))
 
 
-def _key(step: Step, read: list[str], release: Release, plan: Mapping[str, Step], keys: Mapping[str, str]) -> str:
-    """Names everything that the step's output depends on."""
+def _key(step: Step, read: list[str], release: Release) -> str:
+    """Names everything that the step's output depends on; ``read``: the keys of the steps that it needs."""
     about: dict[str, Any] = {"command": [w for w in step.command if w != str(release.path)], "read": read}
+    joined: set[str] = set()
     set_name = step.command[step.command.index("--set") + 1] if "--set" in step.command else "main"
     if step.command[1] == "train":
         words = step.command
         overrides = [value for option, value in itertools.pairwise(words) if option == "--set"]
         recipe = read_recipe(words[2], overrides)
         about["recipe"] = recipe.resolved()
+        about["start"] = _start(recipe)
         set_name = recipe.data.set
-        about["start"] = [keys[name] for name in plan if plan[name].output == _start(recipe, step.output)]
+        if recipe.data.negatives == FROM_RELEASE:
+            joined = {*SETS[set_name].joined.values()}
     configs = SETS[set_name]
-    wanted = {configs.corpus, configs.queries, configs.qrels, "queries"}
+    wanted = {configs.corpus, configs.queries, configs.qrels, "queries"} | joined
     about["data"] = [[*split, release.fingerprint(*split)] for split in release.splits() if split[0] in wanted]
     return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
 
 
-def _start(recipe: Recipe, output: Path) -> Path | None:
-    """The checkpoint beside ``output`` that a training starts from, which stands in no word of its command."""
+def _start(recipe: Recipe) -> str | None:
+    """The weights that a recipe starts from: their SHA-256 or their commit; None where a step, or nobody, made them."""
     start = recipe.model.start
-    return output.with_name(start.removeprefix(FROM_RECIPE)) if start.startswith(FROM_RECIPE) else None
+    if start == SCRATCH or start.startswith(FROM_RECIPE):
+        return None
+    if Path(start).is_dir():
+        return weights_sha256(Path(start))
+    return start_commit(
+        start, recipe.model.revision, f"--settings FILE with [{recipe.name}] model.start = DIR does without"
+    )
 
 
 def _stamp(output: Path) -> Path:
     return output.with_name(f".{output.name}.step.json")
 
 
-def _is_done(output: Path, key: str) -> bool:
+def _done(output: Path, key: str) -> Finished | None:
+    """What the stamp says of a step that left just this; None where it has to be run."""
     try:
         stamp = json.loads(_stamp(output).read_text(encoding="utf-8"))
-        return bool(stamp["key"] == key and output.exists() and stamp["files"] == _listing(output))
+        if stamp["key"] == key and output.exists() and stamp["files"] == _listing(output):
+            return Finished(stamp["seconds"], stamp["processes"])
     except (OSError, ValueError, KeyError, TypeError):
-        return False
+        pass
+    return None
 
 
 def _listing(output: Path) -> dict[str, Any]:

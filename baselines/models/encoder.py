@@ -26,6 +26,12 @@ _AHEAD = 8  # batches tokenised before they are needed
 _PROMPTS = {"query": ["query"], "document": ["document", "passage", "corpus"]}
 
 
+def prompt_of(model: SentenceTransformer, task: str) -> str | None:
+    """What is put before a text of a ``task`` (query or document): in training, encoding and searching alike."""
+    name = next((name for name in _PROMPTS[task] if name in model.prompts), model.default_prompt_name)
+    return None if name is None else model.prompts.get(name)
+
+
 class Encoder:
     """A dual-encoder's side for queries or for passages (``task``: query or document)."""
 
@@ -33,9 +39,7 @@ class Encoder:
         self.model, self._task = model, task
         self.device = torch.device(model.device)
         self._tokens = tokens or batch_tokens(self.device.type)
-        names = [name for name in _PROMPTS[task] if name in model.prompts]
-        name = names[0] if names else model.default_prompt_name
-        self._prompt = None if name is None else model.prompts.get(name)
+        self._prompt = prompt_of(model, task)
         self._longest = _longest(self._features, "的 " * 5_000)
 
     def _features(self, texts: Sequence[str]) -> dict[str, Any]:

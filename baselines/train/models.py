@@ -1,25 +1,29 @@
 """The models that are trained: from the hub, or from a checkpoint (from nothing: :mod:`baselines.train.scratch`).
 
-A dual-encoder is a SentenceTransformer whose one encoder cuts queries and passages at lengths of their own; a
-cross-encoder is a CrossEncoder with one output. Both are saved so that plain ``SentenceTransformer(DIR)`` and
-``CrossEncoder(DIR)`` load them, lengths included.
+A dual-encoder is a SentenceTransformer that cuts queries and passages at lengths of their own, with one encoder for
+both or one for each (the library's Router); a cross-encoder is a CrossEncoder with one output or two. Both are saved so
+that plain ``SentenceTransformer(DIR)`` and ``CrossEncoder(DIR)`` load them, lengths, prompts and inputs included.
 """
 
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 from sentence_transformers import CrossEncoder, SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
+from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Router, Transformer
 from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer, PreTrainedModel
 from transformers import BertForMaskedLM as _BertForMaskedLM
 
+from baselines.models.official_input import official_tokenizer
 from baselines.train.recipe import Recipe
 from builders.common.command import InputError
+
+_FP32 = {"dtype": torch.float32}  # whatever the start was saved in: an optimizer's small steps need them
 
 
 class BertForMaskedLM(_BertForMaskedLM):  # type: ignore[no-untyped-call]
@@ -38,37 +42,120 @@ class BertForMaskedLM(_BertForMaskedLM):  # type: ignore[no-untyped-call]
 
 
 def dual_encoder(recipe: Recipe, start: str, device: str, commit: str | None = None) -> SentenceTransformer:
-    """The dual-encoder to train, from ``start`` (a directory, or a hub name at a ``commit``)."""
+    """The dual-encoder to train, from ``start`` (a directory, or a hub name at a ``commit``).
+
+    A start that is a SentenceTransformer keeps its pooling, similarity and prompts. Raises :class:`InputError` where
+    the recipe says otherwise, and where cosines would be trained on at their own scale.
+    """
+    wanted, data = recipe.model, recipe.data
     with _clear_errors(start):
         if _is_sentence_transformer(start, commit):
-            model = SentenceTransformer(start, device=device, revision=commit)
-            encoder: Any = model[0]
+            model = SentenceTransformer(start, device=device, revision=commit, model_kwargs=dict(_FP32))
+            similarity = _own_similarity(model, start)
+            _expect_own("pooling", wanted.pooling, ", ".join(_poolings(model)), start)
+            _expect_own("similarity", wanted.similarity, similarity, start)
         else:
             at: Any = {"revision": commit} if commit else {}
-            encoder = Transformer(start, model_kwargs={**at}, processor_kwargs={**at}, config_kwargs={**at})
-            modules: list[Any] = [encoder, Pooling(encoder.get_embedding_dimension(), recipe.model.pooling or "mean")]
-            if recipe.model.similarity == "cos":
-                modules.append(Normalize())  # so that dot products, which every index can do, are cosines
+            encoder: Any = Transformer(
+                start, model_kwargs={**at, **_FP32}, processor_kwargs={**at}, config_kwargs={**at}
+            )
+            modules: list[Any] = [encoder, Pooling(encoder.get_embedding_dimension(), wanted.pooling or "mean")]
             model = SentenceTransformer(modules=modules, device=device, similarity_fn_name="dot")
-    pooler = getattr(encoder.auto_model, "pooler", None)
-    if pooler is not None:
-        pooler.requires_grad_(False)  # the vector has nothing of it; several processes would wait for its gradients
-    encoder.query_length, encoder.document_length = recipe.data.query_length, recipe.data.passage_length
-    # A plain encode() has no task and cuts here: a model from scratch has no use for positions that it never saw.
-    model.max_seq_length = recipe.data.passage_length
+            similarity = wanted.similarity or "dot"
+    if similarity == "cos":
+        if recipe.train.scale <= 1:
+            raise InputError(
+                f"{start}: cosines at train.scale = {recipe.train.scale:g} are too alike to learn from; expected more "
+                "than 1, as --set train.scale=20"
+            )
+        if not any(isinstance(module, Normalize) for module in model.modules()):
+            model.append(Normalize())  # so that dot products, which every index can do, are cosines
+    if wanted.towers == 2:
+        model = _two_towers(model, device)
+    towers = _towers(model, wanted.towers, start)
+    for route, tower in towers.items():
+        length = data.query_length if route == "query" else data.passage_length
+        if wanted.inputs == "official":
+            kind: Any = "query" if route == "query" else "passage"
+            tower.processor = official_tokenizer(tower.tokenizer, kind, length)
+        if pooler := getattr(tower.auto_model, "pooler", None):
+            pooler.requires_grad_(False)  # the vector has nothing of it; several processes would wait for its gradients
+        tower.query_length, tower.document_length = data.query_length, data.passage_length
+        # A plain encode() has no task and cuts here: a model from scratch has no use for positions that it never saw.
+        tower.max_seq_length = data.passage_length
     return model
 
 
-def cross_encoder(recipe: Recipe, start: str, device: str, commit: str | None = None) -> CrossEncoder:
-    """The cross-encoder to train, from ``start`` (a directory, or a hub name at a ``commit``)."""
-    with _clear_errors(start):
-        return CrossEncoder(
-            start,
-            num_labels=recipe.model.outputs,
-            max_length=recipe.data.passage_length,
-            device=device,
-            revision=commit,
+def _two_towers(model: SentenceTransformer, device: str) -> SentenceTransformer:
+    """The model with an encoder for queries and one for passages, equal at first; itself where it has two already."""
+    if any(isinstance(module, Router) for module in model):
+        return model
+    passages = list(model.children())
+    router = Router.for_query_document(copy.deepcopy(passages), passages)
+    found = SentenceTransformer(
+        modules=[router],
+        device=device,
+        prompts=model.prompts,
+        default_prompt_name=model.default_prompt_name,
+        similarity_fn_name=model.similarity_fn_name,
+        truncate_dim=model.truncate_dim,
+    )
+    return found
+
+
+def _towers(model: SentenceTransformer, wanted: int, start: str) -> dict[str, Any]:
+    """The transformers of a model, by route: query and document, or the one of both, named document."""
+    router = next((module for module in model if isinstance(module, Router)), None)
+    routes: dict[str, Any] = {"document": model} if router is None else dict(router.sub_modules.items())
+    if len(routes) != wanted:
+        raise InputError(f"{start} has {len(routes)} encoders (towers); expected model.towers = {len(routes)}")
+    found = {
+        name: next((m for m in route.modules() if isinstance(m, Transformer)), None) for name, route in routes.items()
+    }
+    if None in found.values() or set(found) - {"query", "document"}:
+        raise InputError(f"{start} has no transformer for queries or for passages to train")
+    return found
+
+
+def _poolings(model: SentenceTransformer) -> list[str]:
+    modes = {module.pooling_mode for module in model.modules() if isinstance(module, Pooling)}
+    return sorted(mode if isinstance(mode, str) else "+".join(mode) for mode in modes)
+
+
+def _own_similarity(model: SentenceTransformer, start: str) -> str:
+    """What a SentenceTransformer compares by: ``cos`` also where it takes dot products of normalised vectors."""
+    if model.similarity_fn_name not in ("cosine", "dot"):
+        raise InputError(f"{start} compares by {model.similarity_fn_name!r}; expected cosine or dot")
+    normalised = any(isinstance(module, Normalize) for module in model.modules())
+    return "cos" if normalised or model.similarity_fn_name == "cosine" else "dot"
+
+
+def _expect_own(key: str, wanted: str, own: str, start: str) -> None:
+    if wanted not in ("", own):
+        raise InputError(
+            f"model.{key} = {wanted}: {start} is a SentenceTransformer with {own or 'none'}; "
+            f"--set model.{key}= takes its own"
         )
+
+
+def cross_encoder(recipe: Recipe, start: str, device: str, commit: str | None = None) -> CrossEncoder:
+    """The cross-encoder to train, from ``start`` (a directory, or a hub name at a ``commit``).
+
+    Raises :class:`InputError` where a start that is a cross-encoder has another number of outputs than the recipe.
+    """
+    outputs, length = recipe.model.outputs, recipe.data.passage_length
+    with _clear_errors(start):
+        config = AutoConfig.from_pretrained(start, **({"revision": commit} if commit else {}))
+        is_cross = str((config.architectures or [""])[0]).endswith("ForSequenceClassification")
+        if is_cross and config.num_labels != outputs:  # the library says it in thirty lines
+            have = config.num_labels
+            raise InputError(f"{start} is a cross-encoder of {have} outputs; expected model.outputs = {have}")
+        model = CrossEncoder(
+            start, num_labels=outputs, max_length=length, device=device, revision=commit, model_kwargs=dict(_FP32)
+        )
+    if recipe.model.inputs == "official":
+        model[0].processor = official_tokenizer(model.tokenizer, "pair", length)
+    return model
 
 
 def masked_language_model(recipe: Recipe, start: str, commit: str | None = None) -> tuple[PreTrainedModel, Any]:
@@ -77,7 +164,7 @@ def masked_language_model(recipe: Recipe, start: str, commit: str | None = None)
     with _clear_errors(start):
         config = AutoConfig.from_pretrained(start, **at)
         kind = BertForMaskedLM if config.model_type == "bert" else AutoModelForMaskedLM
-        return kind.from_pretrained(start, **at), AutoTokenizer.from_pretrained(start, **at)
+        return kind.from_pretrained(start, dtype=torch.float32, **at), AutoTokenizer.from_pretrained(start, **at)
 
 
 def _is_sentence_transformer(start: str, commit: str | None) -> bool:

@@ -29,6 +29,7 @@ from sentence_transformers.sentence_transformer.losses import CachedMultipleNega
 from torch.utils.data import DataLoader
 from transformers import Trainer, TrainingArguments
 
+from baselines.models.encoder import prompt_of
 from baselines.train.masks import Masked
 from baselines.train.recipe import Recipe
 from baselines.train.rows import Batches
@@ -123,6 +124,7 @@ def dual_trainer(recipe: Recipe, model: SentenceTransformer, rows: Any, batches:
     from sentence_transformers.util import dot_score
 
     routes = {name: "query" if name == "query" else "document" for name in rows.column_names}
+    prompts = {name: prompt for name, route in routes.items() if (prompt := prompt_of(model, route))}
     loss = CachedMultipleNegativesRankingLoss(
         model,
         scale=recipe.train.scale,
@@ -130,7 +132,7 @@ def dual_trainer(recipe: Recipe, model: SentenceTransformer, rows: Any, batches:
         mini_batch_size=recipe.train.mini_batch,
         gather_across_devices=True,
     )
-    args = SentenceTransformerTrainingArguments(**given, router_mapping=routes)
+    args = SentenceTransformerTrainingArguments(**given, router_mapping=routes, prompts=prompts)
     return _made(_DualTrainer, batches, model=model, args=args, train_dataset=rows, loss=loss)
 
 

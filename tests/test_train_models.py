@@ -1,0 +1,176 @@
+"""The models that a training makes of its start: towers, inputs, outputs, and what of the start stays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from commands import run
+from official_archives import BOTH, PASSAGES, TRAIN
+from official_release import convert
+from sentence_transformers import CrossEncoder, SentenceTransformer
+from tiny_models import write_bert, write_cross, write_dual
+from training_world import training_of
+
+from baselines.train.models import cross_encoder, dual_encoder
+from baselines.train.recipe import Recipe, read_recipe
+from baselines.train.rows import Batches
+from baselines.train.trainers import arguments, dual_trainer
+from builders.common.command import InputError
+
+TEXTS = ["北京 的 冬天 很 冷", "饺子 怎么 煮"]
+OWN = ["model.pooling=", "model.similarity="]  # those of the start
+
+
+def _dual(start: Path, *overrides: str, name: str = "de-bm25-neg") -> SentenceTransformer:
+    return dual_encoder(read_recipe(name, overrides), str(start), "cpu")
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_bert(tmp_path_factory.mktemp("start") / "bert", TEXTS)
+
+
+def test_two_towers_begin_equal_and_are_trained_apart(bert: Path, tmp_path: Path) -> None:
+    model = _dual(bert, "model.towers=2")
+    one = _dual(bert)
+    for texts in (model.encode_query(TEXTS), model.encode_document(TEXTS)):
+        assert np.allclose(texts, one.encode_document(TEXTS), atol=1e-6)
+    assert sum(p.numel() for p in model.parameters()) == 2 * sum(p.numel() for p in one.parameters())
+    with torch.no_grad():  # a step of the query's encoder alone
+        next(model[0].sub_modules["query"].parameters())[:, 0] += 1
+    model.save_pretrained(str(tmp_path / "two"))
+    loaded = SentenceTransformer(str(tmp_path / "two"), device="cpu")
+    assert np.allclose(loaded.encode_document(TEXTS), one.encode_document(TEXTS), atol=1e-6)
+    assert not np.allclose(loaded.encode_query(TEXTS), one.encode_query(TEXTS), atol=1e-3)
+    # A plain encode() takes a text for a passage. A start of two towers keeps them.
+    assert np.array_equal(loaded.encode(TEXTS), loaded.encode_document(TEXTS))
+    again = _dual(tmp_path / "two", "model.towers=2")
+    assert np.array_equal(again.encode_query(TEXTS), loaded.encode_query(TEXTS))
+    with pytest.raises(InputError, match=r"two has 2 encoders \(towers\); expected model.towers = 2"):
+        _dual(tmp_path / "two")
+
+
+def test_official_inputs_are_saved_with_the_checkpoint(bert: Path, tmp_path: Path) -> None:
+    _dual(bert, "data.query_length=4", "data.passage_length=6", name="official-de").save_pretrained(str(tmp_path))
+    loaded = SentenceTransformer(str(tmp_path), device="cpu")
+    found = {task: loaded.preprocess(["北 京冬天冷"], task=task) for task in ("query", "document")}
+    tokens = {task: loaded.tokenizer.convert_ids_to_tokens(each["input_ids"][0]) for task, each in found.items()}
+    assert tokens == {
+        "query": ["[CLS]", "北", "京", "[SEP]"],
+        "document": ["[CLS]", "[SEP]", "北", "京", "冬", "[SEP]"],
+    }
+    assert found["document"]["token_type_ids"].tolist() == [[0, 0, 1, 1, 1, 1]]
+    cross = cross_encoder(read_recipe("official-ce"), str(bert), "cpu")
+    cross.save_pretrained(str(tmp_path / "cross"))
+    pair = CrossEncoder(str(tmp_path / "cross"), device="cpu").preprocess([("北 京", "冬 天")])
+    assert cross.tokenizer.convert_ids_to_tokens(pair["input_ids"][0]) == [
+        *("[CLS]", "北", "京", "[SEP]", "冬", "天", "[SEP]")
+    ]
+    assert pair["token_type_ids"].tolist() == [[0, 0, 0, 0, 1, 1, 1]]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        ([], r"model.pooling = cls: .*/dual is a SentenceTransformer with mean; --set model.pooling= takes its own"),
+        (["model.pooling=mean"], r"model.similarity = dot: .* is a SentenceTransformer with cos; --set model.simi"),
+        (OWN, r"dual: cosines at train.scale = 1 are too alike to learn from; expected more than 1, as --set train"),
+    ],
+)
+def test_a_recipe_that_contradicts_its_start_is_refused(tmp_path: Path, overrides: list[str], said: str) -> None:
+    start = write_dual(tmp_path / "dual", similarity="cosine")
+    with pytest.raises(InputError, match=said):
+        _dual(start, *overrides)
+
+
+def test_a_start_that_compares_by_cosine_is_trained_on_cosines(tmp_path: Path) -> None:
+    start = write_dual(tmp_path / "dual", similarity="cosine")  # whose vectors are not of unit length
+    found = _dual(start, *OWN, "train.scale=20").encode_document(TEXTS)
+    assert np.allclose(np.linalg.norm(found, axis=1), 1, atol=1e-6)
+    own = SentenceTransformer(str(start), device="cpu").encode_document(TEXTS)
+    assert np.allclose(found, own / np.linalg.norm(own, axis=1, keepdims=True), atol=1e-6)
+
+
+def test_cosines_at_their_own_scale_are_refused_for_a_plain_start_too(bert: Path) -> None:
+    with pytest.raises(InputError, match=r"cosines at train.scale = 1 are too alike"):
+        _dual(bert, "model.similarity=cos")
+
+
+def test_weights_of_16_bits_are_trained_in_32(tmp_path: Path) -> None:
+    start = write_dual(tmp_path / "dual")
+    SentenceTransformer(str(start), device="cpu").half().save_pretrained(str(tmp_path / "half"))
+    assert {p.dtype for p in _dual(tmp_path / "half", *OWN).parameters()} == {torch.float32}
+
+
+def test_a_cross_encoder_has_the_outputs_of_its_recipe(bert: Path, tmp_path: Path) -> None:
+    two = read_recipe("official-ce", ["model.inputs=plain"])
+    assert cross_encoder(two, str(bert), "cpu").num_labels == 2
+    start = write_cross(tmp_path / "cross")
+    with pytest.raises(InputError, match=r"cross is a cross-encoder of 1 outputs; expected model.outputs = 1"):
+        cross_encoder(two, str(start), "cpu")
+    assert cross_encoder(read_recipe("ce-bm25-neg"), str(start), "cpu").num_labels == 1
+
+
+class _Rows:
+    """Two rows to train on."""
+
+    column_names = ("query", "positive", "negative_1")
+
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, index: int) -> dict[str, str]:
+        return {"query": TEXTS[index % 2], "positive": TEXTS[1 - index % 2], "negative_1": "身份证 丢了"}
+
+
+def _loss(recipe: Recipe, start: Path, folder: Path) -> tuple[float, dict[str, Any]]:
+    """(the loss of a batch, the batch) as the trainer has them."""
+    rows: Any = _Rows()
+    batches = Batches(rows, 2, 1, 0)
+    model = dual_encoder(recipe, str(start), "cpu")
+    trainer = dual_trainer(recipe, model, rows, batches, arguments(recipe, folder, batches, "cpu"))
+    batch = trainer.data_collator([rows[0], rows[1]])
+    model.eval()
+    return trainer.compute_loss(model, dict(batch)).item(), batch
+
+
+def test_a_start_is_trained_with_its_prompts(tmp_path: Path) -> None:
+    recipe = read_recipe("de-bm25-neg", [*OWN, "train.evaluations=0"])
+    texts = [*TEXTS, "身份证 丢了 问题 段落"]
+    with_prompts = write_dual(tmp_path / "with", prompts={"query": "问题 ", "document": "段落 "}, texts=texts)
+    without = write_dual(tmp_path / "without", texts=texts)
+    loss, batch = _loss(recipe, with_prompts, tmp_path / "states")
+    model = dual_encoder(recipe, str(with_prompts), "cpu")
+    assert model.prompts == {"query": "问题 ", "document": "段落 "}
+    for column, task, prompt in (("query", "query", "问题 "), ("negative_1", "document", "段落 ")):
+        rows = [_Rows()[0][column], _Rows()[1][column]]
+        wanted = model.preprocess([prompt + text for text in rows], task=task)["input_ids"]
+        assert torch.equal(batch[f"{column}_input_ids"], wanted)
+    # The same weights without prompts have another loss; with them, the one of what encode() makes.
+    plain, _ = _loss(recipe, without, tmp_path / "states")
+    assert abs(plain - loss) > 1e-4
+    queries = torch.tensor(model.encode_query(TEXTS))
+    passages = torch.tensor(model.encode_document([*TEXTS[::-1], "身份证 丢了", "身份证 丢了"]))
+    expected = torch.nn.functional.cross_entropy(queries @ passages.T, torch.tensor([0, 1]))
+    assert abs(float(expected) - loss) < 1e-4
+
+
+def test_the_official_dual_encoder_trains_from_the_imported_negatives(tmp_path: Path) -> None:
+    convert(tmp_path, BOTH)
+    start = write_bert(tmp_path / "start", [*PASSAGES, *TRAIN])
+    out = tmp_path / "official-de"
+    words = ["train", "official-de", "--release", tmp_path / "release", "--start", start, "--out", out]
+    values = ["train.epochs=2", "train.mini_batch=8", "train.evaluations=1", "train.saves=0", "data.passage_length=24"]
+    run("baselines", *words, "--device", "cpu", *(word for value in values for word in ("--set", value)))
+    training = training_of(out)
+    assert "train/train" in training["about"]["data"]
+    # 4 positives with 4 negatives each are 16 rows, all of them in the one batch of an epoch.
+    assert (training["rows"], training["batch"], training["steps"]) == (16, 16, 2)
+    trained = SentenceTransformer(str(out), device="cpu")
+    assert len(trained[0].sub_modules) == 2
+    query, passage = trained.encode_query(["绿萝"]), trained.encode_document(["绿萝"])
+    assert not np.allclose(query, passage, atol=1e-4)

@@ -70,7 +70,7 @@ def test_the_test_split_is_never_read(world: World, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(Release, "batches", watched)
     out = world.folder / "watched"
-    assert world.train("ce-bm25-neg-scratch", out, "train.batch=8", "train.max_steps=1", "data.dev_queries=3") == 0
+    assert world.train("de-bm25-neg-scratch", out, "train.batch=8", "train.max_steps=1", "data.dev_queries=3") == 0
     assert read == {("queries", "train"), ("qrels", "train"), ("queries", "dev"), ("qrels", "dev")}
 
 

@@ -30,6 +30,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, required=True, metavar="CKPT", help="the checkpoint directory to write")
     parser.add_argument("--negatives", type=Path, metavar="F", help="hard negatives (what `mine` writes)")
     parser.add_argument(
+        "--dev-run", type=Path, metavar="RUN", help="a run of the dev queries: a cross-encoder's dev curve re-ranks it"
+    )
+    parser.add_argument(
         *("--start", "--start-from"),  # torchrun takes --start for an abbreviation of its own --start-method
         metavar="MODEL",
         help="a directory or a hub name in the place of the recipe's start (under torchrun write --start-from)",

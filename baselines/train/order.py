@@ -23,6 +23,7 @@ class Order:
 
     Attributes:
         negatives: the file of hard negatives; None where the recipe wants none, or those of the release.
+        dev_run: a run of the dev queries, whose top a cross-encoder re-ranks in between; None: it does not.
         start: ``scratch``, a directory, or a name on the hub.
         device: auto, cpu or cuda.
         resume: go on from earlier states, and leave a finished checkpoint.
@@ -33,6 +34,7 @@ class Order:
     recipe: Recipe
     release: Release
     negatives: Path | None
+    dev_run: Path | None
     start: str
     out: Path
     device: str
@@ -84,6 +86,7 @@ def read_order(args: argparse.Namespace) -> Order:
         recipe=recipe,
         release=open_release(args.release),
         negatives=_negatives(args.negatives, recipe),
+        dev_run=_dev_run(args.dev_run, recipe),
         start=_start(args.start, recipe, args.out),
         out=Path(os.path.abspath(args.out)),
         device=args.device,
@@ -109,6 +112,14 @@ def _negatives(given: Path | None, recipe: Recipe) -> Path | None:
     if not path.is_file():
         raise InputError("no such file of hard negatives; `python -m baselines mine` makes one", path=path)
     return path
+
+
+def _dev_run(given: Path | None, recipe: Recipe) -> Path | None:
+    if given and recipe.model.kind != "cross":
+        raise InputError("--dev-run: for a cross-encoder's training; a dual-encoder ranks a sample of the collection")
+    if given and not given.is_file():
+        raise InputError("no such run of the dev queries", path=given)
+    return given
 
 
 def _start(given: str | None, recipe: Recipe, out: Path) -> str:

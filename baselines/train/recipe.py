@@ -91,7 +91,8 @@ class Data(Struct, frozen=True, forbid_unknown_fields=True):
     ``negatives``: a file that `mine` wrote, or ``release``: the hard negatives that came with the official data.
     ``rows``, a dual-encoder's alone: a positive with k negatives gives k rows of one negative each
     (``one-negative``, as the official code's), or one row of them all (``all-negatives``).
-    ``dev_queries`` of ``dev_split`` are ranked during training, among their positives and ``dev_passages`` others.
+    ``dev_queries`` of ``dev_split`` are ranked during training: by a dual-encoder among their positives and
+    ``dev_passages`` others, by a cross-encoder among the top 20 of a run (``--dev-run``).
     """
 
     set: str = "main"

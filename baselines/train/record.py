@@ -11,7 +11,7 @@ from typing import Any
 
 from baselines.train.order import Order
 from builders.common.command import InputError, log
-from builders.common.files import write_text
+from builders.common.files import sha256_of, write_text
 from builders.common.folders import replace_directory
 
 RECIPE, TRAINING, LOSSES = "recipe.json", "training.json", "loss.png"
@@ -49,6 +49,7 @@ def training_record(order: Order, trainer: Any, counts: dict[str, int], seconds:
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else cpu,
         "precision": "bf16" if trainer.args.bf16 else "fp32",
         "losses": [[entry["step"], entry["loss"]] for entry in history if "loss" in entry],
+        "dev_run": {"name": order.dev_run.name, "sha256": sha256_of(order.dev_run)} if order.dev_run else None,
         "dev": [
             {"step": entry["step"], **{k.removeprefix("dev_"): v for k, v in entry.items() if k.startswith("dev_")}}
             for entry in history

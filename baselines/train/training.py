@@ -123,11 +123,8 @@ def _trainer(order: Order, start: str, rows: Any, batches: Batches, states: Path
 
 def _evaluation(order: Order, passages: Passages) -> Evaluate | None:
     """What measures the model on a sample of dev; None where there is nothing to measure on, or another's task."""
-    recipe = order.recipe
-    sample = dev_sample(order.release, recipe, passages) if order.first and recipe.model.kind != "mlm" else None
-    if sample is None:
-        return None
-    return partial(sample.dual if recipe.model.kind == "dual" else sample.cross, batch=recipe.train.mini_batch)
+    sample = dev_sample(order.release, order.recipe, passages, order.dev_run) if order.first else None
+    return None if sample is None else partial(sample.measures, batch=order.recipe.train.mini_batch)
 
 
 def _run(order: Order, trainer: Any, watch: Watch, states: Path) -> None:

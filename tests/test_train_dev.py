@@ -1,0 +1,109 @@
+"""The dev curve of a training: what it ranks, and what it counts."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+import numpy as np
+import pytest
+from commands import run
+from releases import QUESTIONS, TEXTS, make_release, md5, tables
+from sentence_transformers import CrossEncoder, SentenceTransformer
+from tiny_models import write_bert, write_cross, write_dual
+
+from baselines.passages import Passages, open_passages
+from baselines.train.dev_ranks import Reranked, Sampled, dev_sample
+from baselines.train.recipe import Recipe, read_recipe
+from builders.common.command import InputError
+from builders.store.reader import Release, open_release
+
+FIRST, SECOND = QUESTIONS["dev"]  # texts 4 and 5 answer them
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> tuple[Release, Passages]:
+    release = open_release(make_release(tmp_path / "release"))
+    return release, open_passages(release, keep=tmp_path / "keep")
+
+
+def _write(path: Path, ranked: dict[str, list[int]]) -> Path:
+    path.write_text(json.dumps({md5(q): [md5(TEXTS[n]) for n in own] for q, own in ranked.items()}), encoding="utf-8")
+    return path
+
+
+def _cross(*overrides: str) -> Recipe:
+    return read_recipe("ce-bm25-neg", ["data.passage_length=32", *overrides])
+
+
+def test_a_cross_encoder_ranks_the_top_of_the_run_and_misses_what_it_lacks(
+    opened: tuple[Release, Passages], tmp_path: Path
+) -> None:
+    ranked = {FIRST: [0, 4, 1], SECOND: [2, 3]}  # nothing that answers the second question
+    sample = dev_sample(opened[0], _cross(), opened[1], _write(tmp_path / "run.json", ranked))
+    assert isinstance(sample, Reranked)
+    assert sample.as_it_is() == {"MRR@10": 1 / 4, "recall@1": 0, "recall@50": 1 / 2}
+    model = CrossEncoder(str(write_cross(tmp_path / "cross")), device="cpu")
+    scores = model.predict([(FIRST, TEXTS[n]) for n in (0, 4, 1)])
+    rank = 1 + int((scores > scores[1]).sum())
+    found = sample.measures(model, 8)
+    assert found == {"MRR@10": 1 / rank / 2, "recall@1": (rank == 1) / 2, "recall@50": 1 / 2}
+
+
+def test_no_more_than_twenty_passages_of_a_query_are_ranked(tmp_path: Path) -> None:
+    texts = [*TEXTS, *(f"第{n}段" for n in range(30))]
+    rows = [{"_id": md5(text), "title": "", "text": text} for text in texts]
+    release = open_release(make_release(tmp_path / "release", {**tables(), ("corpus", "corpus"): rows}))
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps({md5(FIRST): [md5(text) for text in reversed(texts)]}), encoding="utf-8")
+    sample = dev_sample(release, _cross(), open_passages(release, keep=tmp_path / "keep"), path)
+    assert isinstance(sample, Reranked)
+    assert [list(own.values()) for own in sample.ranked.values()] == [list(reversed(texts))[:20]]
+    assert set(sample.queries.values()) == {FIRST, SECOND}  # one that the run lacks counts 0
+
+
+def test_a_dual_encoder_ranks_the_passages_of_the_sample(opened: tuple[Release, Passages], tmp_path: Path) -> None:
+    recipe = read_recipe("de-bm25-neg", ["data.dev_passages=50"])
+    sample = dev_sample(opened[0], recipe, opened[1], None)
+    assert isinstance(sample, Sampled) and set(sample.passages.values()) == set(TEXTS)
+    for similarity in ("dot", "cosine"):
+        model = SentenceTransformer(str(write_dual(tmp_path / similarity, similarity=similarity)), device="cpu")
+        scores = np.asarray(model.similarity(model.encode_query([FIRST, SECOND]), model.encode_document(TEXTS)))
+        ranks = [1 + int((scores[n] > scores[n, 4 + n]).sum()) for n in (0, 1)]
+        found = sample.measures(model, 8)
+        assert found["MRR@10"] == pytest.approx(np.mean([1 / rank for rank in ranks]))
+        assert found["recall@1"] == np.mean([rank == 1 for rank in ranks]) and found["recall@50"] == 1
+
+
+def test_a_cross_encoder_without_a_run_has_no_dev_curve_and_says_so(
+    opened: tuple[Release, Passages], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    assert dev_sample(opened[0], _cross(), opened[1], None) is None
+    assert "no evaluation during training: --dev-run RUN says what of dev is to be re-ranked" in caplog.text
+    other = _write(tmp_path / "test.json", {QUESTIONS["test"][0]: [0]})
+    assert dev_sample(opened[0], _cross(), opened[1], other) is None
+    assert "test.json has none of the dev queries" in caplog.text
+
+
+def test_a_run_of_another_collection_is_refused(opened: tuple[Release, Passages], tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps({md5(FIRST): ["nowhere"]}), encoding="utf-8")
+    with pytest.raises(InputError, match=r"run.json: has a passage 'nowhere' that the release's corpus lacks"):
+        dev_sample(opened[0], _cross(), opened[1], path)
+
+
+def test_the_dev_curve_and_its_run_are_recorded(tmp_path: Path) -> None:
+    release, start = make_release(tmp_path / "release"), write_bert(tmp_path / "start")
+    path = _write(tmp_path / "bm25.json", {FIRST: [4, 1], SECOND: [2, 5]})
+    values = ["data.negatives_per_positive=0", "data.passage_length=32", "train.epochs=2", "train.evaluations=2"]
+    words = ["--release", release, "--start", start, *(word for value in values for word in ("--set", value))]
+    done = run("baselines", "train", "ce-bm25-neg", *words, "--dev-run", path, "--out", tmp_path / "ce")
+    assert "the top 20 of" in done.stderr and "as it is: MRR@10 75.00" in done.stderr
+    training = json.loads((tmp_path / "ce" / "training.json").read_text(encoding="utf-8"))
+    assert training["dev_run"]["name"] == "bm25.json" and len(training["dev_run"]["sha256"]) == 64
+    assert [row["step"] for row in training["dev"]] == [1, 2]
+    assert {row["recall@50"] for row in training["dev"]} == {1}
+    wrong = run("baselines", "train", "de-bm25-neg", *words, "--dev-run", path, "--out", tmp_path / "de", code=1)
+    assert wrong.error.startswith("--dev-run: for a cross-encoder's training")

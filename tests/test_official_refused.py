@@ -203,8 +203,10 @@ def damaged(draw: st.DrawFn) -> tuple[str, bytes]:
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-@given(damaged(), st.sampled_from([8 << 20, 64]))
-def test_fuzz_a_damaged_file_converts_or_is_refused(tmp_path: Path, case: tuple[str, bytes], block: int) -> None:
+@given(damaged(), st.sampled_from([8 << 20, 64]), st.booleans())
+def test_fuzz_a_damaged_file_converts_or_is_refused(
+    tmp_path: Path, case: tuple[str, bytes], block: int, skip_bad_lines: bool
+) -> None:
     """It comes back, if its format allows; it never crashes."""
     name, content = case
     path = tmp_path / "in" / name
@@ -214,7 +216,7 @@ def test_fuzz_a_damaged_file_converts_or_is_refused(tmp_path: Path, case: tuple[
         patch.setattr(blocks, "BLOCK_BYTES", block)
         patch.setattr(os, "fsync", lambda handle: None)
         try:
-            build_official([path], tmp_path / "release")
+            build_official([path], tmp_path / "release", skip_bad_lines=skip_bad_lines)
         except InputError:
             return
         shutil.rmtree(tmp_path / "out", ignore_errors=True)

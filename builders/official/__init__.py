@@ -8,6 +8,10 @@ held against the MD5 of its text, line numbers against the map, the TSVs against
 counted in stats.json and logged with examples; a line that is not in its file's format ends the build with file and
 line. `export --format official` gives the files back byte for byte.
 
+With --skip-bad-lines such a line is left out instead: logged, counted in stats.json, listed in official/skipped.tsv. A
+passage that is left out keeps its line number, so that the map stays right; judgments that name it are counted, and
+left out of the qrels.
+
 A tar.gz is unpacked once, beside --out, which takes the room of its official files. Memory does not grow with the
 texts; a passage takes about 40 bytes of it.
 
@@ -39,6 +43,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--workers", type=whole_number(1), default=len(os.sched_getaffinity(0)), help="processes (default: all cores)"
     )
+    parser.add_argument(
+        "--skip-bad-lines",
+        action="store_true",
+        help="leave lines out that are not in their file's format (default: stop)",
+    )
     add_format(parser)
 
 
@@ -46,11 +55,13 @@ def run(args: argparse.Namespace) -> None:
     from builders.official.build import build_official
     from builders.store.table3 import table3_text
 
-    stats = build_official(args.archive, args.out, args.workers)
+    stats = build_official(args.archive, args.out, args.workers, args.skip_bad_lines)
     if args.format == "json":
         print(json.dumps(stats, ensure_ascii=False, indent=1))
         return
     print(table3_text(stats))
     for what, times in stats["official"]["findings"].items():
         print(f"{what}: {times:,}")
+    for name, skipped in stats["official"].get("skipped", {}).items():
+        print(f"bad lines of {name} (left out): {skipped['lines']:,}")
     print(f"release: {args.out}")

@@ -11,10 +11,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
 from builders.common.command import InputError, progress
 from builders.common.jobs import Pool, in_order
 from builders.official.archives import Member
-from builders.official.formats import LINE_CUT, BadLine
+from builders.official.formats import LINE_CUT, BadLine, lines_of
+from builders.official.skipped import MOST
 
 BLOCK_BYTES = 8 << 20
 LONGEST_ROW = 256 << 20
@@ -22,13 +26,26 @@ _WINDOW = 1 << 20
 
 
 class _Block(NamedTuple):
-    """``size`` bytes from ``offset`` of the file ``path``, and what parses them."""
+    """``size`` bytes from ``offset`` of the file ``path``, what parses them, and whether bad lines are left out."""
 
     path: Path
     offset: int
     size: int
     parse: Callable[..., Any]
     args: tuple[Any, ...]
+    skip: bool
+
+
+class Parsed(NamedTuple):
+    """What a block holds. ``line``: the number of its first line in the file, from 1; ``bad``: lines left out."""
+
+    found: Any
+    line: int
+    bad: list[BadLine]
+
+    def lines(self, rows: int) -> npt.NDArray[np.int64]:
+        """The line numbers of the ``rows`` that the block holds, a row a line; shape (rows,)."""
+        return self.line + np.delete(np.arange(rows + len(self.bad)), [bad.line for bad in self.bad])
 
 
 def parsed(
@@ -39,7 +56,8 @@ def parsed(
     workers: int,
     span: tuple[int, int] | None = None,
     cut: re.Pattern[bytes] = LINE_CUT,
-) -> Iterator[Any]:
+    skip: bool = False,
+) -> Iterator[Parsed]:
     """``parse(bytes, *args)`` of every block of ``member`` in order.
 
     Args:
@@ -47,6 +65,7 @@ def parsed(
         workers: how many processes.
         span: first byte and end inside the member, of the member as a whole where None.
         cut: a block may end after what this matches.
+        skip: leave lines out that ``parse`` refuses with BadLine; ``cut`` is at lines then.
 
     Raises:
         InputError: naming file and line, for what ``parse`` refuses with BadLine.
@@ -54,25 +73,44 @@ def parsed(
     low, high = span or (0, member.size)
     line = 1 + member.read(low).count(b"\n")
     ranges = _cut(member, member.offset + low, member.offset + high, cut)
-    blocks = (_Block(member.path, offset, size, parse, args) for offset, size in ranges)
+    blocks = (_Block(member.path, offset, size, parse, args, skip) for offset, size in ranges)
     with progress(total=high - low, unit="B", label=member.name.rsplit("/", 1)[-1]) as bar:
-        for found, lines, size in in_order(processes, _parse, blocks, workers + 2):
+        for (found, lines, bad), size in in_order(processes, _parse, blocks, workers + 2):
             if isinstance(found, BadLine):
                 raise InputError(found.message, path=member.shown, line=line + found.line)
-            yield found
+            yield Parsed(found, line, bad)
             line += lines
             bar.update(size)
 
 
-def _parse(block: _Block) -> tuple[Any, int, int]:
-    """What the block holds, or its :class:`BadLine`; its lines; its bytes."""
+def _parse(block: _Block) -> tuple[tuple[Any, int, list[BadLine]], int]:
+    """What the block holds, or its :class:`BadLine`; its lines; the bad ones; its bytes."""
     with open(block.path, "rb") as file:
         file.seek(block.offset)
         data = file.read(block.size)
+    lines = data.count(b"\n")
     try:
-        return block.parse(data, *block.args), data.count(b"\n"), block.size
+        return (block.parse(data, *block.args), lines, []), block.size
     except BadLine as error:
-        return error, 0, block.size
+        if not block.skip:
+            return (error, lines, []), block.size
+    good, bad = good_lines(data, block.parse, *block.args)
+    return (block.parse(good, *block.args), lines, bad), block.size
+
+
+def good_lines(data: bytes, parse: Callable[..., Any], *args: Any) -> tuple[bytes, list[BadLine]]:
+    """The lines that ``parse(line, *args)`` takes, and what it says of the others; after ``MOST`` of these it stops."""
+    good: list[bytes] = []
+    bad: list[BadLine] = []
+    for number, line in enumerate(lines_of(data)):
+        try:
+            parse(line + b"\n", *args)
+            good.append(line + b"\n")
+        except BadLine as error:
+            bad.append(BadLine(error.message, number))
+            if len(bad) > MOST:
+                break
+    return b"".join(good), bad
 
 
 def _cut(member: Member, start: int, stop: int, pattern: re.Pattern[bytes]) -> Iterator[tuple[int, int]]:

@@ -18,6 +18,7 @@ from builders.official.formats import role_of
 from builders.official.layout import LAYOUT, write_layout
 from builders.official.numbered import NumberedTexts
 from builders.official.questions import Split, read_question_list, read_questions, split_named
+from builders.official.skipped import Skipped
 from builders.official.splits import write_split
 from builders.official.top50 import read_top50
 from builders.official.training import read_training
@@ -29,8 +30,10 @@ SMALL = 32 << 20  # below this many bytes of input starting worker processes cos
 _BOM = b"\xef\xbb\xbf"
 
 
-def build_official(archives: list[Path], out: Path, workers: int = 1) -> dict[str, Any]:
+def build_official(archives: list[Path], out: Path, workers: int = 1, skip_bad_lines: bool = False) -> dict[str, Any]:
     """Build the release ``out`` from official archives; returns the content of its ``stats.json``.
+
+    ``skip_bad_lines``: leave lines that their file's format does not allow out, see :mod:`.skipped`.
 
     Raises:
         InputError: for archives that are damaged, refused, or hold no official file, for a file that is empty, not
@@ -47,11 +50,16 @@ def build_official(archives: list[Path], out: Path, workers: int = 1) -> dict[st
             process_pool(workers) as processes,
             contextlib.closing(NumberedTexts(folder / "texts")) as texts,
         ):
-            work = Work(draft, processes, workers, texts)
+            work = Work(draft, processes, workers, texts, skipped=Skipped(skip_bad_lines))
             convert(work, files)
-            draft.build = {"verb": "official", "options": {"layout": LAYOUT}, "sources": _sources(archives, files)}
+            options: dict[str, Any] = {"layout": LAYOUT}
             read = {file.name: file.layout.get("rows") for file in files}
             draft.stats["official"] = {"files": read, **work.findings.described()}
+            if work.skipped.total:
+                work.skipped.write(draft)
+                options["skipped_lines"] = work.skipped.total
+                draft.stats["official"]["skipped"] = work.skipped.described()
+            draft.build = {"verb": "official", "options": options, "sources": _sources(archives, files)}
             work.findings.report()
         return draft.stats
 
@@ -76,6 +84,8 @@ def convert(work: Work, files: list[OfficialFile]) -> None:
         log.info("%s: %d questions", split.name, len(split.questions))
     for file in files:
         file.layout["sha256"] = _sha256(file.member)
+        if bad := work.skipped.lines.get(file.name):
+            file.layout["skipped"] = len(bad)
     write_layout(work, files, held)
 
 

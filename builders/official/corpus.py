@@ -60,7 +60,7 @@ def _passages(work: Work, file: OfficialFile) -> Iterator[IdsAndTexts]:
     member, head, tail = file.member, file.head, file.tail
     opening = is_wrapped(head)
     if not opening:
-        file.layout["style"] = sniff_lines(head, len(head) == member.size)
+        file.layout["style"] = sniff_lines(*work.head(file, parse_passages))
         return work.blocks(file, parse_passages)
     end = wrapped_end(tail)
     if end is None or opening.end() + end >= member.size:
@@ -74,15 +74,16 @@ def _read_parts(work: Work, parts: list[OfficialFile], ids: PassageMap | None, c
     if ids is not None and [part.name[-2:] for part in parts] != [f"{n:02d}" for n in range(len(parts))]:
         log.warning("a part before %s is missing: the map's line numbers cannot be used, MD5s are ids", parts[-1].name)
         ids = None
-    line = 0  # over all parts
+    line = 0  # over all parts; a line that is skipped keeps its number
     for file in parts:
         for block in work.tsv_blocks(file):
             column = block.columns["passage"]
             keys = as_keys(column.digests)
             if ids is not None:
-                named, known = ids.lines(line, len(keys))
+                named, known = ids.at(line + block.lines - 1)
                 work.findings.add("lines without an entry in passage2id.map.json", int((~named).sum()))
                 keys = np.where(named[:, None], known, keys)
-                line += len(keys)
             corpus.take(file, keys, column)
+        if ids is not None:
+            line += file.layout["rows"] + len(work.skipped.lines.get(file.name, ()))
     return line

@@ -57,7 +57,9 @@ def export_official(release: Release, out: Path) -> list[Written]:
             with new_file(target) as beside:
                 _write_file(source, entry, beside)
             equal = sha256_of(target) == entry.sha256 if entry.sha256 else None
-            if equal is False:
+            if entry.skipped:
+                log.warning("%s lacks the %d bad lines that were skipped when it was read", entry.name, entry.skipped)
+            elif equal is False:
                 log.warning("%s is not the file that was read, byte for byte", entry.name)
             written.append(Written(entry.name, None if entry.role == "document" else entry.rows, equal))
         source.close()

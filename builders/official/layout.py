@@ -42,6 +42,7 @@ class Entry(msgspec.Struct):
         style: how its JSON is written, see :mod:`.style`.
         nothing: what the columns of a TSV hold that mean nothing.
         unended: its last line has no line end.
+        skipped: how many bad lines were left out of it.
         columns, copy: the file of its columns, the copy of a document: names inside the release.
     """
 
@@ -53,6 +54,7 @@ class Entry(msgspec.Struct):
     style: dict[str, Any] | None = None
     nothing: list[str] = []
     unended: bool = False
+    skipped: int = 0
     columns: str | None = None
     copy: str | None = None
 

@@ -22,11 +22,11 @@ class PassageMap:
     ids: Keys
     named: npt.NDArray[np.bool_]
 
-    def lines(self, start: int, count: int) -> tuple[npt.NDArray[np.bool_], Keys]:
-        """Which of ``count`` lines from ``start`` on have an id, and their ids; shapes (count,) and (count, 2)."""
-        named, ids = np.zeros(count, np.bool_), np.zeros((count, 2), np.uint64)
-        found = self.ids[start : start + count]
-        named[: len(found)], ids[: len(found)] = self.named[start : start + count], found
+    def at(self, lines: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.bool_], Keys]:
+        """Which of some lines have an id, and their ids; shapes (lines,) and (lines, 2)."""
+        named, ids = np.zeros(len(lines), np.bool_), np.zeros((len(lines), 2), np.uint64)
+        inside = lines < len(self.ids)
+        named[inside], ids[inside] = self.named[lines[inside]], self.ids[lines[inside]]
         return named, ids
 
 

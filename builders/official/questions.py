@@ -66,41 +66,46 @@ def ids_in(data: bytes) -> Iterator[bytes]:
 
 def read_questions(work: Work, file: OfficialFile, split: Split) -> None:
     """``train.json`` and ``dev.json``, with judgments, ``test1.json`` and ``test2.json``, without, into ``split``."""
-    file.layout["style"] = sniff_lines(file.head, len(file.head) == file.member.size)
     labelled = file.role != "test"
+    file.layout["style"] = sniff_lines(*work.head(file, parse_questions, labelled))
     split.labelled |= labelled
-    lines = 0
-    for block in work.blocks(file, parse_questions, labelled):
+    for parsed in work.parsed(file, parse_questions, labelled):
+        block: Questions = parsed.found
+        lines = parsed.lines(len(block.questions.column.texts)).tolist()
         found = _take_questions(work, file, split, block, lines)
-        file.rows.append(np.array([question.row for question in found], np.int32))
-        lines += len(found)
+        rows = [question.row for question in found if question is not None]
+        file.rows.append(np.array(rows, np.int32))
+        file.layout["rows"] = file.layout.get("rows", 0) + len(rows)
         if block.counts is not None:
             _take_judgments(work, split, block, block.counts, found)
-    file.layout["rows"] = lines
 
 
-def _take_questions(work: Work, file: OfficialFile, split: Split, block: Questions, lines: int) -> list[Question]:
-    """The questions of a block, before which the file has ``lines`` lines."""
+def _take_questions(
+    work: Work, file: OfficialFile, split: Split, block: Questions, lines: list[int]
+) -> list[Question | None]:
+    """The questions of a block, which stand in these ``lines`` of the file; None for one that is left out."""
     ids, digests = as_keys(block.questions.ids), as_keys(block.questions.column.digests)
     what = f"questions of {split.name} whose id is not the MD5 of their text"
     work.findings.add_ids(what, ids, (ids != digests).any(axis=1))
-    found = []
+    found: list[Question | None] = []
     texts = work.number_texts(block.questions.column).tolist()
-    for line, (key, text) in enumerate(zip(ids_in(block.questions.ids), texts, strict=True), lines + 1):
+    for line, key, text in zip(lines, ids_in(block.questions.ids), texts, strict=True):
         question = split.by_id.get(key)
         if question is None:
             question = split.add(key, text)
         elif question.text != text:
-            message = f"question_id {key.hex()} has two texts; expected one text for one id"
-            raise InputError(message, path=file.member.shown, line=line)
+            work.skip(file, line, f"question_id {key.hex()} has two texts; expected one text for one id")
+            question = None
         else:
             work.findings.add(f"questions of {split.name} that came before")
         found.append(question)
     return found
 
 
-def _take_judgments(work: Work, split: Split, block: Questions, counts: list[int], questions: list[Question]) -> None:
-    """The positives of a block's questions, of which each has as many as ``counts`` says."""
+def _take_judgments(
+    work: Work, split: Split, block: Questions, counts: list[int], questions: list[Question | None]
+) -> None:
+    """The positives of a block's questions, of which each has as many as ``counts`` says; None is left out."""
     ids, digests = as_keys(block.passages.ids), as_keys(block.passages.column.digests)
     what = f"judged passages of {split.name} whose id is not the MD5 of their text"
     work.findings.add_ids(what, ids, (ids != digests).any(axis=1))
@@ -114,6 +119,8 @@ def _take_judgments(work: Work, split: Split, block: Questions, counts: list[int
     for question, count in zip(questions, counts, strict=True):
         for _ in range(count):
             positive = next(positives)
+            if question is None:
+                continue
             if positive in question.positives:
                 work.findings.add(f"judgments of {split.name} that came before")
             else:

@@ -10,23 +10,25 @@ from collections import Counter
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from builders.common.command import InputError
 from builders.common.files import write_text
 from builders.official.formats import parse_pairs
 from builders.official.numbered import Keys, Numbers, as_keys, hex_ids, id_column
 from builders.official.questions import Split
-from builders.official.work import OfficialFile, Work, first_nothing
+from builders.official.work import OfficialFile, Work
 
 RUN = "runs/official-dev-top50.trec"
 TAG = "official-dual-encoder"
 
 
 class Pairs(NamedTuple):
-    """The ids of questions and passages, line by line; each of shape (lines, 2)."""
+    """The ids of questions and passages, row by row, each of shape (rows, 2), and the rows' lines, shape (rows,)."""
 
     questions: Keys
     passages: Keys
+    lines: npt.NDArray[np.int64]
 
 
 def read_top50(work: Work, files: list[OfficialFile], dev: Split) -> None:
@@ -35,24 +37,25 @@ def read_top50(work: Work, files: list[OfficialFile], dev: Split) -> None:
     ids, texts = by_role.get("top50ids"), by_role.get("top50")
     by_id = _read_ids(work, ids) if ids else None
     by_text = _read_texts(work, texts, dev) if texts else None
-    if by_id and by_text:
-        _compare(work, by_id, by_text)
+    if ids and texts and by_id and by_text:
+        bad = [line for file in (ids, texts) for line, _ in work.skipped.lines.get(file.name, ())]
+        _compare(work, by_id, by_text, bad)
     if pairs := by_id or by_text:
         _write_run(work, pairs, dev)
 
 
 def _read_ids(work: Work, file: OfficialFile) -> Pairs:
     """``dev.retrieval.top50.res.id_map.tsv``."""
-    blocks = list(work.blocks(file, parse_pairs))
-    questions, passages = (as_keys(b"".join(ids)) for ids in zip(*blocks, strict=True))
+    blocks = [(*block.found, block.lines(len(block.found[0]) // 16)) for block in work.parsed(file, parse_pairs)]
+    questions, passages = (as_keys(b"".join([block[column] for block in blocks])) for column in (0, 1))
     file.layout["rows"] = len(questions)
     file.columns = {"query": id_column(questions), "passage": id_column(passages)}
-    return Pairs(questions, passages)
+    return Pairs(questions, passages, np.concatenate([block[2] for block in blocks]))
 
 
 def _read_texts(work: Work, file: OfficialFile, dev: Split) -> Pairs:
     """``dev.retrieval.top50.res.tsv``: the ids of its questions by dev, of its passages by the collection."""
-    unused = first_nothing(file)
+    unused = work.first_nothing(file)
     if unused and unused[0].isdigit():
         raise InputError(
             "looks like a retriever's output (query, line number, rank, score); expected the archive's file"
@@ -62,24 +65,28 @@ def _read_texts(work: Work, file: OfficialFile, dev: Split) -> Pairs:
         )
     questions: list[Numbers] = []
     passages: list[Numbers] = []
+    lines = []
     for block in work.tsv_blocks(file):
         questions.append(work.number_texts(block.columns["query"]))
         passages.append(work.number_texts(block.columns["passage"]))
+        lines.append(block.lines)
     query, passage = np.concatenate(questions), np.concatenate(passages)
     file.texts, file.layout["rows"] = {"query": query, "passage": passage}, len(query)
     digests = work.texts.digests()
     ids = [dev.by_text[text].key if text in dev.by_text else digests[text].tobytes() for text in query.tolist()]
-    return Pairs(as_keys(b"".join(ids)), work.passages.ids_of(digests[passage]))
+    return Pairs(as_keys(b"".join(ids)), work.passages.ids_of(digests[passage]), np.concatenate(lines))
 
 
-def _compare(work: Work, by_id: Pairs, by_text: Pairs) -> None:
-    if len(by_id.questions) != len(by_text.questions):
-        apart = abs(len(by_id.questions) - len(by_text.questions))
-        work.findings.add("lines of the top 50's texts and ids apart", apart)
+def _compare(work: Work, by_id: Pairs, by_text: Pairs, bad: list[int]) -> None:
+    """Hold the ids of texts and of ids against each other, line by line; ``bad``: lines that one of the files lacks."""
+    if len(apart := np.setdiff1d(np.setxor1d(by_id.lines, by_text.lines), bad)):
+        work.findings.add("lines of the top 50's texts and ids apart", len(apart))
         return
-    for what, one, other in zip(Pairs._fields, by_id, by_text, strict=True):
+    lines, *rows = np.intersect1d(by_id.lines, by_text.lines, return_indices=True)
+    for what in ("questions", "passages"):
+        one, other = (getattr(pairs, what)[chosen] for pairs, chosen in zip((by_id, by_text), rows, strict=True))
         if (wrong := (one != other).any(axis=1)).any():
-            line = int(np.flatnonzero(wrong)[0]) + 1
+            line = int(lines[wrong][0])
             what = f"{what} of the top 50 whose id is not that of their text"
             work.findings.add(what, int(wrong.sum()), f"line {line}")
 

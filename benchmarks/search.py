@@ -35,6 +35,7 @@ sys.path.insert(0, str(ROOT))
 
 from baselines.vectors import scan  # noqa: E402
 from baselines.vectors.embeddings import Vectors, longest, widened  # noqa: E402
+from baselines.vectors.engines import Engine, FaissEngine, Halves, TorchEngine  # noqa: E402
 
 SHARD = 1 << 17
 
@@ -48,7 +49,7 @@ def write_random(folder: Path, passages: int, dim: int) -> Vectors:
     return Vectors(folder, {"dim": dim, "shards": shards})
 
 
-def unit(rng: np.random.Generator, rows: int, dim: int) -> scan.Halves:
+def unit(rng: np.random.Generator, rows: int, dim: int) -> Halves:
     values = rng.standard_normal((rows, dim), dtype=np.float32)
     return (values / np.linalg.norm(values, axis=1, keepdims=True)).astype(np.float16)
 
@@ -143,7 +144,7 @@ def main() -> None:
 
 
 def measure(
-    args: argparse.Namespace, vectors: Vectors, queries: scan.Halves
+    args: argparse.Namespace, vectors: Vectors, queries: Halves
 ) -> tuple[dict[str, float], dict[str, list[set[int]]]]:
     """Median seconds and the passages found, by way."""
     import faiss
@@ -154,12 +155,13 @@ def measure(
         for _, block in vectors.blocks():
             index.add(widened(block))
 
-    def ours(engine: scan.Engine) -> Any:
-        return list(scan.search(vectors, queries, engine, args.top_k, 2 * args.top_k, lambda: np.arange(vectors.rows)))
+    count = 2 * args.top_k
+
+    def ours(engine: Engine) -> Any:
+        return list(scan.search(vectors, queries, [engine], args.top_k, count, lambda: np.arange(vectors.rows)))
 
     def ours_bf16() -> Any:
-        engine = scan.torch_engine(queries, args.device, "bf16")
-        rows = scan.candidates(vectors, engine, len(queries), 2 * args.top_k)[1]
+        rows = scan.candidates(vectors, [TorchEngine(queries, count, args.device, "bf16")], count)[1]
         return list(scan.rescored(queries, vectors, rows, args.top_k))
 
     def flat(batch: int) -> Any:
@@ -167,8 +169,8 @@ def measure(
         return [(row, None) for part in parts for row in part]
 
     known: dict[str, Callable[[], Any]] = {
-        "ours-faiss": lambda: ours(scan.faiss_engine(queries)),
-        "ours-torch": lambda: ours(scan.torch_engine(queries, args.device)),
+        "ours-faiss": lambda: ours(FaissEngine(queries, count)),
+        "ours-torch": lambda: ours(TorchEngine(queries, count, args.device)),
         "ours-bf16": ours_bf16,
         "flat": lambda: flat(len(wide)),
         "flat-100": lambda: flat(100),

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from baselines.vectors import scan
 from baselines.vectors.embeddings import FORMAT, NAME, Vectors, longest, open_vectors
+from baselines.vectors.engines import Engine, FaissEngine, TorchEngine, top
 
 Hits = list[tuple[int, float]]
 
@@ -49,8 +50,9 @@ def ordered(found: Iterator[tuple[np.ndarray, np.ndarray]], ranks: np.ndarray, t
     return [sorted(each, key=lambda hit: (-hit[1], ranks[hit[0]]))[:top_k] for each in hits]
 
 
-def engine_of(name: str, queries: np.ndarray) -> scan.Engine:
-    return scan.faiss_engine(queries) if name == "faiss" else scan.torch_engine(queries)
+def engines_of(name: str, queries: np.ndarray, count: int, devices: int = 1) -> list[Engine]:
+    kind = FaissEngine if name == "faiss" else TorchEngine
+    return [kind(queries, count) for _ in range(devices)]
 
 
 @settings(max_examples=120, deadline=None)
@@ -64,6 +66,7 @@ def engine_of(name: str, queries: np.ndarray) -> scan.Engine:
     more=st.integers(0, 10),
     shard_rows=st.sampled_from([1, 13, 90]),
     block=st.sampled_from([1, 5, 32, 64]),
+    devices=st.integers(1, 4),
 )
 def test_search_is_brute_force(
     tmp_path_factory: pytest.TempPathFactory,
@@ -76,6 +79,7 @@ def test_search_is_brute_force(
     more: int,
     shard_rows: int,
     block: int,
+    devices: int,
 ) -> None:
     """Few levels: nearly all scores tie, and ids decide; levels 0: all embeddings are the same."""
     rng = np.random.default_rng(seed)
@@ -85,7 +89,8 @@ def test_search_is_brute_force(
     vectors = write_vectors(tmp_path_factory.mktemp("v") / "p", values, shard_rows)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scan, "BLOCK", block)
-        found = scan.search(vectors, queries, engine_of(engine, queries), top_k, top_k + more, lambda: ranks)
+        engines = engines_of(engine, queries, top_k + more, devices)
+        found = scan.search(vectors, queries, engines, top_k, top_k + more, lambda: ranks)
         assert ordered(found, ranks, top_k) == brute_force(queries, values, ranks, top_k)
 
 
@@ -105,7 +110,7 @@ def test_search_is_brute_force_on_numbers_that_round(
     passes = []
     second = scan._second_pass
     monkeypatch.setattr(scan, "_second_pass", lambda *args: passes.append(len(args[1])) or second(*args))
-    found = scan.search(vectors, queries, engine_of(engine, queries), 10, 30, lambda: ranks)
+    found = scan.search(vectors, queries, engines_of(engine, queries, 30, 2), 10, 30, lambda: ranks)
     assert ordered(found, ranks, 10) == brute_force(queries, values, ranks, 10)
     assert 3 <= sum(passes) <= 6
 
@@ -114,7 +119,15 @@ def test_search_is_brute_force_on_numbers_that_round(
 def test_top_of_groups_is_topk(seed: int, levels: int, k: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     scores = torch.randint(levels, (3, 32 * 96), generator=generator).float()
-    values, places = scan.top(scores, k)
+    values, places = top(scores, k)
     assert torch.equal(values, torch.topk(scores, k).values)
     assert torch.equal(scores.gather(1, places), values)
     assert all(len(set(row)) == k for row in places.tolist())
+
+
+@pytest.mark.parametrize("dim", [3, 48, 768])
+def test_the_score_of_a_pair_does_not_depend_on_the_others(dim: int) -> None:
+    left, right = np.random.default_rng(dim).standard_normal((2, 700, dim)).astype(np.float16)
+    alone = [scan.pair_scores(left[n : n + 1], right[n : n + 1])[0] for n in range(len(left))]
+    np.testing.assert_array_equal(scan.pair_scores(left, right), alone)
+    np.testing.assert_allclose(alone, (left.astype(np.float64) * right.astype(np.float64)).sum(1), rtol=1e-5, atol=1e-6)

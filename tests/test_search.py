@@ -83,6 +83,17 @@ def test_a_run_is_what_the_model_says(world: Path, tmp_path: Path) -> None:
         assert [row[by_id[corpus]] for corpus, _ in hits] == pytest.approx([score for _, score in hits], abs=1e-3)
 
 
+@pytest.mark.parametrize("words", [["--engine", "faiss"], ["--engine", "torch"], ["--precision", "bf16"]])
+def test_a_run_does_not_depend_on_how_many_devices_there_are(
+    world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    monkeypatch.setattr("baselines.vectors.scan.BLOCK", 16)
+    queries = ["--queries", world / "queries", "--top-k", "7", *words]
+    assert search(world, tmp_path / "one.run", *queries, "--device", "cpu") == 0
+    assert search(world, tmp_path / "three.run", *queries, "--device", "cpu,cpu,cpu") == 0
+    assert (tmp_path / "one.run").read_bytes() == (tmp_path / "three.run").read_bytes()
+
+
 def test_more_than_there_are(world: Path, tmp_path: Path) -> None:
     assert search(world, tmp_path / "a.run", "--queries", world / "queries", "--top-k", "500") == 0
     assert {len(set(ids)) for ids in read_run(tmp_path / "a.run").rankings.values()} == {120}

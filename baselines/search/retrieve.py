@@ -20,11 +20,12 @@ from baselines.runs.run_file import Hit, write_run
 from baselines.runs.sets import read_queries
 from baselines.vectors import ann, scan
 from baselines.vectors.embeddings import Vectors, open_vectors, widened
+from baselines.vectors.engines import FaissEngine, Floats, Halves, Rows, TorchEngine
 from builders.common.command import InputError, log, progress
 from builders.store.layout import SETS
 from builders.store.reader import Release, open_release
 
-Found = Iterator[tuple[scan.Rows, scan.Floats]]  # of each query: rows of passages, their scores
+Found = Iterator[tuple[Rows, Floats]]  # of each query: rows of passages, their scores
 
 
 def retrieve(args: argparse.Namespace) -> None:
@@ -32,25 +33,25 @@ def retrieve(args: argparse.Namespace) -> None:
     release, configs = open_release(args.release), SETS[args.set]
     vectors = open_vectors(args.passages)
     vectors.check("passages", release, configs.corpus, "corpus")
-    device = devices_of(args.device)[0]
+    devices = devices_of(args.device)
     _set_threads(args.threads)
-    engine = _engine_name(args, device)
+    kind = FaissEngine if _engine_name(args, devices[0]) == "faiss" else TorchEngine
     ids = [query for query, _ in read_queries(release, args.split, configs.queries)]
     if not ids:
         raise InputError(f"has no queries in its split {args.split!r}", path=args.release)
-    queries = _queries(args, release, configs.queries, vectors, device)
+    queries = _queries(args, release, configs.queries, vectors, devices[0])
     passages = open_passages(release, configs.corpus)
     count = max(args.top_k, args.candidates or 2 * args.top_k)
 
-    def exact(some: scan.Halves) -> Found:
+    def exact(some: Halves) -> Found:
         # An engine of 32 bits whatever --precision says: this is also what other results are compared with.
-        chosen = scan.torch_engine(some, device) if engine == "torch" else scan.faiss_engine(some, device)
-        return scan.search(vectors, some, chosen, args.top_k, count, lambda: id_ranks(release, configs.corpus))
+        engines = [kind(some, count, device) for device in devices]
+        return scan.search(vectors, some, engines, args.top_k, count, lambda: id_ranks(release, configs.corpus))
 
     if args.index == "exact" and args.precision == "fp32":
         found, checked = exact(queries), np.array([], np.int64)
     else:
-        candidates = _approximate(args, vectors, queries, device, count)
+        candidates = _approximate(args, vectors, queries, devices, count)
         found, checked = scan.rescored(queries, vectors, candidates, args.top_k), _sample(len(ids), args.check_queries)
     kept: dict[int, set[str]] = {}
     hits = _keeping(_named(found, passages, args.top_k), kept, set(checked.tolist()))
@@ -86,8 +87,11 @@ def _engine_name(args: argparse.Namespace, device: str) -> str:
     return args.engine or ("faiss" if has_faiss and device == "cpu" else "torch")
 
 
-def _queries(args: argparse.Namespace, release: Release, config: str, vectors: Vectors, device: str) -> scan.Halves:
-    """The queries' embeddings, by the model that the passages were encoded by, or an :class:`InputError`."""
+def _queries(args: argparse.Namespace, release: Release, config: str, vectors: Vectors, device: str) -> Halves:
+    """The queries' embeddings, by the model that the passages were encoded by, or an :class:`InputError`.
+
+    On one device: `encode --queries` is there for more.
+    """
     if args.queries:
         return _given_queries(args, release, config, vectors)
     wanted = vectors.manifest["model"]
@@ -101,7 +105,7 @@ def _queries(args: argparse.Namespace, release: Release, config: str, vectors: V
     return Encoder(model, "query").encode([text for _, text in read_queries(release, args.split, config)])
 
 
-def _given_queries(args: argparse.Namespace, release: Release, config: str, vectors: Vectors) -> scan.Halves:
+def _given_queries(args: argparse.Namespace, release: Release, config: str, vectors: Vectors) -> Halves:
     """The embeddings that ``--queries`` names."""
     given, wanted = open_vectors(args.queries), vectors.manifest["model"]
     given.check("queries", release, config, args.split)
@@ -116,21 +120,19 @@ def _given_queries(args: argparse.Namespace, release: Release, config: str, vect
     return given.all()
 
 
-def _approximate(
-    args: argparse.Namespace, vectors: Vectors, queries: scan.Halves, device: str, count: int
-) -> scan.Rows:
+def _approximate(args: argparse.Namespace, vectors: Vectors, queries: Halves, devices: list[str], count: int) -> Rows:
     """The candidates of an approximate index or of 16-bit arithmetic."""
     if args.index == "exact":
-        return scan.candidates(vectors, scan.torch_engine(queries, device, "bf16"), len(queries), count)[1]
+        return scan.candidates(vectors, [TorchEngine(queries, count, each, "bf16") for each in devices], count)[1]
     if args.index == "ivf":
-        index = ann.open_ivf(vectors, args.lists or ann.ivf_lists(vectors.rows), args.probes)
+        index = ann.open_ivf(vectors, args.lists or ann.ivf_lists(vectors.rows), args.probes, devices[0])
     else:
         index = ann.open_hnsw(vectors, args.links, max(args.ef, count))
-    rows: scan.Rows = index.search(widened(queries), min(count, vectors.rows))[1]
+    rows: Rows = index.search(widened(queries), min(count, vectors.rows))[1]
     return rows
 
 
-def id_ranks(release: Release, config: str) -> scan.Rows:
+def id_ranks(release: Release, config: str) -> Rows:
     """Each passage's rank in the order of the corpus ids, shape (passages,)."""
     ids = release.table(config, "corpus", ["_id"]).column("_id")
     ranks = np.empty(len(ids), np.int64)
@@ -138,7 +140,7 @@ def id_ranks(release: Release, config: str) -> scan.Rows:
     return ranks
 
 
-def _named(found: Iterable[tuple[scan.Rows, scan.Floats]], passages: Passages, top_k: int) -> Iterator[list[Hit]]:
+def _named(found: Iterable[tuple[Rows, Floats]], passages: Passages, top_k: int) -> Iterator[list[Hit]]:
     """The ``top_k`` best of each query: scores falling, ties by corpus id."""
     for rows, scores in found:
         # The shortest digits that tell 32-bit numbers apart.
@@ -146,7 +148,7 @@ def _named(found: Iterable[tuple[scan.Rows, scan.Floats]], passages: Passages, t
         yield sorted(hits, key=lambda hit: (-hit[1], hit[0]))[:top_k]
 
 
-def _sample(queries: int, wanted: int) -> scan.Rows:
+def _sample(queries: int, wanted: int) -> Rows:
     """The numbers of at most ``wanted`` queries, evenly spaced."""
     return np.unique(np.linspace(0, queries - 1, min(wanted, queries)).astype(np.int64))
 

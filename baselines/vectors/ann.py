@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from baselines.vectors.embeddings import Vectors, widened
 from builders.common.command import InputError, log, progress
@@ -25,8 +26,12 @@ def ivf_lists(rows: int) -> int:
     return max(1, min(int(4 * math.sqrt(rows)), rows // 2))
 
 
-def open_ivf(vectors: Vectors, lists: int, probes: int) -> Any:
-    """Passages in ``lists`` lists around k-means centres, of which a query looks into ``probes``."""
+def open_ivf(vectors: Vectors, lists: int, probes: int, device: str = "cpu") -> Any:
+    """Passages in ``lists`` lists around k-means centres, of which a query looks into ``probes``.
+
+    The centres are computed on ``device`` where that is a GPU and FAISS is built for it (group ``gpu``; never run yet).
+    All else is done on the CPU.
+    """
     import faiss
 
     if lists > vectors.rows:
@@ -34,12 +39,17 @@ def open_ivf(vectors: Vectors, lists: int, probes: int) -> Any:
 
     def train() -> Any:
         centres = faiss.IndexFlatIP(vectors.dim)
-        index = faiss.IndexIVFScalarQuantizer(
+        index: Any = faiss.IndexIVFScalarQuantizer(
             centres, vectors.dim, lists, faiss.ScalarQuantizer.QT_fp16, faiss.METRIC_INNER_PRODUCT, False
         )
         index.cp.min_points_per_centroid = 1  # small collections are told nothing
+        if device != "cpu" and hasattr(faiss, "StandardGpuResources"):
+            resources, number = faiss.StandardGpuResources(), torch.device(device).index or 0
+            on_gpu = faiss.index_cpu_to_gpu(resources, number, faiss.IndexFlatIP(vectors.dim))
+            index.clustering_index = on_gpu  # not kept alive by the index: the two names do that
         wanted = np.unique(np.linspace(0, vectors.rows - 1, min(vectors.rows, _TRAINING * lists)).astype(np.int64))
         index.train(_some(vectors, wanted))
+        index.clustering_index = None
         return index
 
     index = _kept(vectors, f"ivf-{lists}", train)
@@ -48,7 +58,10 @@ def open_ivf(vectors: Vectors, lists: int, probes: int) -> Any:
 
 
 def open_hnsw(vectors: Vectors, links: int, ef: int) -> Any:
-    """A graph with ``links`` neighbours a passage, searched with a list of ``ef`` candidates."""
+    """A graph with ``links`` neighbours a passage, searched with a list of ``ef`` candidates.
+
+    Built on the CPU: FAISS builds HNSW nowhere else (its graph for GPUs, CAGRA, is another index).
+    """
     import faiss
 
     def train() -> Any:

@@ -27,6 +27,7 @@ GROUPS = {
         "reproduce": "baselines.reproduce",
     },
     "hand a model on": {
+        "convert": "baselines.convert",
         "push": "baselines.hub.push",
         "pull": "baselines.hub.pull",
     },

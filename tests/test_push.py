@@ -163,7 +163,7 @@ def test_a_directory_that_is_no_checkpoint_is_named_before_the_hub_is_asked(
     error = error_of(push(call, tmp_path / "nowhere", code=1))
     assert "not a checkpoint (no recipe.json); `python -m baselines train` makes one" in error
     (checkpoint / "recipe.json").write_text('{"model": {"kind": "tree"}}')
-    assert "recipe.json: model.kind: expected one of cross, dual, mlm, found 'tree'" in error_of(
+    assert "recipe.json: model.kind: expected one of cross, dual, encoder, mlm, found 'tree'" in error_of(
         push(call, checkpoint, code=1)
     )
     (checkpoint / "recipe.json").write_text("{")

@@ -32,6 +32,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("world")
     make_release(folder / "release")
     write_cross(folder / "cross")
+    write_cross(folder / "two", labels=2)
     write_cross(folder / "three", labels=3)
     write_dual(folder / "dual")
     rng = random.Random(4)
@@ -101,6 +102,15 @@ def test_an_interrupted_run_goes_on(world: Path, tmp_path: Path, monkeypatch: py
     assert run_rerank(world, tmp_path / "b.run") == 0
     assert (tmp_path / "a.run").read_bytes() == (tmp_path / "b.run").read_bytes()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.run", "b.run", "cache"]
+
+
+def test_two_outputs_rank_by_the_probability_of_the_second(world: Path, tmp_path: Path) -> None:
+    assert run_rerank(world, tmp_path / "a.run", "--model", world / "two") == 0
+    model = CrossEncoder(str(world / "two"), device="cpu")
+    for query, hits in read_run(tmp_path / "a.run").hits.items():
+        probability = model.predict([(BY_ID[query], BY_ID[corpus]) for corpus, _ in hits], apply_softmax=True)[:, 1]
+        assert probability.tolist() == sorted(probability.tolist(), reverse=True)
+        np.testing.assert_allclose([1 / (1 + np.exp(-score)) for _, score in hits], probability, atol=1e-5)
 
 
 def test_what_another_run_left_is_dropped(world: Path, tmp_path: Path) -> None:

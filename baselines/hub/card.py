@@ -16,10 +16,15 @@ from baselines.runs.measures import PAPER
 from baselines.runs.tables import percent
 from builders.store.card import CITATION
 
-_TITLES = {"dual": "dual-encoder", "cross": "cross-encoder", "mlm": "masked language model"}
-_PIPELINES = {"dual": "sentence-similarity", "cross": "text-ranking", "mlm": "fill-mask"}
+_TITLES = {"dual": "dual-encoder", "cross": "cross-encoder", "mlm": "masked language model", "encoder": "encoder"}
+_PIPELINES = {
+    "dual": "sentence-similarity",
+    "cross": "text-ranking",
+    "mlm": "fill-mask",
+    "encoder": "feature-extraction",
+}
 _TAGS = {"dual": ["sentence-transformers", "dense"], "cross": ["sentence-transformers", "cross-encoder", "reranker"]}
-_LIBRARIES = {"dual": "sentence-transformers", "cross": "sentence-transformers", "mlm": "transformers"}
+_LIBRARIES = {"dual": "sentence-transformers", "cross": "sentence-transformers"}
 _QUERY = {"zh": "高铁票提前几天可以买", "en": "How many days in advance can I buy a train ticket?"}
 _PASSAGES = ["高铁票可以在开车前十五天购买。", "煮饺子时水要开，饺子下锅以后加三次凉水。"]
 _USAGE = {
@@ -37,6 +42,11 @@ print(model.rank("{query}", {passages}))""",
 
 guess = pipeline("fill-mask", model="{repo}")
 print(guess("高铁票可以在开车前十五天[MASK]买。")[:3])""",
+    "encoder": """from transformers import AutoModel, AutoTokenizer
+
+tokenizer, model = AutoTokenizer.from_pretrained("{repo}"), AutoModel.from_pretrained("{repo}")
+read = tokenizer({passages}, padding=True, truncation=True, return_tensors="pt")
+print(model(**read).last_hidden_state.shape)""",
 }
 
 
@@ -92,8 +102,8 @@ def model_card(checkpoint: Checkpoint, repo: str, measured: Sequence[Measured] =
     data = ModelCardData(
         language=_languages(checkpoint),
         license=licence or _licence(checkpoint),
-        library_name=_LIBRARIES[kind],
-        pipeline_tag=_PIPELINES[kind],
+        library_name=_LIBRARIES.get(kind, "transformers"),
+        pipeline_tag=_PIPELINES.get(kind, "feature-extraction"),
         tags=[*_TAGS.get(kind, []), "information-retrieval", "dureader_retrieval"],
         base_model=start if start and start.count("/") <= 1 and not start.startswith((".", "/")) else None,
         model_name=name if results else None,
@@ -105,7 +115,7 @@ def model_card(checkpoint: Checkpoint, repo: str, measured: Sequence[Measured] =
             _about(checkpoint, name),
             _usage(checkpoint, repo),
             _measures(measured),
-            _training(checkpoint),
+            _origin(checkpoint) if checkpoint.converted else _training(checkpoint),
             _terms(licence or _licence(checkpoint)),
         )
         if section
@@ -133,6 +143,14 @@ def _licence(checkpoint: Checkpoint) -> str:
 
 
 def _about(checkpoint: Checkpoint, name: str) -> str:
+    if checkpoint.converted:
+        reads = "" if checkpoint.kind == "encoder" else " Texts are read as the official code reads them."
+        return f"""# {name}
+
+A Chinese {_TITLES[checkpoint.kind]}: the numbers of a folder `{checkpoint.converted["from"]}` of Paddle parameters, in
+the form in which the official baseline of DuReader-retrieval (Qiu et al., EMNLP 2022) is published, converted by
+`dureader_retrieval`. Nothing was trained on the way.{reads}
+"""
     recipe, start = checkpoint.recipe, _start(checkpoint)
     begun = "random weights and a vocabulary of its own" if start == "scratch" else f"`{start}`"
     return f"""# {name}
@@ -217,6 +235,18 @@ The recipe, resolved:
 ```json
 {recipe}
 ```
+"""
+
+
+def _origin(checkpoint: Checkpoint) -> str:
+    """What a converted model was read from."""
+    lines = "\n".join(f"- {what}: SHA-256 `{digest}`" for what, digest in checkpoint.converted["sha256"].items())
+    return f"""
+## Origin
+
+{lines}
+
+The first is what `sha256sum * | LC_ALL=C sort -k 2 | sha256sum` prints in a folder of these parameters alone.
 """
 
 

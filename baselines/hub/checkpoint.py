@@ -25,7 +25,7 @@ _STATE_FILES = {"trainer_state.json"}
 
 
 class _Model(Struct):
-    kind: Literal["dual", "cross", "mlm"]
+    kind: Literal["dual", "cross", "mlm", "encoder"]
 
 
 class _Recipe(Struct):
@@ -43,8 +43,13 @@ class Checkpoint:
     training: dict[str, Any]
 
     @property
+    def converted(self) -> dict[str, Any]:
+        """Of a model that `convert` wrote: from which folder, and the SHA-256 of what it was read from. Else empty."""
+        return dict(self.training.get("converted", {}))
+
+    @property
     def kind(self) -> str:
-        """dual, cross or mlm."""
+        """dual, cross, mlm, or encoder: one that `convert` wrote, for a training to start from."""
         return str(self.recipe["model"]["kind"])
 
     def files(self) -> tuple[list[str], list[str]]:

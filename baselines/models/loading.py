@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from sentence_transformers import CrossEncoder, SentenceTransformer
-from sentence_transformers.base.modules import Transformer
+from sentence_transformers.base.modules import Router, Transformer
 from transformers.utils.logging import disable_progress_bar
 
 from builders.common.command import InputError
@@ -34,13 +34,15 @@ def open_dual(
 
 
 def open_cross(name: str, device: str = "cpu", dtype: str = "fp32", max_length: int | None = None) -> CrossEncoder:
-    """A cross-encoder with one score: a hub name or a directory. Raises :class:`InputError`.
+    """A cross-encoder with one score, or with the two of (no, yes): a hub name or a directory.
+
+    Raises :class:`InputError`.
 
     ``max_length``: tokens of query and passage together; the model's own where None.
     """
     model = _open(CrossEncoder, name)
-    if model.num_labels != 1:
-        raise InputError(f"gives {model.num_labels} scores a pair; expected a cross-encoder of one", path=name)
+    if model.num_labels not in (1, 2):
+        raise InputError(f"gives {model.num_labels} scores a pair; expected a cross-encoder of one or two", path=name)
     if max_length is not None:
         model.max_seq_length = max_length
     return _moved(model, device, dtype)
@@ -97,8 +99,24 @@ def fingerprint(model: Any) -> str:
         "truncate": getattr(model, "truncate_dim", None),
         "vocabulary": sorted(model.tokenizer.get_vocab().items()),
     }
+    if routes := [module for module in model if isinstance(module, Router)]:
+        settings["routes"] = [_routes(router) for router in routes]
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode())
     for name, tensor in sorted(model.state_dict().items()):
         digest.update(f"{name} {tuple(tensor.shape)}".encode())
         digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).reshape(-1).numpy().data)
     return digest.hexdigest()
+
+
+def _routes(router: Router) -> dict[str, list[Any]]:
+    """What the towers of a model do beside their weights: settings, and how each reads its texts."""
+    found: dict[str, list[Any]] = {}
+    for route, modules in router.sub_modules.items():
+        found[route] = [module.get_config_dict() for module in modules if hasattr(module, "get_config_dict")]
+        tokenizer = getattr(modules[0], "tokenizer", None)
+        backend: Any = getattr(tokenizer, "backend_tokenizer", tokenizer)
+        if hasattr(backend, "to_str"):
+            length = getattr(modules[0], "max_seq_length", None)
+            # Each call leaves its own truncation and padding there.
+            found[route].append({**json.loads(backend.to_str()), "truncation": length, "padding": None})
+    return found

@@ -1,0 +1,52 @@
+"""The tiny ERNIE that Paddle wrote (:mod:`paddle_fixture`), and the command that converts it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import Done, run
+from conftest import Once
+
+FIXTURE = Path(__file__).with_name("paddle_fixture.tar.xz")
+
+
+def unpack(folder: Path) -> Path:
+    """Write what Paddle wrote: dual_params, cross_params, half, ernie_config.json, vocab.txt, expected.json."""
+    with tarfile.open(FIXTURE) as archive:
+        archive.extractall(folder, filter="data")
+    return folder
+
+
+def expected(folder: Path) -> dict[str, Any]:
+    """Texts, and what Paddle computes for them."""
+    content: dict[str, Any] = json.loads((folder / "expected.json").read_text(encoding="utf-8"))
+    return content
+
+
+def convert(folder: Path, params: str, out: Path, *more: object, code: int = 0) -> Done:
+    """Convert ``folder/params`` with the configuration and vocabulary of ``folder``."""
+    words = ["--params", folder / params, "--config", folder / "ernie_config.json", "--vocab", folder / "vocab.txt"]
+    return run("baselines", "convert", "--quiet", *words, "--out", out, *more, code=code)
+
+
+@pytest.fixture(scope="session")
+def official(once: Once) -> Path:
+    """What Paddle wrote, and both models converted: ``dual`` and ``cross``. Read it, never write."""
+
+    def make(folder: Path) -> None:
+        unpack(folder)
+        convert(folder, "dual_params", folder / "dual")
+        convert(folder, "cross_params", folder / "cross")
+
+    return once("official-parameters", make)
+
+
+@pytest.fixture
+def parameters(official: Path, tmp_path: Path) -> Path:
+    """The test's own copy of what Paddle wrote, to damage."""
+    return Path(shutil.copytree(official, tmp_path / "official"))

@@ -1,0 +1,151 @@
+"""``convert``: what Paddle computes, plain sentence-transformers and transformers compute after it; what it refuses."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from official_parameters import convert, expected, official, parameters  # noqa: F401
+from sentence_transformers import CrossEncoder, SentenceTransformer
+from transformers import AutoModel, AutoTokenizer
+
+from baselines.convert.parameters import read_parameter
+
+CLOSE = {"rtol": 0, "atol": 1e-5}
+
+
+def check_against_paddle(folder: Path) -> None:
+    """The converted ``dual`` and ``cross`` of a folder give what Paddle gave, in batches with padding and alone."""
+    paddle = expected(folder)
+    queries, passages = paddle["queries"], paddle["passages"]
+    assert len({len(text) for text in passages}) > 1  # there is padding
+    dual = SentenceTransformer(str(folder / "dual"), device="cpu")
+    np.testing.assert_allclose(dual.encode_query(queries), paddle["query_"]["cls"], **CLOSE)
+    np.testing.assert_allclose(dual.encode_document(passages), paddle["titlepara_"]["cls"], **CLOSE)
+    np.testing.assert_allclose(dual.encode_document(passages, batch_size=1), paddle["titlepara_"]["cls"], **CLOSE)
+    products = np.array(paddle["query_"]["cls"]) @ np.array(paddle["titlepara_"]["cls"]).T
+    found = dual.similarity(dual.encode_query(queries), dual.encode_document(passages))
+    np.testing.assert_allclose(found, products, rtol=1e-5, atol=1e-4)
+    cross = CrossEncoder(str(folder / "cross"), device="cpu")
+    pairs = list(zip(queries, passages, strict=True))
+    np.testing.assert_allclose(cross.predict(pairs), paddle["cross"]["probability"], **CLOSE)
+    np.testing.assert_allclose(cross.predict(pairs, batch_size=1), paddle["cross"]["probability"], **CLOSE)
+
+
+def test_converted_models_give_what_paddle_gives(official: Path) -> None:
+    check_against_paddle(official)
+
+
+def test_a_new_ernie_of_paddles_is_converted_to_what_paddle_computes(tmp_path: Path) -> None:
+    python = os.environ.get("DUREADER_RETRIEVAL_PADDLE")
+    if not python:
+        pytest.skip("DUREADER_RETRIEVAL_PADDLE names no Python with paddlepaddle 2.6.2")
+    script, out = Path(__file__).with_name("paddle_fixture.py"), tmp_path / "official"
+    sizes = ["--positions", "513", "--hidden", "48", "--heads", "12", "--layers", "3", "--seed", "7"]
+    subprocess.run([python, script, out, *sizes], check=True, capture_output=True)
+    convert(out, "dual_params", out / "dual")
+    convert(out, "cross_params", out / "cross")
+    check_against_paddle(out)
+    dual = SentenceTransformer(str(out / "dual"), device="cpu")
+    lengths = [dual.preprocess(["高" * 600], task=task)["input_ids"].shape[1] for task in ("query", "document")]
+    assert lengths == [32, 384]
+    assert (
+        CrossEncoder(str(out / "cross"), device="cpu").preprocess([("高" * 9, "铁" * 600)])["input_ids"].shape[1] == 384
+    )
+
+
+def test_the_towers_read_as_the_official_reader(official: Path) -> None:
+    dual = SentenceTransformer(str(official / "dual"), device="cpu")
+    tokens = {token: number for number, (token, _) in enumerate(lines(official / "vocab.txt"))}
+    cls, sep, one, two = (tokens[token] for token in ("[CLS]", "[SEP]", "高", "铁"))
+    query, passage = (dual.preprocess(["高 铁"], task=task) for task in ("query", "document"))
+    assert query["input_ids"].tolist() == [[cls, one, two, sep]]
+    assert query["token_type_ids"].tolist() == [[0, 0, 0, 0]]
+    assert passage["input_ids"].tolist() == [[cls, sep, one, two, sep]]
+    assert passage["token_type_ids"].tolist() == [[0, 0, 1, 1, 1]]
+    pair = CrossEncoder(str(official / "cross"), device="cpu").preprocess([("高 铁", "铁 高")])
+    assert pair["input_ids"].tolist() == [[cls, one, two, sep, two, one, sep]]
+    assert pair["token_type_ids"].tolist() == [[0, 0, 0, 0, 1, 1, 1]]
+
+
+def lines(vocabulary: Path) -> list[list[str]]:
+    return [line.split("\t") for line in vocabulary.read_text(encoding="utf-8").splitlines()]
+
+
+def test_ernie_alone_becomes_an_encoder_with_its_pooler(parameters: Path) -> None:
+    for name in ("_cls_out_w", "_cls_out_b"):
+        (parameters / "cross_params" / name).unlink()
+    convert(parameters, "cross_params", parameters / "ernie")
+    model, tokenizer = (kind.from_pretrained(parameters / "ernie") for kind in (AutoModel, AutoTokenizer))
+    paddle = expected(parameters)
+    texts = [[text.replace(" ", "") for text in paddle[name]] for name in ("queries", "passages")]
+    with torch.inference_mode():
+        found = model(**tokenizer(*texts, padding=True, return_tensors="pt"))
+    np.testing.assert_allclose(found.last_hidden_state[:, 0], paddle["cross"]["cls"], **CLOSE)
+    np.testing.assert_allclose(found.pooler_output, paddle["cross"]["pooled"], **CLOSE)
+    assert json.loads((parameters / "ernie" / "recipe.json").read_text())["model"] == {"kind": "encoder"}
+
+
+def test_an_encoder_without_a_pooler_is_converted_without_one(parameters: Path) -> None:
+    for path in [*(parameters / "cross_params").glob("_cls_out*"), *(parameters / "cross_params").glob("pooled_fc*")]:
+        path.unlink()
+    convert(parameters, "cross_params", parameters / "ernie")
+    model = AutoModel.from_pretrained(parameters / "ernie", add_pooling_layer=False)
+    ids, types = [[1, 4, 2]], [[0, 0, 0]]
+    assert model(torch.tensor(ids), token_type_ids=torch.tensor(types)).last_hidden_state.shape == (1, 3, 4)
+
+
+def test_heads_of_pre_training_and_an_optimizers_numbers_are_left_out(official: Path, parameters: Path) -> None:
+    folder = parameters / "dual_params"
+    names = ["mask_lm_out_fc.b_0", "next_sent_fc.w_0", "pooled_fc.w_0", "query_word_embedding_moment1_0"]
+    for name in [*names, "query_pos_embedding_beta1_pow_acc_0", "learning_rate_0", "@LR_DECAY_COUNTER@"]:
+        (folder / name).write_bytes(b"of no use here")
+    (folder / "notes").write_bytes(b"")
+    convert(parameters, "dual_params", parameters / "again", "--leave-out", "no*")
+    for path in (official / "dual").rglob("*.safetensors"):
+        assert path.read_bytes() == (parameters / "again" / path.relative_to(official / "dual")).read_bytes()
+
+
+def test_16_bit_parameters_are_read_as_paddle_wrote_them(official: Path) -> None:
+    found = read_parameter(official / "half" / "half").values
+    assert found.dtype == np.float32
+    np.testing.assert_array_equal(found, np.array(expected(official)["half"], np.float32))
+
+
+def test_the_types_of_segments_may_have_their_other_name(parameters: Path) -> None:
+    path = parameters / "ernie_config.json"
+    path.write_text(path.read_text().replace('"type_vocab_size"', '"sent_type_vocab_size"'))
+    convert(parameters, "cross_params", parameters / "cross")
+    check_against_paddle(parameters)
+
+
+def test_a_vocabulary_may_have_its_ids_or_its_order(parameters: Path) -> None:
+    path = parameters / "vocab.txt"
+    path.write_text("".join(f"{token}\n" for token, _ in lines(path)), encoding="utf-8")
+    convert(parameters, "dual_params", parameters / "dual")
+    check_against_paddle(parameters)
+
+
+def test_a_checkpoint_says_what_it_was_read_from(official: Path) -> None:
+    record = json.loads((official / "cross" / "training.json").read_text())["converted"]
+    assert record["from"] == "cross_params"
+    files = sorted((official / "cross_params").iterdir(), key=lambda path: path.name)
+    listed = "".join(f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in files)
+    assert record["sha256"]["parameters"] == hashlib.sha256(listed.encode()).hexdigest()
+    vocabulary = (official / "vocab.txt").read_bytes()
+    assert record["sha256"]["vocabulary"] == hashlib.sha256(vocabulary).hexdigest()
+    assert str(official) not in json.dumps(record)
+
+
+def test_what_stands_at_out_is_replaced_where_it_is_a_checkpoint_alone(parameters: Path, tmp_path: Path) -> None:
+    convert(parameters, "cross_params", parameters / "dual")  # over the dual-encoder
+    assert not (parameters / "dual" / "router_config.json").exists()
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes").touch()
+    assert "exists and is not a checkpoint" in convert(parameters, "cross_params", tmp_path / "mine", code=1).error

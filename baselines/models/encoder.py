@@ -15,6 +15,7 @@ import torch
 from sentence_transformers import CrossEncoder, SentenceTransformer
 
 from baselines.models.devices import batch_tokens
+from baselines.models.tokens import preprocess
 from builders.common.command import InputError
 from builders.common.jobs import in_threads
 
@@ -43,8 +44,7 @@ class Encoder:
         self._longest = _longest(self._features, "的 " * 5_000)
 
     def _features(self, texts: Sequence[str]) -> dict[str, Any]:
-        features: dict[str, Any] = self.model.preprocess(list(texts), prompt=self._prompt, task=self._task)
-        return features
+        return preprocess(self.model, texts, prompt=self._prompt, task=self._task)
 
     def encode(self, texts: Sequence[str]) -> Halves:
         """Embeddings, shape (texts, dimensions), in the texts' order; unit length where the model compares by cosine.
@@ -68,10 +68,7 @@ class Encoder:
 
 
 class CrossScorer:
-    """A cross-encoder's scores of (query, passage) pairs: logits, which, unlike its sigmoid, never meet at 1.
-
-    Of two outputs it is their difference, which ranks as the probability of the second does.
-    """
+    """A cross-encoder's scores of (query, passage) pairs: logits, which, unlike its sigmoid, never meet at 1."""
 
     def __init__(self, model: CrossEncoder, tokens: int | None = None) -> None:
         self.model = model
@@ -82,8 +79,7 @@ class CrossScorer:
         self._longest = _longest(self._features, ("的", "的 " * 5_000))
 
     def _features(self, pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
-        features: dict[str, Any] = self.model.preprocess(list(pairs), prompt=self._prompt)
-        return features
+        return preprocess(self.model, pairs, prompt=self._prompt)
 
     def scores(self, pairs: Sequence[tuple[str, str]]) -> npt.NDArray[np.float32]:
         """The logit of every pair, shape (pairs,), in the pairs' order."""
@@ -95,8 +91,7 @@ class CrossScorer:
 
     def _score(self, features: dict[str, Any]) -> torch.Tensor:
         scores: torch.Tensor = self.model(features)["scores"]
-        scores = scores.float().reshape(len(scores), -1)
-        return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores[:, 0]
+        return scores.float().reshape(-1)
 
 
 def _longest(features: Callable[[Any], dict[str, Any]], text: Any) -> int:

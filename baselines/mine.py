@@ -136,7 +136,8 @@ def hard_negatives(
     """Every judged query's hard negatives (Sections 3.1, A.2): its top ``top_k`` less its positives, by the seed.
 
     As many as are asked for (as there are, where there are fewer), or ``every`` one. A candidate's text is compared
-    with the positives' only when its turn comes.
+    with the positives' only when its turn comes. (The library's mine_hard_negatives searches by itself, with a
+    dual-encoder, over texts and vectors that all lie in memory; these candidates may be of BM25, and of 8 M passages.)
     """
 
     @functools.lru_cache(_TEXTS)

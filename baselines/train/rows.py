@@ -6,7 +6,7 @@ Nothing here grows with the texts: passages are read from memory-mapped files (:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import numpy as np
@@ -134,7 +134,7 @@ class Batches(Sampler[list[int]]):
             epoch += 1
 
 
-def _cut(order: list[int], size: int, apart: Callable[[int], Iterable[int]]) -> Iterator[list[int]]:
+def _cut(order: list[int], size: int, apart: Callable[[int], Collection[int]]) -> Iterator[list[int]]:
     """Batches of ``size`` rows in about the given order; rows whose ``apart`` overlap are in different ones."""
     rest, waiting = iter(order), deque[int]()
     for _ in range(len(order) // size):
@@ -145,8 +145,8 @@ def _cut(order: list[int], size: int, apart: Callable[[int], Iterable[int]]) -> 
             row = waiting.popleft() if waiting else next(rest, None)
             if row is None:  # nothing that may stay in this batch is left
                 batch.append(kept.pop(0))
-            elif seen.isdisjoint(apart(row)):
-                seen.update(apart(row))
+            elif seen.isdisjoint(own := apart(row)):
+                seen.update(own)
                 batch.append(row)
             else:
                 kept.append(row)

@@ -68,7 +68,10 @@ class Encoder:
 
 
 class CrossScorer:
-    """A cross-encoder's scores of (query, passage) pairs: logits, which, unlike its sigmoid, never meet at 1."""
+    """A cross-encoder's scores of (query, passage) pairs: logits, which, unlike its sigmoid, never meet at 1.
+
+    Of two outputs it is their difference, which ranks as the probability of the second does.
+    """
 
     def __init__(self, model: CrossEncoder, tokens: int | None = None) -> None:
         self.model = model
@@ -91,7 +94,8 @@ class CrossScorer:
 
     def _score(self, features: dict[str, Any]) -> torch.Tensor:
         scores: torch.Tensor = self.model(features)["scores"]
-        return scores.float().reshape(-1)
+        scores = scores.float().reshape(len(scores), -1)
+        return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores[:, 0]
 
 
 def _longest(features: Callable[[Any], dict[str, Any]], text: Any) -> int:

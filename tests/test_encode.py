@@ -162,7 +162,7 @@ def test_what_an_interrupted_run_of_another_model_left_is_dropped(tmp_path: Path
     ("words", "message"),
     [
         (["--model", "MODELS/cross"], "holds a CrossEncoder; expected a SentenceTransformer"),
-        (["--model", "MODELS/none"], "cannot be opened as a SentenceTransformer"),
+        (["--model", "MODELS/none"], "is neither a folder nor the name of a model on the hub"),
         (["--model", "MODELS/dot", "--device", "cuda"], "no GPU that PyTorch can use"),
         (["--model", "MODELS/dot", "--device", "cpu,cuda:7"], "no device 'cuda:7'"),
         (["--model", "MODELS/dot", "--split", "dev"], "--split goes with --queries"),

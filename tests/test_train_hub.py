@@ -12,8 +12,8 @@ import pytest
 from commands import process
 from releases import make_release
 
-from baselines.models.libraries import hub_commit
-from baselines.train.start import start_commit, weights_sha256
+from baselines.models.libraries import hub_commit, model_commit
+from baselines.train.start import weights_sha256
 from builders.common.command import InputError
 
 hub = pytest.importorskip("huggingface_hub")
@@ -66,34 +66,34 @@ def cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     (snapshot / "config.json").write_text("{}")
     (snapshot.parents[1] / "refs").mkdir()
     (snapshot.parents[1] / "refs" / "main").write_text(snapshot.name)
-    start_commit.cache_clear()
+    model_commit.cache_clear()
     return snapshot.name
 
 
 def test_without_a_hub_the_start_is_the_commit_in_the_cache(cached: str, caplog: pytest.LogCaptureFixture) -> None:
-    assert start_commit("org/cached", "", "do without") == cached
+    assert model_commit("org/cached", "", "do without") == cached
     assert f"there is no hub; do without; the cache has the commit {cached}" in caplog.text
     with pytest.raises(InputError, match=r"org/name would come from the hub: there is no hub; do without"):
-        start_commit("org/name", "", "do without")
+        model_commit("org/name", "", "do without")
 
 
 def test_offline_the_hub_is_not_asked(cached: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setattr("huggingface_hub.HfApi.model_info", lambda *_, **__: pytest.fail("the hub was asked"))
-    assert start_commit("org/cached", "", "do without") == cached
+    assert model_commit("org/cached", "", "do without") == cached
     with pytest.raises(InputError, match=r"org/name is not in the cache, and HF_HUB_OFFLINE is set; do without"):
-        start_commit("org/name", "", "do without")
+        model_commit("org/name", "", "do without")
 
 
 def test_a_folder_has_no_commit_and_a_commit_is_itself(cached: str, tmp_path: Path) -> None:
-    assert start_commit(str(tmp_path), "", "do without") is None
-    assert start_commit("org/name", "b2" * 20, "do without") == "b2" * 20
+    assert model_commit(str(tmp_path), "", "do without") is None
+    assert model_commit("org/name", "b2" * 20, "do without") == "b2" * 20
 
 
 def test_what_is_neither_a_folder_nor_a_hub_name_is_named(cached: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     with pytest.raises(InputError, match=r"'no/such/folder' is neither a folder nor the name of a model on the hub"):
-        start_commit("no/such/folder", "", "do without")
+        model_commit("no/such/folder", "", "do without")
 
 
 def test_a_hub_whose_name_is_never_found_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

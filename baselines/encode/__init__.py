@@ -18,7 +18,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from baselines.models.options import add_batch_tokens, add_device
+from baselines.models.options import add_batch_tokens, add_device, add_revision
 from baselines.runs.sets import add_set
 from builders.common.command import InputError, whole_number
 from builders.store.layout import SETS
@@ -43,6 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--max-length", type=whole_number(4), metavar="N", help="tokens of a text at most (default: as the model cuts)"
     )
+    add_revision(parser)
     add_batch_tokens(parser)
     add_device(parser)
 
@@ -52,6 +53,7 @@ def run(args: argparse.Namespace) -> None:
         raise InputError("--split goes with --queries: passages have no split")
     from baselines.encode.chunks import Job, encode
     from baselines.models.devices import batch_tokens, devices_of, dtype_of
+    from baselines.models.loading import commit_of
 
     configs, devices = SETS[args.set], devices_of(args.device)
     job = Job(
@@ -59,6 +61,7 @@ def run(args: argparse.Namespace) -> None:
         config=configs.queries if args.queries else configs.corpus,
         split=(args.split or "dev") if args.queries else "corpus",
         model=args.model,
+        revision=commit_of(args.model, args.revision),
         dtype=dtype_of(args.dtype, devices[0]),
         max_length=args.max_length,
         batch_tokens=args.batch_tokens or batch_tokens(devices[0]),

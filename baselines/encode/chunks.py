@@ -31,13 +31,14 @@ class Job:
     """What is encoded, by what and how: all that a process needs to encode any chunk.
 
     ``split`` is ``corpus`` for passages. ``max_length``: tokens of a text; as the model cuts it where None.
-    ``batch_tokens``: of a batch, padding included.
+    ``batch_tokens``: of a batch, padding included. ``revision``: the commit of a model on the hub, else empty.
     """
 
     release: Path
     config: str
     split: str
     model: str
+    revision: str
     dtype: str
     max_length: int | None
     batch_tokens: int
@@ -82,10 +83,12 @@ def encode(job: Job, out: Path, devices: list[str]) -> None:
 def describe(job: Job, release: Release) -> dict[str, Any]:
     """What the embeddings depend on, without paths of this machine: the manifest, but for the list of its files."""
     # On the CPU, and given back: each process opens its own, on its device.
-    model = open_dual(job.model, max_length=job.max_length)
+    model = open_dual(job.model, max_length=job.max_length, revision=job.revision)
     about: dict[str, Any] = {"name": shown_name(job.model), "fingerprint": fingerprint(model), "computed_in": job.dtype}
     if job.max_length is not None:
         about["max_length"] = job.max_length
+    if job.revision:
+        about["commit"] = job.revision
     return {
         "name": NAME,
         "format": FORMAT,
@@ -108,7 +111,9 @@ def is_done(out: Path, about: dict[str, Any]) -> bool:
         return False
     have = dict(open_vectors(out).manifest)  # raises for anything that is no directory of embeddings
     del have["shards"]
-    return have == about
+    # The fingerprint tells models apart; of another commit with the same files nothing is encoded again.
+    one, other = ({**each, "model": {**each["model"], "commit": None}} for each in (have, about))
+    return one == other
 
 
 def _encode_chunk(task: tuple[Job, Path, int], device: str) -> dict[str, Any]:
@@ -139,7 +144,7 @@ def _encode_chunk(task: tuple[Job, Path, int], device: str) -> dict[str, Any]:
 
 @functools.lru_cache(maxsize=1)
 def _encoder(job: Job, device: str) -> Encoder:
-    model = open_dual(job.model, device, job.dtype, job.max_length)
+    model = open_dual(job.model, device, job.dtype, job.max_length, job.revision)
     return Encoder(model, "document" if job.of == "passages" else "query", job.batch_tokens)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from baselines.models.devices import batch_tokens, dtype_of
 from baselines.models.encoder import CrossScorer
-from baselines.models.loading import open_cross
+from baselines.models.loading import commit_of, open_cross
 from baselines.passages import Passages, open_passages
 from builders.store.reader import Release, open_release
 
@@ -27,18 +27,20 @@ class CrossJob:
     dtype: str
     tokens: int
     max_length: int | None
+    revision: str
 
 
 def cross_job(args: argparse.Namespace, model: str, release: Release, corpus: str, device: str) -> CrossJob:
     """The job that the options (:func:`baselines.models.options.add_pairs` and ``add_device``) ask for."""
     tokens = args.batch_tokens or batch_tokens(device)
-    return CrossJob(release.path, corpus, model, dtype_of(args.dtype, device), tokens, args.max_length)
+    dtype, commit = dtype_of(args.dtype, device), commit_of(model, args.revision)
+    return CrossJob(release.path, corpus, model, dtype, tokens, args.max_length, commit)
 
 
 @functools.lru_cache(maxsize=1)
 def scorer(job: CrossJob, device: str) -> tuple[CrossScorer, Passages]:
     """This process's model and passages, opened once."""
-    model = open_cross(job.model, device, job.dtype, job.max_length)
+    model = open_cross(job.model, device, job.dtype, job.max_length, job.revision)
     return CrossScorer(model, job.tokens), open_passages(open_release(job.release), job.corpus)
 
 

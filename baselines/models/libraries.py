@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import logging
+import re
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, TimeoutError
 from pathlib import Path
 from typing import Any, TypeVar
 
-from builders.common.command import InputError
+from builders.common.command import InputError, log
 from builders.common.hub import clear_errors
 
 _ANSWER, _PATIENCE = 5.0, 8.0  # seconds for an answer, and for everything, names and certificates included
+_COMMIT = re.compile(r"[0-9a-f]{40}")
 Result = TypeVar("Result")
 
 
@@ -27,6 +30,35 @@ def quiet_libraries() -> None:
     for name in ("sentence_transformers", "matplotlib", "accelerate"):
         logging.getLogger(name).setLevel(logging.ERROR)
     logging.getLogger("huggingface_hub").handlers.clear()  # it prints again what goes to the command's log
+
+
+@functools.lru_cache  # of a model that is opened, or started from, several times
+def model_commit(model: str, revision: str, otherwise: str) -> str | None:
+    """The commit that a model on the hub stands for now; None where ``model`` is a folder.
+
+    Asked of the hub; where it cannot be, the libraries' cache says which one it holds. Raises :class:`InputError`, with
+    what may be done ``otherwise``, where neither knows one.
+    """
+    from huggingface_hub import constants
+
+    if Path(model).is_dir():
+        return None
+    if _COMMIT.fullmatch(revision):
+        return revision
+    cached = cached_commit(model, revision)
+    if constants.HF_HUB_OFFLINE:
+        if cached is None:
+            raise InputError(f"the model {model} is not in the cache, and HF_HUB_OFFLINE is set; {otherwise}")
+        return cached
+    try:
+        return hub_commit(model, revision, otherwise)
+    except ValueError:
+        raise InputError(f"{model!r} is neither a folder nor the name of a model on the hub; {otherwise}") from None
+    except InputError as error:
+        if cached is None:
+            raise
+        log.warning("%s; the cache has the commit %s", error, cached)
+        return cached
 
 
 def cached_commit(model: str, revision: str = "") -> str | None:

@@ -13,19 +13,21 @@ from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.base.modules import Router, Transformer
 from transformers.utils.logging import disable_progress_bar
 
+from baselines.models.libraries import model_commit
 from builders.common.command import InputError
 
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
 
 def open_dual(
-    name: str, device: str = "cpu", dtype: str = "fp32", max_length: int | None = None
+    name: str, device: str = "cpu", dtype: str = "fp32", max_length: int | None = None, revision: str = ""
 ) -> SentenceTransformer:
     """A dual-encoder: a hub name or a directory. Raises :class:`InputError`.
 
-    ``max_length``: tokens that a text is cut to, prompt included, where the model would keep more.
+    ``max_length``: tokens that a text is cut to, prompt included, where the model would keep more. ``revision``: of a
+    model on the hub (:func:`commit_of`).
     """
-    model = _open(SentenceTransformer, name)
+    model = _open(SentenceTransformer, name, revision)
     if model.similarity_fn_name not in ("cosine", "dot"):
         raise InputError(f"compares by {model.similarity_fn_name!r}; expected cosine or dot", path=name)
     if max_length is not None:
@@ -33,14 +35,17 @@ def open_dual(
     return _moved(model, device, dtype)
 
 
-def open_cross(name: str, device: str = "cpu", dtype: str = "fp32", max_length: int | None = None) -> CrossEncoder:
+def open_cross(
+    name: str, device: str = "cpu", dtype: str = "fp32", max_length: int | None = None, revision: str = ""
+) -> CrossEncoder:
     """A cross-encoder with one score, or with the two of (no, yes): a hub name or a directory.
 
     Raises :class:`InputError`.
 
-    ``max_length``: tokens of query and passage together; the model's own where None.
+    ``max_length``: tokens of query and passage together; the model's own where None. ``revision``: as of
+    :func:`open_dual`.
     """
-    model = _open(CrossEncoder, name)
+    model = _open(CrossEncoder, name, revision)
     if model.num_labels not in (1, 2):
         raise InputError(f"gives {model.num_labels} scores a pair; expected a cross-encoder of one or two", path=name)
     if max_length is not None:
@@ -48,7 +53,18 @@ def open_cross(name: str, device: str = "cpu", dtype: str = "fp32", max_length: 
     return _moved(model, device, dtype)
 
 
-def _open(kind: Any, name: str) -> Any:
+def commit_of(name: str, revision: str = "") -> str:
+    """The commit that a model on the hub stands for at ``revision`` (a commit, tag or branch; empty: its main branch).
+
+    Empty where ``name`` is a directory. Raises :class:`InputError` within seconds where neither the hub nor the
+    libraries' cache has it; the libraries would ask, file by file, for minutes.
+    """
+    if revision and Path(name).is_dir():
+        raise InputError("is a directory; --revision is of models on the hub", path=name)
+    return model_commit(name, revision, "a directory needs no hub") or ""
+
+
+def _open(kind: Any, name: str, revision: str) -> Any:
     # A local checkpoint of the other kind would be converted: with a random classifier, or with none.
     config = Path(name) / "config_sentence_transformers.json"
     if config.is_file():
@@ -57,9 +73,10 @@ def _open(kind: Any, name: str) -> Any:
             if saved != kind.__name__:
                 raise InputError(f"holds a {saved}; expected a {kind.__name__}", path=name)
     disable_progress_bar()  # type: ignore[no-untyped-call]
+    commit = commit_of(name, revision) or None
     try:
         # fp32 first, whatever the checkpoint was saved in: the fingerprint is the same on every machine.
-        return kind(name, device="cpu", model_kwargs={"dtype": torch.float32})
+        return kind(name, device="cpu", revision=commit, model_kwargs={"dtype": torch.float32})
     except (OSError, ValueError, KeyError, RuntimeError, TypeError) as error:
         reason = next(iter(str(error).strip().splitlines()), "") or type(error).__name__
         raise InputError(f"cannot be opened as a {kind.__name__} ({reason})", path=name) from error

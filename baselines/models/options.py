@@ -24,6 +24,13 @@ def add_device(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_revision(parser: argparse.ArgumentParser) -> None:
+    """``--revision``, for every command that opens a model."""
+    parser.add_argument(
+        "--revision", default="", metavar="R", help="of a model on the hub: a commit, tag or branch (default: main)"
+    )
+
+
 def add_batch_tokens(parser: argparse.ArgumentParser) -> None:
     """``--batch-tokens``, for every command that sends many texts through a model."""
     parser.add_argument(
@@ -35,8 +42,9 @@ def add_batch_tokens(parser: argparse.ArgumentParser) -> None:
 
 
 def add_pairs(parser: argparse.ArgumentParser) -> None:
-    """``--max-length`` and ``--batch-tokens``, for every command that runs a cross-encoder."""
+    """``--max-length``, ``--batch-tokens`` and ``--revision``, for every command that runs a cross-encoder."""
     parser.add_argument(
         "--max-length", type=whole_number(4), metavar="N", help="tokens of a pair (default: as the model was trained)"
     )
     add_batch_tokens(parser)
+    add_revision(parser)

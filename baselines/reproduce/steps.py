@@ -22,9 +22,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from baselines.models.libraries import model_commit
 from baselines.reproduce.matrix import Step
 from baselines.train.recipe import FROM_RECIPE, FROM_RELEASE, SCRATCH, Recipe, read_recipe
-from baselines.train.start import start_commit, weights_sha256
+from baselines.train.start import weights_sha256
 from builders.common.command import InputError, log, main
 from builders.common.files import sha256_of, write_text
 from builders.store.layout import SETS
@@ -145,7 +146,7 @@ def _start(recipe: Recipe) -> str | None:
         return None
     if Path(start).is_dir():
         return weights_sha256(Path(start))
-    return start_commit(
+    return model_commit(
         start, recipe.model.revision, f"--settings FILE with [{recipe.name}] model.start = DIR does without"
     )
 

@@ -65,7 +65,7 @@ def _about(args: argparse.Namespace, job: CrossJob, release: Release) -> dict[st
     configs = SETS[args.set]
     return {
         "run": sha256_of(args.run),
-        "model": fingerprint(open_cross(args.model, max_length=args.max_length)),
+        "model": fingerprint(open_cross(args.model, max_length=args.max_length, revision=job.revision)),
         "corpus": release.fingerprint(configs.corpus, "corpus"),
         "queries": release.fingerprint(configs.queries, args.split),
         "options": [args.top_k, job.dtype, job.max_length, job.tokens, _WINDOW],

@@ -18,7 +18,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from baselines.models.options import add_device
+from baselines.models.options import add_device, add_revision
 from baselines.runs.sets import add_set
 from builders.common.command import add_format, whole_number
 
@@ -49,6 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--check-queries", type=whole_number(0), default=200, metavar="N", help="for the recall (default: 200; 0: none)"
     )
     parser.add_argument("--threads", type=whole_number(1), metavar="N", help="default: the libraries' own choice")
+    add_revision(parser)
     add_device(parser)
     add_format(parser)
 

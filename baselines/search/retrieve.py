@@ -95,7 +95,8 @@ def _queries(args: argparse.Namespace, release: Release, config: str, vectors: V
     if args.queries:
         return _given_queries(args, release, config, vectors)
     wanted = vectors.manifest["model"]
-    model = open_dual(args.model, max_length=wanted.get("max_length"))  # as `encode --max-length` cut the passages
+    # As `encode --max-length` cut the passages.
+    model = open_dual(args.model, max_length=wanted.get("max_length"), revision=args.revision)
     if fingerprint(model) != wanted["fingerprint"]:
         raise InputError(
             f"is not the model that encoded {vectors.path} ({wanted['name']!r}): weights or settings differ",

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from baselines.models.libraries import model_commit
 from baselines.train.recipe import FROM_RECIPE, FROM_RELEASE, SCRATCH, Recipe, names, read_recipe
-from baselines.train.start import start_commit, weights_sha256
+from baselines.train.start import weights_sha256
 from builders.common.command import InputError
 from builders.common.files import sha256_of
 from builders.store.layout import SETS
@@ -76,7 +77,7 @@ class Order:
             return None
         scratch = f"{self.recipe.name}-scratch"
         otherwise = "--start DIR" + f", or the recipe {scratch}, needs no hub" * (scratch in names())
-        return start_commit(self.start, self.recipe.model.revision, otherwise)
+        return model_commit(self.start, self.recipe.model.revision, otherwise)
 
 
 def read_order(args: argparse.Namespace) -> Order:

@@ -1,0 +1,90 @@
+"""Models that encode, search and re-rank, from the hub: pinned to a commit; said at once where it cannot be reached."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from commands import Done, run
+from hub_server import Hub
+from releases import QUESTIONS, TEXTS, make_release, md5
+from tiny_hub import publish
+from tiny_models import write_bert, write_dual
+
+from baselines.models.libraries import model_commit
+from baselines.vectors.embeddings import open_vectors
+
+
+@pytest.fixture
+def release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    model_commit.cache_clear()
+    return make_release(tmp_path / "release")
+
+
+@pytest.fixture
+def silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The hub is a server that takes connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"http://127.0.0.1:{server.getsockname()[1]}"
+        monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", address)
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+        monkeypatch.setattr("baselines.models.libraries._ANSWER", 0.3)
+        yield address
+
+
+def test_without_a_hub_every_command_says_so_in_one_line(tmp_path: Path, release: Path, silent: str) -> None:
+    run("baselines", "encode", "--release", release, "--model", write_dual(tmp_path / "m"), "--out", tmp_path / "p")
+    ranking = tmp_path / "a.run"
+    query, answer = md5(QUESTIONS["train"][0]), md5(TEXTS[0])
+    ranking.write_text(f"{query} Q0 {answer} 1 1.0 t\n")
+    common = ["--release", release, "--split", "train", "--out", tmp_path / "out"]
+    for words in (
+        ["encode", *common, "--queries", "--model", "org/name"],
+        ["search", *common, "--passages", tmp_path / "p", "--model", "org/name"],
+        ["rerank", *common, "--run", ranking, "--model", "org/name"],
+        ["mine", *common, "--run", ranking, "--cross-encoder", "org/name", "--margin", "1"],
+    ):
+        started = time.monotonic()
+        lines = run("baselines", *words, code=1).stderr.strip().splitlines()
+        assert time.monotonic() - started < 15
+        assert [line for line in lines if line.startswith("error: ")] == lines[-1:], words
+        assert lines[-1].startswith(f"error: the model org/name would come from the hub: {silent} cannot be reached")
+        assert lines[-1].endswith("; a directory needs no hub")
+        assert not (tmp_path / "out").exists()
+
+
+def test_a_model_of_the_hub_is_pinned_to_its_commit(
+    tmp_path: Path, release: Path, hub: Hub, call: Callable[..., Done]
+) -> None:
+    first = publish(hub, "org/bert", write_bert(tmp_path / "first"))
+    second = publish(hub, "org/bert", write_bert(tmp_path / "second", seed=1))
+    options = ["encode", "--release", release]
+    for name, words, commit in (("second", [], second), ("first", ["--revision", first.oid], first)):
+        model_commit.cache_clear()
+        out, own = tmp_path / f"of-{name}", tmp_path / f"own-{name}"
+        call(*options, "--model", "org/bert", "--out", out, *words)
+        run("baselines", *options, "--model", tmp_path / name, "--out", own)
+        told = json.loads((out / "manifest.json").read_text())["model"]
+        assert (told["name"], told["commit"]) == ("org/bert", commit.oid)
+        np.testing.assert_array_equal(open_vectors(out).all(), open_vectors(own).all())
+    assert "commit" not in open_vectors(own).manifest["model"]  # of a directory there is none
+    queries = ["--model", "org/bert", "--passages", out, "--out", tmp_path / "a.run", "--split", "train"]
+    call("search", "--release", release, *queries, "--revision", first.oid)
+    model_commit.cache_clear()
+    wrong = call("search", "--release", release, *queries, "--revision", second.oid, code=1)
+    assert "is not the model that encoded" in wrong.stderr
+
+
+def test_a_revision_is_not_of_a_directory(tmp_path: Path, release: Path) -> None:
+    words = ["--model", write_bert(tmp_path / "bert"), "--out", tmp_path / "p", "--revision", "main"]
+    assert (
+        "is a directory; --revision is of models on the hub"
+        in run("baselines", "encode", "--release", release, *words, code=1).error
+    )

@@ -89,10 +89,13 @@ def test_a_recipe_that_contradicts_its_start_is_refused(tmp_path: Path, override
 
 def test_a_start_that_compares_by_cosine_is_trained_on_cosines(tmp_path: Path) -> None:
     start = write_dual(tmp_path / "dual", similarity="cosine")  # whose vectors are not of unit length
-    found = _dual(start, *OWN, "train.scale=20").encode_document(TEXTS)
+    model = _dual(start, *OWN, "train.scale=20")
+    found = model.encode_document(TEXTS)
     assert np.allclose(np.linalg.norm(found, axis=1), 1, atol=1e-6)
     own = SentenceTransformer(str(start), device="cpu").encode_document(TEXTS)
     assert np.allclose(found, own / np.linalg.norm(own, axis=1, keepdims=True), atol=1e-6)
+    model.save_pretrained(str(tmp_path / "saved"))
+    assert np.array_equal(SentenceTransformer(str(tmp_path / "saved"), device="cpu").encode_document(TEXTS), found)
 
 
 def test_cosines_at_their_own_scale_are_refused_for_a_plain_start_too(bert: Path) -> None:

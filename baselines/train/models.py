@@ -92,7 +92,7 @@ def _two_towers(model: SentenceTransformer, device: str) -> SentenceTransformer:
         return model
     passages = list(model.children())
     router = Router.for_query_document(copy.deepcopy(passages), passages)
-    found = SentenceTransformer(
+    return SentenceTransformer(
         modules=[router],
         device=device,
         prompts=model.prompts,
@@ -100,7 +100,6 @@ def _two_towers(model: SentenceTransformer, device: str) -> SentenceTransformer:
         similarity_fn_name=model.similarity_fn_name,
         truncate_dim=model.truncate_dim,
     )
-    return found
 
 
 def _towers(model: SentenceTransformer, wanted: int, start: str) -> dict[str, Any]:

@@ -53,6 +53,8 @@ class Order:
     def about(self) -> dict[str, Any]:
         """What the training depends on, without paths of this machine: equal where it may be taken up again.
 
+        The run of ``dev_run`` is not in it: no weight depends on it.
+
         Raises :class:`InputError` where the release lacks the recipe's split.
         """
         configs, data, start = SETS[self.recipe.data.set], self.recipe.data, Path(self.start)

@@ -13,7 +13,7 @@ from transformers import BertConfig, BertTokenizer
 
 from baselines.passages import Passages
 from baselines.train.models import BertForMaskedLM
-from baselines.train.recipe import Recipe
+from baselines.train.recipe import Recipe, Scratch
 from builders.common.command import log
 from builders.common.files import write_text
 from builders.common.folders import build_once
@@ -40,8 +40,16 @@ def _write_scratch(recipe: Recipe, passages: Passages, folder: Path) -> None:
     write_text(folder / "vocab.txt", "".join(f"{piece}\n" for piece in vocabulary))
     # The path goes first: transformers 5 ignores the keyword vocab_file, and every token becomes [UNK].
     tokenizer = BertTokenizer(str(folder / "vocab.txt"), model_max_length=POSITIONS)
-    config = BertConfig(
-        vocab_size=len(vocabulary),
+    torch.manual_seed(recipe.train.seed)
+    tokenizer.save_pretrained(folder)
+    BertForMaskedLM(scratch_config(sizes, len(vocabulary))).save_pretrained(folder)
+    log.info("a vocabulary of %d word pieces and random weights", len(vocabulary))
+
+
+def scratch_config(sizes: Scratch, words: int) -> BertConfig:
+    """The architecture of these sizes, for a vocabulary of so many word pieces."""
+    return BertConfig(
+        vocab_size=words,
         hidden_size=sizes.hidden,
         num_hidden_layers=sizes.layers,
         num_attention_heads=sizes.heads,
@@ -51,10 +59,6 @@ def _write_scratch(recipe: Recipe, passages: Passages, folder: Path) -> None:
         max_position_embeddings=POSITIONS,
         initializer_range=0.02 * (768 / sizes.hidden) ** 0.5,  # BERT's, at its width: a narrower one needs more
     )
-    torch.manual_seed(recipe.train.seed)
-    tokenizer.save_pretrained(folder)
-    BertForMaskedLM(config).save_pretrained(folder)
-    log.info("a vocabulary of %d word pieces and random weights", len(vocabulary))
 
 
 def wordpieces(passages: Passages, size: int, most: int) -> list[str]:

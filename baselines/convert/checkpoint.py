@@ -47,8 +47,9 @@ def _write_dual(folder: Path, official: Official, parts: Path) -> None:
         model: Any = BertModel(_config(official))
         model.load_state_dict(_tensors(official.parts[part]) | nothing)
         model.save_pretrained(parts / part)
-        _tokenizer(official, kind, length).save_pretrained(parts / part)
+        _bert_tokenizer(official).save_pretrained(parts / part)
         encoder = Transformer(str(parts / part))
+        encoder.processor = _tokenizer(official, kind, length)
         towers[part] = [encoder, Pooling(encoder.get_embedding_dimension(), "cls")]
     router = Router.for_query_document(towers["query"], towers["document"])
     model = SentenceTransformer(modules=[router], similarity_fn_name="dot", device="cpu")
@@ -67,8 +68,10 @@ def _write_cross(folder: Path, official: Official, parts: Path) -> None:
     model: Any = BertForSequenceClassification(_config(official, num_labels=1))
     model.load_state_dict(state)
     model.save_pretrained(parts)
-    _tokenizer(official, "pair", PASSAGE_LENGTH).save_pretrained(parts)
-    CrossEncoder(str(parts), device="cpu").save_pretrained(str(folder), create_model_card=False)
+    _bert_tokenizer(official).save_pretrained(parts)
+    cross = CrossEncoder(str(parts), device="cpu")
+    cross[0].processor = _tokenizer(official, "pair", PASSAGE_LENGTH)
+    cross.save_pretrained(str(folder), create_model_card=False)
 
 
 def _write_encoder(folder: Path, official: Official, parts: Path) -> None:

@@ -34,6 +34,13 @@ _SINGLE: dict[Kind, str] = {"query": _ONE, "passage": "[CLS]:0 [SEP]:0 $A:1 [SEP
 _SPECIAL = ("unk", "sep", "pad", "cls", "mask")
 
 
+class _Tokenizer(PreTrainedTokenizerFast):  # type: ignore[no-untyped-call]
+    """transformers' own, saved under the name that its versions before 5 know, too."""
+
+
+_Tokenizer.__name__ = "PreTrainedTokenizerFast"
+
+
 def official_tokenizer(start_tokenizer: Any, kind: Kind, length: int) -> PreTrainedTokenizerFast:
     """The official reader's tokenizer with the vocabulary of another one.
 
@@ -76,7 +83,7 @@ def official_tokenizer(start_tokenizer: Any, kind: Kind, length: int) -> PreTrai
         single=_SINGLE[kind], pair=_TWO, special_tokens=[("[CLS]", ids["cls"]), ("[SEP]", ids["sep"])]
     )
     tokenizer.decoder = decoders.WordPiece(prefix="##")
-    return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+    return _Tokenizer(  # type: ignore[no-untyped-call]
         tokenizer_object=tokenizer,
         model_max_length=length,
         model_input_names=["input_ids", "token_type_ids", "attention_mask"],

@@ -95,7 +95,13 @@ def run(args: argparse.Namespace) -> None:
     report = side_by_side(matrix, release, _measured(labelled, plan, release, args), steps, done)
     report["notes"] = [*_warnings(report, settings, args), *report["notes"]]
     report["predictions"] = [
-        {"table": row.table, "row": row.name, "file": str(_predictions(row, plan, args).output)} for row in blind
+        {
+            "table": row.table,
+            "row": row.name,
+            "split": row.split or args.split,
+            "file": str(_predictions(row, plan, args).output),
+        }
+        for row in blind
     ]
     print(json.dumps(report, ensure_ascii=False, indent=1) if args.format == "json" else text(report))
 

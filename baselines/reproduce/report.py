@@ -59,6 +59,7 @@ def side_by_side(
         "sets": sets,
         "notes": [note for each in sets for note in each.pop("notes")],
         "unit": "percent",
+        "predictions": [],
         "rows": [_row(matrix, each, plan, done, name) for each in measured for name in each.row.published],
         "steps": {
             name: {"command": shown(step.command, done[name].processes), **asdict(done[name])}
@@ -140,6 +141,10 @@ def text(report: dict[str, Any]) -> str:
         lines += ["", f"Table {table}: {_TITLES[table]}", _table([r for r in report["rows"] if r["table"] == table])]
     if report["rows"]:
         lines.append("percent; Recall@k as the paper and the official script count it: a hit rate; 95 % over queries")
+    if found := report["predictions"]:
+        split, files = found[0]["split"], "1 file" if len(found) == 1 else f"{len(found)} files"
+        lines += [""] * bool(lines) + [f"predictions of the {split} split, {files}:"]
+        lines += [f"Table {each['table']}, {each['row']}: {each['file']}" for each in found]
     return "\n".join(lines)
 
 

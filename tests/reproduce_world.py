@@ -1,0 +1,95 @@
+"""Where the paper's rows are run from end to end: a tiny official release with every set, tiny starts on a hub."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from commands import Done, process
+from hub_server import Hub
+from official_archives import BOTH, DEV, PASSAGES, TRAIN, write_files
+from releases import BUILD, md5
+
+from builders.official.build import build_official
+from builders.store.draft import draft_release
+from builders.store.layout import schema_of
+from builders.store.reader import open_release
+
+SETTINGS = """
+["*"]
+train.max_steps = 1
+train.batch = 4
+train.saves = 0
+train.evaluations = 1
+train.precision = "fp32"
+data.query_length = 16
+data.passage_length = 32
+data.dev_passages = 4
+"""
+ENGLISH = {question: f"Question {number} in English" for number, question in enumerate([*TRAIN, *DEV])}
+TEXTS = [*PASSAGES, *TRAIN, *DEV, *ENGLISH.values()]  # all characters that the tiny models know
+
+
+def make_paper_release(path: Path) -> None:
+    """The made-up official archives as `builders official` imports them, with the sets that other builders add."""
+    build_official([write_files(path.with_name(f"{path.name}-archives"), BOTH)], path)
+    with draft_release(path, BUILD, open_release(path)) as draft:
+        for (config, split), rows in _other_sets().items():
+            draft.write(config, split, [pa.Table.from_pylist(rows, schema_of(config))])
+
+
+def _other_sets() -> dict[tuple[str, str], list[dict[str, Any]]]:
+    rows: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for name in ("cmedqa", "ccovid"):
+        texts = [f"{name} {text}" for text in PASSAGES[:8]]
+        rows[f"{name}-corpus", "corpus"] = [{"_id": md5(text), "title": "", "text": text} for text in texts]
+        for split, own in (("train", texts[:4]), ("test", texts[4:])):
+            asked = {text: f"{text[7:13]} {name}" for text in own}
+            rows[f"{name}-queries", split] = [{"_id": md5(each), "text": each} for each in asked.values()]
+            rows[f"{name}-qrels", split] = [
+                {"query-id": md5(each), "corpus-id": md5(text), "score": 1} for text, each in asked.items()
+            ]
+    for split, judged in (("train", TRAIN), ("dev", DEV)):
+        rows["crosslingual-queries", split] = [
+            {"_id": md5(ENGLISH[chinese]), "text": ENGLISH[chinese], "zh_id": md5(chinese)} for chinese in judged
+        ]
+    return rows
+
+
+class World:
+    """A hub's client: ``reproduce`` in a process of its own, with the hub as the only one and caches of its own."""
+
+    def __init__(self, hub: Hub, folder: Path, release: Path) -> None:
+        self.hub, self.folder, self.release, self.out = hub, folder, release, folder / "out"
+
+    def reproduce(self, *words: object, settings: str = SETTINGS, code: int = 0, **environment: str) -> Done:
+        """One run, its steps in one process. ``settings``: the text of the file that it is given."""
+        return process(*self.words(*words, settings=settings), code=code, **self.environment(), **environment)
+
+    def words(self, *words: object, settings: str = SETTINGS) -> list[str]:
+        path = self.folder / "settings.toml"
+        path.write_text(settings, encoding="utf-8")
+        where = ["--release", self.release, "--out", self.out, "--settings", path]
+        return [str(word) for word in ["baselines", "reproduce", *where, "--one-process", *words]]
+
+    def environment(self) -> dict[str, str]:
+        own = self.hub.environment(self.folder / "home", token=None)
+        wanted = {key: value for key, value in own.items() if key.startswith("HF_")}
+        return wanted | {"XDG_CACHE_HOME": str(self.folder / "cache"), "HF_HUB_OFFLINE": "", "HF_TOKEN": ""}
+
+    def commit(self, name: str) -> str:
+        """The newest commit of a model on the hub."""
+        return self.hub.repos["model", name].commits[-1].oid
+
+    def training(self, recipe: str) -> dict[str, Any]:
+        """The ``training.json`` that a recipe's training left."""
+        content: dict[str, Any] = json.loads((self.out / "models" / recipe / "training.json").read_text("utf-8"))
+        return content
+
+
+def ran(done: Done) -> list[str]:
+    """The verbs of the steps that a run did not find done, in their order."""
+    lines = [line for line in done.stderr.splitlines() if "running: python -m baselines " in line]
+    return [line.split("python -m baselines ")[1].split()[0] for line in lines]

@@ -66,7 +66,8 @@ class World:
 
     def reproduce(self, *words: object, settings: str = SETTINGS, code: int = 0, **environment: str) -> Done:
         """One run, its steps in one process. ``settings``: the text of the file that it is given."""
-        return process(*self.words(*words, settings=settings), code=code, **self.environment(), **environment)
+        given = self.environment() | environment
+        return process(*self.words(*words, settings=settings), code=code, timeout=600, **given)
 
     def words(self, *words: object, settings: str = SETTINGS) -> list[str]:
         path = self.folder / "settings.toml"

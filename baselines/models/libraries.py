@@ -16,6 +16,7 @@ from builders.common.hub import clear_errors
 
 _ANSWER, _PATIENCE = 5.0, 8.0  # seconds for an answer, and for everything, names and certificates included
 _COMMIT = re.compile(r"[0-9a-f]{40}")
+_FIRST = ("config.json", "modules.json")  # a model has one of them
 Result = TypeVar("Result")
 
 
@@ -65,7 +66,7 @@ def cached_commit(model: str, revision: str = "") -> str | None:
     """The commit that the libraries' cache holds of a hub model's revision (empty: its main branch); None: nothing."""
     from huggingface_hub import try_to_load_from_cache
 
-    for name in ("config.json", "modules.json"):
+    for name in _FIRST:
         try:
             path = try_to_load_from_cache(model, name, revision=revision or None)
         except ValueError:  # no name of a repository
@@ -87,7 +88,12 @@ def hub_commit(model: str, revision: str, otherwise: str) -> str:
 
     def ask() -> str:
         with clear_errors(model, api.endpoint, "model", "download"):
-            return str(api.model_info(model, revision=revision or None, timeout=_ANSWER).sha)
+            info = api.model_info(model, revision=revision or None, timeout=_ANSWER)
+            names = {sibling.rfilename for sibling in info.siblings or []}
+            # A file asked for by the branch's name: without a hub, the cache knows then which commit the branch was at.
+            for name in [name for name in _FIRST if name in names][:1]:
+                return Path(api.hf_hub_download(model, name, revision=revision or None)).parent.name
+            return str(info.sha)
 
     why = f"the model {model} would come from the hub"
     try:

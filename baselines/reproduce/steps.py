@@ -1,8 +1,8 @@
 """Run the steps of a plan, each once: one whose output is there, whole, and from the same input is not run again.
 
 Beside an output, ``.NAME.step.json`` says what it was made from: the command, the release's bytes that it reads, the
-steps before it, the recipe, the weights that it starts from. It is written last; so an output without it, or with
-another's, is made again. Trainings take up where they were killed by themselves.
+steps before it, the recipe, the weights that it starts from. What was written is added at the end; so an output without
+it, or with another's, is made again. Trainings take up where they were killed by themselves.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import itertools
 import json
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import time
@@ -26,6 +27,7 @@ from baselines.models.libraries import model_commit
 from baselines.reproduce.matrix import Step
 from baselines.train.recipe import FROM_RECIPE, FROM_RELEASE, SCRATCH, Recipe, read_recipe
 from baselines.train.start import weights_sha256
+from baselines.train.state import states_of
 from builders.common.command import InputError, log, main
 from builders.common.files import sha256_of, write_text
 from builders.store.layout import SETS
@@ -73,10 +75,10 @@ def run_steps(
         else:
             started = time.monotonic()
             used = processes if step.command[1] == "train" else 1
-            call(step.command, quiet, here, used)
+            stamp = _begin(step, key)
+            call([*step.command, *["--no-resume"] * (step.command[1] == "train" and not resume)], quiet, here, used)
             done = Finished(round(time.monotonic() - started, 1), used)
-            stamp = {"key": key, "command": step.command, **asdict(done), "files": _listing(step.output)}
-            write_text(_stamp(step.output), json.dumps(stamp, ensure_ascii=False, indent=1) + "\n")
+            _write(_stamp(step.output), stamp | asdict(done) | {"files": _listing(step.output)})
         finished[name] = done
     return finished
 
@@ -155,15 +157,33 @@ def _stamp(output: Path) -> Path:
     return output.with_name(f".{output.name}.step.json")
 
 
+def _begin(step: Step, key: str) -> dict[str, Any]:
+    """The stamp of a step that begins. The states of a training that this place was for before are removed first."""
+    stamp, path = {"key": key, "command": step.command}, _stamp(step.output)
+    if path.exists() and _read(path).get("key") != key:
+        shutil.rmtree(states_of(step.output), ignore_errors=True)
+    _write(path, stamp)
+    return stamp
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _write(path: Path, stamp: dict[str, Any]) -> None:
+    write_text(path, json.dumps(stamp, ensure_ascii=False, indent=1) + "\n")
+
+
 def _done(output: Path, key: str) -> Finished | None:
     """What the stamp says of a step that left just this; None where it has to be run."""
-    try:
-        stamp = json.loads(_stamp(output).read_text(encoding="utf-8"))
-        if stamp["key"] == key and output.exists() and stamp["files"] == _listing(output):
-            return Finished(stamp["seconds"], stamp["processes"])
-    except (OSError, ValueError, KeyError, TypeError):
-        pass
-    return None
+    stamp = _read(_stamp(output))
+    if stamp.get("key") != key or not output.exists() or stamp.get("files") != _listing(output):
+        return None
+    return Finished(stamp["seconds"], stamp["processes"])
 
 
 def _listing(output: Path) -> dict[str, Any]:

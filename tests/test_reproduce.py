@@ -260,3 +260,14 @@ def test_steps_that_need_each_other_are_named(tmp_path: Path) -> None:
     matrix = read_matrix(path)
     with pytest.raises(InputError, match="the step 'x' needs itself"):
         matrix.plan(matrix.rows, FILL)
+
+
+def test_a_training_is_the_same_whatever_split_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    for row in ("ce-de-neg-on-de", "official-ce"):
+        plans = [words_of(capsys, "--row", row, "--split", split) for split in ("dev", "test")]
+        trainings = [[command for command in plan if command[1] == "train"] for plan in plans]
+        assert trainings[0] == trainings[1]
+        # The dev curve of a cross-encoder re-ranks a run of dev, which is made before.
+        assert all(command[command.index("--dev-run") + 1].endswith("dev.run.gz") for command in trainings[1][-1:])
+        written = [command[command.index("--out") + 1] for command in plans[1]]
+        assert trainings[1][-1][trainings[1][-1].index("--dev-run") + 1] in written

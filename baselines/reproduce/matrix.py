@@ -101,10 +101,12 @@ class Matrix(Struct, frozen=True, forbid_unknown_fields=True):
         planned: dict[str, Step] = {}
 
         def add(name: str, above: tuple[str, ...]) -> Step:
+            base, _, split = name.partition("@")
+            name, own = (name, {**fill, "split": split}) if split not in ("", fill["split"]) else (base, fill)
             if name in above:
                 raise InputError(f"the step {name!r} needs itself", path=MATRIX)
             if name not in planned:
-                words = settings.with_options(shlex.split(self.steps[name]))
+                words = settings.with_options(shlex.split(self.steps[base]))
                 needs: list[str] = []
                 given = []
                 if words[1] == "train":
@@ -112,11 +114,13 @@ class Matrix(Struct, frozen=True, forbid_unknown_fields=True):
                     given = settings.of_recipe(recipe)
                     needs += self._before(recipe, given)
                 needs += [other for word in words for other in _WORD.findall(word) if other not in fill]
-                outputs = {other: str(add(other, (*above, name)).output) for other in needs}
-                command = [_WORD.sub(lambda found: {**fill, **outputs}[found[1]], word) for word in words]
+                before = {other: add(other, (*above, name)) for other in needs}
+                values = {**own, **{other: str(step.output) for other, step in before.items()}}
+                command = [_WORD.sub(lambda found: values[found[1]], word) for word in words]
                 command += [word for each in given for word in ("--set", each)]
                 settings.check(command)
-                planned[name] = Step(name, command, Path(command[command.index("--out") + 1]), tuple(outputs))
+                out = Path(command[command.index("--out") + 1])
+                planned[name] = Step(name, command, out, tuple(step.name for step in before.values()))
             return planned[name]
 
         for row in rows:
@@ -140,7 +144,7 @@ def read_matrix(path: Path = MATRIX) -> Matrix:
     matrix = typed(read_toml(path), Matrix, path)
     known = {*matrix.steps, "release", "split", "out", "variant"}
     for name, text in matrix.steps.items():
-        if " --out " not in text or (unknown := {*_WORD.findall(text)} - known):
+        if " --out " not in text or (unknown := {word.partition("@")[0] for word in _WORD.findall(text)} - known):
             raise InputError(f"step {name!r}: expected --out and known names in braces", path=path)
     for row in matrix.rows:
         if unknown := set(row.published) - set(PAPER):

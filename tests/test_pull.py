@@ -41,7 +41,7 @@ def test_pull_brings_the_checkpoint_back(hub: Hub, call: Command, checkpoint: Pa
 
 def test_a_pulled_checkpoint_is_a_start(hub: Hub, call: Command, checkpoints: Path, tmp_path: Path) -> None:
     """A dual-encoder begins where a cross-encoder's or another's training left: here, from the hub's copy."""
-    dual = describe(write_dual(tmp_path / "plain"), "dual")
+    dual = describe(write_dual(tmp_path / "plain", similarity="cosine"), "dual")
     push(call, dual, "--create")
     call("pull", REPO, "--out", tmp_path / "back")
     release = make_release(tmp_path / "release", tables())

@@ -120,8 +120,9 @@ def test_the_card_holds_recipe_data_and_measures(hub: Hub, call: Command, checkp
         "@inproceedings{qiu-etal-2022-dureader",
     ):
         assert needed in text
-    push(call, checkpoint, "--license", "cc-by-sa-4.0")
-    assert ModelCard(files(hub)["README.md"].decode()).data.license == "cc-by-sa-4.0"
+    push(call, checkpoint, "--license", "cc-by-sa-4.0", "--dataset", "org/release")
+    about = ModelCard(files(hub)["README.md"].decode()).data
+    assert (about.license, about.datasets) == ("cc-by-sa-4.0", ["org/release"])
 
 
 def test_weights_from_data_of_other_terms_are_not_called_apache(hub: Hub, call: Command, checkpoint: Path) -> None:

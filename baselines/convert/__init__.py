@@ -41,8 +41,10 @@ def run(args: argparse.Namespace) -> None:
     official = read_official(args.params, args.config, args.vocab, args.leave_out)
 
     from baselines.convert.checkpoint import write_checkpoint  # the large libraries: what is wrong is said before
+    from baselines.hub.card import write_card
 
     with work_beside(out) as work:
         write_checkpoint(work, official, args.params.resolve().name)
+        write_card(work, out.name)
         replace_directory(work, out)
     print(args.out)

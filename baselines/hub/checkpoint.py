@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from builders.common.command import InputError
 from builders.common.files import read_utf8
-from builders.common.typed import typed
+from builders.common.typed import read_json, typed
 
 RECIPE, TRAINING, CARD = "recipe.json", "training.json", "README.md"
 # Weights are safetensors alone: no pickle, which may run code when it is loaded, and no script, leaves or enters.
@@ -52,8 +52,51 @@ class Checkpoint:
         """dual, cross, mlm, or encoder: one that `convert` wrote, for a training to start from."""
         return str(self.recipe["model"]["kind"])
 
+    @property
+    def start(self) -> str:
+        """What the weights were before: a hub name, the name of a folder, or ``scratch``."""
+        return str(self.training.get("about", {}).get("start") or self.recipe["model"].get("start", ""))
+
+    @property
+    def hub_start(self) -> tuple[str, str | None] | None:
+        """The name of a start on the hub, and its commit where that was recorded; None for any other start."""
+        commit = self.training.get("about", {}).get("start_commit")
+        # Of a folder, `train` records the name alone: what has a slash was fetched.
+        return (self.start, commit) if commit or "/" in self.start else None
+
+    @property
+    def towers(self) -> int:
+        """A dual-encoder's encoders: 1, or 2 where queries have one of their own."""
+        return 2 if (self.path / "router_config.json").is_file() else 1
+
+    @property
+    def plain_length(self) -> int | None:
+        """Where a plain ``encode()`` cuts texts, in tokens, if that is not where passages are cut; None if it is."""
+        plain = self._json("tokenizer_config.json").get("model_max_length")
+        return None if plain == self._json("sentence_bert_config.json").get("document_length", plain) else plain
+
+    @property
+    def outputs(self) -> int:
+        """A cross-encoder's outputs, by its ``config.json``, which leaves out transformers' default of two."""
+        return len(self._json("config.json").get("id2label", "01"))
+
+    @property
+    def prompts(self) -> dict[str, str]:
+        """What is put before queries and passages, by the library's names; without empty ones."""
+        prompts = self._json("config_sentence_transformers.json").get("prompts", {})
+        return {name: prompt for name, prompt in prompts.items() if prompt}
+
+    @property
+    def reads_officially(self) -> bool:
+        """Whether its tokenizers make the official code's inputs."""
+        return self.recipe["model"].get("inputs") == "official" or bool(self.converted and self.kind != "encoder")
+
+    def _json(self, name: str) -> dict[str, Any]:
+        """A file of the libraries; empty where there is none."""
+        return read_json(self.path / name, dict[str, Any]) if (self.path / name).is_file() else {}
+
     def files(self) -> tuple[list[str], list[str]]:
-        """(what is pushed, what is not): paths in the directory, sorted. README.md is in neither: push writes one."""
+        """(what is pushed, what is not): paths in the directory, sorted. Not the card: push writes one."""
         names = sorted(p.relative_to(self.path).as_posix() for p in self.path.rglob("*") if p.is_file())
         pushed = [name for name in names if belongs(name)]
         return pushed, sorted({*names} - {*pushed} - {CARD})

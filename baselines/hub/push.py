@@ -2,9 +2,10 @@
 
 It is pushed in one commit. What goes there is what loading the model needs, the recipe, the record of the training and
 its loss curve. Scripts, pickles, trainer and optimizer states never leave. The card says how the model was made and on
-which data, how to use it, and, for runs that are named here, how it does: they are measured against the release's
-judgments on the way. Run again after an interruption: what the hub has received is not sent again. The token is that of
-`hf auth login`, or HF_TOKEN; HF_ENDPOINT names another hub (HF_HUB_DISABLE_XET=1 where that has no xet storage).
+which data (--dataset names the release, where that is on the hub, too), how to use it, and, for runs that are named
+here, how it does: they are measured against the release's judgments on the way. Run again after an interruption: what
+the hub has received is not sent again. The token is that of `hf auth login`, or HF_TOKEN; HF_ENDPOINT names another hub
+(HF_HUB_DISABLE_XET=1 where that has no xet storage).
 
 Then SentenceTransformer("ORG/NAME") or CrossEncoder("ORG/NAME") loads it with no code of this project, and
 `python -m baselines pull` or `train --start ORG/NAME` goes on from it.
@@ -20,16 +21,17 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from baselines.hub.card import Measured, model_card
+from baselines.hub.card import model_card
 from baselines.hub.checkpoint import CARD, Checkpoint, open_checkpoint
 from baselines.hub.manifest import NAME, Manifest, listed
+from baselines.hub.sections import Measured
 from baselines.runs.evaluate import evaluate
 from baselines.runs.qrels import release_qrels
 from baselines.runs.run_file import read_run
 from baselines.runs.sets import add_set
 from builders.common.command import InputError, log
 from builders.common.files import sha256_of, write_text
-from builders.common.hub import add_repository, need_hub, upload
+from builders.common.hub import add_repository, need_hub, repo_name, upload
 from builders.store.layout import MANIFEST, SETS
 from builders.store.reader import Release, open_release
 
@@ -38,6 +40,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", type=Path, required=True, metavar="CKPT", help="the checkpoint directory")
     add_repository(parser, "model")
     parser.add_argument("--license", metavar="ID", help="the weights', in the hub's words (default: as the data's)")
+    parser.add_argument(
+        "--dataset", type=repo_name, metavar="ORG/NAME", help="the hub's dataset that it was trained on, for the card"
+    )
     measured = parser.add_argument_group("measures for the card")
     measured.add_argument("--release", type=Path, metavar="DIR", help="the release that the runs were made on")
     measured.add_argument("--split", default="dev", help="the release's split (default: dev)")
@@ -53,7 +58,7 @@ def run(args: argparse.Namespace) -> None:
     checkpoint = open_checkpoint(args.model)
     measured = measure(open_release(args.release), args.split, args.set, args.run) if args.run else []
     with tempfile.TemporaryDirectory(prefix="dureader-push-") as work:
-        card = model_card(checkpoint, args.repo, measured, args.license)
+        card = model_card(checkpoint, args.repo, measured, args.license, args.dataset)
         files = stage(checkpoint, card, Path(work))
         print(
             upload(

@@ -1,4 +1,4 @@
-"""The checkpoint directory that a training leaves: the model, ``recipe.json``, ``training.json`` and ``loss.png``."""
+"""The checkpoint that a training leaves: the model, ``recipe.json``, ``training.json``, ``loss.png``, its card."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from baselines.hub.card import write_card
 from baselines.train.order import Order
 from builders.common.command import InputError, log
 from builders.common.files import sha256_of, write_text
@@ -78,6 +79,7 @@ def write_checkpoint(out: Path, work: Path, trainer: Any, recipe: dict[str, Any]
     write_text(work / RECIPE, json.dumps(recipe, ensure_ascii=False, indent=1) + "\n")
     write_text(work / TRAINING, json.dumps(training, ensure_ascii=False, indent=1) + "\n")
     draw_losses(work / LOSSES, training["losses"], training["dev"], recipe["name"])
+    write_card(work, out.name)
     replace_directory(work, out)
 
 

@@ -1,0 +1,115 @@
+"""The card of a checkpoint: true to its files, with code that runs, beside every local checkpoint, too."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from checkpoints import describe, make_checkpoints
+from huggingface_hub import ModelCard
+from sentence_transformers import CrossEncoder, SentenceTransformer
+from tiny_models import write_cross, write_dual
+
+from baselines.hub.card import model_card, write_card
+from baselines.hub.checkpoint import open_checkpoint
+
+PASSAGES = ["高铁票可以在开车前十五天购买。", "煮饺子时水要开，饺子下锅以后加三次凉水。"]
+QUERY = "高铁票提前几天可以买"
+
+
+@pytest.fixture(scope="module")
+def kinds(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Checkpoints with their cards: one (one tower), two (towers), prompted, cross, cross2 (outputs), mlm."""
+    folder = tmp_path_factory.mktemp("kinds") / "all"
+    make_checkpoints(folder)
+    (folder / "dual").rename(folder / "two")
+    describe(write_dual(folder / "one"), "dual")
+    model = SentenceTransformer(str(folder / "one"), device="cpu")
+    model.max_seq_length = 384  # as training leaves it
+    model.save_pretrained(str(folder / "one"))
+    describe(write_dual(folder / "long"), "dual")
+    describe(write_dual(folder / "prompted", prompts={"query": "问：", "document": "文："}), "dual")
+    describe(write_cross(folder / "cross2", labels=2), "cross")
+    for name in ("one", "long", "two", "prompted", "cross", "cross2", "mlm"):
+        write_card(folder / name, name)
+    return folder
+
+
+def card_of(folder: Path, **more: Any) -> ModelCard:
+    return ModelCard(model_card(open_checkpoint(folder), "org/name", **more))
+
+
+def started(folder: Path, **about: Any) -> ModelCard:
+    """The card of a checkpoint whose record says this of its start."""
+    record = json.loads((folder / "training.json").read_text(encoding="utf-8"))
+    (folder / "training.json").write_text(json.dumps(record | {"about": record["about"] | about}), encoding="utf-8")
+    return card_of(folder)
+
+
+def test_the_base_model_is_named_where_it_is_one_of_the_hub(tmp_path: Path) -> None:
+    folder = describe(write_dual(tmp_path / "dual"), "dual")
+    for start in ("scratch", "mlm-scratch"):  # of a folder, `train` records the name alone
+        card = started(folder, start=start, start_commit=None)
+        assert card.data.base_model is None
+    assert "It starts from the model in a folder `mlm-scratch`." in card.text.replace("\n", " ")
+    card = started(folder, start="bert-base-chinese", start_commit="c" * 40)
+    assert card.data.base_model == "bert-base-chinese"
+    assert f"`bert-base-chinese` at its commit `{'c' * 40}`" in card.text.replace("\n", " ")
+    assert started(folder, start="org/base", start_commit=None).data.base_model == "org/base"  # an older record
+
+
+def test_a_dataset_is_named_where_the_user_names_it(kinds: Path) -> None:
+    assert card_of(kinds / "one").data.datasets is None
+    assert card_of(kinds / "one", dataset="org/release").data.datasets == ["org/release"]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("one", ["dual-encoder for", "sentence-transformers 6.0.0", "A plain `encode` is `encode_document`"]),
+        ("long", ["A plain `encode` cuts texts at 512 tokens"]),
+        ("two", ["two encoders", "sentence-transformers 6.0.1", "A plain `encode` takes the passages' encoder"]),
+        ("prompted", ["before texts (document `文：`, query `问：`)"]),
+        ("cross", ["cross-encoder for", "sentence-transformers 3.0.0"]),
+        ("cross2", ["cross-encoder of two outputs", "probability of the second output"]),
+        ("mlm", ["masked language model", "transformers 4.57"]),
+    ],
+)
+def test_a_local_card_says_what_the_model_is_and_what_it_needs(kinds: Path, name: str, said: list[str]) -> None:
+    text = (kinds / name / "README.md").read_text(encoding="utf-8")
+    assert text.startswith("---\n") and f"# {name}\n" in text
+    for words in said:
+        assert words in text.replace("\n", " ")
+
+
+@pytest.mark.parametrize("name", ["one", "two", "prompted"])
+def test_the_notes_on_a_plain_encode_are_true(kinds: Path, name: str) -> None:
+    model = SentenceTransformer(str(kinds / name), device="cpu")
+    equal = np.allclose(model.encode(PASSAGES), model.encode_document(PASSAGES))
+    assert equal == (name != "prompted")
+    assert np.allclose(model.encode(QUERY), model.encode_query(QUERY)) == (name == "one")
+
+
+@pytest.mark.parametrize("name", ["one", "two", "cross", "cross2", "mlm"])
+def test_the_code_of_a_local_card_runs_beside_its_checkpoint(
+    kinds: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(kinds)
+    (code,) = re.findall(r"```python\n(.*?)```", (kinds / name / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        exec(code, {})
+    if name == "cross2":
+        logits = CrossEncoder("cross2", device="cpu").predict([(QUERY, passage) for passage in PASSAGES])
+        expected = torch.softmax(torch.from_numpy(logits), dim=1)[:, 1].tolist()
+        assert [float(number) for number in printed.getvalue().strip("[]\n").split()] == pytest.approx(
+            expected, abs=1e-6
+        )
+    else:
+        assert printed.getvalue().strip()

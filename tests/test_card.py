@@ -42,32 +42,35 @@ def kinds(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def card_of(folder: Path, **more: Any) -> ModelCard:
-    return ModelCard(model_card(open_checkpoint(folder), "org/name", **more))
+def head_of(text: str) -> dict[str, Any]:
+    """The card's YAML head."""
+    found: dict[str, Any] = ModelCard(text).data.to_dict()
+    return found
 
 
-def started(folder: Path, **about: Any) -> ModelCard:
+def started(folder: Path, **about: Any) -> str:
     """The card of a checkpoint whose record says this of its start."""
     record = json.loads((folder / "training.json").read_text(encoding="utf-8"))
     (folder / "training.json").write_text(json.dumps(record | {"about": record["about"] | about}), encoding="utf-8")
-    return card_of(folder)
+    return model_card(open_checkpoint(folder), "org/name")
 
 
 def test_the_base_model_is_named_where_it_is_one_of_the_hub(tmp_path: Path) -> None:
     folder = describe(write_dual(tmp_path / "dual"), "dual")
     for start in ("scratch", "mlm-scratch"):  # of a folder, `train` records the name alone
         card = started(folder, start=start, start_commit=None)
-        assert card.data.base_model is None
-    assert "It starts from the model in a folder `mlm-scratch`." in card.text.replace("\n", " ")
+        assert "base_model" not in head_of(card)
+    assert "It starts from the model in a folder `mlm-scratch`." in card.replace("\n", " ")
     card = started(folder, start="bert-base-chinese", start_commit="c" * 40)
-    assert card.data.base_model == "bert-base-chinese"
-    assert f"`bert-base-chinese` at its commit `{'c' * 40}`" in card.text.replace("\n", " ")
-    assert started(folder, start="org/base", start_commit=None).data.base_model == "org/base"  # an older record
+    assert head_of(card)["base_model"] == "bert-base-chinese"
+    assert f"`bert-base-chinese` at its commit `{'c' * 40}`" in card.replace("\n", " ")
+    assert head_of(started(folder, start="org/base", start_commit=None))["base_model"] == "org/base"  # an older record
 
 
 def test_a_dataset_is_named_where_the_user_names_it(kinds: Path) -> None:
-    assert card_of(kinds / "one").data.datasets is None
-    assert card_of(kinds / "one", dataset="org/release").data.datasets == ["org/release"]
+    checkpoint = open_checkpoint(kinds / "one")
+    assert "datasets" not in head_of(model_card(checkpoint, "org/name"))
+    assert head_of(model_card(checkpoint, "org/name", dataset="org/release"))["datasets"] == ["org/release"]
 
 
 @pytest.mark.parametrize(
@@ -87,6 +90,14 @@ def test_a_local_card_says_what_the_model_is_and_what_it_needs(kinds: Path, name
     assert text.startswith("---\n") and f"# {name}\n" in text
     for words in said:
         assert words in text.replace("\n", " ")
+
+
+def test_a_tokenizer_that_transformers_4_does_not_know_is_said(kinds: Path) -> None:
+    assert "transformers 4.57 or later" in model_card(open_checkpoint(kinds / "cross"), "x")
+    path = kinds / "long" / "tokenizer_config.json"
+    written = json.loads(path.read_text(encoding="utf-8")) | {"tokenizer_class": "TokenizersBackend"}
+    path.write_text(json.dumps(written), encoding="utf-8")
+    assert open_checkpoint(kinds / "long").transformers == "5.0"
 
 
 @pytest.mark.parametrize("name", ["one", "two", "prompted"])

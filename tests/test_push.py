@@ -121,8 +121,8 @@ def test_the_card_holds_recipe_data_and_measures(hub: Hub, call: Command, checkp
     ):
         assert needed in text
     push(call, checkpoint, "--license", "cc-by-sa-4.0", "--dataset", "org/release")
-    about = ModelCard(files(hub)["README.md"].decode()).data
-    assert (about.license, about.datasets) == ("cc-by-sa-4.0", ["org/release"])
+    about = ModelCard(files(hub)["README.md"].decode()).data.to_dict()
+    assert (about["license"], about["datasets"]) == ("cc-by-sa-4.0", ["org/release"])
 
 
 def test_weights_from_data_of_other_terms_are_not_called_apache(hub: Hub, call: Command, checkpoint: Path) -> None:

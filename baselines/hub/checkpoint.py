@@ -81,6 +81,11 @@ class Checkpoint:
         return len(self._json("config.json").get("id2label", "01"))
 
     @property
+    def transformers(self) -> str:
+        """The lowest version of transformers that was tried and reads its tokenizer."""
+        return "5.0" if self._json("tokenizer_config.json").get("tokenizer_class") == "TokenizersBackend" else "4.57"
+
+    @property
     def prompts(self) -> dict[str, str]:
         """What is put before queries and passages, by the library's names; without empty ones."""
         prompts = self._json("config_sentence_transformers.json").get("prompts", {})

@@ -39,12 +39,9 @@ _ENCODER = """from transformers import AutoModel, AutoTokenizer
 tokenizer, model = AutoTokenizer.from_pretrained("{name}"), AutoModel.from_pretrained("{name}")
 read = tokenizer({passages}, padding=True, truncation=True, return_tensors="pt")
 print(model(**read).last_hidden_state.shape)"""
-# The lowest versions that were tried and give the same numbers: of the libraries before them the first does not open
-# such a checkpoint, the second does, and cuts queries at the passages' length. No lower ones were tried of the others.
+# The lowest versions that were tried and give the same numbers as today's. sentence-transformers 6 wants transformers 5.
 _ONE_TOWER = "sentence-transformers 6.0.0 or later (earlier ones do not know lengths of queries and of passages)"
 _TWO_TOWERS = "sentence-transformers 6.0.1 or later (6.0.0 cuts queries at the passages' length)"
-_OF_CROSS = "sentence-transformers 3.0.0 or later, transformers 4.57 or later"
-_OF_TRANSFORMERS = "transformers 4.57 or later"
 
 
 @dataclass(frozen=True)
@@ -108,11 +105,15 @@ def _kind(checkpoint: Checkpoint) -> str:
 
 def usage(checkpoint: Checkpoint, name: str) -> str:
     """Code that runs, the libraries' versions that it needs, and what a user has to know of the texts."""
+    transformers = f"transformers {checkpoint.transformers} or later"
     code, needs = {
         "dual": (_DUAL, _TWO_TOWERS if checkpoint.towers == 2 else _ONE_TOWER),
-        "cross": (_CROSS_OF_TWO if checkpoint.outputs == 2 else _CROSS, _OF_CROSS),
-        "mlm": (_MLM, _OF_TRANSFORMERS),
-        "encoder": (_ENCODER, _OF_TRANSFORMERS),
+        "cross": (
+            _CROSS_OF_TWO if checkpoint.outputs == 2 else _CROSS,
+            f"sentence-transformers 3.0.0 or later, {transformers}",
+        ),
+        "mlm": (_MLM, transformers),
+        "encoder": (_ENCODER, transformers),
     }[checkpoint.kind]
     query = _QUERY[languages(checkpoint)[-1]]
     passages = json.dumps(_PASSAGES, ensure_ascii=False)

@@ -39,7 +39,7 @@ _ENCODER = """from transformers import AutoModel, AutoTokenizer
 tokenizer, model = AutoTokenizer.from_pretrained("{name}"), AutoModel.from_pretrained("{name}")
 read = tokenizer({passages}, padding=True, truncation=True, return_tensors="pt")
 print(model(**read).last_hidden_state.shape)"""
-# The lowest versions that were tried and give the same numbers as today's. sentence-transformers 6 wants transformers 5.
+# The lowest versions that were tried and give today's numbers. sentence-transformers 6 wants transformers 5.
 _ONE_TOWER = "sentence-transformers 6.0.0 or later (earlier ones do not know lengths of queries and of passages)"
 _TWO_TOWERS = "sentence-transformers 6.0.1 or later (6.0.0 cuts queries at the passages' length)"
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -24,19 +23,22 @@ from sentence_transformers import (
     SentenceTransformerTrainer,
     SentenceTransformerTrainingArguments,
 )
-from sentence_transformers.cross_encoder.losses import BinaryCrossEntropyLoss
+from sentence_transformers.base.modules import Router
 from sentence_transformers.sentence_transformer.losses import CachedMultipleNegativesRankingLoss
 from torch.utils.data import DataLoader
 from transformers import Trainer, TrainingArguments
 
+from baselines.models.devices import computes_bf16
 from baselines.models.encoder import prompt_of
+from baselines.train.cross_loss import PairLoss, PairTokens, moved_embeddings
 from baselines.train.masks import Masked
 from baselines.train.recipe import Recipe
 from baselines.train.rows import Batches
+from builders.common.command import InputError, log
 
 
 class _OurBatches:
-    """For a trainer: the batches of :class:`Batches`, and no model card (``push`` writes it)."""
+    """For a trainer: the batches of :class:`Batches`, finite losses, no model card (``push`` writes it)."""
 
     batches: Batches
 
@@ -54,6 +56,15 @@ class _OurBatches:
             multiprocessing_context="fork" if workers else None,
         )
 
+    def training_step(self: Any, *args: Any, **given: Any) -> torch.Tensor:
+        loss: torch.Tensor = super().training_step(*args, **given)  # type: ignore[misc]
+        if not torch.isfinite(loss):
+            raise InputError(
+                f"step {self.state.global_step + 1}: the loss is {loss.item()}, expected a finite number; "
+                "try a lower train.learning_rate, or train.precision=fp32"
+            )
+        return loss
+
     def add_model_card_callback(self: Any, default_args_dict: dict[str, Any]) -> None:
         pass
 
@@ -63,18 +74,39 @@ class _DualTrainer(_OurBatches, SentenceTransformerTrainer):  # type: ignore[mis
 
 
 class _CrossTrainer(_OurBatches, CrossEncoderTrainer):  # type: ignore[misc]
-    pass
+    adversarial = 0.0
+
+    def collect_features(self, inputs: dict[str, Any]) -> tuple[list[dict[str, Any]], torch.Tensor]:
+        """(the tokens, the labels) of a batch of :class:`PairTokens`."""
+        return [inputs], inputs.pop("label")
+
+    def training_step(self, model: Any, inputs: dict[str, Any], *args: Any, **given: Any) -> torch.Tensor:
+        """One batch forward and back; with ``adversarial``, on embeddings that an earlier loss has moved."""
+        if not self.adversarial:
+            return super().training_step(model, inputs, *args, **given)
+        inputs = self._prepare_inputs(inputs)
+        tokens = {name: value for name, value in inputs.items() if name != "label"}
+        self.model.eval()  # without dropout; the trainer's own step goes back to training
+        with self.compute_loss_context_manager():
+            # Not the wrapped model: it would wait for the other processes' gradients.
+            loss = self.loss.of(self.model, tokens, inputs["label"])
+        with moved_embeddings(self.model.model.get_input_embeddings().weight, loss, self.adversarial):
+            return super().training_step(model, inputs, *args, **given)
 
 
 class _MaskTrainer(_OurBatches, Trainer):
     pass
 
 
+# The official code names none: these are the defaults of Paddle's Adam. Its decay, too, is apart from the gradients.
+_ADAM = {"optim": "adamw_torch", "adam_beta1": 0.9, "adam_beta2": 0.999, "adam_epsilon": 1e-8}
+
+
 def arguments(recipe: Recipe, states: Path, batches: Batches, device: str) -> dict[str, Any]:
     """The arguments that all three trainers share. ``states``: where checkpoints and TensorBoard's logs go."""
     train = recipe.train
     cuda = device.startswith("cuda")
-    bf16 = train.precision == "bf16" or (train.precision == "auto" and cuda and torch.cuda.is_bf16_supported())
+    bf16 = train.precision == "bf16" or (train.precision == "auto" and computes_bf16(device))
     every = {
         name: max(1, round(len(batches) / n)) if n else 0 for name, n in (("log", train.logs), ("save", train.saves))
     }
@@ -87,9 +119,11 @@ def arguments(recipe: Recipe, states: Path, batches: Batches, device: str) -> di
         "num_train_epochs": 1,
         "per_device_train_batch_size": batches.batch_size,
         "learning_rate": train.learning_rate,
-        "lr_scheduler_type": "linear",
+        "lr_scheduler_type": "linear" if train.schedule == "linear" else "constant_with_warmup",
         "warmup_steps": round(train.warmup * len(batches)),
-        "weight_decay": train.weight_decay,
+        "max_grad_norm": train.clip,
+        **_ADAM,
+        "weight_decay": train.weight_decay,  # of all parameters but biases and those of layer norms: the library's rule
         "seed": train.seed,
         "use_cpu": device == "cpu",
         "bf16": bf16,
@@ -101,6 +135,7 @@ def arguments(recipe: Recipe, states: Path, batches: Batches, device: str) -> di
         "ddp_find_unused_parameters": False,
         "logging_strategy": "steps",
         "logging_steps": every["log"],
+        "logging_nan_inf_filter": False,  # it would show the mean of earlier losses instead
         "save_strategy": "steps" if every["save"] else "no",
         "save_steps": every["save"] or 1,
         "save_total_limit": 2,
@@ -132,15 +167,27 @@ def dual_trainer(recipe: Recipe, model: SentenceTransformer, rows: Any, batches:
         mini_batch_size=recipe.train.mini_batch,
         gather_across_devices=True,
     )
-    args = SentenceTransformerTrainingArguments(**given, router_mapping=routes, prompts=prompts)
+    # With two towers the last mini-batch, after which the processes' gradients are summed, reaches one of them alone.
+    towers = any(isinstance(module, Router) for module in model)
+    args = SentenceTransformerTrainingArguments(
+        **{**given, "ddp_find_unused_parameters": towers}, router_mapping=routes, prompts=prompts
+    )
     return _made(_DualTrainer, batches, model=model, args=args, train_dataset=rows, loss=loss)
 
 
 def cross_trainer(recipe: Recipe, model: CrossEncoder, rows: Any, batches: Batches, given: dict[str, Any]) -> Any:
-    """The cross-encoder's trainer: binary cross entropy over (query, passage) pairs, padded batch by batch."""
-    args = CrossEncoderTrainingArguments(**given)
-    loss = BinaryCrossEntropyLoss(model)
-    return _made(_CrossTrainer, batches, model=model, args=args, train_dataset=rows, loss=loss)
+    """The cross-encoder's trainer: the loss of its outputs over (query, passage) pairs, padded batch by batch."""
+    trainer = _made(
+        _CrossTrainer,
+        batches,
+        model=model,
+        args=CrossEncoderTrainingArguments(**given),
+        train_dataset=rows,
+        data_collator=PairTokens(model),
+        loss=PairLoss(model),
+    )
+    trainer.adversarial = recipe.train.adversarial
+    return trainer
 
 
 def mask_trainer(recipe: Recipe, model: Any, tokenizer: Any, rows: Any, batches: Batches, given: dict[str, Any]) -> Any:
@@ -158,30 +205,11 @@ def mask_trainer(recipe: Recipe, model: Any, tokenizer: Any, rows: Any, batches:
     )
 
 
-def _without_datasets() -> None:
-    """Let sentence-transformers' trainers be made where the package `datasets` is not installed.
-
-    They want it for the datasets that they are given; ours are none of its kinds. Without it they refuse to start and
-    miss four names: these are given to them, as classes that nothing is an instance of.
-    """
-    if importlib.util.find_spec("datasets"):
-        return
-    from sentence_transformers.base import trainer
-
-    names = ("Dataset", "DatasetDict", "IterableDataset", "IterableDatasetDict")
-    for module in (
-        trainer,
-        *(sys.modules[kind.__module__] for kind in (SentenceTransformerTrainer, CrossEncoderTrainer)),
-    ):
-        for name in names:
-            if not hasattr(module, name):
-                setattr(module, name, type(name, (), {}))
-    trainer.is_training_available = lambda: True
-
-
-def _made(kind: type, batches: Batches, **given: Any) -> Any:
-    _without_datasets()
-    trainer = kind(**given)
+def _made(kind: type, batches: Batches, args: TrainingArguments, **given: Any) -> Any:
+    if args.n_gpu > 1:
+        log.warning("%d GPUs are visible; this process trains on %s alone, torchrun on all", args.n_gpu, args.device)
+        args._n_gpu = 1  # else transformers wraps the model in nn.DataParallel, of which cached losses know nothing
+    trainer = kind(args=args, **given)
     trainer.batches = batches
     trainer.remove_callback(transformers.PrinterCallback)
     return trainer

@@ -47,16 +47,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     from baselines.train.order import read_order
+    from baselines.train.processes import said_once
     from baselines.train.record import is_done
 
-    order = read_order(args)
-    if order.resume and is_done(order):
-        log.info("%s is this training's checkpoint already; --no-resume trains again", order.out)
-        return
-    if order.commit:  # asked for before the large libraries are loaded: what is wrong is said at once
-        log.info("starts from %s, commit %s", order.start, order.commit)
+    with said_once():
+        order = read_order(args)
+        if order.resume and is_done(order):
+            log.info("%s is this training's checkpoint already; --no-resume trains again", order.out)
+            return
+        if order.commit:  # asked for before the large libraries are loaded: what is wrong is said at once
+            log.info("starts from %s, commit %s", order.start, order.commit)
 
-    from baselines.train.training import train
+        from baselines.train.training import train
 
-    if training := train(order):
-        print(json.dumps({"checkpoint": str(args.out), "steps": training["steps"], "dev": training["dev"][-1:]}))
+        if training := train(order):
+            print(json.dumps({"checkpoint": str(args.out), "steps": training["steps"], "dev": training["dev"][-1:]}))

@@ -19,6 +19,7 @@ from baselines.train import models, trainers
 from baselines.train.dev_ranks import dev_sample
 from baselines.train.order import Order
 from baselines.train.pairs import read_pairs
+from baselines.train.processes import together
 from baselines.train.recipe import SCRATCH
 from baselines.train.record import training_record, write_checkpoint
 from baselines.train.rows import Batches, CrossRows, DualRows, PassageRows
@@ -41,19 +42,27 @@ def train(order: Order) -> Mapping[str, Any] | None:
         log.setLevel(logging.WARNING)
     device = find_device(order.device)
     with work_beside(order.out) if order.first else contextlib.nullcontext() as work:
-        states = _agree_on_states(order, device)
-        passages = open_passages(order.release, SETS[order.recipe.data.set].corpus, order.cache)
-        start = _start(order, passages, states)
-        set_seed(order.recipe.train.seed)
-        rows, counts = _rows(order, passages)
-        batches = _batches(order, rows)
-        trainer = _trainer(order, start, rows, batches, states, device)
-        watch = Watch(trainer, _evaluation(order, passages), order.recipe.train.evaluations)
-        _run(order, trainer, watch, states)
-        if work is None:
-            return None
-        training = training_record(order, trainer, counts, watch.elapsed())
-        write_checkpoint(order.out, work, trainer, order.recipe.resolved(), training)
+        if order.first:
+            open_states(order.out, order.about, order.resume)  # before the others look at it
+        with together(order.rank, order.world, device):
+            return _train(order, device, work)
+
+
+def _train(order: Order, device: str, work: Path | None) -> Mapping[str, Any] | None:
+    """All that is done in one process; only the first has a folder to write in."""
+    states = states_of(order.out)
+    passages = open_passages(order.release, SETS[order.recipe.data.set].corpus, order.cache)
+    start = _start(order, passages, states)
+    set_seed(order.recipe.train.seed)
+    rows, counts = _rows(order, passages)
+    batches = _batches(order, rows)
+    trainer = _trainer(order, start, rows, batches, states, device)
+    watch = Watch(trainer, _evaluation(order, passages), order.recipe.train.evaluations)
+    _run(order, trainer, watch, states)
+    if work is None:
+        return None
+    training = training_record(order, trainer, counts, watch.elapsed())
+    write_checkpoint(order.out, work, trainer, order.recipe.resolved(), training)
     log.info("%s: %d steps in %.0f s", order.out, len(batches), watch.elapsed())
     return training
 
@@ -65,18 +74,6 @@ def find_device(wanted: str) -> str:
     if wanted == "cpu" or not torch.cuda.is_available():
         return "cpu"
     return f"cuda:{os.environ.get('LOCAL_RANK', 0)}"
-
-
-def _agree_on_states(order: Order, device: str) -> Path:
-    """The folder of states. The other processes may look at it once the first one has put it in order."""
-    if order.first:
-        open_states(order.out, order.about, order.resume)
-    if order.world > 1:
-        if device != "cpu":
-            torch.cuda.set_device(device)
-        torch.distributed.init_process_group("gloo" if device == "cpu" else "nccl")
-        torch.distributed.barrier()
-    return states_of(order.out)
 
 
 def _start(order: Order, passages: Passages, states: Path) -> str:

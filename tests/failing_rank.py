@@ -1,0 +1,25 @@
+"""`train` under torchrun, where one process alone fails at its second step."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+from baselines.__main__ import VERBS
+from baselines.train import trainers
+from builders.common.command import InputError, main
+
+failing, words = sys.argv[1], sys.argv[2:]
+step = trainers._OurBatches.training_step
+
+
+def fail(self: Any, *args: Any, **given: Any) -> Any:
+    if self.state.global_step == 1:
+        raise InputError("the second step fails here")
+    return step(self, *args, **given)
+
+
+if os.environ["RANK"] == failing:
+    trainers._OurBatches.training_step = fail  # type: ignore[method-assign]
+sys.exit(main("baselines", "", VERBS, words))

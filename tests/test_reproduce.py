@@ -244,6 +244,14 @@ STEP = "[published_on]\nmain = { split = 'test' }\n[step]\nx = 'baselines bm25 -
             STEP + "[[row]]\ntable = 4\nname = 'x'\ntitle = 'X'\nstep = 'nope'\npublished = {}\n",
             "row 'x': unknown step 'nope'",
         ),
+        (
+            STEP + "[[row]]\ntable = 4\nname = 'x'\ntitle = 'X'\nstep = 'x'\npublished = {}\npublished_on = 'dev'\n",
+            "row 'x': unknown published_on 'dev'",
+        ),
+        (
+            STEP + "[[row]]\ntable = 4\nname = 'x'\ntitle = 'X'\nstep = 'x'\npublished = {}\nlike = 'y'\n",
+            "row 'x': unknown row 'y' to compare with",
+        ),
     ],
 )
 def test_a_bad_matrix_is_named(tmp_path: Path, text: str, message: str) -> None:

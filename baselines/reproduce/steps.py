@@ -183,7 +183,7 @@ def _done(output: Path, key: str) -> Finished | None:
     stamp = _read(_stamp(output))
     if stamp.get("key") != key or not output.exists() or stamp.get("files") != _listing(output):
         return None
-    return Finished(stamp["seconds"], stamp["processes"])
+    return Finished(stamp.get("seconds", 0.0), stamp.get("processes", 1))  # earlier versions did not write them
 
 
 def _listing(output: Path) -> dict[str, Any]:

@@ -1,13 +1,15 @@
-"""``convert``: what Paddle computes, plain sentence-transformers and transformers compute after it; what it refuses."""
+"""``convert``: what Paddle computes, plain sentence-transformers and transformers compute after it."""
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import os
 import subprocess
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -15,6 +17,8 @@ from official_parameters import convert, expected, official, parameters  # noqa:
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from transformers import AutoModel, AutoTokenizer
 
+from baselines.convert.checkpoint import write_checkpoint
+from baselines.convert.official import read_official
 from baselines.convert.parameters import read_parameter
 
 CLOSE = {"rtol": 0, "atol": 1e-5}
@@ -52,12 +56,6 @@ def test_a_new_ernie_of_paddles_is_converted_to_what_paddle_computes(tmp_path: P
     convert(out, "dual_params", out / "dual")
     convert(out, "cross_params", out / "cross")
     check_against_paddle(out)
-    dual = SentenceTransformer(str(out / "dual"), device="cpu")
-    lengths = [dual.preprocess(["高" * 600], task=task)["input_ids"].shape[1] for task in ("query", "document")]
-    assert lengths == [32, 384]
-    assert (
-        CrossEncoder(str(out / "cross"), device="cpu").preprocess([("高" * 9, "铁" * 600)])["input_ids"].shape[1] == 384
-    )
 
 
 def test_the_towers_read_as_the_official_reader(official: Path) -> None:
@@ -74,8 +72,30 @@ def test_the_towers_read_as_the_official_reader(official: Path) -> None:
     assert pair["token_type_ids"].tolist() == [[0, 0, 0, 0, 1, 1, 1]]
 
 
+def test_queries_have_32_pieces_passages_and_pairs_384(official: Path, tmp_path: Path) -> None:
+    for name in ("dual", "cross"):
+        tiny = read_official(official / f"{name}_params", official / "ernie_config.json", official / "vocab.txt")
+        positions = {"embeddings.position_embeddings.weight": np.zeros((513, 4), np.float32)}
+        wide = dataclasses.replace(
+            tiny,
+            config=msgspec.structs.replace(tiny.config, max_position_embeddings=513),  # ERNIE's own number of them
+            parts={part: values | positions for part, values in tiny.parts.items()},
+        )
+        write_checkpoint(tmp_path / name, wide, name)
+    dual = SentenceTransformer(str(tmp_path / "dual"), device="cpu")
+    found = [dual.preprocess(["高" * 600], task=task)["input_ids"].shape[1] for task in ("query", "document")]
+    assert found == [32, 384]
+    cross = CrossEncoder(str(tmp_path / "cross"), device="cpu")
+    assert cross.preprocess([("高" * 9, "铁" * 600)])["input_ids"].shape[1] == 384
+
+
 def lines(vocabulary: Path) -> list[list[str]]:
     return [line.split("\t") for line in vocabulary.read_text(encoding="utf-8").splitlines()]
+
+
+def test_transformers_4_knows_the_class_of_every_tokenizer(official: Path) -> None:
+    configs = [*(official / "dual").rglob("tokenizer_config.json"), official / "cross" / "tokenizer_config.json"]
+    assert [json.loads(path.read_text())["tokenizer_class"] for path in configs] == ["PreTrainedTokenizerFast"] * 3
 
 
 def test_ernie_alone_becomes_an_encoder_with_its_pooler(parameters: Path) -> None:

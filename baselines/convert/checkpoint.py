@@ -27,7 +27,8 @@ def write_checkpoint(folder: Path, official: Official, name: str) -> None:
     """Write the model into ``folder``, with recipe.json and training.json; ``name``: of the folder it was read from."""
     quiet_libraries()
     write = {"dual": _write_dual, "cross": _write_cross, "encoder": _write_encoder}[official.kind]
-    with tempfile.TemporaryDirectory(prefix="dureader-convert-") as parts:
+    folder.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as parts:  # as large as the model: not in /tmp
         write(folder, official, Path(parts))
     recipe = {"name": name, "model": {"kind": official.kind}}
     record = {"converted": {"from": name, "sha256": official.sources}, "versions": versions()}

@@ -10,8 +10,8 @@ characters being [UNK]. The inputs, with their types:
 
 Names of special tokens inside a text ("[SEP]") are text. Source: the official code's readers.
 
-What a tokenizer.json cannot say: where a pair is cut down to equal halves and one piece is left over, the official
-reader leaves it to the query, and here it is the passage's (if that was no shorter). It takes a query of 190 pieces.
+What a tokenizer.json cannot say: where both texts of a pair are cut and a piece is left over, the official reader
+leaves it to the query, and here the longer one has it. That takes a query of more than 190 pieces.
 Characters that came after Unicode 8 are of the class that the library's tables know them by.
 """
 

@@ -99,7 +99,7 @@ def run(args: argparse.Namespace) -> None:
         from baselines.models.devices import devices_of, over_devices
 
         devices = devices_of(args.device)
-        job = cross_job(args, args.cross_encoder, release, configs.corpus, devices[0])
+        job = cross_job(args, args.cross_encoder, release, configs.corpus, devices)
         texts = dict(read_queries(release, args.split, configs.queries))
         tasks = ((job, [(texts[each.query], each) for each in window], *limits) for window in _windows(found))
         chosen = (pair for window in over_devices(_denoise, tasks, devices) for pair in window)

@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> None:
     if args.split and not args.queries:
         raise InputError("--split goes with --queries: passages have no split")
     from baselines.encode.chunks import Job, encode
-    from baselines.models.devices import batch_tokens, devices_of, dtype_of
+    from baselines.models.devices import batch_tokens, devices_of, dtype_of, tokenizers
     from baselines.models.loading import commit_of
 
     configs, devices = SETS[args.set], devices_of(args.device)
@@ -65,6 +65,7 @@ def run(args: argparse.Namespace) -> None:
         dtype=dtype_of(args.dtype, devices[0]),
         max_length=args.max_length,
         batch_tokens=args.batch_tokens or batch_tokens(devices[0]),
+        tokenizers=tokenizers(devices) if args.tokenizers is None else args.tokenizers,
         chunk_rows=args.shard_rows or (ROWS_ON_CPU if devices[0] == "cpu" else ROWS_ON_GPU),
     )
     encode(job, args.out, devices)

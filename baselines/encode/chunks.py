@@ -30,8 +30,9 @@ from builders.store.reader import Release, open_release
 class Job:
     """What is encoded, by what and how: all that a process needs to encode any chunk.
 
-    ``split`` is ``corpus`` for passages. ``max_length``: tokens of a text; as the model cuts it where None.
-    ``batch_tokens``: of a batch, padding included. ``revision``: the commit of a model on the hub, else empty.
+    ``split`` is ``corpus`` for passages. ``revision``: the commit of a model on the hub, else empty. ``max_length``:
+    tokens of a text; as the model cuts it where None. ``batch_tokens``: of a batch, padding included. ``tokenizers``:
+    processes a device; they change no embedding.
     """
 
     release: Path
@@ -42,6 +43,7 @@ class Job:
     dtype: str
     max_length: int | None
     batch_tokens: int
+    tokenizers: int
     chunk_rows: int
 
     @property
@@ -145,7 +147,7 @@ def _encode_chunk(task: tuple[Job, Path, int], device: str) -> dict[str, Any]:
 @functools.lru_cache(maxsize=1)
 def _encoder(job: Job, device: str) -> Encoder:
     model = open_dual(job.model, device, job.dtype, job.max_length, job.revision)
-    return Encoder(model, "document" if job.of == "passages" else "query", job.batch_tokens)
+    return Encoder(model, "document" if job.of == "passages" else "query", job.batch_tokens, job.tokenizers)
 
 
 def _texts(job: Job, rows: range) -> list[str]:

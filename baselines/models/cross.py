@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from baselines.models.devices import batch_tokens, dtype_of
+from baselines.models.devices import batch_tokens, dtype_of, tokenizers
 from baselines.models.encoder import CrossScorer
 from baselines.models.loading import commit_of, open_cross
 from baselines.passages import Passages, open_passages
@@ -28,20 +28,28 @@ class CrossJob:
     tokens: int
     max_length: int | None
     revision: str
+    tokenizers: int
 
 
-def cross_job(args: argparse.Namespace, model: str, release: Release, corpus: str, device: str) -> CrossJob:
+def cross_job(args: argparse.Namespace, model: str, release: Release, corpus: str, devices: list[str]) -> CrossJob:
     """The job that the options (:func:`baselines.models.options.add_pairs` and ``add_device``) ask for."""
-    tokens = args.batch_tokens or batch_tokens(device)
-    dtype, commit = dtype_of(args.dtype, device), commit_of(model, args.revision)
-    return CrossJob(release.path, corpus, model, dtype, tokens, args.max_length, commit)
+    return CrossJob(
+        release=release.path,
+        corpus=corpus,
+        model=model,
+        dtype=dtype_of(args.dtype, devices[0]),
+        tokens=args.batch_tokens or batch_tokens(devices[0]),
+        max_length=args.max_length,
+        revision=commit_of(model, args.revision),
+        tokenizers=tokenizers(devices) if args.tokenizers is None else args.tokenizers,
+    )
 
 
 @functools.lru_cache(maxsize=1)
 def scorer(job: CrossJob, device: str) -> tuple[CrossScorer, Passages]:
     """This process's model and passages, opened once."""
     model = open_cross(job.model, device, job.dtype, job.max_length, job.revision)
-    return CrossScorer(model, job.tokens), open_passages(open_release(job.release), job.corpus)
+    return CrossScorer(model, job.tokens, job.tokenizers), open_passages(open_release(job.release), job.corpus)
 
 
 def score_groups(job: CrossJob, device: str, groups: Sequence[Group]) -> list[list[float]]:

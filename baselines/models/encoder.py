@@ -1,4 +1,4 @@
-"""Texts through a model in batches of like lengths, tokenised ahead by a thread, so that a GPU does not wait.
+"""Texts through a model in batches of like lengths, tokenised ahead (:mod:`ahead`), so that a GPU does not wait.
 
 The embeddings are those of ``SentenceTransformer.encode_query`` and ``encode_document`` (their prompts, lengths and
 Router), the scores the logits of ``CrossEncoder.predict``.
@@ -14,15 +14,13 @@ import numpy.typing as npt
 import torch
 from sentence_transformers import CrossEncoder, SentenceTransformer
 
+from baselines.models.ahead import Ahead
 from baselines.models.devices import batch_tokens
-from baselines.models.tokens import preprocess
 from builders.common.command import InputError
-from builders.common.jobs import in_threads
 
 Halves = npt.NDArray[np.float16]
 _BYTES_A_TOKEN = 3  # UTF-8: of a Chinese character, and about that of a piece of an English word
 _MOST = 2_048  # texts in a batch, however short
-_AHEAD = 8  # batches tokenised before they are needed
 # encode_query and encode_document take the first of these prompts that the model has.
 _PROMPTS = {"query": ["query"], "document": ["document", "passage", "corpus"]}
 
@@ -34,24 +32,25 @@ def prompt_of(model: SentenceTransformer, task: str) -> str | None:
 
 
 class Encoder:
-    """A dual-encoder's side for queries or for passages (``task``: query or document)."""
+    """A dual-encoder's side for queries or for passages (``task``: query or document).
 
-    def __init__(self, model: SentenceTransformer, task: str, tokens: int | None = None) -> None:
+    ``tokens``: of a batch, padding included; ``tokenizers``: processes that tokenise, 0 for a thread.
+    """
+
+    def __init__(self, model: SentenceTransformer, task: str, tokens: int | None = None, tokenizers: int = 0) -> None:
         self.model, self._task = model, task
         self.device = torch.device(model.device)
         self._tokens = tokens or batch_tokens(self.device.type)
-        self._prompt = prompt_of(model, task)
-        self._longest = _longest(self._features, "的 " * 5_000)
-
-    def _features(self, texts: Sequence[str]) -> dict[str, Any]:
-        return preprocess(self.model, texts, prompt=self._prompt, task=self._task)
+        given = {"prompt": prompt_of(model, task), "task": task}
+        self._ahead = Ahead(model, given, tokenizers, pin=self.device.type == "cuda")
+        self._longest = _longest(self._ahead, "的 " * 5_000)
 
     def encode(self, texts: Sequence[str]) -> Halves:
         """Embeddings, shape (texts, dimensions), in the texts' order; unit length where the model compares by cosine.
 
         Raises :class:`InputError` where a number is too large for 16 bits.
         """
-        found = _through(self._features, self._embed, texts, self._longest, self._tokens, self.device)
+        found = _through(self._ahead, self._embed, texts, self._longest, self._tokens, self.device)
         halves: Halves = found.cpu().numpy()
         if not np.isfinite(halves).all():
             raise InputError("the model's embeddings hold numbers that 16 bits cannot (try --dtype bf16 or fp32)")
@@ -70,23 +69,22 @@ class Encoder:
 class CrossScorer:
     """A cross-encoder's scores of (query, passage) pairs: logits, which, unlike its sigmoid, never meet at 1.
 
-    Of two outputs it is their difference, which ranks as the probability of the second does.
+    Of two outputs it is their difference, which ranks as the probability of the second does. Arguments as of
+    :class:`Encoder`.
     """
 
-    def __init__(self, model: CrossEncoder, tokens: int | None = None) -> None:
+    def __init__(self, model: CrossEncoder, tokens: int | None = None, tokenizers: int = 0) -> None:
         self.model = model
         self.device = torch.device(model.device)
         self._tokens = tokens or batch_tokens(self.device.type)
         name = model.default_prompt_name
-        self._prompt = None if name is None else model.prompts.get(name)
-        self._longest = _longest(self._features, ("的", "的 " * 5_000))
-
-    def _features(self, pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
-        return preprocess(self.model, pairs, prompt=self._prompt)
+        given = {"prompt": None if name is None else model.prompts.get(name)}
+        self._ahead = Ahead(model, given, tokenizers, pin=self.device.type == "cuda")
+        self._longest = _longest(self._ahead, ("的", "的 " * 5_000))
 
     def scores(self, pairs: Sequence[tuple[str, str]]) -> npt.NDArray[np.float32]:
         """The logit of every pair, shape (pairs,), in the pairs' order."""
-        found = _through(self._features, self._score, pairs, self._longest, self._tokens, self.device)
+        found = _through(self._ahead, self._score, pairs, self._longest, self._tokens, self.device)
         logits: npt.NDArray[np.float32] = found.cpu().numpy()
         if not np.isfinite(logits).all():
             raise InputError("the cross-encoder gives scores that are not finite (try --dtype bf16 or fp32)")
@@ -98,9 +96,9 @@ class CrossScorer:
         return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores[:, 0]
 
 
-def _longest(features: Callable[[Any], dict[str, Any]], text: Any) -> int:
+def _longest(ahead: Ahead, text: Any) -> int:
     """The tokens that a text is cut to. It also sets the tokenizer up, which no other thread may do later."""
-    return int(features([text])["input_ids"].shape[-1])
+    return int(ahead.tokens([text])["input_ids"].shape[-1])
 
 
 def batches(sizes: npt.NDArray[np.int64], longest: int, tokens: int) -> Iterator[npt.NDArray[np.int64]]:
@@ -120,7 +118,7 @@ def batches(sizes: npt.NDArray[np.int64], longest: int, tokens: int) -> Iterator
 
 
 def _through(
-    features: Callable[[Any], dict[str, Any]],
+    ahead: Ahead,
     compute: Callable[[dict[str, Any]], torch.Tensor],
     texts: Sequence[Any],
     longest: int,
@@ -128,17 +126,11 @@ def _through(
     device: torch.device,
 ) -> torch.Tensor:
     """``compute`` of all texts in the texts' order; nothing waits for the device before the last batch is queued."""
-    sizes = np.array([_size(text) for text in texts], np.int64)
-
-    def prepare(batch: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], dict[str, Any]]:
-        found = features([texts[number] for number in batch])
-        if device.type == "cuda":
-            found = {name: each.pin_memory() if torch.is_tensor(each) else each for name, each in found.items()}
-        return batch, found
-
+    places = list(batches(np.array([_size(text) for text in texts], np.int64), longest, tokens))
+    tokenised = ahead([texts[number] for number in batch] for batch in places)
     every: torch.Tensor | None = None
     with torch.inference_mode():
-        for batch, found in in_threads(prepare, batches(sizes, longest, tokens), threads=1, ahead=_AHEAD):
+        for batch, found in zip(places, tokenised, strict=True):
             moved = {
                 n: each.to(device, non_blocking=True) if torch.is_tensor(each) else each for n, each in found.items()
             }

@@ -32,17 +32,23 @@ def add_revision(parser: argparse.ArgumentParser) -> None:
 
 
 def add_batch_tokens(parser: argparse.ArgumentParser) -> None:
-    """``--batch-tokens``, for every command that sends many texts through a model."""
+    """``--batch-tokens`` and ``--tokenizers``, for every command that sends many texts through a model."""
     parser.add_argument(
         "--batch-tokens",
         type=whole_number(1),
         metavar="N",
         help="tokens of a batch, padding included (default: 98,304 on a GPU, 12,288 on a CPU)",
     )
+    parser.add_argument(
+        "--tokenizers",
+        type=whole_number(0),
+        metavar="N",
+        help="processes a device that tokenise (default: on GPUs their share of the cores, at most 8; else 0)",
+    )
 
 
 def add_pairs(parser: argparse.ArgumentParser) -> None:
-    """``--max-length``, ``--batch-tokens`` and ``--revision``, for every command that runs a cross-encoder."""
+    """``--max-length``, ``--revision`` and :func:`add_batch_tokens`, for every command that runs a cross-encoder."""
     parser.add_argument(
         "--max-length", type=whole_number(4), metavar="N", help="tokens of a pair (default: as the model was trained)"
     )

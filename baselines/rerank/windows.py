@@ -32,7 +32,7 @@ def rerank(args: argparse.Namespace) -> None:
     passages = open_passages(release, configs.corpus)
     passages.expect((corpus for _, ids in groups.values() for corpus in ids), args.run)
     devices = devices_of(args.device)
-    job = cross_job(args, args.model, release, configs.corpus, devices[0])
+    job = cross_job(args, args.model, release, configs.corpus, devices)
     out = Path(os.path.abspath(args.out))
     with work_beside(out, key_of(_about(args, job, release))) as work:
         if done := len(list(work.glob("window-*.json"))):

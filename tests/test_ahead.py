@@ -1,0 +1,85 @@
+"""Texts tokenised ahead, by a thread or by processes: the same tokens in order, a bounded number of batches."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from releases import TEXTS
+from tiny_models import write_dual
+
+from baselines.models.ahead import Ahead, without_weights
+from baselines.models.devices import tokenizers
+from baselines.models.encoder import Encoder
+from baselines.models.loading import open_dual
+from builders.common.jobs import WorkerDied
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models")
+    write_dual(folder / "dual", router=True, prompts={"query": "问：", "document": "煮饺子："})
+    return folder
+
+
+@pytest.fixture(scope="module")
+def encoder(folder: Path) -> Encoder:
+    """It has two processes, which take seconds to start."""
+    return Encoder(open_dual(str(folder / "dual")), "document", 300, 2)
+
+
+def workers() -> set[int | None]:
+    return {worker.pid for worker in torch.multiprocessing.active_children()}
+
+
+def test_processes_give_the_bits_that_a_thread_gives_and_are_kept(encoder: Encoder) -> None:
+    texts = [*TEXTS, *("".join(TEXTS)[place : place + 90] for place in range(60))]
+    expected = Encoder(encoder.model, "document", 300).encode(texts)
+    assert (encoder.encode(texts) == expected).all()
+    running = workers()
+    assert (encoder.encode(texts[::-1]) == expected[::-1]).all()  # the next chunk, by the same processes
+    assert len(running) >= 2 and workers() == running
+
+
+@pytest.mark.parametrize(("kind", "most"), [("thread", 8), ("processes", 5)])
+def test_a_bounded_number_of_batches_is_tokenised_ahead(encoder: Encoder, kind: str, most: int) -> None:
+    taken: list[int] = []
+
+    def batches() -> Iterator[list[str]]:
+        for number in range(40):
+            taken.append(number)
+            yield [TEXTS[number % len(TEXTS)]]
+
+    ahead = encoder._ahead if kind == "processes" else Ahead(encoder.model, {"task": "document"})
+    for number, found in enumerate(ahead(batches())):
+        assert found.keys() == ahead.tokens([TEXTS[0]]).keys()
+        assert torch.equal(found["input_ids"], ahead.tokens([TEXTS[number % len(TEXTS)]])["input_ids"])
+        assert len(taken) - number <= most
+    assert len(taken) == 40
+
+
+def test_a_killed_tokenizer_is_a_worker_that_died(encoder: Encoder) -> None:
+    ahead = encoder._ahead(iter([text] for text in TEXTS * 50))
+    next(ahead)
+    os.kill(max(worker.pid or 0 for worker in encoder._ahead._loader._iterator._workers), signal.SIGKILL)
+    with pytest.raises(WorkerDied):
+        list(ahead)
+
+
+def test_processes_are_sent_no_weights(folder: Path) -> None:
+    model = open_dual(str(folder / "dual"))
+    copy = without_weights(model)
+    assert {tensor.device.type for tensor in [*copy.parameters(), *copy.buffers()]} == {"meta"}
+    assert {tensor.device.type for tensor in [*model.parameters(), *model.buffers()]} == {"cpu"}
+
+
+def test_a_card_gets_its_share_of_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("baselines.models.devices.usable_cores", lambda: 16)
+    cards = [f"cuda:{number}" for number in range(8)]
+    assert [tokenizers(devices) for devices in (["cpu"], cards, cards[:4], cards[:1])] == [0, 2, 4, 8]
+    monkeypatch.setattr("baselines.models.devices.usable_cores", lambda: 4)
+    assert tokenizers(cards) == 1

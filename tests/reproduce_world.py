@@ -27,9 +27,6 @@ train.precision = "fp32"
 data.query_length = 16
 data.passage_length = 32
 data.dev_passages = 4
-[official-ce]
-model.outputs = 1
-train.adversarial = 0
 """
 ENGLISH = {question: f"Question {number} in English" for number, question in enumerate([*TRAIN, *DEV])}
 TEXTS = [*PASSAGES, *TRAIN, *DEV, *ENGLISH.values()]  # all characters that the tiny models know

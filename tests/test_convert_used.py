@@ -23,6 +23,8 @@ from baselines.hub.card import model_card
 from baselines.hub.checkpoint import open_checkpoint
 from baselines.models.loading import fingerprint, open_dual
 from baselines.runs.run_file import read_run, write_run
+from baselines.train.models import cross_encoder, dual_encoder
+from baselines.train.recipe import read_recipe
 
 
 @pytest.fixture
@@ -70,6 +72,20 @@ def test_a_model_of_the_same_weights_that_reads_otherwise_has_another_fingerprin
     towers = [parameters / "dual" / f"{part}_0_Transformer" / "tokenizer.json" for part in ("query", "document")]
     shutil.copy(*towers)
     assert fingerprint(open_dual(str(parameters / "dual"))) != before
+
+
+def test_the_official_trainings_start_from_converted_models(parameters: Path) -> None:
+    for path in (parameters / "cross_params").glob("_cls_out*"):
+        path.unlink()
+    convert(parameters, "cross_params", parameters / "ernie")
+    short = ["data.query_length=8", "data.passage_length=20"]
+    for start in ("ernie", "dual"):
+        dual = dual_encoder(read_recipe("official-de", short), str(parameters / start), "cpu")
+        read = dual.preprocess(["高 铁"], task="document")
+        assert read["token_type_ids"].tolist() == [[0, 0, 1, 1, 1]]
+        assert dual(read, task="document")["sentence_embedding"].shape == (1, 4)
+    cross = cross_encoder(read_recipe("official-ce", short), str(parameters / "ernie"), "cpu")
+    assert cross.predict([("高 铁", "票")]).shape == (1, 2)
 
 
 def test_the_card_of_a_converted_model_says_what_it_is(hub: Hub, call: Command, official: Path) -> None:

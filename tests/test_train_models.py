@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from commands import run
-from official_archives import BOTH, PASSAGES, TRAIN
+from official_archives import BOTH, DEV, PASSAGES, TRAIN, md5
 from official_release import convert
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from tiny_models import write_bert, write_cross, write_dual
@@ -177,3 +178,20 @@ def test_the_official_dual_encoder_trains_from_the_imported_negatives(tmp_path: 
     assert len(trained[0].sub_modules) == 2
     query, passage = trained.encode_query(["绿萝"]), trained.encode_document(["绿萝"])
     assert not np.allclose(query, passage, atol=1e-4)
+
+
+def test_the_official_cross_encoder_trains_and_re_ranks_its_dev_run(tmp_path: Path) -> None:
+    convert(tmp_path, BOTH)
+    start = write_bert(tmp_path / "start", [*PASSAGES, *TRAIN])
+    ranked = {md5(question): [md5(PASSAGES[n]) for n in (0, *good)] for question, good in DEV.items()}
+    (tmp_path / "run.json").write_text(json.dumps(ranked), encoding="utf-8")
+    out = tmp_path / "official-ce"
+    words = ["train", "official-ce", "--release", tmp_path / "release", "--start", start, "--out", out]
+    values = ["train.epochs=2", "train.mini_batch=8", "train.evaluations=1", "train.saves=0", "data.passage_length=24"]
+    words += ["--dev-run", tmp_path / "run.json", "--device", "cpu"]
+    run("baselines", *words, *(word for value in values for word in ("--set", value)))
+    training = training_of(out)
+    # 4 positives and 4 negatives of each are 20 pairs, all of them in the one batch of an epoch.
+    assert (training["rows"], training["batch"], training["steps"]) == (20, 20, 2)
+    assert [(row["step"], row["recall@50"]) for row in training["dev"]] == [(2, 1)]
+    assert CrossEncoder(str(out), device="cpu").predict([("绿萝", "绿萝")]).shape == (1, 2)

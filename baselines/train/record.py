@@ -73,7 +73,9 @@ def versions() -> dict[str, str]:
 
 def write_checkpoint(out: Path, work: Path, trainer: Any, recipe: dict[str, Any], training: dict[str, Any]) -> None:
     """Write the checkpoint directory in ``work``, a folder beside ``out``, then move it to ``out``."""
-    trainer.model.save_pretrained(str(work))
+    # The library's card, in whose place ours comes, would ask the hub for the last two names of the start's path.
+    no_card = {"create_model_card": False} if hasattr(trainer.model, "model_card_data") else {}
+    trainer.model.save_pretrained(str(work), **no_card)
     if trainer.processing_class is not None:
         trainer.processing_class.save_pretrained(str(work))
     write_text(work / RECIPE, json.dumps(recipe, ensure_ascii=False, indent=1) + "\n")

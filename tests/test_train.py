@@ -93,6 +93,7 @@ def test_a_killed_training_ends_in_the_same_bits(world: World, recipe: str) -> N
         "scratch.dropout=0.1",
     ]
     values += SMALL * recipe.startswith("mlm")
+    values += ["model.outputs=2", "train.adversarial=0.01"] * recipe.startswith("ce")
     whole, killed = world.folder / f"whole-{recipe}", world.folder / f"killed-{recipe}"
     assert world.train(recipe, whole, *values) == 0
     states = killed.with_name(f"{killed.name}.training")
@@ -133,6 +134,15 @@ def test_two_processes_see_the_loss_of_one(world: World, still: Path) -> None:
     assert any(
         not torch.equal(weights, start[f"bert.{name}"]) for name, weights in left.items() if f"bert.{name}" in start
     )
+
+
+def test_a_cross_encoder_of_two_outputs_is_saved_as_one(world: World) -> None:
+    out = world.folder / "two-outputs"
+    values = ["train.batch=16", "train.max_steps=2", "train.evaluations=0", "model.outputs=2"]
+    assert world.train("ce-bm25-neg-scratch", out, *values) == 0
+    model = CrossEncoder(str(out), device="cpu")
+    assert model.num_labels == 2
+    assert model.predict([("sabada", "tabada"), ("sabada", "sabada")]).shape == (2, 2)
 
 
 def test_without_the_packages_that_a_bare_cuda_image_lacks(world: World) -> None:

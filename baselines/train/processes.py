@@ -56,7 +56,7 @@ def together(rank: int, world: int, device: str) -> Iterator[None]:
         if not _is_of_the_others(error):
             raise
         time.sleep(_OTHERS_END)  # by now torchrun has ended this one, too
-        log.warning("process %d of %d: another one has ended", rank, world)
+        log.warning("process %d of %d: another one has ended (%s)", rank, world, str(error).partition("\n")[0])
         raise SystemExit(1) from error
     finally:
         _leave()

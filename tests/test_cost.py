@@ -215,3 +215,9 @@ def test_the_full_run_has_every_step_of_tables_4_and_5(full_run: Any) -> None:
 def test_the_embeddings_of_the_collection_take_12_gb(full_run: Any) -> None:
     (line,) = [line for line in full_run.commands() if " encode " in line and "de-bm25-neg" in line]
     assert full_run.step_of(line).disk == 8_096_668 * 768 * 2
+
+
+@pytest.mark.parametrize("name", ["de-bm25-neg", "ce-bm25-neg"])
+def test_the_page_says_what_eight_cards_eat(full_run: Any, name: str) -> None:
+    wanted = training_cost(read_recipe(name), POSITIVES, cards=8).rows_a_second("H100")
+    assert f"{wanted:,.0f}" in full_run.PAGE.read_text(encoding="utf-8")

@@ -16,6 +16,7 @@ from transformers import AutoConfig, PretrainedConfig
 
 from baselines.cost.fake import make_model
 from baselines.cost.meter import Meter
+from baselines.train.cross_loss import PairLoss, moved_embeddings
 
 DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}
 
@@ -133,28 +134,31 @@ def _vectors(model: Any, texts: dict[str, Any], autocast: Any, pooling: str) -> 
     return vectors.float()
 
 
+class _Scores(nn.Module):
+    """A classifier as :class:`PairLoss` wants it: what a CrossEncoder is, without tokenizer and files."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model, self.num_labels = model, model.config.num_labels
+
+    def forward(self, texts: dict[str, Any]) -> dict[str, torch.Tensor]:
+        return {"scores": self.model(**texts).logits}
+
+
 def _pair_loss(model: Any, texts: dict[str, Any], autocast: Any, adversarial: float) -> torch.Tensor:
-    """The loss of as many pairs; with ``adversarial`` the second of the two that a step has (baselines/train)."""
-
-    def loss() -> torch.Tensor:
+    """The loss of as many pairs; with ``adversarial`` the second of the two that a step has."""
+    loss: Any = PairLoss(_Scores(model))
+    labels = torch.zeros(len(texts["input_ids"]))
+    moved: AbstractContextManager[Any] = nullcontext()
+    if adversarial:
+        model.eval()
         with autocast:
-            logits = model(**texts).logits.float()
-        labels = torch.zeros(len(logits))
-        if logits.shape[1] == 1:
-            return nn.functional.binary_cross_entropy_with_logits(logits.view(-1), labels)
-        return nn.functional.cross_entropy(logits, labels.long())
-
-    if not adversarial:
-        return loss()
-    embeddings = model.get_input_embeddings().weight
-    model.eval()
-    (gradient,) = torch.autograd.grad(loss(), [embeddings])
-    model.train()
-    kept = embeddings.detach().clone()
-    embeddings.data += adversarial * gradient / gradient.norm()
-    second = loss()
-    embeddings.data.copy_(kept)
-    return second
+            first = loss([texts], labels)
+        model.train()
+        moved = moved_embeddings(model.get_input_embeddings().weight, first, adversarial)
+    with moved, autocast:
+        found: torch.Tensor = loss([texts], labels)
+    return found
 
 
 def _mask_loss(model: Any, texts: dict[str, Any], autocast: Any, mask: float) -> torch.Tensor:

@@ -10,6 +10,8 @@ import torch
 from sentence_transformers import CrossEncoder
 from torch import Tensor, nn
 
+from baselines.models.tokens import preprocess
+
 
 class PairTokens:
     """A batch of (query, passage) rows as tokens, with their labels.
@@ -24,7 +26,7 @@ class PairTokens:
         self._prompt = None if name is None else model.prompts.get(name)
 
     def __call__(self, rows: list[dict[str, Any]]) -> dict[str, Any]:
-        tokens = self._model.preprocess([(row["query"], row["passage"]) for row in rows], prompt=self._prompt)
+        tokens = preprocess(self._model, [(row["query"], row["passage"]) for row in rows], prompt=self._prompt)
         return {**tokens, "label": torch.tensor([row["label"] for row in rows])}
 
 

@@ -8,6 +8,7 @@ an epoch is inside the batches.
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
 from pathlib import Path
@@ -30,6 +31,7 @@ from transformers import Trainer, TrainingArguments
 
 from baselines.models.devices import computes_bf16
 from baselines.models.encoder import prompt_of
+from baselines.models.tokens import preprocess
 from baselines.train.cross_loss import PairLoss, PairTokens, moved_embeddings
 from baselines.train.masks import Masked
 from baselines.train.recipe import Recipe
@@ -172,7 +174,9 @@ def dual_trainer(recipe: Recipe, model: SentenceTransformer, rows: Any, batches:
     args = SentenceTransformerTrainingArguments(
         **{**given, "ddp_find_unused_parameters": towers}, router_mapping=routes, prompts=prompts
     )
-    return _made(_DualTrainer, batches, model=model, args=args, train_dataset=rows, loss=loss)
+    trainer = _made(_DualTrainer, batches, model=model, args=args, train_dataset=rows, loss=loss)
+    trainer.data_collator.preprocess_fn = functools.partial(preprocess, model)  # the same tokens, in less time
+    return trainer
 
 
 def cross_trainer(recipe: Recipe, model: CrossEncoder, rows: Any, batches: Batches, given: dict[str, Any]) -> Any:

@@ -87,6 +87,12 @@ def test_dry_run_of_the_test_split_ends_in_predictions(here: Path) -> None:
     )
 
 
+def test_dry_run_leaves_out_what_a_run_would_leave_out(here: Path) -> None:
+    done = reproduce(here, "--table", 4, "--dry-run")  # the release came without official negatives
+    assert "train de-bm25-neg" in done.stdout and "official-de" not in done.stdout
+    assert "official-de: has no hard negatives" in done.stderr
+
+
 def report_of(here: Path, row_name: str, split: str) -> str:
     """The text of a report of one row, with made-up figures."""
     matrix = read_matrix()

@@ -77,8 +77,7 @@ def run(args: argparse.Namespace) -> None:
         log.info("%s is missing: building the embedded sample", args.release)
         call(_sample_command(args.release), args.quiet, args.one_process)
     release = open_release(args.release)
-    asked = bool(args.table or args.row)
-    rows = runnable(rows, release, args.split, scratch=args.scratch, asked=asked, named=args.row is not None)
+    rows = _runnable(rows, release, args)
     labelled = [row for row in rows if is_labelled(row, release, args.split)]
     blind = [row for row in rows if row not in labelled]
     if blind:
@@ -106,13 +105,21 @@ def run(args: argparse.Namespace) -> None:
     print(json.dumps(report, ensure_ascii=False, indent=1) if args.format == "json" else text(report))
 
 
+def _runnable(rows: Sequence[Row], release: Release, args: argparse.Namespace) -> list[Row]:
+    asked = bool(args.table or args.row)
+    return runnable(rows, release, args.split, scratch=args.scratch, asked=asked, named=args.row is not None)
+
+
 def _show(
     matrix: Matrix, rows: Sequence[Row], fill: Mapping[str, str], settings: Settings, args: argparse.Namespace
 ) -> None:
     """Print the commands of ``--dry-run``, and those that measure."""
     release = open_release(args.release) if args.release.exists() else None
     before = [_sample_command(args.release)] if args.release == SAMPLE and not release else []
-    rows = [row for row in rows if not (args.scratch and row.official_negatives)]
+    if release:
+        rows = _runnable(rows, release, args)
+    elif args.scratch:
+        rows = [row for row in rows if not row.official_negatives]
     plan = matrix.plan(rows, fill, settings)
     last = []
     for row in rows:

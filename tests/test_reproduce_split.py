@@ -88,9 +88,7 @@ def test_dry_run_of_the_test_split_ends_in_predictions(here: Path) -> None:
 
 
 def test_dry_run_leaves_out_what_a_run_would_leave_out(here: Path) -> None:
-    rows = tables()
-    rows["train", "train"] = [{**row, "negative_passages": []} for row in rows["train", "train"]]
-    make_release(here / "release", rows)
+    make_release(here / "release", without_negatives())
     done = reproduce(here, "--table", 4, "--dry-run")
     assert "train de-bm25-neg" in done.stdout and "official-de" not in done.stdout
     assert "official-de: has no hard negatives" in done.stderr

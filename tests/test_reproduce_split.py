@@ -47,7 +47,7 @@ def test_official_rows_need_official_negatives(here: Path) -> None:
 def test_official_rows_have_no_variant_without_pretrained_weights(here: Path) -> None:
     make_release(here / "release")
     done = reproduce(here, "--row", "official-ce", "--scratch", code=1)
-    assert done.error == "--scratch: official-ce starts from pretrained weights"
+    assert done.error == "--scratch: no pretrained weights for official-ce"
 
 
 def test_the_test_split_ends_in_predictions_and_says_so_first(here: Path) -> None:

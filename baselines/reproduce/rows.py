@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 from baselines.reproduce.matrix import Row
@@ -37,10 +38,10 @@ def runnable(
     if official and (scratch or not _has_official_negatives(release)):
         shown = ", ".join(dict.fromkeys(row.name for row in official))
         words = "has no hard negatives that came with the data (`python -m builders official` brings them)"
-        words = f"--scratch: {shown} starts from pretrained weights" if scratch else f"{release.path}: {shown}: {words}"
+        words = f"--scratch: no pretrained weights for {shown}" if scratch else f"{release.path}: {shown}: {words}"
         if named:
             raise InputError(words)
-        log.warning("%s; left out", words)
+        log.log(logging.INFO if scratch else logging.WARNING, "%s; left out", words)
         kept = [row for row in kept if row not in official]
     return kept
 

@@ -1,0 +1,75 @@
+"""Reports of `reproduce --format json` as Markdown: a row a system, its figures with their 95 % intervals over queries.
+
+Several reports of one release (trainings of several seeds) are one table: the mean over them, and the lowest and
+highest of what differs. Figures of a row that no training is behind are the same in each.
+
+Example:
+
+  python -m baselines reproduce --release DIR --table 4 5 --settings FILE --format json > seed0.json
+  python benchmarks/report.py seed0.json seed1.json seed2.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from pathlib import Path
+from typing import Any
+
+METRICS = ("MRR@10", "Recall@1", "Recall@50")
+Key = tuple[int, str]  # table, title
+
+
+def figures(report: dict[str, Any]) -> dict[Key, dict[str, tuple[float, list[float]]]]:
+    """By row and metric: the figure and its interval, in percent."""
+    found: dict[Key, dict[str, tuple[float, list[float]]]] = {}
+    for row in report["rows"]:
+        found.setdefault((row["table"], row["title"]), {})[row["metric"]] = row["ours"], row["interval"]
+    return found
+
+
+def cell(values: list[tuple[float, list[float]]]) -> str:
+    """One report: figure and interval; several: their mean, and the lowest and highest where they differ."""
+    ours = [value for value, _ in values]
+    low, high = values[0][1]
+    if len({*ours}) == 1:
+        return f"{ours[0]:.2f} ({low:.1f} to {high:.1f})"
+    return f"{statistics.mean(ours):.2f} [{min(ours):.2f}, {max(ours):.2f}]"
+
+
+def markdown(reports: list[dict[str, Any]]) -> str:
+    """The table of reports of one release."""
+    every = [figures(report) for report in reports]
+    if len({tuple(each) for each in every}) > 1:
+        raise SystemExit("the reports have other rows; expected reports of the same --table and --row")
+    lines = [f"| table | | {' | '.join(METRICS)} |", "|---|---|" + "---|" * len(METRICS)]
+    for table, title in every[0]:
+        cells = [
+            cell([each[table, title][metric] for each in every]) if metric in every[0][table, title] else ""
+            for metric in METRICS
+        ]
+        lines.append(f"| {table} | {title} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def times(report: dict[str, Any]) -> str:
+    """The seconds and the command of every step of a report."""
+    lines = ["| s | command |", "|---:|---|"]
+    lines += [f"| {step['seconds']:,.0f} | `{step['command']}` |" for step in report["steps"].values()]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("reports", type=Path, nargs="+", metavar="JSON")
+    parser.add_argument("--times", action="store_true", help="also each step's seconds and command, of the first one")
+    args = parser.parse_args()
+    reports = [json.loads(path.read_text(encoding="utf-8")) for path in args.reports]
+    print(markdown(reports))
+    if args.times:
+        print(f"\n{times(reports[0])}")
+
+
+if __name__ == "__main__":
+    main()

@@ -76,16 +76,9 @@ class Work:
     findings: Findings = field(default_factory=Findings)
     skipped: Skipped = field(default_factory=Skipped)
 
-    def blocks(
-        self,
-        file: OfficialFile,
-        parse: Any,
-        *args: Any,
-        span: tuple[int, int] | None = None,
-        cut: re.Pattern[bytes] = LINE_CUT,
-    ) -> Iterator[Any]:
-        """What the file's blocks hold; see :func:`.blocks.parsed`."""
-        return (block.found for block in self.parsed(file, parse, *args, span=span, cut=cut))
+    def blocks(self, file: OfficialFile, parse: Any, *args: Any, **given: Any) -> Iterator[Any]:
+        """What the file's blocks hold; arguments as of :meth:`parsed`, see :func:`.blocks.parsed`."""
+        return (block.found for block in self.parsed(file, parse, *args, **given))
 
     def parsed(
         self,

@@ -1,7 +1,7 @@
 """Reports of `reproduce --format json` as Markdown: a row a system, its figures with their 95 % intervals over queries.
 
-Several reports of one release (trainings of several seeds) are one table: the mean over them, and the lowest and
-highest of what differs. Figures of a row that no training is behind are the same in each.
+Several reports of one release (trainings of several seeds) are one table: the mean over them, the interval of the
+first, and the lowest and highest of what differs. Figures of a row that no training is behind are the same in each.
 
 Example:
 
@@ -30,12 +30,11 @@ def figures(report: dict[str, Any]) -> dict[Key, dict[str, tuple[float, list[flo
 
 
 def cell(values: list[tuple[float, list[float]]]) -> str:
-    """One report: figure and interval; several: their mean, and the lowest and highest where they differ."""
+    """``mean (interval) [lowest, highest]``; the last where the reports differ."""
     ours = [value for value, _ in values]
     low, high = values[0][1]
-    if len({*ours}) == 1:
-        return f"{ours[0]:.2f} ({low:.1f} to {high:.1f})"
-    return f"{statistics.mean(ours):.2f} [{min(ours):.2f}, {max(ours):.2f}]"
+    spread = f" [{min(ours):.2f}, {max(ours):.2f}]" if len({*ours}) > 1 else ""
+    return f"{statistics.mean(ours):.2f} ({low:.1f} to {high:.1f}){spread}"
 
 
 def markdown(reports: list[dict[str, Any]]) -> str:

@@ -35,7 +35,7 @@ class Row(Struct, frozen=True, forbid_unknown_fields=True):
 
     table: Annotated[int, Meta(ge=1)]
     name: str
-    title: str  # as the paper prints it; "A > B": B re-ranks the top 50 of A
+    title: str  # as the paper prints it; "A > B": B re-ranks what A ranks first
     step: str
     published: dict[str, Annotated[float, Meta(ge=0, le=100)]]
     set: str = "main"

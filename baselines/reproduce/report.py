@@ -19,7 +19,7 @@ from builders.store.reader import Release
 
 _TITLES = {
     4: "retrieval",
-    5: "re-ranking (A > B: B re-ranks the top 50 of A)",
+    5: "re-ranking (A > B: B re-ranks what A ranks first)",
     7: "cMedQA, out of domain",
     8: "cCOVID-News, out of domain",
     9: "cross-lingual",

@@ -1,7 +1,7 @@
 """Reports of `reproduce --format json` as Markdown: a row a system, its figures with their 95 % intervals over queries.
 
 Several reports of one release (trainings of several seeds) are one table: the mean over them, the interval of the
-first, and the lowest and highest of what differs. Figures of a row that no training is behind are the same in each.
+first, and the lowest and highest of what differs. A row may be missing in all but the first.
 
 Example:
 
@@ -40,15 +40,15 @@ def cell(values: list[tuple[float, list[float]]]) -> str:
 def markdown(reports: list[dict[str, Any]]) -> str:
     """The table of reports of one release."""
     every = [figures(report) for report in reports]
-    if len({tuple(each) for each in every}) > 1:
-        raise SystemExit("the reports have other rows; expected reports of the same --table and --row")
+    if any(other.keys() - every[0].keys() for other in every):
+        raise SystemExit("a report has rows that the first one lacks; expected the one with most rows first")
     lines = [f"| table | | {' | '.join(METRICS)} |", "|---|---|" + "---|" * len(METRICS)]
-    for table, title in every[0]:
+    for row in every[0]:
         cells = [
-            cell([each[table, title][metric] for each in every]) if metric in every[0][table, title] else ""
+            cell([each[row][metric] for each in every if row in each]) if metric in every[0][row] else ""
             for metric in METRICS
         ]
-        lines.append(f"| {table} | {title} | {' | '.join(cells)} |")
+        lines.append(f"| {row[0]} | {row[1]} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

@@ -43,14 +43,15 @@ def test_several_reports_are_means_with_the_lowest_and_highest(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seeds = [report(tmp_path, str(seed), BM25=60.0, DE=70.0 + seed) for seed in range(3)]
+    seeds.append(report(tmp_path, "3", BM25=60.0))
     assert printed(capsys, monkeypatch, *seeds)[2:] == [
         "| 4 | BM25 | 60.00 (58.0 to 62.0) |  |  |",
         "| 4 | DE | 71.00 (68.0 to 72.0) [70.00, 72.00] |  |  |",
     ]
 
 
-def test_reports_of_other_rows_are_refused(
+def test_rows_that_the_first_report_lacks_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(SystemExit, match="expected reports of the same --table and --row"):
+    with pytest.raises(SystemExit, match="expected the one with most rows first"):
         printed(capsys, monkeypatch, report(tmp_path, "0", BM25=60.0), report(tmp_path, "1", DE=60.0))

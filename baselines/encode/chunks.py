@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from baselines.passages import open_passages
 from baselines.runs.sets import read_queries
 from baselines.vectors.embeddings import FORMAT, MANIFEST, NAME, check_chunk, longest, open_vectors
 from builders.common.command import InputError, log, progress
-from builders.common.files import new_file, sha256_of, write_text
+from builders.common.files import new_file, real_path, sha256_of, write_text
 from builders.common.folders import key_of, replace_directory, work_beside
 from builders.store.reader import Release, open_release
 
@@ -60,7 +59,7 @@ def encode(job: Job, out: Path, devices: list[str]) -> None:
     rows = release.rows(job.config, job.split)
     if not rows:
         raise InputError(f"has no rows in {job.config}/{job.split}", path=release.path)
-    out = Path(os.path.abspath(out))
+    out = real_path(out)
     about = describe(job, release)
     if is_done(out, about):
         log.info("%s: already encoded", out)

@@ -14,12 +14,12 @@ Example:
 from __future__ import annotations
 
 import argparse
-import os
 from pathlib import Path
 
 from baselines.models.options import add_device, add_pairs
 from baselines.runs.sets import add_set
 from builders.common.command import InputError, whole_number
+from builders.common.files import real_path
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    if Path(os.path.abspath(args.run)) == Path(os.path.abspath(args.out)):
+    if real_path(args.run) == real_path(args.out):
         raise InputError("is both --run and --out; expected another file for the re-ranked run", path=args.out)
     from baselines.rerank.windows import rerank
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -33,8 +32,7 @@ def rerank(args: argparse.Namespace) -> None:
     passages.expect((corpus for _, ids in groups.values() for corpus in ids), args.run)
     devices = devices_of(args.device)
     job = cross_job(args, args.model, release, configs.corpus, devices)
-    out = Path(os.path.abspath(args.out))
-    with work_beside(out, key_of(_about(args, job, release))) as work:
+    with work_beside(args.out, key_of(_about(args, job, release))) as work:
         if done := len(list(work.glob("window-*.json"))):
             log.info("%d windows of %d queries are done already", done, _WINDOW)
         scores: list[list[float]] = []
@@ -45,7 +43,7 @@ def rerank(args: argparse.Namespace) -> None:
         hits = (
             (query, zip(ids, own, strict=True)) for (query, (_, ids)), own in zip(groups.items(), scores, strict=True)
         )
-        lines = write_run(out, hits, tag="cross")
+        lines = write_run(args.out, hits, tag="cross")
     scorer.cache_clear()
     log.info("%s: %d lines for %d queries", args.out, lines, len(groups))
 

@@ -13,7 +13,7 @@ from baselines.models.libraries import model_commit
 from baselines.train.recipe import FROM_RECIPE, FROM_RELEASE, SCRATCH, Recipe, names, read_recipe
 from baselines.train.start import weights_sha256
 from builders.common.command import InputError
-from builders.common.files import sha256_of
+from builders.common.files import real_path, sha256_of
 from builders.store.layout import SETS
 from builders.store.reader import Release, open_release
 
@@ -91,7 +91,7 @@ def read_order(args: argparse.Namespace) -> Order:
         negatives=_negatives(args.negatives, recipe),
         dev_run=_dev_run(args.dev_run, recipe),
         start=_start(args.start, recipe, args.out),
-        out=Path(os.path.abspath(args.out)),
+        out=real_path(args.out),
         device=args.device,
         resume=not args.no_resume,
         cache=args.cache,

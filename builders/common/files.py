@@ -7,7 +7,10 @@ import gzip
 import hashlib
 import io
 import os
+import shutil
+import stat
 import sys
+import tempfile
 import threading
 import zlib
 from collections.abc import Iterator
@@ -34,16 +37,58 @@ def sha256_of(path: Path) -> str:
     return digest.hexdigest()
 
 
+def real_path(path: Path) -> Path:
+    """``path``, absolute; where it is a link, that to which it leads: what is written there does not replace the link.
+
+    An address is what it is. :class:`InputError` for a link that leads back to itself.
+    """
+    if is_address(path):
+        return path
+    real = Path(os.path.abspath(path))
+    if real.is_symlink() and (real := Path(os.path.realpath(real))).is_symlink():
+        raise InputError("is a link that leads back to itself", path=path)
+    return real
+
+
+def kind_of(path: Path) -> str:
+    """What stands where a file is to be written; empty where that is a file, or nothing yet.
+
+    ``stream`` (a terminal, ``/dev/null``, a pipe), ``directory``, ``disk`` or ``socket``.
+    """
+    try:
+        mode = path.stat().st_mode
+    except OSError:  # it is not there, or cannot be: what opens it says so
+        return ""
+    if stat.S_ISCHR(mode) or stat.S_ISFIFO(mode):
+        return "stream"
+    if stat.S_ISDIR(mode):
+        return "directory"
+    return "" if stat.S_ISREG(mode) else "disk" if stat.S_ISBLK(mode) else "socket"
+
+
 @contextlib.contextmanager
 def new_file(path: Path) -> Iterator[Path]:
     """Where to write the file ``path``, which appears when the block ends without an error, whole and synced.
 
-    That is a file beside it, which takes its name; for an address a file of this machine, which is sent there.
+    That is a file beside it, which takes its name, or that of the file that a link leads to. What goes to an address
+    or a stream, which nothing may replace, is a temporary file until it is whole. :class:`InputError` where ``path``
+    is none of these (:func:`kind_of`).
     """
     if is_address(path):
         with local_file(path) as file:
             yield file
         return
+    kind = kind_of(path)
+    if kind == "stream":
+        with tempfile.TemporaryDirectory(prefix="dureader-") as folder:
+            whole = Path(folder) / path.name
+            yield whole
+            with open(whole, "rb") as file, open(path, "wb") as stream:
+                shutil.copyfileobj(file, stream)
+        return
+    if kind:
+        raise InputError(f"is a {kind}; expected the name of a file", path=path)
+    path = real_path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
     try:

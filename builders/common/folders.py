@@ -29,7 +29,7 @@ from builders.common.addresses import (
     send_folder,
 )
 from builders.common.command import InputError, log
-from builders.common.files import fsync_directory, fsync_file
+from builders.common.files import fsync_directory, fsync_file, kind_of, real_path
 
 _LOCK = "lock"
 _DISCARDED = "discarded"
@@ -42,7 +42,9 @@ class Unfinished(InputError):
 
 
 def check_output(out: Path, what: str, mark: str) -> Path:
-    """The absolute path of a directory to write; :class:`InputError` where something else is in its place.
+    """The directory to write, links followed (:func:`.files.real_path`).
+
+    :class:`InputError` where something else is in its place.
 
     Args:
         out: a new path, an empty directory, or an earlier directory of the kind, which may be replaced.
@@ -50,7 +52,7 @@ def check_output(out: Path, what: str, mark: str) -> Path:
         mark: the file that every directory of the kind has.
     """
     if not is_address(out):
-        out = Path(os.path.abspath(out))
+        out = real_path(out)
     elif not out.name or out == out.parent:
         raise InputError("expected a name within the store: the build works beside it", path=out)
     with reaching(out):
@@ -73,13 +75,18 @@ def work_beside(out: Path, key: str = "", *, resume: bool = True, wait: bool = F
     finds it as it was. Work of any other key is dropped.
 
     Args:
-        out: the file or directory that is made.
+        out: the file or directory that is made; where it is a link, that is where it leads.
         key: names what the work depends on (:func:`key_of`); empty: nothing is kept.
         resume: False: work of the same key is dropped, too.
         wait: for another process that makes the same; where False, that is an :class:`InputError`.
 
     An object store has no locks: there, that nobody else writes to ``out`` is the user's to see to.
+
+    :class:`InputError` where ``out`` is a stream, beside which nothing can be.
     """
+    if not is_address(out) and kind_of(out) == "stream":
+        raise InputError("is a device or a pipe; expected a name that the work can lie beside", path=out)
+    out = real_path(out)
     building = out.with_name(f".{out.name}.building")
     work = building / (key or "work")
     with _alone(building, out, wait):
@@ -175,6 +182,7 @@ def replace_directory(new: Path, target: Path, last: str = "") -> None:
     if is_address(new):
         replace_objects(new, target, last)
         return
+    target = real_path(target)
     for folder, _, names in os.walk(new):
         for name in names:
             fsync_file(Path(folder) / name)

@@ -31,7 +31,7 @@ def export(release: Release, form: str, out: Path, name: str = "main") -> dict[s
         InputError: the release has no such set, a text or an id of it does not fit the format, or ``out`` is something
             else than an earlier export.
     """
-    _check_apart(Path(os.path.abspath(out)), Path(os.path.abspath(release.path)))
+    _check_apart(Path(os.path.realpath(out)), Path(os.path.realpath(release.path)))
     with new_directory(out, "an export", MARKER) as folder:
         output = Output(folder)
         FORMATS[form](ReleaseSet(release, name), output)

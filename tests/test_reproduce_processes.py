@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from commands import ROOT
@@ -46,15 +47,15 @@ def settings(world: World, more: str = "") -> str:
 
 
 class Started:
-    """What ``subprocess.run`` was asked for, in the place of it."""
+    """What ``subprocess.Popen`` was asked for, in the place of it: a process that is done at once."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.calls: list[tuple[list[str], dict[str, str]]] = []
-        monkeypatch.setattr("baselines.reproduce.steps.subprocess.run", self._run)
+        monkeypatch.setattr("baselines.reproduce.steps.subprocess.Popen", self._open)
 
-    def _run(self, words: list[str], env: dict[str, str], **_: Any) -> Any:
+    def _open(self, words: list[str], env: dict[str, str], **_: Any) -> Any:
         self.calls.append((words, env))
-        return subprocess.CompletedProcess(words, 0)
+        return mock.Mock(**{"wait.return_value": 0})
 
 
 @pytest.mark.parametrize(("visible", "given"), [(None, "0"), ("2,3", "2"), ("", "")])

@@ -19,7 +19,7 @@ from baselines.hub.checkpoint import RECIPE, open_checkpoint
 from baselines.hub.manifest import read_manifest
 from builders.common.command import InputError, log
 from builders.common.files import sha256_of
-from builders.common.folders import Unfinished, check_output, replace_directory, work_beside
+from builders.common.folders import check_output, replace_directory, work_beside
 from builders.common.hub import clear_errors, need_hub, repo_name
 from builders.store.layout import MANIFEST
 
@@ -75,14 +75,18 @@ def fetch(repo: str, commit: str, folder: Path) -> None:
             wanted = read_manifest(Path(path).read_bytes()).files
         except ValueError as error:
             raise _no_checkpoint(repo, str(error)) from None
-        snapshot_download(repo, revision=commit, allow_patterns=[each.path for each in wanted], local_dir=folder)
-    for each in wanted:
-        file = folder / each.path
-        if not file.is_file():
-            raise _no_checkpoint(repo, f"{each.path} is missing")
-        if sha256_of(file) != each.sha256:
-            file.unlink()
-            raise Unfinished(f"{repo}: {each.path} is not what its manifest says; run the same command again")
+        for last in (False, True):  # what arrives damaged is fetched once more
+            snapshot_download(repo, revision=commit, allow_patterns=[each.path for each in wanted], local_dir=folder)
+            for each in wanted:
+                if not (folder / each.path).is_file():
+                    raise _no_checkpoint(repo, f"{each.path} is missing")
+            wrong = [each.path for each in wanted if sha256_of(folder / each.path) != each.sha256]
+            if not wrong:
+                break
+            if last:
+                raise InputError(f"{repo}: {wrong[0]} is not what its manifest says, fetched twice")
+            for name in wrong:
+                (folder / name).unlink()
     shutil.rmtree(folder / ".cache", ignore_errors=True)  # the library's notes on what it fetched
     (folder / MANIFEST).unlink()
 

@@ -18,7 +18,6 @@ example:
 from __future__ import annotations
 
 import argparse
-import tempfile
 from pathlib import Path
 
 from baselines.hub.card import model_card
@@ -32,6 +31,7 @@ from baselines.runs.sets import add_set
 from builders.common.command import InputError, log
 from builders.common.files import sha256_of, write_text
 from builders.common.hub import add_repository, need_hub, repo_name, upload
+from builders.common.temporary import temporary_folder
 from builders.store.layout import MANIFEST, SETS
 from builders.store.reader import Release, open_release
 
@@ -57,9 +57,9 @@ def run(args: argparse.Namespace) -> None:
     need_hub()
     checkpoint = open_checkpoint(args.model)
     measured = measure(open_release(args.release), args.split, args.set, args.run) if args.run else []
-    with tempfile.TemporaryDirectory(prefix="dureader-push-") as work:
+    with temporary_folder() as work:
         card = model_card(checkpoint, args.repo, measured, args.license, args.dataset)
-        files = stage(checkpoint, card, Path(work))
+        files = stage(checkpoint, card, work)
         print(
             upload(
                 files,

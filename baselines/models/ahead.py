@@ -19,7 +19,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from baselines.models.tokens import preprocess
-from builders.common.jobs import WorkerDied, in_threads
+from builders.common.jobs import WorkerDied, can_start_processes, in_threads
 
 _AHEAD = 8  # batches that a thread tokenises before they are needed
 _AHEAD_EACH = 2  # that a process does
@@ -38,7 +38,7 @@ class Ahead:
     def __init__(self, model: Any, given: dict[str, Any], processes: int = 0, *, pin: bool = False) -> None:
         self._model, self._with, self._pin = model, given, pin
         self._given: _Given | None = None
-        if processes:
+        if processes and can_start_processes():
             self._given = _Given()
             self._loader = DataLoader(
                 _Itself(),

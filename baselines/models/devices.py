@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TypeVar
@@ -13,6 +12,7 @@ from filelock import BaseFileLock, FileLock, Timeout
 
 from builders.common.command import InputError
 from builders.common.jobs import in_order, process_pool, usable_cores
+from builders.common.temporary import temporary_folder
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -71,8 +71,8 @@ def over_devices(
     if len(devices) == 1:
         yield from (function(task, devices[0]) for task in tasks)
         return
-    with tempfile.TemporaryDirectory() as locks, process_pool(len(devices)) as pool:
-        call = functools.partial(_on_own_device, function, tuple(devices), Path(locks))
+    with temporary_folder() as locks, process_pool(len(devices)) as pool:
+        call = functools.partial(_on_own_device, function, tuple(devices), locks)
         yield from in_order(pool, call, tasks, ahead=2 * len(devices))
 
 

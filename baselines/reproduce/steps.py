@@ -15,6 +15,7 @@ import json
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -101,12 +102,24 @@ def call(command: list[str], quiet: bool, here: bool = False, processes: int = 1
         environment = dict(os.environ)
         if command[1] == "train" and processes == 1:
             environment["CUDA_VISIBLE_DEVICES"] = environment.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
-        code = subprocess.run(
-            [sys.executable, *_run(words, processes)], stdout=2, env=environment, check=False
-        ).returncode
+        code = _wait(subprocess.Popen([sys.executable, *_run(words, processes)], stdout=2, env=environment))
+    if here and code in (128 + signal.SIGINT, 128 + signal.SIGTERM):
+        raise KeyboardInterrupt  # the step has cleaned up
     if code:
         raise InputError(f"this step failed with exit code {code}: {shown(command, processes)}")
     log.info("took %.0f s", time.monotonic() - started)
+
+
+def _wait(process: subprocess.Popen[bytes]) -> int:
+    """The exit code of a step's process, which is stopped where this one is: it cleans up after itself."""
+    try:
+        return process.wait()
+    except BaseException:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=1)  # Ctrl-C in a terminal reaches both
+        process.terminate()
+        process.wait()
+        raise
 
 
 def _run(command: list[str], processes: int) -> list[str]:

@@ -10,6 +10,7 @@ import contextlib
 import datetime
 import gc
 import os
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -44,6 +45,9 @@ def together(rank: int, world: int, device: str) -> Iterator[None]:
         return
     import torch
 
+    if rank and threading.current_thread() is threading.main_thread():
+        # It has nothing to clean up; and while it waits for another one's gradients it would see no SIGTERM.
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if device != "cpu":
         torch.cuda.set_device(device)
     torch.distributed.init_process_group("gloo" if device == "cpu" else "nccl", timeout=_WAIT)

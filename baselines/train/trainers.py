@@ -37,6 +37,7 @@ from baselines.train.masks import Masked
 from baselines.train.recipe import Recipe
 from baselines.train.rows import Batches
 from builders.common.command import InputError, log
+from builders.common.jobs import can_start_processes
 
 
 class _OurBatches:
@@ -113,7 +114,8 @@ def arguments(recipe: Recipe, states: Path, batches: Batches, device: str) -> di
         name: max(1, round(len(batches) / n)) if n else 0 for name, n in (("log", train.logs), ("save", train.saves))
     }
     os.environ["TENSORBOARD_LOGGING_DIR"] = str(states / "tensorboard")
-    workers = train.workers if cuda else 0  # on a CPU the model needs the cores
+    # On a CPU the model needs the cores.
+    workers = train.workers if cuda and train.workers and can_start_processes() else 0
     if workers:
         os.environ["TOKENIZERS_PARALLELISM"] = "false"  # its threads hang in forked loader processes
     return {

@@ -11,13 +11,13 @@ import contextlib
 import io
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Any, cast
 
 from builders.common.command import InputError
+from builders.common.temporary import temporary_folder
 
 _AHEAD = 1 << 20  # bytes that are fetched beyond what is asked for
 _THREADS = 8
@@ -77,8 +77,8 @@ def local_folder(folder: Path) -> Iterator[Path]:
     if not is_address(folder):
         yield folder
     else:
-        with tempfile.TemporaryDirectory(prefix="dureader-") as name:
-            yield Path(name)
+        with temporary_folder() as temporary:
+            yield temporary
 
 
 @contextlib.contextmanager
@@ -119,9 +119,11 @@ def names_in(folder: Path) -> list[Path]:
 
 
 def remove_tree(path: Path) -> None:
-    """Remove a directory, or all objects below an address, if there are any."""
+    """Remove a directory or a file, or all objects below an address, if there are any."""
     if not is_address(path):
         shutil.rmtree(path, ignore_errors=True)
+        if path.is_file():
+            path.unlink()
         return
     store, name = _store(path)
     with contextlib.suppress(FileNotFoundError):

@@ -7,7 +7,6 @@ import ast
 import difflib
 import importlib
 import logging
-import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -28,6 +27,10 @@ class InputError(Exception):
     def __init__(self, message: str, *, path: Path | str | None = None, line: int | None = None) -> None:
         where = "" if path is None else f"{path}: " if line is None else f"{path}:{line}: "
         super().__init__(where + message)
+
+
+class Unfinished(InputError):
+    """Stopped by something else than the input (a killed worker, the network): the same command goes on from there."""
 
 
 def progress(items: Iterable[Any] | None = None, *, total: int | None = None, unit: str = "it", label: str = "") -> Any:
@@ -90,16 +93,29 @@ def main(
     argv: Sequence[str] | None = None,
     groups: Mapping[str, Mapping[str, str]] | None = None,
 ) -> int:
-    """Run one verb of ``program``; returns the exit code (0 done, 1 wrong input or data, 2 usage).
+    """Run one verb of ``program``; returns the exit code: 2 for wrong usage, else as of :func:`ending.exit_code`.
 
     ``verbs`` maps a verb to the module that holds its ``add_arguments(parser)`` and ``run(args)``; ``groups`` has the
     same verbs under titles. Only the module that is asked for is imported, so that help is quick and optional packages
     stay optional. A module's docstring is its help: the first line stands in the overview, which is printed when no
     verb is given (0), the whole, with its example, in the verb's own ``--help``.
     """
-    verb, *rest = list(sys.argv[1:] if argv is None else argv) or ["--help"]
+    from builders.common.ending import exit_code  # it knows the error of this module
+
+    words = list(sys.argv[1:] if argv is None else argv) or ["--help"]
+    return exit_code(lambda: _main(program, description, verbs, groups or {"verbs": verbs}, *words))
+
+
+def _main(
+    program: str,
+    description: str,
+    verbs: Mapping[str, str],
+    groups: Mapping[str, Mapping[str, str]],
+    verb: str,
+    *rest: str,
+) -> int:
     if verb in ("-h", "--help"):
-        print(overview(program, description, groups or {"verbs": verbs}))
+        print(overview(program, description, groups))
         return 0
     if verb == "--version":
         print(f"dureader_retrieval {VERSION}")
@@ -120,19 +136,4 @@ def main(
     )
     for noisy in ("faiss", "fsspec", "httpx", "httpx2", "jieba", "numba", "sentence_transformers"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
-    try:
-        code = int(module.run(args) or 0)
-        sys.stdout.flush()
-        return code
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-    except BrokenPipeError:  # the reader of stdout (head, less) has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
-    except OSError as error:
-        # Permissions, a full disk, a path that is a directory: the system's own words name the file.
-        print(f"error: {error}", file=sys.stderr)
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
-    return 1
+    return int(module.run(args) or 0)

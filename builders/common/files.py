@@ -10,8 +10,6 @@ import os
 import shutil
 import stat
 import sys
-import tempfile
-import threading
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +17,9 @@ from typing import IO, Any
 
 from builders.common.addresses import is_address, local_file
 from builders.common.command import InputError
+from builders.common.disks import writing
+from builders.common.locks import alone
+from builders.common.temporary import temporary_folder
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -70,9 +71,10 @@ def kind_of(path: Path) -> str:
 def new_file(path: Path) -> Iterator[Path]:
     """Where to write the file ``path``, which appears when the block ends without an error, whole and synced.
 
-    That is a file beside it, which takes its name, or that of the file that a link leads to. What goes to an address
-    or a stream, which nothing may replace, is a temporary file until it is whole. :class:`InputError` where ``path``
-    is none of these (:func:`kind_of`).
+    That is ``.NAME.tmp`` beside it, which takes its name, or that of the file that a link leads to; a killed process
+    leaves it, and the next one writes it anew. What goes to an address or a stream, which nothing may replace, is a
+    temporary file until it is whole. :class:`InputError` where ``path`` is none of these (:func:`kind_of`), and where
+    another process writes the same file.
     """
     if is_address(path):
         with local_file(path) as file:
@@ -80,8 +82,8 @@ def new_file(path: Path) -> Iterator[Path]:
         return
     kind = kind_of(path)
     if kind == "stream":
-        with tempfile.TemporaryDirectory(prefix="dureader-") as folder:
-            whole = Path(folder) / path.name
+        with temporary_folder() as folder:
+            whole = folder / path.name
             yield whole
             with open(whole, "rb") as file, open(path, "wb") as stream:
                 shutil.copyfileobj(file, stream)
@@ -89,15 +91,16 @@ def new_file(path: Path) -> Iterator[Path]:
     if kind:
         raise InputError(f"is a {kind}; expected the name of a file", path=path)
     path = real_path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
-    try:
-        yield beside
-        fsync_file(beside)
-        os.replace(beside, path)
-        fsync_directory(path.parent)
-    finally:
-        beside.unlink(missing_ok=True)
+    beside = path.with_name(f".{path.name}.tmp")
+    with alone(beside, path), writing(path.parent):
+        try:
+            beside.unlink(missing_ok=True)
+            yield beside
+            fsync_file(beside)
+            os.replace(beside, path)
+            fsync_directory(path.parent)
+        finally:
+            beside.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

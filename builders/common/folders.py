@@ -18,8 +18,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from filelock import BaseFileLock, FileLock, Timeout
-
 from builders.common.addresses import (
     is_address,
     names_in,
@@ -28,17 +26,15 @@ from builders.common.addresses import (
     replace_objects,
     send_folder,
 )
-from builders.common.command import InputError, log
+from builders.common.command import InputError, Unfinished, log
+from builders.common.disks import writing
 from builders.common.files import fsync_directory, fsync_file, kind_of, real_path
+from builders.common.locks import alone
+from builders.common.temporary import temporary_folder
 
-_LOCK = "lock"
 _DISCARDED = "discarded"
 _WHOLE = ".whole"  # the last object of a task's folder in a store: it is there when all others are
 _HALF = ".half"
-
-
-class Unfinished(InputError):
-    """Stopped by something else than the input (a killed worker, the network): the same command goes on from there."""
 
 
 def check_output(out: Path, what: str, mark: str) -> Path:
@@ -87,60 +83,54 @@ def work_beside(out: Path, key: str = "", *, resume: bool = True, wait: bool = F
     if not is_address(out) and kind_of(out) == "stream":
         raise InputError("is a device or a pipe; expected a name that the work can lie beside", path=out)
     out = real_path(out)
-    building = out.with_name(f".{out.name}.building")
+    building = _building(out)
     work = building / (key or "work")
-    with _alone(building, out, wait):
+    with contextlib.nullcontext() if is_address(out) else _held(out, wait):
         for other in names_in(building):
-            if other.name != _LOCK and not (key and resume and other.name == key):
+            if not (key and resume and other.name == key):
                 remove_tree(other)
         work.mkdir(parents=True, exist_ok=True)
         try:
             yield work
         except BaseException as error:
-            if not key or (isinstance(error, InputError) and not isinstance(error, Unfinished)):
+            if not key or not names_in(work) or (isinstance(error, InputError) and not isinstance(error, Unfinished)):
                 _discard(work)
             raise
         _discard(work)
 
 
+def _building(out: Path) -> Path:
+    """The folder of the work that leads to ``out``: what a killed process leaves, and the next one finds."""
+    return out.with_name(f".{out.name}.building")
+
+
+def _old(out: Path) -> Path:
+    """Where ``out`` is while a new one takes its place."""
+    return out.with_name(f".{out.name}.old")
+
+
 @contextlib.contextmanager
-def _alone(building: Path, out: Path, wait: bool) -> Iterator[None]:
-    """Hold the lock of ``building``, which is made, and removed again where it holds no work any more."""
-    if is_address(building):
+def _held(out: Path, wait: bool) -> Iterator[None]:
+    """``out`` and its work for this process alone, for the block; what a kill has left of a replacement is cleared."""
+    with alone(_building(out), out, wait=wait), writing(out.parent):
+        old = _old(out)
+        if out.exists():
+            remove_tree(old)
+        elif old.exists():
+            old.rename(out)
         yield
-        return
-    lock = _lock(building, out, wait)
-    try:
-        yield
-    finally:
-        if [path.name for path in names_in(building)] == [_LOCK]:
-            (building / _LOCK).unlink()
-        lock.release()
-        with contextlib.suppress(OSError):  # it holds work, or the next process' lock
-            building.rmdir()
-
-
-def _lock(building: Path, out: Path, wait: bool) -> BaseFileLock:
-    lock, waiting = FileLock(building / _LOCK), False
-    while True:
-        building.mkdir(parents=True, exist_ok=True)
-        try:
-            lock.acquire(timeout=-1 if waiting else 0)
-            return lock
-        except FileNotFoundError:
-            continue  # the one that held it has just removed the folder
-        except Timeout:
-            if not wait:
-                raise InputError("is being built by another process", path=out) from None
-            log.info("waiting for another process that builds the same (%s)", out)
-            waiting = True
 
 
 def _discard(work: Path) -> None:
     """Remove a work folder; killed meanwhile, nothing is left that looks like finished work."""
-    if not is_address(work) and work.exists():
+    if is_address(work):
+        remove_tree(work)
+        return
+    if work.exists():
         work = work.rename(work.with_name(_DISCARDED))
     remove_tree(work)
+    with contextlib.suppress(OSError):  # what could not be removed is in it
+        work.parent.rmdir()
 
 
 @contextlib.contextmanager
@@ -163,7 +153,7 @@ def build_once(folder: Path, is_whole: Callable[[], bool], build: Callable[[Path
         is_whole: whether it is there, as it was made.
         build: writes its files into the folder that it is given.
     """
-    if is_whole():
+    if is_whole() and not (_building(folder).exists() or _old(folder).exists()):  # left by a kill
         return False
     with work_beside(folder, wait=True) as work:
         if is_whole():  # another process was first
@@ -176,8 +166,8 @@ def build_once(folder: Path, is_whole: Callable[[], bool], build: Callable[[Path
 def replace_directory(new: Path, target: Path, last: str = "") -> None:
     """Sync the finished directory ``new`` and put it in the place of ``target``, which may exist (an older one).
 
-    A kill between the two renames leaves no ``target``, never a mixture; the old one's leftovers are removed by the
-    next call. In an object store the objects are copied; ``last`` is the one without which ``target`` is nothing.
+    A kill between the two renames leaves no ``target``, never a mixture; the next command finds the old one, and puts
+    it back. In an object store the objects are copied; ``last`` is the one without which ``target`` is nothing.
     """
     if is_address(new):
         replace_objects(new, target, last)
@@ -187,7 +177,7 @@ def replace_directory(new: Path, target: Path, last: str = "") -> None:
         for name in names:
             fsync_file(Path(folder) / name)
         fsync_directory(Path(folder))
-    old = target.with_name(f".{target.name}.old")
+    old = _old(target)
     shutil.rmtree(old, ignore_errors=True)
     if target.exists():
         os.rename(target, old)
@@ -205,15 +195,16 @@ def task_folder(final: Path) -> Iterator[Path]:
     The same task gives the same files, wherever it runs: the first process to finish it is the one that counts.
     """
     if is_address(final):
-        with tempfile.TemporaryDirectory(prefix="dureader-") as half:
-            yield Path(half)
-            (Path(half) / _WHOLE).touch()
-            send_folder(Path(half), final, last=_WHOLE)
+        with temporary_folder() as half:
+            yield half
+            (half / _WHOLE).touch()
+            send_folder(half, final, last=_WHOLE)
         return
-    half = tempfile.mkdtemp(prefix=f"{final.name}.", suffix=_HALF, dir=final.parent)
-    yield Path(half)
+    half = Path(tempfile.mkdtemp(prefix=f"{final.name}.", suffix=_HALF, dir=final.parent))
+    with writing(final.parent):
+        yield half
     try:
-        Path(half).rename(final)
+        half.rename(final)
     except OSError:
         if not final.is_dir():
             raise

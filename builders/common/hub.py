@@ -9,19 +9,20 @@ from __future__ import annotations
 import argparse
 import contextlib
 import re
-import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from builders.common.command import InputError, log
-from builders.common.folders import Unfinished
+from builders.common.command import InputError, Unfinished, log
+from builders.common.files import sha256_of
+from builders.common.temporary import temporary_folder
 from builders.common.typed import read_json
 
 _AGAIN = "run the same command again: what was received is not sent again"
 _REPO = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}")
+_SMALL = 1 << 20
 KEPT = {".gitattributes", "README.md", "stats.json"}  # never deleted, never strangers
 
 
@@ -82,14 +83,20 @@ def upload(
             raise InputError(f"{repo} holds {scripts[0]}, with which no library loads it safely; delete it there")
         if strangers:
             log.warning("%s keeps %d files that are not ours: %s", repo, len(strangers), ", ".join(strangers[:3]))
-        operations: list[Any] = [CommitOperationDelete(path) for path in sorted(earlier - set(files) - kept)]
-        log.info("%s, as %s: %d files, %d to delete", repo, user, len(files), len(operations))
+        deletions = [CommitOperationDelete(path) for path in sorted(earlier - set(files) - kept)]
+        log.info("%s, as %s: %d files, %d to delete", repo, user, len(files), len(deletions))
+        additions = []
         for path, (file, digest) in sorted(files.items()):
-            operation = CommitOperationAdd(path, str(file))
-            operation.upload_info.sha256 = bytes.fromhex(digest)  # known: spares reading everything once more
-            operations.append(operation)
+            # Small files are read now, large ones by the library when it sends them.
+            additions.append(CommitOperationAdd(path, file.read_bytes() if file.stat().st_size < _SMALL else str(file)))
+            additions[-1].upload_info.sha256 = bytes.fromhex(digest)  # known: spares reading everything once more
+        api.preupload_lfs_files(repo, additions, repo_type=kind)
+        for file, digest in files.values():
+            if sha256_of(file) != digest:
+                raise Unfinished("has changed since the upload began; nothing is committed: run it again", path=file)
         # Not upload_folder, which makes several commits of a large folder. The parent: nobody's commit is undone.
-        commit = api.create_commit(repo, operations, commit_message=message, repo_type=kind, parent_commit=info.sha)
+        changes = [*deletions, *additions]
+        commit = api.create_commit(repo, changes, commit_message=message, repo_type=kind, parent_commit=info.sha)
     if commit.oid == info.sha:
         log.info("%s holds all this already", repo)
     return str(commit.commit_url)
@@ -124,7 +131,7 @@ class _Listing(msgspec.Struct):
 
 def _earlier(api: Any, repo: str, kind: str, manifest: str, name: str, revision: str) -> set[str]:
     """The files that the repository's manifest lists at ``revision``; none where the manifest is not ours."""
-    with tempfile.TemporaryDirectory(prefix="dureader-hub-") as folder:
+    with temporary_folder() as folder:
         path = api.hf_hub_download(repo, manifest, repo_type=kind, revision=revision, local_dir=folder)
         try:
             content = read_json(Path(path), _Listing)
@@ -170,6 +177,7 @@ def clear_errors(repo: str, endpoint: str, kind: str, way: str = "upload") -> It
                 ) from error
             raise
         status = getattr(getattr(cause, "response", None), "status_code", None)
+        passes = status is None or status in (412, 429) or status >= 500  # the same command may succeed
         said = _last_line(cause)
         if isinstance(cause, RepositoryNotFoundError) and status != 403:
             message = f"there is no {kind} {repo} on {endpoint} that this token may see"
@@ -187,7 +195,7 @@ def clear_errors(repo: str, endpoint: str, kind: str, way: str = "upload") -> It
             message = f"{endpoint} answered with status {status}, also after retries; {again}"
         else:
             message = f"{endpoint} refused: {said} (status {status})"
-        raise Unfinished(message) from error
+        raise (Unfinished if passes else InputError)(message) from error
 
 
 def _last_line(error: BaseException) -> str:

@@ -12,9 +12,11 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import util
 from typing import Protocol, TypeVar
 
-from builders.common.folders import Unfinished
+from builders.common.command import Unfinished, log
+from builders.common.temporary import temporary_folder
 
 Pool = concurrent.futures.Executor
 Task = TypeVar("Task")
@@ -45,10 +47,29 @@ def _start() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
+def can_start_processes() -> bool:
+    """Whether processes can be started that hand on results here; a warning where not.
+
+    Their semaphores lie in /dev/shm, which some containers lack. Where they can, what multiprocessing keeps in TMPDIR
+    is put into a folder of ours: its own (``pymp-*``) is left for ever by a killed process.
+    """
+    try:
+        multiprocessing.Lock()
+    except OSError as error:
+        log.warning("no worker processes: this system has no semaphores (/dev/shm: %s); all is done in one", error)
+        return False
+    config = multiprocessing.current_process()._config  # type: ignore[attr-defined]
+    if not config.get("tempdir"):
+        held = contextlib.ExitStack()
+        config["tempdir"] = str(held.enter_context(temporary_folder()))
+        util.Finalize(None, held.close, exitpriority=-100)  # after all processes, as multiprocessing removes its own
+    return True
+
+
 @contextlib.contextmanager
 def process_pool(workers: int) -> Iterator[Pool | None]:
     """A pool of ``workers`` processes, or None for one: the work is then done here."""
-    if workers <= 1:
+    if workers <= 1 or not can_start_processes():
         yield None
         return
     # Never a fork of this process: with threads (pyarrow's, tantivy's) it may hang.

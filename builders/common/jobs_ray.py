@@ -17,6 +17,7 @@ import logging
 import os
 import pickle
 import platform
+import signal
 import socket
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -66,6 +67,7 @@ class RayEngine:
             "log_to_driver": False,
         }
         address = address or os.environ.get("RAY_ADDRESS")
+        handler = signal.getsignal(signal.SIGTERM)
         try:
             if address is None:
                 try:
@@ -88,6 +90,8 @@ class RayEngine:
                 f"no Ray cluster answers at {address or 'this machine'} ({reason});"
                 " expected HOST:PORT of a head that `ray start --head` has started"
             ) from None
+        finally:
+            signal.signal(signal.SIGTERM, handler)  # Ray's own ends a command with another exit code
 
     def __enter__(self) -> RayEngine:
         return self

@@ -6,7 +6,6 @@ batches of Arrow rows, so that the size of a set does not decide how much memory
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -14,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from builders.common.command import InputError
+from builders.common.temporary import temporary_folder
 from builders.store.layout import JOINED, QRELS, SETS, SPLITS, Set
 from builders.store.reader import Release
 
@@ -132,9 +132,9 @@ class ReleaseSet:
                 empty = pa.array([[]] * batch.num_rows, JOINED.field("positive_passages").type)
                 yield pa.record_batch([batch["_id"], batch["text"], empty, empty], schema=JOINED)
             return
-        with tempfile.TemporaryDirectory() as spill, duckdb.connect() as con:
+        with temporary_folder() as spill, duckdb.connect() as con:
             con.execute(f"SET memory_limit = '{_MEMORY}'")
-            con.execute("SET temp_directory = $folder", {"folder": spill})
+            con.execute("SET temp_directory = $folder", {"folder": str(spill)})
             con.execute("SET enable_progress_bar = false")
             relation = con.sql(
                 _JOIN,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 
 from builders.check.files import unlisted_files
@@ -10,6 +9,7 @@ from builders.check.release import check
 from builders.common.command import InputError
 from builders.common.files import sha256_of, write_bytes, write_text
 from builders.common.hub import upload
+from builders.common.temporary import temporary_folder
 from builders.stats.count import Figures
 from builders.stats.histograms import draw
 from builders.store.card import card
@@ -41,8 +41,8 @@ def publish(release: Release, repo: str, accepted: frozenset[str], *, create: bo
             f" `python -m builders check --release {release.path}` for all of them",
             path=release.path,
         )
-    with tempfile.TemporaryDirectory(prefix="dureader-publish-") as work:
-        files = stage(release, report.figures, repo, Path(work))
+    with temporary_folder() as work:
+        files = stage(release, report.figures, repo, work)
         message = f"Release {files[MANIFEST][1][:12]}"
         return upload(
             files, repo, kind="dataset", manifest=MANIFEST, name=NAME, message=message, create=create, private=private

@@ -7,16 +7,15 @@ where memory does not suffice, so that 8 million passages are surveyed in about 
 from __future__ import annotations
 
 import contextlib
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import duckdb
 
 from builders.common.command import InputError, progress
 from builders.common.jobs import usable_cores
+from builders.common.temporary import temporary_folder
 from builders.store.layout import CORPUS, CROSSLINGUAL, CROSSLINGUAL_QUERIES, JOINED, QRELS, QUERIES, SPLITS, schema_of
 from builders.store.reader import Release
 
@@ -122,12 +121,12 @@ def survey(release: Release, wanted: Callable[[str, str], bool] | None = None) -
         wanted: says of a (config, split) whether it is read; all are where None.
     """
     with (
-        tempfile.TemporaryDirectory(prefix="dureader-survey-") as work,
-        duckdb.connect(str(Path(work) / "survey.duckdb")) as con,
+        temporary_folder() as work,
+        duckdb.connect(str(work / "survey.duckdb")) as con,
     ):
         con.execute(f"SET memory_limit = '{_MEMORY}'")
         con.execute(f"SET threads = {usable_cores()}")
-        con.execute("SET temp_directory = $folder", {"folder": str(Path(work) / "spill")})
+        con.execute("SET temp_directory = $folder", {"folder": str(work / "spill")})
         con.execute("SET enable_progress_bar = false")
         con.execute("SET preserve_insertion_order = false")
         con.execute(_TABLES)

@@ -1,0 +1,105 @@
+"""How a command ends: what stops it is one line and an exit code, and stops nothing half-way."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from types import FrameType
+
+from builders.common.command import InputError
+from builders.common.disks import full_disk
+
+# Libraries have kinds of their own for it (MemoryError, duckdb.OutOfMemoryException, torch's RuntimeError).
+_NO_MEMORY = re.compile(
+    r"bad_alloc|out of memory|outofmemory|(?:can't|cannot|unable to|failed to) allocate|can't start new thread",
+    re.IGNORECASE,
+)
+_came: list[int] = []  # the signal that stops this process, where one has come
+
+
+def exit_code(work: Callable[[], int]) -> int:
+    """Do the work of a command, which returns its exit code.
+
+    What stops it is said on stderr: 1 where input, data, disk or memory are the reason, 130 after Ctrl-C, 143 after
+    SIGTERM (both let it clean up), 141 where the reader of stdout is gone. A fault of the program is raised.
+    """
+    _open_streams()
+    try:
+        with _stoppable():
+            code = work()
+            sys.stdout.flush()
+            return code
+    except BaseException as error:
+        # Not by the error alone: DuckDB, say, makes one of its own of it, and a worker may be stopped first.
+        if _came or isinstance(error, KeyboardInterrupt):
+            return _say("interrupted", 128 + (_came[0] if _came else signal.SIGINT))
+        if isinstance(error, InputError):
+            return _say(f"error: {error}")
+        if isinstance(error, BrokenPipeError):  # the reader of stdout (head, less) has seen enough
+            _drop_stdout()
+            return 141
+        if full := full_disk(error):
+            _drop_stdout()  # what did not go there would be tried once more at the end
+            return _say(f"error: {getattr(error, 'filename', None) or 'stdout'}: {full}")
+        if isinstance(error, MemoryError) or _NO_MEMORY.search(f"{type(error).__name__}: {error}"):
+            return _say(f"error: not enough memory ({' '.join(str(error).split())[:200] or 'an allocation failed'})")
+        if isinstance(error, OSError):
+            # Permissions, a path that is a directory: the system's own words name the file.
+            return _say(f"error: {error}")
+        raise
+
+
+def _say(line: str, code: int = 1) -> int:
+    print(line, file=sys.stderr)
+    return code
+
+
+@contextlib.contextmanager
+def _stoppable() -> Iterator[None]:
+    """Let SIGTERM stop the block as Ctrl-C does. A block inside another's leaves that to it."""
+    ours = (signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL)
+    before = [signal.getsignal(number) for number, _ in ours]
+    if threading.current_thread() is not threading.main_thread() or _stop in before:
+        yield
+        return
+    _came.clear()
+    try:
+        for (number, usual), found in zip(ours, before, strict=True):
+            if found == usual:  # else whoever started this process wants it ignored, or handles it
+                signal.signal(number, _stop)
+        yield
+    finally:
+        for (number, _), found in zip(ours, before, strict=True):
+            signal.signal(number, found)
+
+
+def _stop(number: int, _: FrameType | None) -> None:
+    _came.append(number)
+    if number == signal.SIGTERM:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough: what follows is cleaning up
+    raise KeyboardInterrupt
+
+
+def _open_streams() -> None:
+    """Have closed streams lead nowhere: else the first file that is opened takes the place of stdout."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            if nowhere != number:
+                os.dup2(nowhere, number)
+                os.close(nowhere)
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w" if number else "r", encoding="utf-8"))  # noqa: SIM115
+
+
+def _drop_stdout() -> None:
+    """What is still to be printed goes nowhere."""
+    with contextlib.suppress(OSError, ValueError):  # ValueError: it is no file
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,25 @@
+"""Disks that are full: a small one of its own for a test, where the system lets us mount it."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+
+@contextlib.contextmanager
+def small_disk(folder: Path, size: int) -> Iterator[Path]:
+    """``folder`` as a disk of ``size`` bytes for the block. Skips the test where none may be mounted."""
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip("needs the right to mount a small disk")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", folder], check=True)

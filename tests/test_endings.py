@@ -1,0 +1,168 @@
+"""How commands end: stopped by a signal, without a reader, on a full disk, without memory, without /dev/shm."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from commands import ROOT, SAMPLE, command, run
+from small_disks import small_disk
+
+from builders.common import jobs
+from builders.common.command import InputError
+from builders.common.disks import DiskFull, writing
+from builders.common.ending import exit_code
+from builders.common.files import new_file, write_text
+from builders.common.folders import work_beside
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_stopped_command_cleans_up(tmp_path: Path, number: int, code: int, capfd: pytest.CaptureFixture[str]) -> None:
+    def work() -> int:
+        with new_file(tmp_path / "run") as beside, work_beside(tmp_path / "out") as folder:
+            beside.write_text("half")
+            (folder / "half").touch()
+            os.kill(os.getpid(), number)
+            time.sleep(60)
+        return 0
+
+    assert exit_code(work) == code
+    assert capfd.readouterr().err == "interrupted\n"
+    assert names(tmp_path) == []
+
+
+def test_what_a_library_makes_of_a_signal_is_no_fault(capfd: pytest.CaptureFixture[str]) -> None:
+    def work() -> int:
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(60)
+        except KeyboardInterrupt:
+            raise RuntimeError("Query interrupted") from None  # as DuckDB does
+        return 0
+
+    assert exit_code(work) == 143
+    assert capfd.readouterr().err == "interrupted\n"
+
+
+def test_a_build_is_terminated_with_nothing_left(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        command("builders", "release", "--raw", SAMPLE, "--out", tmp_path / "out", "--workers", 1),
+        cwd=ROOT,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    while not (tmp_path / ".out.building").exists():
+        assert process.poll() is None
+        time.sleep(0.005)
+    process.terminate()
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 143 and said.splitlines()[-1] == "interrupted"
+    assert set(names(tmp_path)) <= {".out.building"}  # its finished blocks, for the next one
+    run("builders", "release", "--quiet", "--raw", SAMPLE, "--out", tmp_path / "out")
+    assert names(tmp_path) == ["out"]
+
+
+@pytest.mark.parametrize("closed", [">&-", "<&- >&- 2>&-"])
+def test_closed_streams_lead_nowhere(sample_release: Path, tmp_path: Path, closed: str) -> None:
+    """The first file that is opened would take the place of stdout, and what is printed would be written into it."""
+    words = command("builders", "export", "--format", "trec", "--release", sample_release, "--out", tmp_path / "trec")
+    assert subprocess.run(["bash", "-c", f'"$@" {closed}', "bash", *words], cwd=ROOT, check=False).returncode == 0
+    run("builders", "export", "--format", "trec", "--release", sample_release, "--out", tmp_path / "open")
+    for path in (tmp_path / "open").rglob("*.*"):
+        assert path.read_bytes() == (tmp_path / "trec" / path.relative_to(tmp_path / "open")).read_bytes()
+
+
+def test_results_that_cannot_be_printed_are_an_error(sample_release: Path) -> None:
+    words = command("builders", "stats", "--release", sample_release)
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(words, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (1, "error: stdout: no space left on device")
+    assert "Traceback" not in done.stderr and "Exception" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        RuntimeError("std::bad_alloc"),
+        RuntimeError(
+            "[enforce fail at alloc_cpu.cpp:117] DefaultCPUAllocator: can't allocate memory: you tried 9 bytes"
+        ),
+        RuntimeError("can't start new thread"),
+        OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)),
+    ],
+)
+def test_too_little_memory_is_one_line(error: Exception, capfd: pytest.CaptureFixture[str]) -> None:
+    def work() -> int:
+        raise error
+
+    assert exit_code(work) == 1
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith("error: not enough memory (")
+
+
+def test_a_fault_of_the_program_is_raised() -> None:
+    def work() -> int:
+        return int("x")
+
+    with pytest.raises(ValueError, match="invalid literal"):
+        exit_code(work)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)),
+        OSError(errno.EDQUOT, os.strerror(errno.EDQUOT)),
+        OSError("1369950 requested and 86016 written"),
+        ValueError("An IO error occurred: 'No space left on device (os error 28)'"),
+        RuntimeError(
+            "[enforce fail at inline_container.cc:858] . PytorchStreamWriter failed writing file: file write failed"
+        ),
+    ],
+)
+def test_a_full_disk_is_named_whatever_a_library_says(tmp_path: Path, error: Exception) -> None:
+    with small_disk(tmp_path / "disk", 1 << 20) as disk:
+        (disk / "much").write_bytes(bytes((1 << 20) - 4096))
+        with pytest.raises(DiskFull) as caught, writing(disk / "runs"), writing(tmp_path):
+            raise error
+    words = "disk quota exceeded" if error.args[0] == errno.EDQUOT else "no space left on device"
+    assert str(caught.value).startswith(f"{disk}: {words} (")
+    assert f"bytes are free), while writing to {disk / 'runs'}; make room there" in str(caught.value)
+
+
+def test_other_errors_are_not_those_of_a_disk(tmp_path: Path) -> None:
+    for error in (OSError(errno.EACCES, "Permission denied"), ValueError("x"), InputError("y")):
+        with pytest.raises(type(error)) as caught, writing(tmp_path):
+            raise error
+        assert caught.value is error
+
+
+def test_a_file_that_does_not_fit_leaves_the_earlier_one(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", 64 << 10) as disk:
+        write_text(disk / "a.txt", "first")
+        with pytest.raises(DiskFull, match=f"^{disk}: no space left on device"):
+            write_text(disk / "a.txt", "x" * (1 << 20))
+        assert names(disk) == ["a.txt"] and (disk / "a.txt").read_text() == "first"
+
+
+def test_without_shared_memory_the_work_is_done_in_one_process(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def missing(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr("multiprocessing.synchronize.SemLock.__init__", missing)
+    with jobs.process_pool(4) as pool:
+        assert pool is None
+        assert list(jobs.in_order(pool, abs, [-1, -2], 8)) == [1, 2]
+    assert "/dev/shm" in caplog.text

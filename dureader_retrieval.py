@@ -296,7 +296,7 @@ class DureaderRetrieval(datasets.ArrowBasedBuilder):  # type: ignore[misc]
             if isinstance(source, Member):
                 tables = _read_member(source, self.config.name)
             else:
-                tables = _read_shard(source, columns)
+                tables = _read_shard(source, self.config.name, columns)
             for number, table in enumerate(tables):
                 table = datasets.table.table_cast(table.select(columns), self.info.features.arrow_schema)
                 yield f"{source[0]}:{number}", table
@@ -384,7 +384,7 @@ def _read_manifest(folder: str, config: str) -> dict[str, list[Shard]]:
         for (name, split), shards in numbered.items():
             if sorted(shards) != list(range(totals[name, split])):
                 raise ValueError(f"it lists {len(shards)} of the {totals[name, split]} shards of {name}/{split}")
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
         reason = f"no {error}" if isinstance(error, KeyError) else error
         raise ReleaseError(f"{path}: expected a manifest of {NAME}, format {FORMAT} ({reason}); {_HOW}") from None
     # A split of no rows is left out: datasets cannot load one, and would fail for the config's other splits too.
@@ -410,8 +410,8 @@ def _check_size(shard: Shard) -> tuple[int, int]:
     return status.st_mtime_ns, status.st_ctime_ns
 
 
-def _read_shard(shard: Shard, columns: list[str]) -> Iterator[pa.Table]:
-    path = shard.path
+def _read_shard(shard: Shard, config: str, columns: list[str]) -> Iterator[pa.Table]:
+    path, declared = shard.path, datasets.Features(_columns(config)).arrow_schema
     _check_size(shard)
     try:
         # One handle for check and reading: what was checked is what is read, even if the name moves on.
@@ -422,15 +422,32 @@ def _read_shard(shard: Shard, columns: list[str]) -> Iterator[pa.Table]:
                 raise ReleaseError(f"{path}: {reason}; build or copy the release again")
             file.seek(0)
             parquet = pq.ParquetFile(file)
-            if set(columns) - set(parquet.schema_arrow.names):
-                has = ", ".join(parquet.schema_arrow.names)
+            schema = parquet.schema_arrow
+            if any(schema.names.count(name) != 1 for name in columns):
+                has = ", ".join(schema.names)
                 raise ReleaseError(f"{path}: expected the columns {', '.join(columns)}; it has {has}")
+            for name in columns:
+                if not schema.field(name).type.equals(declared.field(name).type):
+                    kinds = f"{declared.field(name).type}; it is {schema.field(name).type}"
+                    raise ReleaseError(f"{path}: expected the column {name} as {kinds}")
             if (rows := parquet.metadata.num_rows) != shard.rows:
                 raise ReleaseError(f"{path}: has {rows} rows where manifest.json says {shard.rows}")
             for batch in parquet.iter_batches(_BATCH_ROWS, columns=columns):
+                batch.validate(full=True)  # texts are UTF-8
+                if nulls := [name for name in columns if _holds_null(batch[name])]:
+                    raise ReleaseError(f"{path}: expected no null; the column {nulls[0]} has one")
                 yield pa.Table.from_batches([batch])
-    except (OSError, pa.ArrowInvalid) as error:
+    except (OSError, pa.ArrowException) as error:
         raise ReleaseError(f"{path}: cannot be read ({error})") from error
+
+
+def _holds_null(array: pa.Array) -> bool:
+    """Whether a value is missing, in lists and structs, too."""
+    if pa.types.is_list(array.type):
+        inner = [array.flatten()]
+    else:
+        inner = array.flatten() if pa.types.is_struct(array.type) else []
+    return bool(array.null_count) or any(map(_holds_null, inner))
 
 
 def _digests(file: Any, *others: str) -> list[str]:
@@ -484,7 +501,7 @@ def _read_note(path: str) -> dict[str, Any]:
             note = json.load(file)
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ReleaseError(f"{path}: expected the JSON that was kept with the archive ({error}); delete it") from None
     if not isinstance(note, dict):
         raise ReleaseError(f"{path}: expected the JSON that was kept with the archive; delete it")

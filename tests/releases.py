@@ -9,8 +9,11 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
+from builders.common.files import sha256_of
 from builders.store import layout, writer
 from builders.store.card import card
 from builders.store.draft import draft_release
@@ -98,6 +101,21 @@ def draft_everything(path: Path) -> Path:
     with draft_release(path, BUILD) as draft:
         for (config, split), rows in all_tables().items():
             draft.write(config, split, [pa.Table.from_pylist(rows, schema_of(config))])
+    return path
+
+
+# Two strings, of which the second is no UTF-8: Arrow makes none of Python's texts.
+_ENDS = np.array([0, 1, 2], np.int32)
+NO_UTF8 = pa.Array.from_buffers(pa.string(), 2, [None, pa.py_buffer(_ENDS), pa.py_buffer(b"a\xff")])
+
+
+def release_of(path: Path, table: pa.Table, config: str = "corpus", split: str = "corpus") -> Path:
+    """A release of one shard of just this table, whatever its columns are; the manifest says of it what is true."""
+    shard = path / config / f"{split}-00000-of-00001.parquet"
+    shard.parent.mkdir(parents=True)
+    pq.write_table(table, shard)
+    entry = FileEntry(f"{config}/{shard.name}", shard.stat().st_size, table.num_rows, sha256_of(shard))
+    write_manifest(path, [entry], [Build(**BUILD)])
     return path
 
 

@@ -8,9 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from loading import Load, load, release  # noqa: F401
-from releases import make_release, md5, tables
+from releases import NO_UTF8, make_release, md5, release_of, tables
 
 HOW = "python -m builders release --raw PATH --out DIR"
 
@@ -91,12 +92,15 @@ def without_a_shard(manifest: dict[str, Any]) -> str:
     [
         lambda manifest: json.dumps(manifest)[:-5],
         lambda manifest: "[]",
+        lambda manifest: "[" * 50_000,
+        lambda manifest: json.dumps(manifest).replace('"rows": 2', '"rows": 1e400'),
+        lambda manifest: json.dumps(manifest).replace('"rows": 2', f'"rows": {"9" * 6_000}'),
         lambda manifest: json.dumps({**manifest, "format": 99}),
         lambda manifest: json.dumps({**manifest, "name": "other"}),
         lambda manifest: json.dumps({**manifest, "files": [{"path": "corpus/corpus-00000-of-00001.parquet"}]}),
         without_a_shard,
     ],
-    ids=["truncated", "list", "format", "name", "entry", "shard"],
+    ids=["truncated", "list", "deep", "infinite", "digits", "format", "name", "entry", "shard"],
 )
 def test_a_damaged_manifest_is_named(release: Path, load: Load, edit: Callable[[dict[str, Any]], str]) -> None:
     path = release / "manifest.json"
@@ -119,7 +123,6 @@ def test_rows_that_the_manifest_does_not_count_are_refused(release: Path, load: 
 def test_a_missing_column_is_named(tmp_path: Path, load: Load) -> None:
     from unittest import mock
 
-    import pyarrow as pa
     import releases
 
     rows = {("corpus", "corpus"): [{"_id": md5("a"), "text": "a"}]}
@@ -128,6 +131,26 @@ def test_a_missing_column_is_named(tmp_path: Path, load: Load) -> None:
         old = make_release(tmp_path / "old", rows)
     with pytest.raises(ValueError, match="expected the columns _id, title, text; it has _id, text"):
         load("corpus", "corpus", data_dir=str(old))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"text": pa.array([1, 2])}, "expected the column text as string; it is int64"),
+        ({"text": pa.array([["a"], ["b"]])}, "expected the column text as string; it is list<"),
+        ({"text": pa.array(["a", None])}, "expected no null; the column text has one"),
+        ({"_id": pa.array([None, "b"])}, "expected no null; the column _id has one"),
+        ({"text": NO_UTF8}, "Invalid UTF8"),
+    ],
+    ids=["numbers", "lists", "null text", "null id", "no UTF-8"],
+)
+def test_a_column_of_something_else_is_named(tmp_path: Path, load: Load, change: Any, words: str) -> None:
+    columns = {"_id": pa.array(["a", "b"]), "title": pa.array(["", ""]), "text": pa.array(["c", "d"])} | change
+    release = str(release_of(tmp_path / "release", pa.table(columns)))
+    for how in ({}, {"streaming": True}):
+        with pytest.raises(ValueError, match=words) as error:
+            list(load("corpus", "corpus", data_dir=release, **how))
+        assert "corpus-00000-of-00001.parquet: " in str(error.value)
 
 
 def test_streaming_has_no_processes(release: Path, load: Load) -> None:

@@ -164,8 +164,8 @@ def test_tuning_on_what_is_fused_is_refused_unless_told(world: Path, capsys: pyt
         (["bad.dev.run", "good.train.run"], "share no query"),
         (["bad.dev.run", "good.dev.run", "--method", "weighted"], "needs --weights FILE or --tune SPLIT"),
         (["bad.dev.run", "good.dev.run", "--weights", "w.json"], "go with --method weighted"),
-        (["bad.dev.run", "good.dev.run", "--method", "weighted", "--weights", "w.json"], "expected 2 finite weights"),
-        (["bad.dev.run", "good.dev.run", "--method", "weighted", "--weights", "x.json"], "expected JSON with"),
+        (["bad.dev.run", "good.dev.run", "--method", "weighted", "--weights", "w.json"], "expected 2 weights"),
+        (["bad.dev.run", "good.dev.run", "--method", "weighted", "--weights", "x.json"], 'expected {"weights"'),
         (["bad.dev.run", "good.dev.run", "--method", "weighted", "--tune", "train"], "--tune needs --release"),
         (
             ["bad.dev.run", "good.dev.run", "--method", "weighted", "--tune", "train", "--release", "release"],

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from builders.common.command import InputError
+from builders.store.card import card
 from builders.store.layout import MANIFEST
 from builders.store.manifest import read_stats, write_manifest
 from builders.store.reader import open_release
@@ -57,6 +58,9 @@ def test_fields_of_a_later_version_are_passed_over(tmp_path: Path) -> None:
         (lambda m: m.update(builds={}), "builds: expected `array`, got `object`"),
         (lambda m: m["files"][1].update(bytes="12"), "files[1].bytes: expected `int`, got `str`"),
         (lambda m: m["files"][0].update(rows=-1), "files[0].rows: expected `int` >= 0"),
+        (lambda m: m["files"][0].update(bytes=2**63), "files[0].bytes: expected `int` <= 9223372036854775807"),
+        (lambda m: m["files"][0].update(sha256="A" * 64), "files[0].sha256: expected a SHA-256 in hex"),
+        (lambda m: m["files"].append(m["files"][0]), "files: 'corpus/corpus-00000-of-00003.parquet' is listed twice"),
         (lambda m: m["builds"][0].pop("verb"), "builds[0]: lacks verb"),
     ],
 )
@@ -71,7 +75,7 @@ def test_a_wrong_manifest_is_one_error_with_file_and_field(tmp_path: Path, chang
 @pytest.mark.parametrize("content", [b"[]", b"{", b"", b'{"name": "\xff"}', b"null"])
 def test_what_is_no_manifest_at_all(tmp_path: Path, content: bytes) -> None:
     (tmp_path / MANIFEST).write_bytes(content)
-    with pytest.raises(InputError, match=r"manifest\.json: expected"):
+    with pytest.raises(InputError, match=r"manifest\.json(:1)?: expected"):
         open_release(tmp_path)
 
 
@@ -81,8 +85,26 @@ def test_figures_are_checked_and_kept_whole(tmp_path: Path) -> None:
     stats = {"table3": {"dev": {"queries": 2, "chars_per_query": 9.5}}, "collections": {}, "ccovid": {"read": [1, 2.0]}}
     file.write_text(json.dumps(stats))
     assert json.dumps(read_stats(tmp_path)) == json.dumps(stats)
-    changed(file, lambda found: found["table3"]["dev"].update(queries="two"))
-    with pytest.raises(
-        InputError, match=r"stats\.json: table3\[\.\.\.\]\[\.\.\.\]: expected `float \| null`, got `str`"
-    ):
+
+
+@pytest.mark.parametrize(
+    ("stats", "message"),
+    [
+        ({"table3": {"dev": {"queries": "two"}}}, "table3[...][...]: expected `float | null`, got `str`"),
+        ({"collections": {"corpus": {"passages": 3}}}, "collections[...]: lacks mean_chars"),
+        ({"positives_per_query": {"dev": [{"from": 1, "to": 1}]}}, "positives_per_query[...][0]: lacks count"),
+        ({"english": {"dev": {"queries": 3}}}, "english[...]: lacks words_per_query"),
+        ({"extrapolation": []}, "extrapolation: expected `object`, got `array`"),
+        ([], "expected `object`, got `array`"),
+    ],
+)
+def test_figures_that_are_none_are_one_error_with_file_and_field(tmp_path: Path, stats: Any, message: str) -> None:
+    (tmp_path / "stats.json").write_text(json.dumps(stats))
+    with pytest.raises(InputError) as error:
         read_stats(tmp_path)
+    assert str(error.value) == f"{tmp_path / 'stats.json'}: {message}"
+
+
+def test_a_histogram_of_nothing_has_no_shares() -> None:
+    bars = [{"from": 1, "to": 1, "count": 0}]
+    assert "| 1 | 0 (0.0%) |" in card([], {"table3": {}, "collections": {}, "positives_per_query": {"dev": bars}}, [])

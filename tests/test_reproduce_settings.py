@@ -73,6 +73,10 @@ def test_options_are_given_to_every_step_of_their_verb(settings: Path) -> None:
         ("options = 3\n", r"settings.toml: expected a table a verb: \[options.rerank\]"),
         ("[options.fly]\nhigh = 3\n", "settings.toml: options.fly: no verb of baselines; expected bm25, "),
         ("[options.rerank]\ntop-k = [3]\n", "settings.toml: options.rerank.top-k: expected a text, a number or true"),
+        ("[mlm-scratch]\nmodel.start = ['x']\n", "settings.toml: mlm-scratch.model.start: expected a text, a number"),
+        ("['*']\nmodel.start = {x = 1}\n", r"settings.toml: \*.model.start: expected a text, a number or true"),
+        (f"['*']\nmodel.start = {'{x = ' * 2_000}1{'}' * 2_000}\n", "settings.toml: expected TOML, found lists or"),
+        (f"['*']\ntrain.seed = {'9' * 6_000}\n", "settings.toml: expected TOML"),
     ],
 )
 def test_bad_settings_are_named(settings: Path, text: str, message: str) -> None:

@@ -84,7 +84,13 @@ def test_predictions_keep_their_order_and_length(tmp_path: Path) -> None:
         (b"q Q0 d 1 high t\n", ":1: expected a finite number as the score, found 'high'"),
         (b"q Q0 d 1 1 t\nq Q0 \xff 2 0.5 t\n", ":2: expected UTF-8"),
         (b'{"q": ["a", "\xff"]}', ":1: expected UTF-8"),
-        (b'{"q": ["a"],\n "r": [}', ":2: expected one JSON object"),
+        (b'{"q": ["a"],\n "r": [}', ":2: expected JSON"),
+        (b'{"q": ["\\ud800"]}', ":1: expected JSON, found half a surrogate pair"),
+        (b'{"q": ["a\\u0000b"]}', r"expected ids without null characters, found 'a\\x00b'"),
+        (b'{"q": ' + b"9" * 6_000 + b"}", "expected a number that 64 bits hold"),
+        (b'{"q": ' + b"[" * 50_000 + b"]" * 50_000 + b"}", "expected at most 64 lists and objects"),
+        (b"q Q0 a\0b 1 0.5 t\n", r":1: expected ids without null characters, found 'a\\x00b'"),
+        (b"q Q0 d " + b"9" * 6_000 + b" 0.5 t\n", ":1: expected a whole number as the rank, found '9{40}'$"),
         (b'{"q": "a"}', "expected a list of passage ids .strings. for the query 'q'"),
         (b'{"q": [1]}', "expected a list of passage ids .strings. for the query 'q'"),
         (b'[{"q": ["a"]}]', "expected a JSON object"),
@@ -98,6 +104,15 @@ def test_a_bad_run_is_named_with_its_line(tmp_path: Path, content: bytes, messag
     with pytest.raises(InputError, match=message) as caught:
         read_run(path)
     assert str(caught.value).startswith(str(path))
+
+
+def test_a_query_that_comes_again_in_predictions_is_counted_and_its_last_list_counts(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "p.json"
+    path.write_text('{"q": ["a"], "r": ["b"], "q": ["c"]}')
+    assert read_run(path).rankings == {"q": ["c"], "r": ["b"]}
+    assert "1 lists are of queries that came before" in caplog.text
 
 
 def test_a_cut_gz_run_is_an_input_error(tmp_path: Path) -> None:
@@ -150,13 +165,21 @@ def test_official_file_of_one_line(tmp_path: Path) -> None:
         (b"q 0 d yes\n", ":1: expected a whole number as the score, found 'yes'"),
         (b"q 0 \xff 1\n", ":1: expected UTF-8"),
         (b"query-id corpus-id score\nq 0 d 1\n", ":2: expected 3 columns"),
-        (json.dumps(_ROWS[0]).encode() + b"\n{\n", ":2: expected one JSON object a line"),
-        (json.dumps(_ROWS[0]).encode() + b'\n{"question_id": "q"}\n', ":2: expected .question_id"),
+        (json.dumps(_ROWS[0]).encode() + b"\n{\n", ":2: expected JSON"),
+        (
+            json.dumps(_ROWS[0]).encode() + b'\n{"question_id": "q"}\n',
+            ":2: lacks answer_paragraphs; expected .question_id",
+        ),
         (
             json.dumps(_ROWS[0]).encode() + b'\n{"question_id": 7, "answer_paragraphs": []}\n',
-            ":2: expected .question_id",
+            ":2: question_id: expected `str`, got `int`; expected .question_id",
         ),
-        (b'{"data": [[]]}', "expected .question_id"),
+        (b'{"data": [[]]}', r"\[0\]: expected `object`, got `array`; expected .question_id"),
+        (b'{"question_id": "\\ud800", "answer_paragraphs": []}', ":1: expected JSON, found half a surrogate pair"),
+        (b'{"data": ' + b"[" * 50_000 + b"]" * 50_000 + b"}", ":1: expected"),
+        (b"q 0 d 9223372036854775808\n", "query 'q': expected scores of at most 1,000,000, found 9223372036854775808"),
+        (b"q 0 d " + b"9" * 6_000 + b"\n", ":1: expected a whole number as the score, found '9{40}'$"),
+        (b"q 0 a\0b 1\n", ":1: expected ids without null characters"),
         (b'{"other": []}', "expected JSON lines with question_id"),
         (b'{"question_id": "q", "answer_paragraphs": []}', "has no query with a positive passage"),
         (b"q 0 d 0\n", "has no query with a positive passage"),

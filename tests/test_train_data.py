@@ -223,8 +223,12 @@ def test_a_release_without_official_negatives_says_what_brings_them(tmp_path: Pa
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ('{"query-id": "x"}', r"negatives.jsonl:2: expected \{\"query-id\""),
-        ('{"query-id": "x", "negative-ids": [3]}', r"negatives.jsonl:2: expected"),
+        ('{"query-id": "x"}', r"negatives.jsonl:2: lacks negative-ids; expected \{\"query-id\""),
+        ('{"query-id": "x", "negative-ids": [3]}', r"negatives.jsonl:2: negative-ids\[0\]: expected `str`, got `int`"),
+        ('{"query-id": "x", "negative-ids": "abc"}', r"negatives.jsonl:2: negative-ids: expected `array`, got `str`"),
+        ('{"query-id": "x", "negative-ids": ["\\ud800"]}', r"negatives.jsonl:2: expected JSON, found half a surrogate"),
+        (f'{{"query-id": "x", "negative-ids": [{"9" * 6_000}]}}', r"negatives.jsonl:2: negative-ids\[0\]: expected"),
+        ("[" * 50_000, r"negatives.jsonl:2: expected"),
         ("[]", r"negatives.jsonl:2: expected"),
         (
             '{"query-id": "x", "negative-ids": ["nowhere"]}',

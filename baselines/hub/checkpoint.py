@@ -6,16 +6,14 @@ changed. What of a checkpoint goes to the hub, and comes back from there, is dec
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType, field
 
 from builders.common.command import InputError
-from builders.common.files import read_utf8
-from builders.common.typed import read_json, typed
+from builders.common.typed import Sha256, read_json
 
 RECIPE, TRAINING, CARD = "recipe.json", "training.json", "README.md"
 # Weights are safetensors alone: no pickle, which may run code when it is loaded, and no script, leaves or enters.
@@ -26,12 +24,57 @@ _STATE_FILES = {"trainer_state.json"}
 
 class _Model(Struct):
     kind: Literal["dual", "cross", "mlm", "encoder"]
+    start: str = ""
+    inputs: str = ""
+
+
+class _Data(Struct):
+    set: str = "main"
 
 
 class _Recipe(Struct):
     """What is asked of ``recipe.json``: later versions of the project may write more."""
 
     model: _Model
+    data: _Data | UnsetType = UNSET
+    name: str = ""
+
+
+class _About(Struct):
+    start: str | None = None
+    start_commit: str | None = None
+    data: dict[str, str] = {}
+
+
+class _Converted(Struct):
+    folder: str = field(name="from")
+    sha256: dict[str, Sha256]
+
+
+class _DevRun(Struct):
+    name: str
+
+
+class _Training(Struct):
+    """What is asked of ``training.json``, where it is there."""
+
+    about: _About | UnsetType = UNSET
+    converted: _Converted | UnsetType = UNSET
+    builds: list[str] | None = None
+    counts: dict[str, int] = {}
+    versions: dict[str, str] = {}
+    dev: list[dict[str, float]] | None = None
+    dev_run: _DevRun | None = None
+
+
+class _Settings(Struct):
+    """What is asked of the libraries' own files, where it is there."""
+
+    prompts: dict[str, str | None] = {}
+    id2label: dict[str, str] = field(default_factory=lambda: {"0": "", "1": ""})  # transformers' default
+    model_max_length: int | float | None = None
+    document_length: int | None = None
+    tokenizer_class: str | None = None
 
 
 @dataclass(frozen=True)
@@ -70,25 +113,25 @@ class Checkpoint:
         return 2 if (self.path / "router_config.json").is_file() else 1
 
     @property
-    def plain_length(self) -> int | None:
+    def plain_length(self) -> float | None:
         """Where a plain ``encode()`` cuts texts, in tokens, if that is not where passages are cut; None if it is."""
-        plain = self._json("tokenizer_config.json").get("model_max_length")
-        return None if plain == self._json("sentence_bert_config.json").get("document_length", plain) else plain
+        plain = self._settings("tokenizer_config.json").model_max_length
+        return None if self._settings("sentence_bert_config.json").document_length in (None, plain) else plain
 
     @property
     def outputs(self) -> int:
         """A cross-encoder's outputs, by its ``config.json``, which leaves out transformers' default of two."""
-        return len(self._json("config.json").get("id2label", "01"))
+        return len(self._settings("config.json").id2label)
 
     @property
     def transformers(self) -> str:
         """The lowest version of transformers that was tried and reads its tokenizer."""
-        return "5.0" if self._json("tokenizer_config.json").get("tokenizer_class") == "TokenizersBackend" else "4.57"
+        return "5.0" if self._settings("tokenizer_config.json").tokenizer_class == "TokenizersBackend" else "4.57"
 
     @property
     def prompts(self) -> dict[str, str]:
         """What is put before queries and passages, by the library's names; without empty ones."""
-        prompts = self._json("config_sentence_transformers.json").get("prompts", {})
+        prompts = self._settings("config_sentence_transformers.json").prompts
         return {name: prompt for name, prompt in prompts.items() if prompt}
 
     @property
@@ -96,9 +139,9 @@ class Checkpoint:
         """Whether its tokenizers make the official code's inputs."""
         return self.recipe["model"].get("inputs") == "official" or bool(self.converted and self.kind != "encoder")
 
-    def _json(self, name: str) -> dict[str, Any]:
-        """A file of the libraries; empty where there is none."""
-        return read_json(self.path / name, dict[str, Any]) if (self.path / name).is_file() else {}
+    def _settings(self, name: str) -> _Settings:
+        """A file of the libraries; the defaults where there is none."""
+        return read_json(self.path / name, _Settings) if (self.path / name).is_file() else _Settings()
 
     def files(self) -> tuple[list[str], list[str]]:
         """(what is pushed, what is not): paths in the directory, sorted. Not the card: push writes one."""
@@ -121,20 +164,18 @@ def belongs(name: str) -> bool:
 
 def open_checkpoint(path: Path) -> Checkpoint:
     """Open a checkpoint directory; an :class:`InputError` where it is none, or its weights are missing or cut short."""
-    recipe, training = (_read(path, name) for name in (RECIPE, TRAINING))
-    typed(recipe, _Recipe, path / RECIPE)
+    recipe, training = _read(path, RECIPE, _Recipe), _read(path, TRAINING, _Training)
     _check_weights(path)
     return Checkpoint(path, recipe, training)
 
 
-def _read(path: Path, name: str) -> dict[str, Any]:
-    if not (path / name).is_file():
-        raise InputError(f"not a checkpoint (no {name}); `python -m baselines train` makes one", path=path)
+def _read(path: Path, name: str, kind: type[Struct]) -> dict[str, Any]:
+    """Everything in a file of the checkpoint, of which what is asked for is as ``kind`` says."""
     try:
-        content = json.loads(read_utf8(path / name))
-    except ValueError as error:
-        raise InputError(f"expected JSON ({error})", path=path / name) from None
-    return typed(content, dict[str, Any], path / name)
+        read_json(path / name, kind)
+        return read_json(path / name, dict[str, Any])
+    except (FileNotFoundError, NotADirectoryError):
+        raise InputError(f"not a checkpoint (no {name}); `python -m baselines train` makes one", path=path) from None
 
 
 def _check_weights(path: Path) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Struct
 
 from baselines.hub.checkpoint import CARD, belongs
 from builders.common.files import sha256_of
-from builders.common.typed import Count
+from builders.common.typed import Count, Sha256, read_json
 
 NAME = "dureader_retrieval checkpoint"
 
@@ -21,7 +21,7 @@ class File(Struct, frozen=True):
 
     path: str
     bytes: Count
-    sha256: Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
+    sha256: Sha256
 
     def __post_init__(self) -> None:
         if not belongs(self.path) and self.path != CARD:
@@ -50,6 +50,6 @@ def listed(path: str, file: Path) -> File:
     return File(path, file.stat().st_size, sha256_of(file))
 
 
-def read_manifest(content: bytes) -> Manifest:
-    """A manifest from its bytes; ValueError, with what is wrong, where it is none that `push` writes."""
-    return msgspec.json.decode(content, type=Manifest)
+def read_manifest(path: Path) -> Manifest:
+    """The manifest in a file that was fetched; :class:`InputError` where it is none that `push` writes."""
+    return read_json(path, Manifest)

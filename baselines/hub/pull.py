@@ -72,8 +72,8 @@ def fetch(repo: str, commit: str, folder: Path) -> None:
         except EntryNotFoundError:
             raise _no_checkpoint(repo, f"no {MANIFEST}") from None
         try:
-            wanted = read_manifest(Path(path).read_bytes()).files
-        except ValueError as error:
+            wanted = read_manifest(Path(path)).files
+        except InputError as error:
             raise _no_checkpoint(repo, str(error)) from None
         for last in (False, True):  # what arrives damaged is fetched once more
             snapshot_download(repo, revision=commit, allow_patterns=[each.path for each in wanted], local_dir=folder)

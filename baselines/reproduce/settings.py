@@ -98,7 +98,11 @@ def read_settings(path: Path) -> Settings:
     for recipe, sections in content.items():
         if not isinstance(sections, dict) or not all(isinstance(values, dict) for values in sections.values()):
             raise InputError(f"{recipe}: expected a table a recipe, with keys such as train.epochs = 3", path=path)
-        words = [f"{section}.{key}={value}" for section, values in sections.items() for key, value in values.items()]
+        words = [
+            f"{section}.{key}={_value(value, f'{recipe}.{section}.{key}', path)}"
+            for section, values in sections.items()
+            for key, value in values.items()
+        ]
         if recipe != EVERY:  # what stands for every recipe is read with each that is trained
             try:
                 read_recipe(recipe, words)
@@ -115,11 +119,15 @@ def _options(content: Any, path: Path) -> dict[str, dict[str, str | bool]]:
     for verb, options in content.items():
         if verb not in _verbs():
             raise InputError(f"{OPTIONS}.{verb}: no verb of baselines; expected {', '.join(_verbs())}", path=path)
-        for name, value in options.items():
-            if not isinstance(value, str | int | float):
-                raise InputError(f"{OPTIONS}.{verb}.{name}: expected a text, a number or true", path=path)
-        found[verb] = {name: value if isinstance(value, bool) else str(value) for name, value in options.items()}
+        found[verb] = {name: _value(value, f"{OPTIONS}.{verb}.{name}", path) for name, value in options.items()}
     return found
+
+
+def _value(value: Any, key: str, path: Path) -> str | bool:
+    """A value as one types it. A list or a table is none: written into a word, it would pass for a text."""
+    if not isinstance(value, str | int | float):
+        raise InputError(f"{key}: expected a text, a number or true", path=path)
+    return value if isinstance(value, bool) else str(value)
 
 
 def _verbs() -> Mapping[str, str]:

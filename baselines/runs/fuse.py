@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -30,7 +29,8 @@ from baselines.runs.qrels import release_qrels
 from baselines.runs.run_file import Run, read_run, write_run
 from baselines.runs.sets import add_set
 from builders.common.command import InputError, log, whole_number
-from builders.common.files import read_utf8, write_text
+from builders.common.files import read_whole, write_text
+from builders.common.typed import json_of
 from builders.store.reader import open_release
 
 
@@ -112,12 +112,10 @@ def _tuned(args: argparse.Namespace, runs: Sequence[Run]) -> list[float]:
 def _read_weights(args: argparse.Namespace) -> list[float]:
     if not args.weights:
         raise InputError("--method weighted needs --weights FILE or --tune SPLIT")
-    try:
-        weights = msgspec.json.decode(read_utf8(args.weights), type=_Weights).weights
-    except msgspec.DecodeError as error:
-        raise InputError(f'expected JSON with {{"weights": [a number a run]}} ({error})', path=args.weights) from None
-    if len(weights) != len(args.runs) or not all(map(math.isfinite, weights)):
-        raise InputError(f"expected {len(args.runs)} finite weights, found {weights}", path=args.weights)
+    expected = 'expected {"weights": [a number a run]}'
+    weights = json_of(read_whole(args.weights), _Weights, args.weights, remedy=expected).weights
+    if len(weights) != len(args.runs):
+        raise InputError(f"expected {len(args.runs)} weights, one a run, found {len(weights)}", path=args.weights)
     return weights
 
 

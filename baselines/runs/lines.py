@@ -11,6 +11,7 @@ from pathlib import Path
 from builders.common.command import InputError
 
 _BOM = b"\xef\xbb\xbf"
+_SHOWN = 40  # bytes of a column that an error quotes
 
 
 def raw_lines(path: Path) -> Iterator[tuple[int, bytes]]:
@@ -36,12 +37,19 @@ def first_character(path: Path) -> str:
     raise InputError("is empty", path=path)
 
 
-def utf8(data: bytes, path: Path, line: int) -> str:
-    """``data`` as text; an :class:`InputError` naming the line where it is not UTF-8."""
+def id_of(field: bytes, path: Path, line: int) -> str:
+    """A column as an id; an :class:`InputError` naming the line where it is none (:func:`expect_id`)."""
     try:
-        return data.decode("utf-8")
+        return expect_id(field.decode("utf-8"), path, line)
     except UnicodeDecodeError as error:
         raise InputError("expected UTF-8 text", path=path, line=line) from error
+
+
+def expect_id(text: str, path: Path, line: int | None = None) -> str:
+    """``text``; :class:`InputError` where a null character is in it: to the libraries that measure, it ends there."""
+    if "\0" in text:
+        raise InputError(f"expected ids without null characters, found {text[:_SHOWN]!r}", path=path, line=line)
+    return text
 
 
 def integer(field: bytes, what: str, path: Path, line: int) -> int:
@@ -49,5 +57,9 @@ def integer(field: bytes, what: str, path: Path, line: int) -> int:
     try:
         return int(field)
     except ValueError:
-        shown = field.decode(errors="replace")
-        raise InputError(f"expected a whole number as the {what}, found {shown!r}", path=path, line=line) from None
+        raise InputError(f"expected a whole number as the {what}, found {shown(field)}", path=path, line=line) from None
+
+
+def shown(field: bytes) -> str:
+    """A column as an error quotes it."""
+    return repr(field[:_SHOWN].decode(errors="replace"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import codecs
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,13 +11,15 @@ from typing import Any
 
 import msgspec
 
-from baselines.runs.lines import first_character, integer, raw_lines, utf8
+from baselines.runs.lines import expect_id, first_character, id_of, integer, raw_lines
 from baselines.runs.sets import read_judgments
 from builders.common.command import InputError, log
-from builders.common.files import read_utf8
+from builders.common.files import read_whole
+from builders.common.typed import json_of
 from builders.store.layout import SETS
 from builders.store.reader import Release
 
+_HIGHEST = 1_000_000  # the library that measures makes room for every grade up to the highest
 _BEIR_HEADER = [b"query-id", b"corpus-id", b"score"]
 
 
@@ -54,8 +58,8 @@ def read_qrels(path: Path) -> Qrels:
     every: dict[str, dict[str, int]] = {}
     if first_character(path) in "{[":
         for row in _official(path):
-            passages = (each.paragraph_id for each in row.answer_paragraphs)
-            every.setdefault(row.question_id, {}).update(dict.fromkeys(passages, 1))
+            passages = (expect_id(each.paragraph_id, path) for each in row.answer_paragraphs)
+            every.setdefault(expect_id(row.question_id, path), {}).update(dict.fromkeys(passages, 1))
     else:
         for query, corpus, score in _columns(path):
             every.setdefault(query, {})[corpus] = score
@@ -66,6 +70,9 @@ def _positives(name: str, every: dict[str, dict[str, int]]) -> Qrels:
     qrels = Qrels(name)
     for query, scores in every.items():
         if positive := {corpus: score for corpus, score in scores.items() if score > 0}:
+            if max(positive.values()) > _HIGHEST:
+                found = max(positive.values())
+                raise InputError(f"query {query!r}: expected scores of at most {_HIGHEST:,}, found {found}", path=name)
             qrels.positives[query] = positive
         else:
             qrels.without += 1
@@ -89,7 +96,7 @@ def _columns(path: Path) -> Iterator[tuple[str, str, int]]:
             expected = "3 columns (query-id corpus-id score)" if beir else "4 columns (query-id 0 corpus-id score)"
             raise InputError(f"expected {expected}, found {len(fields)}", path=path, line=number)
         score = integer(fields[-1], "score", path, number)
-        yield utf8(fields[0], path, number), utf8(fields[-2], path, number), score
+        yield id_of(fields[0], path, number), id_of(fields[-2], path, number), score
 
 
 class _Paragraph(msgspec.Struct):
@@ -104,30 +111,18 @@ class _Question(msgspec.Struct):
 
 
 def _official(path: Path) -> Iterator[_Question]:
-    for line, row in _official_rows(path):
-        try:
-            yield msgspec.convert(row, _Question)
-        except msgspec.ValidationError as error:
-            expected = "{question_id, question, answer_paragraphs: [{paragraph_id, ...}]} with ids as strings"
-            raise InputError(f"expected {expected} ({error})", path=path, line=line) from None
-
-
-def _official_rows(path: Path) -> Iterator[tuple[int | None, Any]]:
-    """(line, row) of the official JSON lines; the rows of a ``{"data": [...]}`` wrapper have no line of their own."""
-    text = read_utf8(path)
-    try:
-        whole = msgspec.json.decode(text)
-    except msgspec.DecodeError:
-        whole = None  # several lines, or a bad one: read below, where the line is known
-    if isinstance(whole, list) or (isinstance(whole, dict) and "question_id" not in whole):
-        rows = whole.get("data") if isinstance(whole, dict) else whole
-        if not isinstance(rows, list):
-            raise InputError('expected JSON lines with question_id, or {"data": [...]}', path=path)
-        yield from ((None, row) for row in rows)
-        return
-    for number, line in enumerate(text.split("\n"), 1):
-        if line.strip():
-            try:
-                yield number, msgspec.json.decode(line)
-            except msgspec.DecodeError as error:
-                raise InputError(f"expected one JSON object a line ({error})", path=path, line=number) from error
+    """The rows of the official JSON lines, of a list of them, or of ``{"data": [...]}``."""
+    expected = "expected {question_id, question, answer_paragraphs: [{paragraph_id, ...}]} with ids as strings"
+    content = read_whole(path).removeprefix(codecs.BOM_UTF8)
+    whole: Any = None
+    with contextlib.suppress(ValueError, RecursionError):  # several lines, or a bad one: read where the line is known
+        whole = msgspec.json.decode(content, type=dict[str, msgspec.Raw] | list[msgspec.Raw])
+    if whole is None or "question_id" in whole:
+        for number, line in raw_lines(path):
+            if line.strip():
+                yield json_of(line, _Question, path, number, expected)
+    elif isinstance(whole, dict) and "data" not in whole:
+        raise InputError('expected JSON lines with question_id, or {"data": [...]}', path=path)
+    else:
+        rows = bytes(whole["data"]) if isinstance(whole, dict) else content
+        yield from json_of(rows, list[_Question], path, remedy=expected)

@@ -15,9 +15,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from baselines.runs.lines import first_character, integer, raw_lines, utf8
+from baselines.runs.lines import expect_id, first_character, id_of, integer, raw_lines, shown
 from builders.common.command import InputError, log
-from builders.common.files import atomic_text, read_utf8
+from builders.common.files import atomic_text, read_whole
+from builders.common.typed import json_of
 
 Hit = tuple[str, float]  # corpus id, score
 
@@ -87,7 +88,7 @@ def _read_trec(path: Path) -> dict[str, list[Hit]]:
                 path=path,
                 line=number,
             )
-        query, corpus = utf8(fields[0], path, number), utf8(fields[2], path, number)
+        query, corpus = id_of(fields[0], path, number), id_of(fields[2], path, number)
         rank, score = integer(fields[3], "rank", path, number), _finite(fields[4], path, number)
         found.setdefault(query, []).append((-score, rank, corpus))
     contradicted = 0
@@ -105,31 +106,18 @@ def _finite(field: bytes, path: Path, line: int) -> float:
     except ValueError:
         score = math.nan
     if not math.isfinite(score):
-        shown = field.decode(errors="replace")
-        raise InputError(f"expected a finite number as the score, found {shown!r}", path=path, line=line)
+        raise InputError(f"expected a finite number as the score, found {shown(field)}", path=path, line=line)
     return score
 
 
 def _read_predictions(path: Path) -> dict[str, list[Hit]]:
-    repeated: set[str] = set()
-
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        content: dict[str, Any] = {}
-        for key, value in pairs:
-            if key in content:
-                repeated.add(key)
-            content[key] = value
-        return content
-
-    try:
-        content = json.loads(read_utf8(path), object_pairs_hook=unique)
-    except json.JSONDecodeError as error:
-        raise InputError(f"expected one JSON object ({error.msg})", path=path, line=error.lineno) from error
-    except RecursionError:
-        raise InputError("expected {query id: [passage ids]}, found deeper lists", path=path) from None
-    if repeated:
-        log.warning("%s: %d query ids come more than once; the last list counts", path, len(repeated))
+    data = read_whole(path)
+    content = json_of(data, dict[str, Any], path)
     for query, passages in content.items():
         if not isinstance(passages, list) or not all(isinstance(passage, str) for passage in passages):
             raise InputError(f"expected a list of passage ids (strings) for the query {query!r}", path=path)
+        for each in (query, *passages):
+            expect_id(each, path)
+    if again := len(json.loads(data, object_pairs_hook=list)) - len(content):
+        log.warning("%s: %d lists are of queries that came before; the last list counts", path, again)
     return {query: [(p, 1 / rank) for rank, p in enumerate(passages, 1)] for query, passages in content.items()}

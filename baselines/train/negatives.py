@@ -5,19 +5,27 @@ Held are row numbers of the collection: the texts of the official negatives, som
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
+from msgspec import Struct, field
 
 from baselines.passages import Passages
 from baselines.runs.lines import raw_lines
 from builders.common.command import InputError
+from builders.common.typed import json_of
 from builders.store.layout import SETS
 from builders.store.reader import Release
 
 _ROWS_AT_ONCE = 4_096
+
+
+class _Row(Struct):
+    """A line of the file that ``mine`` writes."""
+
+    query: str = field(name="query-id")
+    negatives: list[str] = field(name="negative-ids")
 
 
 def read_negatives(path: Path, passages: Passages, queries: dict[str, list[int]]) -> dict[str, list[int]]:
@@ -30,15 +38,8 @@ def read_negatives(path: Path, passages: Passages, queries: dict[str, list[int]]
     for number, line in raw_lines(path):
         if not line.strip():
             continue
-        try:
-            row = json.loads(line)
-            query, negatives = row["query-id"], row["negative-ids"]
-            if not isinstance(query, str) or not all(isinstance(each, str) for each in negatives):
-                raise TypeError
-        except (ValueError, TypeError, KeyError):
-            expected = 'expected {"query-id": ID, "negative-ids": [ID, ...]}'
-            raise InputError(expected, path=path, line=number) from None
-        found.append((query, negatives, number))
+        row = json_of(line, _Row, path, number, 'expected {"query-id": ID, "negative-ids": [ID, ...]}')
+        found.append((row.query, row.negatives, number))
     rows = _of_queries(found, passages, queries, path)
     if not rows:
         raise InputError("has none of the queries that are trained on", path=path)

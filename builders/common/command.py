@@ -7,6 +7,7 @@ import ast
 import difflib
 import importlib
 import logging
+import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -17,16 +18,21 @@ VERSION = "0.1.0"
 
 log = logging.getLogger("dureader_retrieval")
 
+_LONGEST = 4_000  # characters of an error, which may quote what it found
+_BREAKS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")  # what would break a line, or no terminal takes
+
 
 class InputError(Exception):
     """The input or the data is wrong. Printed as one line; the command exits with 1.
 
-    The message names the file, the line where there is one, and what was expected.
+    The message names the file, the line where there is one, and what was expected. Of what it quotes, line ends and
+    control characters are shown as escapes, so that it is one line.
     """
 
     def __init__(self, message: str, *, path: Path | str | None = None, line: int | None = None) -> None:
         where = "" if path is None else f"{path}: " if line is None else f"{path}:{line}: "
-        super().__init__(where + message)
+        shown = _BREAKS.sub(lambda found: found[0].encode("unicode_escape").decode(), where + message)
+        super().__init__(shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}...")
 
 
 class Unfinished(InputError):

@@ -142,16 +142,20 @@ def fsync_directory(path: Path) -> None:
         os.close(handle)
 
 
-def read_utf8(path: Path) -> str:
-    """The text of a (possibly gzipped) file; an :class:`InputError` naming the line where it is not UTF-8."""
+def read_whole(path: Path) -> bytes:
+    """The bytes of a (possibly gzipped) file; an :class:`InputError` where it cannot be read."""
     try:
         data = path.read_bytes()
-        if path.suffix == ".gz":
-            data = gzip.decompress(data)
+        return gzip.decompress(data) if path.suffix == ".gz" else data
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise InputError(f"not a whole gzip file ({error})", path=path) from error
     except OSError as error:
         raise InputError(f"cannot be read ({error.strerror})", path=path) from error
+
+
+def read_utf8(path: Path) -> str:
+    """The text of a (possibly gzipped) file; an :class:`InputError` naming the line where it is not UTF-8."""
+    data = read_whole(path)
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -162,6 +166,8 @@ def read_toml(path: Path) -> dict[str, Any]:
     """The content of a TOML file; an :class:`InputError` where it is none."""
     try:
         content: dict[str, Any] = tomllib.loads(read_utf8(path))
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:  # not TOML's own error alone: a number may be too long for Python
         raise InputError(f"expected TOML ({error})", path=path) from error
+    except RecursionError:
+        raise InputError("expected TOML, found lists or tables nested too deep", path=path) from None
     return content

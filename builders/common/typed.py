@@ -1,18 +1,27 @@
-"""JSON and TOML as typed values: what is in a file is said by a msgspec type, and held to it when it is read."""
+"""JSON and TOML as typed values: what is in a file is said by a msgspec type, and held to it when it is read.
+
+Every JSON that somebody else may have written is read here. msgspec refuses what no other reader of these files could
+take: NaN, half a surrogate pair, text that is no UTF-8, numbers that no 64 bits hold where a count is expected.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import msgspec
-from msgspec import inspect
+from msgspec import Meta, Struct, inspect
 
 from builders.common.command import InputError
 
-Count = Annotated[int, msgspec.Meta(ge=0)]
+Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+Sha256 = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
 T = TypeVar("T")
+
+_DEPTH = 64  # deeper than anything of ours; Python's own JSON writer gives up at some hundreds
+_HALF_PAIR = re.compile(rb"\\u[dD][89abAB]..(?!\\u[dD][c-fC-F])")
 
 
 def read_json(path: Path, kind: type[T], remedy: str = "") -> T:
@@ -24,20 +33,35 @@ def read_json(path: Path, kind: type[T], remedy: str = "") -> T:
         remedy: what the user may do where the file is damaged; ends the error.
 
     Raises:
-        InputError: naming the file, and the field with what was expected there.
+        InputError: naming the file, and the line or the field with what was expected there.
         FileNotFoundError, NotADirectoryError: where there is no such file: what that means, the caller knows.
     """
-    end = f"; {remedy}" if remedy else ""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=kind)
+        content = path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         raise
     except OSError as error:
         raise InputError(f"cannot be read ({error.strerror})", path=path) from error
+    return json_of(content, kind, path, remedy=remedy)
+
+
+def json_of(content: bytes, kind: type[T], path: Path | str, line: int | None = None, remedy: str = "") -> T:
+    """``content``, the JSON of a whole file or of one ``line`` of it, as a ``kind``; errors as of :func:`read_json`."""
+    end = f"; {remedy}" if remedy else ""
+    try:
+        found = msgspec.json.decode(content.removeprefix(b"\xef\xbb\xbf"), type=kind)
+        # Only what has so many brackets can be so deep.
+        deep = content.count(b"[") + content.count(b"{") > _DEPTH and _is_deep(found)
     except msgspec.ValidationError as error:
-        raise InputError(f"{_explained(str(error), kind)}{end}", path=path) from None
+        raise InputError(f"{_explained(str(error), kind)}{end}", path=path, line=line) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"expected JSON ({error}){end}", path=path) from None
+        place, what = _no_json(content, str(error))
+        raise InputError(f"{what}{end}", path=path, line=line or place) from None
+    except RecursionError:
+        deep = True
+    if deep:
+        raise InputError(f"expected at most {_DEPTH} lists and objects in one another{end}", path=path, line=line)
+    return found
 
 
 def typed(content: Any, kind: type[T], path: Path | str, *, from_text: bool = False) -> T:
@@ -52,16 +76,50 @@ def typed(content: Any, kind: type[T], path: Path | str, *, from_text: bool = Fa
         raise InputError(_explained(str(error), kind), path=path) from error
 
 
+def _no_json(content: bytes, said: str) -> tuple[int | None, str]:
+    """(the line where that is known, what was expected) of bytes that are no JSON, of which msgspec says ``said``."""
+    try:
+        content.decode()
+    except UnicodeDecodeError as error:
+        return _line(content, error.start), "expected UTF-8 text"
+    if half := _HALF_PAIR.search(content):  # msgspec may well say that the text ends there
+        found = half[0].decode(errors="replace")
+        return _line(content, half.start()), f"expected JSON, found half a surrogate pair ({found})"
+    place = re.search(r" \(byte (\d+)\)", said)
+    return _line(content, int(place[1])) if place else None, f"expected JSON ({said})"
+
+
+def _line(content: bytes, position: int) -> int:
+    return content.count(b"\n", 0, position) + 1
+
+
+def _is_deep(content: Any) -> bool:
+    level = [content]
+    for _ in range(_DEPTH):
+        level = [inner for value in level for inner in _inside(value)]
+    return bool(level)
+
+
+def _inside(value: Any) -> Iterable[Any]:
+    if isinstance(value, Struct):
+        return (getattr(value, name) for name in value.__struct_fields__)
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+
+
 def _explained(said: str, kind: Any) -> str:
     """msgspec's words, the key first, and with the names or values that are known there."""
     what, _, where = said.partition(" - at `$")
-    keys = re.findall(r"\w+|\[(?:\d+|\.\.\.)\]", where)
-    if found := re.fullmatch(r"Object contains unknown field `(.*)`", what):
+    keys = re.findall(r"[^.\[\]`]+|\[(?:\d+|\.\.\.)\]", where)
+    if found := re.fullmatch(r"Object contains unknown field `(.*)`", what, re.DOTALL):
         what = f"unknown key {found[1]!r}; expected {_known(kind, keys)}"
     elif found := re.fullmatch(r"Object missing required field `(.*)`", what):
         what = f"lacks {found[1]}"
-    elif found := re.fullmatch(r"Invalid enum value (.*)", what):
+    elif found := re.fullmatch(r"Invalid enum value (.*)", what, re.DOTALL):
         what = f"expected one of {_known(kind, keys)}, found {found[1]}"
+    elif " matching regex " in what and "[0-9a-f]{64}" in what:
+        what = "expected a SHA-256 in hex"
+    elif what.endswith(" out of range"):
+        what = "expected a number that 64 bits hold"
     else:
         what = what[:1].lower() + what[1:]
     return ".".join(keys).replace(".[", "[") + ": " * bool(keys) + what
@@ -77,6 +135,8 @@ def _known(kind: Any, keys: list[str]) -> str:
             found = found.value_type
         elif isinstance(found, inspect.ListType):
             found = found.item_type
+        if isinstance(found, inspect.UnionType):  # something, or null
+            found = next((each for each in found.types if not isinstance(each, inspect.NoneType)), found)
     if isinstance(found, inspect.StructType):
         return ", ".join(field.encode_name for field in found.fields)
     return ", ".join(map(str, found.values)) if isinstance(found, inspect.LiteralType) else ""

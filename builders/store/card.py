@@ -169,7 +169,7 @@ def _bars(title: str, columns: dict[str, list[dict[str, Any]]]) -> list[str]:
         cells = []
         for found in columns.values():
             count = next((bar["count"] for bar in found if bar["from"] == low), 0)
-            cells.append(f"{count:,} ({count / sum(bar['count'] for bar in found):.1%})")
+            cells.append(f"{count:,} ({count / max(1, sum(bar['count'] for bar in found)):.1%})")
         lines.append(f"| {bar_name(bars[low])} | {' | '.join(cells)} |")
     return [*lines, ""]
 

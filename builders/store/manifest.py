@@ -11,7 +11,7 @@ import msgspec
 
 from builders.common.command import InputError
 from builders.common.files import sha256_of, write_text
-from builders.common.typed import Count, read_json
+from builders.common.typed import Count, Sha256, read_json
 from builders.store.layout import FORMAT, MANIFEST, NAME
 
 STATS, CARD = "stats.json", "README.md"
@@ -23,7 +23,7 @@ class FileEntry(msgspec.Struct, frozen=True):
     path: str
     bytes: Count
     rows: Count | None
-    sha256: str
+    sha256: Sha256
 
 
 class Source(msgspec.Struct, frozen=True):
@@ -31,7 +31,7 @@ class Source(msgspec.Struct, frozen=True):
 
     name: str
     bytes: Count
-    sha256: str
+    sha256: Sha256
 
 
 class Build(msgspec.Struct, frozen=True):
@@ -49,6 +49,13 @@ class Manifest(msgspec.Struct, frozen=True):
     format: int
     builds: list[Build]
     files: list[FileEntry]
+
+    def __post_init__(self) -> None:
+        seen: set[str] = set()
+        for entry in self.files:
+            if entry.path in seen:
+                raise ValueError(f"files: {entry.path!r} is listed twice")
+            seen.add(entry.path)
 
 
 class _Head(msgspec.Struct):
@@ -95,13 +102,21 @@ class Collection(msgspec.Struct):
     histogram: list[Bar] = []
 
 
+class English(msgspec.Struct):
+    """The English queries of a split."""
+
+    queries: Count
+    words_per_query: float | None
+
+
 class Stats(msgspec.Struct):
     """What ``stats.json`` says to those who read it; builders put what they have counted beside it."""
 
     table3: dict[str, dict[str, float | None]] = {}
     collections: dict[str, Collection] = {}
     positives_per_query: dict[str, list[Bar]] = {}
-    english: dict[str, dict[str, float | None]] = {}
+    english: dict[str, English] = {}
+    extrapolation: dict[str, Any] = {}
 
 
 def read_stats(release: Path) -> dict[str, Any]:

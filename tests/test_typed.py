@@ -1,0 +1,94 @@
+"""The one reader of JSON from outside: what is damaged, or not as it was asked for, is one line with its place."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+import pytest
+
+from builders.common.command import InputError
+from builders.common.files import read_toml
+from builders.common.typed import Count, Sha256, read_json
+
+
+class Part(msgspec.Struct):
+    kind: Literal["a", "b"] = "a"
+    sha256: Sha256 | None = None
+
+
+class Content(msgspec.Struct):
+    count: Count
+    text: str = ""
+    part: Part | None = None
+    parts: dict[str, Part] = {}
+    more: dict[str, Any] = {}
+
+
+def nested(depth: int) -> bytes:
+    return b'{"x":' * depth + b"1" + b"}" * depth
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "expected JSON (Input data was truncated)"),
+        (b"[]", "expected `object`, got `array`"),
+        (b"{}", "lacks count"),
+        (b'{"count": "1"}', "count: expected `int`, got `str`"),
+        (b'{"count": null}', "count: expected `int`, got `null`"),
+        (b'{"count": 1.5}', "count: expected `int`, got `float`"),
+        (b'{"count": -1}', "count: expected `int` >= 0"),
+        (b'{"count": 9223372036854775808}', "count: expected `int` <= 9223372036854775807"),
+        (b'{"count": ' + b"9" * 6_000 + b"}", "count: expected a number that 64 bits hold"),
+        (b'{"count": 1, "more": {"x": ' + b"9" * 6_000 + b"}}", "more[...]: expected a number that 64 bits hold"),
+        (b'{"count": 1, "part": {"kind": "c\\n"}}', "part.kind: expected one of a, b, found 'c\\n'"),
+        (b'{"count": 1, "parts": {"x": {"sha256": "A"}}}', "parts[...].sha256: expected a SHA-256 in hex"),
+        (b'{"count": 1, "more": ' + nested(99) + b"}", "expected at most 64 lists and objects in one another"),
+        (b'{"count": 1, "more": ' + nested(50_000) + b"}", "expected at most 64 lists and objects in one another"),
+        (b'{"count": 1, "unknown": ' + nested(50_000) + b"}", "expected at most 64 lists and objects in one another"),
+    ],
+    ids=lambda value: value[:40] if isinstance(value, bytes) else "",
+)
+def test_what_a_file_has_otherwise_is_one_line_naming_the_field(tmp_path: Path, content: bytes, message: str) -> None:
+    (tmp_path / "x.json").write_bytes(content)
+    with pytest.raises(InputError) as error:
+        read_json(tmp_path / "x.json", Content, "build it again")
+    assert str(error.value) == f"{tmp_path / 'x.json'}: {message}; build it again"
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (b'"\\ud800"', "expected JSON, found half a surrogate pair (\\ud800)"),
+        (b'"\\ud800\\u0041"', "expected JSON, found half a surrogate pair (\\ud800)"),
+        (b'"\\udc00"', "expected JSON (JSON is malformed: invalid utf-16 surrogate pair"),
+        (b'"\xff"', "expected UTF-8 text"),
+        (b'"\xed\xa0\x80"', "expected UTF-8 text"),
+        (b"NaN", "expected JSON (JSON is malformed: invalid character"),
+        (b"nope", "expected JSON (JSON is malformed: invalid character"),
+    ],
+)
+def test_what_is_no_json_is_one_line_naming_the_line(tmp_path: Path, value: bytes, message: str) -> None:
+    (tmp_path / "x.json").write_bytes(b'{"count": 1,\n "text":\n' + value + b"}")
+    with pytest.raises(InputError) as error:
+        read_json(tmp_path / "x.json", Content)
+    assert str(error.value).startswith(f"{tmp_path / 'x.json'}:3: {message}")
+
+
+def test_an_error_quotes_no_more_than_fits_and_stays_one_line(tmp_path: Path) -> None:
+    kind = "x" * 100_000 + "\n\u2028\0"
+    (tmp_path / "x.json").write_text(json.dumps({"count": 1, "part": {"kind": kind[::-1]}}))
+    with pytest.raises(InputError) as error:
+        read_json(tmp_path / "x.json", Content)
+    message = str(error.value)
+    assert "found '\\x00\\u2028\\nxxx" in message and message.splitlines() == [message] and len(message) < 5_000
+
+
+@pytest.mark.parametrize("content", ["a = " + "9" * 6_000, "a = " + "[" * 50_000, "a = '\ud800'", "a = 1\na = 2"])
+def test_toml_that_is_none_is_one_line(tmp_path: Path, content: str) -> None:
+    (tmp_path / "x.toml").write_bytes(content.encode("utf-8", "surrogatepass"))
+    with pytest.raises(InputError, match=r"x\.toml(:1)?: expected (TOML|UTF-8)"):
+        read_toml(tmp_path / "x.toml")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import mmap
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,15 +15,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from builders.common.command import log
-from builders.common.files import write_bytes
+from builders.common.files import sha256_of, write_bytes
 from builders.common.folders import build_once, key_of
+from builders.common.verified import caches, wrong_sha256
 
 
 class _About(msgspec.Struct):
-    """The file that is written last: what a folder depends on, and what each of its files must still be."""
+    """The file that is written last: what a folder depends on, and the SHA-256 of each of its files."""
 
     key: dict[str, Any]
-    files: dict[str, int | str]
+    files: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -34,17 +34,14 @@ class Cache:
     Attributes:
         name: the cache's own folder, under ``$XDG_CACHE_HOME/dureader_retrieval`` or ``~/.cache/dureader_retrieval``.
         about: the file of each folder that says that it is whole.
-        measure: what is noted of every file, and compared when the folder is used again: its size, or its SHA-256.
     """
 
     name: str
     about: str
-    measure: Callable[[Path], int | str]
 
     def home(self) -> Path:
         """Where the folders are kept when nobody says where."""
-        caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-        return caches / "dureader_retrieval" / self.name
+        return caches() / self.name
 
     def folder(self, keep: Path | None, key: dict[str, Any], build: Callable[[Path], None]) -> tuple[Path, bool]:
         """(the folder of ``key`` in ``keep``, whether it was made now): made where it is missing or damaged.
@@ -58,7 +55,7 @@ class Cache:
             if folder.exists():
                 log.warning("%s: damaged (%s); it is made again", folder, self._damage(folder, key))
             build(new)
-            about = _About(key, {path.name: self.measure(path) for path in sorted(new.iterdir())})
+            about = _About(key, {path.name: sha256_of(path) for path in sorted(new.iterdir())})
             write_bytes(new / self.about, msgspec.json.format(msgspec.json.encode(about, order="sorted"), indent=1))
 
         return folder, build_once(folder, lambda: not self._damage(folder, key), write)
@@ -67,10 +64,14 @@ class Cache:
         """What is not as it was made; empty where all is."""
         try:
             about = msgspec.json.decode((folder / self.about).read_bytes(), type=_About)
-            changed = [name for name, found in about.files.items() if self.measure(folder / name) != found]
+            if about.key != key:
+                return "another key"
+            faults = (
+                f"{name} {fault}" for name, sha in about.files.items() if (fault := wrong_sha256(folder / name, sha))
+            )
+            return next(faults, "")
         except (OSError, msgspec.DecodeError) as error:
             return str(error)
-        return "another key" if about.key != key else f"{changed[0]} has changed" if changed else ""
 
 
 class Strings:

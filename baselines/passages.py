@@ -20,16 +20,11 @@ from baselines.kept import Cache, Strings, StringsWriter
 from builders.common.command import InputError, log, progress
 from builders.store.reader import Release
 
-_FORMAT = 1
+_FORMAT = 2
 _IDS_AT_ONCE = 1 << 16
 Rows = npt.NDArray[np.int64]
 
-
-def _size(path: Path) -> int:
-    return path.stat().st_size  # (hashing 9 GB at every start would take longer than it is worth)
-
-
-TEXTS = Cache("texts", "texts.json", _size)
+TEXTS = Cache("texts", "texts.json")
 
 
 class Passages:

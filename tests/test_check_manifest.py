@@ -28,7 +28,7 @@ def _flip(path: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
-        (lambda path: path.unlink(), "is missing"),
+        (lambda path: path.unlink(), "is listed in the manifest but missing"),
         (_flip, "has the SHA-256"),
         (lambda path: path.write_bytes(path.read_bytes() + b"x"), "bytes where the manifest says"),
     ],

@@ -15,11 +15,10 @@ import pyarrow as pa
 from baselines.bm25.tokens import segment_batches, segmenter
 from baselines.kept import Cache, Strings, StringsWriter
 from builders.common.command import InputError, log, progress
-from builders.common.files import sha256_of
 from builders.store.reader import Release
 
-_FORMAT = 3
-INDEXES = Cache("bm25", "index.json", sha256_of)
+_FORMAT = 4
+INDEXES = Cache("bm25", "index.json")
 _IDS = "ids"  # corpus ids by row number: engines' own are slow in threads
 _BATCH = 256  # passages that go to a segmentation process at a time
 _FEW = 2_000  # passages below which starting processes takes longer than segmenting

@@ -122,9 +122,7 @@ class ReleaseSet:
         import duckdb
 
         def files(config: str, split: str) -> list[str]:
-            if (config, split) not in self.release.splits():
-                return []
-            return [str(self.release.path / entry.path) for entry in self.release.shards(config, split)]
+            return self.release.files(config, split) if (config, split) in self.release.splits() else []
 
         qrels = [] if self.configs.translated else files(self.configs.qrels, split)
         if not qrels:  # no labels: empty lists

@@ -14,6 +14,7 @@ from builders.common.command import InputError
 from builders.store import layout
 from builders.store.layout import MANIFEST, config_and_split
 from builders.store.manifest import FileEntry, Manifest, read_manifest
+from builders.store.shards import wrong_file
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,12 @@ class Release:
         if not found:
             have = ", ".join(f"{c}/{s}" for c, s in self.splits()) or "nothing"
             raise InputError(f"has no config {config!r} with a split {split!r}; it has {have}", path=self.path)
+        for number, entry in enumerate(found):
+            if entry.path != (expected := f"{start}{number:05d}-of-{len(found):05d}.parquet"):
+                raise InputError(
+                    f"lists {len(found)} shards of {config}/{split}; expected {expected} where it says {entry.path}",
+                    path=self.path / MANIFEST,
+                )
         return found
 
     def splits(self) -> list[tuple[str, str]]:
@@ -44,26 +51,30 @@ class Release:
         """Changes when, and only when, the split's bytes change: the shards' SHA-256, hashed."""
         return hashlib.sha256("".join(entry.sha256 for entry in self.shards(config, split)).encode()).hexdigest()
 
+    def file(self, entry: FileEntry) -> Path:
+        """The path of a file, once it is known to be what its entry says: :class:`InputError` where it is not."""
+        path = self.path / entry.path
+        if fault := wrong_file(path, entry):
+            raise InputError(f"{fault}; build the release again", path=path)
+        return path
+
+    def files(self, config: str, split: str) -> list[str]:
+        """The paths of a split's shards as DuckDB takes them; errors as of :meth:`file`."""
+        return [str(self.file(entry)) for entry in self.shards(config, split)]
+
     def batches(
         self, config: str, split: str, columns: list[str] | None = None, rows: int = layout.ROWS_PER_GROUP
     ) -> Iterator[pa.RecordBatch]:
         """The rows of one split in order, ``rows`` at a time; memory stays at about one row group.
 
-        Raises :class:`InputError` for a shard that is missing, truncated or not Parquet.
+        Errors as of :meth:`file`, when a shard's turn comes.
         """
         for entry in self.shards(config, split):
-            path = self.path / entry.path
+            path = self.file(entry)
             try:
-                if path.stat().st_size != entry.bytes:
-                    raise InputError(
-                        f"has {path.stat().st_size} bytes where the manifest says {entry.bytes}; build it again",
-                        path=path,
-                    )
                 with pq.ParquetFile(path) as file:
                     yield from file.iter_batches(batch_size=rows, columns=columns)
-            except FileNotFoundError as error:
-                raise InputError("is listed in the manifest but missing; build the release again", path=path) from error
-            except pa.ArrowInvalid as error:
+            except (pa.ArrowException, OSError) as error:
                 raise InputError(f"is damaged ({error}); build the release again", path=path) from error
 
     def table(self, config: str, split: str, columns: list[str] | None = None) -> pa.Table:

@@ -1,0 +1,56 @@
+"""What the files of a release must be: the bytes that the manifest lists; of a shard the rows and columns, too."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from builders.common.verified import fault_once, other_sha256
+from builders.store.layout import config_and_split, schema_of
+from builders.store.manifest import FileEntry
+
+
+def wrong_file(path: Path, entry: FileEntry, *, again: bool = False) -> str:
+    """What is wrong with a file of a release, in words; empty where it is what its entry in the manifest says.
+
+    That is its size and SHA-256; of a shard its rows, and that it has the columns of its config. The whole file is read
+    the first time (:func:`builders.common.verified.fault_once`), and whenever ``again`` says so.
+    """
+    shard = entry.path.endswith(".parquet")
+
+    def look() -> str:
+        return other_sha256(path, entry.sha256) or (_wrong_shard(path, entry) if shard else "")
+
+    try:
+        if (size := path.stat().st_size) != entry.bytes:
+            return f"has {size:,} bytes where the manifest says {entry.bytes:,}"
+        return fault_once(
+            path, ["file of a release", entry.path if shard else "", entry.sha256, entry.rows], look, again=again
+        )
+    except FileNotFoundError:
+        return "is listed in the manifest but missing"
+    except OSError as error:
+        return f"cannot be read ({error.strerror})"
+
+
+def _wrong_shard(path: Path, entry: FileEntry) -> str:
+    config = config_and_split(entry.path)[0]
+    try:
+        expected = schema_of(config)
+    except ValueError:
+        return f"is of no config of a release ({config!r})"
+    try:
+        with pq.ParquetFile(path) as file:
+            rows, schema = file.metadata.num_rows, file.schema_arrow
+    except (pa.ArrowException, OSError) as error:
+        return f"is not Parquet ({error})"
+    if rows != entry.rows:
+        return f"has {rows:,} rows where the manifest says {entry.rows or 0:,}"
+    for column in expected:
+        index = schema.get_field_index(column.name)
+        # Lists may name their items differently: two schemas are equal where their fields' types are.
+        if index < 0 or not schema.field(index).type.equals(column.type):
+            return f"expected a column {column.name} ({column.type}); it has {', '.join(schema.names)}"
+    return ""

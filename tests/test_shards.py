@@ -1,0 +1,136 @@
+"""The shards of a release are what its manifest says, or nothing is made of them."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import run
+from releases import TEXTS, make_release
+
+from baselines.passages import open_passages
+from builders.common.command import InputError
+from builders.store import shards
+from builders.store.layout import MANIFEST
+from builders.store.reader import Release, open_release
+
+SHARD = "corpus/corpus-00001-of-00003.parquet"
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def release(tmp_path: Path) -> Path:
+    """6 passages in 3 shards."""
+    return make_release(tmp_path / "release")
+
+
+def texts(release: Release) -> list[str]:
+    return [text for batch in release.batches("corpus", "corpus", ["text"]) for text in batch["text"].to_pylist()]
+
+
+def flipped(path: Path, bit: int) -> bytes:
+    """Flip one bit of a file; what it was."""
+    before = path.read_bytes()
+    content = bytearray(before)
+    content[bit // 8] ^= 1 << bit % 8
+    path.write_bytes(content)
+    return before
+
+
+def test_no_flipped_bit_gives_other_rows(release: Path) -> None:
+    opened, path = open_release(release), release / SHARD
+    for bit in range(0, 8 * path.stat().st_size, 97):
+        whole = flipped(path, bit)
+        with pytest.raises(InputError, match=f"{SHARD}: has the SHA-256"):
+            texts(opened)
+        path.write_bytes(whole)
+    assert texts(opened) == TEXTS
+
+
+def entries(manifest: dict[str, Any]) -> list[dict[str, Any]]:
+    """The entries of the corpus."""
+    return [entry for entry in manifest["files"] if entry["path"].startswith("corpus/")]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda m: m["files"].remove(entries(m)[1]), "expected corpus/corpus-00000-of-00002.parquet where it says"),
+        (lambda m: m["files"].append(entries(m)[1]), "expected corpus/corpus-00000-of-00004.parquet where it says"),
+        (lambda m: m["files"].reverse(), "expected corpus/corpus-00000-of-00003.parquet where it says"),
+        (lambda m: entries(m)[0].update(path="corpus/corpus-0/../../../x"), "expected corpus/corpus-00000-of-00003"),
+        (lambda m: entries(m)[1].update(rows=1), f"{SHARD}: has 2 rows where the manifest says 1"),
+        (lambda m: entries(m)[1].update(sha256=entries(m)[0]["sha256"]), f"{SHARD}: has the SHA-256"),
+    ],
+)
+def test_a_manifest_of_other_shards_is_one_error(
+    release: Path, change: Callable[[dict[str, Any]], Any], message: str
+) -> None:
+    manifest = json.loads((release / MANIFEST).read_text())
+    change(manifest)
+    (release / MANIFEST).write_text(json.dumps(manifest))
+    with pytest.raises(InputError) as error:
+        texts(open_release(release))
+    assert message in str(error.value)
+
+
+def test_a_shard_is_read_through_once(release: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for path in (release / "corpus").iterdir():
+        os.utime(path, (1, 1))
+    looked: list[Path] = []
+    digest = shards.other_sha256
+    monkeypatch.setattr(shards, "other_sha256", lambda path, sha256: looked.append(path) or digest(path, sha256))
+    for _ in range(3):
+        assert texts(open_release(release)) == TEXTS
+    assert len(looked) == 3
+    flipped(release / SHARD, 500)
+    with pytest.raises(InputError, match=SHARD):
+        texts(open_release(release))
+
+
+def test_nothing_is_kept_of_a_damaged_shard(release: Path, tmp_path: Path) -> None:
+    keep = tmp_path / "keep"
+    whole = flipped(release / SHARD, 500)
+    with pytest.raises(InputError, match=SHARD):
+        open_passages(open_release(release), keep=keep)
+    words = ("bm25", "--release", release, "--out", tmp_path / "run", "--index", keep, "--threads", 1)
+    assert f"{SHARD}: has the SHA-256" in run("baselines", *words, "--quiet", code=1).error
+    assert not (tmp_path / "run").exists() and not list(keep.iterdir())
+    (release / SHARD).write_bytes(whole)
+    assert open_passages(open_release(release), keep=keep).texts(range(6)) == TEXTS
+
+
+def test_unpacked_texts_that_have_changed_are_unpacked_again(release: Path, tmp_path: Path) -> None:
+    keep = tmp_path / "keep"
+    folder = open_passages(open_release(release), keep=keep).folder
+    flipped(folder / "texts", 16)
+    assert open_passages(open_release(release), keep=keep).texts(range(6)) == TEXTS
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("builders", "stats"),
+        ("builders", "export", "--format", "beir", "--out", "OUT"),
+        ("builders", "export", "--format", "tevatron", "--set", "cmedqa", "--out", "OUT"),
+        ("baselines", "evaluate", "RUN", "--split", "dev"),
+    ],
+)
+def test_every_verb_says_which_shard_is_damaged(whole_copy: Path, tmp_path: Path, words: tuple[str, ...]) -> None:
+    corpus, qrels = (whole_copy / name for name in ("corpus", "qrels"))
+    for path in [*whole_copy.glob("*corpus/*.parquet"), qrels / "dev-00000-of-00001.parquet"]:
+        flipped(path, 400)
+    assert corpus.is_dir()
+    (tmp_path / "RUN").write_text("q Q0 d 1 1.0 t\n")
+    given = [str(tmp_path / word) if word.isupper() else word for word in words]
+    error = run(given[0], given[1], "--release", whole_copy, *given[2:], code=1).stderr
+    assert [line for line in error.splitlines() if line.startswith("error: ") and "has the SHA-256" in line]
+    assert not (tmp_path / "OUT").exists()

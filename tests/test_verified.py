@@ -1,0 +1,121 @@
+"""What was found in a file holds until the file is another one."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from builders.common.verified import caches, fault_once
+
+LONG_AGO = (1_000_000_000, 1_000_000_000)
+
+
+class Look:
+    """Counts how often it is asked."""
+
+    def __init__(self, fault: str = "") -> None:
+        self.times, self.fault = 0, fault
+
+    def __call__(self) -> str:
+        self.times += 1
+        return self.fault
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "file"
+    path.write_bytes(b"content")
+    os.utime(path, LONG_AGO)
+    return path
+
+
+def test_a_file_is_looked_at_once_for_each_claim(file: Path) -> None:
+    one, other = Look(), Look()
+    for _ in range(3):
+        assert fault_once(file, "one", one) == fault_once(file, ["other", 1], other) == ""
+    assert (one.times, other.times) == (1, 1)
+    fault_once(file, "one", one, again=True)
+    assert one.times == 2
+
+
+def test_a_fault_is_looked_for_each_time(file: Path) -> None:
+    look = Look("is wrong")
+    assert [fault_once(file, "x", look) for _ in range(2)] == ["is wrong"] * 2
+    assert look.times == 2
+
+
+def _written_again(file: Path) -> None:
+    file.write_bytes(b"CONTENT")  # of the same size
+
+
+def _replaced(file: Path) -> None:
+    file.rename(file.with_name("old"))
+    file.write_bytes(b"CONTENT")
+    os.utime(file, LONG_AGO)
+
+
+@pytest.mark.parametrize("change", [_written_again, _replaced])
+def test_a_file_that_has_changed_is_looked_at_again(file: Path, change: Callable[[Path], None]) -> None:
+    look = Look()
+    fault_once(file, "x", look)
+    change(file)
+    fault_once(file, "x", look)
+    assert look.times == 2
+
+
+def test_a_file_that_has_only_just_changed_is_not_trusted_yet(file: Path) -> None:
+    """It may be written to again within one tick of the clock that its time is taken from."""
+    look = Look()
+    now = time.time_ns()
+    os.utime(file, ns=(now, now))
+    fault_once(file, "x", look)
+    fault_once(file, "x", look)
+    assert look.times == 2
+
+
+def test_another_name_of_a_file_is_the_same_file(file: Path) -> None:
+    look = Look()
+    fault_once(file, "x", look)
+    os.link(file, file.with_name("link"))
+    fault_once(file.with_name("link"), "x", look)
+    assert look.times == 1
+
+
+def test_a_cache_that_cannot_be_written_is_no_error(file: Path, tmp_path: Path) -> None:
+    (tmp_path / "cache").write_text("a file where the folder should be")
+    look = Look()
+    assert [fault_once(file, "x", look) for _ in range(2)] == ["", ""]
+    assert look.times == 2
+
+
+def test_damaged_notes_are_none(file: Path) -> None:
+    look = Look()
+    fault_once(file, "x", look)
+    notes = caches() / "verified"
+    content = notes.read_bytes().strip()
+    for damaged in (content[:-3], content[5:], b"\xff\0" + content[2:], bytes([content[0] ^ 1]) + content[1:], b""):
+        notes.write_bytes(damaged)
+        look.times = 0
+        fault_once(file, "x", look)
+        assert look.times == 1
+        fault_once(file, "x", look)
+        assert look.times == 1
+
+
+def test_notes_do_not_grow_without_end(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("builders.common.verified._MOST", 100)
+    for number in range(50):
+        fault_once(file, number, Look())
+    assert (caches() / "verified").stat().st_size < 200
+    last = Look()
+    fault_once(file, 49, last)
+    assert last.times == 0

@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from baselines.vectors import scan
-from baselines.vectors.embeddings import FORMAT, NAME, Vectors, longest, open_vectors
+from baselines.vectors.embeddings import FORMAT, NAME, Vectors, chunk_name, longest, open_vectors
 from baselines.vectors.engines import Engine, FaissEngine, TorchEngine, top
+from builders.common.files import sha256_of
 
 Hits = list[tuple[int, float]]
 
@@ -22,11 +23,13 @@ Hits = list[tuple[int, float]]
 def write_vectors(folder: Path, values: np.ndarray, shard_rows: int) -> Vectors:
     folder.mkdir(parents=True)
     shards = []
-    for start in range(0, len(values), shard_rows):
+    starts = range(0, len(values), shard_rows)
+    for number, start in enumerate(starts):
         part = values[start : start + shard_rows].astype(np.float16)
-        path = folder / f"{start:05d}.npy"
+        path = folder / chunk_name("passages", number, len(starts))
         np.save(path, part)
-        shards.append({"path": path.name, "rows": len(part), "bytes": path.stat().st_size, "longest": longest(part)})
+        file = {"path": path.name, "bytes": path.stat().st_size, "sha256": sha256_of(path)}
+        shards.append({**file, "rows": len(part), "longest": longest(part)})
     of = {"of": "passages", "config": "corpus", "split": "corpus", "fingerprint": "0"}
     model = {"name": "m", "fingerprint": "0"}
     manifest = {"name": NAME, "format": FORMAT, **of, "model": model, "dim": values.shape[1], "shards": shards}

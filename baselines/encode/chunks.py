@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from baselines.models.devices import over_devices
@@ -18,10 +19,12 @@ from baselines.models.encoder import Encoder
 from baselines.models.loading import fingerprint, open_dual, shown_name
 from baselines.passages import open_passages
 from baselines.runs.sets import read_queries
-from baselines.vectors.embeddings import FORMAT, MANIFEST, NAME, check_chunk, longest, open_vectors
+from baselines.vectors.embeddings import FORMAT, MANIFEST, NAME, Chunk, chunk_name, longest, read_vectors
 from builders.common.command import InputError, log, progress
 from builders.common.files import new_file, real_path, sha256_of, write_text
 from builders.common.folders import key_of, replace_directory, work_beside
+from builders.common.typed import read_json
+from builders.common.verified import wrong_sha256
 from builders.store.reader import Release, open_release
 
 
@@ -110,10 +113,13 @@ def is_done(out: Path, about: dict[str, Any]) -> bool:
     """Whether ``out`` holds just these embeddings. :class:`InputError` where it is something else."""
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return False
-    have = dict(open_vectors(out).manifest)  # raises for anything that is no directory of embeddings
-    del have["shards"]
+    there = read_vectors(out)  # raises for anything that is no directory of embeddings
+    have = {key: value for key, value in there.manifest.items() if key != "shards"}
     # The fingerprint tells models apart; of another commit with the same files nothing is encoded again.
     one, other = ({**each, "model": {**each["model"], "commit": None}} for each in (have, about))
+    if one == other and (fault := there.fault()):
+        log.warning("%s: damaged (%s); it is encoded again", out, fault)
+        return False
     return one == other
 
 
@@ -121,10 +127,9 @@ def _encode_chunk(task: tuple[Job, Path, int], device: str) -> dict[str, Any]:
     """Encode one chunk, or find it done; returns its entry in the manifest."""
     job, folder, number = task
     rows = open_release(job.release).rows(job.config, job.split)
-    path = folder / f"{job.of}-{number:05d}-of-{-(-rows // job.chunk_rows):05d}.npy"
+    path = folder / chunk_name(job.of, number, -(-rows // job.chunk_rows))
     done = path.with_name(f"{path.name}.json")
-    if done.exists():
-        entry: dict[str, Any] = json.loads(done.read_text(encoding="utf-8"))
+    if entry := _entry_of(path, done):
         return entry
     start = number * job.chunk_rows
     vectors = _encoder(job, device).encode(_texts(job, range(start, min(start + job.chunk_rows, rows))))
@@ -137,10 +142,18 @@ def _encode_chunk(task: tuple[Job, Path, int], device: str) -> dict[str, Any]:
         "sha256": sha256_of(path),
         "longest": longest(vectors),
     }
-    check_chunk(path, entry, vectors.shape[1])
     write_text(done, json.dumps(entry))  # last: what is listed is whole
     log.info("%s is done", path.name)
     return entry
+
+
+def _entry_of(path: Path, done: Path) -> dict[str, Any] | None:
+    """What was noted of a chunk that is done; None where there is none, or not as it was written."""
+    try:
+        entry = read_json(done, Chunk)
+        return None if wrong_sha256(path, entry.sha256) else msgspec.to_builtins(entry)
+    except (FileNotFoundError, InputError):
+        return None
 
 
 @functools.lru_cache(maxsize=1)

@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from baselines.kept import Cache
 from baselines.vectors.embeddings import Vectors, widened
 from builders.common.command import InputError, log, progress
-from builders.common.files import new_file
 
+_FORMAT = 1
+_INDEXES = Cache("faiss", "index.json")
 _TRAINING = 64  # passages a list that the lists' centres are computed from
 _EF_BUILD = 200
 
@@ -85,26 +88,21 @@ def _some(vectors: Vectors, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float
 
 
 def _kept(vectors: Vectors, name: str, train: Callable[[], Any]) -> Any:
-    """The index of that name beside the chunks (they are replaced together); where there is none, ``train`` begins it.
+    """The index of that name, kept beside the chunks; where there is none of just these, ``train`` begins it.
 
     ``train`` gives an index without a passage.
     """
     import faiss
 
-    path = vectors.path / f"{name}.faiss"
-    if path.exists():
-        try:
-            index: Any = faiss.read_index(str(path))
-        except RuntimeError:
-            raise InputError("is damaged; delete it, and it is built again", path=path) from None
-        log.info("%s: reused", path)
-        return index
-    index = train()
-    with progress(total=vectors.rows, unit="passage", label=name) as bar:
-        for _, block in vectors.blocks():
-            index.add(widened(block))
-            bar.update(len(block))
-    with new_file(path) as beside:
-        faiss.write_index(index, str(beside))
-    log.info("%s: built", path)
-    return index
+    def build(folder: Path) -> None:
+        index = train()
+        with progress(total=vectors.rows, unit="passage", label=name) as bar:
+            for _, block in vectors.blocks():
+                index.add(widened(block))
+                bar.update(len(block))
+        faiss.write_index(index, str(folder / f"{name}.faiss"))
+
+    key = {"format": _FORMAT, "index": name, "passages": [chunk["sha256"] for chunk in vectors.chunks]}
+    folder, made = _INDEXES.folder(vectors.path / "indexes", key, build)
+    log.info("%s %s: %s", name, "built" if made else "reused", folder)
+    return faiss.read_index(str(folder / f"{name}.faiss"))

@@ -9,24 +9,29 @@ longest embedding. It holds no times and no machine's paths.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from builders.common.command import InputError
+from builders.common.command import InputError, progress
+from builders.common.jobs import usable_cores
 from builders.common.typed import Count, read_json
+from builders.common.verified import fault_once, other_sha256
 from builders.store.reader import Release
 
 FORMAT = 1
 MANIFEST = "manifest.json"
 NAME = "dureader_retrieval embeddings"
 _REMEDY = "encode it again"
+_ROWS = 1 << 14  # looked at at a time: 50 MB in 32 bits at 768 dimensions
 
 
 @dataclass(frozen=True)
@@ -69,6 +74,17 @@ class Vectors:
         """Every row in memory: for queries."""
         return np.concatenate([np.asarray(block) for _, block in self.blocks()])
 
+    def fault(self) -> str:
+        """What is wrong with the chunks, in words; empty where all are what the manifest says.
+
+        They are read for this once: see :func:`builders.common.verified.fault_once`.
+        """
+        look = functools.partial(_chunk_fault, dim=self.dim)
+        paths = [self.path / chunk["path"] for chunk in self.chunks]
+        with ThreadPoolExecutor(usable_cores()) as pool:
+            faults = progress(pool.map(look, paths, self.chunks), total=len(paths), unit="file", label="verify")
+            return next((f"{path.name} {fault}" for path, fault in zip(paths, faults, strict=True) if fault), "")
+
     def check(self, of: str, release: Release, config: str, split: str) -> None:
         """Raise :class:`InputError` unless these are the ``of`` (passages, queries) of this split of the release."""
         have = [self.manifest[key] for key in ("of", "config", "split")]
@@ -81,6 +97,8 @@ class Vectors:
                 f"was encoded from another release: {config}/{split} of {release.path} has other bytes; {_REMEDY}",
                 path=self.path,
             )
+        if self.rows != (rows := release.rows(config, split)):
+            raise InputError(f"holds {self.rows:,} rows where the release has {rows:,}; {_REMEDY}", path=self.path)
 
 
 def widened(block: npt.NDArray[np.float16]) -> npt.NDArray[np.float32]:
@@ -91,8 +109,15 @@ def widened(block: npt.NDArray[np.float16]) -> npt.NDArray[np.float32]:
 
 def longest(block: npt.NDArray[np.float16]) -> float:
     """What a chunk's entry says of its longest embedding: rounded up."""
-    wide = widened(block)
-    return 1.0001 * float(np.sqrt(np.einsum("ij,ij->i", wide, wide).max()))
+    return 1.0001 * _longest_norm(block)
+
+
+def _longest_norm(block: npt.NDArray[np.float16]) -> float:
+    norms = []
+    for start in range(0, len(block), _ROWS):
+        wide = widened(block[start : start + _ROWS])
+        norms.append(np.einsum("ij,ij->i", wide, wide).max())
+    return float(np.sqrt(np.max(norms)))
 
 
 class _Head(msgspec.Struct):
@@ -103,29 +128,38 @@ class _Head(msgspec.Struct):
 class _Model(msgspec.Struct):
     name: str
     fingerprint: str
+    max_length: Annotated[int, msgspec.Meta(ge=1)] | None = None
 
 
-class _Chunk(msgspec.Struct):
+class Chunk(msgspec.Struct):
+    """One file: its name, rows, size, SHA-256 (hex), and a little more than the length of its longest embedding."""
+
     path: str
-    rows: Count
+    rows: Annotated[int, msgspec.Meta(ge=1)]
     bytes: Count
-    longest: float
+    sha256: str
+    longest: Annotated[float, msgspec.Meta(ge=0)]
 
 
 class _Manifest(msgspec.Struct):
     """What a manifest must say; what else it says is only compared as a whole."""
 
-    of: str
+    of: Literal["passages", "queries"]
     config: str
     split: str
     fingerprint: str
     model: _Model
     dim: Annotated[int, msgspec.Meta(ge=1)]
-    shards: Annotated[list[_Chunk], msgspec.Meta(min_length=1)]
+    shards: Annotated[list[Chunk], msgspec.Meta(min_length=1)]
 
 
-def open_vectors(path: Path) -> Vectors:
-    """Open a directory of embeddings. Raises :class:`InputError` for what is none, and for chunks that are damaged."""
+def chunk_name(of: str, number: int, chunks: int) -> str:
+    """The file of a chunk of so many."""
+    return f"{of}-{number:05d}-of-{chunks:05d}.npy"
+
+
+def read_vectors(path: Path) -> Vectors:
+    """A directory of embeddings, of which only the manifest is read. :class:`InputError` for what is none."""
     manifest = path / MANIFEST
     try:
         head = read_json(manifest, _Head)
@@ -137,27 +171,46 @@ def open_vectors(path: Path) -> Vectors:
         ) from None
     if head.name != NAME or head.format != FORMAT:
         raise InputError(f"expected a manifest of {NAME}, format {FORMAT}", path=manifest)
-    read_json(manifest, _Manifest, _REMEDY)
-    content = read_json(manifest, dict[str, Any])
-    for chunk in content["shards"]:
-        check_chunk(path / chunk["path"], chunk, content["dim"])
-    return Vectors(path, content)
+    said = read_json(manifest, _Manifest, _REMEDY)
+    for number, chunk in enumerate(said.shards):
+        if chunk.path != (expected := chunk_name(said.of, number, len(said.shards))):
+            raise InputError(
+                f"shards[{number}].path: expected {expected}, found {chunk.path!r}; {_REMEDY}", path=manifest
+            )
+    return Vectors(path, read_json(manifest, dict[str, Any]))
 
 
-def check_chunk(path: Path, entry: dict[str, Any], dim: int) -> None:
-    """Raise :class:`InputError` where a chunk is missing or has not the size and shape that its entry says."""
+def open_vectors(path: Path) -> Vectors:
+    """Open a directory of embeddings: :class:`InputError` for what is none, and for chunks that are damaged."""
+    vectors = read_vectors(path)
+    if fault := vectors.fault():
+        raise InputError(f"{fault}; {_REMEDY}", path=path)
+    return vectors
+
+
+def _chunk_fault(path: Path, entry: dict[str, Any], dim: int) -> str:
+    """What is wrong with a chunk, in words; empty where its numbers are those that its entry says, and finite."""
+
+    def look() -> str:
+        if fault := other_sha256(path, entry["sha256"]):
+            return fault
+        try:
+            found = np.lib.format.open_memmap(path, mode="r")
+        except Exception as error:  # NumPy raises a dozen kinds for wrong bytes
+            return f"is damaged ({error})"
+        if found.shape != (entry["rows"], dim) or found.dtype != np.float16:
+            expected = f"float16 of ({entry['rows']}, {dim})"
+            return f"holds {found.dtype} of shape {found.shape} where the manifest says {expected}"
+        # Not a number is no more than any.
+        if not (norm := _longest_norm(found)) <= 1.00001 * entry["longest"] <= 1.01 * norm:
+            return f"has embeddings as long as {norm} where the manifest says {entry['longest']}"
+        return ""
+
     try:
-        size = path.stat().st_size
+        if (size := path.stat().st_size) != entry["bytes"]:
+            return f"has {size:,} bytes where the manifest says {entry['bytes']:,}"
+        return fault_once(path, ["embeddings", entry, dim], look)
     except FileNotFoundError:
-        raise InputError(f"is listed in the manifest but missing; {_REMEDY}", path=path) from None
-    if size != entry["bytes"]:
-        raise InputError(f"has {size} bytes where the manifest says {entry['bytes']}; {_REMEDY}", path=path)
-    try:
-        found = np.load(path, mmap_mode="r")
-    except ValueError as error:
-        raise InputError(f"is damaged ({error}); {_REMEDY}", path=path) from None
-    if found.shape != (entry["rows"], dim) or found.dtype != np.float16:
-        raise InputError(
-            f"holds {found.dtype} of shape {found.shape} where the manifest says float16 of ({entry['rows']}, {dim})",
-            path=path,
-        )
+        return "is listed in the manifest but missing"
+    except OSError as error:
+        return f"cannot be read ({error.strerror})"

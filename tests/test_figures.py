@@ -5,9 +5,12 @@ from __future__ import annotations
 import itertools
 import json
 import random
+import resource
+import shutil
 from collections import Counter
 from pathlib import Path
 from statistics import mean
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -115,7 +118,7 @@ def test_what_cannot_be_counted_is_one_error(tmp_path: Path) -> None:
     release = make_whole(tmp_path / "release")
     shard = release / "corpus" / "corpus-00000-of-00001.parquet"
     shard.write_bytes(shard.read_bytes()[:100])
-    assert "corpus/corpus cannot be read" in run("builders", "stats", "--release", release, code=1).error
+    assert f"{shard}: has 100 bytes where" in run("builders", "stats", "--release", release, code=1).error
 
 
 def test_the_same_counts_give_the_same_pictures(tmp_path: Path) -> None:
@@ -175,3 +178,24 @@ def test_long_tails_are_drawn(tmp_path: Path) -> None:
     one = LengthCounter()
     one.add(np.array([1]))
     assert draw_positives({"dev": one, "train": counter}).startswith(b"\x89PNG")
+
+
+def test_a_disk_without_room_for_the_tables_is_named(tmp_path: Path) -> None:
+    release, tmp = make_whole(tmp_path / "release"), tmp_path / "tmp"
+    tmp.mkdir()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 14, hard))  # as a full disk: writing fails
+    try:
+        error = run("builders", "stats", "--release", release, "--tmp", tmp, code=1).error
+        assert run("builders", "check", "--release", release, "--tmp", tmp, code=1).error == error
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert error.startswith(f"{tmp}: file too large; ") and error.endswith("--tmp names a folder on another disk")
+    assert not list(tmp.iterdir())
+
+
+def test_too_little_room_is_said_before_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    release = make_whole(tmp_path / "release")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=100))
+    done = run("builders", "stats", "--release", release, "--tmp", tmp_path)
+    assert f"{tmp_path}: its disk has 0 MB free; " in done.stderr

@@ -51,6 +51,11 @@ def add_format(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--format", choices=["text", "json"], default="text", help="how the table is printed")
 
 
+def add_tmp(parser: argparse.ArgumentParser) -> None:
+    """``--tmp``, for every command that puts there what does not fit into memory."""
+    parser.add_argument("--tmp", type=Path, metavar="DIR", help="for temporary files (default: $TMPDIR, or /tmp)")
+
+
 def whole_number(low: int) -> Any:
     """An argparse type: an integer of at least ``low``."""
 

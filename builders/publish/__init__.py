@@ -16,6 +16,7 @@ import argparse
 from pathlib import Path
 
 from builders.check import add_accept
+from builders.common.command import add_tmp
 from builders.common.hub import add_repository
 
 
@@ -23,6 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--release", type=Path, required=True, metavar="DIR", help="the release directory")
     add_repository(parser, "dataset")
     add_accept(parser)
+    add_tmp(parser)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -32,4 +34,5 @@ def run(args: argparse.Namespace) -> None:
 
     need_hub()
     accepted = frozenset(args.accept)
-    print(publish(open_release(args.release), args.repo, accepted, create=args.create, private=args.private))
+    release = open_release(args.release)
+    print(publish(release, args.repo, accepted, create=args.create, private=args.private, tmp=args.tmp))

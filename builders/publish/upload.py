@@ -20,7 +20,9 @@ from builders.store.reader import Release
 _FORBIDDEN = (".py", ".lock")  # datasets refuses a repository with a script; locks are leftovers of its cache
 
 
-def publish(release: Release, repo: str, accepted: frozenset[str], *, create: bool, private: bool) -> str:
+def publish(
+    release: Release, repo: str, accepted: frozenset[str], *, create: bool, private: bool, tmp: Path | None = None
+) -> str:
     """Test a release and upload it in one commit; returns the commit's address.
 
     Args:
@@ -28,12 +30,13 @@ def publish(release: Release, repo: str, accepted: frozenset[str], *, create: bo
         repo: ORG/NAME.
         accepted: tests of ``check`` whose errors count as warnings.
         create, private: see :func:`builders.common.hub.upload`.
+        tmp: see :func:`builders.stats.survey.survey`.
 
     Raises:
         InputError: the release fails a test, holds what its manifest does not list, or the hub refuses.
     """
     _refuse_files(release)
-    report = check(release, accepted)
+    report = check(release, accepted, tmp)
     if report.errors:
         first = report.errors[0]
         raise InputError(
@@ -41,7 +44,7 @@ def publish(release: Release, repo: str, accepted: frozenset[str], *, create: bo
             f" `python -m builders check --release {release.path}` for all of them",
             path=release.path,
         )
-    with temporary_folder() as work:
+    with temporary_folder(tmp) as work:
         files = stage(release, report.figures, repo, work)
         message = f"Release {files[MANIFEST][1][:12]}"
         return upload(

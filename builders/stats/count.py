@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from builders.stats.survey import Survey, survey, survey_or_fail
@@ -27,11 +28,11 @@ class Figures:
     positives: dict[str, LengthCounter] = field(default_factory=dict)
 
 
-def count(release: Release) -> Figures:
-    """Count a release from its rows. :class:`InputError` where a shard cannot be read."""
+def count(release: Release, tmp: Path | None = None) -> Figures:
+    """Count a release from its rows. Errors and ``tmp`` as of :func:`builders.stats.survey.survey`."""
     # The joined rows repeat what the others hold; samples of the judgments have no figures.
     counted = {config for each in SETS.values() for config in (each.corpus, each.queries, each.qrels)}
-    with survey(release, lambda config, _: config in counted) as tables:
+    with survey(release, lambda config, _: config in counted, tmp) as tables:
         return count_survey(survey_or_fail(tables))
 
 

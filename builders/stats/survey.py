@@ -1,25 +1,29 @@
 """Every row of a release as DuckDB tables: what ``check`` tests and ``stats`` counts.
 
 The texts are read once; of each its id, the number of its MD5, its length and what is odd about it are kept, on disk
-where memory does not suffice, so that 8 million passages are surveyed in about 1 GB.
+where memory does not suffice, so that 8 million passages are surveyed in about 1 GB of memory and as much of disk.
 """
 
 from __future__ import annotations
 
 import contextlib
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import duckdb
 
-from builders.common.command import InputError, progress
+from builders.common.command import InputError, log, progress
+from builders.common.disks import DiskFull, full_disk
 from builders.common.jobs import usable_cores
 from builders.common.temporary import temporary_folder
 from builders.store.layout import CORPUS, CROSSLINGUAL, CROSSLINGUAL_QUERIES, JOINED, QRELS, QUERIES, SPLITS, schema_of
 from builders.store.reader import Release
 
 _MEMORY = "1GB"
+_DISK = 128  # bytes a row, with what queries put there
 
 _TABLES = """
 CREATE TABLE texts (
@@ -113,15 +117,22 @@ class Survey:
 
 
 @contextlib.contextmanager
-def survey(release: Release, wanted: Callable[[str, str], bool] | None = None) -> Iterator[Survey]:
+def survey(
+    release: Release, wanted: Callable[[str, str], bool] | None = None, tmp: Path | None = None
+) -> Iterator[Survey]:
     """Read a release into tables that last for the block.
 
     Args:
         release: the release.
         wanted: says of a (config, split) whether it is read; all are where None.
+        tmp: the folder to put the tables in; the system's own where None.
+
+    Raises:
+        InputError: a file that is not what the manifest says; a disk without room for the tables.
     """
+    pairs = [pair for pair in release.splits() if wanted is None or wanted(*pair)]
     with (
-        temporary_folder() as work,
+        _workspace(tmp, sum(release.rows(*pair) for pair in pairs)) as work,
         duckdb.connect(str(work / "survey.duckdb")) as con,
     ):
         con.execute(f"SET memory_limit = '{_MEMORY}'")
@@ -132,14 +143,30 @@ def survey(release: Release, wanted: Callable[[str, str], bool] | None = None) -
         con.execute(_TABLES)
         con.execute(_MACROS)
         found = Survey(con, release)
-        pairs = [pair for pair in release.splits() if wanted is None or wanted(*pair)]
         for config, split in progress(pairs, unit="split", label="read"):
             try:
                 _load(con, release, config, split)
                 found.loaded.append((config, split))
             except (duckdb.Error, ValueError) as error:
+                if full_disk(error):
+                    raise
                 found.failures.append((config, split, str(error).splitlines()[0]))
         yield found
+
+
+@contextlib.contextmanager
+def _workspace(tmp: Path | None, rows: int) -> Iterator[Path]:
+    """A folder for the tables of so many rows, in ``tmp``; where its disk has no room for them, that is said."""
+    advice = f"{rows:,} rows take about {rows * _DISK / 1e6:,.0f} MB there; --tmp names a folder on another disk"
+    with temporary_folder(tmp) as work:
+        if (free := shutil.disk_usage(work).free) < rows * _DISK:
+            log.warning("%s: its disk has %s MB free; %s", work.parent, f"{free / 1e6:,.0f}", advice)
+        try:
+            yield work
+        except duckdb.Error as error:
+            if not (reason := full_disk(error)):
+                raise
+            raise DiskFull(f"{work.parent}: {reason}; {advice}") from error
 
 
 def survey_or_fail(found: Survey) -> Survey:
@@ -152,7 +179,7 @@ def survey_or_fail(found: Survey) -> Survey:
 
 def _load(con: duckdb.DuckDBPyConnection, release: Release, config: str, split: str) -> None:
     """Read one split into the tables that its columns are for."""
-    files = [str(release.path / entry.path) for entry in release.shards(config, split)]
+    files = release.files(config, split)
     statements = next(each for columns, each in _READ if columns is schema_of(config))
     for statement in statements:
         con.execute(statement, {"config": config, "split": split, "files": files})

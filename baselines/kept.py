@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from builders.common.command import log
 from builders.common.files import sha256_of, write_bytes
 from builders.common.folders import build_once, key_of
+from builders.common.names import name_within
 from builders.common.verified import caches, wrong_sha256
 
 
@@ -25,6 +26,10 @@ class _About(msgspec.Struct):
 
     key: dict[str, Any]
     files: dict[str, str]
+
+    def __post_init__(self) -> None:
+        for name in self.files:  # indexes lie beside embeddings, which may be somebody else's
+            name_within(name)
 
 
 @dataclass(frozen=True)

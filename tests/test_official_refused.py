@@ -103,6 +103,8 @@ def info(name: str, **values: Any) -> tarfile.TarInfo:
         info("a/../../x.txt"),
         info("/etc/train.json"),
         info("..\\train.json"),
+        info("C:/train.json"),
+        info("a\nb/unwanted"),
         info("train.json", type=tarfile.SYMTYPE, linkname="/etc/passwd"),
         info("train.json", type=tarfile.LNKTYPE, linkname="dev.json"),
         info("unwanted", type=tarfile.CHRTYPE),

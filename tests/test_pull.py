@@ -100,6 +100,24 @@ def test_a_hub_that_is_not_there_is_one_clear_error(hub: Hub, call: Command, che
     assert f"{hub.url} cannot be reached" in error_of(call("pull", REPO, "--out", tmp_path / "x", code=1))
 
 
+def test_a_hub_that_gives_a_path_for_a_commit_is_refused(hub: Hub, call: Command, tmp_path: Path) -> None:
+    hub.create(REPO, "model").commits[-1].oid = "../../../evil"
+    error = error_of(call("pull", REPO, "--out", tmp_path / "a" / "b" / "out", code=1))
+    assert error.endswith(f"the hub gives {REPO} the commit '../../../evil'; expected 40 hex digits")
+    assert not (tmp_path / "a").exists() and not (tmp_path / "evil").exists()
+
+
+def test_a_listed_name_is_no_pattern(hub: Hub, call: Command, checkpoint: Path, tmp_path: Path) -> None:
+    push(call, checkpoint, "--create")
+    repo = hub.repos["model", REPO]
+    held = repo.commits[-1].files
+    manifest = json.loads(held[MANIFEST].content)
+    manifest["files"].append({"path": "*.json", "bytes": 1, "sha256": "0" * 64})
+    repo.add("more", held | {MANIFEST: Blob(json.dumps(manifest).encode(), False), "other.json": Blob(b"{}", False)})
+    assert "(*.json is missing)" in error_of(call("pull", REPO, "--out", tmp_path / "out", code=1))
+    assert not [path for _, path in hub.requests if path.endswith("other.json")]
+
+
 def test_what_is_not_ours_is_not_pulled(hub: Hub, call: Command, checkpoint: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from sentence_transformers import CrossEncoder, SentenceTransformer
 from tiny_models import write_bert, write_cross, write_dual
 from training_world import training_of
 
-from baselines.train.models import cross_encoder, dual_encoder
+from baselines.train.models import cross_encoder, dual_encoder, masked_language_model
 from baselines.train.recipe import Recipe, read_recipe
 from baselines.train.rows import Batches
 from baselines.train.trainers import arguments, dual_trainer
@@ -53,6 +54,22 @@ def test_two_towers_begin_equal_and_are_trained_apart(bert: Path, tmp_path: Path
     assert np.array_equal(again.encode_query(TEXTS), loaded.encode_query(TEXTS))
     with pytest.raises(InputError, match=r"two has 2 encoders \(towers\); expected model.towers = 2"):
         _dual(tmp_path / "two")
+
+
+def test_a_start_whose_names_would_lead_out_of_the_checkpoint_is_refused(bert: Path, tmp_path: Path) -> None:
+    start = write_dual(tmp_path / "dual", router=True)
+    for file, change in (
+        ("router_config.json", lambda found: found["structure"].update({"/evil": found["structure"].pop("query")})),
+        ("tokenizer_config.json", lambda found: found.update(chat_template=[{"name": "../evil", "template": "x"}])),
+    ):
+        copy = Path(shutil.copytree(start if "router" in file else bert, tmp_path / file.split("_")[0]))
+        content = json.loads((copy / file).read_text())
+        change(content)
+        (copy / file).write_text(json.dumps(content))
+        with pytest.raises(InputError, match=r"cannot start from the model .*: the name '.*evil'"):
+            _dual(copy, *(["model.towers=2", *OWN] if "router" in file else []))
+    with pytest.raises(InputError, match=r"cannot start from the model .*: the name '../evil'"):
+        masked_language_model(read_recipe("mlm-scratch"), str(copy))
 
 
 def test_official_inputs_are_saved_with_the_checkpoint(bert: Path, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from typing import Any, Literal
 from msgspec import UNSET, Struct, UnsetType, field
 
 from builders.common.command import InputError
+from builders.common.names import problem_of
 from builders.common.typed import Sha256, read_json
 
 RECIPE, TRAINING, CARD = "recipe.json", "training.json", "README.md"
@@ -158,7 +159,7 @@ def belongs(name: str) -> bool:
         and path.name not in _STATE_FILES
         and not any(folder.startswith((".", *_STATES)) for folder in path.parts[:-1])
         and not path.name.startswith(".")
-        and not path.is_absolute()
+        and not problem_of(name)
     )
 
 

@@ -12,6 +12,7 @@ example:
 from __future__ import annotations
 
 import argparse
+import glob
 import shutil
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from baselines.hub.manifest import read_manifest
 from builders.common.command import InputError, log
 from builders.common.files import sha256_of
 from builders.common.folders import check_output, replace_directory, work_beside
-from builders.common.hub import clear_errors, need_hub, repo_name
+from builders.common.hub import clear_errors, commit_in, need_hub, repo_name
 from builders.store.layout import MANIFEST
 
 
@@ -50,7 +51,7 @@ def commit_of(repo: str, revision: str) -> str:
     api = HfApi()
     with clear_errors(repo, api.endpoint, "model", "download"):
         try:
-            return str(api.model_info(repo, revision=revision).sha)
+            return commit_in(api.model_info(repo, revision=revision), repo)
         except RevisionNotFoundError:
             raise InputError(f"{repo} on {api.endpoint} has no revision {revision!r}") from None
 
@@ -75,8 +76,9 @@ def fetch(repo: str, commit: str, folder: Path) -> None:
             wanted = read_manifest(Path(path)).files
         except InputError as error:
             raise _no_checkpoint(repo, str(error)) from None
+        names = [glob.escape(each.path) for each in wanted]  # no pattern: the hub's other files are not asked for
         for last in (False, True):  # what arrives damaged is fetched once more
-            snapshot_download(repo, revision=commit, allow_patterns=[each.path for each in wanted], local_dir=folder)
+            snapshot_download(repo, revision=commit, allow_patterns=names, local_dir=folder)
             for each in wanted:
                 if not (folder / each.path).is_file():
                     raise _no_checkpoint(repo, f"{each.path} is missing")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import re
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, TimeoutError
@@ -12,10 +11,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from builders.common.command import InputError, log
-from builders.common.hub import clear_errors
+from builders.common.hub import COMMIT, clear_errors, commit_in
 
 _ANSWER, _PATIENCE = 5.0, 8.0  # seconds for an answer, and for everything, names and certificates included
-_COMMIT = re.compile(r"[0-9a-f]{40}")
 _FIRST = ("config.json", "modules.json")  # a model has one of them
 Result = TypeVar("Result")
 
@@ -44,7 +42,7 @@ def model_commit(model: str, revision: str, otherwise: str) -> str | None:
 
     if Path(model).is_dir():
         return None
-    if _COMMIT.fullmatch(revision):
+    if COMMIT.fullmatch(revision):
         return revision
     cached = cached_commit(model, revision)
     if constants.HF_HUB_OFFLINE:
@@ -89,11 +87,12 @@ def hub_commit(model: str, revision: str, otherwise: str) -> str:
     def ask() -> str:
         with clear_errors(model, api.endpoint, "model", "download"):
             info = api.model_info(model, revision=revision or None, timeout=_ANSWER)
+            commit = commit_in(info, model)
             names = {sibling.rfilename for sibling in info.siblings or []}
             # A file asked for by the branch's name: without a hub, the cache knows then which commit the branch was at.
             for name in [name for name in _FIRST if name in names][:1]:
                 return Path(api.hf_hub_download(model, name, revision=revision or None)).parent.name
-            return str(info.sha)
+            return commit
 
     why = f"the model {model} would come from the hub"
     try:

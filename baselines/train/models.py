@@ -22,6 +22,7 @@ from transformers import BertForMaskedLM as _BertForMaskedLM
 from baselines.models.official_input import official_tokenizer
 from baselines.train.recipe import Recipe
 from builders.common.command import InputError
+from builders.common.names import name_within
 
 _FP32 = {"dtype": torch.float32}  # whatever the start was saved in: an optimizer's small steps need them
 
@@ -62,6 +63,7 @@ def dual_encoder(recipe: Recipe, start: str, device: str, commit: str | None = N
             modules: list[Any] = [encoder, Pooling(encoder.get_embedding_dimension(), wanted.pooling or "mean")]
             model = SentenceTransformer(modules=modules, device=device, similarity_fn_name="dot")
             similarity = wanted.similarity or "dot"
+        _check_names(list(model.modules()))
     if similarity == "cos":
         if recipe.train.scale <= 1:
             raise InputError(
@@ -152,6 +154,7 @@ def cross_encoder(recipe: Recipe, start: str, device: str, commit: str | None = 
         model = CrossEncoder(
             start, num_labels=outputs, max_length=length, device=device, revision=commit, model_kwargs=dict(_FP32)
         )
+        _check_names(list(model.modules()))
     if recipe.model.inputs == "official":
         model[0].processor = official_tokenizer(model.tokenizer, "pair", length)
     return model
@@ -163,7 +166,9 @@ def masked_language_model(recipe: Recipe, start: str, commit: str | None = None)
     with _clear_errors(start):
         config = AutoConfig.from_pretrained(start, **at)
         kind = BertForMaskedLM if config.model_type == "bert" else AutoModelForMaskedLM
-        return kind.from_pretrained(start, dtype=torch.float32, **at), AutoTokenizer.from_pretrained(start, **at)
+        tokenizer = AutoTokenizer.from_pretrained(start, **at)
+        _check_names([], tokenizer)
+        return kind.from_pretrained(start, dtype=torch.float32, **at), tokenizer
 
 
 def _is_sentence_transformer(start: str, commit: str | None) -> bool:
@@ -172,6 +177,17 @@ def _is_sentence_transformer(start: str, commit: str | None) -> bool:
     if Path(start).is_dir():
         return (Path(start) / "modules.json").is_file()
     return bool(is_sentence_transformer_model(start, revision=commit))
+
+
+def _check_names(modules: list[Any], *tokenizers: Any) -> None:
+    """ValueError where a route or a chat template of a start, saved under its name, would be outside the checkpoint."""
+    tokenizers += tuple(module.tokenizer for module in modules if isinstance(module, Transformer))
+    templates = [getattr(tokenizer, "chat_template", None) for tokenizer in tokenizers]
+    for named in [*(module.sub_modules for module in modules if isinstance(module, Router)), *templates]:
+        if isinstance(named, (dict, torch.nn.ModuleDict)):  # a template alone has no name
+            for name in named:
+                if "/" in name_within(name):
+                    raise ValueError(f"the name {name!r} has several parts; expected a plain one")
 
 
 @contextlib.contextmanager

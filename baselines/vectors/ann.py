@@ -16,6 +16,7 @@ import torch
 
 from baselines.kept import Cache
 from baselines.vectors.embeddings import Vectors, widened
+from builders.common.addresses import names_in
 from builders.common.command import InputError, log, progress
 
 _FORMAT = 1
@@ -102,7 +103,11 @@ def _kept(vectors: Vectors, name: str, train: Callable[[], Any]) -> Any:
                 bar.update(len(block))
         faiss.write_index(index, str(folder / f"{name}.faiss"))
 
+    kept = vectors.path / "indexes"
+    for path in [kept, *names_in(kept)]:
+        if path.is_symlink():  # the embeddings may be somebody else's: nothing is written where they like
+            raise InputError("is a link; expected a folder of the embeddings' own: delete it", path=path)
     key = {"format": _FORMAT, "index": name, "passages": [chunk["sha256"] for chunk in vectors.chunks]}
-    folder, made = _INDEXES.folder(vectors.path / "indexes", key, build)
+    folder, made = _INDEXES.folder(kept, key, build)
     log.info("%s %s: %s", name, "built" if made else "reused", folder)
     return faiss.read_index(str(folder / f"{name}.faiss"))

@@ -23,6 +23,7 @@ import torch
 
 from builders.common.command import InputError, progress
 from builders.common.jobs import usable_cores
+from builders.common.names import name_within
 from builders.common.typed import Count, read_json
 from builders.common.verified import fault_once, other_sha256
 from builders.store.reader import Release
@@ -139,6 +140,9 @@ class Chunk(msgspec.Struct):
     bytes: Count
     sha256: str
     longest: Annotated[float, msgspec.Meta(ge=0)]
+
+    def __post_init__(self) -> None:
+        name_within(self.path)
 
 
 class _Manifest(msgspec.Struct):

@@ -105,7 +105,7 @@ def link(file: Path, name: Path) -> None:
         store.cp_file(path, _store(name)[1])
         return
     try:
-        os.link(file, name)
+        os.link(os.path.realpath(file), name)  # not the link to it, where it is one (as in the hub's cache)
     except OSError:
         shutil.copyfile(file, name)
 

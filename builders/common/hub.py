@@ -22,6 +22,7 @@ from builders.common.typed import read_json
 
 _AGAIN = "run the same command again: what was received is not sent again"
 _REPO = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}")
+COMMIT = re.compile(r"[0-9a-f]{40}")
 _SMALL = 1 << 20
 KEPT = {".gitattributes", "README.md", "stats.json"}  # never deleted, never strangers
 
@@ -138,6 +139,16 @@ def _earlier(api: Any, repo: str, kind: str, manifest: str, name: str, revision:
         except InputError:
             return set()
     return {entry.path for entry in content.files} if content.name == name else set()
+
+
+def commit_in(answer: Any, repo: str) -> str:
+    """The commit that the hub's answer about a repository names; :class:`InputError` for one that is none.
+
+    It becomes the name of folders.
+    """
+    if not COMMIT.fullmatch(str(answer.sha)):
+        raise InputError(f"the hub gives {repo} the commit {answer.sha!r}; expected 40 hex digits")
+    return str(answer.sha)
 
 
 def need_hub() -> None:

@@ -33,7 +33,7 @@ def problem_of(name: str) -> str:
         problem = f"has the part {min(odd)!r}"
     else:
         return ""
-    return f"the name {name!r} {problem}; expected one within its folder"
+    return f"the name {name!r} {problem}; expected a plain one, within its folder"
 
 
 def name_within(name: str) -> str:

@@ -18,6 +18,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 
 from builders.common.command import InputError, progress
+from builders.common.names import problem_of
 
 MEMBER_BYTES = 32 << 30  # the largest official file, passage_collection.json, has about 8 GiB
 MEMBERS = 100_000
@@ -109,25 +110,23 @@ def _headers(archive: Path, tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
     """The regular members, each one checked."""
     for number, info in enumerate(tar):
         tar.members = []  # type: ignore[attr-defined]  # it would keep them all
-        name = PurePosixPath(info.name)
-        problem = None
-        if name.is_absolute() or ".." in name.parts or "\\" in info.name:
-            problem = "a name that leads out of the archive"
+        name = _plain(info.name)
+        problem = "" if name == "." else problem_of(name)  # the folder that was packed
+        if number >= MEMBERS:
+            problem = f"more than {MEMBERS:,} members"
         elif not (info.isreg() or info.isdir()) or info.issparse():
-            problem = "a link, a device or another special file"
+            problem = f"the member {info.name!r} is a link, a device or another special file"
         elif info.size > MEMBER_BYTES:
-            problem = f"{info.size:,} bytes, above {MEMBER_BYTES:,}"
-        elif number >= MEMBERS:
-            problem = f"more than {MEMBERS:,} members before it"
+            problem = f"the member {info.name!r} has {info.size:,} bytes, above {MEMBER_BYTES:,}"
         if problem:
-            raise InputError(f"refused: the member {info.name!r} has or is {problem}", path=archive)
+            raise InputError(f"refused: {problem}", path=archive)
         if info.isreg():
             yield info
 
 
 def _tar(archive: Path, file: IO[bytes], wanted: Callable[[str], bool]) -> Iterator[Member]:
     size = archive.stat().st_size
-    with tarfile.open(fileobj=file, mode="r:", tarinfo=_Header) as tar:
+    with tarfile.open(fileobj=file, mode="r:", tarinfo=_Header, errors="replace") as tar:
         for info in _headers(archive, tar):
             if info.offset_data + info.size > size:
                 raise tarfile.ReadError(f"{info.name} ends beyond the file's end")
@@ -148,7 +147,7 @@ def _unpack(archive: Path, file: IO[bytes], wanted: Callable[[str], bool], work:
     with (
         progress(total=archive.stat().st_size, unit="B", label=archive.name) as bar,
         gzip.GzipFile(fileobj=file) as stream,
-        tarfile.open(fileobj=stream, mode="r|", tarinfo=_Header) as tar,
+        tarfile.open(fileobj=stream, mode="r|", tarinfo=_Header, errors="replace") as tar,
     ):
         for info in _headers(archive, tar):
             if not wanted(_plain(info.name)):

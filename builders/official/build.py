@@ -12,6 +12,7 @@ from typing import Any
 from builders.common.command import InputError, log
 from builders.common.folders import work_beside
 from builders.common.jobs import process_pool
+from builders.common.names import problem_of
 from builders.official.archives import Member, find_members
 from builders.official.corpus import read_corpus
 from builders.official.formats import role_of
@@ -104,6 +105,8 @@ def official_files(members: list[Member]) -> Iterator[OfficialFile]:
         name = member.name if member.name not in names else f"{member.archive.name}/{member.name}"
         if name in names:
             raise InputError(f"a second file {name}", path=member.shown)
+        if problem := problem_of(name):  # the export will write it under this name
+            raise InputError(problem, path=member.shown)
         names.add(name)
         role = role_of(member.name)
         assert role is not None

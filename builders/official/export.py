@@ -8,7 +8,6 @@ original release's files: ``train.json``, ``dev.json``, ``test1.json``, ``passag
 from __future__ import annotations
 
 import itertools
-import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
@@ -16,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from builders.common.command import InputError, log
+from builders.common.command import log
 from builders.common.files import new_file, sha256_of
 from builders.official.formats import TSV
-from builders.official.layout import LAYOUT, Entry, read_layout
+from builders.official.layout import Entry, read_layout
 from builders.official.rows import OfficialRows
 from builders.official.style import DEFAULT, encoder, in_order
 from builders.store.reader import Release
@@ -51,8 +50,6 @@ def export_official(release: Release, out: Path) -> list[Written]:
     with tempfile.TemporaryDirectory(prefix=".export.", dir=out) as work:
         source = OfficialRows(release, Path(work))
         for entry in read_layout(release.path) or original_files(release):
-            if os.path.isabs(entry.name) or ".." in Path(entry.name).parts:
-                raise InputError(f"names the file {entry.name!r} outside of the export", path=release.path / LAYOUT)
             target = out / entry.name
             with new_file(target) as beside:
                 _write_file(source, entry, beside)

@@ -19,6 +19,8 @@ import pyarrow as pa
 
 from builders.common.command import InputError
 from builders.common.files import write_text
+from builders.common.names import name_within
+from builders.common.typed import read_json
 from builders.official.numbered import Numbers, id_column
 from builders.official.questions import Split
 from builders.official.work import OfficialFile, Work
@@ -58,6 +60,11 @@ class Entry(msgspec.Struct):
     columns: str | None = None
     copy: str | None = None
 
+    def __post_init__(self) -> None:
+        for name in (self.name, self.columns, self.copy):
+            if name is not None:
+                name_within(name)
+
 
 class _Layout(msgspec.Struct):
     files: list[Entry]
@@ -65,13 +72,10 @@ class _Layout(msgspec.Struct):
 
 def read_layout(folder: Path) -> list[Entry] | None:
     """The files of the release in ``folder``; None where it keeps none: it was not made from official files."""
-    path = folder / LAYOUT
-    if not path.is_file():
-        return None
     try:
-        return msgspec.json.decode(path.read_bytes(), type=_Layout).files
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise InputError("is damaged; build the release again", path=path) from None
+        return read_json(folder / LAYOUT, _Layout, "build the release again").files
+    except (FileNotFoundError, NotADirectoryError):
+        return None
 
 
 def read_columns(folder: Path, name: str) -> pa.Table:

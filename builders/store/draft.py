@@ -46,9 +46,11 @@ class Draft:
             self._builds = list(base.manifest.builds)
             for entry in base.manifest.files:
                 if entry.path not in (CARD, STATS):
-                    target = folder / entry.path
+                    source, target = base.path / entry.path, folder / entry.path
+                    if not source.is_file():
+                        raise InputError("is listed in the manifest but missing; build the release again", path=source)
                     target.parent.mkdir(parents=True, exist_ok=True)
-                    link(base.path / entry.path, target)
+                    link(source, target)
                     self._entries.append(entry)
 
     def writer(self, config: str, split: str) -> SplitWriter:

@@ -11,6 +11,7 @@ import msgspec
 
 from builders.common.command import InputError
 from builders.common.files import sha256_of, write_text
+from builders.common.names import name_within
 from builders.common.typed import Count, Sha256, read_json
 from builders.store.layout import FORMAT, MANIFEST, NAME
 
@@ -24,6 +25,9 @@ class FileEntry(msgspec.Struct, frozen=True):
     bytes: Count
     rows: Count | None
     sha256: Sha256
+
+    def __post_init__(self) -> None:
+        name_within(self.path)
 
 
 class Source(msgspec.Struct, frozen=True):

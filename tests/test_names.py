@@ -1,0 +1,235 @@
+"""Names from outside: nothing that a foreign release or archive says is read or written outside of its folder."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import tarfile
+from collections.abc import Callable
+from pathlib import Path, PureWindowsPath
+
+import numpy as np
+import pytest
+from commands import run
+from hypothesis import given
+from hypothesis import strategies as st
+from official_archives import original_files, write_files
+from official_release import convert
+from releases import BUILD, QUESTIONS, make_release, md5
+from test_ccovid import source as ccovid_source
+from test_cmedqa import source as cmedqa_source
+
+from builders.common.command import InputError
+from builders.common.names import LONGEST, name_within, problem_of
+from builders.official.build import build_official
+from builders.store.draft import draft_release
+from builders.store.layout import MANIFEST
+from builders.store.reader import open_release
+
+OUTSIDE = {
+    "": "is empty",
+    "/etc/passwd": "is absolute",
+    "//server/share": "is absolute",
+    "C:/Windows/system.ini": "is absolute",
+    "c:x": "is absolute",
+    "..": "has the part '..'",
+    "a/../../b": "has the part '..'",
+    "a/..": "has the part '..'",
+    "./a": "has the part '.'",
+    "a/./b": "has the part '.'",
+    "a//b": "has the part ''",
+    "a/": "has the part ''",
+    "..\\x": "holds a backslash",
+    "a\0b": r"holds the character '\x00'",
+    "a\nb": r"holds the character '\n'",
+    "a\ud800b": r"holds the character '\ud800'",
+    "a" * (LONGEST + 1): "a name of 1,001 characters; expected at most 1,000",
+}
+INSIDE = [
+    "a",
+    "corpus/corpus-00000-of-00001.parquet",
+    ".hidden",
+    "...",
+    "a..b/c.",
+    "no drive: a name",
+    "语料/第 1 部分.json",
+    "a/" * 499 + "b",
+]
+
+
+@pytest.mark.parametrize("name", OUTSIDE, ids=lambda name: ascii(name)[:20])
+def test_a_name_that_could_lead_out_is_refused_with_the_reason(name: str) -> None:
+    with pytest.raises(ValueError) as error:
+        name_within(name)
+    assert OUTSIDE[name] in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", INSIDE, ids=lambda name: ascii(name)[:20])
+def test_a_plain_name_is_taken_as_it_is(name: str) -> None:
+    assert name_within(name) == name
+
+
+@given(st.text(st.sampled_from("./\\ab:C\0é\n"), max_size=12) | st.text(max_size=30))
+def test_a_name_that_is_taken_leads_to_one_place_below_the_folder(name: str) -> None:
+    if not problem_of(name):
+        path = os.path.join("/folder", name)
+        assert os.path.normpath(path) == path and path.startswith("/folder/")
+        there = PureWindowsPath("D:\\folder", name)  # on the other systems, too
+        assert PureWindowsPath("D:\\folder") in there.parents and ".." not in there.parts
+
+
+# A release from a stranger
+
+THESIS = "years of work"
+
+
+@pytest.fixture
+def evil(tmp_path: Path) -> Callable[[str], Path]:
+    """``evil(name)``: a release whose manifest lists ``name``, with a file of that name wherever it may lead to."""
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis").write_text(THESIS)
+
+    def made(name: str) -> Path:
+        release = make_release(tmp_path / "evil" / "a" / "b" / "release")
+        (release / "runs").mkdir()
+        for parent in list(release.parents)[:3]:
+            (parent / "thesis").write_text("evil")
+        manifest = json.loads((release / MANIFEST).read_text())
+        manifest["files"].append({"path": name, "bytes": 4, "rows": None, "sha256": "0" * 64})
+        (release / MANIFEST).write_text(json.dumps(manifest))
+        return release
+
+    return made
+
+
+def _commands(folder: Path) -> dict[str, list[object]]:
+    """Every verb of `builders` that opens a release, with good sources."""
+    english = folder / "english.tsv"
+    english.write_text(f"{md5(QUESTIONS['dev'][0])}\tWhen to buy tickets\n")
+    np.savez(folder / "v.npz", ids=np.array([md5(q) for s in ("train", "dev") for q in QUESTIONS[s]]), v=np.eye(6))
+    return {
+        "crosslingual": ["--source", english],
+        "cmedqa": ["--source", cmedqa_source(folder / "cmedqa")],
+        "ccovid": ["--source", ccovid_source(folder / "ccovid"), "--test-size", 2],
+        "extrapolate": ["restrain", "--embeddings", folder / "v.npz", "--size", 1],
+        "export": ["--format", "trec"],
+        "stats": [],
+        "check": [],
+    }
+
+
+@pytest.mark.parametrize("name", ["../../../thesis", "runs/../../../thesis", "thesis\\..", "/etc/hostname"])
+@pytest.mark.parametrize("verb", ["crosslingual", "cmedqa", "ccovid", "extrapolate", "export", "stats", "check"])
+def test_a_release_that_names_a_file_elsewhere_is_refused_by_every_verb(
+    tmp_path: Path, evil: Callable[[str], Path], verb: str, name: str
+) -> None:
+    release, words = evil(name), _commands(tmp_path)[verb]
+    out = [] if verb == "check" else ["--out", tmp_path / "mine" / "out"]
+    command = words[:1] if verb == "extrapolate" else []
+    done = run("builders", verb, *command, "--release", release, *words[len(command) :], *out, code=1)
+    assert done.stderr.splitlines()[-1].startswith(f"error: {release / MANIFEST}: files[")
+    assert f"the name {name!r}" in done.stderr
+    assert [(path.name, path.read_text()) for path in (tmp_path / "mine").iterdir()] == [("thesis", THESIS)]
+
+
+def test_a_release_of_links_is_extended_by_files(tmp_path: Path) -> None:
+    """The hub's cache holds every file as a link to another folder of its own."""
+    blobs, cached = make_release(tmp_path / "blobs"), tmp_path / "cached"
+    for file in [path for path in blobs.rglob("*") if path.is_file()]:
+        link = cached / file.relative_to(blobs)
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(os.path.relpath(file, link.parent))
+    with draft_release(tmp_path / "out", BUILD, open_release(cached)):
+        pass
+    assert not [path for path in (tmp_path / "out").rglob("*") if path.is_symlink()]
+    assert open_release(tmp_path / "out").table("corpus", "corpus") == open_release(blobs).table("corpus", "corpus")
+
+
+def test_a_release_that_lacks_a_file_is_not_extended(tmp_path: Path) -> None:
+    release = make_release(tmp_path / "release")
+    gone = release / "dev" / "dev-00000-of-00001.parquet"
+    gone.unlink()
+    with pytest.raises(InputError) as error, draft_release(tmp_path / "out", BUILD, open_release(release)):
+        pytest.fail("it began")
+    assert str(error.value) == f"{gone}: is listed in the manifest but missing; build the release again"
+    assert not (tmp_path / "out").exists()
+
+
+# Embeddings
+
+
+def _embeddings(folder: Path, name: str) -> Path:
+    """Embeddings of two rows, whose one shard is called ``name``."""
+    folder.mkdir(exist_ok=True)
+    np.save(folder / "shard.npy", np.eye(2, 4, dtype=np.float16))
+    content = (folder / "shard.npy").read_bytes()
+    digest = hashlib.sha256(content).hexdigest()
+    shard = {"path": name, "rows": 2, "bytes": len(content), "sha256": digest, "longest": 1.0}
+    about = {"name": "dureader_retrieval embeddings", "format": 1, "of": "passages", "config": "corpus"}
+    about |= {"split": "corpus", "fingerprint": "0" * 64, "model": {"name": "m", "fingerprint": "0" * 64}, "dim": 4}
+    (folder / MANIFEST).write_text(json.dumps(about | {"similarity": "dot", "dtype": "float16", "shards": [shard]}))
+    return folder
+
+
+@pytest.mark.parametrize("name", ["../there/shard.npy", "./shard.npy"])
+def test_embeddings_that_name_a_file_elsewhere_are_refused(tmp_path: Path, name: str) -> None:
+    from baselines.vectors.embeddings import open_vectors
+
+    assert open_vectors(_embeddings(tmp_path / "there", "shard.npy")).rows == 2
+    with pytest.raises(InputError) as error:
+        open_vectors(_embeddings(tmp_path / "here", name))
+    assert str(error.value).startswith(f"{tmp_path / 'here' / MANIFEST}: shards[0]: the name {name!r} has the part")
+
+
+def test_an_index_is_not_written_where_a_link_in_foreign_embeddings_leads(tmp_path: Path) -> None:
+    pytest.importorskip("faiss")
+    from baselines.vectors.ann import open_hnsw
+    from baselines.vectors.embeddings import open_vectors
+
+    folder = _embeddings(tmp_path / "there", "shard.npy")
+    (tmp_path / "mine").mkdir()
+    (folder / "indexes").symlink_to(tmp_path / "mine")
+    for _ in range(2):
+        with pytest.raises(InputError, match="is a link; expected a folder of the embeddings' own"):
+            open_hnsw(open_vectors(folder), 4, 8)
+        (folder / "indexes").unlink()
+        (folder / "indexes").mkdir()
+        (folder / "indexes" / "0123").symlink_to(tmp_path / "mine")
+    assert not list((tmp_path / "mine").iterdir())
+
+
+# Official archives
+
+
+@pytest.mark.parametrize("key", ["name", "columns", "copy"])
+def test_official_files_of_a_name_elsewhere_are_not_exported(tmp_path: Path, key: str) -> None:
+    convert(tmp_path, original_files() | {"readme.md": "read me"})
+    layout = tmp_path / "release" / "official" / "layout.json"
+    content = json.loads(layout.read_text())
+    content["files"][-1][key] = "../../evil"
+    layout.write_text(json.dumps(content))
+    (tmp_path / "evil").write_text(THESIS)
+    out = tmp_path / "out"
+    done = run("builders", "export", "--release", tmp_path / "release", "--format", "official", "--out", out, code=1)
+    assert done.error.startswith(f"{layout}: files[") and "the name '../../evil' has the part '..'" in done.error
+    assert (tmp_path / "evil").read_text() == THESIS and not out.exists()
+
+
+def test_a_file_that_no_export_could_write_again_is_refused_at_once(tmp_path: Path) -> None:
+    for name in ("back\\slash", os.fsdecode("北".encode("gb18030"))):
+        folder = write_files(tmp_path / "in" / name, original_files())
+        with pytest.raises(InputError, match=r"the name .* holds"):
+            build_official([folder.parent], tmp_path / "release")
+
+
+def test_an_archive_may_hold_names_in_another_encoding(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "old.tar", "w", format=tarfile.GNU_FORMAT, encoding="gb18030") as tar:
+        for name, content in (original_files() | {"说明.doc": "unwanted"}).items():
+            member = tarfile.TarInfo(f"./数据/{name}")
+            member.size = len(content.encode())
+            tar.addfile(member, io.BytesIO(content.encode()))
+    build_official([tmp_path / "old.tar"], tmp_path / "release")
+    run("builders", "export", "--release", tmp_path / "release", "--format", "official", "--out", tmp_path / "out")
+    assert len(list((tmp_path / "out").rglob("*.json"))) == len([n for n in original_files() if n.endswith("json")])

@@ -44,7 +44,7 @@ def test_a_file_that_is_not_what_the_manifest_says(tmp_path: Path, damage: Calla
     assert "dev" in report.of("not-tested")[-1].what
 
 
-@pytest.mark.parametrize("name", ["../out", "/etc/passwd", "nonsense/dev-00000-of-00001.parquet", "dev/it's.parquet"])
+@pytest.mark.parametrize("name", ["nonsense/dev-00000-of-00001.parquet", "dev/it's.parquet"])
 def test_a_manifest_with_a_name_that_is_none(tmp_path: Path, name: str) -> None:
     release = make_whole(tmp_path / "release")
     manifest = json.loads((release / MANIFEST).read_text())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 from pathlib import Path
@@ -14,6 +13,7 @@ from sentence_transformers.base.modules import Router, Transformer
 from transformers.utils.logging import disable_progress_bar
 
 from baselines.models.libraries import model_commit
+from baselines.models.opening import MayLack, check_length, opening, positions, unused_pooler
 from builders.common.command import InputError
 
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
@@ -27,11 +27,11 @@ def open_dual(
     ``max_length``: tokens that a text is cut to, prompt included, where the model would keep more. ``revision``: of a
     model on the hub (:func:`commit_of`).
     """
-    model = _open(SentenceTransformer, name, revision)
+    model = _open(SentenceTransformer, name, revision, unused_pooler)
     if model.similarity_fn_name not in ("cosine", "dot"):
         raise InputError(f"compares by {model.similarity_fn_name!r}; expected cosine or dot", path=name)
-    if max_length is not None:
-        _cut_at(model, max_length)
+    if limits := [limit for limit in (max_length, positions(model)) if limit is not None]:
+        _cut_at(model, min(limits))
     return _moved(model, device, dtype)
 
 
@@ -45,11 +45,14 @@ def open_cross(
     ``max_length``: tokens of query and passage together; the model's own where None. ``revision``: as of
     :func:`open_dual`.
     """
-    model = _open(CrossEncoder, name, revision)
+    model = _open(CrossEncoder, name, revision, lambda *_: False)
     if model.num_labels not in (1, 2):
         raise InputError(f"gives {model.num_labels} scores a pair; expected a cross-encoder of one or two", path=name)
     if max_length is not None:
+        check_length(f"--max-length {max_length}", max_length, model, model.tokenizer, texts=2)
         model.max_seq_length = max_length
+    elif (limit := positions(model)) is not None and (model.max_seq_length or limit) > limit:
+        model.max_seq_length = limit
     return _moved(model, device, dtype)
 
 
@@ -64,22 +67,22 @@ def commit_of(name: str, revision: str = "") -> str:
     return model_commit(name, revision, "a directory needs no hub") or ""
 
 
-def _open(kind: Any, name: str, revision: str) -> Any:
-    # A local checkpoint of the other kind would be converted: with a random classifier, or with none.
-    config = Path(name) / "config_sentence_transformers.json"
-    if config.is_file():
-        with contextlib.suppress(ValueError, AttributeError):
-            saved = json.loads(config.read_text(encoding="utf-8")).get("model_type", kind.__name__)
-            if saved != kind.__name__:
-                raise InputError(f"holds a {saved}; expected a {kind.__name__}", path=name)
+def _open(kind: Any, name: str, revision: str, may_lack: MayLack) -> Any:
     disable_progress_bar()  # type: ignore[no-untyped-call]
     commit = commit_of(name, revision) or None
-    try:
-        # fp32 first, whatever the checkpoint was saved in: the fingerprint is the same on every machine.
+    with opening(f"{name}: cannot be opened as a {kind.__name__}", may_lack), torch.random.fork_rng(devices=[]):
+        _expect_kind(kind.__name__, Path(name))
+        # The fingerprint is of all weights: those that may be missing get the same random numbers every time, and
+        # all are in fp32 first, whatever the checkpoint was saved in.
+        torch.manual_seed(0)
         return kind(name, device="cpu", revision=commit, model_kwargs={"dtype": torch.float32})
-    except (OSError, ValueError, KeyError, RuntimeError, TypeError) as error:
-        reason = next(iter(str(error).strip().splitlines()), "") or type(error).__name__
-        raise InputError(f"cannot be opened as a {kind.__name__} ({reason})", path=name) from error
+
+
+def _expect_kind(kind: str, folder: Path) -> None:
+    """A local checkpoint of the other kind would be converted: with a random classifier, or with none."""
+    config = folder / "config_sentence_transformers.json"
+    if config.is_file() and (saved := json.loads(config.read_text(encoding="utf-8")).get("model_type", kind)) != kind:
+        raise InputError(f"holds a {saved}; expected a {kind}", path=folder)
 
 
 def _cut_at(model: SentenceTransformer, max_length: int) -> None:

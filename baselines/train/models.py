@@ -7,9 +7,7 @@ that plain ``SentenceTransformer(DIR)`` and ``CrossEncoder(DIR)`` load them, len
 
 from __future__ import annotations
 
-import contextlib
 import copy
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +18,7 @@ from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer, PreTra
 from transformers import BertForMaskedLM as _BertForMaskedLM
 
 from baselines.models.official_input import official_tokenizer
+from baselines.models.opening import check_length, new_head, opening
 from baselines.train.recipe import Recipe
 from builders.common.command import InputError
 from builders.common.names import name_within
@@ -49,7 +48,7 @@ def dual_encoder(recipe: Recipe, start: str, device: str, commit: str | None = N
     the recipe says otherwise, and where cosines would be trained on at their own scale.
     """
     wanted, data = recipe.model, recipe.data
-    with _clear_errors(start):
+    with opening(f"cannot start from the model {start!r}", new_head):
         if _is_sentence_transformer(start, commit):
             model = SentenceTransformer(start, device=device, revision=commit, model_kwargs=dict(_FP32))
             similarity = _own_similarity(model, start)
@@ -85,6 +84,12 @@ def dual_encoder(recipe: Recipe, start: str, device: str, commit: str | None = N
         tower.query_length, tower.document_length = data.query_length, data.passage_length
         # A plain encode() has no task and cuts here: a model from scratch has no use for positions that it never saw.
         tower.max_seq_length = data.passage_length
+    for route, key, length in (
+        ("query", "query_length", data.query_length),
+        ("document", "passage_length", data.passage_length),
+    ):
+        tower = towers.get(route) or next(iter(towers.values()))
+        check_length(f"data.{key} = {length}", length, tower, tower.tokenizer)
     return model
 
 
@@ -145,7 +150,7 @@ def cross_encoder(recipe: Recipe, start: str, device: str, commit: str | None = 
     Raises :class:`InputError` where a start that is a cross-encoder has another number of outputs than the recipe.
     """
     outputs, length = recipe.model.outputs, recipe.data.passage_length
-    with _clear_errors(start):
+    with opening(f"cannot start from the model {start!r}", new_head):
         config = AutoConfig.from_pretrained(start, **({"revision": commit} if commit else {}))
         is_cross = str((config.architectures or [""])[0]).endswith("ForSequenceClassification")
         if is_cross and config.num_labels != outputs:  # the library says it in thirty lines
@@ -157,18 +162,22 @@ def cross_encoder(recipe: Recipe, start: str, device: str, commit: str | None = 
         _check_names(list(model.modules()))
     if recipe.model.inputs == "official":
         model[0].processor = official_tokenizer(model.tokenizer, "pair", length)
+    check_length(f"data.passage_length = {length}", length, model, model.tokenizer, texts=2)
     return model
 
 
 def masked_language_model(recipe: Recipe, start: str, commit: str | None = None) -> tuple[PreTrainedModel, Any]:
     """(masked language model, tokenizer) to train on, from ``start`` (a directory, or a hub name at a ``commit``)."""
     at: Any = {"revision": commit} if commit else {}
-    with _clear_errors(start):
+    length = recipe.data.passage_length
+    with opening(f"cannot start from the model {start!r}", new_head):
         config = AutoConfig.from_pretrained(start, **at)
         kind = BertForMaskedLM if config.model_type == "bert" else AutoModelForMaskedLM
+        model = kind.from_pretrained(start, dtype=torch.float32, **at)
         tokenizer = AutoTokenizer.from_pretrained(start, **at)
         _check_names([], tokenizer)
-        return kind.from_pretrained(start, dtype=torch.float32, **at), tokenizer
+    check_length(f"data.passage_length = {length}", length, model, tokenizer)
+    return model, tokenizer
 
 
 def _is_sentence_transformer(start: str, commit: str | None) -> bool:
@@ -188,13 +197,3 @@ def _check_names(modules: list[Any], *tokenizers: Any) -> None:
             for name in named:
                 if "/" in name_within(name):
                     raise ValueError(f"the name {name!r} has several parts; expected a plain one")
-
-
-@contextlib.contextmanager
-def _clear_errors(start: str) -> Iterator[None]:
-    """What a missing or broken model raises, as one :class:`InputError`."""
-    try:
-        yield
-    except (OSError, ValueError) as error:
-        said = str(error).strip().splitlines() or [type(error).__name__]
-        raise InputError(f"cannot start from the model {start!r}: {said[0]}") from error

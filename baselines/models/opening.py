@@ -1,0 +1,104 @@
+"""What is checked of every model that is opened, whoever made it: files that can be read, weights for all that is used.
+
+The libraries run no code of a model (``trust_remote_code`` is never given) and unpickle tensors alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel
+
+from builders.common.command import InputError
+
+_NAMED = 3  # missing weights that an error names
+_LONGEST = 300  # characters of what a library says
+MayLack = Callable[[PreTrainedModel, str], bool]
+
+
+@contextlib.contextmanager
+def opening(failed: str, may_lack: MayLack) -> Iterator[None]:
+    """Open a model inside: whatever is wrong with its files is one :class:`InputError`.
+
+    So is a weight that the files lack: the libraries would make random numbers of it, and say so in the log alone.
+
+    Args:
+        failed: how the error begins: ``DIR: cannot be opened as a CrossEncoder``.
+        may_lack: whether a weight, by its model and its name there, is not needed.
+    """
+    missing: list[str] = []
+    with _loading_told(lambda model, lost: missing.extend(key for key in lost if not may_lack(model, key))):
+        try:
+            yield
+        except InputError:
+            raise
+        except Exception as error:  # the files are another's: each library has its own words for what they are not
+            said, kind = " ".join(str(error).split())[:_LONGEST], type(error).__name__
+            raise InputError(f"{failed} ({': '.join(filter(None, [kind, said]))})") from error
+    if missing:
+        shown = ", ".join(sorted(missing)[:_NAMED]) + ", ..." * (len(missing) > _NAMED)
+        raise InputError(f"{failed} (its files lack {len(missing)} of its weights: {shown})")
+
+
+@contextlib.contextmanager
+def _loading_told(tell: Callable[[PreTrainedModel, set[str]], None]) -> Iterator[None]:
+    """``tell(model, names of the weights that its files lack)`` of every transformers model that is loaded inside.
+
+    from_pretrained says it to who asks; sentence-transformers, which calls it, does not ask.
+    """
+    plain = PreTrainedModel.__dict__["from_pretrained"]
+
+    def told(cls: type[PreTrainedModel], *args: Any, **given: Any) -> PreTrainedModel:
+        model, info = plain.__func__(cls, *args, **given, output_loading_info=True)
+        tell(model, set(info["missing_keys"]))
+        return model  # type: ignore[no-any-return]
+
+    PreTrainedModel.from_pretrained = classmethod(told)  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        PreTrainedModel.from_pretrained = plain  # type: ignore[method-assign]
+
+
+def unused_pooler(model: PreTrainedModel, key: str) -> bool:
+    """Of an encoder: its pooler, which a dual-encoder has no use for (the vector is pooled by another module)."""
+    return "pooler" in key.split(".") and not hasattr(model, model.base_model_prefix)
+
+
+def new_head(model: PreTrainedModel, key: str) -> bool:
+    """Of a start: :func:`unused_pooler`, and a head that the start was never said to have. It is what is trained."""
+    if unused_pooler(model, key):
+        return True
+    named = type(model).__name__ in (model.config.architectures or [])
+    inside = key.startswith(f"{model.base_model_prefix}.") and "pooler" not in key.split(".")
+    return hasattr(model, model.base_model_prefix) and not named and not inside
+
+
+def check_length(given: str, length: int, model: Any, tokenizer: Any, *, texts: int = 1) -> None:
+    """Raise :class:`InputError` where ``length`` tokens have no room for the texts, or are more than a model can read.
+
+    Args:
+        given: what set the length, as the error names it.
+        length: in tokens, special ones included.
+        model: the torch module.
+        tokenizer: the transformers tokenizer of its texts.
+        texts: that are read together: 1, or 2 of a cross-encoder.
+    """
+    special = tokenizer.num_special_tokens_to_add(texts == 2)
+    if length < special + texts:
+        raise InputError(f"{given}: expected at least {special + texts} tokens, {special} of them special ones")
+    if (most := positions(model)) is not None and length > most:
+        raise InputError(f"{given}: expected at most {most} tokens, the positions that the model has")
+
+
+def positions(model: torch.nn.Module) -> int | None:
+    """How many tokens a model can read; None where its positions are relative, or computed."""
+    found = [
+        module.num_embeddings - (0 if module.padding_idx is None else module.padding_idx + 1)  # as RoBERTa counts them
+        for name, module in model.named_modules()
+        if name.rpartition(".")[2] == "position_embeddings" and isinstance(module, torch.nn.Embedding)
+    ]
+    return min(found, default=None)

@@ -27,6 +27,7 @@ from typing import Any
 from baselines.models.libraries import model_commit
 from baselines.reproduce.matrix import Step
 from baselines.train.recipe import FROM_RECIPE, FROM_RELEASE, SCRATCH, Recipe, read_recipe
+from baselines.train.record import commit_begun_from
 from baselines.train.start import weights_sha256
 from baselines.train.state import states_of
 from builders.common.command import InputError, log, main
@@ -67,7 +68,7 @@ def run_steps(
     """
     keys: dict[str, str] = {}
     for name, step in plan.items():  # before any runs: a start that cannot be had is said at once
-        keys[name] = _key(step, [keys[other] for other in step.needs], release)
+        keys[name] = _known_key(step, [keys[other] for other in step.needs], release, resume)
     finished: dict[str, Finished] = {}
     for name, step in plan.items():
         key = keys[name]
@@ -134,17 +135,44 @@ def shown(command: list[str], processes: int = 1) -> str:
     return "python " + shlex.join(_run(command, processes))
 
 
-def _key(step: Step, read: list[str], release: Release) -> str:
-    """Names everything that the step's output depends on; ``read``: the keys of the steps that it needs."""
+def _known_key(step: Step, read: list[str], release: Release, resume: bool) -> str:
+    """:func:`_key`; of a training that is done, whose start nobody can be asked for now, with the commit it began from.
+
+    Raises :class:`InputError` where it is not done.
+    """
+    try:
+        return _key(step, read, release)
+    except InputError as error:
+        commit = _started_from(step) if resume else None
+        key = _key(step, read, release, commit) if commit else ""
+        if not _done(step.output, key):
+            raise
+        log.warning("%s; %s began from the commit %s", error, step.output, commit)
+        return key
+
+
+def _started_from(step: Step) -> str | None:
+    """The commit of its start on the hub that a training's output names."""
+    return commit_begun_from(step.output, _recipe(step).model.start) if step.command[1] == "train" else None
+
+
+def _recipe(step: Step) -> Recipe:
+    words = step.command
+    return read_recipe(words[2], [value for option, value in itertools.pairwise(words) if option == "--set"])
+
+
+def _key(step: Step, read: list[str], release: Release, commit: str | None = None) -> str:
+    """Names everything that the step's output depends on; ``read``: the keys of the steps that it needs.
+
+    ``commit``: of a start on the hub; None: the one that it is at now.
+    """
     about: dict[str, Any] = {"command": [w for w in step.command if w != str(release.path)], "read": read}
     joined: set[str] = set()
     set_name = step.command[step.command.index("--set") + 1] if "--set" in step.command else "main"
     if step.command[1] == "train":
-        words = step.command
-        overrides = [value for option, value in itertools.pairwise(words) if option == "--set"]
-        recipe = read_recipe(words[2], overrides)
+        recipe = _recipe(step)
         about["recipe"] = recipe.resolved()
-        about["start"] = _start(recipe)
+        about["start"] = commit or _start(recipe)
         set_name = recipe.data.set
         if recipe.data.negatives == FROM_RELEASE:
             joined = {*SETS[set_name].joined.values()}

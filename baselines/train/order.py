@@ -49,14 +49,19 @@ class Order:
         """Whether this is the process that evaluates and writes."""
         return self.rank == 0
 
-    @functools.cached_property
+    @property
     def about(self) -> dict[str, Any]:
         """What the training depends on, without paths of this machine: equal where it may be taken up again.
 
         The run of ``dev_run`` is not in it: no weight depends on it.
 
-        Raises :class:`InputError` where the release lacks the recipe's split.
+        Raises :class:`InputError` where the release lacks the recipe's split, and as :attr:`commit` does.
         """
+        return {**self.about_but_commit, "start_commit": self.commit}
+
+    @functools.cached_property
+    def about_but_commit(self) -> dict[str, Any]:
+        """:attr:`about` without ``start_commit``: what can be said without a hub."""
         configs, data, start = SETS[self.recipe.data.set], self.recipe.data, Path(self.start)
         read = [(configs.corpus, "corpus")]
         if self.recipe.model.kind != "mlm":
@@ -66,7 +71,6 @@ class Order:
         return {
             "recipe": self.recipe.resolved(),
             "start": start.name if start.is_dir() else self.start,
-            "start_commit": self.commit,
             "start_sha256": weights_sha256(start) if start.is_dir() else None,
             "data": {f"{config}/{split}": self.release.fingerprint(config, split) for config, split in read},
             "negatives_sha256": sha256_of(self.negatives) if self.negatives else None,

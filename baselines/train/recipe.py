@@ -6,7 +6,6 @@ without pretrained weights. A name stands for the file in that folder, anything 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -16,7 +15,7 @@ from msgspec import Meta, Struct
 
 from builders.common.command import InputError
 from builders.common.files import read_toml
-from builders.common.typed import Count, typed
+from builders.common.typed import typed
 from builders.store.layout import SETS
 
 RECIPES = Path(__file__).parents[1] / "recipes"
@@ -24,10 +23,16 @@ SCRATCH = "scratch"
 FROM_RELEASE = "release"  # data.negatives: those that came with the official data
 FROM_RECIPE = "recipe:"  # start = "recipe:NAME": the checkpoint that the recipe NAME left
 
-_FINITE = sys.float_info.max
-Positive = Annotated[int, Meta(ge=1)]
-Amount = Annotated[float, Meta(ge=0, le=_FINITE)]
-PositiveAmount = Annotated[float, Meta(gt=0, le=_FINITE)]
+# Far above any use, and far below what the arithmetic of a training can hold.
+_MOST, _LARGEST = 1_000_000_000, 1_000_000
+Count = Annotated[int, Meta(ge=0, le=_MOST)]
+Positive = Annotated[int, Meta(ge=1, le=_MOST)]
+Size = Annotated[int, Meta(ge=1, le=10_000)]
+Length = Annotated[int, Meta(ge=3, le=_MOST)]  # two special tokens and one of a text
+Seed = Annotated[int, Meta(ge=0, lt=1 << 32)]  # as NumPy's
+Rate = Annotated[float, Meta(gt=0, le=1)]
+Amount = Annotated[float, Meta(ge=0, le=_LARGEST)]
+PositiveAmount = Annotated[float, Meta(gt=0, le=_LARGEST)]
 Share = Annotated[float, Meta(ge=0, lt=1)]
 PositiveShare = Annotated[float, Meta(gt=0, lt=1)]
 Name = Annotated[str, Meta(min_length=1)]
@@ -72,12 +77,12 @@ class Scratch(Struct, frozen=True, forbid_unknown_fields=True):
     ``vocabulary_passages``: from how many passages, evenly spaced over the collection, the vocabulary is made.
     """
 
-    vocabulary: Positive = 12_000
+    vocabulary: Annotated[int, Meta(ge=10, le=_MOST)] = 12_000  # five are special tokens
     vocabulary_passages: Positive = 200_000
-    layers: Positive = 6
-    hidden: Positive = 384
-    heads: Positive = 6
-    feed_forward: Positive = 1536
+    layers: Size = 6
+    hidden: Size = 384
+    heads: Size = 6
+    feed_forward: Size = 1536
     dropout: Share = 0.1
 
     def __post_init__(self) -> None:
@@ -101,8 +106,8 @@ class Data(Struct, frozen=True, forbid_unknown_fields=True):
     negatives: str = ""
     negatives_per_positive: Count = 4
     rows: Literal["one-negative", "all-negatives"] = "one-negative"
-    query_length: Positive = 32
-    passage_length: Positive = 384
+    query_length: Length = 32
+    passage_length: Length = 384
     dev_queries: Count = 200
     dev_passages: Count = 2_000
 
@@ -130,7 +135,7 @@ class Train(Struct, frozen=True, forbid_unknown_fields=True):
 
     batch: Positive
     epochs: PositiveAmount
-    learning_rate: PositiveAmount
+    learning_rate: Rate
     warmup: Share = 0.0
     schedule: Literal["linear", "constant"] = "linear"
     weight_decay: Amount = 0.0
@@ -140,10 +145,10 @@ class Train(Struct, frozen=True, forbid_unknown_fields=True):
     max_steps: Count = 0
     scale: PositiveAmount = 1.0
     mask: PositiveShare = 0.15
-    seed: Count = 0
+    seed: Seed = 0
     precision: Literal["auto", "bf16", "fp32"] = "auto"
     compile: bool = False
-    workers: Count = 2
+    workers: Annotated[int, Meta(ge=0, le=1_000)] = 2
     logs: Positive = 200
     evaluations: Count = 10
     saves: Count = 10

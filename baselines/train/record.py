@@ -20,14 +20,34 @@ _LIBRARIES = ("torch", "transformers", "sentence-transformers", "accelerate", "t
 
 
 def is_done(order: Order) -> bool:
-    """Whether the output is the end of just this training. :class:`InputError` where something else is in its place."""
+    """Whether the output is the end of just this training. :class:`InputError` where something else is in its place.
+
+    Where nobody can be asked for the commit of a start on the hub now, the one that the training began from counts.
+    """
     out = order.out
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return False
     try:
-        return bool(json.loads((out / TRAINING).read_text(encoding="utf-8"))["about"] == order.about)
+        about = dict(json.loads((out / TRAINING).read_text(encoding="utf-8"))["about"])
     except (OSError, ValueError, KeyError, TypeError):
         raise InputError("exists and is no checkpoint of `train`; expected a new path", path=out) from None
+    commit = about.pop("start_commit", None)
+    if about != order.about_but_commit:
+        return False
+    try:
+        return order.commit == commit
+    except InputError as error:
+        log.warning("%s; %s began from the commit %s", error, out, commit)
+        return True
+
+
+def commit_begun_from(out: Path, start: str) -> str | None:
+    """The commit of ``start``, a model on the hub, that the checkpoint in ``out`` began from; None: it did not."""
+    try:
+        about = json.loads((out / TRAINING).read_text(encoding="utf-8"))["about"]
+        return str(about["start_commit"]) if about["start"] == start and about["start_commit"] else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def training_record(order: Order, trainer: Any, counts: dict[str, int], seconds: float) -> dict[str, Any]:

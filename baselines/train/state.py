@@ -5,8 +5,10 @@ The folder holds ``about.json`` (what is trained on what), ``checkpoint-STEP`` f
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,28 +23,47 @@ def states_of(out: Path) -> Path:
     return out.with_name(f"{out.name}.training")
 
 
-def open_states(out: Path, about: dict[str, Any], resume: bool) -> Path:
-    """The folder of states, made or found. Without ``resume`` it is emptied.
+@contextlib.contextmanager
+def states_kept(out: Path, about: dict[str, Any], resume: bool) -> Iterator[None]:
+    """Inside, the folder of states is there. It stays after the block, also after an error where it holds a state.
 
-    :class:`InputError` where it belongs to another training: other recipe, data or start.
+    Without ``resume`` it is emptied first. :class:`InputError` where it holds states of another training (other recipe,
+    data or start), or is another's folder.
     """
     states = states_of(out)
-    if not resume:
+    earlier = _about_of(states)
+    if resume and earlier not in (None, about) and _any_state(states):
+        raise InputError(
+            f"is of another training ({', '.join(_differences(earlier, about))} differ); --no-resume starts anew",
+            path=states,
+        )
+    if not resume or earlier != about:  # nothing there to go on from
         shutil.rmtree(states, ignore_errors=True)
     states.mkdir(parents=True, exist_ok=True)
-    path = states / _ABOUT
-    if path.is_file():
-        try:
-            earlier = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError:
-            earlier = {}
-        if earlier != about:
-            raise InputError(
-                f"is of another training ({', '.join(_differences(earlier, about))} differ); --no-resume starts anew",
-                path=states,
-            )
-    write_text(path, json.dumps(about, ensure_ascii=False, indent=1) + "\n")
-    return states
+    write_text(states / _ABOUT, json.dumps(about, ensure_ascii=False, indent=1) + "\n")
+    try:
+        yield
+    except InputError:
+        if not _any_state(states):
+            shutil.rmtree(states)
+        raise
+
+
+def _about_of(states: Path) -> Any:
+    """What is trained there; None where nothing is. :class:`InputError` where the folder was not made for states."""
+    if not states.exists() or not any(path.name[0] != "." for path in states.iterdir()):
+        return None
+    try:
+        return json.loads((states / _ABOUT).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        problem = f"would hold the training's states, and is something else (no {_ABOUT}); expected another --out"
+        raise InputError(problem, path=states) from None
+    except ValueError:
+        return {}
+
+
+def _any_state(states: Path) -> bool:
+    return next(states.glob("checkpoint-*"), None) is not None
 
 
 def _differences(left: Any, right: Any, key: str = "") -> list[str]:

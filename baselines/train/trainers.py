@@ -36,7 +36,8 @@ from baselines.train.cross_loss import PairLoss, PairTokens, moved_embeddings
 from baselines.train.masks import Masked
 from baselines.train.recipe import Recipe
 from baselines.train.rows import Batches
-from builders.common.command import InputError, log
+from baselines.train.watch import FiniteWeights, diverged
+from builders.common.command import log
 from builders.common.jobs import can_start_processes
 
 
@@ -62,10 +63,7 @@ class _OurBatches:
     def training_step(self: Any, *args: Any, **given: Any) -> torch.Tensor:
         loss: torch.Tensor = super().training_step(*args, **given)  # type: ignore[misc]
         if not torch.isfinite(loss):
-            raise InputError(
-                f"step {self.state.global_step + 1}: the loss is {loss.item()}, expected a finite number; "
-                "try a lower train.learning_rate, or train.precision=fp32"
-            )
+            raise diverged(self.state.global_step + 1, f"loss is {loss.item()}, expected a finite number")
         return loss
 
     def add_model_card_callback(self: Any, default_args_dict: dict[str, Any]) -> None:
@@ -218,4 +216,5 @@ def _made(kind: type, batches: Batches, args: TrainingArguments, **given: Any) -
     trainer = kind(args=args, **given)
     trainer.batches = batches
     trainer.remove_callback(transformers.PrinterCallback)
+    trainer.add_callback(FiniteWeights)
     return trainer

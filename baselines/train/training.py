@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from baselines.train.recipe import SCRATCH
 from baselines.train.record import training_record, write_checkpoint
 from baselines.train.rows import Batches, CrossRows, DualRows, PassageRows
 from baselines.train.scratch import make_scratch
-from baselines.train.state import last_state, open_states, remove_broken, seconds_of, states_of
+from baselines.train.state import last_state, remove_broken, seconds_of, states_kept, states_of
 from baselines.train.watch import Evaluate, Watch
 from builders.common.command import InputError, log
 from builders.common.folders import work_beside
@@ -41,29 +42,56 @@ def train(order: Order) -> Mapping[str, Any] | None:
     if not order.first:
         log.setLevel(logging.WARNING)
     device = find_device(order.device)
-    with work_beside(order.out) if order.first else contextlib.nullcontext() as work:
-        if order.first:
-            open_states(order.out, order.about, order.resume)  # before the others look at it
-        with together(order.rank, order.world, device):
-            return _train(order, device, work)
+    inputs = _read(order)
+    folder = _written(order) if order.first else contextlib.nullcontext()
+    with folder as work, together(order.rank, order.world, device):
+        return _train(order, inputs, device, work)
 
 
-def _train(order: Order, device: str, work: Path | None) -> Mapping[str, Any] | None:
+@dataclass(frozen=True)
+class _Inputs:
+    """What a training reads, checked before anything is written and before a model is opened.
+
+    ``counts``: how much there is of the rows, for ``training.json``. ``evaluate``: measures a model on a sample of dev;
+    None where there is nothing to measure on, or another process does it.
+    """
+
+    passages: Passages
+    rows: Any
+    counts: dict[str, int]
+    batches: Batches
+    evaluate: Evaluate | None
+
+
+def _read(order: Order) -> _Inputs:
+    recipe = order.recipe
+    passages = open_passages(order.release, SETS[recipe.data.set].corpus, order.cache)
+    rows, counts = _rows(order, passages)
+    sample = dev_sample(order.release, recipe, passages, order.dev_run) if order.first else None
+    evaluate = None if sample is None else partial(sample.measures, batch=recipe.train.mini_batch)
+    return _Inputs(passages, rows, counts, _batches(order, rows), evaluate)
+
+
+@contextlib.contextmanager
+def _written(order: Order) -> Iterator[Path]:
+    """The first process' folder for the checkpoint; the folder of states is there before the others look at it."""
+    with work_beside(order.out) as work, states_kept(order.out, order.about, order.resume):
+        yield work
+
+
+def _train(order: Order, inputs: _Inputs, device: str, work: Path | None) -> Mapping[str, Any] | None:
     """All that is done in one process; only the first has a folder to write in."""
     states = states_of(order.out)
-    passages = open_passages(order.release, SETS[order.recipe.data.set].corpus, order.cache)
-    start = _start(order, passages, states)
+    start = _start(order, inputs.passages, states)
     set_seed(order.recipe.train.seed)
-    rows, counts = _rows(order, passages)
-    batches = _batches(order, rows)
-    trainer = _trainer(order, start, rows, batches, states, device)
-    watch = Watch(trainer, _evaluation(order, passages), order.recipe.train.evaluations)
+    trainer = _trainer(order, start, inputs.rows, inputs.batches, states, device)
+    watch = Watch(trainer, inputs.evaluate, order.recipe.train.evaluations)
     _run(order, trainer, watch, states)
     if work is None:
         return None
-    training = training_record(order, trainer, counts, watch.elapsed())
+    training = training_record(order, trainer, inputs.counts, watch.elapsed())
     write_checkpoint(order.out, work, trainer, order.recipe.resolved(), training)
-    log.info("%s: %d steps in %.0f s", order.out, len(batches), watch.elapsed())
+    log.info("%s: %d steps in %.0f s", order.out, len(inputs.batches), watch.elapsed())
     return training
 
 
@@ -116,12 +144,6 @@ def _trainer(order: Order, start: str, rows: Any, batches: Batches, states: Path
         return trainers.cross_trainer(recipe, cross, rows, batches, given)
     masked = models.masked_language_model(recipe, start, order.commit)
     return trainers.mask_trainer(recipe, *masked, rows, batches, given)
-
-
-def _evaluation(order: Order, passages: Passages) -> Evaluate | None:
-    """What measures the model on a sample of dev; None where there is nothing to measure on, or another's task."""
-    sample = dev_sample(order.release, order.recipe, passages, order.dev_run) if order.first else None
-    return None if sample is None else partial(sample.measures, batch=order.recipe.train.mini_batch)
 
 
 def _run(order: Order, trainer: Any, watch: Watch, states: Path) -> None:

@@ -8,12 +8,30 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.nn.utils import get_total_norm
 from transformers import TrainerCallback
 
 from baselines.train.state import write_seconds
-from builders.common.command import log, progress
+from builders.common.command import InputError, log, progress
 
 Evaluate = Callable[[Any], dict[str, float]]
+
+
+class FiniteWeights(TrainerCallback):
+    """Stops a training after the step whose weights are no numbers any more, before they are measured or saved.
+
+    The loss says it a step later; after the last step, and of weights that a batch does not use, it says nothing.
+    """
+
+    def on_step_end(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
+        # The norm overflows at weights of 1e19, too, of which nothing is left to learn.
+        if not torch.isfinite(get_total_norm(list(model.parameters()))):
+            raise diverged(state.global_step, "weights have become infinite or no numbers")
+
+
+def diverged(step: int, what: str) -> InputError:
+    """What ends a training that cannot come to anything any more. Its last state stays as it is."""
+    return InputError(f"step {step}: the {what}; try a lower train.learning_rate, or train.precision=fp32")
 
 
 class Watch(TrainerCallback):

@@ -172,7 +172,8 @@ _TIMEOUT = 60.0  # seconds without a byte; the whole may take any time
 _LONGEST_RECORD = 64 << 20  # bytes of one line of JSON
 _LARGEST_CONTENT = 64 << 30  # bytes unpacked; the collection is some 8 GB
 _MOST_MEMBERS = 1000
-_BROKEN = (OSError, EOFError, zlib.error, tarfile.TarError)  # what reading a damaged tar.gz raises
+# What reading a damaged tar.gz raises; the last two: numbers that no header has, headers of headers by the thousand.
+_BROKEN = (OSError, EOFError, zlib.error, tarfile.TarError, ValueError, OverflowError, RecursionError)
 
 
 def _declaration(name: str) -> Declaration:
@@ -678,6 +679,8 @@ def _members(tar: tarfile.TarFile, archive: str) -> Iterator[tarfile.TarInfo]:
             reason = "has a name outside of its folder"
         elif not (member.isdir() or (member.isfile() and not member.issparse())):
             reason = "is neither a file nor a folder"
+        elif member.size < 0:
+            reason = "has less than no bytes"
         elif total > _LARGEST_CONTENT or number > _MOST_MEMBERS:
             reason = f"brings the archive to more than {_LARGEST_CONTENT} bytes or {_MOST_MEMBERS} files"
         else:
@@ -708,6 +711,8 @@ def _read_member(source: Member, config: str) -> Iterator[pa.Table]:
                 rows = _rows(io.BufferedReader(opened, _BLOCK), f"{path}: {source.name}", config)  # type: ignore[arg-type]
                 while batch := list(itertools.islice(rows, _BATCH_ROWS)):
                     yield pa.Table.from_pylist(batch, schema)
+    except ReleaseError:
+        raise
     except _BROKEN as error:
         raise ReleaseError(f"{path}: cannot be read ({error})") from error
 

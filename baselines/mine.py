@@ -35,8 +35,8 @@ from baselines.passages import Passages, open_passages
 from baselines.runs.qrels import Qrels, release_qrels
 from baselines.runs.run_file import Run, read_run
 from baselines.runs.sets import add_set, read_queries
-from builders.common.command import InputError, log, progress, whole_number
-from builders.common.files import atomic_text
+from builders.common.command import InputError, log, number_between, progress, whole_number
+from builders.common.files import atomic_text, check_file
 from builders.store.layout import SETS
 from builders.store.reader import Release, open_release
 
@@ -71,8 +71,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--seed", type=int, default=0, help="default: 0")
     parser.add_argument("--cross-encoder", metavar="M", help="leave out what this model holds for relevant")
-    parser.add_argument("--margin", type=float, metavar="X", help="candidates score at most best positive - X")
-    parser.add_argument("--max-score", type=float, metavar="X", help="candidates score at most X")
+    parser.add_argument(
+        "--margin", type=number_between(-1, 1), metavar="X", help="candidates score at most best positive - X"
+    )
+    parser.add_argument("--max-score", type=number_between(0, 1), metavar="X", help="candidates score at most X")
     add_pairs(parser)
     add_device(parser)
 
@@ -81,6 +83,7 @@ def run(args: argparse.Namespace) -> None:
     limits = (args.margin, args.max_score)
     if (args.cross_encoder is None) != (limits == (None, None)):
         raise InputError("--cross-encoder goes with --margin, --max-score or both")
+    check_file(args.out)
     release, configs = open_release(args.release), SETS[args.set]
     qrels = release_qrels(release, args.split, args.set)
     given = read_run(args.run)
@@ -99,8 +102,11 @@ def run(args: argparse.Namespace) -> None:
         from baselines.models.devices import devices_of, over_devices
 
         devices = devices_of(args.device)
-        job = cross_job(args, args.cross_encoder, release, configs.corpus, devices)
         texts = dict(read_queries(release, args.split, configs.queries))
+        if unasked := next((query for query in qrels.positives if query not in texts), None):
+            problem = f"judges a query {unasked!r} that {configs.queries}/{args.split} lacks; build the release again"
+            raise InputError(problem, path=qrels.name)
+        job = cross_job(args, args.cross_encoder, release, configs.corpus, devices)
         tasks = ((job, [(texts[each.query], each) for each in window], *limits) for window in _windows(found))
         chosen = (pair for window in over_devices(_denoise, tasks, devices) for pair in window)
     else:

@@ -108,18 +108,18 @@ def special(name: str, kind: bytes, target: str = "") -> tuple[tarfile.TarInfo, 
     return member, b""
 
 
-def huge(name: str, kind: bytes = tarfile.REGTYPE) -> tuple[tarfile.TarInfo, bytes]:
-    """A member that says it has a tebibyte, and brings nothing."""
+def huge(name: str, kind: bytes = tarfile.REGTYPE, size: int = 1 << 40) -> tuple[tarfile.TarInfo, bytes]:
+    """A member that says it has a tebibyte (or ``size``), and brings nothing."""
     member = tarfile.TarInfo(name)
-    member.type, member.size = kind, 1 << 40
+    member.type, member.size = kind, size
     return member, b""
 
 
-def with_first(member: tuple[tarfile.TarInfo, bytes]) -> bytes:
+def with_first(member: tuple[tarfile.TarInfo, bytes], times: int = 1) -> bytes:
     """An archive that begins with the header of ``member``, whatever size that says."""
     import gzip
 
-    return gzip.compress(member[0].tobuf(tarfile.GNU_FORMAT) + gzip.decompress(archive()))
+    return gzip.compress(member[0].tobuf(tarfile.GNU_FORMAT) * times + gzip.decompress(archive()))
 
 
 @pytest.mark.parametrize(
@@ -138,6 +138,9 @@ def with_first(member: tuple[tarfile.TarInfo, bytes]) -> bytes:
         (archive(extra=[file_member(f"{number}", b"") for number in range(1000)]), "more than"),
         (with_first(huge("././@LongLink", tarfile.GNUTYPE_LONGNAME)), "header"),
         (with_first(huge("pax", tarfile.XHDTYPE)), "header"),
+        (with_first(huge("big", size=-512)), "less than no bytes"),
+        (with_first(huge("pax", tarfile.XHDTYPE, size=-512)), "header"),
+        (with_first(huge("pax", tarfile.XHDTYPE, size=0), 5_000), "no whole tar.gz"),
         (archive()[:-20], "no whole tar.gz"),
         (b"\x1f\x8b and no more", "no whole tar.gz"),
     ],

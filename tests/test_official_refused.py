@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import os
@@ -95,6 +96,16 @@ def info(name: str, **values: Any) -> tarfile.TarInfo:
     return result
 
 
+def pax_header(**records: str) -> bytes:
+    """A pax header with these records, for whatever follows it."""
+    lines = b""
+    for name, value in records.items():
+        size = len(line := f" {name}={value}\n")
+        size += next(digits for digits in range(1, 9) if len(str(size + digits)) == digits)
+        lines += f"{size}{line}".encode()
+    return info("x", type=tarfile.XHDTYPE, size=len(lines)).tobuf() + lines.ljust(-(-len(lines) // 512) * 512, b"\0")
+
+
 @pytest.mark.parametrize("mode", ["w", "w:gz"])
 @pytest.mark.parametrize(
     "member",
@@ -136,6 +147,32 @@ def test_a_header_that_claims_gigabytes_is_refused(tmp_path: Path) -> None:
     (tmp_path / "archive").write_bytes(header + b"\0" * 4096)
     with pytest.raises(InputError):
         build_official([tmp_path / "archive"], tmp_path / "release")
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize(
+    "headers",
+    [
+        info("train.json", size=-512).tobuf(tarfile.GNU_FORMAT),
+        info("x", type=tarfile.XHDTYPE, size=-512).tobuf(tarfile.GNU_FORMAT),
+        pax_header(size="-1024") + info("train.json").tobuf(),
+        pax_header(size="9" * 5000) + info("train.json").tobuf(),
+        pax_header(path="train.json") * 5000 + info("train.json").tobuf(),
+    ],
+    ids=[
+        "a negative size",
+        "a negative header",
+        "a negative pax size",
+        "a pax size of 5,000 digits",
+        "pax by thousands",
+    ],
+)
+def test_headers_that_no_archive_has_are_one_error(tmp_path: Path, headers: bytes, packed: bool) -> None:
+    content = headers + b"\0" * 20_480
+    (tmp_path / "archive").write_bytes(gzip.compress(content) if packed else content)
+    with pytest.raises(InputError, match=r"/archive[:!]"):
+        build_official([tmp_path / "archive"], tmp_path / "release")
+    assert [path.name for path in tmp_path.iterdir()] == ["archive"]
 
 
 @pytest.mark.parametrize("form", ["w", "w:gz"])

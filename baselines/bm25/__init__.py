@@ -15,14 +15,15 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from baselines.bm25.index import DEFAULT_ENGINE, ENGINES, INDEXES, K1, B, Index, open_index
 from baselines.bm25.tokens import segmenter, tokens
 from baselines.runs.run_file import Hit, write_run
 from baselines.runs.sets import add_set, read_queries
-from builders.common.command import InputError, log, progress, whole_number
+from builders.common.command import InputError, log, number_between, progress, whole_number
+from builders.common.files import check_file
 from builders.common.jobs import in_threads, usable_cores
 from builders.store.layout import SETS
 from builders.store.reader import Release, open_release
@@ -46,9 +47,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--ca-certs", type=Path, metavar="FILE", help="PEM: who signed the certificate of an https --address"
     )
     parser.add_argument(
-        "--k1", type=_number(0, math.inf), default=K1, help=f"saturation of term counts (default: {K1})"
+        "--k1", type=number_between(0, math.inf), default=K1, help=f"saturation of term counts (default: {K1})"
     )
-    parser.add_argument("--b", type=_number(0, 1), default=B, help=f"weight of passage lengths (default: {B})")
+    parser.add_argument("--b", type=number_between(0, 1), default=B, help=f"weight of passage lengths (default: {B})")
     parser.add_argument("--top-k", type=whole_number(1), default=50, metavar="K", help="passages a query (default: 50)")
     parser.add_argument(
         "--max-chars",
@@ -69,6 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
+    check_file(args.out)
     release = open_release(args.release)
     configs = SETS[args.set]
     queries = read_queries(release, args.split, configs.queries)
@@ -93,18 +95,6 @@ def _open(release: Release, args: argparse.Namespace, corpus: str) -> Index:
 
         return open_remote(release, args.address, args.threads, corpus, args.k1, args.b, args.ca_certs)
     return open_index(release, args.index, args.threads, corpus, args.engine, args.k1, args.b, args.max_chars)
-
-
-def _number(low: float, high: float) -> Callable[[str], float]:
-    """An argparse type: a number from ``low`` to ``high``, finite."""
-
-    def number(text: str) -> float:
-        value = float(text)
-        if not (low <= value <= high and math.isfinite(value)):
-            raise argparse.ArgumentTypeError(f"expected a number {low} <= x <= {high}, found {text}")
-        return value
-
-    return number
 
 
 def search(

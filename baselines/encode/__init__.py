@@ -51,15 +51,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     if args.split and not args.queries:
         raise InputError("--split goes with --queries: passages have no split")
-    from baselines.encode.chunks import Job, encode
+    from baselines.encode.chunks import Job, check_input, encode
     from baselines.models.devices import batch_tokens, devices_of, dtype_of, tokenizers
     from baselines.models.loading import commit_of
 
     configs, devices = SETS[args.set], devices_of(args.device)
+    config = configs.queries if args.queries else configs.corpus
+    split = (args.split or "dev") if args.queries else "corpus"
+    check_input(args.release, config, split, args.out)
     job = Job(
         release=args.release,
-        config=configs.queries if args.queries else configs.corpus,
-        split=(args.split or "dev") if args.queries else "corpus",
+        config=config,
+        split=split,
         model=args.model,
         revision=commit_of(args.model, args.revision),
         dtype=dtype_of(args.dtype, devices[0]),

@@ -19,7 +19,7 @@ from baselines.models.encoder import Encoder
 from baselines.models.loading import fingerprint, open_dual, shown_name
 from baselines.passages import open_passages
 from baselines.runs.sets import read_queries
-from baselines.vectors.embeddings import FORMAT, MANIFEST, NAME, Chunk, chunk_name, longest, read_vectors
+from baselines.vectors.embeddings import FORMAT, MANIFEST, NAME, Chunk, Vectors, chunk_name, longest, read_vectors
 from builders.common.command import InputError, log, progress
 from builders.common.files import new_file, real_path, sha256_of, write_text
 from builders.common.folders import key_of, replace_directory, work_beside
@@ -53,15 +53,28 @@ class Job:
         return "passages" if self.split == "corpus" else "queries"
 
 
+def check_input(path: Path, config: str, split: str, out: Path) -> None:
+    """What can be wrong before a model is opened: raises :class:`InputError` where nothing can be encoded.
+
+    The texts are read for it: passages are unpacked, as for the encoding.
+    """
+    _earlier(out)
+    release = open_release(path)
+    if not release.rows(config, split):
+        raise InputError(f"has no rows in {config}/{split}", path=release.path)
+    if split == "corpus":
+        open_passages(release, config)
+    else:
+        read_queries(release, split, config)
+
+
 def encode(job: Job, out: Path, devices: list[str]) -> None:
     """Write the embeddings of one split into the directory ``out``, or leave what is there from the same job.
 
-    Raises :class:`InputError` where ``out`` is something else, or the split has no rows.
+    Raises :class:`InputError` where ``out`` is something else. The input is :func:`check_input`'s.
     """
     release = open_release(job.release)
     rows = release.rows(job.config, job.split)
-    if not rows:
-        raise InputError(f"has no rows in {job.config}/{job.split}", path=release.path)
     out = real_path(out)
     about = describe(job, release)
     if is_done(out, about):
@@ -111,16 +124,22 @@ def describe(job: Job, release: Release) -> dict[str, Any]:
 
 def is_done(out: Path, about: dict[str, Any]) -> bool:
     """Whether ``out`` holds just these embeddings. :class:`InputError` where it is something else."""
-    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+    if (earlier := _earlier(out)) is None:
         return False
-    there = read_vectors(out)  # raises for anything that is no directory of embeddings
-    have = {key: value for key, value in there.manifest.items() if key != "shards"}
+    have = {key: value for key, value in earlier.manifest.items() if key != "shards"}
     # The fingerprint tells models apart; of another commit with the same files nothing is encoded again.
     one, other = ({**each, "model": {**each["model"], "commit": None}} for each in (have, about))
-    if one == other and (fault := there.fault()):
+    if one == other and (fault := earlier.fault()):
         log.warning("%s: damaged (%s); it is encoded again", out, fault)
         return False
     return one == other
+
+
+def _earlier(out: Path) -> Vectors | None:
+    """The embeddings that are in the output's place; None where nothing is. :class:`InputError` for anything else."""
+    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+        return None
+    return read_vectors(out)
 
 
 def _encode_chunk(task: tuple[Job, Path, int], device: str) -> dict[str, Any]:

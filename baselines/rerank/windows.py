@@ -15,7 +15,7 @@ from baselines.passages import open_passages
 from baselines.runs.run_file import read_run, write_run
 from baselines.runs.sets import read_queries
 from builders.common.command import InputError, log, progress
-from builders.common.files import sha256_of, write_text
+from builders.common.files import check_file, sha256_of, write_text
 from builders.common.folders import key_of, work_beside
 from builders.store.layout import SETS
 from builders.store.reader import Release, open_release
@@ -25,6 +25,7 @@ _WINDOW = 256  # queries scored together
 
 def rerank(args: argparse.Namespace) -> None:
     """Write the run that the options of `rerank` ask for."""
+    check_file(args.out)
     release, configs = open_release(args.release), SETS[args.set]
     given = read_run(args.run)
     groups = _groups(release, args, given.rankings)

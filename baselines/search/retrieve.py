@@ -22,6 +22,7 @@ from baselines.vectors import ann, scan
 from baselines.vectors.embeddings import Vectors, open_vectors, widened
 from baselines.vectors.engines import FaissEngine, Floats, Halves, Rows, TorchEngine
 from builders.common.command import InputError, log, progress
+from builders.common.files import check_file
 from builders.store.layout import SETS
 from builders.store.reader import Release, open_release
 
@@ -30,6 +31,7 @@ Found = Iterator[tuple[Rows, Floats]]  # of each query: rows of passages, their 
 
 def retrieve(args: argparse.Namespace) -> None:
     """Write the run that the options of `search` ask for; print its recall where it is not exact."""
+    check_file(args.out)
     release, configs = open_release(args.release), SETS[args.set]
     vectors = open_vectors(args.passages)
     vectors.check("passages", release, configs.corpus, "corpus")

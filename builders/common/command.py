@@ -7,6 +7,7 @@ import ast
 import difflib
 import importlib
 import logging
+import math
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -63,6 +64,19 @@ def whole_number(low: int) -> Any:
         value = int(text)
         if value < low:
             raise argparse.ArgumentTypeError(f"expected a whole number of at least {low}, found {text}")
+        return value
+
+    parse.__name__ = "number"
+    return parse
+
+
+def number_between(low: float, high: float) -> Any:
+    """An argparse type: a number from ``low`` to ``high``, finite."""
+
+    def parse(text: str) -> float:
+        value = float(text)
+        if not (low <= value <= high and math.isfinite(value)):
+            raise argparse.ArgumentTypeError(f"expected a number {low} <= x <= {high}, found {text}")
         return value
 
     parse.__name__ = "number"

@@ -103,6 +103,18 @@ def new_file(path: Path) -> Iterator[Path]:
             beside.unlink(missing_ok=True)
 
 
+def check_file(path: Path) -> None:
+    """Raise :class:`InputError` where :func:`new_file` could not write ``path``; for what works long before it does."""
+    if is_address(path):
+        return
+    if path.is_dir():
+        raise InputError("is a directory; expected the name of a file", path=path)
+    folder = next(parent for parent in path.absolute().parents if parent.exists())
+    if not (folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)):
+        problem = "no file can be written there" if folder.is_dir() else "is a file; expected a directory"
+        raise InputError(problem, path=folder)
+
+
 @contextlib.contextmanager
 def atomic_text(path: Path) -> Iterator[IO[str]]:
     """Write UTF-8 text with ``\\n`` line ends (gzipped where ``path`` ends in ``.gz``): see :func:`new_file`."""

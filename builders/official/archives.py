@@ -52,6 +52,8 @@ class _Header(tarfile.TarInfo):
     """A tar header whose extensions may not claim more memory than a name needs."""
 
     def _proc_member(self, archive: tarfile.TarFile) -> tarfile.TarInfo:
+        if self.size < 0:  # the next header would be looked for before this one
+            raise tarfile.ReadError(f"a member of {self.size:,} bytes")
         if self.type not in tarfile.REGULAR_TYPES and self.size > _HEADER_BYTES:
             raise tarfile.ReadError(f"a header of {self.size:,} bytes")
         return super()._proc_member(archive)  # type: ignore[misc,no-any-return]
@@ -102,7 +104,7 @@ def _file(archive: Path, wanted: Callable[[str], bool], work: Path) -> list[Memb
         raise InputError(
             f"is damaged, cut short, or no archive ({error}); expected a directory, a tar or a tar.gz", path=archive
         ) from None
-    except (ValueError, OverflowError) as error:  # numbers in a header that no header has
+    except (ValueError, OverflowError, RecursionError) as error:  # numbers that no header has, headers by the thousand
         raise InputError(f"is a damaged archive ({error})", path=archive) from None
 
 
@@ -116,8 +118,8 @@ def _headers(archive: Path, tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
             problem = f"more than {MEMBERS:,} members"
         elif not (info.isreg() or info.isdir()) or info.issparse():
             problem = f"the member {info.name!r} is a link, a device or another special file"
-        elif info.size > MEMBER_BYTES:
-            problem = f"the member {info.name!r} has {info.size:,} bytes, above {MEMBER_BYTES:,}"
+        elif not 0 <= info.size <= MEMBER_BYTES:
+            problem = f"the member {info.name!r} has {info.size:,} bytes, above {MEMBER_BYTES:,} or below none"
         if problem:
             raise InputError(f"refused: {problem}", path=archive)
         if info.isreg():

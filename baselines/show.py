@@ -20,7 +20,7 @@ from pathlib import Path
 
 from baselines.runs.run_file import Run, read_run
 from baselines.runs.sets import add_set, read_judgments, read_queries
-from builders.common.command import InputError, whole_number
+from builders.common.command import InputError, visible, whole_number
 from builders.store.layout import SETS, Set
 from builders.store.reader import Release, open_release
 
@@ -59,14 +59,14 @@ def run(args: argparse.Namespace) -> None:
             raise InputError(f"has a passage {unknown[0]!r} that the release's corpus lacks", path=path)
     positive = _positives(release, configs, args.split, question[0])
     style = _styled if sys.stdout.isatty() and not os.environ.get("NO_COLOR") else _unstyled
-    print(f"{style(question[1], _HEAD)}\nquestion {question[0]} of {args.split}{why}")
+    print(f"{style(visible(question[1]), _HEAD)}\nquestion {visible(question[0])} of {args.split}{why}")
     terms = set(tokens(question[1]))
     for each in runs:
         hits = each.hits[question[0]]
         print(f"\n{style(str(each.path), _HEAD)}: {_summary([corpus for corpus, _ in hits], positive)}")
         for rank, (corpus, score) in enumerate(hits[: args.top_k], 1):
             mark = f"  {style('positive', _POSITIVE)}" if positive and corpus in positive else ""
-            print(f"{rank:3}  {score:.4f}  {corpus}{mark}")
+            print(f"{rank:3}  {score:.4f}  {visible(corpus)}{mark}")
             found = "".join(
                 style(word, _TERM) if common else word
                 for word, common in excerpt(marked(texts[corpus], terms), args.chars)
@@ -130,7 +130,7 @@ def marked(text: str, terms: set[str]) -> list[Word]:
     """The words of a text, blanks and line ends each as one blank, and whether they are among the ``terms``."""
     from builders.common.words import words
 
-    return [(word, word.lower() in terms) for word in words(" ".join(text.split()))]
+    return [(word, word.lower() in terms) for word in words(visible(" ".join(text.split())))]
 
 
 def excerpt(text: Sequence[Word], chars: int) -> list[Word]:

@@ -162,3 +162,15 @@ def test_what_is_missing_is_one_line(tmp_path: Path) -> None:
     shutil.rmtree(release / "corpus")
     assert "listed in the manifest but missing" in bm25(release, code=1).error
     assert not (tmp_path / "r.run.gz").exists()
+
+
+def test_where_no_run_can_be_written_no_index_is_built(tmp_path: Path) -> None:
+    release = make_release(tmp_path / "release")
+    (tmp_path / "file").touch()
+    words = ["bm25", "--release", release, "--index", tmp_path / "indexes", "--out"]
+    assert (
+        run("baselines", *words, tmp_path, code=1).error == f"{tmp_path}: is a directory; expected the name of a file"
+    )
+    below = run("baselines", *words, tmp_path / "file" / "a.run", code=1).error
+    assert below == f"{tmp_path / 'file'}: is a file; expected a directory"
+    assert not (tmp_path / "indexes").exists()

@@ -151,6 +151,11 @@ def test_a_cross_encoder_drops_what_it_holds_for_relevant(world: Path, tmp_path:
         ("QUERY Q0 PASSAGE 1 1.0 t", ["--margin", "0.1"], "--cross-encoder goes with --margin"),
         ("QUERY Q0 PASSAGE 1 1.0 t", ["--cross-encoder", "x"], "--cross-encoder goes with --margin"),
         ("QUERY Q0 PASSAGE 1 1.0 t", ["--split", "test"], "has no config 'qrels' with a split 'test'"),
+        (
+            "QUERY Q0 PASSAGE 1 1.0 t",
+            ["--cross-encoder", "none", "--margin", "0.1", "--out", "WORLD"],
+            "is a directory; expected the name of a file",
+        ),
         ("QUERY Q0 PASSAGE one 1.0 t", [], "bad.run:1: expected a whole number as the rank"),
     ],
 )
@@ -158,7 +163,24 @@ def test_bad_input_is_one_error(
     world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], run: str, words: list[str], message: str
 ) -> None:
     (tmp_path / "bad.run").write_text(run.replace("QUERY", QUERIES[0]).replace("PASSAGE", md5(TEXTS[1])) + "\n")
+    words = [word.replace("WORLD", str(world)) for word in words]
     assert mine(world, tmp_path / "n.jsonl", "--run", tmp_path / "bad.run", *words) == 1
     errors = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
     assert len(errors) == 1 and message in errors[0]
     assert not (tmp_path / "n.jsonl").exists()
+
+
+@pytest.mark.parametrize("words", [["--margin", "nan"], ["--max-score", "1.5"], ["--max-score", "inf"]])
+def test_a_limit_that_is_no_probability_is_wrong_usage(world: Path, tmp_path: Path, words: list[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        mine(world, tmp_path / "n.jsonl", "--cross-encoder", world / "cross", *words)
+
+
+def test_a_judged_query_without_a_text_is_said_before_the_cross_encoder_is_opened(
+    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = tables(CORPUS)
+    rows["qrels", "train"].append({"query-id": "unasked", "corpus-id": md5(TEXTS[0]), "score": 1})
+    words = ["--release", make_release(tmp_path / "release", rows, rows_per_shard=20)]
+    assert mine(world, tmp_path / "n.jsonl", *words, "--cross-encoder", "none", "--margin", "0.1") == 1
+    assert "judges a query 'unasked' that queries/train lacks" in capsys.readouterr().err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from commands import Done
@@ -66,6 +67,14 @@ def test_a_second_run_prints_the_same_and_runs_nothing(world: World, first: Done
 def test_without_the_hub_what_the_cache_holds_is_the_same_start(world: World, first: Done) -> None:
     done = world.reproduce("--table", 4, HF_HUB_OFFLINE="1")
     assert ran(done) == []
+
+
+def test_without_the_hub_and_its_cache_what_is_done_is_done(world: World, first: Done, tmp_path: Path) -> None:
+    nothing = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)}
+    done = world.reproduce("--table", 4, **nothing)
+    assert ran(done) == []
+    other = world.reproduce("--row", "de-bm25-neg", settings=f"{SETTINGS}train.seed = 5\n", code=1, **nothing)
+    assert ran(other) == [] and other.stderr.strip().endswith("model.start = DIR does without")
 
 
 def test_a_branch_that_moved_is_another_start(world: World, first: Done) -> None:

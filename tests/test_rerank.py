@@ -130,6 +130,11 @@ def test_what_another_run_left_is_dropped(world: Path, tmp_path: Path) -> None:
         ("QUERY Q0 PASSAGE 1 1.0 t", ["--model", "WORLD/three"], "gives 3 scores a pair"),
         ("QUERY Q0 PASSAGE 1 1.0 t", ["--model", "WORLD/dual"], "holds a SentenceTransformer; expected a CrossEncoder"),
         ("QUERY Q0 PASSAGE 1 1.0 t", ["--device", "cuda"], "no GPU that PyTorch can use"),
+        (
+            "QUERY Q0 PASSAGE 1 1.0 t",
+            ["--model", "WORLD/none", "--out", "WORLD"],
+            "is a directory; expected the name of",
+        ),
         ("QUERY Q0 PASSAGE 1 1.0 t", ["--out", "RUN"], "is both --run and --out"),
     ],
 )

@@ -141,3 +141,17 @@ def test_a_loss_that_is_not_finite_ends_the_training(make: Make) -> None:
         trainer.model.model.classifier.bias.fill_(math.nan)
     with pytest.raises(InputError, match="step 1: the loss is nan, expected a finite number; try a lower"):
         trainer.train()
+
+
+def test_weights_that_are_no_numbers_end_the_training_before_they_are_saved(make: Make, tmp_path: Path) -> None:
+    trainer = make("cross", "train.saves=3", "train.logs=3")  # a state a step
+
+    class Overflow(trainers.transformers.TrainerCallback):  # type: ignore[misc]
+        def on_optimizer_step(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
+            if state.global_step == 1:  # a position that no text reaches: no loss ever says it
+                model.model.bert.embeddings.position_embeddings.weight.data[-1] = math.inf
+
+    trainer.add_callback(Overflow())
+    with pytest.raises(InputError, match="step 2: the weights have become infinite or no numbers; try a lower"):
+        trainer.train()
+    assert [path.name for path in (tmp_path / "states").glob("checkpoint-*")] == ["checkpoint-1"]

@@ -10,6 +10,7 @@ from typing import Any
 from baselines.hub.checkpoint import Checkpoint
 from baselines.runs.measures import PAPER
 from baselines.runs.tables import percent
+from builders.common.markdown import as_code, as_text
 from builders.store.card import CITATION
 
 _TITLES = {"dual": "dual-encoder", "cross": "cross-encoder", "mlm": "masked language model", "encoder": "encoder"}
@@ -76,21 +77,22 @@ def languages(checkpoint: Checkpoint) -> tuple[str, ...]:
 def about(checkpoint: Checkpoint, title: str) -> str:
     """What it is, and what it began as."""
     if checkpoint.converted:
-        return f"""# {title}
+        origin = as_code(checkpoint.converted["from"])
+        return f"""# {as_text(title)}
 
-A Chinese {_kind(checkpoint)}: the numbers of a folder `{checkpoint.converted["from"]}` of Paddle parameters, in the
+A Chinese {_kind(checkpoint)}: the numbers of a folder {origin} of Paddle parameters, in the
 form in which the official baseline of DuReader-retrieval (Qiu et al., EMNLP 2022) is published, converted by
 `dureader_retrieval`. Nothing was trained on the way.
 """
     recipe, hub = checkpoint.recipe, checkpoint.hub_start
-    begun = f"the model in a folder `{checkpoint.start}`"
+    begun = f"the model in a folder {as_code(checkpoint.start)}"
     if checkpoint.start == "scratch":
         begun = "random weights and a vocabulary of its own"
     elif hub:
-        begun = f"`{hub[0]}`" + (f" at its commit `{hub[1]}`" if hub[1] else "")
-    return f"""# {title}
+        begun = as_code(hub[0]) + (f" at its commit {as_code(hub[1])}" if hub[1] else "")
+    return f"""# {as_text(title)}
 
-A Chinese {_kind(checkpoint)} for passage retrieval, trained with the recipe `{recipe.get("name", "-")}` of
+A Chinese {_kind(checkpoint)} for passage retrieval, trained with the recipe {as_code(recipe.get("name", "-"))} of
 `dureader_retrieval`, after Qiu et al., EMNLP 2022. It starts from {begun}. The paper's own models are others: the
 figures below, and no published ones, are this model's.
 """
@@ -134,7 +136,9 @@ def _notes(checkpoint: Checkpoint) -> Iterator[str]:
     """What a user has to know of the texts, a line each."""
     if checkpoint.kind == "dual":
         if checkpoint.prompts:
-            shown = ", ".join(f"{name} `{prompt}`" for name, prompt in sorted(checkpoint.prompts.items()))
+            shown = ", ".join(
+                f"{as_text(name)} {as_code(prompt)}" for name, prompt in sorted(checkpoint.prompts.items())
+            )
             yield f"`encode_query` and `encode_document` put its prompts before texts ({shown}), a plain `encode` none."
         if checkpoint.towers == 2:
             yield "A plain `encode` takes the passages' encoder: queries want `encode_query`."
@@ -156,7 +160,7 @@ def measures(measured: Sequence[Measured]) -> str:
     lines = [f"| run | measured on | {' | '.join(PAPER)} |", f"|---|---|{'---:|' * len(PAPER)}"]
     for run in measured:
         values = " | ".join(percent(run.values[official]) for official in PAPER.values())
-        lines.append(f"| {run.run} | {run.name} | {values} |")
+        lines.append(f"| {as_text(run.run)} | {as_text(run.name)} | {values} |")
     prints = {run.fingerprint: run.set for run in measured}
     held = ", ".join(f"`{print_[:16]}`" for print_ in prints)
     table = "\n".join(lines)
@@ -173,7 +177,7 @@ def training(checkpoint: Checkpoint) -> str:
     """What ``training.json`` and ``recipe.json`` say."""
     record = checkpoint.training
     read = record.get("about", {}).get("data", {})
-    data = "\n".join(f"- `{name}`: fingerprint `{value}`" for name, value in read.items())
+    data = "\n".join(f"- {as_code(name)}: fingerprint {as_code(value)}" for name, value in read.items())
     facts = {
         "rows": record.get("rows"),
         "steps": record.get("steps"),
@@ -185,11 +189,11 @@ def training(checkpoint: Checkpoint) -> str:
         **{f"counts: {name}": value for name, value in record.get("counts", {}).items()},
         **record.get("versions", {}),
     }
-    shown = "\n".join(f"| {name} | {value} |" for name, value in facts.items() if value is not None)
+    shown = "\n".join(f"| {as_text(name)} | {as_text(value)} |" for name, value in facts.items() if value is not None)
     dev = record.get("dev") or []
     ranked = "on a small sample of dev queries and passages"
     if record.get("dev_run"):
-        ranked = f"re-ranking the top of the run `{record['dev_run']['name']}` for a sample of its queries"
+        ranked = f"re-ranking the top of the run {as_code(record['dev_run']['name'])} for a sample of its queries"
     last = (
         f"\nAt the end, {ranked} (no figure of the collection): "
         + ", ".join(f"{name} {percent(value)}" for name, value in dev[-1].items() if name != "step")
@@ -220,7 +224,9 @@ The recipe, resolved:
 
 def origin(checkpoint: Checkpoint) -> str:
     """What a converted model was read from."""
-    lines = "\n".join(f"- {what}: SHA-256 `{digest}`" for what, digest in checkpoint.converted["sha256"].items())
+    lines = "\n".join(
+        f"- {as_text(what)}: SHA-256 {as_code(digest)}" for what, digest in checkpoint.converted["sha256"].items()
+    )
     return f"""
 ## Origin
 
@@ -232,7 +238,7 @@ The first is what `sha256sum * | LC_ALL=C sort -k 2 | sha256sum` prints in a fol
 
 def terms(licence: str) -> str:
     """Licence and citation."""
-    words = f"The weights are under the licence `{licence}`"
+    words = f"The weights are under the licence {as_code(licence)}"
     if licence == "other":
         words = "The weights are under the terms of the texts that they were trained on, and of the model they began as"
     return f"""

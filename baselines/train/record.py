@@ -116,7 +116,8 @@ def draw_losses(path: Path, losses: list[list[float]], dev: list[dict[str, float
     axes = figure.add_subplot()
     shown = [(step, loss) for step, loss in losses if math.isfinite(loss)]
     axes.plot([step for step, _ in shown], [loss for _, loss in shown], color="tab:blue", label="training loss")
-    axes.set(title=name, xlabel="step", ylabel="training loss")
+    axes.set(xlabel="step", ylabel="training loss")
+    axes.set_title(name, parse_math=False)  # a recipe's name may hold a dollar sign
     axes.set_ylim(bottom=0)
     if dev:
         right = axes.twinx()

@@ -18,9 +18,14 @@ from typing import Any
 VERSION = "0.1.0"
 
 log = logging.getLogger("dureader_retrieval")
-
 _LONGEST = 4_000  # characters of an error, which may quote what it found
-_BREAKS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")  # what would break a line, or no terminal takes
+# What would break a line, what a terminal takes for orders, and halves of characters.
+_BREAKS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+
+
+def visible(text: str) -> str:
+    """A text of others as one line that a terminal shows and does not obey: control characters by their escapes."""
+    return _BREAKS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 class InputError(Exception):
@@ -32,7 +37,7 @@ class InputError(Exception):
 
     def __init__(self, message: str, *, path: Path | str | None = None, line: int | None = None) -> None:
         where = "" if path is None else f"{path}: " if line is None else f"{path}:{line}: "
-        shown = _BREAKS.sub(lambda found: found[0].encode("unicode_escape").decode(), where + message)
+        shown = visible(where + message)
         super().__init__(shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}...")
 
 

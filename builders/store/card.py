@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from builders.common.markdown import as_code, as_text
 from builders.store.card_head import Configs, bytes_of, card_head, rows_of, sets_of
 from builders.store.layout import config_and_split, sort_key
 from builders.store.manifest import Build, FileEntry
@@ -177,9 +178,9 @@ def _bars(title: str, columns: dict[str, list[dict[str, Any]]]) -> list[str]:
 def _built(builds: list[Build]) -> str:
     built = []
     for build in builds:
-        options = ", ".join(f"{name} = {value}" for name, value in build.options.items())
-        built.append(f"- `{build.verb}`{f' with {options}' if options else ''}{', from:' if build.sources else ''}")
-        built += [f"  - {source.name} (sha256 `{source.sha256}`)" for source in build.sources]
+        options = ", ".join(as_text(f"{name} = {value}") for name, value in build.options.items())
+        built.append(f"- {as_code(build.verb)}{f' with {options}' if options else ''}{', from:' * bool(build.sources)}")
+        built += [f"  - {as_text(source.name)} (sha256 {as_code(source.sha256)})" for source in build.sources]
     return _lines(["", "## How it was built", "", *built])
 
 

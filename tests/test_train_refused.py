@@ -1,0 +1,150 @@
+"""What is checked before a training begins, and what is done already: nothing is opened, asked or left behind."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import Done, run
+from releases import QUESTIONS, TEXTS, make_release, md5
+from tiny_models import write_bert
+
+from baselines.runs.run_file import write_run
+from baselines.train.record import TRAINING
+from builders.common.command import InputError
+
+LINES = [json.dumps({"query-id": md5(q), "negative-ids": [md5(TEXTS[4])]}) + "\n" for q in QUESTIONS["train"]]
+SMALL = ["train.batch=4", "train.max_steps=2", "train.evaluations=1", "train.saves=0"]
+SMALL += ["data.passage_length=24", "data.query_length=12", "data.negatives_per_positive=1"]
+
+
+class World:
+    """A release, a start, negatives and a run; ``train``: the command, with other words."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.out = folder, folder / "models" / "out"
+        self.release = make_release(folder / "release")
+        self.start = write_bert(folder / "bert")
+        self.negatives = folder / "negatives.jsonl"
+        self.negatives.write_text("".join(LINES), encoding="utf-8")
+        self.run = folder / "dev.run"
+        write_run(self.run, [(md5(q), [(md5(TEXTS[4]), 1.0)]) for q in QUESTIONS["dev"]])
+
+    def train(self, *words: object, recipe: str = "ce-bm25-neg-scratch", code: int | None = 0, **set: object) -> Done:
+        given = ["--release", self.release, "--out", self.out, "--start", self.start, "--negatives", self.negatives]
+        given += ["--device", "cpu", "--cache", self.folder / "cache"]
+        values = [*SMALL, *(f"train.{key}={value}" for key, value in set.items())]
+        given += [word for value in values for word in ("--set", value)]
+        return run("baselines", "train", recipe, *given, *words, code=code)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def error(done: Done) -> str:
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    return line
+
+
+def _bad_run(world: World) -> None:
+    world.run.write_text(f"{md5(QUESTIONS['dev'][0])} Q0 nobody 1 1.0 t\n")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda w: w.negatives.write_text("".join(LINES[:2]) + "{\n"), "negatives.jsonl:3: expected"),
+        (lambda w: w.negatives.write_text(LINES[0].replace(md5(TEXTS[4]), "nobody")), "negatives.jsonl:1: the coll"),
+        (_bad_run, "dev.run: has a passage 'nobody' that the release's corpus lacks"),
+    ],
+)
+def test_wrong_input_is_said_before_a_model_is_opened_and_leaves_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch, spoil: Callable[[World], object], said: str
+) -> None:
+    spoil(world)
+    before = sorted(world.folder.iterdir())
+    monkeypatch.setattr("baselines.train.models.cross_encoder", lambda *_: pytest.fail("a model was opened"))
+    assert said in error(world.train("--dev-run", world.run, code=1))
+    assert [path for path in sorted(world.folder.iterdir()) if path.name != "cache"] == before
+
+
+def test_a_mended_line_of_the_negatives_does_not_lock_the_training(world: World) -> None:
+    world.negatives.write_text("".join(LINES[:3]) + LINES[3].replace('"negative-ids"', '"negatives"'))
+    assert "negatives.jsonl:4: expected" in error(world.train(code=1))
+    world.negatives.write_text("".join(LINES))
+    world.train()
+    assert (world.out / TRAINING).is_file()
+
+
+def test_a_training_that_left_no_state_locks_no_other(world: World) -> None:
+    states = world.out.with_name("out.training")
+    states.mkdir(parents=True)
+    (states / "about.json").write_text('{"recipe": "another"}')  # killed before its first state
+    world.train()
+    (states / "checkpoint-2").mkdir()
+    assert "is of another training" in error(world.train("--out", world.out, code=1, seed=3))
+
+
+def test_a_start_that_does_not_fit_leaves_no_states(world: World) -> None:
+    assert "data.passage_length = 600: expected at most 512 tokens" in error(
+        world.train("--set", "data.passage_length=600", code=1)
+    )
+    assert not world.out.parent.exists() or not list(world.out.parent.iterdir())
+
+
+def test_a_folder_of_someone_else_in_the_states_place_stays(world: World) -> None:
+    states = world.out.with_name("out.training")
+    states.mkdir(parents=True)
+    (states / "thesis.txt").write_text("mine")
+    assert "would hold the training's states, and is something else" in error(world.train(code=1))
+    assert (states / "thesis.txt").read_text() == "mine"
+
+
+@pytest.fixture
+def done_from_the_hub(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
+    """A training that began from a commit of org/name is done."""
+    _hub(monkeypatch, "a1" * 20)
+    world.train("--no-resume")
+    training = json.loads((world.out / TRAINING).read_text(encoding="utf-8"))
+    training["about"] |= {"start": "org/name", "start_commit": "a1" * 20, "start_sha256": None}
+    (world.out / TRAINING).write_text(json.dumps(training), encoding="utf-8")
+    return world
+
+
+def _hub(monkeypatch: pytest.MonkeyPatch, commit: str | None) -> None:
+    """The hub has this commit of every model; None: it cannot be reached, and the cache has nothing."""
+
+    def answer(model: str, *_: Any) -> str | None:
+        if Path(model).is_dir():
+            return None
+        if commit is None:
+            raise InputError("there is no hub")
+        return commit
+
+    monkeypatch.setattr("baselines.train.order.model_commit", answer)
+
+
+@pytest.mark.parametrize("commit", [None, "a1" * 20])
+def test_a_finished_training_is_done_without_a_hub(
+    done_from_the_hub: World, monkeypatch: pytest.MonkeyPatch, commit: str | None
+) -> None:
+    _hub(monkeypatch, commit)
+    monkeypatch.setattr("baselines.train.training.train", lambda order: pytest.fail("it was trained again"))
+    said = done_from_the_hub.train("--start", "org/name").stderr
+    assert "is this training's checkpoint already" in said
+    assert ("there is no hub; " in said and f"began from the commit {'a1' * 20}" in said) == (commit is None)
+
+
+def test_another_commit_or_recipe_is_not_done(done_from_the_hub: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = []
+    monkeypatch.setattr("baselines.train.training.train", begun.append)
+    _hub(monkeypatch, "b2" * 20)
+    done_from_the_hub.train("--start", "org/name")
+    assert len(begun) == 1
+    _hub(monkeypatch, None)
+    assert "there is no hub" in error(done_from_the_hub.train("--start", "org/name", code=1, seed=3))

@@ -58,7 +58,7 @@ def _bad_run(world: World) -> None:
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
-        (lambda w: w.negatives.write_text("".join(LINES[:2]) + "{\n"), "negatives.jsonl:3: expected"),
+        (lambda w: w.negatives.write_text("".join(LINES[:2]) + "{\n"), "negatives.jsonl:3: "),
         (lambda w: w.negatives.write_text(LINES[0].replace(md5(TEXTS[4]), "nobody")), "negatives.jsonl:1: the coll"),
         (_bad_run, "dev.run: has a passage 'nobody' that the release's corpus lacks"),
     ],
@@ -75,7 +75,7 @@ def test_wrong_input_is_said_before_a_model_is_opened_and_leaves_nothing(
 
 def test_a_mended_line_of_the_negatives_does_not_lock_the_training(world: World) -> None:
     world.negatives.write_text("".join(LINES[:3]) + LINES[3].replace('"negative-ids"', '"negatives"'))
-    assert "negatives.jsonl:4: expected" in error(world.train(code=1))
+    assert "negatives.jsonl:4: " in error(world.train(code=1))
     world.negatives.write_text("".join(LINES))
     world.train()
     assert (world.out / TRAINING).is_file()

@@ -25,7 +25,7 @@ class FiniteWeights(TrainerCallback):
 
     def on_step_end(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
         # The norm overflows at weights of 1e19, too, of which nothing is left to learn.
-        if not torch.isfinite(get_total_norm(list(model.parameters()))):
+        if not torch.isfinite(get_total_norm([weights.detach() for weights in model.parameters()])):
             raise diverged(state.global_step, "weights have become infinite or no numbers")
 
 

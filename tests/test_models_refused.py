@@ -185,6 +185,7 @@ def test_no_code_of_a_model_runs(
     shutil.copytree(models / "bert", folder)
     (folder / "evil.py").write_text(CODE.format(ran=str(ran)))
     change(folder, str(ran))
+    monkeypatch.setattr("builtins.input", lambda *_: "y")  # what transformers asks on stdin, unless told
     monkeypatch.chdir(folder)
     monkeypatch.syspath_prepend(str(folder))  # as `python -m` in this folder does
     try:

@@ -55,7 +55,7 @@ def dual_encoder(recipe: Recipe, start: str, device: str, commit: str | None = N
             _expect_own("pooling", wanted.pooling, ", ".join(_poolings(model)), start)
             _expect_own("similarity", wanted.similarity, similarity, start)
         else:
-            at: Any = {"revision": commit} if commit else {}
+            at = _at(commit)
             encoder: Any = Transformer(
                 start, model_kwargs={**at, **_FP32}, processor_kwargs={**at}, config_kwargs={**at}
             )
@@ -151,7 +151,7 @@ def cross_encoder(recipe: Recipe, start: str, device: str, commit: str | None = 
     """
     outputs, length = recipe.model.outputs, recipe.data.passage_length
     with opening(f"cannot start from the model {start!r}", new_head):
-        config = AutoConfig.from_pretrained(start, **({"revision": commit} if commit else {}))
+        config = AutoConfig.from_pretrained(start, **_at(commit))
         is_cross = str((config.architectures or [""])[0]).endswith("ForSequenceClassification")
         if is_cross and config.num_labels != outputs:  # the library says it in thirty lines
             have = config.num_labels
@@ -168,8 +168,7 @@ def cross_encoder(recipe: Recipe, start: str, device: str, commit: str | None = 
 
 def masked_language_model(recipe: Recipe, start: str, commit: str | None = None) -> tuple[PreTrainedModel, Any]:
     """(masked language model, tokenizer) to train on, from ``start`` (a directory, or a hub name at a ``commit``)."""
-    at: Any = {"revision": commit} if commit else {}
-    length = recipe.data.passage_length
+    at, length = _at(commit), recipe.data.passage_length
     with opening(f"cannot start from the model {start!r}", new_head):
         config = AutoConfig.from_pretrained(start, **at)
         kind = BertForMaskedLM if config.model_type == "bert" else AutoModelForMaskedLM
@@ -178,6 +177,11 @@ def masked_language_model(recipe: Recipe, start: str, commit: str | None = None)
         _check_names([], tokenizer)
     check_length(f"data.passage_length = {length}", length, model, tokenizer)
     return model, tokenizer
+
+
+def _at(commit: str | None) -> dict[str, Any]:
+    """For every call of transformers: which commit, and no code of the model (unless told, it asks on stdin)."""
+    return {"trust_remote_code": False} | ({"revision": commit} if commit else {})
 
 
 def _is_sentence_transformer(start: str, commit: str | None) -> bool:

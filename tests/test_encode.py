@@ -169,6 +169,10 @@ def test_what_an_interrupted_run_of_another_model_left_is_dropped(tmp_path: Path
         (["--model", "MODELS/dot", "--set", "cmedqa"], "has no config 'cmedqa-corpus'"),
         (["--model", "MODELS/dot", "--queries", "--split", "none"], "with a split 'none'"),
         (["--model", "MODELS/none", "--out", "MODELS"], "not a directory of embeddings"),
+        (
+            ["--model", "MODELS/none", "--out", "MODELS/dot/config.json/p"],
+            "config.json: is a file; expected a directory",
+        ),
     ],
 )
 def test_bad_input_is_one_error(

@@ -73,6 +73,12 @@ def test_wrong_input_is_said_before_a_model_is_opened_and_leaves_nothing(
     assert [path for path in sorted(world.folder.iterdir()) if path.name != "cache"] == before
 
 
+def test_a_place_where_nothing_can_be_made_is_said_first(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("baselines.train.models.cross_encoder", lambda *_: pytest.fail("a model was opened"))
+    below = world.negatives / "out"
+    assert error(world.train("--out", below, code=1)) == f"error: {world.negatives}: is a file; expected a directory"
+
+
 def test_a_mended_line_of_the_negatives_does_not_lock_the_training(world: World) -> None:
     world.negatives.write_text("".join(LINES[:3]) + LINES[3].replace('"negative-ids"', '"negatives"'))
     assert "negatives.jsonl:4: " in error(world.train(code=1))

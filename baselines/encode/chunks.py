@@ -21,7 +21,7 @@ from baselines.passages import open_passages
 from baselines.runs.sets import read_queries
 from baselines.vectors.embeddings import FORMAT, MANIFEST, NAME, Chunk, Vectors, chunk_name, longest, read_vectors
 from builders.common.command import InputError, log, progress
-from builders.common.files import new_file, real_path, sha256_of, write_text
+from builders.common.files import check_place, new_file, real_path, sha256_of, write_text
 from builders.common.folders import key_of, replace_directory, work_beside
 from builders.common.typed import read_json
 from builders.common.verified import wrong_sha256
@@ -59,6 +59,7 @@ def check_input(path: Path, config: str, split: str, out: Path) -> None:
     The texts are read for it: passages are unpacked, as for the encoding.
     """
     _earlier(out)
+    check_place(out)
     release = open_release(path)
     if not release.rows(config, split):
         raise InputError(f"has no rows in {config}/{split}", path=release.path)

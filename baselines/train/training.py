@@ -28,6 +28,7 @@ from baselines.train.scratch import make_scratch
 from baselines.train.state import last_state, remove_broken, seconds_of, states_kept, states_of
 from baselines.train.watch import Evaluate, Watch
 from builders.common.command import InputError, log
+from builders.common.files import check_place
 from builders.common.folders import work_beside
 from builders.store.layout import SETS
 
@@ -64,6 +65,7 @@ class _Inputs:
 
 
 def _read(order: Order) -> _Inputs:
+    check_place(order.out)
     recipe = order.recipe
     passages = open_passages(order.release, SETS[recipe.data.set].corpus, order.cache)
     rows, counts = _rows(order, passages)

@@ -80,16 +80,14 @@ def new_file(path: Path) -> Iterator[Path]:
         with local_file(path) as file:
             yield file
         return
-    kind = kind_of(path)
-    if kind == "stream":
+    check_file(path)
+    if kind_of(path) == "stream":
         with temporary_folder() as folder:
             whole = folder / path.name
             yield whole
             with open(whole, "rb") as file, open(path, "wb") as stream:
                 shutil.copyfileobj(file, stream)
         return
-    if kind:
-        raise InputError(f"is a {kind}; expected the name of a file", path=path)
     path = real_path(path)
     beside = path.with_name(f".{path.name}.tmp")
     with alone(beside, path), writing(path.parent):
@@ -105,14 +103,22 @@ def new_file(path: Path) -> Iterator[Path]:
 
 def check_file(path: Path) -> None:
     """Raise :class:`InputError` where :func:`new_file` could not write ``path``; for what works long before it does."""
+    kind = "" if is_address(path) else kind_of(path)
+    if kind not in ("", "stream"):
+        raise InputError(f"is a {kind}; expected the name of a file", path=path)
+    if not kind:
+        check_place(path)
+
+
+def check_place(path: Path) -> None:
+    """Raise :class:`InputError` where no file or directory ``path`` can be made."""
     if is_address(path):
         return
-    if path.is_dir():
-        raise InputError("is a directory; expected the name of a file", path=path)
-    folder = next(parent for parent in path.absolute().parents if parent.exists())
-    if not (folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)):
-        problem = "no file can be written there" if folder.is_dir() else "is a file; expected a directory"
-        raise InputError(problem, path=folder)
+    folder = next(parent for parent in real_path(path).parents if parent.exists())
+    if not folder.is_dir():
+        raise InputError("is a file; expected a directory", path=folder)
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise InputError("nothing can be written there", path=folder)
 
 
 @contextlib.contextmanager

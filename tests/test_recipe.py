@@ -175,7 +175,7 @@ MODEL = '[model]\nkind = "dual"\nstart = "x"\n'
         (f"{MODEL}{TRAIN}scale = nan\n", "train.scale: expected `float` > 0"),
         (f"{MODEL}{TRAIN}seed = {'9' * 6000}\n", "expected TOML (Exceeds the limit"),
         (f"{MODEL}{TRAIN}seed = {'9' * 4000}\n", "train.seed: expected `int` <= 4294967295"),
-        (f"{MODEL}{TRAIN}seed = {'[' * 5000}\n", "expected TOML (maximum recursion depth"),
+        (f"{MODEL}{TRAIN}seed = {'[' * 5000}\n", "expected TOML, found lists or tables nested too deep"),
         (f"{MODEL}{TRAIN}seed = '3'\n", "train.seed: expected `int`, got `str`"),
         (f"{MODEL}{TRAIN}precision = 'fp8'\n", "train.precision: expected one of auto, bf16, fp32, found 'fp8'"),
         (f"{MODEL}{TRAIN}[scratch]\nheads = 5\n", "scratch: hidden: expected a multiple of heads (5), found 384"),

@@ -9,14 +9,23 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from baselines.hub.card import write_card
 from baselines.train.order import Order
 from builders.common.command import InputError, log
 from builders.common.files import sha256_of, write_text
 from builders.common.folders import replace_directory
+from builders.common.typed import read_json
 
 RECIPE, TRAINING, LOSSES = "recipe.json", "training.json", "loss.png"
 _LIBRARIES = ("torch", "transformers", "sentence-transformers", "accelerate", "tokenizers", "numpy", "pyarrow")
+
+
+class _Trained(msgspec.Struct):
+    """What is asked of the ``training.json`` of a finished training."""
+
+    about: dict[str, Any]
 
 
 def is_done(order: Order) -> bool:
@@ -28,8 +37,8 @@ def is_done(order: Order) -> bool:
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return False
     try:
-        about = dict(json.loads((out / TRAINING).read_text(encoding="utf-8"))["about"])
-    except (OSError, ValueError, KeyError, TypeError):
+        about = read_json(out / TRAINING, _Trained).about
+    except (FileNotFoundError, NotADirectoryError):
         raise InputError("exists and is no checkpoint of `train`; expected a new path", path=out) from None
     commit = about.pop("start_commit", None)
     if about != order.about_but_commit:
@@ -44,10 +53,11 @@ def is_done(order: Order) -> bool:
 def commit_begun_from(out: Path, start: str) -> str | None:
     """The commit of ``start``, a model on the hub, that the checkpoint in ``out`` began from; None: it did not."""
     try:
-        about = json.loads((out / TRAINING).read_text(encoding="utf-8"))["about"]
-        return str(about["start_commit"]) if about["start"] == start and about["start_commit"] else None
-    except (OSError, ValueError, KeyError, TypeError):
+        about = read_json(out / TRAINING, _Trained).about
+    except (FileNotFoundError, NotADirectoryError, InputError):
         return None
+    commit = about.get("start_commit")
+    return commit if about.get("start") == start and isinstance(commit, str) else None
 
 
 def training_record(order: Order, trainer: Any, counts: dict[str, int], seconds: float) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from typing import Any
 
 from builders.common.command import InputError, log
 from builders.common.files import write_text
+from builders.common.typed import read_json
 
 _ABOUT, _SECONDS = "about.json", "seconds"
 
@@ -49,16 +50,16 @@ def states_kept(out: Path, about: dict[str, Any], resume: bool) -> Iterator[None
         raise
 
 
-def _about_of(states: Path) -> Any:
+def _about_of(states: Path) -> dict[str, Any] | None:
     """What is trained there; None where nothing is. :class:`InputError` where the folder was not made for states."""
     if not states.exists() or not any(path.name[0] != "." for path in states.iterdir()):
         return None
     try:
-        return json.loads((states / _ABOUT).read_text(encoding="utf-8"))
+        return read_json(states / _ABOUT, dict[str, Any])
     except FileNotFoundError:
         problem = f"would hold the training's states, and is something else (no {_ABOUT}); expected another --out"
         raise InputError(problem, path=states) from None
-    except ValueError:
+    except InputError:  # of no training, then
         return {}
 
 

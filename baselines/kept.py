@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,8 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from builders.common.command import log
-from builders.common.files import sha256_of, write_bytes
+from builders.common.command import InputError, log
+from builders.common.files import may_write, sha256_of, write_bytes
 from builders.common.folders import build_once, key_of
 from builders.common.names import name_within
 from builders.common.verified import caches, wrong_sha256
@@ -52,9 +53,19 @@ class Cache:
         """(the folder of ``key`` in ``keep``, whether it was made now): made where it is missing or damaged.
 
         ``build`` writes the files. They lie beside their place until all are whole, and a second process that wants
-        the same folder waits for the first.
+        the same folder waits for the first. :class:`InputError` where nothing can be written in ``keep``.
         """
         folder = (self.home() if keep is None else keep) / key_of(key)
+
+        def is_whole() -> bool:
+            if not self._damage(folder, key):
+                return True
+            if not may_write(folder.parent):
+                other = "; XDG_CACHE_HOME, `bm25 --index` or `train --cache` names another" * (
+                    keep in (None, self.home())
+                )
+                raise InputError(f"is a folder that cannot be written to{other}", path=folder.parent)
+            return False
 
         def write(new: Path) -> None:
             if folder.exists():
@@ -63,7 +74,7 @@ class Cache:
             about = _About(key, {path.name: sha256_of(path) for path in sorted(new.iterdir())})
             write_bytes(new / self.about, msgspec.json.format(msgspec.json.encode(about, order="sorted"), indent=1))
 
-        return folder, build_once(folder, lambda: not self._damage(folder, key), write)
+        return folder, build_once(folder, is_whole, write)
 
     def _damage(self, folder: Path, key: dict[str, Any]) -> str:
         """What is not as it was made; empty where all is."""
@@ -108,7 +119,9 @@ class StringsWriter:
     """Writes what :class:`Strings` reads: ``with StringsWriter(path) as writer: writer.write(array)``."""
 
     def __init__(self, path: Path) -> None:
-        self._bytes, self._ends = open(path, "wb"), open(_ends(path), "wb")  # noqa: SIM115 (closed by __exit__)
+        self._opened = contextlib.ExitStack()
+        self._bytes = self._opened.enter_context(open(path, "wb"))  # noqa: SIM115 (closed by __exit__)
+        self._ends = self._opened.enter_context(open(_ends(path), "wb"))  # noqa: SIM115
         np.zeros(1, np.int64).tofile(self._ends)
         self._end = 0
 
@@ -122,5 +135,4 @@ class StringsWriter:
         self._bytes.write("".join(strings.to_pylist()).encode())
 
     def __exit__(self, *_: object) -> None:
-        self._bytes.close()
-        self._ends.close()
+        self._opened.close()

@@ -7,13 +7,14 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from checkpoints import REPO, Command, files, push, whole
 from hub_client import error_of
 from hub_repos import Blob
 from hub_server import Hub
-from huggingface_hub import ModelCard
+from huggingface_hub import HfApi, ModelCard
 from releases import QUESTIONS, TEXTS, make_release, md5, tables
 
 from builders.store.layout import MANIFEST
@@ -156,6 +157,21 @@ def test_a_broken_upload_leaves_nothing_and_goes_on(
     push(call, checkpoint)
     assert len(hub.uploads) == 2 == len(set(hub.uploads))
     assert len(repo.commits) == 2
+
+
+@pytest.mark.parametrize("name", ["recipe.json", "model.safetensors"])
+def test_a_file_that_changes_while_it_is_uploaded_is_noticed(
+    hub: Hub, call: Command, checkpoint: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    repo, file, send = hub.create(REPO, "model"), next(checkpoint.rglob(name)), HfApi.preupload_lfs_files
+
+    def change(*args: Any, **given: Any) -> None:
+        file.write_bytes(file.read_bytes() + b" ")
+        send(*args, **given)
+
+    monkeypatch.setattr(HfApi, "preupload_lfs_files", change)
+    assert f"{file}: has changed since the upload began" in error_of(push(call, checkpoint, code=1))
+    assert len(repo.commits) == 1
 
 
 def test_a_directory_that_is_no_checkpoint_is_named_before_the_hub_is_asked(

@@ -78,10 +78,10 @@ def encode(job: Job, out: Path, devices: list[str]) -> None:
     rows = release.rows(job.config, job.split)
     out = real_path(out)
     about = describe(job, release)
-    if is_done(out, about):
-        log.info("%s: already encoded", out)
-        return
     with work_beside(out, key_of(about)) as folder:
+        if is_done(out, about):
+            log.info("%s: already encoded", out)
+            return
         if done := len(list(folder.glob("*.npy.json"))):
             log.info("%d files are done already", done)
         tasks = [(job, folder, number) for number in range(-(-rows // job.chunk_rows))]

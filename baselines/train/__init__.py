@@ -17,11 +17,13 @@ Example, from nothing:
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 from pathlib import Path
 
 from baselines.train.recipe import names
 from builders.common.command import log
+from builders.common.folders import work_beside
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,7 +56,8 @@ def run(args: argparse.Namespace) -> None:
         order = read_order(args)
         if order.resume and is_done(order):
             log.info("%s is this training's checkpoint already; --no-resume trains again", order.out)
-            return
+            with work_beside(order.out, wait=True) if order.first else contextlib.nullcontext():
+                return  # without what a kill at the very end has left beside it
         if order.commit:  # asked for before the large libraries are loaded: what is wrong is said at once
             log.info("starts from %s, commit %s", order.start, order.commit)
 

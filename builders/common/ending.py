@@ -29,6 +29,7 @@ def exit_code(work: Callable[[], int]) -> int:
     SIGTERM (both let it clean up), 141 where the reader of stdout is gone. A fault of the program is raised.
     """
     _open_streams()
+    _say_once()
     try:
         with _stoppable():
             code = work()
@@ -97,6 +98,19 @@ def _open_streams() -> None:
                 os.close(nowhere)
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w" if number else "r", encoding="utf-8"))  # noqa: SIM115
+
+
+def _say_once() -> None:
+    """Leave out what Python prints where a file that a full disk did not take is closed, or freed, once more."""
+    before = sys.unraisablehook
+    if before.__module__ == __name__:
+        return
+
+    def say(found: sys.UnraisableHookArgs) -> None:
+        if found.exc_value is None or not full_disk(found.exc_value):
+            before(found)
+
+    sys.unraisablehook = say
 
 
 def _drop_stdout() -> None:

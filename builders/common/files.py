@@ -67,6 +67,13 @@ def kind_of(path: Path) -> str:
     return "" if stat.S_ISREG(mode) else "disk" if stat.S_ISBLK(mode) else "socket"
 
 
+def may_write(folder: Path) -> bool:
+    """Whether files may be made in a folder, or in the first of its parents that is there."""
+    while not folder.exists():
+        folder = folder.parent
+    return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)
+
+
 @contextlib.contextmanager
 def new_file(path: Path) -> Iterator[Path]:
     """Where to write the file ``path``, which appears when the block ends without an error, whole and synced.

@@ -91,12 +91,16 @@ def upload(
             # Small files are read now, large ones by the library when it sends them.
             additions.append(CommitOperationAdd(path, file.read_bytes() if file.stat().st_size < _SMALL else str(file)))
             additions[-1].upload_info.sha256 = bytes.fromhex(digest)  # known: spares reading everything once more
-        api.preupload_lfs_files(repo, additions, repo_type=kind)
-        for file, digest in files.values():
-            if sha256_of(file) != digest:
-                raise Unfinished("has changed since the upload began; nothing is committed: run it again", path=file)
+        try:
+            api.preupload_lfs_files(repo, additions, repo_type=kind)
+        finally:  # said before what the hub says of it
+            for file, digest in files.values():
+                if sha256_of(file) != digest:
+                    raise Unfinished(
+                        "has changed since the upload began; nothing is committed: run it again", path=file
+                    )
         # Not upload_folder, which makes several commits of a large folder. The parent: nobody's commit is undone.
-        changes = [*deletions, *additions]
+        changes: list[Any] = [*deletions, *additions]
         commit = api.create_commit(repo, changes, commit_message=message, repo_type=kind, parent_commit=info.sha)
     if commit.oid == info.sha:
         log.info("%s holds all this already", repo)

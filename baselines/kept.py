@@ -61,9 +61,8 @@ class Cache:
             if not self._damage(folder, key):
                 return True
             if not may_write(folder.parent):
-                other = "; XDG_CACHE_HOME, `bm25 --index` or `train --cache` names another" * (
-                    keep in (None, self.home())
-                )
+                ours = keep in (None, self.home())
+                other = "; XDG_CACHE_HOME, `bm25 --index` or `train --cache` names another" if ours else ""
                 raise InputError(f"is a folder that cannot be written to{other}", path=folder.parent)
             return False
 

@@ -97,7 +97,7 @@ def upload(
             for file, digest in files.values():
                 if sha256_of(file) != digest:
                     raise Unfinished(
-                        "has changed since the upload began; nothing is committed: run it again", path=file
+                        "has changed since the upload began; nothing is committed, run it again", path=file
                     )
         # Not upload_folder, which makes several commits of a large folder. The parent: nobody's commit is undone.
         changes: list[Any] = [*deletions, *additions]

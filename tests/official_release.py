@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +13,8 @@ from official_archives import write_files
 
 from builders.official.build import build_official
 from builders.official.export import export_official
+from builders.official.layout import LAYOUT
+from builders.store.layout import MANIFEST
 from builders.store.reader import open_release
 
 
@@ -34,6 +39,19 @@ def check_round_trip(folder: Path, files: dict[str, str]) -> None:
     found = {path.relative_to(folder / "out").as_posix(): path.read_bytes() for path in paths}
     assert found == {name: content.encode() for name, content in files.items()}
     assert all(file.equal for file in written)
+
+
+def edit_layout(release: Path, change: Callable[[list[dict[str, Any]]], object]) -> Path:
+    """Change the entries of a release's ``official/layout.json``, and the manifest with it; returns its path."""
+    path = release / LAYOUT
+    content = json.loads(path.read_text())
+    change(content["files"])
+    path.write_text(json.dumps(content))
+    manifest = json.loads((release / MANIFEST).read_text())
+    entry = next(entry for entry in manifest["files"] if entry["path"] == LAYOUT)
+    entry |= {"bytes": path.stat().st_size, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+    (release / MANIFEST).write_text(json.dumps(manifest))
+    return path
 
 
 def without(files: dict[str, str], *words: str) -> dict[str, str]:

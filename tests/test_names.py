@@ -16,7 +16,7 @@ from commands import run
 from hypothesis import given
 from hypothesis import strategies as st
 from official_archives import original_files, write_files
-from official_release import convert
+from official_release import convert, edit_layout
 from releases import BUILD, QUESTIONS, make_release, md5
 from test_ccovid import source as ccovid_source
 from test_cmedqa import source as cmedqa_source
@@ -159,12 +159,14 @@ def test_a_release_that_lacks_a_file_is_not_extended(tmp_path: Path) -> None:
 
 # Embeddings
 
+SHARD = "passages-00000-of-00001.npy"
+
 
 def _embeddings(folder: Path, name: str) -> Path:
     """Embeddings of two rows, whose one shard is called ``name``."""
     folder.mkdir(exist_ok=True)
-    np.save(folder / "shard.npy", np.eye(2, 4, dtype=np.float16))
-    content = (folder / "shard.npy").read_bytes()
+    np.save(folder / SHARD, np.eye(2, 4, dtype=np.float16))
+    content = (folder / SHARD).read_bytes()
     digest = hashlib.sha256(content).hexdigest()
     shard = {"path": name, "rows": 2, "bytes": len(content), "sha256": digest, "longest": 1.0}
     about = {"name": "dureader_retrieval embeddings", "format": 1, "of": "passages", "config": "corpus"}
@@ -173,11 +175,11 @@ def _embeddings(folder: Path, name: str) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("name", ["../there/shard.npy", "./shard.npy"])
+@pytest.mark.parametrize("name", [f"../there/{SHARD}", f"./{SHARD}"])
 def test_embeddings_that_name_a_file_elsewhere_are_refused(tmp_path: Path, name: str) -> None:
     from baselines.vectors.embeddings import open_vectors
 
-    assert open_vectors(_embeddings(tmp_path / "there", "shard.npy")).rows == 2
+    assert open_vectors(_embeddings(tmp_path / "there", SHARD)).rows == 2
     with pytest.raises(InputError) as error:
         open_vectors(_embeddings(tmp_path / "here", name))
     assert str(error.value).startswith(f"{tmp_path / 'here' / MANIFEST}: shards[0]: the name {name!r} has the part")
@@ -188,15 +190,13 @@ def test_an_index_is_not_written_where_a_link_in_foreign_embeddings_leads(tmp_pa
     from baselines.vectors.ann import open_hnsw
     from baselines.vectors.embeddings import open_vectors
 
-    folder = _embeddings(tmp_path / "there", "shard.npy")
     (tmp_path / "mine").mkdir()
-    (folder / "indexes").symlink_to(tmp_path / "mine")
-    for _ in range(2):
+    for link in ("indexes", "indexes/0123"):
+        folder = _embeddings(tmp_path / link.replace("/", "-"), SHARD)
+        (folder / link).parent.mkdir(exist_ok=True)
+        (folder / link).symlink_to(tmp_path / "mine")
         with pytest.raises(InputError, match="is a link; expected a folder of the embeddings' own"):
             open_hnsw(open_vectors(folder), 4, 8)
-        (folder / "indexes").unlink()
-        (folder / "indexes").mkdir()
-        (folder / "indexes" / "0123").symlink_to(tmp_path / "mine")
     assert not list((tmp_path / "mine").iterdir())
 
 
@@ -206,10 +206,7 @@ def test_an_index_is_not_written_where_a_link_in_foreign_embeddings_leads(tmp_pa
 @pytest.mark.parametrize("key", ["name", "columns", "copy"])
 def test_official_files_of_a_name_elsewhere_are_not_exported(tmp_path: Path, key: str) -> None:
     convert(tmp_path, original_files() | {"readme.md": "read me"})
-    layout = tmp_path / "release" / "official" / "layout.json"
-    content = json.loads(layout.read_text())
-    content["files"][-1][key] = "../../evil"
-    layout.write_text(json.dumps(content))
+    layout = edit_layout(tmp_path / "release", lambda files: files[-1].update({key: "../../evil"}))
     (tmp_path / "evil").write_text(THESIS)
     out = tmp_path / "out"
     done = run("builders", "export", "--release", tmp_path / "release", "--format", "official", "--out", out, code=1)

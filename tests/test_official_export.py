@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,10 @@ from official_archives import (
     original_files,
     preprocessed_files,
 )
-from official_release import check_round_trip, convert, rows, without
+from official_release import check_round_trip, convert, edit_layout, rows, without
 from releases import TEXTS, make_release
 
+from builders.common.command import InputError
 from builders.official import blocks
 from builders.official.build import build_official
 from builders.official.export import export_official
@@ -93,6 +95,37 @@ def test_a_release_from_elsewhere_is_written_as_the_original_release(tmp_path: P
 
 def test_a_changed_release_does_not_claim_to_be_equal(tmp_path: Path) -> None:
     convert(tmp_path, original_files())
-    path = tmp_path / "release" / "official" / "layout.json"
-    path.write_text(path.read_text().replace('"sha256": "', '"sha256": "0'))
+    edit_layout(tmp_path / "release", lambda files: [file.update(sha256="0" * 64) for file in files])
     assert not any(file.equal for file in export_official(open_release(tmp_path / "release"), tmp_path / "out"))
+
+
+LAYOUTS: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "expected the role train of": lambda file: file.update(role="dev"),
+    "rows: expected `int` >= 0": lambda file: file.update(rows=-1),
+    "style: object missing required field `item`": lambda file: file["style"].pop("item"),
+    "style: expected `bool`": lambda file: file["style"].update(ascii="no"),
+    "expected 0 texts in nothing, found 1": lambda file: file.update(nothing=["-"]),
+    "manifest.json: lists no official/009.arrow": lambda file: file.update(columns="official/009.arrow"),
+}
+
+
+@pytest.mark.parametrize("said", LAYOUTS)
+def test_a_layout_that_no_conversion_writes_is_one_error(tmp_path: Path, said: str) -> None:
+    convert(tmp_path, {f"{ORIGINAL}/train.json": original_files()[f"{ORIGINAL}/train.json"]})
+    edit_layout(tmp_path / "release", lambda files: LAYOUTS[said](files[0]))
+    with pytest.raises(InputError) as error:
+        export_official(open_release(tmp_path / "release"), tmp_path / "out")
+    assert said in str(error.value).replace("Expected", "expected").replace("Object", "object")
+    assert str(error.value).startswith(str(tmp_path / "release"))
+
+
+@pytest.mark.parametrize("name", ["layout.json", "00?.arrow", "texts.arrow"])
+def test_damaged_files_of_the_official_data_are_named(tmp_path: Path, name: str) -> None:
+    convert(tmp_path, preprocessed_files())
+    path = next((tmp_path / "release" / "official").glob(name))
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(InputError) as error:
+        export_official(open_release(tmp_path / "release"), tmp_path / "out")
+    assert str(error.value).startswith(f"{path}: has the SHA-256")

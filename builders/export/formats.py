@@ -48,7 +48,7 @@ def trec(data: ReleaseSet, output: Output) -> None:
     for split in data.qrels_splits():
         output.qrels(f"qrels.{split}.txt", data.qrels(split), ["query-id", "0", "corpus-id", "score"], " ")
     for name in data.runs():
-        output.copy(name, data.release.path / name)
+        output.copy(name, data.release.named(name))
 
 
 def msmarco(data: ReleaseSet, output: Output) -> None:

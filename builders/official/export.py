@@ -49,7 +49,7 @@ def export_official(release: Release, out: Path) -> list[Written]:
     written = []
     with tempfile.TemporaryDirectory(prefix=".export.", dir=out) as work:
         source = OfficialRows(release, Path(work))
-        for entry in read_layout(release.path) or original_files(release):
+        for entry in read_layout(release) or original_files(release):
             target = out / entry.name
             with new_file(target) as beside:
                 _write_file(source, entry, beside)
@@ -76,7 +76,7 @@ def original_files(release: Release) -> list[Entry]:
 
 def _write_file(source: OfficialRows, entry: Entry, path: Path) -> None:
     if entry.role == "document":
-        shutil.copyfile(source.release.path / str(entry.copy), path)
+        shutil.copyfile(source.release.named(str(entry.copy)), path)
         return
     with open(path, "wb") as file:
         file.writelines(portion.encode() for portion in _WRITERS[entry.role](source, entry))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -20,11 +19,14 @@ import pyarrow as pa
 from builders.common.command import InputError
 from builders.common.files import write_text
 from builders.common.names import name_within
-from builders.common.typed import read_json
+from builders.common.typed import Count, Sha256, read_json
+from builders.official.formats import TSV, nothing_of, role_of
 from builders.official.numbered import Numbers, id_column
 from builders.official.questions import Split
+from builders.official.style import check_style
 from builders.official.work import OfficialFile, Work
 from builders.store.draft import Draft
+from builders.store.reader import Release
 
 FOLDER = "official"
 LAYOUT = f"{FOLDER}/layout.json"
@@ -50,13 +52,13 @@ class Entry(msgspec.Struct):
 
     name: str
     role: str
-    rows: int = 0
-    start: int = 0
-    sha256: str | None = None
+    rows: Count = 0
+    start: Count = 0
+    sha256: Sha256 | None = None
     style: dict[str, Any] | None = None
     nothing: list[str] = []
     unended: bool = False
-    skipped: int = 0
+    skipped: Count = 0
     columns: str | None = None
     copy: str | None = None
 
@@ -64,27 +66,35 @@ class Entry(msgspec.Struct):
         for name in (self.name, self.columns, self.copy):
             if name is not None:
                 name_within(name)
+        if role_of(self.name) != self.role:
+            raise ValueError(f"expected the role {role_of(self.name)} of {self.name}, found {self.role}")
+        unused = nothing_of(self.role, [b""] * len(TSV[self.role])) if self.role in TSV else []
+        if len(self.nothing) != len(unused):
+            raise ValueError(f"expected {len(unused)} texts in nothing, found {len(self.nothing)}")
+        check_style(self.role, self.style)
 
 
 class _Layout(msgspec.Struct):
     files: list[Entry]
 
 
-def read_layout(folder: Path) -> list[Entry] | None:
-    """The files of the release in ``folder``; None where it keeps none: it was not made from official files."""
-    try:
-        return read_json(folder / LAYOUT, _Layout, "build the release again").files
-    except (FileNotFoundError, NotADirectoryError):
+def read_layout(release: Release) -> list[Entry] | None:
+    """The official files of a release; None where it keeps none: it was not made from official files."""
+    if LAYOUT not in {entry.path for entry in release.manifest.files}:
         return None
+    return read_json(release.named(LAYOUT), _Layout, "build the release again").files
 
 
-def read_columns(folder: Path, name: str) -> pa.Table:
-    """A file of columns of the release in ``folder``."""
+def read_columns(release: Release, name: str) -> pa.Table:
+    """A file of columns of a release."""
+    path = release.named(name)
     try:
-        with pa.OSFile(str(folder / name)) as source:
-            return pa.ipc.open_file(source).read_all()
-    except (OSError, pa.ArrowInvalid) as error:
-        raise InputError(f"is missing or damaged ({error}); build the release again", path=folder / name) from None
+        with pa.OSFile(str(path)) as source:
+            table = pa.ipc.open_file(source).read_all()
+            table.validate(full=True)
+            return table
+    except (OSError, pa.ArrowException) as error:
+        raise InputError(f"is damaged ({error}); build the release again", path=path) from None
 
 
 def write_layout(work: Work, files: list[OfficialFile], splits: Iterable[Split]) -> None:

@@ -37,7 +37,7 @@ class OfficialRows:
 
     def columns(self, entry: Entry) -> pa.Table:
         """The columns that the release keeps for a file; a table without any where it keeps none."""
-        return pa.table({}) if entry.columns is None else read_columns(self.release.path, entry.columns)
+        return pa.table({}) if entry.columns is None else read_columns(self.release, entry.columns)
 
     def passages(self, entry: Entry) -> Iterator[tuple[str, str]]:
         """(id, text) of a collection file's rows."""
@@ -97,7 +97,7 @@ class OfficialRows:
 
     def _gather(self) -> NumberedTexts:
         """The texts of ``texts.arrow``, from there or from whichever config has them, in a file."""
-        table = read_columns(self.release.path, TEXTS)
+        table = read_columns(self.release, TEXTS)
         digests = as_keys(b"".join(table["md5"].to_pylist()))
         needed, found = NumberedIds(), NumberedTexts(self._work / "texts")
         needed.add(digests)

@@ -9,7 +9,9 @@ import itertools
 import json
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
+
+import msgspec
 
 from builders.official.formats import ROW_CUT
 
@@ -18,7 +20,47 @@ _SEPARATORS = ((", ", ": "), (",", ":"))
 Style = dict[str, Any]
 # The keys of the official JSON files, at any depth, as they stand in the original release.
 KEYS = ("question_id", "question", "answer_paragraphs", "paragraph_id", "paragraph_text")
+
+
+class _Rows(msgspec.Struct):
+    """What Python's JSON writer is told, and in which order a row has its keys."""
+
+    ascii: bool
+    item: str
+    key: str
+    indent: Literal[1, 2, 3, 4, "\t"] | None
+    prefix: str
+    order: list[str] = []
+
+
+class _Wrapped(_Rows, kw_only=True):
+    head: str
+    gap: str
+    tail: str
+
+
+class _Ids(_Rows, kw_only=True):
+    tail: str
+
+
+class _Map(msgspec.Struct):
+    head: str
+    item: str
+    key: str
+    tail: str
+
+
 DEFAULT: Style = {"ascii": False, "item": ", ", "key": ": ", "indent": None, "prefix": "", "order": KEYS}
+
+
+def check_style(role: str, style: Style | None) -> None:
+    """ValueError, naming the key, where a file of this role cannot be written in a style."""
+    if style is not None or role == "map":  # the others have a style where nothing is known
+        kind = {"map": _Map, "ids": _Ids}.get(role) or (_Wrapped if "head" in (style or {}) else _Rows)
+        try:
+            msgspec.convert(style, kind)
+        except msgspec.ValidationError as error:
+            raise ValueError(f"style: {error}".replace(" - at `$.", " at `")) from None
 
 
 def encoder(style: Style) -> Callable[[Any], str]:
@@ -52,7 +94,7 @@ def key_order(row: str) -> list[str]:
 
 def in_order(style: Style, keys: Sequence[str]) -> list[str]:
     """The keys in the order of the style, those that it does not know last."""
-    known = [key for key in style.get("order", KEYS) if key in keys]
+    known = [key for key in dict.fromkeys(style.get("order", KEYS)) if key in keys]
     return [*known, *(key for key in keys if key not in known)]
 
 

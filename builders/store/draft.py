@@ -46,9 +46,7 @@ class Draft:
             self._builds = list(base.manifest.builds)
             for entry in base.manifest.files:
                 if entry.path not in (CARD, STATS):
-                    source, target = base.path / entry.path, folder / entry.path
-                    if not source.is_file():
-                        raise InputError("is listed in the manifest but missing; build the release again", path=source)
+                    source, target = base.file(entry), folder / entry.path
                     target.parent.mkdir(parents=True, exist_ok=True)
                     link(source, target)
                     self._entries.append(entry)

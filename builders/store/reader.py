@@ -58,6 +58,13 @@ class Release:
             raise InputError(f"{fault}; build the release again", path=path)
         return path
 
+    def named(self, name: str) -> Path:
+        """The path of the file of that name; errors as of :meth:`file`, and where the manifest lists none."""
+        for entry in self.manifest.files:
+            if entry.path == name:
+                return self.file(entry)
+        raise InputError(f"lists no {name}; build the release again", path=self.path / MANIFEST)
+
     def files(self, config: str, split: str) -> list[str]:
         """The paths of a split's shards as DuckDB takes them; errors as of :meth:`file`."""
         return [str(self.file(entry)) for entry in self.shards(config, split)]

@@ -147,7 +147,7 @@ def test_a_finished_training_is_done_without_a_hub(
 
 
 def test_another_commit_or_recipe_is_not_done(done_from_the_hub: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    begun = []
+    begun: list[Any] = []
     monkeypatch.setattr("baselines.train.training.train", begun.append)
     _hub(monkeypatch, "b2" * 20)
     done_from_the_hub.train("--start", "org/name")

@@ -49,18 +49,19 @@ def _loading_told(tell: Callable[[PreTrainedModel, set[str]], None]) -> Iterator
 
     from_pretrained says it to who asks; sentence-transformers, which calls it, does not ask.
     """
-    plain = PreTrainedModel.__dict__["from_pretrained"]
+    library: Any = PreTrainedModel
+    plain = vars(library)["from_pretrained"]
 
-    def told(cls: type[PreTrainedModel], *args: Any, **given: Any) -> PreTrainedModel:
+    def told(cls: type[PreTrainedModel], *args: Any, **given: Any) -> Any:
         model, info = plain.__func__(cls, *args, **given, output_loading_info=True)
         tell(model, set(info["missing_keys"]))
-        return model  # type: ignore[no-any-return]
+        return model
 
-    PreTrainedModel.from_pretrained = classmethod(told)  # type: ignore[assignment]
+    library.from_pretrained = classmethod(told)
     try:
         yield
     finally:
-        PreTrainedModel.from_pretrained = plain  # type: ignore[method-assign]
+        library.from_pretrained = plain
 
 
 def unused_pooler(model: PreTrainedModel, key: str) -> bool:

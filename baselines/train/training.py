@@ -44,7 +44,9 @@ def train(order: Order) -> Mapping[str, Any] | None:
         log.setLevel(logging.WARNING)
     device = find_device(order.device)
     inputs = _read(order)
-    folder = _written(order) if order.first else contextlib.nullcontext()
+    folder: contextlib.AbstractContextManager[Path | None] = contextlib.nullcontext()
+    if order.first:
+        folder = _written(order)
     with folder as work, together(order.rank, order.world, device):
         return _train(order, inputs, device, work)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,17 @@ def test_a_file_that_is_not_what_the_manifest_says(tmp_path: Path, damage: Calla
     assert (where, list(found(report))) == (SHARD, ["manifest"])
     assert words in report.of("manifest")[0].what
     assert "dev" in report.of("not-tested")[-1].what
+
+
+def test_every_byte_is_read_again_whatever_is_known_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that forgets changes a file and neither its inode nor its times."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    release = make_whole(tmp_path / "release")
+    os.utime(release / SHARD, (1, 1))
+    assert not found(check(open_release(release)))
+    _flip(release / SHARD)
+    os.utime(release / SHARD, (1, 1))
+    assert found(check(open_release(release)))["manifest"][2] == [(SHARD, 1)]
 
 
 @pytest.mark.parametrize("name", ["nonsense/dev-00000-of-00001.parquet", "dev/it's.parquet"])

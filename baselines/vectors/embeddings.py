@@ -199,7 +199,7 @@ def _chunk_fault(path: Path, entry: dict[str, Any], dim: int) -> str:
         if fault := other_sha256(path, entry["sha256"]):
             return fault
         try:
-            found = np.lib.format.open_memmap(path, mode="r")
+            found = np.lib.format.open_memmap(path, mode="c")  # (PyTorch wants what could be written to)
         except Exception as error:  # NumPy raises a dozen kinds for wrong bytes
             return f"is damaged ({error})"
         if found.shape != (entry["rows"], dim) or found.dtype != np.float16:

@@ -43,13 +43,18 @@ def check_round_trip(folder: Path, files: dict[str, str]) -> None:
 
 def edit_layout(release: Path, change: Callable[[list[dict[str, Any]]], object]) -> Path:
     """Change the entries of a release's ``official/layout.json``, and the manifest with it; returns its path."""
-    path = release / LAYOUT
-    content = json.loads(path.read_text())
+    content = json.loads((release / LAYOUT).read_text())
     change(content["files"])
-    path.write_text(json.dumps(content))
+    return put(release, LAYOUT, json.dumps(content).encode())
+
+
+def put(release: Path, name: str, content: bytes) -> Path:
+    """Write a file of a release anew, and what its manifest says of it; returns its path."""
+    path = release / name
+    path.write_bytes(content)
     manifest = json.loads((release / MANIFEST).read_text())
-    entry = next(entry for entry in manifest["files"] if entry["path"] == LAYOUT)
-    entry |= {"bytes": path.stat().st_size, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+    entry = next(entry for entry in manifest["files"] if entry["path"] == name)
+    entry |= {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
     (release / MANIFEST).write_text(json.dumps(manifest))
     return path
 

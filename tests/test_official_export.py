@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import official_archives as made
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -19,7 +20,7 @@ from official_archives import (
     original_files,
     preprocessed_files,
 )
-from official_release import check_round_trip, convert, edit_layout, rows, without
+from official_release import check_round_trip, convert, edit_layout, put, rows, without
 from releases import TEXTS, make_release
 
 from builders.common.command import InputError
@@ -129,3 +130,48 @@ def test_damaged_files_of_the_official_data_are_named(tmp_path: Path, name: str)
     with pytest.raises(InputError) as error:
         export_official(open_release(tmp_path / "release"), tmp_path / "out")
     assert str(error.value).startswith(f"{path}: has the SHA-256")
+
+
+def arrow(columns: dict[str, pa.Array]) -> bytes:
+    sink, table = pa.BufferOutputStream(), pa.table(columns)
+    with pa.ipc.new_file(sink, table.schema) as file:
+        file.write_table(table)
+    content: bytes = sink.getvalue().to_pybytes()
+    return content
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ({"query": [0], "passage": [0]}, "expected the columns query (int32), passage (int32), label (int8)"),
+        ({"query": [0], "passage": [None], "label": [1]}, "without nulls"),
+        ({"query": [0], "passage": [10**6], "label": [1]}, "lacks texts that its official files need"),
+        ({"query": [-1], "passage": [0], "label": [1]}, "lacks texts that its official files need"),
+    ],
+)
+def test_columns_that_no_conversion_writes_are_one_error(
+    tmp_path: Path, columns: dict[str, list[int | None]], said: str
+) -> None:
+    convert(tmp_path, {name: text for name, text in preprocessed_files().items() if name.endswith("cross.train.tsv")})
+    types = {"query": pa.int32(), "passage": pa.int32(), "label": pa.int8()}
+    content = arrow({name: pa.array(values, types[name]) for name, values in columns.items()})
+    put(tmp_path / "release", "official/000.arrow", content)
+    with pytest.raises(InputError) as error:
+        export_official(open_release(tmp_path / "release"), tmp_path / "out")
+    assert said in str(error.value)
+
+
+def test_numbers_of_rows_that_a_release_lacks(tmp_path: Path) -> None:
+    """The largest that the layout may hold, and one too many in an order."""
+    name = f"{ORIGINAL}/train.json"
+    convert(tmp_path, {name: original_files()[name]})
+    edit_layout(tmp_path / "release", lambda files: files[0].update(rows=2**63 - 1, start=2**63 - 1, sha256=None))
+    export_official(open_release(tmp_path / "release"), tmp_path / "out")
+    assert (tmp_path / "out" / name).read_bytes() == b""
+    name = f"{ORIGINAL}/dev.json"
+    convert(tmp_path, BOTH | {name: "\n".join(reversed(BOTH[name].splitlines()))})
+    layout = json.loads((tmp_path / "release/official/layout.json").read_text())
+    ordered = next(file for file in layout["files"] if file["role"] == "dev" and "columns" in file)
+    put(tmp_path / "release", ordered["columns"], arrow({"row": pa.array([0, 10**6], pa.int32())}))
+    with pytest.raises(InputError, match="names rows that dev/dev lacks"):
+        export_official(open_release(tmp_path / "release"), tmp_path / "again")

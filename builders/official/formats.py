@@ -70,9 +70,14 @@ TSV = {
 _TEXTS = {"query": "query", "passage": "passage", "positive": "passage", "negative": "passage"}
 
 
+def meaning_of(role: str) -> list[str]:
+    """The columns of a TSV that hold texts or labels."""
+    return [name for name in TSV[role] if name in _TEXTS or name == "label"]
+
+
 def nothing_of(role: str, row: list[bytes]) -> list[bytes]:
     """What the columns of a row hold that mean nothing."""
-    return [value for name, value in zip(TSV[role], row, strict=True) if name not in _TEXTS and name != "label"]
+    return [value for name, value in zip(TSV[role], row, strict=True) if name not in meaning_of(role)]
 
 
 @dataclass

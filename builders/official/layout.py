@@ -20,7 +20,7 @@ from builders.common.command import InputError
 from builders.common.files import write_text
 from builders.common.names import name_within
 from builders.common.typed import Count, Sha256, read_json
-from builders.official.formats import TSV, nothing_of, role_of
+from builders.official.formats import TSV, meaning_of, nothing_of, role_of
 from builders.official.numbered import Numbers, id_column
 from builders.official.questions import Split
 from builders.official.style import check_style
@@ -31,7 +31,8 @@ from builders.store.reader import Release
 FOLDER = "official"
 LAYOUT = f"{FOLDER}/layout.json"
 TEXTS = f"{FOLDER}/texts.arrow"
-_TEXTS_SCHEMA = pa.schema([("md5", pa.binary(16)), ("text", pa.string())])
+_NUMBER, _ID = pa.int32(), pa.binary(16)
+TEXTS_SCHEMA = pa.schema([("md5", _ID), ("text", pa.string())])  # no text where a config has it
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression="zstd")
 _ROWS = 65_536
 _TEXT_ROWS = 4_096
@@ -72,6 +73,19 @@ class Entry(msgspec.Struct):
         if len(self.nothing) != len(unused):
             raise ValueError(f"expected {len(unused)} texts in nothing, found {len(self.nothing)}")
         check_style(self.role, self.style)
+        if self.columns is None and "row" not in columns_of(self.role).names and self.role not in ("map", "document"):
+            raise ValueError("lacks columns")
+        if self.copy is None and self.role == "document":
+            raise ValueError("lacks copy")
+
+
+def columns_of(role: str) -> pa.Schema:
+    """What the file of columns holds of an official file, where there is one: numbers of texts or rows, labels, ids."""
+    if role in TSV and role != "part":
+        return pa.schema([(name, pa.int8() if name == "label" else _NUMBER) for name in meaning_of(role)])
+    of_ids = {"map": [("id", _ID)], "ids": [("query", _NUMBER), ("id", _ID)]}
+    of_ids["top50ids"] = [("query", _ID), ("passage", _ID)]
+    return pa.schema(of_ids.get(role, [("row", _NUMBER)]))
 
 
 class _Layout(msgspec.Struct):
@@ -85,16 +99,19 @@ def read_layout(release: Release) -> list[Entry] | None:
     return read_json(release.named(LAYOUT), _Layout, "build the release again").files
 
 
-def read_columns(release: Release, name: str) -> pa.Table:
+def read_columns(release: Release, name: str, expected: pa.Schema) -> pa.Table:
     """A file of columns of a release."""
     path = release.named(name)
     try:
         with pa.OSFile(str(path)) as source:
             table = pa.ipc.open_file(source).read_all()
             table.validate(full=True)
-            return table
     except (OSError, pa.ArrowException) as error:
         raise InputError(f"is damaged ({error}); build the release again", path=path) from None
+    if table.schema != expected or any(table[name].null_count for name in expected.names if name != "text"):
+        columns = ", ".join(f"{field.name} ({field.type})" for field in expected)
+        raise InputError(f"expected the columns {columns} without nulls; build the release again", path=path)
+    return table
 
 
 def write_layout(work: Work, files: list[OfficialFile], splits: Iterable[Split]) -> None:
@@ -145,7 +162,7 @@ def _write_texts(work: Work, files: list[OfficialFile], splits: Iterable[Split])
     rows_of = np.full(len(work.texts), -1, np.int32)
     rows_of[chosen] = np.arange(len(chosen), dtype=np.int32)
     if len(chosen):
-        _write_columns(work.draft, TEXTS, _TEXTS_SCHEMA, _text_rows(work, chosen, _in_configs(work, splits)))
+        _write_columns(work.draft, TEXTS, TEXTS_SCHEMA, _text_rows(work, chosen, _in_configs(work, splits)))
     return rows_of
 
 
@@ -164,4 +181,4 @@ def _text_rows(work: Work, chosen: Numbers, held: npt.NDArray[np.bool_]) -> Iter
         numbers = chosen[start : start + _TEXT_ROWS]
         texts = iter(work.texts.get(numbers[~held[numbers]]))
         kept = [None if elsewhere else next(texts) for elsewhere in held[numbers].tolist()]
-        yield pa.record_batch([id_column(digests[numbers]), pa.array(kept, pa.string())], schema=_TEXTS_SCHEMA)
+        yield pa.record_batch([id_column(digests[numbers]), pa.array(kept, pa.string())], schema=TEXTS_SCHEMA)

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from builders.common.command import InputError
-from builders.official.layout import TEXTS, Entry, read_columns
+from builders.official.layout import TEXTS, TEXTS_SCHEMA, Entry, columns_of, read_columns
 from builders.official.numbered import NumberedIds, NumberedTexts, Numbers, as_keys
 from builders.store.ids import text_id
 from builders.store.reader import Release
@@ -37,13 +37,15 @@ class OfficialRows:
 
     def columns(self, entry: Entry) -> pa.Table:
         """The columns that the release keeps for a file; a table without any where it keeps none."""
-        return pa.table({}) if entry.columns is None else read_columns(self.release, entry.columns)
+        if entry.columns is None:
+            return pa.table({})
+        return read_columns(self.release, entry.columns, columns_of(entry.role))
 
     def passages(self, entry: Entry) -> Iterator[tuple[str, str]]:
         """(id, text) of a collection file's rows."""
         columns = self.columns(entry)
         if "row" in columns.column_names:
-            return self._chosen_passages(columns["row"].to_numpy())
+            return self._chosen_passages(self._rows(columns, "corpus", "corpus"))
         # The parts follow one another: the next one goes on where the last one ended.
         if self._next_row != entry.start:
             self._ahead = itertools.islice(self._corpus_rows(), entry.start, None)
@@ -81,23 +83,31 @@ class OfficialRows:
         columns, split = self.columns(entry), entry.role
         names = ["query_id", "query", "positive_passages"]
         if "row" in columns.column_names:
-            yield from self.release.table(split, split, names).take(columns["row"]).to_pylist()
+            yield from self.release.table(split, split, names).take(self._rows(columns, split, split)).to_pylist()
             return
         rows = (row for batch in self.release.batches(split, split, names, 1_024) for row in batch.to_pylist())
-        yield from itertools.islice(rows, entry.start, entry.start + entry.rows)
+        yield from itertools.islice(itertools.islice(rows, entry.start, None), entry.rows)
+
+    def _rows(self, columns: pa.Table, config: str, split: str) -> Numbers:
+        """The rows of a config in the order of a file; :class:`InputError` for one that it has not."""
+        rows: Numbers = columns["row"].to_numpy()
+        if len(rows) and not 0 <= rows.min() <= rows.max() < self.release.rows(config, split):
+            raise InputError(f"names rows that {config}/{split} lacks; build the release again", path=self.release.path)
+        return rows
 
     def texts(self, numbers: Numbers) -> list[str]:
         """Texts by their row in ``texts.arrow``."""
         if self._texts is None:
             self._texts = self._gather()
-        found = self._numbers[numbers]
+        here = len(numbers) == 0 or 0 <= numbers.min() <= numbers.max() < len(self._numbers)
+        found = self._numbers[numbers] if here else np.full(1, -1)
         if (found < 0).any():
             raise InputError("lacks texts that its official files need", path=self.release.path)
         return self._texts.get(found)
 
     def _gather(self) -> NumberedTexts:
         """The texts of ``texts.arrow``, from there or from whichever config has them, in a file."""
-        table = read_columns(self.release, TEXTS)
+        table = read_columns(self.release, TEXTS, TEXTS_SCHEMA)
         digests = as_keys(b"".join(table["md5"].to_pylist()))
         needed, found = NumberedIds(), NumberedTexts(self._work / "texts")
         needed.add(digests)

@@ -17,7 +17,6 @@ Example, from nothing:
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 from pathlib import Path
 
@@ -56,8 +55,10 @@ def run(args: argparse.Namespace) -> None:
         order = read_order(args)
         if order.resume and is_done(order):
             log.info("%s is this training's checkpoint already; --no-resume trains again", order.out)
-            with work_beside(order.out, wait=True) if order.first else contextlib.nullcontext():
-                return  # without what a kill at the very end has left beside it
+            if order.first:
+                with work_beside(order.out, wait=True):  # removes what a kill at the very end has left beside it
+                    pass
+            return
         if order.commit:  # asked for before the large libraries are loaded: what is wrong is said at once
             log.info("starts from %s, commit %s", order.start, order.commit)
 

@@ -148,8 +148,8 @@ def survey(
                 _load(con, release, config, split)
                 found.loaded.append((config, split))
             except (duckdb.Error, ValueError) as error:
-                if full_disk(error):
-                    raise
+                if full_disk(error) or isinstance(error, duckdb.OutOfMemoryException):
+                    raise  # it is this machine's fault, not the file's
                 found.failures.append((config, split, str(error).splitlines()[0]))
         yield found
 

@@ -20,10 +20,18 @@ from builders.common.temporary import temporary_folder
 
 POOL = """
 import sys, time
+from builders.common.ending import exit_code
 from builders.common.jobs import in_order, process_pool
-with process_pool(2) as pool:
-    print(list(in_order(pool, abs, [-1, -2], 4)), flush=True)
-    time.sleep(float(sys.argv[1]))
+
+def work():
+    with process_pool(2) as pool:
+        print(list(in_order(pool, abs, [-1, -2], 4)), flush=True)
+        for _ in in_order(pool, time.sleep, [float(sys.argv[1])] * 4, 4):
+            pass
+    return 0
+
+if __name__ == "__main__":
+    sys.exit(exit_code(work))
 """
 
 
@@ -87,10 +95,20 @@ def test_a_temporary_folder_that_a_kill_left_is_removed_by_the_next(
     assert names(tmp_path) == ["dureader-2.0"]
 
 
+def test_workers_are_stopped_with_their_parent(tmp_path: Path) -> None:
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    words = [sys.executable, "-c", POOL, "600"]
+    with subprocess.Popen(words, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdout.readline() == b"[1, 2]\n"
+        process.terminate()
+        assert process.communicate(timeout=300)[1] == b"interrupted\n" and process.returncode == 143
+    assert names(tmp_path) == []
+
+
 def test_killed_workers_leave_nothing_that_the_next_pool_does_not_remove(tmp_path: Path) -> None:
     words, environment = [sys.executable, "-c", POOL], {**os.environ, "TMPDIR": str(tmp_path)}
     process = subprocess.Popen(
-        [*words, "60"], cwd=ROOT, env=environment, stdout=subprocess.PIPE, start_new_session=True
+        [*words, "600"], cwd=ROOT, env=environment, stdout=subprocess.PIPE, start_new_session=True
     )
     assert process.stdout is not None and process.stdout.readline() == b"[1, 2]\n"
     os.killpg(process.pid, signal.SIGKILL)

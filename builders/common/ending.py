@@ -29,7 +29,7 @@ def exit_code(work: Callable[[], int]) -> int:
     SIGTERM (both let it clean up), 141 where the reader of stdout is gone. A fault of the program is raised.
     """
     _open_streams()
-    _say_once()
+    say_once()
     try:
         with _stoppable():
             code = work()
@@ -100,8 +100,11 @@ def _open_streams() -> None:
             setattr(sys, name, open(os.devnull, "w" if number else "r", encoding="utf-8"))  # noqa: SIM115
 
 
-def _say_once() -> None:
-    """Leave out what Python prints where a file that a full disk did not take is closed, or freed, once more."""
+def say_once() -> None:
+    """Leave out what Python prints where a file that a full disk did not take is closed, or freed, once more.
+
+    For this process; the error itself is raised, and said once.
+    """
     before = sys.unraisablehook
     if before.__module__ == __name__:
         return

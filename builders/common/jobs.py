@@ -16,6 +16,7 @@ from multiprocessing import util
 from typing import Protocol, TypeVar
 
 from builders.common.command import Unfinished, log
+from builders.common.ending import say_once
 from builders.common.temporary import temporary_folder
 
 Pool = concurrent.futures.Executor
@@ -37,6 +38,7 @@ def usable_cores() -> int:
 
 def _start() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle, once
+    say_once()
     parent = multiprocessing.parent_process()
     assert parent is not None
 
@@ -75,7 +77,12 @@ def process_pool(workers: int) -> Iterator[Pool | None]:
     # Never a fork of this process: with threads (pyarrow's, tantivy's) it may hang.
     context = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
     with concurrent.futures.ProcessPoolExecutor(workers, mp_context=context, initializer=_start) as pool:
-        yield pool
+        try:
+            yield pool
+        except KeyboardInterrupt:
+            for worker in multiprocessing.active_children():  # else the end of what they are at would be waited for
+                worker.terminate()
+            raise
 
 
 def in_order(

@@ -44,6 +44,7 @@ OUTSIDE = {
     "..\\x": "holds a backslash",
     "a\0b": r"holds the character '\x00'",
     "a\nb": r"holds the character '\n'",
+    "a\u2028b": r"holds the character '\u2028'",
     "a\ud800b": r"holds the character '\ud800'",
     "a" * (LONGEST + 1): "a name of 1,001 characters; expected at most 1,000",
 }

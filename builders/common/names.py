@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 LONGEST = 1_000  # characters; no file of ours has a tenth, and no system takes five times as many
-_NEVER = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")  # ends or breaks a line, or is no text
+_NEVER = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")  # ends or breaks a line, or is no text
 _DRIVE = re.compile(r"[A-Za-z]:")
 
 

@@ -58,13 +58,14 @@ def run(args: argparse.Namespace) -> None:
     configs, devices = SETS[args.set], devices_of(args.device)
     config = configs.queries if args.queries else configs.corpus
     split = (args.split or "dev") if args.queries else "corpus"
+    revision = commit_of(args.model, args.revision)  # what is said in seconds comes before the texts are unpacked
     check_input(args.release, config, split, args.out)
     job = Job(
         release=args.release,
         config=config,
         split=split,
         model=args.model,
-        revision=commit_of(args.model, args.revision),
+        revision=revision,
         dtype=dtype_of(args.dtype, devices[0]),
         max_length=args.max_length,
         batch_tokens=args.batch_tokens or batch_tokens(devices[0]),

@@ -19,6 +19,7 @@ from builders.common.command import InputError, log
 from builders.common.files import may_write, sha256_of, write_bytes
 from builders.common.folders import build_once, key_of
 from builders.common.names import name_within
+from builders.common.typed import read_json
 from builders.common.verified import caches, wrong_sha256
 
 
@@ -78,14 +79,14 @@ class Cache:
     def _damage(self, folder: Path, key: dict[str, Any]) -> str:
         """What is not as it was made; empty where all is."""
         try:
-            about = msgspec.json.decode((folder / self.about).read_bytes(), type=_About)
+            about = read_json(folder / self.about, _About)
             if about.key != key:
                 return "another key"
             faults = (
                 f"{name} {fault}" for name, sha in about.files.items() if (fault := wrong_sha256(folder / name, sha))
             )
             return next(faults, "")
-        except (OSError, msgspec.DecodeError) as error:
+        except (OSError, InputError) as error:
             return str(error)
 
 

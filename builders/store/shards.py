@@ -1,4 +1,7 @@
-"""What the files of a release must be: the bytes that the manifest lists; of a shard the rows and columns, too."""
+"""What the files of a release must be: the bytes that the manifest lists; of a shard the rows and columns, too.
+
+What is a shard's content is looked at together with its bytes, once: then every reader, DuckDB, too, may rely on it.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,17 @@ import pyarrow.parquet as pq
 from builders.common.verified import fault_once, other_sha256
 from builders.store.layout import config_and_split, schema_of
 from builders.store.manifest import FileEntry
+from builders.store.values import wrong_values
+
+_ROWS = 1_024  # read at a time: a joined row can be 100 kB
 
 
 def wrong_file(path: Path, entry: FileEntry, *, again: bool = False) -> str:
     """What is wrong with a file of a release, in words; empty where it is what its entry in the manifest says.
 
-    That is its size and SHA-256; of a shard its rows, and that it has the columns of its config. The whole file is read
-    the first time (:func:`builders.common.verified.fault_once`), and whenever ``again`` says so.
+    That is its size and SHA-256; of a shard its rows, that it has the columns of its config, and their values
+    (:func:`builders.store.values.wrong_values`). The whole file is read the first time
+    (:func:`builders.common.verified.fault_once`), and whenever ``again`` says so.
     """
     shard = entry.path.endswith(".parquet")
 
@@ -43,14 +50,19 @@ def _wrong_shard(path: Path, entry: FileEntry) -> str:
         return f"is of no config of a release ({config!r})"
     try:
         with pq.ParquetFile(path) as file:
-            rows, schema = file.metadata.num_rows, file.schema_arrow
+            if (rows := file.metadata.num_rows) != entry.rows:
+                return f"has {rows:,} rows where the manifest says {entry.rows or 0:,}"
+            batches = file.iter_batches(_ROWS, columns=expected.names)
+            return _wrong_columns(file.schema_arrow, expected) or next(filter(None, map(wrong_values, batches)), "")
     except (pa.ArrowException, OSError) as error:
         return f"is not Parquet ({error})"
-    if rows != entry.rows:
-        return f"has {rows:,} rows where the manifest says {entry.rows or 0:,}"
+
+
+def _wrong_columns(schema: pa.Schema, expected: pa.Schema) -> str:
     for column in expected:
         index = schema.get_field_index(column.name)
         # Lists may name their items differently: two schemas are equal where their fields' types are.
         if index < 0 or not schema.field(index).type.equals(column.type):
-            return f"expected a column {column.name} ({column.type}); it has {', '.join(schema.names)}"
+            found = ", ".join(f"{field.name} ({field.type})" for field in schema)
+            return f"expected a column {column.name} ({column.type}); it has {found}"
     return ""

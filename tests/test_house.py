@@ -55,6 +55,31 @@ def test_the_dataset_module_stands_alone() -> None:
     assert not found & {"builders", "baselines"}
 
 
+# What decodes JSON beside common/typed.py: rows of raw files, and what a library or the same run has made.
+DECODERS = {
+    "builders/ccovid.py": "rows",
+    "builders/official/formats.py": "rows",
+    "builders/official/questions.py": "a raw file, whose style is kept",
+    "builders/official/style.py": "a raw file, whose style is kept",
+    "builders/release/rows.py": "rows",
+    "builders/release/write.py": "written by the same build",
+    "builders/squad.py": "a raw file",
+    "baselines/cost/passes.py": "a configuration of ours",
+    "baselines/models/loading.py": "a tokenizer's own words",
+    "baselines/models/official_input.py": "a tokenizer's own words",
+    "baselines/train/state.py": "the trainer's own state, in which numbers may be NaN",
+    "baselines/runs/qrels.py": "whether it is JSON at all",
+    "baselines/runs/run_file.py": "how often an id comes, in what was read before",
+}
+
+
+def test_json_of_others_is_decoded_in_one_place() -> None:
+    files = [path for folder in ("builders", "baselines") for path in (ROOT / folder).rglob("*.py")]
+    called = re.compile(r"json\.loads?\(|msgspec\.json\.(decode|Decoder)\(")
+    found = {path.relative_to(ROOT).as_posix() for path in files if called.search(path.read_text(encoding="utf-8"))}
+    assert found == {*DECODERS, "builders/common/typed.py"}
+
+
 def test_no_file_is_longer_than_300_lines() -> None:
     for path in (path for folder in ("builders", "baselines") for path in (ROOT / folder).rglob("*.py")):
         assert len(path.read_text(encoding="utf-8").splitlines()) <= 300, path

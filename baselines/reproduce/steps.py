@@ -24,6 +24,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+
 from baselines.models.libraries import model_commit
 from baselines.reproduce.matrix import Step
 from baselines.train.recipe import FROM_RECIPE, FROM_RELEASE, SCRATCH, Recipe, read_recipe
@@ -32,6 +34,7 @@ from baselines.train.start import weights_sha256
 from baselines.train.state import states_of
 from builders.common.command import InputError, log, main
 from builders.common.files import sha256_of, write_text
+from builders.common.typed import read_json
 from builders.store.layout import SETS
 from builders.store.reader import Release
 
@@ -201,18 +204,27 @@ def _stamp(output: Path) -> Path:
 def _begin(step: Step, key: str) -> dict[str, Any]:
     """The stamp of a step that begins. The states of a training that this place was for before are removed first."""
     stamp, path = {"key": key, "command": step.command}, _stamp(step.output)
-    if path.exists() and _read(path).get("key") != key:
+    if path.exists() and _read(path).key != key:
         shutil.rmtree(states_of(step.output), ignore_errors=True)
     _write(path, stamp)
     return stamp
 
 
-def _read(path: Path) -> dict[str, Any]:
+class _Stamp(Struct):
+    """What is read of a stamp; earlier versions wrote neither ``seconds`` nor ``processes``."""
+
+    key: str = ""
+    files: dict[str, Any] = {}
+    seconds: float = 0.0
+    processes: int = 1
+
+
+def _read(path: Path) -> _Stamp:
+    """A stamp; an empty one, which is of no step, where there is none or it is damaged."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
+        return read_json(path, _Stamp)
+    except (OSError, InputError):
+        return _Stamp()
 
 
 def _write(path: Path, stamp: dict[str, Any]) -> None:
@@ -222,9 +234,9 @@ def _write(path: Path, stamp: dict[str, Any]) -> None:
 def _done(output: Path, key: str) -> Finished | None:
     """What the stamp says of a step that left just this; None where it has to be run."""
     stamp = _read(_stamp(output))
-    if stamp.get("key") != key or not output.exists() or stamp.get("files") != _listing(output):
+    if stamp.key != key or not output.exists() or stamp.files != _listing(output):
         return None
-    return Finished(stamp.get("seconds", 0.0), stamp.get("processes", 1))  # earlier versions did not write them
+    return Finished(stamp.seconds, stamp.processes)
 
 
 def _listing(output: Path) -> dict[str, Any]:

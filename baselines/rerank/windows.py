@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ from baselines.runs.sets import read_queries
 from builders.common.command import InputError, log, progress
 from builders.common.files import check_file, sha256_of, write_text
 from builders.common.folders import key_of, work_beside
+from builders.common.typed import read_json
 from builders.store.layout import SETS
 from builders.store.reader import Release, open_release
 
@@ -79,9 +81,8 @@ def _windows(job: CrossJob, folder: Path, groups: Sequence[Group]) -> Iterator[t
 def _score_window(task: tuple[CrossJob, Path, Sequence[Group]], device: str) -> list[list[float]]:
     """The logits of a window's passages, query by query: computed, or found done."""
     job, path, groups = task
-    if path.exists():
-        kept: list[list[float]] = json.loads(path.read_text(encoding="utf-8"))
-        return kept
+    with contextlib.suppress(FileNotFoundError, InputError):  # a damaged one is scored again
+        return read_json(path, list[list[float]])
     # 32-bit scores by their shortest digits.
     scores = [[float(f"{score:.9g}") for score in own] for own in score_groups(job, device, groups)]
     write_text(path, json.dumps(scores))

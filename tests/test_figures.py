@@ -184,7 +184,7 @@ def test_a_disk_without_room_for_the_tables_is_named(tmp_path: Path) -> None:
     release, tmp = make_whole(tmp_path / "release"), tmp_path / "tmp"
     tmp.mkdir()
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 14, hard))  # as a full disk: writing fails
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 12, hard))  # as a full disk: writing fails
     try:
         error = run("builders", "stats", "--release", release, "--tmp", tmp, code=1).error
         assert run("builders", "check", "--release", release, "--tmp", tmp, code=1).error == error

@@ -44,7 +44,7 @@ def is_done(order: Order) -> bool:
     if about != order.about_but_commit:
         return False
     try:
-        return order.commit == commit
+        return bool(order.commit == commit)
     except InputError as error:
         log.warning("%s; %s began from the commit %s", error, out, commit)
         return True

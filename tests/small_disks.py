@@ -1,4 +1,4 @@
-"""Disks that are full: a small one of its own for a test, where the system lets us mount it."""
+"""Disks that are full, or read-only: one of its own for a test, where the system lets us mount it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ import pytest
 
 
 @contextlib.contextmanager
-def small_disk(folder: Path, size: int) -> Iterator[Path]:
-    """``folder`` as a disk of ``size`` bytes for the block. Skips the test where none may be mounted."""
+def small_disk(folder: Path, size: int = 1 << 20, mode: str = "rw") -> Iterator[Path]:
+    """``folder`` as a disk of ``size`` bytes for the block; ``mode``: rw or ro.
+
+    Skips the test where none may be mounted.
+    """
     folder.mkdir()
     mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder], capture_output=True, check=False
+        ["mount", "-t", "tmpfs", "-o", f"size={size},{mode}", "tmpfs", folder], capture_output=True, check=False
     )
     if mounted.returncode:
         pytest.skip("needs the right to mount a small disk")

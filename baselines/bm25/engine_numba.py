@@ -13,7 +13,6 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import numba
 import numpy as np
 import pyarrow as pa
 
@@ -21,6 +20,7 @@ from baselines.bm25.index import KeptIndex
 from baselines.bm25.postings import CHUNK, FILES, LENGTHS, hashes_of
 from baselines.bm25.postings import write_index as write_index
 from builders.common.command import log
+from builders.common.compiled import compiled
 from builders.common.jobs import in_threads
 
 _SHARE = 26  # bits after the point of a saturated count, tf / (tf + norm)
@@ -83,21 +83,21 @@ def engine_version() -> str:
 
 def prepare(k1: float, b: float) -> None:
     """Any k1 and b will do; says what takes seconds where numba's cache has no compiled loops yet."""
-    compiled = Path(_search.stats.cache_path)
-    if not any(compiled.glob(f"{__name__.rpartition('.')[2]}._search-*.nbi")):
+    kept = _search.stats.cache_path  # None where numba can keep nothing
+    if not kept or not any(Path(kept).glob(f"{__name__.rpartition('.')[2]}._search-*.nbi")):
         log.info("numba compiles the loops of the BM25 index and search: some seconds, once in this clone")
 
 
 open_folder = NumbaIndex
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _added(weight, share):  # type: ignore[no-untyped-def]
     """What a term adds to a passage: never nothing."""
     return ((weight * share) >> _SHARE) + 1
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _best(rows, scores, top_k):  # type: ignore[no-untyped-def]
     """Move the ``top_k`` best, and all that tie with the last of them, to the front: (how many, the last's score)."""
     # The highest score that top_k passages reach, by halving: numba takes six seconds to compile a partition.
@@ -115,7 +115,7 @@ def _best(rows, scores, top_k):  # type: ignore[no-untyped-def]
     return kept, np.int64(least)
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _search(weights, lists, chunk, bounds, start, postings, shares, size, passages, top_k):  # type: ignore[no-untyped-def]
     """Rows and scores of the ``top_k`` best passages and of all that tie with the last, in no order.
 

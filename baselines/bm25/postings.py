@@ -12,13 +12,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import numba
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from builders.common.command import InputError
+from builders.common.compiled import compiled
 from builders.common.jobs import in_threads
 
 Array = npt.NDArray[Any]
@@ -45,7 +45,7 @@ def hashes_of(words: pa.StringArray) -> Array:
     return np.asarray(codes).view(np.int64)
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _hashes(data, ends, words):  # type: ignore[no-untyped-def]
     codes = np.full(words, 0x243F6A8885A308D3, np.uint64)
     for word in range(words):

@@ -9,11 +9,12 @@ import mmap
 from pathlib import Path
 from typing import Any
 
-import numba
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from builders.common.compiled import compiled
 
 Keys = npt.NDArray[np.uint64]
 Numbers = npt.NDArray[np.int32]
@@ -36,7 +37,7 @@ def id_column(keys: Keys) -> pa.Array:
     return pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), len(keys), [None, data])
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _slot(slots, numbers, key):  # type: ignore[no-untyped-def]
     """Where ``key`` stands in the table, or else the empty slot where it belongs. Half of the slots are empty."""
     mask = np.uint64(numbers.size - 1)
@@ -46,7 +47,7 @@ def _slot(slots, numbers, key):  # type: ignore[no-untyped-def]
     return slot
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _add(slots, numbers, keys, count, found, fresh):  # type: ignore[no-untyped-def]
     for i in range(keys.shape[0]):
         slot = _slot(slots, numbers, keys[i])
@@ -59,7 +60,7 @@ def _add(slots, numbers, keys, count, found, fresh):  # type: ignore[no-untyped-
     return count
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _find(slots, numbers, keys, found):  # type: ignore[no-untyped-def]
     for i in range(keys.shape[0]):
         found[i] = numbers[_slot(slots, numbers, keys[i])]

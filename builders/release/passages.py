@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
 
-import numba
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from builders.common.compiled import compiled
 from builders.release.options import MIN_CHARS
 from builders.store.ids import id_of_utf8
 
@@ -64,7 +64,7 @@ def cut_passages(documents: Sequence[Sequence[str]], positive: Flags, min_chars:
     return Passages(texts, pa.array(ids, pa.string()), lengths, labels, document)
 
 
-@numba.njit(cache=True)
+@compiled
 def join_paragraphs(chars, sizes, counts, positive, min_chars):  # type: ignore[no-untyped-def]
     """Length control (Section 2.2.2): each passage's document, characters, label, and end in the bytes of all.
 

@@ -13,14 +13,15 @@ defined in :mod:`.span_f1`, and held equal to it by tests: who trusts those need
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 from numpy import uint64 as at  # an unsigned index is not tested for being negative: half the time of these loops
+
+from builders.common.compiled import compiled
 
 _STEP = 8  # tokens
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _find(parent, k):  # type: ignore[no-untyped-def]
     root = k
     while parent[root] != root:
@@ -30,7 +31,7 @@ def _find(parent, k):  # type: ignore[no-untyped-def]
     return root
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _best_span(positions, kinds, order, occurrences, starts, counts, p, q):  # type: ignore[no-untyped-def]
     """The largest ``2q*o - p*L`` over all spans, with the o and L that reach it.
 
@@ -92,7 +93,7 @@ def _best_span(positions, kinds, order, occurrences, starts, counts, p, q):  # t
     return best, best_overlap, best_length
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _enter(answer, table, counts):  # type: ignore[no-untyped-def]
     """Number the kinds of token of an answer in ``table``, from 1, and count each; returns how many kinds there are."""
     kinds = 0
@@ -105,7 +106,7 @@ def _enter(answer, table, counts):  # type: ignore[no-untyped-def]
     return kinds
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _matches(paragraph, table):  # type: ignore[no-untyped-def]
     """Where the tokens stand that the answer in ``table`` holds, and which of its tokens they are."""
     positions = np.empty(paragraph.size + 1, np.int64)
@@ -118,7 +119,7 @@ def _matches(paragraph, table):  # type: ignore[no-untyped-def]
     return positions[:k], kinds[:k]
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _index(kinds, counts):  # type: ignore[no-untyped-def]
     """``order``, ``occurrences`` and ``starts`` as :func:`_best_span` takes them."""
     starts = np.zeros(counts.size + 1, np.int64)
@@ -136,7 +137,7 @@ def _index(kinds, counts):  # type: ignore[no-untyped-def]
     return order, occurrences, starts
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _maximum(paragraph, m, table, counts):  # type: ignore[no-untyped-def]
     """(numerator, denominator) of the largest F1 of the paragraph and the answer of ``m`` tokens in ``table``."""
     positions, kinds = _matches(paragraph, table)
@@ -151,7 +152,7 @@ def _maximum(paragraph, m, table, counts):  # type: ignore[no-untyped-def]
         top, bottom = 2 * o, length + m
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _run_reaches(positions, kinds, m, counts, p, q):  # type: ignore[no-untyped-def]
     """Whether a span of these matches reaches p/q."""
     found = np.zeros(counts.size, np.int64)
@@ -169,7 +170,7 @@ def _run_reaches(positions, kinds, m, counts, p, q):  # type: ignore[no-untyped-
     return _best_span(positions, kinds, order, occurrences, starts, counts, p, q)[0] >= p * m
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _may_reach(paragraph, m, table, p, q):  # type: ignore[no-untyped-def]
     """False for most paragraphs that have no span to reach p/q, from a bound on every span's score.
 
@@ -194,7 +195,7 @@ def _may_reach(paragraph, m, table, p, q):  # type: ignore[no-untyped-def]
     return max(bound, total + (2 * q - p) * matches) >= need
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _reached(paragraph, m, table, counts, p, q):  # type: ignore[no-untyped-def]
     """Whether a span of the paragraph reaches p/q.
 
@@ -219,7 +220,7 @@ def _reached(paragraph, m, table, counts, p, q):  # type: ignore[no-untyped-def]
     return end > first and _run_reaches(positions[first:end], kinds[first:end], m, counts, p, q)
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def largest(paragraphs, paragraph_ends, answers, answer_ends, table, out):  # type: ignore[no-untyped-def]
     """Fill ``out[i, j]`` with (numerator, denominator) of the largest F1 of paragraph i and answer j; (0, 1) for none.
 
@@ -236,7 +237,7 @@ def largest(paragraphs, paragraph_ends, answers, answer_ends, table, out):  # ty
             table[token] = 0
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def any_reaches(ids, ends, rows, answers, answer_ends, answer_rows, table, p, q):  # type: ignore[no-untyped-def]
     """Algorithm 1 question by question: for each paragraph, whether any answer of its own question is reached."""
     positive = np.zeros(ends.size, np.bool_)

@@ -135,6 +135,25 @@ def test_damaged_files_are_one_error(models: Path, tmp_path: Path, what: str, da
     _refused(what, str(tmp_path / "model"))
 
 
+@pytest.mark.parametrize(
+    ("file", "setting", "said"),
+    [
+        ("config_sentence_transformers.json", {"prompts": ["q: "]}, "cannot be opened"),
+        ("config_sentence_transformers.json", {"prompts": {"query": ["q: "]}}, "prompts"),
+        ("config_sentence_transformers.json", {"prompts": {"a": "b"}, "default_prompt_name": ["a"]}, ""),
+        ("sentence_bert_config.json", {"max_seq_length": "64"}, "lengths"),
+        ("sentence_bert_config.json", {"max_seq_length": [64]}, "lengths"),
+        ("sentence_bert_config.json", {"query_length": -1}, "lengths"),
+    ],
+)
+def test_settings_of_another_type_are_one_error(
+    models: Path, tmp_path: Path, file: str, setting: dict[str, Any], said: str
+) -> None:
+    shutil.copytree(models / "dual", tmp_path / "model")
+    _set(tmp_path / "model" / file, **setting)
+    assert said in _refused("encode", str(tmp_path / "model"))
+
+
 CODE = "from pathlib import Path\nPath({ran!r}).touch()\n"
 
 

@@ -13,7 +13,7 @@ from sentence_transformers.base.modules import Router, Transformer
 from transformers.utils.logging import disable_progress_bar
 
 from baselines.models.libraries import model_commit
-from baselines.models.opening import MayLack, check_length, opening, positions, unused_pooler
+from baselines.models.opening import MayLack, check_length, check_settings, opening, positions, unused_pooler
 from builders.common.command import InputError
 
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
@@ -75,7 +75,9 @@ def _open(kind: Any, name: str, revision: str, may_lack: MayLack) -> Any:
         # The fingerprint is of all weights: those that may be missing get the same random numbers every time, and
         # all are in fp32 first, whatever the checkpoint was saved in.
         torch.manual_seed(0)
-        return kind(name, device="cpu", revision=commit, model_kwargs={"dtype": torch.float32})
+        model = kind(name, device="cpu", revision=commit, model_kwargs={"dtype": torch.float32})
+        check_settings(model, name)
+        return model
 
 
 def _expect_kind(kind: str, folder: Path) -> None:

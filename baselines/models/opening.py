@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from msgspec import Meta, Struct
+from sentence_transformers.base.modules import Transformer
 from transformers import PreTrainedModel
 
 from builders.common.command import InputError
+from builders.common.typed import typed
 
 _NAMED = 3  # missing weights that an error names
 _LONGEST = 300  # characters of what a library says
@@ -41,6 +44,28 @@ def opening(failed: str, may_lack: MayLack) -> Iterator[None]:
     if missing:
         shown = ", ".join(sorted(missing)[:_NAMED]) + ", ..." * (len(missing) > _NAMED)
         raise InputError(f"{failed} (its files lack {len(missing)} of its weights: {shown})")
+
+
+class _Settings(Struct):
+    """What a model's own files set, and the libraries use later without a look at it."""
+
+    prompts: dict[str, str]
+    default_prompt_name: str | None
+    lengths: list[Annotated[int, Meta(ge=1)] | None]
+
+
+def check_settings(model: Any, name: str) -> None:
+    """:class:`InputError` where what a model's files set is not what the libraries take it for.
+
+    Args:
+        model: a SentenceTransformer or a CrossEncoder.
+        name: of the model, for the error.
+    """
+    keys = ("max_seq_length", "query_length", "document_length")
+    modules = [module for module in model.modules() if isinstance(module, Transformer)]
+    lengths = [getattr(module, key, None) for module in modules for key in keys]
+    found = {"prompts": model.prompts, "default_prompt_name": model.default_prompt_name, "lengths": lengths}
+    typed(found, _Settings, name)
 
 
 @contextlib.contextmanager

@@ -18,7 +18,7 @@ from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer, PreTra
 from transformers import BertForMaskedLM as _BertForMaskedLM
 
 from baselines.models.official_input import official_tokenizer
-from baselines.models.opening import check_length, new_head, opening
+from baselines.models.opening import check_length, check_settings, new_head, opening
 from baselines.train.recipe import Recipe
 from builders.common.command import InputError
 from builders.common.names import name_within
@@ -51,6 +51,7 @@ def dual_encoder(recipe: Recipe, start: str, device: str, commit: str | None = N
     with opening(f"cannot start from the model {start!r}", new_head):
         if _is_sentence_transformer(start, commit):
             model = SentenceTransformer(start, device=device, revision=commit, model_kwargs=dict(_FP32))
+            check_settings(model, start)
             similarity = _own_similarity(model, start)
             _expect_own("pooling", wanted.pooling, ", ".join(_poolings(model)), start)
             _expect_own("similarity", wanted.similarity, similarity, start)

@@ -1,6 +1,8 @@
 # make demo: set-up, then the whole way on the embedded sample (RAW=path: on your raw DuReader files)
 # make test: set-up, then style, types and tests
+# make fuzz: spoiled files for every reader, and kills of every long command (CASES=20000: so many files a reader)
 PYTHON ?= python3
+CASES ?= 2000
 RAW ?= builders/sample
 OUT ?= $(if $(filter builders/sample,$(RAW)),build/sample,build/raw)
 BIN := .venv/bin
@@ -10,7 +12,7 @@ REPRODUCE = $(if $(filter builders/sample,$(RAW)),--table 4 5 --scratch --one-pr
 # More threads than free cores wait for each other: models this small take many times as long.
 ONE_THREAD = $(if $(filter builders/sample,$(RAW)),OMP_NUM_THREADS=1)
 .DELETE_ON_ERROR:
-.PHONY: demo test setup setup-test clean
+.PHONY: demo test fuzz setup setup-test clean
 
 # The marks are made last: an interrupted installation is taken up again.
 .venv/installed: pyproject.toml constraints.txt
@@ -41,6 +43,9 @@ test: setup-test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -n auto --dist loadfile
+
+fuzz: setup-test
+	FUZZ_CASES=$(CASES) $(BIN)/python -m pytest -n auto tests/fuzz
 
 clean:
 	rm -rf .venv .venvs build

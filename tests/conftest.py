@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from filelock import FileLock
@@ -18,6 +19,14 @@ from environments import environment
 from hub_server import Hub
 from releases import draft_everything
 from whole_release import make_whole
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """What the fuzzers counted."""
+    reports = (report for reports in terminalreporter.stats.values() for report in reports)
+    found = {value for report in reports for name, value in getattr(report, "user_properties", ()) if name == "fuzz"}
+    for line in sorted(found):
+        terminalreporter.write_line(line)
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from releases import md5
+from whole_release import edit_stats
 
 from builders.common.command import main
 from builders.store.reader import open_release
@@ -116,7 +117,7 @@ def test_no_train_question_is_a_test_question(tmp_path: Path) -> None:
 
 def test_added_to_a_release_and_replaced(tmp_path: Path) -> None:
     base = make_release(tmp_path / "base")
-    (base / "stats.json").write_text('{"table3": {"dev": {"queries": 2}}, "collections": {}}')
+    edit_stats(base, lambda stats: stats["table3"].update(dev={"queries": 2}))
     folder = source(tmp_path / "in")
     assert run("--source", folder, "--out", tmp_path / "out", "--release", base) == 0
     release = open_release(tmp_path / "out")

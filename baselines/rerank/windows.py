@@ -81,8 +81,10 @@ def _windows(job: CrossJob, folder: Path, groups: Sequence[Group]) -> Iterator[t
 def _score_window(task: tuple[CrossJob, Path, Sequence[Group]], device: str) -> list[list[float]]:
     """The logits of a window's passages, query by query: computed, or found done."""
     job, path, groups = task
-    with contextlib.suppress(FileNotFoundError, InputError):  # a damaged one is scored again
-        return read_json(path, list[list[float]])
+    with contextlib.suppress(FileNotFoundError, InputError):  # not done yet; damaged
+        kept = read_json(path, list[list[float]])
+        if [len(own) for own in kept] == [len(ids) for _, ids in groups]:
+            return kept
     # 32-bit scores by their shortest digits.
     scores = [[float(f"{score:.9g}") for score in own] for own in score_groups(job, device, groups)]
     write_text(path, json.dumps(scores))

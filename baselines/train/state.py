@@ -82,11 +82,12 @@ def last_state(states: Path, processes: int) -> Path | None:
         names = ["rng_state.pth"] if processes == 1 else [f"rng_state_{rank}.pth" for rank in range(processes)]
         try:
             step = int(path.name.removeprefix("checkpoint-"))
+            # Python's reader: the libraries may write numbers that are not finite there.
             content = json.loads((path / "trainer_state.json").read_text(encoding="utf-8"))
             if content["global_step"] != step or not all((path / name).is_file() for name in names):
                 raise ValueError
             whole.append((step, path))
-        except (OSError, ValueError, KeyError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             log.warning("%s is not whole (the training was killed while it was written); left out", path)
     return max(whole)[1] if whole else None
 

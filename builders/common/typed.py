@@ -49,6 +49,8 @@ def json_of(content: bytes, kind: type[T], path: Path | str, line: int | None = 
     """``content``, the JSON of a whole file or of one ``line`` of it, as a ``kind``; errors as of :func:`read_json`."""
     end = f"; {remedy}" if remedy else ""
     try:
+        if not content.isascii():
+            content.decode()  # msgspec does not look into the texts that it passes over
         found = msgspec.json.decode(content.removeprefix(b"\xef\xbb\xbf"), type=kind)
         # Only what has so many brackets can be so deep.
         deep = content.count(b"[") + content.count(b"{") > _DEPTH and _is_deep(found)

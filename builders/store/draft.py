@@ -45,8 +45,10 @@ class Draft:
             self.stats |= read_stats(base.path)
             self._builds = list(base.manifest.builds)
             for entry in base.manifest.files:
-                if entry.path not in (CARD, STATS):
-                    source, target = base.file(entry), folder / entry.path
+                if entry.path == CARD:  # written anew; people may have changed it
+                    continue
+                source, target = base.file(entry), folder / entry.path
+                if entry.path != STATS:
                     target.parent.mkdir(parents=True, exist_ok=True)
                     link(source, target)
                     self._entries.append(entry)

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from builders.common.command import InputError
 from builders.store import layout
-from builders.store.layout import MANIFEST, config_and_split
+from builders.store.layout import MANIFEST, config_and_split, schema_of
 from builders.store.manifest import FileEntry, Manifest, read_manifest
 from builders.store.shards import wrong_file
 
@@ -74,13 +74,17 @@ class Release:
     ) -> Iterator[pa.RecordBatch]:
         """The rows of one split in order, ``rows`` at a time; memory stays at about one row group.
 
-        Errors as of :meth:`file`, when a shard's turn comes.
+        ``columns``: the config's where None; what a later version has more is passed over. Errors as of :meth:`file`,
+        when a shard's turn comes.
         """
         for entry in self.shards(config, split):
             path = self.file(entry)
+            wanted = columns or schema_of(config).names
+            names = list(dict.fromkeys(column.partition(".")[0] for column in wanted))
             try:
                 with pq.ParquetFile(path) as file:
-                    yield from file.iter_batches(batch_size=rows, columns=columns)
+                    for batch in file.iter_batches(batch_size=rows, columns=wanted):
+                        yield batch.select(names)  # in one order, whatever the file's is
             except (pa.ArrowException, OSError) as error:
                 raise InputError(f"is damaged ({error}); build the release again", path=path) from error
 

@@ -1,0 +1,280 @@
+"""What every fuzzer of a reader shares: a good world, one file of it spoiled, and what must be true then.
+
+Whatever a file from outside holds, its reader gives what the file says, or ends in one line that names a file, with the
+exit code of a command; it writes nowhere but where it is told to, and leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import shutil
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from commands import ROOT, Done
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from spoil import Change
+
+from builders.common.ending import exit_code
+
+CASES = int(os.environ.get("FUZZ_CASES", "0"))  # make fuzz
+_FEW = 200  # make test: always the same ones
+_NUMBER = st.integers(0, 2**32 - 1)
+
+
+@dataclass(frozen=True)
+class Reader:
+    """One reader of files from outside.
+
+    Attributes:
+        name: for people.
+        reaches: ``module:function`` of the code that it covers: see test_fuzz_complete.py.
+        make: writes good files into an empty folder.
+        spoils: how files of a name (a glob) are changed.
+        read: reads the folder; what it returns is what was read. It may write ``folder / "out"``.
+        right: whether that is right, of (what was read, what is read of the good files, the folder).
+        mend: what somebody would do who spoils a file and hides it (new checksums), after the change.
+        share: of the cases, for what takes long.
+        makes_good: whether it may make again what is damaged (a cache).
+        names_files: whether an error names a file; words of a command line are in none.
+    """
+
+    name: str
+    reaches: tuple[str, ...]
+    make: Callable[[Path], object]
+    spoils: Mapping[str, list[Change]]
+    read: Callable[[Path], Any]
+    right: Callable[[Any, Any, Path], bool]
+    mend: Callable[[Path], object] = lambda _: None
+    share: float = 1.0
+    makes_good: bool = False
+    names_files: bool = True
+
+
+def same(found: Any, good: Any, _: Path) -> bool:
+    """Of what is checked by its SHA-256: nothing but the good content is right."""
+    return bool(found == good)
+
+
+def any_result(*_: object) -> bool:
+    """Where what a spoiled file says cannot be told by simpler means than the reader's."""
+    return True
+
+
+def as_json(name: str) -> Callable[[Any, Any, Path], bool]:
+    """Every value is the one that Python's own reader finds in the JSON of that file, under its key."""
+
+    def right(found: Any, _: Any, folder: Path) -> bool:
+        try:
+            said = json.loads((folder / name).read_text(encoding="utf-8-sig"), parse_int=_number)
+        except RecursionError:
+            return True  # in what is passed over
+        return equal(msgspec.to_builtins(found), said)
+
+    return right
+
+
+def _number(text: str) -> Any:
+    return int(text) if len(text) < 4000 else text
+
+
+def equal(found: Any, said: Any) -> bool:
+    """Whether ``said`` says what was found; keys that it lacks have defaults, and those that it has more are passed."""
+    if isinstance(found, dict) and isinstance(said, dict):
+        return all(equal(value, said[key]) for key, value in found.items() if key in said)
+    if isinstance(found, list) and isinstance(said, list):
+        return len(found) == len(said) and all(map(equal, found, said))
+    return isinstance(found, bool) == isinstance(said, bool) and bool(found == said)
+
+
+def functions_called(work: Callable[[], object]) -> set[str]:
+    """``module:function`` of all code of the project that runs in ``work``."""
+    found: set[tuple[str, str]] = set()
+
+    def note(frame: Any, event: str, _: object) -> None:
+        if event == "call":
+            found.add((frame.f_code.co_filename, frame.f_code.co_name))
+
+    threading.setprofile(note)
+    sys.setprofile(note)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)  # type: ignore[arg-type]
+    inside = ((Path(file), name) for file, name in found if file.startswith(str(ROOT)))
+    return {f"{'.'.join(file.relative_to(ROOT).with_suffix('').parts)}:{name}" for file, name in inside}
+
+
+# Events of Python's own by the paths among their arguments, of which the last is an open folder, or -1.
+_WRITING = {"os.mkdir": slice(1), "os.rename": slice(2), "os.remove": slice(1), "os.rmdir": slice(1)}
+_WRITING |= {"os.symlink": slice(1, 2), "os.link": slice(1, 2)}
+_watched: list[tuple[Path, list[str]]] = []
+
+
+def _audit(event: str, given: tuple[Any, ...]) -> None:
+    if not _watched:
+        return
+    home, found = _watched[-1]
+    if event == "open":
+        if not isinstance(given[2], int) or not given[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC):
+            return
+    elif event not in _WRITING or given[-1] != -1:  # in a folder that is open: it was named when it was opened
+        return
+    for path in given[_WRITING.get(event, slice(1))]:
+        if isinstance(path, str | bytes | os.PathLike):
+            real = os.path.realpath(os.fsdecode(path))
+            if real != os.devnull and "__pycache__" not in real and not real.startswith(f"{home}{os.sep}"):
+                found.append(f"{event} {real}")
+
+
+@contextlib.contextmanager
+def nothing_written_outside(home: Path) -> Iterator[None]:
+    """Fail where Python code writes, makes, renames or removes something that does not lie in ``home``."""
+    if not getattr(sys, "_fuzz_audit", False):
+        sys.addaudithook(_audit)  # for the rest of the process
+        sys._fuzz_audit = True  # type: ignore[attr-defined]
+    found: list[str] = []
+    _watched.append((home, found))
+    try:
+        yield
+    finally:
+        _watched.pop()
+    assert not found, f"written outside: {found}"
+
+
+def tree(folder: Path) -> dict[str, tuple[int, int]]:
+    """Size and time of change of everything below a folder but what a user's cache holds."""
+    found = {}
+    for parent, folders, names in os.walk(folder):
+        if parent == str(folder) and "cache" in folders:
+            folders.remove("cache")
+        for name in [*names, *folders]:
+            state = os.lstat(os.path.join(parent, name))
+            found[os.path.join(parent, name)] = (0, 0) if name in folders else (state.st_size, state.st_mtime_ns)
+    return found
+
+
+@contextlib.contextmanager
+def home_of(folder: Path) -> Iterator[Path]:
+    """``folder`` with all that commands write without being told: a cache, and temporary files, in it."""
+    home = folder.resolve()
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("cache", "tmp"):
+            (home / name).mkdir(parents=True)
+        patch.setenv("XDG_CACHE_HOME", str(home / "cache"))
+        patch.setenv("TMPDIR", str(home / "tmp"))
+        patch.setattr("tempfile.tempdir", str(home / "tmp"))
+        yield home
+
+
+def outcome(home: Path, work: Callable[[], Any]) -> tuple[int, Any, str]:
+    """(exit code, what ``work`` returns, its error) of work in ``home``, which must be one line; all else fails.
+
+    ``work`` may be a command, as :func:`commands.run` gives it, or anything that raises what a command raises.
+    """
+    found: list[Any] = []
+    out, err = io.StringIO(), io.StringIO()
+
+    def done() -> int:
+        found.append(work())
+        if not isinstance(found[0], Done):
+            return 0
+        print(found[0].stderr, end="", file=sys.stderr)
+        return found[0].code
+
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), nothing_written_outside(home):
+        code = exit_code(done)
+    if code:
+        lines = [line for line in err.getvalue().splitlines() if line.startswith("error: ")]
+        assert code == 1 and len(lines) == 1 and err.getvalue().endswith(f"{lines[0]}\n"), err.getvalue()
+        return code, None, lines[0]
+    return code, found[0], ""
+
+
+def fuzz(reader: Reader, folder: Path) -> Counter[str]:
+    """Try spoiled files; returns how many cases there were, and how many of them ended in an error."""
+    counts: Counter[str] = Counter()
+    with home_of(folder) as home:
+        world = home / "world"
+        world.mkdir()
+        reader.make(world)
+        files = [(path, changes) for glob, changes in reader.spoils.items() for path in sorted(world.glob(glob))]
+        assert {glob for glob in reader.spoils if not any(world.glob(glob))} == set()
+        good: list[Any] = []
+        reached = functions_called(lambda: good.append(reader.read(world)))
+        _remove(world / "out")
+        assert not isinstance(good[0], Done), good[0].stderr
+        assert not {*reader.reaches} - reached, "the fuzzer does not come there"
+        whole = {path: path.read_bytes() for path in world.rglob("*") if path.is_file()}
+        number = max(1, round((CASES or _FEW) * reader.share))
+
+        @settings(
+            max_examples=number,
+            deadline=None,
+            derandomize=not CASES,
+            database=None,
+            print_blob=True,
+            suppress_health_check=list(HealthCheck),
+            phases=(Phase.generate, Phase.shrink),
+        )
+        @given(st.integers(0, 2**16), st.lists(st.tuples(_NUMBER, _NUMBER, _NUMBER), min_size=1, max_size=3))
+        def one(file: int, changes: list[tuple[int, int, int]]) -> None:
+            path, kinds = files[file % len(files)]
+            content = whole[path]
+            for kind, a, b in changes:
+                content = kinds[kind % len(kinds)](content, a, b)
+            path.write_bytes(content)
+            reader.mend(world)
+            try:
+                counts["refused"] += _one_case(reader, home, path, good[0])
+                counts["cases"] += 1
+            finally:
+                _remove(world / "out")
+                for other, content in whole.items():
+                    if not other.is_file() or other.read_bytes() != content:
+                        other.write_bytes(content)
+
+        one()
+    return counts
+
+
+def _one_case(reader: Reader, home: Path, spoiled: Path, good: Any) -> int:
+    """Read the world with one spoiled file; the exit code. Fails where that is not as it must be."""
+    world, before = home / "world", tree(home)
+    code, found, error = outcome(home, lambda: reader.read(world))
+    if code:
+        named = str(home) in error or spoiled.name in error or not reader.names_files
+        assert named, f"names no file: {error}"
+    else:
+        assert reader.right(found, good, world), f"not what {spoiled.name} says: {found!r}"
+        _remove(world / "out")
+    after = tree(home)
+    if reader.makes_good:
+        before, after = dict.fromkeys(before, (0, 0)), dict.fromkeys(after, (0, 0))
+    assert after == before, f"left behind or changed: {sorted({*before.items()} ^ {*after.items()})}"
+    return code
+
+
+def _remove(out: Path) -> None:
+    if out.is_dir():
+        shutil.rmtree(out)
+    else:
+        out.unlink(missing_ok=True)
+
+
+def fuzz_and_count(reader: Reader, folder: Path, record: Callable[[str, object], None]) -> None:
+    """The body of a test; what was counted is shown at the end of ``make fuzz``."""
+    counts = fuzz(reader, folder / "home")
+    record("fuzz", f"{reader.name}: {counts['cases']:,} cases, {counts['refused']:,} refused")

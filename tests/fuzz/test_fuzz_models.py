@@ -1,0 +1,223 @@
+"""What a checkpoint, a training, the hub and Paddle's parameters say of themselves, spoiled; without PyTorch."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from fuzzing import Reader, any_result, as_json, equal, fuzz_and_count
+from official_parameters import unpack
+from safetensors.numpy import save_file
+from spoil import BYTES, JSON, TEXT
+
+from baselines.convert.ernie import read_config, read_vocabulary
+from baselines.convert.parameters import read_parameter
+from baselines.hub.card import model_card
+from baselines.hub.checkpoint import open_checkpoint
+from baselines.hub.manifest import Manifest, listed, read_manifest
+from baselines.train import state
+from baselines.train.record import TRAINING, commit_begun_from, is_done
+from builders.common.hub import _earlier
+
+ABOUT: dict[str, Any] = {
+    "recipe": {"name": "tiny"},
+    "start": "org/base",
+    "start_commit": "a1" * 20,
+    "data": {"x/y": "c0"},
+}
+
+
+def _checkpoint(folder: Path) -> None:
+    """As a training leaves one; its card reads the libraries' own settings, too."""
+    recipe = {"name": "dual-tiny", "model": {"kind": "dual", "start": "org/base"}, "data": {"set": "main"}}
+    dev = [{"step": 7, "MRR@10": 0.25, "recall@1": 0.125, "recall@50": 1.0}]
+    record = {"about": ABOUT, "counts": {"pairs": 4}, "steps": 7, "device": "CPU", "losses": [[1, 2.5]], "dev": dev}
+    record |= {"builds": ["release"], "versions": {"torch": "2"}, "dev_run": {"name": "bm25.run", "sha256": "00"}}
+    settings: dict[str, Any] = {"prompts": {"query": "q: ", "document": ""}, "similarity_fn_name": "dot"}
+    for name, content in {
+        "recipe.json": recipe,
+        "training.json": record,
+        "modules.json": [],
+        "config.json": {"id2label": {"0": "LABEL_0"}},
+        "tokenizer_config.json": {"model_max_length": 512, "tokenizer_class": "BertTokenizer"},
+        "sentence_bert_config.json": {"document_length": 384, "query_length": 32},
+        "config_sentence_transformers.json": settings,
+    }.items():
+        (folder / name).write_text(json.dumps(content))
+    save_file({"weight": np.ones((2, 3), np.float32)}, folder / "model.safetensors")
+
+
+def _read_checkpoint(folder: Path) -> Any:
+    found = open_checkpoint(folder)
+    card = model_card(found, "org/name")
+    assert card.startswith("---\n") and card.count("\n---\n") >= 1
+    return {
+        "recipe.json": found.recipe,
+        "training.json": found.training,
+        "outputs": found.outputs,
+        "files": found.files(),
+    }
+
+
+def _as_its_files(found: Any, _: Any, folder: Path) -> bool:
+    names = ("recipe.json", "training.json")
+    return all(equal(found[name], json.loads((folder / name).read_text(encoding="utf-8-sig"))) for name in names)
+
+
+def _manifest(folder: Path) -> None:
+    (folder / "config.json").write_text("{}")
+    (folder / "manifest.json").write_text(Manifest([listed("config.json", folder / "config.json")]).text())
+
+
+def _listing(folder: Path) -> Any:
+    """What a repository's earlier manifest lists: what would be deleted there."""
+    hub = SimpleNamespace(hf_hub_download=lambda *_, **__: folder / "manifest.json")
+    return _earlier(hub, "org/name", "model", "manifest.json", "dureader_retrieval checkpoint", "main")
+
+
+def _as_listed(found: set[str], _: Any, folder: Path) -> bool:
+    if not found:
+        return True
+    said = json.loads((folder / "manifest.json").read_bytes())
+    return found == {file["path"] for file in said["files"]} and said["name"] == "dureader_retrieval checkpoint"
+
+
+def _trained(folder: Path) -> None:
+    (folder / "model").mkdir()
+    (folder / "model" / TRAINING).write_text(json.dumps({"about": ABOUT, "losses": [[1, 2.5]]}))
+
+
+def _done(folder: Path) -> Any:
+    about = {key: value for key, value in ABOUT.items() if key != "start_commit"}
+    order: Any = SimpleNamespace(out=folder / "model", about_but_commit=about, commit=ABOUT["start_commit"])
+    return commit_begun_from(folder / "model", "org/base"), is_done(order)
+
+
+def _as_trained(found: tuple[str | None, bool], _: Any, folder: Path) -> bool:
+    """What is done is just this training, begun from the commit that its record names."""
+    about = json.loads((folder / "model" / TRAINING).read_text(encoding="utf-8-sig"))["about"]
+    commit = about.get("start_commit")
+    begun = commit if about.get("start") == "org/base" and isinstance(commit, str) else None
+    return found == (begun, about == ABOUT)
+
+
+def _states(folder: Path) -> None:
+    states = folder / "model.training"
+    for step in (2, 4):
+        (states / f"checkpoint-{step}").mkdir(parents=True)
+        (states / f"checkpoint-{step}" / "trainer_state.json").write_text(json.dumps({"global_step": step, "log": []}))
+        (states / f"checkpoint-{step}" / "rng_state.pth").write_bytes(b"x")
+        state.write_seconds(states / f"checkpoint-{step}", 1.5)
+    (states / "about.json").write_text(json.dumps(ABOUT))
+
+
+def _read_states(folder: Path) -> Any:
+    states = folder / "model.training"
+    last = state.last_state(states, 1)
+    return state._about_of(states), last and last.name, state.seconds_of(last) if last else 0.0
+
+
+def _as_states(found: Any, good: Any, folder: Path) -> bool:
+    about, last, _ = found
+    try:
+        said = json.loads((folder / "model.training" / "about.json").read_text(encoding="utf-8-sig"))
+    except (ValueError, RecursionError):
+        said = {}
+    if last:
+        step = json.loads((folder / "model.training" / last / "trainer_state.json").read_bytes())["global_step"]
+        assert last == f"checkpoint-{step}"
+    return about in (said, {}) and last in ("checkpoint-4", "checkpoint-2", None)
+
+
+def _paddle(folder: Path) -> None:
+    unpack(folder / "all")
+    for name in ("ernie_config.json", "vocab.txt"):
+        shutil.copy(folder / "all" / name, folder / name)
+    parameters = sorted(path for path in (folder / "all" / "dual_params").iterdir() if path.stat().st_size < 2_000)
+    shutil.copy(parameters[0], folder / "parameter")
+    shutil.rmtree(folder / "all")
+
+
+READERS = [
+    Reader(
+        "a checkpoint and its card",
+        reaches=(
+            "baselines.hub.checkpoint:_read",
+            "baselines.hub.checkpoint:_settings",
+            "baselines.hub.checkpoint:_check_weights",
+        ),
+        make=_checkpoint,
+        spoils={"*.json": JSON, "model.safetensors": BYTES},
+        read=_read_checkpoint,
+        right=_as_its_files,
+    ),
+    Reader(
+        "a checkpoint's manifest",
+        reaches=("baselines.hub.manifest:read_manifest",),
+        make=_manifest,
+        spoils={"manifest.json": JSON},
+        read=lambda folder: read_manifest(folder / "manifest.json"),
+        right=as_json("manifest.json"),
+    ),
+    Reader(
+        "a repository's list of files",
+        reaches=("builders.common.hub:_earlier",),
+        make=_manifest,
+        spoils={"manifest.json": JSON},
+        read=_listing,
+        right=_as_listed,
+    ),
+    Reader(
+        "a training's record",
+        reaches=("baselines.train.record:is_done", "baselines.train.record:commit_begun_from"),
+        make=_trained,
+        spoils={f"model/{TRAINING}": JSON},
+        read=_done,
+        right=_as_trained,
+    ),
+    Reader(
+        "a training's states",
+        reaches=("baselines.train.state:_about_of", "baselines.train.state:last_state"),
+        make=_states,
+        spoils={"*/about.json": JSON, "*/*/trainer_state.json": JSON, "*/*/seconds": TEXT},
+        read=_read_states,
+        right=_as_states,
+    ),
+    Reader(
+        "ERNIE's configuration",
+        reaches=("baselines.convert.ernie:read_config",),
+        make=_paddle,
+        spoils={"ernie_config.json": JSON},
+        read=lambda folder: read_config(folder / "ernie_config.json"),
+        right=as_json("ernie_config.json"),
+    ),
+    Reader(
+        "ERNIE's vocabulary",
+        reaches=("baselines.convert.ernie:read_vocabulary",),
+        make=_paddle,
+        spoils={"vocab.txt": TEXT},
+        read=lambda folder: read_vocabulary(folder / "vocab.txt", 10_000),
+        right=any_result,
+    ),
+    Reader(
+        "a parameter of Paddle's",
+        reaches=("baselines.convert.parameters:read_parameter",),
+        make=_paddle,
+        spoils={"parameter": BYTES},
+        read=lambda folder: read_parameter(folder / "parameter").values.tolist(),
+        right=any_result,
+    ),
+]
+
+
+@pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.name)
+def test_spoiled_files_give_what_they_say_or_one_line(
+    reader: Reader, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    fuzz_and_count(reader, tmp_path, record_property)

@@ -1,0 +1,189 @@
+"""Runs, predictions, judgments, weights and negatives, spoiled."""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fuzzing import Reader, any_result, as_json, fuzz_and_count
+from releases import QUESTIONS, TEXTS, make_release, md5
+from spoil import BYTES, JSON, JSON_LINES, TEXT
+
+from baselines.passages import open_passages
+from baselines.runs.fuse import _read_weights
+from baselines.runs.qrels import read_qrels
+from baselines.runs.run_file import read_run, write_run
+from baselines.train.negatives import read_negatives
+from builders.store.reader import open_release
+
+IDS = [md5(text) for text in TEXTS]
+ASKED = [md5(question) for question in QUESTIONS["dev"]]
+
+
+def _run(name: str) -> Callable[[Path], object]:
+    return lambda folder: write_run(folder / name, [(q, [(p, 1 / (n + 1)) for n, p in enumerate(IDS)]) for q in ASKED])
+
+
+def _as_a_trec_run(found: dict[str, Any], _: Any, folder: Path) -> bool:
+    """By the rules of the format, read once more."""
+    path = next(folder.glob("run*"))
+    data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    said: dict[str, list[tuple[float, int, str]]] = {}
+    if data.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"{":
+        return True
+    for line in data.removeprefix(b"\xef\xbb\xbf").split(b"\n"):
+        if words := line.split():
+            query, _q0, passage, rank, score, _tag = words
+            said.setdefault(query.decode(), []).append((-float(score), int(rank), passage.decode()))
+    assert all(math.isfinite(score) for hits in found.values() for _, score in hits)
+    for hits in said.values():
+        hits.sort(key=lambda hit: hit[:2])
+    return found == {query: [(passage, -score) for score, _, passage in hits] for query, hits in said.items()}
+
+
+def _as_predictions(found: dict[str, Any], _: Any, folder: Path) -> bool:
+    content = (folder / "predictions.json").read_bytes().removeprefix(b"\xef\xbb\xbf")
+    if not content.lstrip().startswith(b"{"):
+        return True
+    return {query: [passage for passage, _ in hits] for query, hits in found.items()} == json.loads(content)
+
+
+def _judgments(text: str) -> Callable[[Path], object]:
+    lines = [text.format(query, passage) for query, passage in zip(ASKED, IDS, strict=False)]
+    return lambda folder: (folder / "qrels").write_text("".join(lines))
+
+
+def _as_columns(found: dict[str, dict[str, int]], _: Any, folder: Path) -> bool:
+    """Every positive judgment stands in a line of its own words."""
+    lines = {tuple(line.split()) for line in (folder / "qrels").read_bytes().split(b"\n")}
+    triples = {
+        (words[0], words[-2], int(words[-1])) for words in lines if len(words) in (3, 4) and words[-1] != b"score"
+    }
+    pairs = [(q.encode(), p.encode(), score) for q, passages in found.items() for p, score in passages.items()]
+    bom = {(query.removeprefix(b"\xef\xbb\xbf"), passage, score) for query, passage, score in triples}
+    return set(pairs) <= triples | bom and all(score > 0 for _, _, score in pairs)
+
+
+def _weights(folder: Path) -> None:
+    (folder / "weights.json").write_text(json.dumps({"weights": [0.3, 0.7], "tuned_on": "dev", "MRR@10": 0.5}))
+
+
+def _official(folder: Path, whole: bool = False) -> None:
+    rows: list[Any] = [
+        {"question_id": q, "question": "?", "answer_paragraphs": [{"paragraph_id": p, "paragraph_text": "x"}]}
+        for q, p in zip(ASKED, IDS, strict=False)
+    ]
+    text = json.dumps({"data": rows}) if whole else "".join(json.dumps(row) + "\n" for row in rows)
+    (folder / "qrels").write_text(text)
+
+
+def _negatives(folder: Path) -> None:
+    make_release(folder / "release")
+    rows = [{"query-id": query, "negative-ids": IDS[2:]} for query in ASKED]
+    (folder / "negatives.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def _read_negatives(folder: Path) -> Any:
+    return read_negatives(
+        folder / "negatives.jsonl", open_passages(open_release(folder / "release")), {q: [0] for q in ASKED}
+    )
+
+
+def _as_negatives(found: dict[str, list[int]], _: Any, folder: Path) -> bool:
+    lines = (folder / "negatives.jsonl").read_bytes().removeprefix(b"\xef\xbb\xbf").split(b"\n")
+    said = {row["query-id"]: row["negative-ids"] for row in map(json.loads, filter(bytes.strip, lines))}
+    return found == {q: [IDS.index(p) for p in said[q] if p != IDS[0]] for q in ASKED if q in said}
+
+
+_RUN, _QRELS = "baselines.runs.run_file:", "baselines.runs.qrels:"
+READERS = [
+    Reader(
+        "a TREC run",
+        reaches=(f"{_RUN}_read_trec",),
+        make=_run("run"),
+        spoils={"run": TEXT},
+        read=lambda folder: read_run(folder / "run").hits,
+        right=_as_a_trec_run,
+    ),
+    Reader(
+        "a gzipped TREC run",
+        reaches=("baselines.runs.lines:raw_lines", "baselines.runs.lines:first_character"),
+        make=_run("run.gz"),
+        spoils={"run.gz": BYTES},
+        read=lambda folder: read_run(folder / "run.gz").hits,
+        right=_as_a_trec_run,
+    ),
+    Reader(
+        "predictions",
+        reaches=(f"{_RUN}_read_predictions",),
+        make=lambda folder: (folder / "predictions.json").write_text(json.dumps(dict.fromkeys(ASKED, IDS))),
+        spoils={"predictions.json": JSON},
+        read=lambda folder: read_run(folder / "predictions.json").hits,
+        right=_as_predictions,
+    ),
+    Reader(
+        "TREC qrels",
+        reaches=(f"{_QRELS}_columns",),
+        make=_judgments("{} 0 {} 1\n"),
+        spoils={"qrels": TEXT},
+        read=lambda folder: read_qrels(folder / "qrels").positives,
+        right=_as_columns,
+    ),
+    Reader(
+        "BEIR's qrels",
+        reaches=(f"{_QRELS}_columns",),
+        make=lambda folder: (folder / "qrels").write_text(
+            "query-id\tcorpus-id\tscore\n" + "".join(f"{q}\t{p}\t1\n" for q in ASKED for p in IDS)
+        ),
+        spoils={"qrels": TEXT},
+        read=lambda folder: read_qrels(folder / "qrels").positives,
+        right=_as_columns,
+    ),
+    Reader(
+        "an official dev.json",
+        reaches=(f"{_QRELS}_official",),
+        make=_official,
+        spoils={"qrels": JSON_LINES},
+        read=lambda folder: read_qrels(folder / "qrels").positives,
+        right=any_result,
+    ),
+    Reader(
+        "an official dev.json of one object",
+        reaches=(f"{_QRELS}_official",),
+        make=lambda folder: _official(folder, True),
+        spoils={"qrels": JSON},
+        read=lambda folder: read_qrels(folder / "qrels").positives,
+        right=any_result,
+    ),
+    Reader(
+        "weights of runs",
+        reaches=("baselines.runs.fuse:_read_weights",),
+        make=_weights,
+        spoils={"weights.json": JSON},
+        read=lambda folder: {
+            "weights": _read_weights(argparse.Namespace(weights=folder / "weights.json", runs=["a", "b"]))
+        },
+        right=as_json("weights.json"),
+    ),
+    Reader(
+        "hard negatives",
+        reaches=("baselines.train.negatives:read_negatives",),
+        make=_negatives,
+        spoils={"negatives.jsonl": JSON_LINES},
+        read=_read_negatives,
+        right=_as_negatives,
+    ),
+]
+
+
+@pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.name)
+def test_spoiled_files_give_what_they_say_or_one_line(
+    reader: Reader, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    fuzz_and_count(reader, tmp_path, record_property)

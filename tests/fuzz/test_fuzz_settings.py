@@ -1,0 +1,118 @@
+"""Recipes, settings, the matrix, the list of archives and a step's stamp, spoiled."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import msgspec
+import pytest
+from fuzzing import Reader, any_result, as_json, equal, fuzz_and_count
+from spoil import JSON, TEXT
+
+from baselines.reproduce.matrix import MATRIX, read_matrix
+from baselines.reproduce.settings import read_settings
+from baselines.reproduce.steps import _done, _stamp
+from baselines.train.recipe import RECIPES, read_recipe
+from builders.common.files import read_toml
+from builders.common.folders import key_of
+from builders.sources import archives
+
+_SETTINGS = """
+["*"]
+train.seed = 1
+
+[de-bm25-neg]
+model.start = "models/a-small-one"
+train.max_steps = 100
+
+[options.rerank]
+top-k = 20
+"""
+_OVERRIDES = "train.batch=8\ntrain.learning_rate=1e-4\ndata.negatives=release\nmodel.towers=2\n"
+
+
+def _as_toml(name: str) -> Callable[[Any, Any, Path], bool]:
+    return lambda found, _, folder: equal(msgspec.to_builtins(found), read_toml(folder / name))
+
+
+def _overridden(folder: Path) -> Any:
+    """The words of ``--set``, a line each."""
+    words = (folder / "words").read_bytes().decode(errors="replace").splitlines()
+    return read_recipe("de-bm25-neg", words)
+
+
+def _make_stamp(folder: Path) -> None:
+    (folder / "step").mkdir()
+    _stamp(folder / "step").write_bytes(
+        msgspec.json.encode({"key": key_of(["a step"]), "files": {}, "seconds": 1.5, "processes": 2})
+    )
+
+
+def _archives(folder: Path) -> Any:
+    with mock.patch.object(archives, "_FILE", folder / "sources.json"):
+        return archives.read_archives()
+
+
+READERS = [
+    Reader(
+        "a recipe",
+        reaches=("baselines.train.recipe:read_recipe",),
+        make=lambda folder: shutil.copy(RECIPES / "de-bm25-neg.toml", folder / "mine.toml"),
+        spoils={"mine.toml": TEXT},
+        read=lambda folder: read_recipe(str(folder / "mine.toml")),
+        right=_as_toml("mine.toml"),
+    ),
+    Reader(
+        "--set of a recipe",
+        reaches=("baselines.train.recipe:_override",),
+        make=lambda folder: (folder / "words").write_text(_OVERRIDES),
+        spoils={"words": TEXT},
+        read=_overridden,
+        right=any_result,
+        names_files=False,
+    ),
+    Reader(
+        "settings",
+        reaches=("baselines.reproduce.settings:read_settings",),
+        make=lambda folder: (folder / "settings.toml").write_text(_SETTINGS),
+        spoils={"settings.toml": TEXT},
+        read=lambda folder: read_settings(folder / "settings.toml"),
+        right=any_result,
+    ),
+    Reader(
+        "the matrix",
+        reaches=("baselines.reproduce.matrix:read_matrix",),
+        make=lambda folder: shutil.copy(MATRIX, folder / "matrix.toml"),
+        spoils={"matrix.toml": TEXT},
+        read=lambda folder: read_matrix(folder / "matrix.toml"),
+        right=_as_toml("matrix.toml"),
+        share=0.25,
+    ),
+    Reader(
+        "the list of archives",
+        reaches=("builders.sources.archives:read_archives",),
+        make=lambda folder: shutil.copy(archives._FILE, folder / "sources.json"),
+        spoils={"sources.json": JSON},
+        read=_archives,
+        right=as_json("sources.json"),
+    ),
+    Reader(
+        "the stamp of a step",
+        reaches=("baselines.reproduce.steps:_read",),
+        make=_make_stamp,
+        spoils={".step.step.json": JSON},
+        read=lambda folder: _done(folder / "step", key_of(["a step"])),
+        right=any_result,
+    ),
+]
+
+
+@pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.name)
+def test_spoiled_files_give_what_they_say_or_one_line(
+    reader: Reader, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    fuzz_and_count(reader, tmp_path, record_property)

@@ -1,0 +1,229 @@
+"""What others publish, spoiled: raw rows, tables, questions, translations, embeddings, archives."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import tarfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from commands import SAMPLE
+from fuzzing import Reader, any_result, fuzz_and_count
+from official_archives import original_files, preprocessed_files, write_files, write_tar
+from spoil import BYTES, JSON, JSON_LINES, PARQUET, TEXT
+
+from builders import ccovid, cmedqa, squad
+from builders.common.names import problem_of
+from builders.crosslingual.packages import review_packages
+from builders.crosslingual.pairs import read_pairs
+from builders.crosslingual.review import Acceptance
+from builders.extrapolate.embeddings import read_embeddings
+from builders.official.archives import find_members
+from builders.official.build import build_official
+from builders.official.formats import role_of
+from builders.release.rows import find_sources, parse_rows
+from builders.sources.files import find_files
+from builders.sources.lines import read_blocks
+from builders.sources.tables import find_tables
+from builders.store.ids import text_id
+
+QUESTIONS = {text_id(text): text for text in ("北京冬天冷吗", "饺子怎么煮", "高铁票, 提前几天买")}
+IDS = ["a", "b", "c"]
+VECTORS = np.array([[1, 2], [0.5, -1], [3, 0]], np.float32)
+
+
+def _raw(folder: Path) -> None:
+    source = sorted(SAMPLE.rglob("*.json*"))[0]
+    content = gzip.decompress(source.read_bytes()) if source.suffix == ".gz" else source.read_bytes()
+    (folder / "search.train.json").write_bytes(b"\n".join(content.split(b"\n")[:4]) + b"\n")
+    (folder / "search.dev.json.gz").write_bytes(gzip.compress(b"\n".join(content.split(b"\n")[:2]), mtime=0))
+
+
+def _read_raw(folder: Path) -> Any:
+    blocks = read_blocks(find_sources([folder]))
+    return [msgspec.to_builtins(row) for block in blocks for _, row in parse_rows(block, segmented=True)]
+
+
+def _cmedqa(folder: Path) -> None:
+    (folder / "question.csv").write_text('question_id,content\n1,"头疼, 怎么办"\n2,发烧\n', encoding="utf-8")
+    (folder / "answer.csv").write_text('ans_id,question_id,content\n11,1,多休息\n21,2,"喝""水"""\n', encoding="gb18030")
+    for split in ("train", "dev", "test"):
+        (folder / f"{split}_candidates.txt").write_text("question_id,ans_id,cnt,label\n1,11,0,1\n2,21,1,0\n")
+
+
+def _ccovid(folder: Path) -> None:
+    (folder / "context.csv").write_text("docid\ttext\nd1\t北京市\nd2\t说\t明\n", encoding="utf-8")
+    (folder / "train.csv").write_text(
+        "id\tdocid\tquestion\tanswer\n1\td1\t什么？\t略\n2\td2\t怎么？\t略\n", encoding="utf-8"
+    )
+    rows = [{"docid": "d3", "context": "上海", "question": "几项？"}, {"docid": "d4", "context": "深圳"}]
+    (folder / "more.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with zipfile.ZipFile(folder / "more.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("train.csv", "id\tdocid\tquestion\tanswer\n3\td4\t谁？\t略\n")
+
+
+def _squad(folder: Path) -> None:
+    qas = [{"question": "在哪里？", "id": "x", "is_impossible": False}]
+    paragraphs = [{"context": "长城在北京北边。", "qas": qas}, {"context": "黄河。", "qas": qas}]
+    (folder / "train.json").write_text(json.dumps({"version": "v1", "data": [{"paragraphs": paragraphs}]}))
+    (folder / "articles.txt").write_text("第一条新闻。第二句。\n\n第二条\u2028新闻。\n", encoding="utf-8")
+
+
+def _read_squad(folder: Path) -> Any:
+    train = find_files(folder / "train.json", squad._JSON, "")
+    return squad.read({"train": train}, find_files(folder / "articles.txt", squad._ANY, "")).queries
+
+
+def _translations(folder: Path) -> None:
+    lines = "".join(f'{key},"{text}","How, {text}"\n' for key, text in QUESTIONS.items())
+    (folder / "table.csv").write_text(f"id,zh,english\n{lines}", encoding="utf-8")
+    head = "package\tid\tzh\tmachine_translation\tenglish\n"
+    rows = [f"dev-001\t{key}\t{text}\tm\tHow {text}\n" for key, text in QUESTIONS.items()]
+    (folder / "packages.tsv").write_text(head + "".join(rows), encoding="utf-8")
+    for reviewer in (1, 2):
+        rows = [
+            f"dev-001\t{key}\t{text}\tHow {text}\t{1 if reviewer == 1 else '对'}\n" for key, text in QUESTIONS.items()
+        ]
+        sheet = folder / f"sheet.{reviewer}.tsv"
+        sheet.write_text("package\tid\tzh\tenglish\tcorrect\n" + "".join(rows), encoding="utf-8")
+
+
+def _read_translations(folder: Path) -> Any:
+    plain = list(read_pairs(find_tables([folder / "table.csv"]), QUESTIONS, "auto"))
+    pairs = list(read_pairs(find_tables([folder / "packages.tsv"]), QUESTIONS, "auto"))
+    sheets = find_tables([folder / "sheet.1.tsv", folder / "sheet.2.tsv"])
+    return len(plain), review_packages(pairs, sheets, Acceptance(), "auto")
+
+
+def _vectors(folder: Path) -> None:
+    np.save(folder / "v.npy", VECTORS)
+    (folder / "v.ids.txt").write_text("".join(f"{each}\n" for each in IDS))
+    np.savez(folder / "w.npz", ids=np.array(IDS), vectors=VECTORS)
+    pq.write_table(
+        pa.table({"_id": IDS, "vector": pa.array(VECTORS.tolist(), pa.list_(pa.float32()))}), folder / "x.parquet"
+    )
+
+
+def _read_vectors(folder: Path) -> Any:
+    found = [block for path in ("v.npy", "w.npz", "x.parquet") for block in read_embeddings([folder / path])]
+    assert all(len(block.ids) == len(block.vectors) and block.vectors.ndim == 2 for block in found)
+    return len(found)
+
+
+def _archives(folder: Path) -> None:
+    write_tar(folder / "one.tar", original_files(), folder / "files", "w")
+    write_tar(folder / "two.tar.gz", dict(list(preprocessed_files().items())[:4]), folder / "files")
+    with tarfile.open(folder / "three.tar", "w", format=tarfile.PAX_FORMAT) as tar:
+        info = tarfile.TarInfo("dureader-retrieval-test1/test1.json")
+        info.pax_headers = {"comment": "x" * 200, "mtime": "1.5"}
+        tar.addfile(info)
+
+
+def _read_archives(folder: Path) -> Any:
+    """Names and contents of the members; unpacked into a folder that goes away."""
+    work = folder / "out"
+    work.mkdir()
+    try:
+        members = find_members(sorted(folder.glob("*.tar*")), lambda name: role_of(name) is not None, work)
+        return {member.name: member.read() for member in members}
+    except BaseException:
+        for path in work.iterdir():
+            path.unlink()
+        work.rmdir()
+        raise
+
+
+def _read_official(folder: Path) -> Any:
+    build_official([folder / "files"], folder / "out")
+    return None
+
+
+READERS = [
+    Reader(
+        "raw rows",
+        reaches=("builders.sources.lines:read_blocks", "builders.release.rows:parse_row"),
+        make=_raw,
+        spoils={"*.json": JSON_LINES, "*.gz": BYTES},
+        read=_read_raw,
+        right=any_result,
+    ),
+    Reader(
+        "cMedQA2's tables",
+        reaches=("builders.sources.tables:open_table", "builders.cmedqa:_read_candidates", "builders.cmedqa:read"),
+        make=_cmedqa,
+        spoils={"*.*": TEXT},
+        read=lambda folder: cmedqa.read(find_tables([folder]))[0].queries,
+        right=any_result,
+        names_files=False,  # the files are put together before it shows
+    ),
+    Reader(
+        "cCOVID-News' tables",
+        reaches=(
+            "builders.ccovid:json_rows",
+            "builders.ccovid:read",
+            "builders.sources.files:_members",
+            "builders.sources.files:open_bytes",
+        ),
+        make=_ccovid,
+        spoils={"*.csv": TEXT, "*.json": JSON_LINES, "*.zip": BYTES},
+        read=lambda folder: ccovid.read(find_tables([folder]))[0].queries,
+        right=any_result,
+        names_files=False,
+    ),
+    Reader(
+        "questions in SQuAD's format",
+        reaches=("builders.squad:_paragraphs", "builders.squad:_lines"),
+        make=_squad,
+        spoils={"*.json": JSON, "*.txt": TEXT},
+        read=_read_squad,
+        right=any_result,
+    ),
+    Reader(
+        "translations and reviews",
+        reaches=("builders.crosslingual.pairs:read_pairs", "builders.crosslingual.packages:review_packages"),
+        make=_translations,
+        spoils={"*.*": TEXT},
+        read=_read_translations,
+        right=any_result,
+    ),
+    Reader(
+        "embeddings of queries",
+        reaches=tuple(f"builders.extrapolate.embeddings:{each}" for each in ("_npy", "_npz", "_parquet")),
+        make=_vectors,
+        spoils={"*.np?": BYTES, "*.txt": TEXT, "*.parquet": PARQUET},
+        read=_read_vectors,
+        right=any_result,
+    ),
+    Reader(
+        "archives",
+        reaches=("builders.official.archives:_tar", "builders.official.archives:_unpack"),
+        make=_archives,
+        spoils={"*.tar": BYTES, "*.tar.gz": BYTES},
+        read=_read_archives,
+        right=lambda found, *_: not any(problem_of(name) for name in found),
+    ),
+    Reader(
+        "official files",
+        reaches=("builders.official.questions:_read_ids", "builders.official.style:sniff"),
+        make=lambda folder: write_files(folder / "files", original_files() | preprocessed_files()),
+        spoils={"files/**/*.json": JSON_LINES, "files/**/*.tsv": TEXT, "files/**/*.format": TEXT},
+        read=_read_official,
+        right=any_result,
+        share=0.25,
+    ),
+]
+
+
+@pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.name)
+def test_spoiled_files_give_what_they_say_or_one_line(
+    reader: Reader, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    fuzz_and_count(reader, tmp_path, record_property)

@@ -1,0 +1,147 @@
+"""Embeddings and models, spoiled: what needs PyTorch to be read."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fuzzing import Reader, any_result, fuzz_and_count, same
+from spoil import BYTES, JSON
+
+from builders.common.files import sha256_of
+
+
+def _embeddings(folder: Path) -> None:
+    from baselines.vectors.embeddings import FORMAT, MANIFEST, NAME, chunk_name, longest
+
+    chunks = []
+    for number in range(2):
+        rows = np.random.default_rng(number).normal(size=(3, 4)).astype(np.float16)
+        path = folder / chunk_name("passages", number, 2)
+        np.save(path, rows)
+        chunks.append({"path": path.name, "rows": 3, "bytes": path.stat().st_size, "sha256": sha256_of(path)})
+        chunks[-1]["longest"] = longest(rows)
+        (folder / f"{path.name}.json").write_text(json.dumps(chunks[-1]))
+    about = {"name": NAME, "format": FORMAT, "of": "passages", "config": "corpus", "split": "corpus", "dim": 4}
+    about |= {"fingerprint": "00", "model": {"name": "m", "fingerprint": "11"}, "dtype": "float16", "shards": chunks}
+    (folder / MANIFEST).write_text(json.dumps(about))
+
+
+def _read_embeddings(folder: Path) -> Any:
+    from baselines.vectors.embeddings import open_vectors
+
+    found = open_vectors(folder)
+    return found.all().tolist(), found.dim, found.rows
+
+
+def _read_notes(folder: Path) -> Any:
+    """What a killed `encode` finds done."""
+    from baselines.encode.chunks import _entry_of
+
+    return [_entry_of(path.with_suffix(""), path) for path in sorted(folder.glob("*.npy.json"))]
+
+
+def _true_notes(found: list[Any], good: list[Any], folder: Path) -> bool:
+    """A chunk that is done has the bytes that its note says; one that is not is encoded again."""
+    return all(note is None or note["sha256"] == real["sha256"] for note, real in zip(found, good, strict=True))
+
+
+def _window(folder: Path) -> None:
+    (folder / "window-000000.json").write_text(json.dumps([[0.5, -1.25], [3.0]]))
+
+
+def _read_window(folder: Path) -> Any:
+    """What a killed `rerank` finds done; what is not is scored, here by nobody."""
+    from baselines.rerank import windows
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(windows, "score_groups", lambda *_: [])
+        patch.setattr(windows, "write_text", lambda *_: None)
+        job: Any = None
+        return windows._score_window((job, folder / "window-000000.json", [("q", ["a", "b"]), ("r", ["c"])]), "cpu")
+
+
+def _scores(found: list[list[float]], *_: object) -> bool:
+    return found == [] or [len(own) for own in found] == [2, 1]
+
+
+def _models(folder: Path) -> None:
+    from tiny_models import write_cross, write_dual
+
+    write_cross(folder / "cross")
+    write_dual(folder / "dual")
+    for name in ("cross-bert", "dual-bert"):
+        shutil.rmtree(folder / name)
+
+
+def _open(kind: str) -> Callable[[Path], Any]:
+    def read(folder: Path) -> Any:
+        from baselines.models.loading import open_cross, open_dual
+
+        model = (open_cross if kind == "cross" else open_dual)(str(folder / kind))
+        return sorted(name for name, _ in model.named_parameters())
+
+    return read
+
+
+_OPEN = "baselines.models.loading:"
+READERS = [
+    Reader(
+        "embeddings",
+        reaches=(
+            "baselines.vectors.embeddings:read_vectors",
+            "baselines.vectors.embeddings:look",
+            "baselines.vectors.embeddings:blocks",
+        ),
+        make=_embeddings,
+        spoils={"manifest.json": JSON, "*.npy": BYTES},
+        read=_read_embeddings,
+        right=same,
+    ),
+    Reader(
+        "notes of what is encoded",
+        reaches=("baselines.encode.chunks:_entry_of",),
+        make=_embeddings,
+        spoils={"*.npy.json": JSON, "*.npy": BYTES},
+        read=_read_notes,
+        right=_true_notes,
+    ),
+    Reader(
+        "windows of a re-ranking",
+        reaches=("baselines.rerank.windows:_score_window",),
+        make=_window,
+        spoils={"*.json": JSON},
+        read=_read_window,
+        right=_scores,
+    ),
+    Reader(
+        "a cross-encoder",
+        reaches=(f"{_OPEN}open_cross", f"{_OPEN}_expect_kind"),
+        make=_models,
+        spoils={"cross/*.json": JSON, "cross/*.safetensors": BYTES},
+        read=_open("cross"),
+        right=any_result,
+        share=0.1,
+    ),
+    Reader(
+        "a dual-encoder",
+        reaches=(f"{_OPEN}open_dual", f"{_OPEN}_expect_kind"),
+        make=_models,
+        spoils={"dual/*.json": JSON, "dual/*/*.json": JSON, "dual/*.safetensors": BYTES},
+        read=_open("dual"),
+        right=any_result,
+        share=0.1,
+    ),
+]
+
+
+@pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.name)
+def test_spoiled_files_give_what_they_say_or_one_line(
+    reader: Reader, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    fuzz_and_count(reader, tmp_path, record_property)

@@ -1,0 +1,158 @@
+"""Every verb that reads a release, on spoiled ones: what it writes is what it writes of the good one, or one line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from commands import run
+from fuzzing import CASES, Reader, any_result, fuzz_and_count
+from releases import QUESTIONS, TEXTS, md5
+from spoil import JSON, PARQUET
+from test_fuzz_releases import sign
+from whole_release import make_whole
+
+from baselines.runs.run_file import write_run
+from builders.store.layout import MANIFEST
+
+ENGLISH = {"北京冬天冷吗": "Is it cold", "饺子怎么煮": "How to boil"}
+TORCH = ("encode", "search", "rerank", "train")  # seconds each
+# The words of each verb; {here} is the folder of the release and what goes with it.
+VERBS = {
+    **{
+        f"export --format {form}": f"builders export --release {{here}}/release --format {form} --out {{here}}/out"
+        for form in ("beir", "trec", "msmarco", "tevatron", "official")
+    },
+    "stats": "builders stats --release {here}/release --format json",
+    "check": "builders check --release {here}/release --format json",
+    "cmedqa": "builders cmedqa --source {here}/cmedqa --release {here}/release --out {here}/out",
+    "ccovid": "builders ccovid --source {here}/ccovid --release {here}/release --out {here}/out --test-size 1",
+    "crosslingual": "builders crosslingual --source {here}/table.csv --release {here}/release --out {here}/out",
+    "crosslingual export": "builders crosslingual export --release {here}/release --out {here}/out",
+    "extrapolate overlap": "builders extrapolate overlap --release {here}/release",
+    "extrapolate restrain": "builders extrapolate restrain --release {here}/release --embeddings {here}/v.npy --size 1"
+    " --out {here}/out",
+    "bm25": "baselines bm25 --release {here}/release --out {here}/out --threads 1",
+    "mine": "baselines mine --release {here}/release --run {here}/train.run --out {here}/out",
+    "evaluate": "baselines evaluate --release {here}/release {here}/dev.run",
+    "predictions": "baselines predictions --release {here}/release {here}/dev.run --out {here}/out",
+    "fuse": "baselines fuse --release {here}/release --method weighted --tune dev --tune-on-these --weights {here}/out"
+    " --out {here}/out.run {here}/dev.run {here}/other.run",
+    "show": "baselines show --release {here}/release {here}/dev.run",
+    "encode": "baselines encode --release {here}/release --model {here}/dual --device cpu --out {here}/out",
+    "search": "baselines search --release {here}/release --model {here}/dual --passages {here}/vectors --device cpu"
+    " --out {here}/out",
+    "rerank": "baselines rerank --release {here}/release --run {here}/dev.run --model {here}/cross --device cpu"
+    " --out {here}/out",
+}
+# What says of a release, or of this run of a command, more than the tables do.
+_ABOUT = {"EXPORT", MANIFEST, "README.md", "stats.json"}
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a verb printed, wrote, and which files the manifest listed."""
+
+    stdout: str
+    files: dict[str, bytes]
+    listed: list[list[Any]]
+
+
+def make(folder: Path) -> None:
+    from test_fuzz_sources import _ccovid, _cmedqa
+
+    make_whole(folder / "release")
+    for name, write in (("cmedqa", _cmedqa), ("ccovid", _ccovid)):
+        (folder / name).mkdir()
+        write(folder / name)
+    (folder / "table.csv").write_text("".join(f"{zh},{en}\n" for zh, en in ENGLISH.items()), encoding="utf-8")
+    ids = [md5(text) for text in TEXTS]
+    for name, split, order in (("train", "train", 1), ("dev", "dev", 1), ("other", "dev", -1)):
+        hits = [(passage, 1 / rank) for rank, passage in enumerate(ids[::order], 1)]
+        write_run(folder / f"{name}.run", [(md5(question), hits) for question in QUESTIONS[split]])
+    asked = [question for questions in QUESTIONS.values() for question in questions]
+    np.save(folder / "v.npy", np.random.default_rng(0).normal(size=(len(asked), 4)).astype(np.float32))
+    (folder / "v.ids.txt").write_text("".join(f"{md5(question)}\n" for question in asked))
+
+
+def make_with_models(folder: Path) -> None:
+    from tiny_models import write_cross, write_dual
+
+    make(folder)
+    write_dual(folder / "dual")
+    write_cross(folder / "cross")
+    words = ["--release", folder / "release", "--model", folder / "dual", "--device", "cpu"]
+    run("baselines", "encode", *words, "--out", folder / "vectors")
+
+
+def _listed(folder: Path) -> list[list[Any]]:
+    try:
+        files = json.loads((folder / "release" / MANIFEST).read_text(encoding="utf-8-sig"))["files"]
+        return sorted([entry["path"], entry["bytes"], entry["rows"], entry["sha256"]] for entry in files)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return []
+
+
+def _files(folder: Path) -> dict[str, bytes]:
+    outs = [path for path in folder.glob("out*")]
+    files = [path for out in outs for path in (out.rglob("*") if out.is_dir() else [out]) if path.is_file()]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files if path.name not in _ABOUT}
+
+
+def _reader(verb: str, hostile: bool) -> Reader:
+    program, name, *words = VERBS[verb].split()
+
+    def read(folder: Path) -> Any:
+        done = run(program, name, "--quiet", *(word.format(here=folder) for word in words), code=None)
+        if done.code and not (name == "check" and done.stdout):  # which has found what is wrong, and printed it
+            return done
+        found = Written("" if name == "check" and done.code else done.stdout, _files(folder), _listed(folder))
+        (folder / "out.run").unlink(missing_ok=True)
+        return found
+
+    def right(found: Written, good: Written, _: Path) -> bool:
+        if name == "check" and not found.stdout:
+            return True
+        return found.listed != good.listed or (found.stdout, found.files) == (good.stdout, good.files)
+
+    return Reader(
+        f"{verb}, of a {'hostile' if hostile else 'damaged'} release",
+        reaches=(f"{_module(program, name)}:run",),
+        make=make_with_models if name in TORCH else make,
+        spoils={"release/manifest.json": JSON, "release/stats.json": JSON, "release/*/*.parquet": PARQUET},
+        read=read,
+        right=any_result if hostile else right,
+        mend=sign if hostile else lambda _: None,
+        share=0.02 if name in TORCH else 0.05,
+    )
+
+
+def _module(program: str, name: str) -> str:
+    import importlib
+
+    module = importlib.import_module(importlib.import_module(f"{program}.__main__").VERBS[name])
+    path = Path(str(module.__file__))
+    return f"{module.__name__}.__init__" if path.name == "__init__.py" else module.__name__
+
+
+READERS = [
+    pytest.param(
+        (verb, hostile),
+        id=f"{verb}-{'hostile' if hostile else 'damaged'}",
+        marks=pytest.mark.skipif(verb in TORCH and not CASES, reason="takes minutes: make fuzz"),
+    )
+    for verb in VERBS
+    for hostile in (False, True)
+]
+
+
+@pytest.mark.parametrize("verb", READERS)
+def test_a_spoiled_release_gives_the_same_or_one_line(
+    verb: tuple[str, bool], tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    fuzz_and_count(_reader(*verb), tmp_path, record_property)

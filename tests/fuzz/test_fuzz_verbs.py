@@ -129,6 +129,7 @@ def _reader(verb: str, hostile: bool) -> Reader:
         right=any_result if hostile else right,
         mend=sign if hostile else lambda _: None,
         share=0.02 if name in TORCH else 0.05,
+        names_files=name != "export",  # an id that a format cannot hold: it names the file of the export
     )
 
 

@@ -203,7 +203,7 @@ def read_recipe(name: str, overrides: Iterable[str] = ()) -> Recipe:
     path = RECIPES / f"{name}.toml"
     if "/" in name or "." in name:
         path = Path(name)
-    elif not path.is_file():
+    elif name not in names():
         raise InputError(f"no recipe {name!r}; there are {', '.join(names())}; a path to a .toml file works, too")
     content = read_toml(path)
     for override in overrides:

@@ -89,7 +89,7 @@ def _open(kind: str) -> Callable[[Path], Any]:
     return read
 
 
-_OPEN = "baselines.models.loading:"
+_OPEN, _SETTINGS = "baselines.models.loading:", "baselines.models.opening:check_settings"
 READERS = [
     Reader(
         "embeddings",
@@ -121,7 +121,7 @@ READERS = [
     ),
     Reader(
         "a cross-encoder",
-        reaches=(f"{_OPEN}open_cross", f"{_OPEN}_expect_kind"),
+        reaches=(f"{_OPEN}open_cross", f"{_OPEN}_expect_kind", _SETTINGS),
         make=_models,
         spoils={"cross/*.json": JSON, "cross/*.safetensors": BYTES},
         read=_open("cross"),
@@ -130,7 +130,7 @@ READERS = [
     ),
     Reader(
         "a dual-encoder",
-        reaches=(f"{_OPEN}open_dual", f"{_OPEN}_expect_kind"),
+        reaches=(f"{_OPEN}open_dual", f"{_OPEN}_expect_kind", _SETTINGS),
         make=_models,
         spoils={"dual/*.json": JSON, "dual/*/*.json": JSON, "dual/*.safetensors": BYTES},
         read=_open("dual"),

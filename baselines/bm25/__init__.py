@@ -24,7 +24,8 @@ from baselines.runs.run_file import Hit, write_run
 from baselines.runs.sets import add_set, read_queries
 from builders.common.command import InputError, log, number_between, progress, whole_number
 from builders.common.files import check_file
-from builders.common.jobs import in_threads, usable_cores
+from builders.common.jobs import in_threads
+from builders.common.limits import usable_cores
 from builders.store.layout import SETS
 from builders.store.reader import Release, open_release
 

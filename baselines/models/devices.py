@@ -11,7 +11,8 @@ import torch
 from filelock import BaseFileLock, FileLock, Timeout
 
 from builders.common.command import InputError
-from builders.common.jobs import in_order, process_pool, usable_cores
+from builders.common.jobs import in_order, process_pool
+from builders.common.limits import usable_cores
 from builders.common.temporary import temporary_folder
 
 Task = TypeVar("Task")

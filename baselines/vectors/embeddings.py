@@ -22,7 +22,7 @@ import numpy.typing as npt
 import torch
 
 from builders.common.command import InputError, progress
-from builders.common.jobs import usable_cores
+from builders.common.limits import usable_cores
 from builders.common.names import name_within
 from builders.common.typed import Count, read_json
 from builders.common.verified import fault_once, other_sha256

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from builders.check.findings import EXAMPLES, Finding
 from builders.common.command import progress
-from builders.common.jobs import usable_cores
+from builders.common.limits import usable_cores
 from builders.store.layout import MANIFEST
 from builders.store.manifest import FileEntry
 from builders.store.reader import Release

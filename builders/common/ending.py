@@ -13,6 +13,7 @@ from types import FrameType
 
 from builders.common.command import InputError
 from builders.common.disks import full_disk
+from builders.common.limits import reserve_little
 
 # Libraries have kinds of their own for it (MemoryError, duckdb.OutOfMemoryException, torch's RuntimeError).
 _NO_MEMORY = re.compile(
@@ -32,6 +33,7 @@ def exit_code(work: Callable[[], int]) -> int:
     say_once()
     try:
         with _stoppable():
+            reserve_little()
             code = work()
             sys.stdout.flush()
             return code

@@ -31,11 +31,6 @@ class WorkerDied(Unfinished):
         super().__init__("a worker process died (out of memory?); run again with fewer workers")
 
 
-def usable_cores() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def _start() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle, once
     say_once()

@@ -18,7 +18,7 @@ from builders.store.layout import JOINED, QRELS, SETS, SPLITS, Set
 from builders.store.reader import Release
 
 _JOINED_ROWS = 1_024  # a joined row can be 100 kB
-_MEMORY = "512MB"
+_MEMORY = 512  # MB
 
 
 # The joined rows: a query with its passages, in the order of the judgments; of score 0 or less, the negative ones.
@@ -119,7 +119,7 @@ class ReleaseSet:
         return [split for split in SPLITS if (config, split) in have]
 
     def _join(self, split: str) -> Iterator[pa.RecordBatch]:
-        import duckdb
+        from builders.common.database import database
 
         def files(config: str, split: str) -> list[str]:
             return self.release.files(config, split) if (config, split) in self.release.splits() else []
@@ -130,10 +130,7 @@ class ReleaseSet:
                 empty = pa.array([[]] * batch.num_rows, JOINED.field("positive_passages").type)
                 yield pa.record_batch([batch["_id"], batch["text"], empty, empty], schema=JOINED)
             return
-        with temporary_folder() as spill, duckdb.connect() as con:
-            con.execute(f"SET memory_limit = '{_MEMORY}'")
-            con.execute("SET temp_directory = $folder", {"folder": str(spill)})
-            con.execute("SET enable_progress_bar = false")
+        with temporary_folder() as spill, database(spill, _MEMORY) as con:
             relation = con.sql(
                 _JOIN,
                 params={

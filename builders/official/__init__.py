@@ -24,10 +24,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 from pathlib import Path
 
 from builders.common.command import add_format, whole_number
+from builders.common.limits import usable_cores
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="the release directory to write")
     parser.add_argument(
-        "--workers", type=whole_number(1), default=len(os.sched_getaffinity(0)), help="processes (default: all cores)"
+        "--workers", type=whole_number(1), default=usable_cores(), help="processes (default: all cores)"
     )
     parser.add_argument(
         "--skip-bad-lines",

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from builders.common.addresses import is_address, path_of
 from builders.common.command import InputError, add_format, whole_number
+from builders.common.limits import usable_cores
 from builders.common.words import SEGMENTERS
 from builders.release.options import MIN_CHARS, THRESHOLD, Options
 from builders.store.layout import SPLITS
@@ -96,7 +97,7 @@ def run(args: argparse.Namespace) -> None:
     if not sources:
         raise InputError("nothing to read: give --raw, or --train, --dev, --test")
     options = Options(args.unit, args.threshold, args.match, args.min_chars, args.segmenter)
-    out, workers = path_of(args.out), args.workers or len(os.sched_getaffinity(0))
+    out, workers = path_of(args.out), args.workers or usable_cores()
     if args.engine == "ray":
         from builders.common.jobs_ray import RayEngine
         from builders.store.draft import check_release_output

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -20,6 +19,7 @@ from builders.common.command import InputError, log, progress
 from builders.common.files import sha256_of
 from builders.common.folders import finished_tasks, work_beside
 from builders.common.jobs import Engine, LocalEngine
+from builders.common.limits import usable_cores
 from builders.release.label import label_block
 from builders.release.options import Options
 from builders.release.select import Selection, SplitSelection, select
@@ -65,7 +65,7 @@ def _build(sources: list[Source], out: Path, options: Options, resume: bool, eng
         # The manifest's checksums are computed beside the labelling.
         described = thread.submit(describe_files, [(source.name.split("!")[0], source.path) for source in sources])
         _label(sources, options, work, engine)
-        cores = min(engine.workers, len(os.sched_getaffinity(0)))
+        cores = min(engine.workers, usable_cores())
         selection = select(sources, sorted(_labelled_blocks(work)), work, cores)
         with draft_release(out, work=work) as draft:
             _write(selection, work, draft, engine)

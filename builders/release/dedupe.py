@@ -7,13 +7,7 @@ own (``merge.py``): there, a question of two splits stays in one.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
-from pathlib import Path
-
 import duckdb
-
-_MEMORY = "512MB"
 
 
 def keep_firsts(con: duckdb.DuckDBPyConnection, table: str, keys: str, new: str, *others: str) -> None:
@@ -26,14 +20,3 @@ def keep_firsts(con: duckdb.DuckDBPyConnection, table: str, keys: str, new: str,
     """
     wanted = "".join(f", arg_min({column}, place) AS {column}" for column in others)
     con.execute(f"CREATE TABLE {new} AS SELECT {keys}, min(place) AS place{wanted} FROM {table} GROUP BY {keys}")
-
-
-@contextlib.contextmanager
-def database(folder: Path, threads: int) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A database in bounded memory; what does not fit is in ``folder`` meanwhile."""
-    with duckdb.connect() as con:
-        con.execute(f"SET memory_limit = '{_MEMORY}'")
-        con.execute(f"SET threads = {threads}")
-        con.execute("SET temp_directory = '{}'".format(str(folder / "ids").replace("'", "''")))
-        con.execute("SET enable_progress_bar = false")
-        yield con

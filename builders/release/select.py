@@ -16,13 +16,15 @@ import pyarrow as pa
 
 from builders.common.addresses import local_folder
 from builders.common.command import InputError
-from builders.release.dedupe import database, keep_firsts
+from builders.common.database import database
+from builders.release.dedupe import keep_firsts
 from builders.release.label_files import SCHEMAS, Places, read_labelled, rows_at
 from builders.sources.files import Source
 from builders.sources.lines import line_number
 from builders.store.layout import SPLITS
 from builders.store.table3 import LengthCounter
 
+_MEMORY = 512  # MB
 # What the database is given of each table; a row's place comes with it.
 _COLUMNS = {
     "questions": ["split", "question_id", "query_id", "chars", "answered", "blank_passages", "segmented"],
@@ -58,7 +60,7 @@ def select(sources: Sequence[Source], blocks: Sequence[int], work: Path, threads
 
     Raises :class:`InputError` for one question id with two texts, and for input without a single passage.
     """
-    with local_folder(work) as folder, database(folder, threads) as con:
+    with local_folder(work) as folder, database(folder / "ids", _MEMORY, threads) as con:
         for name, columns in _COLUMNS.items():
             con.register(f"{name}_of_blocks", _rows(work, blocks, name, columns))
             ids = ", ".join(f"{column}::UUID AS {column}" for column in columns if column in ("query_id", "docid"))

@@ -16,13 +16,13 @@ from typing import Any
 import duckdb
 
 from builders.common.command import InputError, log, progress
+from builders.common.database import database
 from builders.common.disks import DiskFull, full_disk
-from builders.common.jobs import usable_cores
 from builders.common.temporary import temporary_folder
 from builders.store.layout import CORPUS, CROSSLINGUAL, CROSSLINGUAL_QUERIES, JOINED, QRELS, QUERIES, SPLITS, schema_of
 from builders.store.reader import Release
 
-_MEMORY = "1GB"
+_MEMORY = 1_000  # MB
 _DISK = 128  # bytes a row, with what queries put there
 
 _TABLES = """
@@ -133,12 +133,8 @@ def survey(
     pairs = [pair for pair in release.splits() if wanted is None or wanted(*pair)]
     with (
         _workspace(tmp, sum(release.rows(*pair) for pair in pairs)) as work,
-        duckdb.connect(str(work / "survey.duckdb")) as con,
+        database(work / "spill", _MEMORY, file=work / "survey.duckdb") as con,
     ):
-        con.execute(f"SET memory_limit = '{_MEMORY}'")
-        con.execute(f"SET threads = {usable_cores()}")
-        con.execute("SET temp_directory = $folder", {"folder": str(work / "spill")})
-        con.execute("SET enable_progress_bar = false")
         con.execute("SET preserve_insertion_order = false")
         con.execute(_TABLES)
         con.execute(_MACROS)

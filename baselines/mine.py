@@ -33,12 +33,12 @@ from typing import TYPE_CHECKING
 from baselines.models.options import add_device, add_pairs
 from baselines.passages import Passages, open_passages
 from baselines.runs.qrels import Qrels, release_qrels
-from baselines.runs.run_file import Run, read_run
 from baselines.runs.sets import add_set, read_queries
 from builders.common.command import InputError, log, number_between, progress, whole_number
 from builders.common.files import atomic_text, check_file
 from builders.store.layout import SETS
 from builders.store.reader import Release, open_release
+from builders.store.runs import Run, read_run
 
 if TYPE_CHECKING:
     from baselines.models.cross import CrossJob

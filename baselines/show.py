@@ -18,11 +18,11 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from baselines.runs.run_file import Run, read_run
 from baselines.runs.sets import add_set, read_judgments, read_queries
 from builders.common.command import InputError, visible, whole_number
 from builders.store.layout import SETS, Set
 from builders.store.reader import Release, open_release
+from builders.store.runs import Run, read_run
 
 Question = tuple[str, str]  # id, text
 Word = tuple[str, bool]  # a word of a text, and whether the question has it too

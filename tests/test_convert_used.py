@@ -22,9 +22,9 @@ from sentence_transformers import CrossEncoder, SentenceTransformer
 from baselines.hub.card import model_card
 from baselines.hub.checkpoint import open_checkpoint
 from baselines.models.loading import fingerprint, open_dual
-from baselines.runs.run_file import read_run, write_run
 from baselines.train.models import cross_encoder, dual_encoder
 from baselines.train.recipe import read_recipe
+from builders.store.runs import read_run, write_run
 
 
 @pytest.fixture

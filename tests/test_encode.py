@@ -282,7 +282,7 @@ for name in "datasets duckdb faiss ir_measures jieba matplotlib numba rjieba tan
 import baselines.encode, baselines.runs.fuse, baselines.mine, baselines.rerank, baselines.search
 import baselines.encode.chunks, baselines.rerank.windows, baselines.search.retrieve, baselines.train.training
 from baselines.runs import sets
-from baselines.runs import run_file as runs
+from builders.store import runs
 from baselines.runs import qrels
 from baselines import passages as texts
 from baselines.vectors import scan

@@ -16,8 +16,8 @@ from releases import make_release, tables
 
 from baselines.runs.evaluate import evaluate
 from baselines.runs.qrels import read_qrels
-from baselines.runs.run_file import read_run
 from builders.common.command import InputError, main
+from builders.store.runs import read_run
 
 VERBS = {"evaluate": "baselines.runs.evaluate"}
 

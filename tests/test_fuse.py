@@ -15,8 +15,8 @@ from releases import make_release, tables
 from baselines.runs.fusion import fused, mixtures, normalised, tune
 from baselines.runs.measures import official
 from baselines.runs.qrels import Qrels
-from baselines.runs.run_file import Run, read_run, write_run
 from builders.common.command import main
+from builders.store.runs import Run, read_run, write_run
 
 VERBS = {"fuse": "baselines.runs.fuse"}
 TUNED = ["--release", "release", "--tune", "train"]

@@ -69,7 +69,7 @@ DECODERS = {
     "baselines/models/official_input.py": "a tokenizer's own words",
     "baselines/train/state.py": "the trainer's own state, in which numbers may be NaN",
     "baselines/runs/qrels.py": "whether it is JSON at all",
-    "baselines/runs/run_file.py": "how often an id comes, in what was read before",
+    "builders/store/runs.py": "how often an id comes, in what was read before",
 }
 
 

@@ -10,7 +10,7 @@ import pytest
 from baselines.runs.evaluate import evaluate
 from baselines.runs.intervals import of_means, official_intervals
 from baselines.runs.qrels import Qrels
-from baselines.runs.run_file import Run
+from builders.store.runs import Run
 
 
 def test_the_interval_of_a_share_is_the_binomial_one() -> None:

@@ -9,13 +9,13 @@ import pytest
 from commands import run
 from releases import BUILD, QUESTIONS, TEXTS, make_release, md5, tables
 
-from baselines.runs.run_file import write_run
 from builders.common.command import InputError
 from builders.common.markdown import as_code, as_text
 from builders.store.card import card
 from builders.store.draft import draft_release
 from builders.store.layout import schema_of
 from builders.store.manifest import Build, Source
+from builders.store.runs import write_run
 
 WILD = "<script>alert(1)</script> ![x](http://example.org/x.png) | **b** `c` \033[2J\u2028# d"
 

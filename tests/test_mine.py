@@ -13,8 +13,8 @@ from releases import QUESTIONS, TEXTS, make_release, md5, tables
 from sentence_transformers import CrossEncoder
 from tiny_models import write_cross
 
-from baselines.runs.run_file import write_run
 from builders.common.command import main
+from builders.store.runs import write_run
 
 VERBS = {"mine": "baselines.mine"}
 QUERIES = [md5(question) for question in QUESTIONS["train"]]
@@ -106,8 +106,8 @@ def test_every_rank_is_sampled_as_often(world: Path, tmp_path: Path) -> None:
     from baselines.mine import hard_negatives
     from baselines.passages import open_passages
     from baselines.runs.qrels import release_qrels
-    from baselines.runs.run_file import read_run
     from builders.store.reader import open_release
+    from builders.store.runs import read_run
 
     release = open_release(world / "release")
     run, qrels, passages = read_run(world / "first.run"), release_qrels(release, "train"), open_passages(release)

@@ -9,7 +9,7 @@ import pytest
 from commands import Done, run
 from releases import QUESTIONS, TEXTS, make_release, md5
 
-from baselines.runs.run_file import write_run
+from builders.store.runs import write_run
 
 DEV, TEST = ([md5(question) for question in QUESTIONS[split]] for split in ("dev", "test"))
 PASSAGES = [md5(text) for text in TEXTS]

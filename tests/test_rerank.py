@@ -14,8 +14,8 @@ from sentence_transformers import CrossEncoder
 from tiny_models import write_cross, write_dual
 
 from baselines.rerank import windows
-from baselines.runs.run_file import read_run, write_run
 from builders.common.command import main
+from builders.store.runs import read_run, write_run
 
 VERBS = {"rerank": "baselines.rerank"}
 BY_ID = {md5(text): text for text in [*TEXTS, *(q for questions in QUESTIONS.values() for q in questions)]}

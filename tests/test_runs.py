@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from releases import make_release, md5, tables
 
 from baselines.runs.qrels import read_qrels, release_qrels
-from baselines.runs.run_file import read_run, write_run
 from builders.common.command import InputError
 from builders.store.reader import open_release
+from builders.store.runs import read_run, write_run
 
 
 def test_a_written_run_has_trec_lines_ranked_by_score_then_id(tmp_path: Path) -> None:

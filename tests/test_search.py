@@ -13,9 +13,9 @@ from releases import QUESTIONS, TEXTS, make_release, md5, tables
 from sentence_transformers import SentenceTransformer
 from tiny_models import write_dual
 
-from baselines.runs.run_file import read_run
 from builders.common.command import main
 from builders.common.files import sha256_of
+from builders.store.runs import read_run
 
 VERBS = {"encode": "baselines.encode", "search": "baselines.search"}
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from releases import QUESTIONS, TEXTS, make_release, md5, tables
 
-from baselines.runs.run_file import write_run
 from baselines.show import excerpt, marked
 from builders.common.command import main
+from builders.store.runs import write_run
 
 TICKET, PHONE = QUESTIONS["dev"]
 LONG = f"{'前面的话很多。' * 40}手机进水以后先关机。{'后面的话也很多。' * 40}"

@@ -12,9 +12,9 @@ from commands import Done, run
 from releases import QUESTIONS, TEXTS, make_release, md5
 from tiny_models import write_bert
 
-from baselines.runs.run_file import write_run
 from baselines.train.record import TRAINING
 from builders.common.command import InputError
+from builders.store.runs import write_run
 
 LINES = [json.dumps({"query-id": md5(q), "negative-ids": [md5(TEXTS[4])]}) + "\n" for q in QUESTIONS["train"]]
 SMALL = ["train.batch=4", "train.max_steps=2", "train.evaluations=1", "train.saves=0"]

@@ -20,7 +20,6 @@ from pathlib import Path
 
 from baselines.bm25.index import DEFAULT_ENGINE, ENGINES, INDEXES, K1, B, Index, open_index
 from baselines.bm25.tokens import segmenter, tokens
-from baselines.runs.run_file import Hit, write_run
 from baselines.runs.sets import add_set, read_queries
 from builders.common.command import InputError, log, number_between, progress, whole_number
 from builders.common.files import check_file
@@ -28,6 +27,7 @@ from builders.common.jobs import in_threads
 from builders.common.limits import usable_cores
 from builders.store.layout import SETS
 from builders.store.reader import Release, open_release
+from builders.store.runs import Hit, write_run
 
 _QUERIES_PER_TASK = 32
 _CLIENT = "pip install 'elasticsearch>=8.19,<9'"

@@ -26,7 +26,6 @@ from baselines.hub.manifest import NAME, Manifest, listed
 from baselines.hub.sections import Measured
 from baselines.runs.evaluate import evaluate
 from baselines.runs.qrels import release_qrels
-from baselines.runs.run_file import read_run
 from baselines.runs.sets import add_set
 from builders.common.command import InputError, log
 from builders.common.files import sha256_of, write_text
@@ -34,6 +33,7 @@ from builders.common.hub import add_repository, need_hub, repo_name, upload
 from builders.common.temporary import temporary_folder
 from builders.store.layout import MANIFEST, SETS
 from builders.store.reader import Release, open_release
+from builders.store.runs import read_run
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -33,9 +33,9 @@ from baselines.runs.evaluate import evaluate
 from baselines.runs.intervals import official_intervals
 from baselines.runs.measures import PAPER
 from baselines.runs.qrels import Qrels, release_qrels
-from baselines.runs.run_file import read_run
 from builders.common.command import add_format, log, whole_number
 from builders.store.reader import Release, open_release
+from builders.store.runs import read_run
 
 SAMPLE = Path("build/sample")
 _CHECKOUT = Path(__file__).resolve().parents[2]

@@ -13,7 +13,6 @@ from baselines.models.cross import CrossJob, Group, cross_job, score_groups, sco
 from baselines.models.devices import devices_of, over_devices
 from baselines.models.loading import fingerprint, open_cross
 from baselines.passages import open_passages
-from baselines.runs.run_file import read_run, write_run
 from baselines.runs.sets import read_queries
 from builders.common.command import InputError, log, progress
 from builders.common.files import check_file, sha256_of, write_text
@@ -21,6 +20,7 @@ from builders.common.folders import key_of, work_beside
 from builders.common.typed import read_json
 from builders.store.layout import SETS
 from builders.store.reader import Release, open_release
+from builders.store.runs import read_run, write_run
 
 _WINDOW = 256  # queries scored together
 

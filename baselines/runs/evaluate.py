@@ -23,12 +23,12 @@ import pyarrow.parquet as pq
 
 from baselines.runs import measures
 from baselines.runs.qrels import Qrels, read_qrels, release_qrels
-from baselines.runs.run_file import Run, read_run
 from baselines.runs.sets import add_set
 from baselines.runs.tables import percent, text_table
 from builders.common.command import InputError, add_format, log
 from builders.common.files import new_file
 from builders.store.reader import open_release
+from builders.store.runs import Run, read_run
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -26,12 +26,12 @@ import msgspec
 
 from baselines.runs.fusion import RRF_K, fused, normalised, reciprocal_ranks, tune
 from baselines.runs.qrels import release_qrels
-from baselines.runs.run_file import Run, read_run, write_run
 from baselines.runs.sets import add_set
 from builders.common.command import InputError, log, whole_number
 from builders.common.files import read_whole, write_text
 from builders.common.typed import json_of
 from builders.store.reader import open_release
+from builders.store.runs import Run, read_run, write_run
 
 
 class _Weights(msgspec.Struct):

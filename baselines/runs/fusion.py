@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from baselines.runs.measures import MRR_DEPTH
 from baselines.runs.qrels import Qrels
-from baselines.runs.run_file import Hit, Run
+from builders.store.runs import Hit, Run
 
 RRF_K = 60
 

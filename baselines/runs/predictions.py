@@ -22,12 +22,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from baselines.runs.measures import LIST_DEPTH
-from baselines.runs.run_file import Run, read_run
 from baselines.runs.sets import add_set, read_queries
 from builders.common.command import InputError, log, whole_number
 from builders.common.files import atomic_text
 from builders.store.layout import SETS
 from builders.store.reader import Release, open_release
+from builders.store.runs import Run, read_run
 
 _NAMED = 3  # queries that a message names
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import msgspec
 
-from baselines.runs.lines import expect_id, first_character, id_of, integer, raw_lines
 from baselines.runs.sets import read_judgments
 from builders.common.command import InputError, log
 from builders.common.files import read_whole
+from builders.common.lines import expect_id, first_character, id_of, integer, raw_lines
 from builders.common.typed import json_of
 from builders.store.layout import SETS
 from builders.store.reader import Release

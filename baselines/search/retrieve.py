@@ -16,7 +16,6 @@ from baselines.models.devices import devices_of, dtype_of
 from baselines.models.encoder import Encoder
 from baselines.models.loading import DTYPES, fingerprint, open_dual
 from baselines.passages import Passages, open_passages
-from baselines.runs.run_file import Hit, write_run
 from baselines.runs.sets import read_queries
 from baselines.vectors import ann, scan
 from baselines.vectors.embeddings import Vectors, open_vectors, widened
@@ -25,6 +24,7 @@ from builders.common.command import InputError, log, progress
 from builders.common.files import check_file
 from builders.store.layout import SETS
 from builders.store.reader import Release, open_release
+from builders.store.runs import Hit, write_run
 
 Found = Iterator[tuple[Rows, Floats]]  # of each query: rows of passages, their scores
 

@@ -15,12 +15,12 @@ import numpy as np
 from baselines.passages import Passages
 from baselines.runs.measures import PAPER, official
 from baselines.runs.qrels import Qrels
-from baselines.runs.run_file import read_run
 from baselines.train.pairs import positives
 from baselines.train.recipe import Recipe
 from builders.common.command import log
 from builders.store.layout import SETS
 from builders.store.reader import Release
+from builders.store.runs import read_run
 
 _TOP = 20  # of a run, that a cross-encoder re-ranks for each query
 

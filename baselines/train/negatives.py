@@ -12,8 +12,8 @@ import numpy as np
 from msgspec import Struct, field
 
 from baselines.passages import Passages
-from baselines.runs.lines import raw_lines
 from builders.common.command import InputError
+from builders.common.lines import raw_lines
 from builders.common.typed import json_of
 from builders.store.layout import SETS
 from builders.store.reader import Release

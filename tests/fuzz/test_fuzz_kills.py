@@ -22,7 +22,7 @@ from official_archives import BOTH, write_tar
 from releases import QUESTIONS, TEXTS, make_release, md5, tables
 from whole_release import make_whole
 
-from baselines.runs.run_file import write_run
+from builders.store.runs import write_run
 
 KILLS = 10 if CASES else 1
 REPO = "org/name"

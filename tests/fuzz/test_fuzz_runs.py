@@ -18,9 +18,9 @@ from spoil import BYTES, JSON, JSON_LINES, TEXT
 from baselines.passages import open_passages
 from baselines.runs.fuse import _read_weights
 from baselines.runs.qrels import read_qrels
-from baselines.runs.run_file import read_run, write_run
 from baselines.train.negatives import read_negatives
 from builders.store.reader import open_release
+from builders.store.runs import read_run, write_run
 
 IDS = [md5(text) for text in TEXTS]
 ASKED = [md5(question) for question in QUESTIONS["dev"]]
@@ -101,7 +101,7 @@ def _as_negatives(found: dict[str, list[int]], _: Any, folder: Path) -> bool:
     return found == {q: [IDS.index(p) for p in said[q] if p != IDS[0]] for q in ASKED if q in said}
 
 
-_RUN, _QRELS = "baselines.runs.run_file:", "baselines.runs.qrels:"
+_RUN, _QRELS = "builders.store.runs:", "baselines.runs.qrels:"
 READERS = [
     Reader(
         "a TREC run",
@@ -113,7 +113,7 @@ READERS = [
     ),
     Reader(
         "a gzipped TREC run",
-        reaches=("baselines.runs.lines:raw_lines", "baselines.runs.lines:first_character"),
+        reaches=("builders.common.lines:raw_lines", "builders.common.lines:first_character"),
         make=_run("run.gz"),
         spoils={"run.gz": BYTES},
         read=lambda folder: read_run(folder / "run.gz").hits,

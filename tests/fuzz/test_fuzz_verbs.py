@@ -17,8 +17,8 @@ from spoil import JSON, PARQUET
 from test_fuzz_releases import sign
 from whole_release import make_whole
 
-from baselines.runs.run_file import write_run
 from builders.store.layout import MANIFEST
+from builders.store.runs import write_run
 
 ENGLISH = {"北京冬天冷吗": "Is it cold", "饺子怎么煮": "How to boil"}
 TORCH = ("encode", "search", "rerank", "train")  # seconds each

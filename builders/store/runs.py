@@ -15,9 +15,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from baselines.runs.lines import expect_id, first_character, id_of, integer, raw_lines, shown
 from builders.common.command import InputError, log
 from builders.common.files import atomic_text, read_whole
+from builders.common.lines import expect_id, first_character, id_of, integer, raw_lines, shown
 from builders.common.typed import json_of
 
 Hit = tuple[str, float]  # corpus id, score

@@ -134,7 +134,7 @@ def kill_in(world: World, words: list[str], verb: str) -> str:
     try:
         wait_for(lambda: f"running: python -m baselines {verb} " in log.read_text("utf-8"), process)
         if verb == "train":
-            wait_for(lambda: any(world.out.glob("models/*.training/checkpoint-*/trainer_state.json")), process)
+            wait_for(lambda: any(world.out.glob("models/*.training/checkpoint-*/sealed.json")), process)
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()

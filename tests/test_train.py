@@ -99,7 +99,7 @@ def test_a_killed_training_ends_in_the_same_bits(world: World, recipe: str) -> N
     states = killed.with_name(f"{killed.name}.training")
     command = [sys.executable, "-m", "baselines", *world.words(recipe, killed, *values)]
     with subprocess.Popen(command, cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"}) as process:
-        while process.poll() is None and not list(states.glob("checkpoint-1*/trainer_state.json")):
+        while process.poll() is None and not list(states.glob("checkpoint-1*/sealed.json")):
             time.sleep(0.02)
         process.send_signal(signal.SIGKILL)
     assert process.returncode == -signal.SIGKILL and not killed.exists()

@@ -155,3 +155,11 @@ def test_weights_that_are_no_numbers_end_the_training_before_they_are_saved(make
     with pytest.raises(InputError, match="step 2: the weights have become infinite or no numbers; try a lower"):
         trainer.train()
     assert [path.name for path in (tmp_path / "states").glob("checkpoint-*")] == ["checkpoint-1"]
+
+
+@pytest.mark.parametrize("clip", ["0", "1"])
+def test_gradients_of_an_infinite_norm_end_the_training_before_a_step_of_nothing(make: Make, clip: str) -> None:
+    trainer = make("cross", "train.saves=0", f"train.clip={clip}")
+    trainer.model.model.classifier.bias.register_hook(lambda gradient: gradient * 0 + 1e30)  # finite; its square is not
+    with pytest.raises(InputError, match="step 1: the gradients' norm is inf, expected a finite number; try a lower"):
+        trainer.train()

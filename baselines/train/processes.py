@@ -13,12 +13,14 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeVar, cast
 
 from builders.common.command import InputError, log
 
 # The first process evaluates, and writes, while the others wait. torchrun ends all when one has died, in a second.
 _WAIT = datetime.timedelta(hours=2)
+T = TypeVar("T")
 _FIRST_SPEAKS, _OTHERS_END = 5.0, 15.0  # seconds
 
 
@@ -64,6 +66,16 @@ def together(rank: int, world: int, device: str) -> Iterator[None]:
         raise SystemExit(1) from error
     finally:
         _leave()
+
+
+def from_first(rank: int, world: int, look: Callable[[], T]) -> T:
+    """What ``look`` finds in the first process, for all of them; inside :func:`together`."""
+    found = [look() if rank == 0 else None]
+    if world > 1:
+        import torch
+
+        torch.distributed.broadcast_object_list(found)
+    return cast("T", found[0])
 
 
 def _is_of_the_others(error: RuntimeError) -> bool:

@@ -1,6 +1,7 @@
 """The states of a training while it runs, in ``DIR.training`` beside the checkpoint: from them a killed one goes on.
 
-The folder holds ``about.json`` (what is trained on what), ``checkpoint-STEP`` folders and TensorBoard's logs.
+The folder holds ``about.json`` (what is trained on what), ``checkpoint-STEP`` folders, sealed when they are whole, and
+TensorBoard's logs.
 """
 
 from __future__ import annotations
@@ -12,11 +13,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from builders.common.command import InputError, log
-from builders.common.files import write_text
-from builders.common.typed import read_json
+from msgspec import Struct
 
-_ABOUT, _SECONDS = "about.json", "seconds"
+from builders.common.command import InputError, log
+from builders.common.files import sha256_of, write_text
+from builders.common.typed import Sha256, read_json
+
+_ABOUT, _SEAL, _STATE = "about.json", "sealed.json", "checkpoint-"
+
+
+class _Seal(Struct):
+    """What is written of a state last."""
+
+    seconds: float
+    files: dict[str, Sha256]
 
 
 def states_of(out: Path) -> Path:
@@ -64,7 +74,7 @@ def _about_of(states: Path) -> dict[str, Any] | None:
 
 
 def _any_state(states: Path) -> bool:
-    return next(states.glob("checkpoint-*"), None) is not None
+    return bool(_steps(states))
 
 
 def _differences(left: Any, right: Any, key: str = "") -> list[str]:
@@ -74,39 +84,55 @@ def _differences(left: Any, right: Any, key: str = "") -> list[str]:
     return [] if left == right else [key or "everything"]
 
 
-def last_state(states: Path, processes: int) -> Path | None:
-    """The newest whole ``checkpoint-STEP``; those that a kill left half-written are passed over."""
-    whole: list[tuple[int, Path]] = []
-    for path in states.glob("checkpoint-*"):
-        # trainer_state.json is the last file that the trainer writes, every process' random state comes before it.
-        names = ["rng_state.pth"] if processes == 1 else [f"rng_state_{rank}.pth" for rank in range(processes)]
+def seal(state: Path, seconds: float) -> None:
+    """Say of a state, once every process has written its part, that it is whole: the SHA-256 of each of its files.
+
+    ``seconds``: how long the training has taken so far.
+    """
+    write_text(state / _SEAL, json.dumps({"seconds": seconds, "files": _files(state)}, indent=1) + "\n")
+
+
+def last_state(states: Path, processes: int) -> tuple[Path, float] | None:
+    """(the newest state that is as it was sealed, the seconds until then); None where there is none.
+
+    A state that a kill left half-written, or with a file that was changed since, is passed over: of the two that are
+    kept, the earlier one is gone on from.
+    """
+    for path in reversed(_steps(states)):
         try:
-            step = int(path.name.removeprefix("checkpoint-"))
-            # Python's reader: the libraries may write numbers that are not finite there.
-            content = json.loads((path / "trainer_state.json").read_text(encoding="utf-8"))
-            if content["global_step"] != step or not all((path / name).is_file() for name in names):
-                raise ValueError
-            whole.append((step, path))
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
-            log.warning("%s is not whole (the training was killed while it was written); left out", path)
-    return max(whole)[1] if whole else None
+            sealed = read_json(path / _SEAL, _Seal)
+            fault = _fault(_files(path), sealed.files, processes)
+        except FileNotFoundError:
+            fault = "the training was killed while it was written"
+        except (OSError, InputError) as error:
+            fault = str(error)
+        if not fault:
+            return path, sealed.seconds
+        log.warning("%s is not whole (%s); left out", path, fault)
+    return None
+
+
+def _files(state: Path) -> dict[str, str]:
+    """Path in the state -> SHA-256."""
+    found = {path.relative_to(state).as_posix(): path for path in state.rglob("*") if path.is_file()}
+    return {name: sha256_of(path) for name, path in sorted(found.items()) if path.name[0] != "." and name != _SEAL}
+
+
+def _fault(found: dict[str, str], sealed: dict[str, Sha256], processes: int) -> str:
+    needed = ["rng_state.pth"] if processes == 1 else [f"rng_state_{rank}.pth" for rank in range(processes)]
+    if lacking := sorted({*sealed, *needed} - found.keys()):
+        return f"{lacking[0]} is missing"
+    return next((f"{name} is damaged" for name, digest in found.items() if sealed.get(name) != digest), "")
 
 
 def remove_broken(states: Path, keep: Path | None) -> None:
     """Remove the states that :func:`last_state` passed over, newer ones than ``keep``."""
-    for path in states.glob("checkpoint-*"):
-        if keep is None or int(path.name.split("-")[-1]) > int(keep.name.split("-")[-1]):
-            shutil.rmtree(path)
+    steps = _steps(states)
+    for path in steps[0 if keep is None else steps.index(keep) + 1 :]:
+        shutil.rmtree(path)
 
 
-def write_seconds(state: Path, seconds: float) -> None:
-    """Note in a state how long the training has taken so far."""
-    (state / _SECONDS).write_text(str(seconds), encoding="utf-8")
-
-
-def seconds_of(state: Path) -> float:
-    """How long the training had taken when a state was written."""
-    try:
-        return float((state / _SECONDS).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return 0.0
+def _steps(states: Path) -> list[Path]:
+    """The folders of states, the oldest first."""
+    names = [path.name for path in states.glob(f"{_STATE}*") if path.name.removeprefix(_STATE).isdecimal()]
+    return [states / name for name in sorted(names, key=lambda name: int(name.removeprefix(_STATE)))]

@@ -66,6 +66,14 @@ class _OurBatches:
             raise diverged(self.state.global_step + 1, f"loss is {loss.item()}, expected a finite number")
         return loss
 
+    def _get_grad_norm(self: Any, *args: Any, **given: Any) -> Any:
+        # Finite gradients of an infinite norm become zeros when they are clipped, and in Adam's squares: the training
+        # would go on, and learn nothing. The library has no other place between the norm and the step.
+        norm = super()._get_grad_norm(*args, **given)  # type: ignore[misc]
+        if not torch.isfinite(torch.as_tensor(norm)):
+            raise diverged(self.state.global_step + 1, f"gradients' norm is {float(norm)}, expected a finite number")
+        return norm
+
     def add_model_card_callback(self: Any, default_args_dict: dict[str, Any]) -> None:
         pass
 

@@ -20,12 +20,12 @@ from baselines.train import models, trainers
 from baselines.train.dev_ranks import dev_sample
 from baselines.train.order import Order
 from baselines.train.pairs import read_pairs
-from baselines.train.processes import together
+from baselines.train.processes import from_first, together
 from baselines.train.recipe import SCRATCH
 from baselines.train.record import training_record, write_checkpoint
 from baselines.train.rows import Batches, CrossRows, DualRows, PassageRows
 from baselines.train.scratch import make_scratch
-from baselines.train.state import last_state, remove_broken, seconds_of, states_kept, states_of
+from baselines.train.state import last_state, remove_broken, states_kept, states_of
 from baselines.train.watch import Evaluate, Watch
 from builders.common.command import InputError, log
 from builders.common.files import check_place
@@ -150,15 +150,20 @@ def _trainer(order: Order, start: str, rows: Any, batches: Batches, states: Path
     return trainers.mask_trainer(recipe, *masked, rows, batches, given)
 
 
+def _state(states: Path, processes: int) -> tuple[Path | None, float]:
+    """The state to go on from and the seconds until then; newer ones, which are damaged, are removed."""
+    state, seconds = last_state(states, processes) or (None, 0.0)
+    remove_broken(states, state)
+    return state, seconds
+
+
 def _run(order: Order, trainer: Any, watch: Watch, states: Path) -> None:
     """Let the trainer run to its end, from the last whole state where there is one."""
-    state = last_state(states, order.world)
-    if order.first:
-        remove_broken(states, state)
+    state, seconds = from_first(order.rank, order.world, lambda: _state(states, order.world))
     trainer.add_callback(watch)
     batches = trainer.batches
     if state:
-        watch.seconds = seconds_of(state)
+        watch.seconds = seconds
         log.info("taken up again after step %s of %d", state.name.split("-")[-1], len(batches))
     where = trainer.args.device
     rows = len(trainer.train_dataset)

@@ -11,7 +11,7 @@ import torch
 from torch.nn.utils import get_total_norm
 from transformers import TrainerCallback
 
-from baselines.train.state import write_seconds
+from baselines.train.state import seal
 from builders.common.command import InputError, log, progress
 
 Evaluate = Callable[[Any], dict[str, float]]
@@ -68,8 +68,10 @@ class Watch(TrainerCallback):
             self._bar.set_postfix(loss=f"{float(logs['loss']):.4f}")
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if args.world_size > 1:
+            torch.distributed.barrier()  # each process has written its random state
         if args.process_index == 0:
-            write_seconds(Path(args.output_dir) / f"checkpoint-{state.global_step}", self.elapsed())
+            seal(Path(args.output_dir) / f"checkpoint-{state.global_step}", self.elapsed())
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._bar.close()

@@ -113,18 +113,18 @@ def _states(folder: Path) -> None:
         (states / f"checkpoint-{step}").mkdir(parents=True)
         (states / f"checkpoint-{step}" / "trainer_state.json").write_text(json.dumps({"global_step": step, "log": []}))
         (states / f"checkpoint-{step}" / "rng_state.pth").write_bytes(b"x")
-        state.write_seconds(states / f"checkpoint-{step}", 1.5)
+        state.seal(states / f"checkpoint-{step}", 1.5)
     (states / "about.json").write_text(json.dumps(ABOUT))
 
 
 def _read_states(folder: Path) -> Any:
     states = folder / "model.training"
     last = state.last_state(states, 1)
-    return state._about_of(states), last and last.name, state.seconds_of(last) if last else 0.0
+    return state._about_of(states), last and last[0].name
 
 
 def _as_states(found: Any, good: Any, folder: Path) -> bool:
-    about, last, _ = found
+    about, last = found
     try:
         said = json.loads((folder / "model.training" / "about.json").read_text(encoding="utf-8-sig"))
     except (ValueError, RecursionError):
@@ -185,7 +185,7 @@ READERS = [
         "a training's states",
         reaches=("baselines.train.state:_about_of", "baselines.train.state:last_state"),
         make=_states,
-        spoils={"*/about.json": JSON, "*/*/trainer_state.json": JSON, "*/*/seconds": TEXT},
+        spoils={"*/about.json": JSON, "*/*/trainer_state.json": JSON, "*/*/sealed.json": JSON},
         read=_read_states,
         right=_as_states,
     ),

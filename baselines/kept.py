@@ -30,7 +30,7 @@ class _About(msgspec.Struct):
     files: dict[str, str]
 
     def __post_init__(self) -> None:
-        for name in self.files:  # indexes lie beside embeddings, which may be somebody else's
+        for name in self.files:  # the folder that an option names may be somebody else's
             name_within(name)
 
 

@@ -81,6 +81,23 @@ def test_closed_streams_lead_nowhere(sample_release: Path, tmp_path: Path, close
         assert path.read_bytes() == (tmp_path / "trec" / path.relative_to(tmp_path / "open")).read_bytes()
 
 
+@pytest.mark.parametrize(
+    ("words", "streams", "code"),
+    [
+        (("stats", "--release", "RELEASE"), "| true", 141),
+        (("stats", "--release", "nowhere"), "2>/dev/full", 1),
+        (("stats", "--release", "nowhere"), "2>&-", 1),
+    ],
+)
+def test_a_command_whose_streams_nobody_takes_says_by_its_exit_code_how_it_ended(
+    sample_release: Path, words: tuple[str, ...], streams: str, code: int
+) -> None:
+    given = command("builders", *(sample_release if word == "RELEASE" else word for word in words))
+    shell = ["bash", "-c", f'"$@" {streams}; exit ${{PIPESTATUS[0]}}', "bash", *given]
+    done = subprocess.run(shell, cwd=ROOT, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == code and "Traceback" not in done.stderr and "Exception" not in done.stderr
+
+
 def test_results_that_cannot_be_printed_are_an_error(sample_release: Path) -> None:
     words = command("builders", "stats", "--release", sample_release)
     with open("/dev/full", "w") as full:

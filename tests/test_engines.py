@@ -150,7 +150,9 @@ def test_lists_of_an_ivf_are_clustered_on_a_gpu_where_faiss_has_one(
 
     values = np.random.default_rng(0).standard_normal((200, 8))
     here, there = (write_vectors(tmp_path / name, values, 100) for name in ("here", "there"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "here" / "cache"))
     ann.open_ivf(here, 4, 4)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "there" / "cache"))
     moved: list[Any] = []
 
     def to_gpu(resources: object, number: int, index: Any) -> Any:

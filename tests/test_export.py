@@ -253,8 +253,10 @@ def test_an_export_that_fails_leaves_the_earlier_one(tmp_path: Path) -> None:
 def test_an_id_with_blanks_is_refused(layout: str, bad: str, tmp_path: Path) -> None:
     rows = tables()
     rows["queries", "dev"][0]["_id"] = rows["qrels", "dev"][0]["query-id"] = bad
-    with pytest.raises(InputError, match="expected ids without"):
-        export(open_release(make_release(tmp_path / "release", rows)), layout, tmp_path / "out")
+    release = make_release(tmp_path / "release", rows)
+    with pytest.raises(InputError) as error:
+        export(open_release(release), layout, tmp_path / "out")
+    assert str(error.value).startswith(f"{release}: has the id {bad!r}, which is empty or holds blanks; expected ids")
 
 
 VERBS = {"official": "builders.official", "export": "builders.export", "evaluate": "baselines.runs.evaluate"}

@@ -212,3 +212,26 @@ def test_no_code_of_a_model_runs(
     except InputError as error:
         assert "\n" not in str(error)
     assert not ran.exists()
+
+
+@pytest.mark.parametrize("what", ["train a cross-encoder", "train a masked language model"])
+@pytest.mark.parametrize("bad", [3, {"a": 1}, [["BertModel"]]])
+def test_a_config_whose_classes_are_no_names_is_refused(models: Path, tmp_path: Path, what: str, bad: object) -> None:
+    folder = Path(shutil.copytree(models / "bert", tmp_path / "model"))
+    _set(folder / "config.json", architectures=bad)
+    _refused(what, str(folder))
+
+
+def test_a_kind_that_is_no_name_is_refused(models: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(models / "dual", tmp_path / "model"))
+    for content in ('{"model_type": ["Dual"]}', "[]"):
+        (folder / "config_sentence_transformers.json").write_text(content)
+        _refused("encode", str(folder))
+
+
+def test_a_fault_of_our_own_while_a_model_is_opened_stays_a_traceback(
+    models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("baselines.models.loading.check_settings", None)  # called, it is one of loading.py's own
+    with pytest.raises(TypeError, match="'NoneType' object is not callable"):
+        open_dual(str(models / "dual"))

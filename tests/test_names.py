@@ -186,21 +186,6 @@ def test_embeddings_that_name_a_file_elsewhere_are_refused(tmp_path: Path, name:
     assert str(error.value).startswith(f"{tmp_path / 'here' / MANIFEST}: shards[0]: the name {name!r} has the part")
 
 
-def test_an_index_is_not_written_where_a_link_in_foreign_embeddings_leads(tmp_path: Path) -> None:
-    pytest.importorskip("faiss")
-    from baselines.vectors.ann import open_hnsw
-    from baselines.vectors.embeddings import open_vectors
-
-    (tmp_path / "mine").mkdir()
-    for link in ("indexes", "indexes/0123"):
-        folder = _embeddings(tmp_path / link.replace("/", "-"), SHARD)
-        (folder / link).parent.mkdir(exist_ok=True)
-        (folder / link).symlink_to(tmp_path / "mine")
-        with pytest.raises(InputError, match="is a link; expected a folder of the embeddings' own"):
-            open_hnsw(open_vectors(folder), 4, 8)
-    assert not list((tmp_path / "mine").iterdir())
-
-
 # Official archives
 
 

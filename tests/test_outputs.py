@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
 import threading
 import tty
 from pathlib import Path
 
 import pytest
-from commands import run
+from commands import ROOT, run
 from releases import make_release
 
 from builders.common.command import InputError
@@ -85,6 +87,21 @@ def test_a_device_is_written_to_and_stays() -> None:
     finally:
         os.close(terminal)
         os.close(other_end)
+
+
+@pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1", "-", "LINK"])
+def test_what_the_shell_has_opened_is_written_on_not_replaced(tmp_path: Path, name: str) -> None:
+    (tmp_path / "LINK").symlink_to("/dev/stdout")
+    write = "from pathlib import Path; from builders.common.files import check_file, write_text"
+    write += "; import sys; check_file(Path(sys.argv[1])); print('first'); write_text(Path(sys.argv[1]), 'a run\\n')"
+    words = [sys.executable, "-c", write, str(tmp_path / name) if name == "LINK" else name]
+    with open(tmp_path / "all", "w") as out:
+        out.write("before\n")
+        out.flush()
+        subprocess.run(words, cwd=ROOT, stdout=out, check=True)
+        out.write("after\n")
+    assert (tmp_path / "all").read_text() == "before\nfirst\na run\nafter\n"
+    assert names(tmp_path) == ["LINK", "all"]
 
 
 def test_what_is_no_file_is_refused_before_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

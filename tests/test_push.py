@@ -17,6 +17,8 @@ from hub_server import Hub
 from huggingface_hub import HfApi, ModelCard
 from releases import QUESTIONS, TEXTS, make_release, md5, tables
 
+from baselines.hub.checkpoint import open_checkpoint
+from builders.common.command import InputError
 from builders.store.layout import MANIFEST
 
 LOAD = """
@@ -203,3 +205,12 @@ def test_a_wrong_usage_exits_with_2(call: Command, checkpoint: Path, tmp_path: P
     assert "expected ORG/NAME" in result.stderr
     result = push(call, checkpoint, "--run", tmp_path / "x.run", code=2)
     assert "--run and --release come together" in result.stderr
+
+
+def test_a_link_in_a_checkpoint_is_not_pushed(checkpoint: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("a secret")
+    (checkpoint / "notes.txt").symlink_to(tmp_path / "mine.txt")
+    with pytest.raises(
+        InputError, match=r"notes\.txt: is a link to .*mine\.txt; expected a file of the checkpoint itself"
+    ):
+        open_checkpoint(checkpoint).files()

@@ -125,10 +125,11 @@ def test_other_ways_say_their_recall(
     for corpus, score in found.hits[md5(QUESTIONS["train"][0])]:
         assert scores.get(corpus, score) == score  # scored again, exactly
     if "--index" in words:  # kept: the second search gives the same without building
-        before = {path: path.stat().st_mtime_ns for path in (world / "passages").rglob("*.faiss")}
-        assert search(world, tmp_path / "b.run", *queries, *words) == 0
+        indexes = tmp_path / "cache" / "dureader_retrieval" / "faiss"
+        before = {path: path.stat().st_mtime_ns for path in indexes.rglob("*.faiss")}
+        assert before and search(world, tmp_path / "b.run", *queries, *words) == 0
         assert (tmp_path / "a.run").read_bytes() == (tmp_path / "b.run").read_bytes()
-        assert before == {path: path.stat().st_mtime_ns for path in (world / "passages").rglob("*.faiss")}
+        assert before == {path: path.stat().st_mtime_ns for path in indexes.rglob("*.faiss")}
         assert "recall of the top 10" in capsys.readouterr().out
 
 

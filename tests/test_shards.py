@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from commands import run
-from releases import TEXTS, make_release
+from releases import TEXTS, make_release, tables
 
 from baselines.passages import open_passages
 from builders.common.command import InputError
@@ -134,3 +136,64 @@ def test_every_verb_says_which_shard_is_damaged(whole_copy: Path, tmp_path: Path
     error = run(given[0], given[1], "--release", whole_copy, *given[2:], code=1).stderr
     assert [line for line in error.splitlines() if line.startswith("error: ") and "has the SHA-256" in line]
     assert not (tmp_path / "OUT").exists()
+
+
+def _claim(release: Path, **values: object) -> None:
+    manifest = json.loads((release / MANIFEST).read_text())
+    entries(manifest)[1].update(values)
+    (release / MANIFEST).write_text(json.dumps(manifest))
+
+
+@pytest.mark.parametrize("rows", [3, 2**62])
+def test_rows_that_the_manifest_alone_has_are_refused_before_anything_is_made_for_them(
+    release: Path, tmp_path: Path, rows: int
+) -> None:
+    open_passages(open_release(release), keep=tmp_path / "keep")  # kept: the shards need not be read again
+    _claim(release, rows=rows)
+    with pytest.raises(InputError, match=f"{SHARD}: has 2 rows where the manifest says {rows:,}"):
+        open_release(release).rows("corpus", "corpus")
+    with pytest.raises(InputError, match=f"{SHARD}: has 2 rows"):
+        open_passages(open_release(release), keep=tmp_path / "keep")
+
+
+def test_bytes_that_the_manifest_alone_has_are_refused(release: Path) -> None:
+    _claim(release, bytes=2**62)
+    with pytest.raises(InputError, match=f"{SHARD}: has [0-9,]+ bytes where the manifest says {2**62:,}"):
+        open_release(release).rows("corpus", "corpus")
+
+
+def test_rows_that_a_shards_own_footer_makes_up_are_refused(release: Path) -> None:
+    content = (release / SHARD).read_bytes()
+    footer = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    # The first 64-bit number of the metadata (Thrift, compact: type 6, then 2 or 3 in zigzag) counts the rows.
+    forged = content[:footer] + content[footer:].replace(b"\x16\x04", b"\x16\x06", 1)
+    (release / SHARD).write_bytes(forged)
+    assert pq.read_metadata(release / SHARD).num_rows == 3
+    _claim(release, rows=3, sha256=hashlib.sha256(forged).hexdigest())
+    with pytest.raises(InputError, match=f"{SHARD}: holds 2 rows and says 3"):
+        texts(open_release(release))
+
+
+def test_a_release_that_another_replaces_while_it_is_read_is_said_so(release: Path, tmp_path: Path) -> None:
+    opened = open_release(release)
+    batches = opened.batches("corpus", "corpus", ["text"])
+    found = next(batches).column("text").to_pylist()
+    other = make_release(tmp_path / "other", tables([f"other {text}" for text in TEXTS]))
+    release.rename(tmp_path / "old")
+    other.rename(release)
+    assert found == TEXTS[:2]
+    for read in (lambda: next(batches), lambda: opened.rows("corpus", "corpus")):
+        with pytest.raises(InputError, match="release: another release took its place while it was read; run the same"):
+            read()
+
+
+def test_what_duckdb_reads_meanwhile_is_of_one_release(release: Path, tmp_path: Path) -> None:
+    opened = open_release(release)
+    other = make_release(tmp_path / "other", tables([f"other {text}" for text in TEXTS]))
+    with (
+        pytest.raises(InputError, match="another release took its place"),
+        opened.files("corpus", "corpus") as paths,
+    ):
+        assert len(paths) == 3
+        release.rename(tmp_path / "old")
+        other.rename(release)

@@ -92,3 +92,16 @@ def test_toml_that_is_none_is_one_line(tmp_path: Path, content: str) -> None:
     (tmp_path / "x.toml").write_bytes(content.encode("utf-8", "surrogatepass"))
     with pytest.raises(InputError, match=r"x\.toml(:1)?: expected (TOML|UTF-8)"):
         read_toml(tmp_path / "x.toml")
+
+
+def test_of_a_key_that_stands_twice_the_last_counts_as_for_every_reader(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_bytes(b'\xef\xbb\xbf{"bytes": 1, "bytes": 2}')
+    assert read_json(tmp_path / "a.json", dict[str, int]) == {"bytes": 2}
+    assert json.loads((tmp_path / "a.json").read_text("utf-8-sig")) == {"bytes": 2}
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-32"])
+def test_json_in_another_encoding_is_one_line(tmp_path: Path, encoding: str) -> None:
+    (tmp_path / "a.json").write_bytes('{"a": "\u8bcd"}'.encode(encoding))
+    with pytest.raises(InputError, match=r"a\.json:1: expected (UTF-8 text|JSON)"):
+        read_json(tmp_path / "a.json", dict[str, str])

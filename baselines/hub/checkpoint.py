@@ -145,9 +145,18 @@ class Checkpoint:
         return read_json(self.path / name, _Settings) if (self.path / name).is_file() else _Settings()
 
     def files(self) -> tuple[list[str], list[str]]:
-        """(what is pushed, what is not): paths in the directory, sorted. Not the card: push writes one."""
+        """(what is pushed, what is not): paths in the directory, sorted. Not the card: push writes one.
+
+        :class:`InputError` where one of them is a link: what it leads to may be no part of the model.
+        """
         names = sorted(p.relative_to(self.path).as_posix() for p in self.path.rglob("*") if p.is_file())
         pushed = [name for name in names if belongs(name)]
+        for name in pushed:
+            if (file := self.path / name).resolve() != self.path.resolve() / name:
+                problem = (
+                    f"is a link to {file.resolve()}; expected a file of the checkpoint itself (`cp -rL` makes one)"
+                )
+                raise InputError(problem, path=file)
         return pushed, sorted({*names} - {*pushed} - {CARD})
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from msgspec import Struct
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.base.modules import Router, Transformer
 from transformers.utils.logging import disable_progress_bar
@@ -15,6 +16,7 @@ from transformers.utils.logging import disable_progress_bar
 from baselines.models.libraries import model_commit
 from baselines.models.opening import MayLack, check_length, check_settings, opening, positions, unused_pooler
 from builders.common.command import InputError
+from builders.common.typed import read_json
 
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
@@ -80,10 +82,16 @@ def _open(kind: Any, name: str, revision: str, may_lack: MayLack) -> Any:
         return model
 
 
+class _Saved(Struct):
+    """What is asked of ``config_sentence_transformers.json``."""
+
+    model_type: str | None = None
+
+
 def _expect_kind(kind: str, folder: Path) -> None:
     """A local checkpoint of the other kind would be converted: with a random classifier, or with none."""
     config = folder / "config_sentence_transformers.json"
-    if config.is_file() and (saved := json.loads(config.read_text(encoding="utf-8")).get("model_type", kind)) != kind:
+    if config.is_file() and (saved := read_json(config, _Saved).model_type or kind) != kind:
         raise InputError(f"holds a {saved}; expected a {kind}", path=folder)
 
 

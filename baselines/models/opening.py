@@ -6,6 +6,7 @@ The libraries run no code of a model (``trust_remote_code`` is never given) and 
 from __future__ import annotations
 
 import contextlib
+import traceback
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any
 
@@ -36,14 +37,22 @@ def opening(failed: str, may_lack: MayLack) -> Iterator[None]:
     with _loading_told(lambda model, lost: missing.extend(key for key in lost if not may_lack(model, key))):
         try:
             yield
-        except InputError:
+        except (InputError, MemoryError):
             raise
         except Exception as error:  # the files are another's: each library has its own words for what they are not
+            if _is_ours(error):
+                raise
             said, kind = " ".join(str(error).split())[:_LONGEST], type(error).__name__
             raise InputError(f"{failed} ({': '.join(filter(None, [kind, said]))})") from error
     if missing:
         shown = ", ".join(sorted(missing)[:_NAMED]) + ", ..." * (len(missing) > _NAMED)
         raise InputError(f"{failed} (its files lack {len(missing)} of its weights: {shown})")
+
+
+def _is_ours(error: Exception) -> bool:
+    """Whether this project's own code raised it, not a library: that is a fault of the program, and stays one."""
+    *_, (last, _) = traceback.walk_tb(error.__traceback__)
+    return str(last.f_globals.get("__name__")).partition(".")[0] in ("baselines", "builders")
 
 
 class _Settings(Struct):
@@ -66,6 +75,11 @@ def check_settings(model: Any, name: str) -> None:
     lengths = [getattr(module, key, None) for module in modules for key in keys]
     found = {"prompts": model.prompts, "default_prompt_name": model.default_prompt_name, "lengths": lengths}
     typed(found, _Settings, name)
+
+
+def classes(config: Any) -> list[str]:
+    """The names of the classes that a model was saved from, by its config; :class:`InputError` where they are none."""
+    return typed(config.architectures or [], list[str], f"{config.name_or_path}: architectures in config.json")
 
 
 @contextlib.contextmanager
@@ -98,7 +112,7 @@ def new_head(model: PreTrainedModel, key: str) -> bool:
     """Of a start: :func:`unused_pooler`, and a head that the start was never said to have. It is what is trained."""
     if unused_pooler(model, key):
         return True
-    named = type(model).__name__ in (model.config.architectures or [])
+    named = type(model).__name__ in classes(model.config)
     inside = key.startswith(f"{model.base_model_prefix}.") and "pooler" not in key.split(".")
     return hasattr(model, model.base_model_prefix) and not named and not inside
 

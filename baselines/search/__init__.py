@@ -2,7 +2,7 @@
 
 Exact by default: FAISS on a CPU, PyTorch on GPUs, each in turn a block of memory-mapped embeddings (`encode`), so that
 memory does not grow with the passages. Faster: --precision bf16 (on processors with bf16 units) chooses candidates in
-16 bits; --index ivf or hnsw asks an approximate index, which is built once, kept with the embeddings, and held in
+16 bits; --index ivf or hnsw asks an approximate index, which is built once, kept in the user's cache, and held in
 memory. Both score their candidates again exactly, and the recall of their results against exact search, on
 --check-queries queries, is printed.
 

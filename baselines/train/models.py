@@ -18,10 +18,10 @@ from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer, PreTra
 from transformers import BertForMaskedLM as _BertForMaskedLM
 
 from baselines.models.official_input import official_tokenizer
-from baselines.models.opening import check_length, check_settings, new_head, opening
+from baselines.models.opening import check_length, check_settings, classes, new_head, opening
 from baselines.train.recipe import Recipe
 from builders.common.command import InputError
-from builders.common.names import name_within
+from builders.common.names import problem_of
 
 _FP32 = {"dtype": torch.float32}  # whatever the start was saved in: an optimizer's small steps need them
 
@@ -63,7 +63,7 @@ def dual_encoder(recipe: Recipe, start: str, device: str, commit: str | None = N
             modules: list[Any] = [encoder, Pooling(encoder.get_embedding_dimension(), wanted.pooling or "mean")]
             model = SentenceTransformer(modules=modules, device=device, similarity_fn_name="dot")
             similarity = wanted.similarity or "dot"
-        _check_names(list(model.modules()))
+        _check_names(start, list(model.modules()))
     if similarity == "cos":
         if recipe.train.scale <= 1:
             raise InputError(
@@ -153,14 +153,14 @@ def cross_encoder(recipe: Recipe, start: str, device: str, commit: str | None = 
     outputs, length = recipe.model.outputs, recipe.data.passage_length
     with opening(f"cannot start from the model {start!r}", new_head):
         config = AutoConfig.from_pretrained(start, **_at(commit))
-        is_cross = str((config.architectures or [""])[0]).endswith("ForSequenceClassification")
+        is_cross = next(iter(classes(config)), "").endswith("ForSequenceClassification")
         if is_cross and config.num_labels != outputs:  # the library says it in thirty lines
             have = config.num_labels
             raise InputError(f"{start} is a cross-encoder of {have} outputs; expected model.outputs = {have}")
         model = CrossEncoder(
             start, num_labels=outputs, max_length=length, device=device, revision=commit, model_kwargs=dict(_FP32)
         )
-        _check_names(list(model.modules()))
+        _check_names(start, list(model.modules()))
     if recipe.model.inputs == "official":
         model[0].processor = official_tokenizer(model.tokenizer, "pair", length)
     check_length(f"data.passage_length = {length}", length, model, model.tokenizer, texts=2)
@@ -175,7 +175,7 @@ def masked_language_model(recipe: Recipe, start: str, commit: str | None = None)
         kind = BertForMaskedLM if config.model_type == "bert" else AutoModelForMaskedLM
         model = kind.from_pretrained(start, dtype=torch.float32, **at)
         tokenizer = AutoTokenizer.from_pretrained(start, **at)
-        _check_names([], tokenizer)
+        _check_names(start, [], tokenizer)
     check_length(f"data.passage_length = {length}", length, model, tokenizer)
     return model, tokenizer
 
@@ -193,12 +193,13 @@ def _is_sentence_transformer(start: str, commit: str | None) -> bool:
     return bool(is_sentence_transformer_model(start, revision=commit))
 
 
-def _check_names(modules: list[Any], *tokenizers: Any) -> None:
-    """ValueError where a route or a chat template of a start, saved under its name, would be outside the checkpoint."""
+def _check_names(start: str, modules: list[Any], *tokenizers: Any) -> None:
+    """:class:`InputError` where a route or a chat template, saved under its name, would be outside the checkpoint."""
     tokenizers += tuple(module.tokenizer for module in modules if isinstance(module, Transformer))
     templates = [getattr(tokenizer, "chat_template", None) for tokenizer in tokenizers]
     for named in [*(module.sub_modules for module in modules if isinstance(module, Router)), *templates]:
         if isinstance(named, (dict, torch.nn.ModuleDict)):  # a template alone has no name
             for name in named:
-                if "/" in name_within(name):
-                    raise ValueError(f"the name {name!r} has several parts; expected a plain one")
+                several = f"the name {name!r} has several parts; expected a plain one" if "/" in name else ""
+                if problem := problem_of(name) or several:
+                    raise InputError(f"cannot start from the model {start!r}: {problem}")

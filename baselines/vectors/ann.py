@@ -1,4 +1,6 @@
-"""Approximate indexes (FAISS: IVF, HNSW) over a directory of embeddings, kept inside it.
+"""Approximate indexes (FAISS: IVF, HNSW) over a directory of embeddings, kept in the user's cache.
+
+Not beside the embeddings: those may be somebody else's, and FAISS believes what is written in an index.
 
 They hold all passages in memory, in 16 bits (12.4 GB for 8.1 M passages of 768 dimensions, HNSW's links not counted).
 """
@@ -16,7 +18,6 @@ import torch
 
 from baselines.kept import Cache
 from baselines.vectors.embeddings import Vectors, widened
-from builders.common.addresses import names_in
 from builders.common.command import InputError, log, progress
 
 _FORMAT = 1
@@ -89,7 +90,7 @@ def _some(vectors: Vectors, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float
 
 
 def _kept(vectors: Vectors, name: str, train: Callable[[], Any]) -> Any:
-    """The index of that name, kept beside the chunks; where there is none of just these, ``train`` begins it.
+    """The kept index of that name over just these chunks; where there is none, ``train`` begins it.
 
     ``train`` gives an index without a passage.
     """
@@ -103,11 +104,9 @@ def _kept(vectors: Vectors, name: str, train: Callable[[], Any]) -> Any:
                 bar.update(len(block))
         faiss.write_index(index, str(folder / f"{name}.faiss"))
 
-    kept = vectors.path / "indexes"
-    for path in [kept, *names_in(kept)]:
-        if path.is_symlink():  # the embeddings may be somebody else's: nothing is written where they like
-            raise InputError("is a link; expected a folder of the embeddings' own: delete it", path=path)
+    for path in vectors.path.glob("*.faiss"):
+        log.warning("%s: an index of an earlier version, no longer used; it can be deleted", path)
     key = {"format": _FORMAT, "index": name, "passages": [chunk["sha256"] for chunk in vectors.chunks]}
-    folder, made = _INDEXES.folder(kept, key, build)
+    folder, made = _INDEXES.folder(None, key, build)
     log.info("%s %s: %s", name, "built" if made else "reused", folder)
     return faiss.read_index(str(folder / f"{name}.faiss"))

@@ -34,7 +34,11 @@ def exit_code(work: Callable[[], int]) -> int:
     try:
         with _stoppable():
             reserve_little()
-            code = work()
+            try:
+                code = work()
+            except SystemExit:  # --help has printed, too
+                sys.stdout.flush()
+                raise
             sys.stdout.flush()
             return code
     except BaseException as error:
@@ -58,7 +62,8 @@ def exit_code(work: Callable[[], int]) -> int:
 
 
 def _say(line: str, code: int = 1) -> int:
-    print(line, file=sys.stderr)
+    with contextlib.suppress(OSError):  # nobody reads it, or its disk is full: the code says it, too
+        print(line, file=sys.stderr, flush=True)
     return code
 
 

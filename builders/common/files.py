@@ -27,6 +27,7 @@ else:  # Python 3.10
     import tomli as tomllib
 
 _BLOCK = 1 << 20
+_LINKS = 40  # that a name may lead through, as on Linux
 
 
 def sha256_of(path: Path) -> str:
@@ -51,11 +52,29 @@ def real_path(path: Path) -> Path:
     return real
 
 
+def _descriptor(path: Path) -> int | None:
+    """The number of this process' own open stream that ``path`` names: ``-``, ``/dev/stdout``, ``/dev/fd/3``."""
+    if str(path) == "-":
+        return 1
+    own, place = {os.path.realpath("/dev/fd"), "/dev/fd"}, os.path.abspath(path)
+    for _ in range(_LINKS):
+        folder, name = os.path.split(place)
+        if name.isdecimal() and os.path.realpath(folder) in own:
+            return int(name)
+        if not os.path.islink(place):
+            break
+        place = os.path.join(folder, os.readlink(place))
+    return None
+
+
 def kind_of(path: Path) -> str:
     """What stands where a file is to be written; empty where that is a file, or nothing yet.
 
-    ``stream`` (a terminal, ``/dev/null``, a pipe), ``directory``, ``disk`` or ``socket``.
+    ``stream`` (a terminal, ``/dev/null``, a pipe; what this process has open, whatever it is: ``-``, ``/dev/stdout``),
+    ``directory``, ``disk`` or ``socket``.
     """
+    if _descriptor(path) is not None:
+        return "stream"
     try:
         mode = path.stat().st_mode
     except OSError:  # it is not there, or cannot be: what opens it says so
@@ -92,7 +111,10 @@ def new_file(path: Path) -> Iterator[Path]:
         with temporary_folder() as folder:
             whole = folder / path.name
             yield whole
-            with open(whole, "rb") as file, open(path, "wb") as stream:
+            if (number := _descriptor(path)) == 1:
+                sys.stdout.flush()
+            # Opened by its name, a file that the shell has opened (`> FILE`) would be emptied, and begun anew.
+            with open(whole, "rb") as file, open(path if number is None else os.dup(number), "wb") as stream:
                 shutil.copyfileobj(file, stream)
         return
     path = real_path(path)

@@ -16,6 +16,7 @@ from builders.common.files import sha256_of
 from builders.common.folders import key_of
 
 _MOST = 1 << 20  # bytes of notes, for 40,000 files; then they begin anew
+_here: set[str] = set()  # this process' own notes
 _SETTLED = 2 * 10**9  # ns: a file may be changed twice within one tick of its clock, which is 2 s on the coarsest disks
 
 
@@ -28,7 +29,7 @@ def fault_once(path: Path, claim: Any, look: Callable[[], str], *, again: bool =
     """What ``look`` finds wrong with the content of a file; empty where that is nothing.
 
     Not called where it has found nothing in this very file (device, inode, size, time of change) for this claim before.
-    Where the user's cache cannot be read or written, it is called every time.
+    Where the user's cache cannot be read or written, it is called once a process.
 
     Args:
         path: the file.
@@ -38,10 +39,11 @@ def fault_once(path: Path, claim: Any, look: Callable[[], str], *, again: bool =
     """
     started, file = time.time_ns(), path.stat()
     note = _note(file, claim)
-    if not again and note in _noted():
+    if not again and (note in _here or note in _noted()):
         return ""
     fault = look()
     if not fault and started - file.st_mtime_ns > _SETTLED and _note(path.stat(), claim) == note:
+        _here.add(note)
         _add(note)
     return fault
 

@@ -20,15 +20,15 @@ _BLOCK = 1 << 20
 
 
 class Output:
-    """The folder of one export.
+    """The folder of one export, and the release that it is made from.
 
     Attributes:
         rows: rows of each file written, by its name below the folder; None where they are not counted.
         notes: what EXPORT says besides: by file, how many of its texts had tabs and line ends replaced.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, source: Path) -> None:
+        self.folder, self._source = folder, source
         self.rows: dict[str, int | None] = {}
         self.notes: dict[str, dict[str, Any]] = {_SPACES: {}}
 
@@ -41,7 +41,7 @@ class Output:
 
         def blocks() -> Iterator[tuple[int, bytes]]:
             for ids, texts in batches:
-                _check_ids(ids, name)
+                self._check_ids(ids, name)
                 broken = pc.sum(pc.match_substring_regex(texts, _BREAKS)).as_py()
                 if broken:
                     self.notes[_SPACES][name] = self.notes[_SPACES].get(name, 0) + broken
@@ -65,8 +65,8 @@ class Output:
             if header:
                 yield 0, f"{gap.join(columns)}\n".encode()
             for batch in batches:
-                _check_ids(batch["query-id"], name)
-                _check_ids(batch["corpus-id"], name)
+                self._check_ids(batch["query-id"], name)
+                self._check_ids(batch["corpus-id"], name)
                 fields = [
                     batch[column].cast(pa.string()) if column in batch.schema.names else pa.scalar(column)
                     for column in columns
@@ -79,6 +79,14 @@ class Output:
         """Copy a file of lines."""
         with open(path, "rb") as file:
             self._write(name, ((block.count(b"\n"), block) for block in iter(lambda: file.read(_BLOCK), b"")))
+
+    def _check_ids(self, ids: pa.Array, name: str) -> None:
+        """Columns are told apart by blanks: an id must not hold one, nor be empty."""
+        bad = pc.invert(pc.match_substring_regex(ids, r"^[^\s\v\x1c-\x1f\x{85}\p{Z}]+$"))
+        if pc.any(bad).as_py():
+            found = ids.filter(bad)[0].as_py()
+            problem = f"has the id {found!r}, which is empty or holds blanks; expected ids without, for {name}"
+            raise InputError(problem, path=self._source)
 
     def _write(self, name: str, blocks: Iterable[tuple[int, bytes]]) -> None:
         """Write one file from blocks of (rows, bytes)."""
@@ -103,11 +111,3 @@ def _json_lines(rows: list[dict[str, Any]]) -> bytes:
 
 def _lines(column: pa.Array) -> bytes:
     return "".join(f"{line}\n" for line in column.to_pylist()).encode()
-
-
-def _check_ids(ids: pa.Array, name: str) -> None:
-    """Columns are told apart by blanks: an id must not hold one, nor be empty."""
-    bad = pc.invert(pc.match_substring_regex(ids, r"^[^\s\v\x1c-\x1f\x{85}\p{Z}]+$"))
-    if pc.any(bad).as_py():
-        found = ids.filter(bad)[0].as_py()
-        raise InputError(f"the id {found!r} is empty or holds blanks; expected ids without", path=name)

@@ -121,24 +121,20 @@ class ReleaseSet:
     def _join(self, split: str) -> Iterator[pa.RecordBatch]:
         from builders.common.database import database
 
-        def files(config: str, split: str) -> list[str]:
-            return self.release.files(config, split) if (config, split) in self.release.splits() else []
-
-        qrels = [] if self.configs.translated else files(self.configs.qrels, split)
-        if not qrels:  # no labels: empty lists
+        judged = (self.configs.qrels, split)
+        if self.configs.translated or judged not in self.release.splits():  # no labels: empty lists
             for batch in self.queries(split):
                 empty = pa.array([[]] * batch.num_rows, JOINED.field("positive_passages").type)
                 yield pa.record_batch([batch["_id"], batch["text"], empty, empty], schema=JOINED)
             return
-        with temporary_folder() as spill, database(spill, _MEMORY) as con:
-            relation = con.sql(
-                _JOIN,
-                params={
-                    "qrels": qrels,
-                    "corpus": files(self.configs.corpus, "corpus"),
-                    "queries": files(self.configs.queries, split),
-                },
-            )
+        with (
+            self.release.files(*judged) as qrels,
+            self.release.files(self.configs.corpus, "corpus") as corpus,
+            self.release.files(self.configs.queries, split) as queries,
+            temporary_folder() as spill,
+            database(spill, _MEMORY) as con,
+        ):
+            relation = con.sql(_JOIN, params={"qrels": qrels, "corpus": corpus, "queries": queries})
             reader = relation.to_arrow_reader(_JOINED_ROWS)
             for batch in reader:
                 yield pa.Table.from_batches([batch]).cast(JOINED).combine_chunks().to_batches()[0]

@@ -33,7 +33,7 @@ def export(release: Release, form: str, out: Path, name: str = "main") -> dict[s
     """
     _check_apart(Path(os.path.realpath(out)), Path(os.path.realpath(release.path)))
     with new_directory(out, "an export", MARKER) as folder:
-        output = Output(folder)
+        output = Output(folder, release.path)
         FORMATS[form](ReleaseSet(release, name), output)
         about = {"format": form, "set": name, "release": sha256_of(release.path / MANIFEST)}
         marker = {**about, **output.notes, "files": output.rows}

@@ -175,7 +175,7 @@ def survey_or_fail(found: Survey) -> Survey:
 
 def _load(con: duckdb.DuckDBPyConnection, release: Release, config: str, split: str) -> None:
     """Read one split into the tables that its columns are for."""
-    files = release.files(config, split)
     statements = next(each for columns, each in _READ if columns is schema_of(config))
-    for statement in statements:
-        con.execute(statement, {"config": config, "split": split, "files": files})
+    with release.files(config, split) as files:
+        for statement in statements:
+            con.execute(statement, {"config": config, "split": split, "files": files})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -45,7 +46,11 @@ class Release:
         return sorted({config_and_split(entry.path) for entry in shards})
 
     def rows(self, config: str, split: str) -> int:
-        return sum(entry.rows or 0 for entry in self.shards(config, split))
+        """How many a split has. Errors as of :meth:`file`: no number is believed that the shards do not bear out."""
+        found = self.shards(config, split)
+        for entry in found:
+            self.file(entry)
+        return sum(entry.rows or 0 for entry in found)
 
     def fingerprint(self, config: str, split: str) -> str:
         """Changes when, and only when, the split's bytes change: the shards' SHA-256, hashed."""
@@ -55,6 +60,10 @@ class Release:
         """The path of a file, once it is known to be what its entry says: :class:`InputError` where it is not."""
         path = self.path / entry.path
         if fault := wrong_file(path, entry):
+            if open_release(self.path).manifest != self.manifest:
+                raise InputError(
+                    "another release took its place while it was read; run the same command again", path=self.path
+                )
             raise InputError(f"{fault}; build the release again", path=path)
         return path
 
@@ -65,9 +74,16 @@ class Release:
                 return self.file(entry)
         raise InputError(f"lists no {name}; build the release again", path=self.path / MANIFEST)
 
-    def files(self, config: str, split: str) -> list[str]:
-        """The paths of a split's shards as DuckDB takes them; errors as of :meth:`file`."""
-        return [str(self.file(entry)) for entry in self.shards(config, split)]
+    @contextlib.contextmanager
+    def files(self, config: str, split: str) -> Iterator[list[str]]:
+        """The paths of a split's shards, for DuckDB to read inside the block; errors as of :meth:`file`.
+
+        Also at its end: DuckDB opens them when it likes, and another release may have taken this one's place.
+        """
+        shards = self.shards(config, split)
+        yield [str(self.file(entry)) for entry in shards]
+        for entry in shards:
+            self.file(entry)
 
     def batches(
         self, config: str, split: str, columns: list[str] | None = None, rows: int = layout.ROWS_PER_GROUP
@@ -82,7 +98,8 @@ class Release:
             wanted = columns or schema_of(config).names
             names = list(dict.fromkeys(column.partition(".")[0] for column in wanted))
             try:
-                with pq.ParquetFile(path) as file:
+                with pa.OSFile(str(path)) as opened, pq.ParquetFile(opened) as file:
+                    self.file(entry)  # by now it is open: it stays this one, even if another release takes its place
                     for batch in file.iter_batches(batch_size=rows, columns=wanted):
                         yield batch.select(names)  # in one order, whatever the file's is
             except (pa.ArrowException, OSError) as error:

@@ -52,8 +52,14 @@ def _wrong_shard(path: Path, entry: FileEntry) -> str:
         with pq.ParquetFile(path) as file:
             if (rows := file.metadata.num_rows) != entry.rows:
                 return f"has {rows:,} rows where the manifest says {entry.rows or 0:,}"
-            batches = file.iter_batches(_ROWS, columns=expected.names)
-            return _wrong_columns(file.schema_arrow, expected) or next(filter(None, map(wrong_values, batches)), "")
+            if fault := _wrong_columns(file.schema_arrow, expected):
+                return fault
+            held = 0  # the number above is the file's own word
+            for batch in file.iter_batches(_ROWS, columns=expected.names):
+                held += batch.num_rows
+                if fault := wrong_values(batch):
+                    return fault
+            return "" if held == rows else f"holds {held:,} rows and says {rows:,}"
     except (pa.ArrowException, OSError) as error:
         return f"is not Parquet ({error})"
 

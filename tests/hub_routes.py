@@ -125,11 +125,13 @@ class Routes:
     def _preupload(self, kind: str, name: str, rev: str) -> Any:
         files = self._repo(kind, name, write=True).at(rev).files
         answers = []
+        ignored = files[".gitignore"].content.decode().split() if ".gitignore" in files else []
         for asked in json.loads(self.body)["files"]:
             lfs = asked["path"].endswith(_LFS_SUFFIXES) or asked["size"] > 10 << 20
             there = files.get(asked["path"])
             oid = there and (there.sha256 if there.lfs else there.oid)
-            answers.append({"path": asked["path"], "uploadMode": "lfs" if lfs else "regular", "shouldIgnore": False})
+            answers.append({"path": asked["path"], "uploadMode": "lfs" if lfs else "regular"})
+            answers[-1]["shouldIgnore"] = asked["path"] in ignored
             answers[-1] |= {"oid": oid} if oid else {}
         return self._json({"files": answers})
 

@@ -15,6 +15,7 @@ import socket
 import struct
 import threading
 import urllib.parse
+from collections.abc import Callable
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -22,6 +23,8 @@ from typing import Any
 
 from hub_repos import WRITE, Refused, Repo
 from hub_routes import ROUTES, Routes
+
+Answer = tuple[int, bytes, dict[str, str]]  # status, content, headers
 
 
 @dataclass
@@ -45,6 +48,7 @@ class Hub:
         self.requests: list[tuple[str, str]] = []  # method, path with query
         self.uploads: list[str] = []  # the SHA-256 of every LFS object that was received
         self.faults: list[Fault] = []
+        self.answer: Callable[[str, str, Answer], Answer] | None = None  # (method, path, what it would answer)
         self.lock = threading.RLock()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), type("Bound", (_Handler,), {"hub": self}))
         self._server.daemon_threads = True
@@ -122,6 +126,9 @@ class _Handler(Routes, BaseHTTPRequestHandler):
         if action == "lose":
             self._break()
             return
+        if self.hub.answer:
+            status, content, headers = self.hub.answer(self.command, path, (status, content, headers))
+            headers = {**headers, "Connection": "close"}  # no client waits for what does not come
         self.send_response(status)
         for key, value in {"Content-Type": "application/json", "Content-Length": str(len(content)), **headers}.items():
             self.send_header(key, value)

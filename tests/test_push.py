@@ -165,7 +165,8 @@ def test_a_broken_upload_leaves_nothing_and_goes_on(
 def test_a_file_that_changes_while_it_is_uploaded_is_noticed(
     hub: Hub, call: Command, checkpoint: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    repo, file, send = hub.create(REPO, "model"), next(checkpoint.rglob(name)), HfApi.preupload_lfs_files
+    file = next(checkpoint / path for path in whole(checkpoint) if path.endswith(name))
+    repo, send = hub.create(REPO, "model"), HfApi.preupload_lfs_files
 
     def change(*args: Any, **given: Any) -> None:
         file.write_bytes(file.read_bytes() + b" ")
@@ -174,6 +175,16 @@ def test_a_file_that_changes_while_it_is_uploaded_is_noticed(
     monkeypatch.setattr(HfApi, "preupload_lfs_files", change)
     assert f"{file}: has changed since the upload began" in error_of(push(call, checkpoint, code=1))
     assert len(repo.commits) == 1
+
+
+def test_a_file_that_the_repository_ignores_is_an_error(hub: Hub, call: Command, checkpoint: Path) -> None:
+    """The library would leave it out without a word, and end well."""
+    repo = hub.create(REPO, "model")
+    repo.add("ignore", {".gitignore": Blob(b"recipe.json\n", False)})
+    assert f"{REPO} takes no recipe.json: its .gitignore, most likely; nothing is committed" in error_of(
+        push(call, checkpoint, code=1)
+    )
+    assert len(repo.commits) == 2
 
 
 def test_a_directory_that_is_no_checkpoint_is_named_before_the_hub_is_asked(

@@ -59,6 +59,14 @@ def test_a_checkpoint_says_what_it_is(world: World, capsys: pytest.CaptureFixtur
     assert "train.seed differ" in capsys.readouterr().err
 
 
+def test_a_checkpoint_does_not_say_which_text_was_read_last(world: World) -> None:
+    """Else one whose training was killed after its last step would have other bytes."""
+    out = world.folder / "read last"
+    assert world.train("de-bm25-neg-scratch", out, "train.batch=16", "train.max_steps=1", "train.evaluations=0") == 0
+    said = [json.loads(path.read_text(encoding="utf-8")) for path in out.rglob("tokenizer.json")]
+    assert [(tokenizer["truncation"], tokenizer["padding"]) for tokenizer in said] == [(None, None)] * len(said) != []
+
+
 def test_the_test_split_is_never_read(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     from builders.store.reader import Release
 

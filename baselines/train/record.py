@@ -105,6 +105,7 @@ def write_checkpoint(out: Path, work: Path, trainer: Any, recipe: dict[str, Any]
     """Write the checkpoint directory in ``work``, a folder beside ``out``, then move it to ``out``."""
     # The library's card, in whose place ours comes, would ask the hub for the last two names of the start's path.
     no_card = {"create_model_card": False} if hasattr(trainer.model, "model_card_data") else {}
+    _forget_lengths(trainer)
     trainer.model.save_pretrained(str(work), **no_card)
     if trainer.processing_class is not None:
         trainer.processing_class.save_pretrained(str(work))
@@ -113,6 +114,17 @@ def write_checkpoint(out: Path, work: Path, trainer: Any, recipe: dict[str, Any]
     draw_losses(work / LOSSES, training["losses"], training["dev"], recipe["name"])
     write_card(work, out.name)
     replace_directory(work, out)
+
+
+def _forget_lengths(trainer: Any) -> None:
+    """Have the tokenizers say nothing of the texts that they read last: a training that goes on may have read others.
+
+    At what length texts are cut is said by the modules' own settings, and given to the tokenizer at every call.
+    """
+    found = [trainer.processing_class, *(getattr(module, "tokenizer", None) for module in trainer.model.modules())]
+    for backend in filter(None, (getattr(tokenizer, "backend_tokenizer", None) for tokenizer in found)):
+        backend.no_truncation()
+        backend.no_padding()
 
 
 def draw_losses(path: Path, losses: list[list[float]], dev: list[dict[str, float]], name: str) -> None:

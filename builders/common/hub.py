@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import re
+import traceback
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -74,7 +75,8 @@ def upload(
 
     api = HfApi()
     with clear_errors(repo, api.endpoint, kind):
-        user = api.whoami()["name"]
+        answer = api.whoami()
+        user = answer.get("name") if isinstance(answer, dict) else answer
         info = _repository(api, repo, kind, create=create, private=private)
         there = {sibling.rfilename for sibling in info.siblings or []}
         earlier = _earlier(api, repo, kind, manifest, name, info.sha) & there if manifest in there else set()
@@ -99,6 +101,9 @@ def upload(
                     raise Unfinished(
                         "has changed since the upload began; nothing is committed, run it again", path=file
                     )
+        # The library leaves out, without a word, what the repository's .gitignore names; it says so here alone.
+        if ignored := [each.path_in_repo for each in additions if each._should_ignore]:
+            raise InputError(f"{repo} takes no {ignored[0]}: its .gitignore, most likely; nothing is committed")
         # Not upload_folder, which makes several commits of a large folder. The parent: nobody's commit is undone.
         changes: list[Any] = [*deletions, *additions]
         commit = api.create_commit(repo, changes, commit_message=message, repo_type=kind, parent_commit=info.sha)
@@ -190,6 +195,10 @@ def clear_errors(repo: str, endpoint: str, kind: str, way: str = "upload") -> It
                     f"{endpoint}: the {way} failed ({_last_line(error)}); {again};"
                     " set HF_HUB_DISABLE_XET=1 if that hub has no xet storage"
                 ) from error
+            if _in_the_library(error):
+                raise Unfinished(
+                    f"{endpoint} gave an answer that is none of a hub's ({_words(error)}); {again}"
+                ) from error
             raise
         status = getattr(getattr(cause, "response", None), "status_code", None)
         passes = status is None or status in (412, 429) or status >= 500  # the same command may succeed
@@ -211,6 +220,20 @@ def clear_errors(repo: str, endpoint: str, kind: str, way: str = "upload") -> It
         else:
             message = f"{endpoint} refused: {said} (status {status})"
         raise (Unfinished if passes else InputError)(message) from error
+
+
+def _in_the_library(error: Exception) -> bool:
+    """Whether huggingface_hub gave up at what it was answered, which it takes for what it should be.
+
+    Not what the machine is the reason for; and a fault of ours is none of its.
+    """
+    frames = traceback.walk_tb(error.__traceback__)
+    inside = any(frame.f_globals.get("__name__", "").split(".")[0] == "huggingface_hub" for frame, _ in frames)
+    return inside and not isinstance(error, OSError | MemoryError | ImportError)
+
+
+def _words(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
 
 
 def _last_line(error: BaseException) -> str:

@@ -123,7 +123,6 @@ READERS = [
         spoils=_FILES,
         read=_read_official,
         right=_as_it_was,
-        share=0.25,
     ),
     Reader(
         "hostile official files",
@@ -133,7 +132,6 @@ READERS = [
         read=_read_official,
         right=_names_within,
         mend=sign,
-        share=0.25,
     ),
     Reader(
         "unpacked texts in a cache",
@@ -143,7 +141,6 @@ READERS = [
         read=_texts,
         right=lambda found, good, _: found == good,
         makes_good=True,
-        share=0.5,
     ),
 ]
 

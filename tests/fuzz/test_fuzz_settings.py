@@ -90,7 +90,6 @@ READERS = [
         spoils={"matrix.toml": TEXT},
         read=lambda folder: read_matrix(folder / "matrix.toml"),
         right=_as_toml("matrix.toml"),
-        share=0.25,
     ),
     Reader(
         "the list of archives",

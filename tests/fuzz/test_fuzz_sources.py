@@ -217,7 +217,6 @@ READERS = [
         spoils={"files/**/*.json": JSON_LINES, "files/**/*.tsv": TEXT, "files/**/*.format": TEXT},
         read=_read_official,
         right=any_result,
-        share=0.25,
     ),
 ]
 

@@ -10,8 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from commands import run
+from commands import Done, run
 from fuzzing import CASES, Reader, any_result, fuzz_and_count
+from hub_client import run_at
+from hub_server import Hub
 from releases import QUESTIONS, TEXTS, md5
 from spoil import JSON, PARQUET
 from test_fuzz_releases import sign
@@ -21,7 +23,9 @@ from builders.store.layout import MANIFEST
 from builders.store.runs import write_run
 
 ENGLISH = {"北京冬天冷吗": "Is it cold", "饺子怎么煮": "How to boil"}
-TORCH = ("encode", "search", "rerank", "train")  # seconds each
+TORCH = ("encode", "search", "rerank", "train", "extrapolate embed")  # seconds each
+HUB = ("publish", "push")
+REPO = "org/name"
 # The words of each verb; {here} is the folder of the release and what goes with it.
 VERBS = {
     **{
@@ -37,6 +41,11 @@ VERBS = {
     "extrapolate overlap": "builders extrapolate overlap --release {here}/release",
     "extrapolate restrain": "builders extrapolate restrain --release {here}/release --embeddings {here}/v.npy --size 1"
     " --out {here}/out",
+    "extrapolate resttest": "builders extrapolate resttest --release {here}/release --embeddings {here}/v.npy"
+    " --buckets 2 --out {here}/out",
+    "extrapolate embed": "builders extrapolate embed --release {here}/release --model {here}/dual"
+    " --out {here}/out.parquet",
+    "publish": f"builders publish --release {{here}}/release --repo {REPO}",
     "bm25": "baselines bm25 --release {here}/release --out {here}/out --threads 1",
     "mine": "baselines mine --release {here}/release --run {here}/train.run --out {here}/out",
     "evaluate": "baselines evaluate --release {here}/release {here}/dev.run",
@@ -49,9 +58,15 @@ VERBS = {
     " --out {here}/out",
     "rerank": "baselines rerank --release {here}/release --run {here}/dev.run --model {here}/cross --device cpu"
     " --out {here}/out",
+    "train": "baselines train de-bm25-neg-scratch --release {here}/release --start {here}/dual-bert --device cpu"
+    " --set train.batch=2 --set train.max_steps=2 --set data.passage_length=24 --set data.query_length=12"
+    " --set data.negatives=release --set data.negatives_per_positive=1 --out {here}/out",
+    "reproduce": "baselines reproduce --release {here}/release --table 4 --row bm25 --one-process --out {here}/out",
+    "push": f"baselines push --model {{here}}/checkpoint --repo {REPO} --release {{here}}/release"
+    " --run {here}/dev.run",
 }
 # What says of a release, or of this run of a command, more than the tables do.
-_ABOUT = {"EXPORT", MANIFEST, "README.md", "stats.json"}
+_ABOUT = {"EXPORT", MANIFEST, "README.md", "stats.json", "training.json", "report.json"}
 
 
 @dataclass(frozen=True)
@@ -64,9 +79,12 @@ class Written:
 
 
 def make(folder: Path) -> None:
+    from test_fuzz_models import _checkpoint
     from test_fuzz_sources import _ccovid, _cmedqa
 
     make_whole(folder / "release")
+    (folder / "checkpoint").mkdir()
+    _checkpoint(folder / "checkpoint")
     for name, write in (("cmedqa", _cmedqa), ("ccovid", _ccovid)):
         (folder / name).mkdir()
         write(folder / name)
@@ -104,15 +122,29 @@ def _files(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in files if path.name not in _ABOUT}
 
 
+def _run_at_a_hub(folder: Path, program: str, words: list[str]) -> tuple[Done, dict[str, bytes]]:
+    """What a command does at a hub with an empty repository, and what then lies there."""
+    with Hub() as hub:
+        repo = hub.create(REPO, "model" if program == "baselines" else "dataset")
+        before = dict(repo.files)
+        done = run_at(hub, folder.parent / "cache" / "hub", program, *words, code=None)
+        sent = {path: content for path, content in repo.files.items() if before.get(path) != content}
+    return done, {path: content for path, content in sent.items() if path not in _ABOUT}
+
+
 def _reader(verb: str, hostile: bool) -> Reader:
     program, name, *words = VERBS[verb].split()
 
     def read(folder: Path) -> Any:
-        done = run(program, name, "--quiet", *(word.format(here=folder) for word in words), code=None)
+        given = [name, "--quiet", *(word.format(here=folder) for word in words)]
+        done, sent = _run_at_a_hub(folder, program, given) if name in HUB else (run(program, *given, code=None), {})
         if done.code and not (name == "check" and done.stdout):  # which has found what is wrong, and printed it
+            assert not sent
             return done
-        found = Written("" if name == "check" and done.code else done.stdout, _files(folder), _listed(folder))
-        (folder / "out.run").unlink(missing_ok=True)
+        said = "" if done.code or name in (*HUB, "reproduce") else done.stdout  # which print commits, and times
+        found = Written(said, _files(folder) | sent, _listed(folder))
+        for other in ("out.run", "out.parquet"):
+            (folder / other).unlink(missing_ok=True)
         return found
 
     def right(found: Written, good: Written, _: Path) -> bool:
@@ -123,12 +155,12 @@ def _reader(verb: str, hostile: bool) -> Reader:
     return Reader(
         f"{verb}, of a {'hostile' if hostile else 'damaged'} release",
         reaches=(f"{_module(program, name)}:run",),
-        make=make_with_models if name in TORCH else make,
+        make=make_with_models if verb in TORCH else make,
         spoils={"release/manifest.json": JSON, "release/stats.json": JSON, "release/*/*.parquet": PARQUET},
         read=read,
         right=any_result if hostile else right,
         mend=sign if hostile else lambda _: None,
-        share=0.02 if name in TORCH else 0.05,
+        share=0.02 if verb in TORCH else 0.05,
         names_files=name != "export",  # an id that a format cannot hold: it names the file of the export
     )
 

@@ -1,0 +1,155 @@
+"""What a hub answers to `push` and `pull`, spoiled: statuses, headers, names, sizes, commits and contents."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import Done
+from fuzzing import Reader, fuzz_and_count
+from hub_client import run_at
+from hub_server import Answer, Hub
+from spoil import BYTES, JSON
+from test_fuzz_models import _checkpoint
+
+REPO = "org/name"
+_HUB = "http://the-hub"  # in the files, for the address of a server that is another one every time
+Answers = Callable[[Hub], Callable[[str, str, Answer], Answer]]
+
+
+def _files_of(answers: Path, method: str, path: str) -> Path:
+    return answers / re.sub(r"[^\w.-]+", "_", f"{method} {path}")
+
+
+def _record(answers: Path, hub: Hub) -> Callable[[str, str, Answer], Answer]:
+    """Write every answer as two files: its status with its headers, and its content."""
+
+    def answer(method: str, path: str, given: Answer) -> Answer:
+        status, content, headers = given
+        base = _files_of(answers, method, path)
+        base.with_name(f"{base.name}.headers").write_text(
+            json.dumps({"status": status, **headers}).replace(hub.url, _HUB)
+        )
+        if method == "HEAD":
+            return given
+        suffix = "json" if content[:1] in (b"{", b"[") else "bytes"
+        base.with_name(f"{base.name}.{suffix}").write_bytes(content.replace(hub.url.encode(), _HUB.encode()))
+        return given
+
+    return answer
+
+
+def _play(answers: Path, hub: Hub) -> Callable[[str, str, Answer], Answer]:
+    """Answer as the files say that lie there; of what was never asked before, as the hub would."""
+
+    def answer(method: str, path: str, given: Answer) -> Answer:
+        status, content, _ = given
+        base = _files_of(answers, method, path)
+        for suffix in ("json", "bytes"):
+            if (file := base.with_name(f"{base.name}.{suffix}")).is_file():
+                content = file.read_bytes().replace(_HUB.encode(), hub.url.encode())
+        try:
+            text = base.with_name(f"{base.name}.headers").read_text(encoding="utf-8")
+            said = dict(json.loads(text.replace(_HUB, hub.url)))
+        except FileNotFoundError:
+            return given
+        except (ValueError, TypeError, RecursionError):
+            said = {"status": 500}
+        status = said.pop("status", status)
+        return status if status in range(200, 600) else 500, content, {_plain(k): _plain(v) for k, v in said.items()}
+
+    return answer
+
+
+def _plain(value: Any) -> str:
+    """As a line of a header, which the server must be able to send."""
+    return re.sub(r"[^ -~]", "?", str(value))[:4000]
+
+
+def _call(folder: Path, answers: Answers, words: list[Any]) -> tuple[Done, dict[str, bytes]]:
+    """A command at a hub that holds a checkpoint where the command is `pull`; and what lies there afterwards."""
+    home = folder.parent / "cache" / "hub"
+    with Hub() as hub:
+        hub.create(REPO, "model")
+        if words[0] == "pull":
+            run_at(hub, home, "baselines", "push", "--quiet", "--model", folder / "checkpoint", "--repo", REPO)
+        hub.answer = answers(hub)
+        done = run_at(hub, home, "baselines", *words, "--quiet", code=None)
+        if "the same command again" in done.stderr:  # which would go on from what is there
+            shutil.rmtree(folder / ".out.building", ignore_errors=True)
+        return done, hub.repos["model", REPO].files
+
+
+def _world(words: Callable[[Path], list[Any]]) -> Callable[[Path], None]:
+    def make(folder: Path) -> None:
+        for name in ("checkpoint", "answers"):
+            (folder / name).mkdir()
+        _checkpoint(folder / "checkpoint")
+        done, _ = _call(folder, partial(_record, folder / "answers"), words(folder))
+        assert not done.code, done.stderr
+        shutil.rmtree(folder / "out", ignore_errors=True)
+
+    return make
+
+
+def _pull(folder: Path) -> list[Any]:
+    return ["pull", REPO, "--out", folder / "out"]
+
+
+def _push(folder: Path) -> list[Any]:
+    return ["push", "--model", folder / "checkpoint", "--repo", REPO]
+
+
+def _read_pulled(folder: Path) -> Any:
+    done, _ = _call(folder, partial(_play, folder / "answers"), _pull(folder))
+    out = folder / "out"
+    return done if done.code else {p.relative_to(out).as_posix(): p.read_bytes() for p in out.rglob("*") if p.is_file()}
+
+
+def _as_its_manifest(found: dict[str, bytes], good: dict[str, bytes], folder: Path) -> bool:
+    """Nothing but what was pushed, or what the manifest that the hub gives says instead."""
+    (manifest,) = (folder / "answers").glob("GET_*_manifest.json.json")
+    listed = {file["path"] for file in json.loads(manifest.read_bytes().decode("utf-8-sig"))["files"]}
+    return all(found.get(path) == content for path, content in good.items() if path in listed) and {*found} <= listed
+
+
+def _read_pushed(folder: Path) -> Any:
+    done, there = _call(folder, partial(_play, folder / "answers"), _push(folder))
+    return done if done.code else there
+
+
+READERS = [
+    Reader(
+        "a hub's answers to pull",
+        reaches=("builders.common.hub:commit_in", "baselines.hub.pull:fetch"),
+        make=_world(_pull),
+        spoils={"answers/*.headers": JSON, "answers/*.json": JSON, "answers/*.bytes": BYTES},
+        read=_read_pulled,
+        right=_as_its_manifest,
+        share=0.25,  # twenty requests each
+        names_files=False,  # but the repository
+    ),
+    Reader(
+        "a hub's answers to push",
+        reaches=("builders.common.hub:upload",),
+        make=_world(_push),
+        spoils={"answers/*.headers": JSON, "answers/*.json": JSON},
+        read=_read_pushed,
+        right=lambda found, good, _: found == good,
+        share=0.5,
+        names_files=False,
+    ),
+]
+
+
+@pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.name)
+def test_spoiled_answers_give_what_they_say_or_one_line(
+    reader: Reader, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    fuzz_and_count(reader, tmp_path, record_property)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from commands import ROOT, Done, command
 from hub_client import error_of
 from hub_repos import READ, Blob
 from hub_server import Hub
+from huggingface_hub import HfApi
 from publishing import REPO, Publish, _equal_figures_are_drawn_once, hub, publish, release  # noqa: F401
 from whole_release import make_whole
 
@@ -61,6 +63,22 @@ def test_another_commit_in_the_meantime_is_not_undone(hub: Hub, publish: Publish
 def test_a_repository_with_a_script_is_refused(hub: Hub, publish: Publish) -> None:
     hub.create(REPO).commits[-1].files["name.py"] = Blob(b"", False)
     assert f"{REPO} holds name.py" in error_of(publish(code=1))
+
+
+@pytest.mark.parametrize("name", ["corpus/corpus-00000-of-00001.parquet", "qrels/dev-00000-of-00001.parquet"])
+@pytest.mark.parametrize("gone", [False, True])
+def test_a_shard_that_changes_while_it_is_uploaded_is_noticed(
+    hub: Hub, publish: Publish, release: Path, monkeypatch: pytest.MonkeyPatch, name: str, gone: bool
+) -> None:
+    repo, file, send = hub.create(REPO), release / name, HfApi.preupload_lfs_files
+
+    def change(*args: Any, **given: Any) -> None:
+        send(*args, **given)
+        file.unlink() if gone else file.write_bytes(file.read_bytes()[::-1])
+
+    monkeypatch.setattr(HfApi, "preupload_lfs_files", change)
+    assert f"{file}: has changed since the upload began" in error_of(publish(code=1))
+    assert len(repo.commits) == 1
 
 
 @pytest.mark.parametrize("name", ["dureader_retrieval.py", "corpus/corpus.lock", "notes.txt", ".hidden"])

@@ -97,7 +97,7 @@ def upload(
             api.preupload_lfs_files(repo, additions, repo_type=kind)
         finally:  # said before what the hub says of it
             for file, digest in files.values():
-                if sha256_of(file) != digest:
+                if not file.is_file() or sha256_of(file) != digest:
                     raise Unfinished(
                         "has changed since the upload began; nothing is committed, run it again", path=file
                     )

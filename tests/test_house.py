@@ -15,8 +15,8 @@ FLOORS = {
     "common": 1,
     **dict.fromkeys(("store", "sources"), 2),
     **dict.fromkeys(("release", "official", "collection", "stats", "extrapolate"), 3),
-    **dict.fromkeys(("cmedqa", "ccovid", "squad", "crosslingual", "check", "export"), 4),
-    "publish": 5,
+    **dict.fromkeys(("cmedqa", "ccovid", "squad", "annotate", "check", "export"), 4),
+    **dict.fromkeys(("crosslingual", "publish"), 5),
 }
 
 

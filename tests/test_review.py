@@ -7,7 +7,7 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builders.crosslingual.review import Acceptance, judge, percent
+from builders.annotate.quality import Acceptance, judge, percent
 
 
 @given(st.lists(st.lists(st.booleans(), max_size=12), max_size=4), st.integers(0, 12))

@@ -29,8 +29,8 @@ import argparse
 from fractions import Fraction
 from pathlib import Path
 
+from builders.annotate.quality import PACKAGE, Acceptance
 from builders.common.command import add_format, whole_number
-from builders.crosslingual.review import PACKAGE, Acceptance
 from builders.sources.encoding import CHOICES
 from builders.store.layout import SPLITS
 

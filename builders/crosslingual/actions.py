@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from builders.annotate.quality import Acceptance, Verdict, percent
 from builders.collection.write import open_base
 from builders.common.command import InputError, log
 from builders.common.sampling import draw
@@ -15,7 +16,6 @@ from builders.crosslingual.build import as_stats, build_crosslingual
 from builders.crosslingual.packages import review_packages, write_packages, write_sheets
 from builders.crosslingual.pairs import Pair, known_pairs, read_pairs
 from builders.crosslingual.queries import chinese_queries
-from builders.crosslingual.review import Acceptance, Verdict, percent
 from builders.sources.tables import find_tables
 from builders.store.layout import SPLITS
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from builders.annotate.quality import Verdict
 from builders.collection.write import described
 from builders.common.command import log
 from builders.crosslingual.pairs import Pair
 from builders.crosslingual.queries import English, english_queries
-from builders.crosslingual.review import Verdict
 from builders.sources.files import Source
 from builders.store.draft import draft_release
 from builders.store.layout import CROSSLINGUAL, CROSSLINGUAL_QUERIES, SPLITS

@@ -11,23 +11,16 @@ import csv
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from builders.annotate.quality import Acceptance, Verdict, answer_of, judge
 from builders.common.command import InputError, log
 from builders.common.files import atomic_text, sha256_of
 from builders.common.sampling import draw
 from builders.crosslingual.pairs import Pair
-from builders.crosslingual.review import Acceptance, Verdict, judge
 from builders.sources.files import Source
 from builders.sources.tables import open_table
 
 PACKAGE_COLUMNS = ("package", "id", "zh", "machine_translation", "english")
 SHEET_COLUMNS = ("package", "id", "zh", "english", "correct")
-_RIGHT = {"1": True, "yes": True, "true": True, "对": True, "是": True} | {
-    "0": False,
-    "no": False,
-    "false": False,
-    "错": False,
-    "否": False,
-}
 
 
 def write_packages(
@@ -103,7 +96,7 @@ def review_packages(pairs: Iterable[Pair], sheets: Sequence[Source], rule: Accep
             raise InputError(f"no column {missing[0]}; expected a reviewer's sheet", path=sheet.shown, line=1)
         for line, (package, zh_id, _, english, correct) in table.rows(SHEET_COLUMNS):
             pair = packages.get(package, {}).get(zh_id)
-            right = _RIGHT.get(correct.strip().lower())
+            right = answer_of(correct)
             found = judged.setdefault(package, {}).setdefault(sheet.shown, {})
             problem = ""
             if pair is None:

@@ -21,10 +21,10 @@ from official_archives import original_files, preprocessed_files, write_files, w
 from spoil import BYTES, JSON, JSON_LINES, PARQUET, TEXT
 
 from builders import ccovid, cmedqa, squad
+from builders.annotate.quality import Acceptance
 from builders.common.names import problem_of
 from builders.crosslingual.packages import review_packages
 from builders.crosslingual.pairs import read_pairs
-from builders.crosslingual.review import Acceptance
 from builders.extrapolate.embeddings import read_embeddings
 from builders.official.archives import find_members
 from builders.official.build import build_official

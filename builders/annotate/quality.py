@@ -7,10 +7,21 @@ it is accepted when the mean of their accuracies is at least 93 %, and revised u
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 PACKAGE = 1_000  # items
+
+# What people write into a sheet.
+_ANSWERS = {
+    **dict.fromkeys(("1", "yes", "true", "对", "是", "相关"), True),
+    **dict.fromkeys(("0", "no", "false", "错", "否", "不相关"), False),
+}
+
+
+def answer_of(cell: str) -> bool | None:
+    """The answer in a cell of a sheet: 1 or 0, or what stands for it; None where it is none of these."""
+    return _ANSWERS.get(cell.strip().lower())
 
 
 @dataclass(frozen=True)
@@ -30,12 +41,15 @@ class Verdict:
         size: its items.
         reviews: by reviewer, the numbers of items found right and judged.
         refusal: why it is not accepted; empty where it is.
+        reviewed: by as many reviewers, and on as many items each, as the rule asks; refused all the same, it is sent
+            back.
     """
 
     package: str
     size: int
     reviews: Mapping[str, tuple[int, int]]
     refusal: str
+    reviewed: bool = False
 
     @property
     def accuracy(self) -> Fraction | None:
@@ -53,15 +67,17 @@ def judge(package: str, size: int, reviews: Mapping[str, Sequence[bool]], rule: 
     """
     counts = {reviewer: (sum(found), len(found)) for reviewer, found in reviews.items() if found}
     needed = min(rule.items, size)
-    verdict = Verdict(package, size, counts, "")
-    refusal = ""
+    verdict = Verdict(package, size, counts, "", reviewed=True)
     if len(counts) < rule.reviewers:
         refusal = f"has {len(counts)} reviews, expected at least {rule.reviewers}"
     elif few := [reviewer for reviewer, (_, judged) in counts.items() if judged < needed]:
         refusal = f"has {counts[few[0]][1]} items judged by {few[0]}, expected at least {needed}"
     elif verdict.accuracy is not None and verdict.accuracy < rule.accuracy:
         refusal = f"has an accuracy of {percent(verdict.accuracy)}, expected at least {percent(rule.accuracy)}"
-    return Verdict(package, size, counts, refusal)
+        return replace(verdict, refusal=refusal)
+    else:
+        return verdict
+    return replace(verdict, refusal=refusal, reviewed=False)
 
 
 def percent(share: Fraction) -> str:

@@ -119,6 +119,19 @@ CONFIGS: dict[str, Declaration] = {
     "ccovid-qrels": ("qrels", _ALL, "which passage answers which question of cCOVID-News"),
     "crosslingual-queries": ("crosslingual-queries", _ALL, "every question that is translated, in English"),
     "crosslingual": ("crosslingual", _ALL, "the questions in English and Chinese with their Chinese passages"),
+    "train-similar": (
+        *("joined", ("train",)),
+        "training questions removed because they are similar to a development or test question, with their passages",
+    ),
+    "duplicated": (
+        *("queries", ("dev", "test")),
+        "development and test questions that a removed training question is similar to",
+    ),
+    "others": (
+        *("queries", ("dev", "test")),
+        "development and test questions that no training question is similar to",
+    ),
+    "qrels-before": ("qrels", _ALL, "the judgments before people corrected them"),
     **{
         name: declaration
         for name in (
@@ -156,6 +169,11 @@ _ORIGINS = {
     f"--out DIR`{_HERE}",
     "crosslingual": "it is made from a table of the questions in English by `python -m builders crosslingual --source "
     f"FILE --release DIR --out DIR`{_HERE}",
+    **dict.fromkeys(
+        ("train", "duplicated", "others"),  # of train, the archive lacks `train-similar` alone
+        f"it is told apart in a release by `python -m builders similar`{_HERE}",
+    ),
+    "qrels": f"people's corrections of a release's judgments leave it: `python -m builders annotate merge`{_HERE}",
     "restrain": f"it is sampled from a release by `python -m builders extrapolate restrain`{_HERE}",
     "resttest": f"it is sampled from a release by `python -m builders extrapolate resttest`{_HERE}",
 }

@@ -88,6 +88,11 @@ def all_tables() -> dict[tuple[str, str], list[dict[str, Any]]]:
             {**row, "query_id": md5(text), "query": text, "query_zh": row["query"]}
             for text, row in zip(english, rows[split, split], strict=True)
         ]
+    rows["train-similar", "train"] = rows["train", "train"][:1]
+    for split in ("dev", "test"):
+        rows["duplicated", split], rows["others", split] = rows["queries", split][:1], rows["queries", split][1:]
+    del rows["others", "test"]
+    rows["qrels-before", "dev"] = rows["qrels", "dev"][:1]
     for name in ("14K-interpolation", "14K-extrapolation", "3-interpolation", "1000K-extrapolation"):
         rows[f"restrain-{name}", "train"] = rows["qrels", "train"][: 2 + len(name) % 2]
     for number in (1, 2, 5, 11):

@@ -127,6 +127,20 @@ CASES: dict[str, tuple[Change, dict[str, tuple[str, int, list[tuple[str, int]]]]
         {},
     ),
     "a train query that is a dev query": (_same_train_and_dev, {"shared-queries": ("warning", 1, [("queries", 1)])}),
+    "a removed training query that is still one": (
+        lambda rows: rows["train-similar", "train"][0].update(
+            query_id=rows["queries", "train"][1]["_id"], query=rows["queries", "train"][1]["text"]
+        ),
+        {"similar-queries": ("error", 1, [("train-similar/train", 1)])},
+    ),
+    "a query that is duplicated and another": (
+        lambda rows: rows["others", "dev"].append(rows["duplicated", "dev"][0]),
+        {"similar-queries": ("error", 1, [("duplicated/dev", 1)])},
+    ),
+    "a query that is neither duplicated nor another, and one of another split": (
+        lambda rows: rows["others", "dev"].__setitem__(0, rows["queries", "test"][0]),
+        {"similar-queries": ("error", 2, [("duplicated/dev", 2)])},
+    ),
     "joined rows without a judgment's passage": (
         lambda rows: rows["dev", "dev"][1].update(positive_passages=[]),
         {"joined-rows": ("error", 1, [("dev/dev", 1)])},
@@ -157,7 +171,7 @@ def _replace_id(rows: Rows, text: str, new: str) -> None:
     for row in rows["corpus", "corpus"]:
         if row["text"] == text:
             row["_id"] = new
-    for key in [key for key in rows if key[0] in ("train", "dev", "crosslingual")]:
+    for key in [key for key in rows if key[0] in ("train", "train-similar", "dev", "crosslingual")]:
         for row in rows[key]:
             row["negative_passages"] = []
             row["positive_passages"] = [each for each in row["positive_passages"] if each["text"] != text]

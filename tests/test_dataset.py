@@ -110,7 +110,8 @@ def test_names_configs_and_splits(release: Path) -> None:
         *(f"{name}-{table}" for name in ("cmedqa", "ccovid") for table in ("corpus", "queries", "qrels")),
         *("crosslingual-queries", "crosslingual"),
     ]
-    assert names[14:] == [
+    assert names[14:18] == ["train-similar", "duplicated", "others", "qrels-before"]
+    assert names[18:] == [
         *(
             f"restrain-{size}-{which}"
             for size in ("14K", "45K", "200K")

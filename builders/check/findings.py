@@ -30,6 +30,7 @@ TESTS = {
     "duplicate-judgments": (ERROR, "judgments that come again"),
     "queries-without-positives": (ERROR, "queries of a labelled split without a positive passage"),
     "joined-rows": (ERROR, "joined rows that disagree with queries and qrels"),
+    "similar-queries": (ERROR, "removed training queries that are still there, duplicated and others not told apart"),
     "stats": (ERROR, "figures of stats.json that are not those of the rows"),
     "long-texts": (WARNING, f"passages over {LONGEST_PASSAGE:,} and queries over {LONGEST_QUERY:,} characters"),
     "control-characters": (WARNING, "texts with control characters other than tab and line ends"),

@@ -12,7 +12,7 @@ from builders.check.figures import check_sizes, check_stats
 from builders.check.findings import EXAMPLES, LONGEST_PASSAGE, LONGEST_QUERY, Finding
 from builders.check.rules import Rule
 from builders.stats.survey import Survey
-from builders.store.layout import QRELS, SETS, config_of
+from builders.store.layout import QRELS, REMOVED, SETS, TOLD_APART, config_of
 
 Values = dict[str, str | None]
 
@@ -32,6 +32,9 @@ def check_rows(tables: Survey, figures: dict[str, Any]) -> Iterator[Finding]:
         elif "zh_id" in columns.names:
             values: Values = {"config": config, "split": split, "queries": SETS["main"].queries, "query_split": split}
             yield from _all(tables, rules.TRANSLATIONS, values)
+    for split in sorted({split for name in TOLD_APART for split in tables.splits(name)}):
+        told: Values = {"config": TOLD_APART[0], "split": split, "queries": SETS["main"].queries, "query_split": split}
+        yield from _all(tables, (rules.TOLD_APART,), told)
     for config in sorted({found.queries for found in SETS.values()}):
         for first, second in combinations(tables.splits(config), 2):
             shared: Values = {"config": config, "first": first, "second": second}
@@ -58,6 +61,10 @@ def _joined(tables: Survey, config: str, split: str) -> Iterator[Finding]:
         "query_split": split,
     }
     yield from _all(tables, rules.JOINED_ROWS, values)
+    if config == REMOVED:
+        yield from _all(tables, (rules.QUERIES_ARE_REMOVED,), values)
+        return
+    yield from _all(tables, (rules.QUERIES_ARE_IN_THE_SPLIT,), values)
     if found is SETS["main"]:
         yield from _all(tables, (rules.EVERY_QUERY_HAS_ONE_ROW,), values)
         # Qrels that are there, but could not be read, would make every passage a finding.

@@ -136,6 +136,25 @@ TRANSLATIONS = (
 )
 
 # Of the joined rows of one split.
+QUERIES_ARE_IN_THE_SPLIT = Rule(
+    "dangling-ids",
+    "rows of a query that is not in {queries}",
+    """
+    SELECT query_id AS example FROM (SELECT * FROM joined WHERE config = $config AND split = $split)
+    ANTI JOIN (SELECT id FROM texts WHERE config = $queries AND split = $split) ON id = query_id
+    """,
+    needs=("queries",),
+)
+# Section 2.3: what was similar is removed from the training questions.
+QUERIES_ARE_REMOVED = Rule(
+    "similar-queries",
+    "removed queries that are still in {queries}/{split}",
+    """
+    SELECT query_id AS example FROM (SELECT * FROM joined WHERE config = $config AND split = $split)
+    SEMI JOIN (SELECT id FROM texts WHERE config = $queries AND split = $split) ON id = query_id
+    """,
+    needs=("queries",),
+)
 JOINED_ROWS = (
     Rule(
         "ids-not-md5",
@@ -152,15 +171,6 @@ JOINED_ROWS = (
         SELECT coalesce(docid, 'null') AS example FROM joined_passages
         WHERE config = $config AND split = $split AND NOT id_ok
         """,
-    ),
-    Rule(
-        "dangling-ids",
-        "rows of a query that is not in {queries}",
-        """
-        SELECT query_id AS example FROM (SELECT * FROM joined WHERE config = $config AND split = $split)
-        ANTI JOIN (SELECT id FROM texts WHERE config = $queries AND split = $split) ON id = query_id
-        """,
-        needs=("queries",),
     ),
     Rule(
         "dangling-ids",
@@ -216,4 +226,18 @@ NO_QUERY_IN_TWO_SPLITS = Rule(
     SELECT id AS example FROM texts WHERE config = $config AND split = $second
     AND key IN (SELECT key FROM texts WHERE config = $config AND split = $first)
     """,
+)
+# Section 3.4: the queries of a split are told apart into duplicated and others.
+TOLD_APART = Rule(
+    "similar-queries",
+    "queries of {queries}/{split} that are not once in duplicated and others, or the other way round",
+    """
+    SELECT id AS example FROM (
+        SELECT id, 1 AS asked, 0 AS told FROM texts WHERE config = $queries AND split = $split
+        UNION ALL
+        SELECT id, 0, 1 FROM texts WHERE config IN ('duplicated', 'others') AND split = $split
+    )
+    GROUP BY id HAVING max(asked) = 0 OR sum(told) <> 1
+    """,
+    needs=("queries",),
 )

@@ -128,6 +128,10 @@ class Config:
 _ANY = {"SIZE": r"([1-9]\d*K?)", "NUMBER": r"([1-9]\d*)"}
 _BUCKET = "trained without bucket NUMBER of the questions, tested inside and outside of the others"
 
+# What the quality strategies of Section 2.3 take away: the removed training questions; the development and test
+# questions with and without one of them; the judgments before people corrected them.
+REMOVED, TOLD_APART, BEFORE = "train-similar", ("duplicated", "others"), "qrels-before"
+
 CONFIGS = (
     Config("corpus", CORPUS, ("corpus",), "main", "every passage of the collection"),
     Config("queries", QUERIES, SPLITS, "main", "every question"),
@@ -155,6 +159,20 @@ CONFIGS = (
         *("crosslingual", CROSSLINGUAL, SPLITS, "crosslingual"),
         "the questions in English and Chinese with their Chinese passages",
     ),
+    # Kept so that the effect of removing them can be measured (Table 6, Figure 2).
+    Config(
+        *(REMOVED, JOINED, ("train",), "main"),
+        "training questions removed because they are similar to a development or test question, with their passages",
+    ),
+    Config(
+        *(TOLD_APART[0], QUERIES, ("dev", "test"), "main"),
+        "development and test questions that a removed training question is similar to",
+    ),
+    Config(
+        *(TOLD_APART[1], QUERIES, ("dev", "test"), "main"),
+        "development and test questions that no training question is similar to",
+    ),
+    Config(BEFORE, QRELS, SPLITS, "main", "the judgments before people corrected them"),
     Config(
         *("restrain-SIZE-interpolation", QRELS, ("train",), "main"),
         "judgments of SIZE training questions near to the test questions",

@@ -36,7 +36,7 @@ def test_too_little_memory_for_any_command_is_said_at_its_start(
 ) -> None:
     limited(monkeypatch, 100 << 20)
     said = run("builders", "release", "--raw", SAMPLE, "--out", tmp_path / "out", code=1).error
-    assert said == "not enough memory (ulimit -v or -d allows 100 MB; at least 600 MB are needed)"
+    assert said == "not enough memory (ulimit -v or -d allows 100 MB; at least 1024 MB are needed)"
     assert list(tmp_path.iterdir()) == []
 
 

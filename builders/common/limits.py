@@ -11,7 +11,7 @@ import ctypes
 import os
 
 _A_CORE = 2 << 30  # bytes of address space for a thread in each of the libraries
-_LEAST = 600 << 20  # below this not even the libraries are loaded
+_LEAST = 1 << 30  # below this some libraries end in a segmentation fault
 _ARENAS = -8  # M_ARENA_MAX of glibc's malloc.h
 # The variables by which libraries are told how many threads to start: OpenMP (torch, FAISS, Arrow, numba), BLAS, Rust.
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS", "RAYON_NUM_THREADS")
@@ -37,7 +37,7 @@ def usable_cores() -> int:
 def reserve_little() -> None:
     """Where memory is limited, have the libraries that are loaded from now on reserve no more of it than they use.
 
-    :class:`MemoryError` where they could not be loaded. Variables that are set stay as they are.
+    :class:`MemoryError` where it is too little for them. Variables that are set stay as they are.
     """
     limit = memory_limit()
     if limit is None:

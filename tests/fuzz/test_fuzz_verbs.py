@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -116,10 +117,14 @@ def _listed(folder: Path) -> list[list[Any]]:
         return []
 
 
+def _about(name: str) -> bool:
+    return name in _ABOUT or name.endswith(".step.json")
+
+
 def _files(folder: Path) -> dict[str, bytes]:
-    outs = [path for path in folder.glob("out*")]
+    outs = [path for path in folder.glob("out*") if path.suffix != ".training"]
     files = [path for out in outs for path in (out.rglob("*") if out.is_dir() else [out]) if path.is_file()]
-    return {str(path.relative_to(folder)): path.read_bytes() for path in files if path.name not in _ABOUT}
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files if not _about(path.name)}
 
 
 def _run_at_a_hub(folder: Path, program: str, words: list[str]) -> tuple[Done, dict[str, bytes]]:
@@ -129,7 +134,7 @@ def _run_at_a_hub(folder: Path, program: str, words: list[str]) -> tuple[Done, d
         before = dict(repo.files)
         done = run_at(hub, folder.parent / "cache" / "hub", program, *words, code=None)
         sent = {path: content for path, content in repo.files.items() if before.get(path) != content}
-    return done, {path: content for path, content in sent.items() if path not in _ABOUT}
+    return done, {path: content for path, content in sent.items() if not _about(path)}
 
 
 def _reader(verb: str, hostile: bool) -> Reader:
@@ -145,6 +150,7 @@ def _reader(verb: str, hostile: bool) -> Reader:
         found = Written(said, _files(folder) | sent, _listed(folder))
         for other in ("out.run", "out.parquet"):
             (folder / other).unlink(missing_ok=True)
+        shutil.rmtree(folder / "out.training", ignore_errors=True)
         return found
 
     def right(found: Written, good: Written, _: Path) -> bool:

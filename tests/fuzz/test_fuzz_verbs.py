@@ -27,7 +27,7 @@ ENGLISH = {"北京冬天冷吗": "Is it cold", "饺子怎么煮": "How to boil"}
 TORCH = ("encode", "search", "rerank", "train", "extrapolate embed")  # seconds each
 HUB = ("publish", "push")
 REPO = "org/name"
-# The words of each verb; {here} is the folder of the release and what goes with it.
+# The words of each verb; {here} is the folder of the release and what goes with it. `reproduce` runs these.
 VERBS = {
     **{
         f"export --format {form}": f"builders export --release {{here}}/release --format {form} --out {{here}}/out"
@@ -62,12 +62,11 @@ VERBS = {
     "train": "baselines train de-bm25-neg-scratch --release {here}/release --start {here}/dual-bert --device cpu"
     " --set train.batch=2 --set train.max_steps=2 --set data.passage_length=24 --set data.query_length=12"
     " --set data.negatives=release --set data.negatives_per_positive=1 --out {here}/out",
-    "reproduce": "baselines reproduce --release {here}/release --table 4 --row bm25 --one-process --out {here}/out",
     "push": f"baselines push --model {{here}}/checkpoint --repo {REPO} --release {{here}}/release"
     " --run {here}/dev.run",
 }
 # What says of a release, or of this run of a command, more than the tables do.
-_ABOUT = {"EXPORT", MANIFEST, "README.md", "stats.json", "training.json", "report.json"}
+_ABOUT = {"EXPORT", MANIFEST, "README.md", "stats.json", "training.json"}
 
 
 @dataclass(frozen=True)
@@ -117,14 +116,10 @@ def _listed(folder: Path) -> list[list[Any]]:
         return []
 
 
-def _about(name: str) -> bool:
-    return name in _ABOUT or name.endswith(".step.json")
-
-
 def _files(folder: Path) -> dict[str, bytes]:
     outs = [path for path in folder.glob("out*") if path.suffix != ".training"]
     files = [path for out in outs for path in (out.rglob("*") if out.is_dir() else [out]) if path.is_file()]
-    return {str(path.relative_to(folder)): path.read_bytes() for path in files if not _about(path.name)}
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files if path.name not in _ABOUT}
 
 
 def _run_at_a_hub(folder: Path, program: str, words: list[str]) -> tuple[Done, dict[str, bytes]]:
@@ -134,7 +129,7 @@ def _run_at_a_hub(folder: Path, program: str, words: list[str]) -> tuple[Done, d
         before = dict(repo.files)
         done = run_at(hub, folder.parent / "cache" / "hub", program, *words, code=None)
         sent = {path: content for path, content in repo.files.items() if before.get(path) != content}
-    return done, {path: content for path, content in sent.items() if not _about(path)}
+    return done, {path: content for path, content in sent.items() if path not in _ABOUT}
 
 
 def _reader(verb: str, hostile: bool) -> Reader:
@@ -146,7 +141,7 @@ def _reader(verb: str, hostile: bool) -> Reader:
         if done.code and not (name == "check" and done.stdout):  # which has found what is wrong, and printed it
             assert not sent
             return done
-        said = "" if done.code or name in (*HUB, "reproduce") else done.stdout  # which print commits, and times
+        said = "" if done.code or name in HUB else done.stdout  # which print commits
         found = Written(said, _files(folder) | sent, _listed(folder))
         for other in ("out.run", "out.parquet"):
             (folder / other).unlink(missing_ok=True)

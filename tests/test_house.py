@@ -67,7 +67,6 @@ DECODERS = {
     "baselines/cost/passes.py": "a configuration of ours",
     "baselines/models/loading.py": "a tokenizer's own words",
     "baselines/models/official_input.py": "a tokenizer's own words",
-    "baselines/train/state.py": "the trainer's own state, in which numbers may be NaN",
     "baselines/runs/qrels.py": "whether it is JSON at all",
     "builders/store/runs.py": "how often an id comes, in what was read before",
 }

@@ -19,6 +19,9 @@ GROUPS = {
         "crosslingual": "builders.crosslingual",
         "extrapolate": "builders.extrapolate",
     },
+    "make it good": {
+        "pool": "builders.pool",
+    },
     "look at it": {
         "stats": "builders.stats",
         "check": "builders.check",

@@ -10,8 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
-from fuzzing import Reader, any_result, as_json, fuzz_and_count
+from fuzzing import Reader, any_result, as_json, equal, fuzz_and_count
 from releases import QUESTIONS, TEXTS, make_release, md5
 from spoil import BYTES, JSON, JSON_LINES, TEXT
 
@@ -19,6 +20,7 @@ from baselines.passages import open_passages
 from baselines.runs.fuse import _read_weights
 from baselines.runs.qrels import read_qrels
 from baselines.train.negatives import read_negatives
+from builders.pool.pairs import Pooled, read_pool, write_pool
 from builders.store.reader import open_release
 from builders.store.runs import read_run, write_run
 
@@ -101,8 +103,29 @@ def _as_negatives(found: dict[str, list[int]], _: Any, folder: Path) -> bool:
     return found == {q: [IDS.index(p) for p in said[q] if p != IDS[0]] for q in ASKED if q in said}
 
 
+def _pool(folder: Path) -> None:
+    pairs = [Pooled(q, p, n, 1 / n, {"bm25": n}, None if n % 2 else 1) for q in ASKED for n, p in enumerate(IDS, 1)]
+    write_pool(folder / "pool.jsonl", pairs)
+
+
+def _as_a_pool(found: list[Pooled], _: Any, folder: Path) -> bool:
+    """Every pair is what its line says, which says all of it."""
+    lines = (folder / "pool.jsonl").read_bytes().removeprefix(b"\xef\xbb\xbf").split(b"\n")
+    said = [json.loads(line) for line in lines if line.strip()]
+    return equal(msgspec.to_builtins(found), said) and all(row.keys() >= _POOLED for row in said)
+
+
+_POOLED = {"query-id", "corpus-id", "rank", "score", "runs", "judged"}
 _RUN, _QRELS = "builders.store.runs:", "baselines.runs.qrels:"
 READERS = [
+    Reader(
+        "a pool",
+        reaches=("builders.pool.pairs:read_pool",),
+        make=_pool,
+        spoils={"pool.jsonl": JSON_LINES},
+        read=lambda folder: read_pool(folder / "pool.jsonl"),
+        right=_as_a_pool,
+    ),
     Reader(
         "a TREC run",
         reaches=(f"{_RUN}_read_trec",),

@@ -47,6 +47,8 @@ VERBS = {
     "extrapolate embed": "builders extrapolate embed --release {here}/release --model {here}/dual"
     " --out {here}/out.parquet",
     "publish": f"builders publish --release {{here}}/release --repo {REPO}",
+    "pool": "builders pool select --release {here}/release --runs {here}/dev.run --scores {here}/other.run"
+    " --scale none --out {here}/out",
     "bm25": "baselines bm25 --release {here}/release --out {here}/out --threads 1",
     "mine": "baselines mine --release {here}/release --run {here}/train.run --out {here}/out",
     "evaluate": "baselines evaluate --release {here}/release {here}/dev.run",

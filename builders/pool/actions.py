@@ -1,0 +1,77 @@
+"""What the actions of the command do: candidates, select."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from typing import Any
+
+from builders.common.command import InputError, log
+from builders.common.files import check_file
+from builders.pool.ensemble import mean_scores, select
+from builders.pool.pairs import Pooled, read_pool, write_pool
+from builders.pool.report import as_text, report
+from builders.pool.union import Union, open_runs, union_of
+from builders.store.reader import Release, open_release
+from builders.store.runs import read_run, write_run
+
+Qrels = dict[str, dict[str, int]]
+
+
+def candidates(args: argparse.Namespace) -> None:
+    """The union of the runs, as a run for the re-rankers."""
+    union, new, judged, _ = _read(args)
+    # Re-rankers take every candidate; until then, the best rank in any run is a fair order.
+    rows = [
+        (query, [(passage, 1 / min(filter(None, ranks))) for passage, ranks in passages.items()])
+        for query, passages in new.ranks.items()
+        if passages
+    ]
+    lines = write_run(args.out, rows, tag="pool")
+    longest = max((len(hits) for _, hits in rows), default=0)
+    log.info(
+        "%s: %d candidates of %d queries; next: `baselines rerank --top-k %d`", args.out, lines, len(rows), longest
+    )
+    _print(report(union, new, judged, args.depth, None), args)
+
+
+def choose(args: argparse.Namespace) -> None:
+    """The pool: the ensemble's best candidates of each query."""
+    union, new, judged, old = _read(args)
+    scores = mean_scores(new, [read_run(path) for path in args.scores], args.scale)
+    pairs = list(select(scores, union, judged, args.top, old))
+    count = write_pool(args.out, pairs)
+    log.info("%s: %d pairs", args.out, count)
+    _print(report(union, new, judged, args.depth, pairs), args)
+
+
+ACTIONS: dict[str, Callable[[argparse.Namespace], None]] = {"candidates": candidates, "select": choose}
+
+
+def _read(args: argparse.Namespace) -> tuple[Union, Union, Qrels, list[Pooled]]:
+    """(the union of the runs, what of it an earlier pool lacks, the judgments of the split, the earlier pool)."""
+    check_file(args.out)
+    release = open_release(args.release)
+    queries = release.table("queries", args.split, ["_id"])["_id"].to_pylist()
+    runs, names = open_runs(args.runs, args.names)
+    union = union_of(runs, names, queries, args.depth, args.split)
+    old = read_pool(args.pool) if args.pool else []
+    known = set(queries)
+    if strange := next((pair.query_id for pair in old if pair.query_id not in known), None):
+        raise InputError(f"has a query {strange!r} that queries/{args.split} lacks", path=args.pool)
+    new = union.without({(pair.query_id, pair.corpus_id) for pair in old}) if old else union
+    return union, new, _judged(release, args.split), old
+
+
+def _judged(release: Release, split: str) -> Qrels:
+    """The judgments of a split, by query and passage; none where the release has none."""
+    found: Qrels = {}
+    if ("qrels", split) in release.splits():
+        for row in release.table("qrels", split).to_pylist():
+            found.setdefault(row["query-id"], {})[row["corpus-id"]] = row["score"]
+    return found
+
+
+def _print(found: dict[str, Any], args: argparse.Namespace) -> None:
+    print(json.dumps(found, ensure_ascii=False, indent=1) if args.format == "json" else as_text(found))

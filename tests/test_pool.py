@@ -1,0 +1,213 @@
+"""Pools: the union of runs, the ensemble's best of it, what each run adds, and how a new run tops a pool up."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import Done, run
+from releases import QUESTIONS, TEXTS, make_release, md5
+
+from builders.store.runs import read_run, write_run
+
+P = [md5(text) for text in TEXTS]
+ONE, TWO = (md5(question) for question in QUESTIONS["dev"])  # answered by P[4] and P[5]
+Rankings = dict[str, list[int]]
+
+
+def ranked(path: Path, rankings: Rankings) -> Path:
+    """A run of these passages, best first."""
+    write_run(path, [(query, [(P[n], -float(rank)) for rank, n in enumerate(own)]) for query, own in rankings.items()])
+    return path
+
+
+def scored(path: Path, scores: dict[str, dict[int, float]]) -> Path:
+    """A re-ranker's run."""
+    write_run(path, [(query, [(P[n], score) for n, score in own.items()]) for query, own in scores.items()])
+    return path
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Path:
+    """A release; two runs, of which each finds what the other does not; two re-rankers of their union at depth 2."""
+    make_release(tmp_path / "release")
+    ranked(tmp_path / "bm25.dev.run.gz", {ONE: [0, 1, 2], TWO: [5, 3]})
+    ranked(tmp_path / "dense.dev.run", {ONE: [1, 4], TWO: [5, 2]})
+    third = math.log(3)  # of which the sigmoid is 3/4
+    scored(tmp_path / "a", {ONE: {0: third, 1: 0, 4: third, 5: 9}, TWO: {5: third, 3: -third, 2: 0}})
+    scored(tmp_path / "b", {ONE: {0: -third, 1: 0, 4: third}, TWO: {5: 0, 3: 0, 2: 0}})
+    return tmp_path
+
+
+def pool(world: Path, action: str, *words: object, runs: tuple[str, ...] = (), code: int | None = 0) -> Done:
+    paths = [world / name for name in runs or ("bm25.dev.run.gz", "dense.dev.run")]
+    return run("builders", "pool", action, "--release", world / "release", "--runs", *paths, *words, code=code)
+
+
+def select(world: Path, out: str, *words: object, code: int | None = 0, **given: Any) -> Done:
+    scores = ("--scores", world / "a", world / "b")
+    return pool(world, "select", *scores, "--out", world / out, *words, code=code, **given)
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    return [json.loads(line) for line in data.decode().splitlines()]
+
+
+def test_candidates_are_the_union_of_the_best_of_every_run(world: Path) -> None:
+    pool(world, "candidates", "--depth", 2, "--out", world / "union.run")
+    found = {query: set(ids) for query, ids in read_run(world / "union.run").rankings.items()}
+    assert found == {ONE: {P[0], P[1], P[4]}, TWO: {P[5], P[3], P[2]}}
+
+
+def test_each_run_is_credited_with_what_it_alone_found(world: Path) -> None:
+    done = pool(world, "candidates", "--depth", 2, "--out", world / "union.run", "--format", "json")
+    found = json.loads(done.stdout)
+    assert found["candidates"] == {"pairs": 6, "judged": 2, "positives": 2, "unjudged": 4}
+    assert found["runs"] == [
+        {"run": "bm25", "pairs": 4, "alone": 2, "positives": 1, "positives_alone": 0},
+        {"run": "dense", "pairs": 4, "alone": 2, "positives": 2, "positives_alone": 1},
+    ]
+
+
+def test_positives_found_are_counted_by_depth(world: Path) -> None:
+    found = json.loads(pool(world, "candidates", "--out", world / "union.run", "--format", "json").stdout)
+    assert found["depths"][:3] == [
+        {"depth": 1, "pairs": 3, "positives": 1, "share": 0.5},
+        {"depth": 2, "pairs": 6, "positives": 2, "share": 1.0},
+        {"depth": 3, "pairs": 7, "positives": 2, "share": 1.0},
+    ]
+    assert found["depths"][-1]["depth"] == 50
+
+
+def test_the_pool_holds_the_best_by_the_mean_of_the_probabilities(world: Path) -> None:
+    select(world, "pool.jsonl.gz", "--depth", 2, "--top", 2)
+    first, *others = rows(world / "pool.jsonl.gz")
+    assert first == {
+        **{"query-id": ONE, "corpus-id": P[4], "rank": 1, "score": pytest.approx(0.75)},
+        **{"runs": {"dense": 2}, "judged": 1},
+    }
+    # 3/4 and 1/4, or 1/2 and 1/2: equal means, ordered by id.
+    equal = min(P[0], P[1])
+    assert [(row["query-id"], row["corpus-id"], row["rank"], row["score"]) for row in others] == [
+        (ONE, equal, 2, pytest.approx(0.5)),
+        (TWO, P[5], 1, pytest.approx(0.625)),
+        (TWO, P[2], 2, pytest.approx(0.5)),
+    ]
+    assert others[1]["runs"] == {"bm25": 1, "dense": 1}
+    assert others[2]["judged"] is None
+
+
+def test_one_sure_re_ranker_outweighs_the_others_in_logits_only(world: Path) -> None:
+    ranked(world / "run", {ONE: [0, 1]})
+    scored(world / "a", {ONE: {0: 10, 1: 1.5}})
+    scored(world / "b", {ONE: {0: -1, 1: 1.5}})
+    select(world, "sigmoid", runs=("run",))
+    select(world, "none", "--scale", "none", runs=("run",))
+    assert [row["corpus-id"] for row in rows(world / "sigmoid")] == [P[1], P[0]]
+    assert [(row["corpus-id"], row["score"]) for row in rows(world / "none")] == [(P[0], 4.5), (P[1], 1.5)]
+
+
+def test_probabilities_taken_for_logits_are_noticed(world: Path) -> None:
+    ranked(world / "run", {ONE: [0, 1]})
+    scored(world / "a", {ONE: {0: 0.9, 1: 0.1}})
+    assert (
+        f"{world / 'a'}: scores from 0 to 1 look like probabilities"
+        in select(world, "pool", "--scores", world / "a", runs=("run",)).stderr
+    )
+    assert "look like" not in select(world, "pool", "--scores", world / "a", "--scale", "none", runs=("run",)).stderr
+
+
+def test_the_pool_says_who_contributed_and_what_nobody_has_judged(world: Path) -> None:
+    found = json.loads(select(world, "pool", "--depth", 2, "--top", 1, "--format", "json").stdout)
+    assert found["selected"] == {"pairs": 2, "judged": 2, "positives": 2, "unjudged": 0}
+    assert [(each["run"], each["selected"], each["selected_alone"]) for each in found["runs"]] == [
+        ("bm25", 1, 0),
+        ("dense", 2, 1),
+    ]
+    assert found["ranks"] == [{"rank": 1, "pairs": 2, "positives": 2}]
+
+
+def test_figures_are_printed_as_tables(world: Path) -> None:
+    text = select(world, "pool", "--depth", 2).stdout
+    assert "candidates: 6 pairs (3.00 a query), 4 unjudged, 2 judged, 2 of them positive" in text
+    assert "dense      4      2          2                1         4               2" in text
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_topped_up_pool_is_the_pool_of_all_runs(tmp_path: Path, seed: int) -> None:
+    drawn = random.Random(seed)
+    make_release(tmp_path / "release")
+    for name in ("old", "new"):
+        ranked(tmp_path / name, {query: drawn.sample(range(6), 3) for query in (ONE, TWO)})
+    for name in ("a", "b"):
+        scored(tmp_path / name, {query: {n: drawn.gauss(0, 3) for n in range(6)} for query in (ONE, TWO)})
+    select(tmp_path, "whole", "--top", 2, runs=("old", "new"))
+    select(tmp_path, "pool", "--top", 2, runs=("old",))
+    select(tmp_path, "more", "--top", 2, "--pool", tmp_path / "pool", runs=("new",))
+
+    def pairs(name: str) -> set[tuple[str, str]]:
+        return {(row["query-id"], row["corpus-id"]) for row in rows(tmp_path / name)}
+
+    assert pairs("more") == pairs("whole") - pairs("pool")
+
+
+def test_candidates_of_a_top_up_are_those_that_the_pool_lacks(world: Path) -> None:
+    select(world, "pool", "--depth", 2, runs=("bm25.dev.run.gz",))
+    done = pool(
+        *(world, "candidates", "--depth", 2, "--pool", world / "pool", "--out", world / "union.run"),
+        *("--format", "json"),
+        runs=("dense.dev.run",),
+    )
+    assert read_run(world / "union.run").rankings == {ONE: [P[4]], TWO: [P[2]]}
+    assert json.loads(done.stdout)["candidates"]["unjudged"] == 1
+
+
+def test_a_re_ranker_that_skipped_a_candidate_is_named(world: Path) -> None:
+    scored(world / "b", {ONE: {0: 1, 1: 1, 4: 1}, TWO: {5: 1, 3: 1}})
+    error = select(world, "pool", "--depth", 2, code=1).error
+    assert error.startswith(f"{world / 'b'}: lacks 1 of 6 candidates (query {TWO}, passage {P[2]})")
+    assert "--top-k 3" in error
+    assert not (world / "pool").exists()
+
+
+def test_runs_of_one_name_need_other_names(world: Path) -> None:
+    ranked(world / "bm25.other", {ONE: [1]})
+    twice = ("bm25.dev.run.gz", "bm25.other")
+    assert "two runs are called 'bm25'" in pool(world, "candidates", "--out", world / "x", runs=twice, code=1).error
+    words = ("--out", world / "x", "--names", "first", "second", "--format", "json")
+    found = json.loads(pool(world, "candidates", *words, runs=twice).stdout)
+    assert [each["run"] for each in found["runs"]] == ["first", "second"]
+
+
+def test_a_run_of_other_queries_is_refused(world: Path) -> None:
+    ranked(world / "dense.dev.run", {md5("something else"): [1]})
+    error = pool(world, "candidates", "--out", world / "x", code=1).error
+    assert error.startswith(f"{world / 'dense.dev.run'}: has a query '{md5('something else')}'")
+
+
+def test_a_pool_with_a_pair_twice_is_refused_with_its_line(world: Path) -> None:
+    select(world, "pool", "--depth", 2)
+    lines = (world / "pool").read_text().splitlines()
+    (world / "pool").write_text("\n".join([*lines, lines[0], ""]))
+    error = pool(world, "candidates", "--pool", world / "pool", "--out", world / "x", code=1).error
+    assert error.startswith(f"{world / 'pool'}:{len(lines) + 1}: the pair")
+
+
+def test_a_split_without_judgments_is_pooled_too(world: Path) -> None:
+    asked = md5(QUESTIONS["test"][0])
+    ranked(world / "run", {asked: [0, 1]})
+    scored(world / "a", {asked: {0: 1, 1: 2}})
+    scored(world / "b", {asked: {0: 1, 1: 2}})
+    found = json.loads(select(world, "pool", "--split", "test", "--format", "json", runs=("run",)).stdout)
+    assert found["selected"] == {"pairs": 2, "judged": 0, "positives": 0, "unjudged": 2}
+    assert found["depths"][0] == {"depth": 1, "pairs": 1, "positives": 0, "share": None}
+
+
+def test_select_without_scores_is_wrong_usage(world: Path) -> None:
+    assert "select needs --scores" in pool(world, "select", "--out", world / "x", code=2).stderr

@@ -1,4 +1,4 @@
-"""Pool runs for judging: their union, and the best of it (Section 2.3).
+"""Pool runs for judging: their union, the best of it (2.3).
 
 `candidates` writes the union of the best 50 passages of any number of runs (the paper: BM25 and four neural retrievers)
 as a run, which `baselines rerank` scores by each re-ranker of an ensemble. `select` takes those runs of scores, their

@@ -26,3 +26,8 @@ def small_disk(folder: Path, size: int = 1 << 20, mode: str = "rw") -> Iterator[
         yield folder
     finally:
         subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+def enlarge(disk: Path, size: int = 1 << 28) -> None:
+    """Make room on a disk of :func:`small_disk`."""
+    subprocess.run(["mount", "-o", f"remount,size={size}", "tmpfs", disk], check=True)

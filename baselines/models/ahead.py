@@ -19,7 +19,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from baselines.models.tokens import preprocess
-from builders.common.jobs import WorkerDied, can_start_processes, in_threads
+from builders.common.jobs import can_start_processes, in_threads, loading
 
 _AHEAD = 8  # batches that a thread tokenises before they are needed
 _AHEAD_EACH = 2  # that a process does
@@ -57,18 +57,14 @@ class Ahead:
         return preprocess(self._model, texts, **self._with)
 
     def __call__(self, batches: Iterable[list[Any]]) -> Iterator[dict[str, Any]]:
-        """The tokens of every batch. Raises :class:`WorkerDied` where a process is killed."""
+        """The tokens of every batch. Raises :class:`.jobs.WorkerDied` where a process is killed."""
         if self._given is None:
             yield from in_threads(lambda texts: self._pinned(self.tokens(texts)), batches, threads=1, ahead=_AHEAD)
             return
         self._given.batches = batches
-        try:
+        with loading():
             for found in self._loader:
                 yield self._pinned({name: _tensor(each) for name, each in found.items()})
-        except RuntimeError as error:
-            if str(error).startswith("DataLoader worker"):
-                raise WorkerDied from error
-            raise
 
     def _pinned(self, found: dict[str, Any]) -> dict[str, Any]:
         if self._pin:

@@ -30,6 +30,7 @@ from baselines.train.watch import Evaluate, Watch
 from builders.common.command import InputError, log
 from builders.common.files import check_place
 from builders.common.folders import work_beside
+from builders.common.jobs import loading
 from builders.store.layout import SETS
 
 
@@ -168,4 +169,5 @@ def _run(order: Order, trainer: Any, watch: Watch, states: Path) -> None:
     where = trainer.args.device
     rows = len(trainer.train_dataset)
     log.info("%s: %d rows, %d steps of %d rows, on %s", order.recipe.name, rows, len(batches), batches.batch, where)
-    trainer.train(resume_from_checkpoint=str(state) if state else None)
+    with loading():
+        trainer.train(resume_from_checkpoint=str(state) if state else None)

@@ -14,12 +14,25 @@ from builders.common.command import log
 def compiled(function: Callable[..., Any]) -> Any:
     """A decorator: ``function`` in machine code, which runs outside the interpreter's lock."""
     try:
-        return numba.njit(cache=True, nogil=True)(function)
+        loop: Any = numba.njit(cache=True, nogil=True)(function)
     except RuntimeError:  # no folder for its cache can be written
         _warn()
         return numba.njit(nogil=True)(function)
+    save = loop._cache.save_overload
+
+    def keep(*compiled: Any) -> None:
+        try:
+            save(*compiled)
+        except OSError:  # a full disk: numba removes what it has written
+            _warn()
+
+    loop._cache.save_overload = keep
+    return loop
 
 
 @functools.cache
 def _warn() -> None:
-    log.warning("numba can keep nothing (no folder is writable) and compiles anew; NUMBA_CACHE_DIR names a folder")
+    log.warning(
+        "numba can keep nothing (no folder is writable, or its disk is full) and compiles anew; NUMBA_CACHE_DIR names a"
+        " folder"
+    )

@@ -7,16 +7,21 @@ import errno
 import os
 import re
 import shutil
+import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from builders.common.command import Unfinished
+from builders.common.command import InputError, Unfinished
 
 _ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # numpy, torch and DuckDB do not hand on the system's number and words (those of Rust and FAISS hand on the words).
 _WORDS = re.compile(
     r"\d+ requested and \d+ written|file write failed|unexpected pos \d+ vs|max_temp_directory_size|write all bytes"
 )
+# What tantivy says whatever ended its writing thread: a full disk, where nothing is free on it.
+_UNSURE = re.compile("io::Error most likely")
+_NOTHING = 4096  # bytes free: less than a block
 _places: list[Path] = []  # where the blocks of `writing` write that this process is in
 
 
@@ -35,15 +40,38 @@ def writing(place: Path) -> Iterator[None]:
         yield
     except Exception as error:
         reason = full_disk(error)
+        if not reason and _UNSURE.search(str(error)) and _free(place)[0] < _NOTHING:
+            reason = os.strerror(errno.ENOSPC).lower()
         if isinstance(error, DiskFull) or not reason:
             raise
-        free, disk, where = min((*_free(place), place) for place in _places)
-        raise DiskFull(
-            f"{disk}: {reason} ({free:,} bytes are free), while writing to {where}; make room there, and run the same"
-            " command again"
-        ) from error
+        raise _full(reason, _places) from error
     finally:
         _places.remove(place)
+
+
+def unnamed(error: BaseException, reason: str) -> str:
+    """The line for an error of a full disk that came up outside of :func:`writing`.
+
+    That is the file that the error names. Else, where a library's error has become ours, the fuller of the disks that
+    libraries write to by themselves (temporary files, the hub's cache of models); else such a disk without a free
+    block, or stdout.
+    """
+    if file := getattr(error, "filename", None):
+        return f"{file}: {reason}"
+    places = [Path(tempfile.gettempdir())]
+    if hub := sys.modules.get("huggingface_hub.constants"):
+        places.append(Path(hub.HF_HUB_CACHE))
+    if not isinstance(error, InputError):
+        places = [place for place in places if _free(place)[0] < _NOTHING]
+    return str(_full(reason, places)) if places else f"stdout: {reason}"
+
+
+def _full(reason: str, places: list[Path]) -> DiskFull:
+    free, disk, where = min((*_free(place), place) for place in places)
+    return DiskFull(
+        f"{disk}: {reason} ({free:,} bytes are free), while writing to {where}; make room there, and run the same"
+        " command again"
+    )
 
 
 def full_disk(error: BaseException) -> str:
@@ -55,7 +83,7 @@ def full_disk(error: BaseException) -> str:
                 return os.strerror(number).lower()
         if _WORDS.search(str(cause)):
             return os.strerror(errno.ENOSPC).lower()
-        cause = cause.__cause__ or cause.__context__
+        cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
     return ""
 
 

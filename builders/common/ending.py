@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 
 from builders.common.command import InputError
-from builders.common.disks import full_disk
+from builders.common.disks import DiskFull, full_disk, unnamed
 from builders.common.limits import reserve_little
 
 # Libraries have kinds of their own for it (MemoryError, duckdb.OutOfMemoryException, torch's RuntimeError).
@@ -45,14 +45,15 @@ def exit_code(work: Callable[[], int]) -> int:
         # Not by the error alone: DuckDB, say, makes one of its own of it, and a worker may be stopped first.
         if _came or isinstance(error, KeyboardInterrupt):
             return _say("interrupted", 128 + (_came[0] if _came else signal.SIGINT))
-        if isinstance(error, InputError):
+        full = full_disk(error)
+        if isinstance(error, DiskFull) or (isinstance(error, InputError) and not full):
             return _say(f"error: {error}")
         if isinstance(error, BrokenPipeError):  # the reader of stdout (head, less) has seen enough
             _drop_stdout()
             return 141
-        if full := full_disk(error):
+        if full:
             _drop_stdout()  # what did not go there would be tried once more at the end
-            return _say(f"error: {getattr(error, 'filename', None) or 'stdout'}: {full}")
+            return _say(f"error: {unnamed(error, full)}")
         if isinstance(error, MemoryError) or _NO_MEMORY.search(f"{type(error).__name__}: {error}"):
             return _say(f"error: not enough memory ({' '.join(str(error).split())[:200] or 'an allocation failed'})")
         if isinstance(error, OSError):

@@ -91,7 +91,9 @@ def work_beside(out: Path, key: str = "", *, resume: bool = True, wait: bool = F
                 remove_tree(other)
         work.mkdir(parents=True, exist_ok=True)
         try:
-            yield work
+            # Here, before the work is removed: it is what has filled the disk.
+            with contextlib.nullcontext() if is_address(out) else writing(work):
+                yield work
         except BaseException as error:
             if not key or not names_in(work) or (isinstance(error, InputError) and not isinstance(error, Unfinished)):
                 _discard(work)

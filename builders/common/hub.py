@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from builders.common.command import InputError, Unfinished, log
+from builders.common.disks import full_disk
 from builders.common.files import sha256_of
 from builders.common.temporary import temporary_folder
 from builders.common.typed import read_json
@@ -185,6 +186,8 @@ def clear_errors(repo: str, endpoint: str, kind: str, way: str = "upload") -> It
     except LocalTokenNotFoundError as error:
         raise InputError("no token: log in with `hf auth login`, or set HF_TOKEN") from error
     except Exception as error:
+        if full_disk(error):
+            raise
         cause: BaseException | None = error
         while cause is not None and not isinstance(cause, network):
             cause = cause.__cause__  # a failed upload comes wrapped

@@ -28,7 +28,7 @@ class WorkerDied(Unfinished):
     """A worker process was killed."""
 
     def __init__(self) -> None:
-        super().__init__("a worker process died (out of memory?); run again with fewer workers")
+        super().__init__("a worker process died (out of memory, or of /dev/shm?); run again with fewer workers")
 
 
 def _start() -> None:
@@ -100,6 +100,18 @@ def in_order(
     finally:
         for future in running:
             future.cancel()
+
+
+@contextlib.contextmanager
+def loading() -> Iterator[None]:
+    """For a block that takes batches of the processes of a torch DataLoader: :class:`WorkerDied` where one is killed,
+    or finds no room in /dev/shm for its tensors."""
+    try:
+        yield
+    except RuntimeError as error:
+        if str(error).startswith("DataLoader worker") or "shared memory(shm)" in str(error):
+            raise WorkerDied from None
+        raise
 
 
 def in_threads(

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import os
 import re
 import warnings
 from collections.abc import Callable
@@ -72,7 +73,10 @@ def _jieba() -> Callable[[str], list[str]]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # jieba 0.42.1 has invalid escapes and imports pkg_resources
         import jieba
-    jieba.setLogLevel(logging.WARNING)
+    jieba.setLogLevel(logging.CRITICAL)  # of its cache, which is made nowhere
+    # Its cache of a second's work lies in TMPDIR: what is read there may be damaged, or anybody's, and a full disk
+    # keeps half of it.
+    jieba.dt.tmp_dir = os.devnull
     jieba.initialize()
     return jieba.lcut  # type: ignore[no-any-return]
 

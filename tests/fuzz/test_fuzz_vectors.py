@@ -89,6 +89,15 @@ def _open(kind: str) -> Callable[[Path], Any]:
     return read
 
 
+def _start(folder: Path) -> Any:
+    """A model that somebody else made, to train a cross-encoder from."""
+    from baselines.train.models import cross_encoder
+    from baselines.train.recipe import read_recipe
+
+    recipe = read_recipe("ce-bm25-neg-scratch", ["data.passage_length=24"])
+    return sorted(name for name, _ in cross_encoder(recipe, str(folder / "cross"), "cpu").named_parameters())
+
+
 _OPEN, _SETTINGS = "baselines.models.loading:", "baselines.models.opening:check_settings"
 READERS = [
     Reader(
@@ -125,6 +134,15 @@ READERS = [
         make=_models,
         spoils={"cross/*.json": JSON, "cross/*.safetensors": BYTES},
         read=_open("cross"),
+        right=any_result,
+        share=0.1,
+    ),
+    Reader(
+        "a start of a training",
+        reaches=("baselines.train.models:cross_encoder", "baselines.models.opening:classes"),
+        make=_models,
+        spoils={"cross/*.json": JSON, "cross/*.safetensors": BYTES},
+        read=_start,
         right=any_result,
         share=0.1,
     ),

@@ -199,9 +199,9 @@ def test_what_an_interrupted_run_of_another_model_left_is_dropped(tmp_path: Path
         (["--model", "MODELS/dot", "--split", "dev"], "--split goes with --queries"),
         (["--model", "MODELS/dot", "--set", "cmedqa"], "has no config 'cmedqa-corpus'"),
         (["--model", "MODELS/dot", "--queries", "--split", "none"], "with a split 'none'"),
-        (["--model", "MODELS/none", "--out", "MODELS"], "not a directory of embeddings"),
+        (["--model", "MODELS/dot", "--out", "MODELS"], "not a directory of embeddings"),
         (
-            ["--model", "MODELS/none", "--out", "MODELS/dot/config.json/p"],
+            ["--model", "MODELS/dot", "--out", "MODELS/dot/config.json/p"],
             "config.json: is a file; expected a directory",
         ),
     ],

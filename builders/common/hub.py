@@ -175,7 +175,12 @@ def clear_errors(repo: str, endpoint: str, kind: str, way: str = "upload") -> It
 
     ``kind``: dataset or model; ``way``: upload or download.
     """
-    from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError, RepositoryNotFoundError
+    from huggingface_hub.errors import (
+        HfHubHTTPError,
+        HFValidationError,
+        LocalTokenNotFoundError,
+        RepositoryNotFoundError,
+    )
 
     again = _AGAIN if way == "upload" else _AGAIN.replace("sent", "fetched")
 
@@ -183,6 +188,8 @@ def clear_errors(repo: str, endpoint: str, kind: str, way: str = "upload") -> It
     network = next(kind for kind in HfHubHTTPError.__mro__ if kind.__name__ == "HTTPError")
     try:
         yield
+    except HFValidationError:  # a ValueError: ``repo`` can be no name, and nothing was asked
+        raise
     except LocalTokenNotFoundError as error:
         raise InputError("no token: log in with `hf auth login`, or set HF_TOKEN") from error
     except Exception as error:

@@ -21,6 +21,7 @@ GROUPS = {
     },
     "make it good": {
         "pool": "builders.pool",
+        "annotate": "builders.annotate",
     },
     "look at it": {
         "stats": "builders.stats",

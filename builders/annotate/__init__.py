@@ -1,0 +1,63 @@
+"""People judge the pairs of a pool: a round in packages (A.3).
+
+    pool -> export -> label -> import -> review -> import -> check -> adjudicate -> merge
+
+`export` writes a round: packages of 1,000 pairs, each as tasks for Label Studio (query and passage with the terms that
+they share marked, keys 1 and 0), as a table and as JSON lines. `upload` makes the projects on a server, `import` takes
+in what was judged there or in files. `review` draws 100 random pairs of each finished package for each of two
+reviewers; `check` accepts packages from 93 % on, sends the others back as a new version, and prints how far people
+agree (Cohen's and Fleiss' kappa); `adjudicate` collects what they disagree on. `merge` makes new qrels of the accepted
+packages.
+
+Judgments are only ever added: each keeps who, when, which package, which version. Every step may be killed and given
+again; the same import changes nothing; two at once lose nothing.
+
+A server's address and token: LABEL_STUDIO_URL, LABEL_STUDIO_API_KEY. docs/annotate.md is the way through a round.
+
+example:
+  python -m builders annotate export --pool build/pool/dev.jsonl.gz --release build/sample --round build/round
+  python -m builders annotate upload --round build/round
+  python -m builders annotate import --round build/round --from-server
+  python -m builders annotate review --round build/round --reviewers anna@example.com ben@example.com
+  python -m builders annotate import --round build/round --annotator anna@example.com sheets/dev-001.csv
+  python -m builders annotate check --round build/round
+  python -m builders annotate adjudicate --round build/round
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+from pathlib import Path
+
+# A file each, with ``add_arguments(parser)`` and ``run(args)``; the first line of its docstring is its help.
+ACTIONS = {
+    "export": "builders.annotate.export",
+    "upload": "builders.annotate.upload",
+    "import": "builders.annotate.importing",
+    "review": "builders.annotate.review",
+    "check": "builders.annotate.check",
+    "adjudicate": "builders.annotate.adjudicate",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    commands = parser.add_subparsers(dest="action", metavar="|".join(ACTIONS), required=True)
+    for name, module in ACTIONS.items():
+        action = importlib.import_module(module)
+        text = (action.__doc__ or "").strip()
+        command = commands.add_parser(
+            name,
+            help=text.partition("\n")[0].rstrip("."),
+            description=text,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        command.add_argument("--quiet", action="store_true", default=argparse.SUPPRESS, help="log warnings only")
+        command.add_argument("--round", type=Path, required=True, metavar="ROUND", help="the round's directory")
+        action.add_arguments(command)
+
+
+def run(args: argparse.Namespace) -> int | None:
+    found: int | None = importlib.import_module(ACTIONS[args.action]).run(args)
+    return found

@@ -5,12 +5,14 @@ Only people's judgments of a package's present version count. Of one person's on
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from builders.annotate.judgments import Judgment, Pair, latest, read_judgments
 from builders.annotate.rounds import Package, Round, of_version, pairs_of
+from builders.common.command import InputError
 
 Votes = dict[Pair, dict[str, int]]  # by pair and person: the label
 
@@ -79,6 +81,12 @@ def _standing(package: Package, pairs: Sequence[Pair], judgments: Sequence[Judgm
     return standing
 
 
+def labels_digest(standing: Standing) -> str:
+    """Changes when a label that annotators gave does: what was accepted is what was reviewed."""
+    lines = (f"{' '.join(pair)} {standing.annotated(pair)}" for pair in standing.pairs)
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
 @dataclass(frozen=True)
 class Settled:
     """What a round has decided: of its accepted packages, the label of each pair, and the pairs without one."""
@@ -88,12 +96,18 @@ class Settled:
 
 
 def settled_labels(round_: Path, found: Round) -> Settled:
-    """The labels of the accepted packages of a round: what changes a release's qrels. Models' judgments never do."""
+    """The labels of the accepted packages of a round: what changes a release's qrels. Models' judgments never do.
+
+    :class:`InputError` where annotators have changed labels since their package was accepted.
+    """
     labels: dict[Pair, int] = {}
     undecided = []
     for standing in standings(round_, found):
         if standing.package.state != "accepted":
             continue
+        if standing.package.labels != labels_digest(standing):
+            what = f"labels of the package {standing.package.name} have changed since it was accepted"
+            raise InputError(f"{what}; `annotate check` looks at it again", path=round_)
         for pair in standing.pairs:
             label = standing.label(pair)
             if label is None:

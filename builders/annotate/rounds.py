@@ -23,7 +23,7 @@ from builders.annotate.judgments import Id, Judgment, Name, Pair
 from builders.annotate.quality import Acceptance, Verdict
 from builders.common.command import InputError
 from builders.common.files import read_whole, write_bytes
-from builders.common.names import name_within
+from builders.common.names import name_within, problem_of
 from builders.common.typed import Count, Sha256, json_of, read_json
 from builders.store.layout import SPLITS
 from builders.store.reader import Release
@@ -42,13 +42,19 @@ class Reviewed(msgspec.Struct, frozen=True):
 
 
 class Package(msgspec.Struct, frozen=True):
-    """One package: ``version`` is the one that is being worked on, or was accepted."""
+    """One package.
+
+    Attributes:
+        version: the one that is being worked on, or was accepted.
+        labels: what tells the labels that were accepted from others (:func:`.labels.labels_digest`).
+    """
 
     name: Name
     pairs: Count
     version: Version = 1
     state: State = "open"
     verdicts: list[Reviewed] = []
+    labels: str = ""
 
     def __post_init__(self) -> None:
         name_within(self.name)
@@ -132,6 +138,13 @@ def stem_of(package: str, version: int) -> str:
     return package if version == 1 else f"{package}.v{version}"
 
 
+def safe_name(name: str) -> str:
+    """A person's name as that of a file or folder. :class:`InputError` for one that cannot be."""
+    if "/" in name or problem_of(name):
+        raise InputError(f"expected a name that a file can have, found {name[:80]!r}")
+    return name
+
+
 def fingerprint_of(release: Release, split: str) -> str:
     """Changes when the texts that people judge do: the queries of the split, the passages."""
     parts = release.fingerprint("queries", split) + release.fingerprint("corpus", "corpus")
@@ -181,10 +194,15 @@ def sent_back(package: Package, verdict: Verdict) -> Package:
     return msgspec.structs.replace(package, version=package.version + 1, state="sent back", verdicts=known)
 
 
-def accepted(package: Package, verdict: Verdict) -> Package:
-    """The package after a review that accepted it."""
+def accepted(package: Package, verdict: Verdict, labels: str) -> Package:
+    """The package after a review that accepted it, with these labels."""
     known = [*package.verdicts, Reviewed(package.version, True, dict(verdict.reviews))]
-    return msgspec.structs.replace(package, state="accepted", verdicts=known)
+    return msgspec.structs.replace(package, state="accepted", verdicts=known, labels=labels)
+
+
+def reopened(package: Package) -> Package:
+    """An accepted package whose labels have changed since."""
+    return msgspec.structs.replace(package, state="open", labels="")
 
 
 def of_version(judgment: Judgment, package: Package) -> bool:

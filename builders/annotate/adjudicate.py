@@ -1,0 +1,46 @@
+"""The pairs on which people disagree, for somebody to decide.
+
+Writes ROUND/adjudication/PACKAGE.csv, .jsonl and .json (Label Studio's tasks), with the number of people who said the
+one and the other, without their names. Imported, the adjudicator's label counts before all others.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from builders.annotate.judgments import Pair
+    from builders.annotate.labels import Standing
+
+
+def add_arguments(_: argparse.ArgumentParser) -> None:
+    pass
+
+
+def run(args: argparse.Namespace) -> None:
+    from builders.annotate.labels import standings
+    from builders.annotate.rounds import items_of, open_round
+    from builders.annotate.sheets import Task, write_both
+    from builders.annotate.studio import write_tasks
+
+    folder, count = args.round / "adjudication", 0
+    for standing in standings(args.round, open_round(args.round)):
+        package, disputed = standing.package, set(standing.disputed)
+        if not disputed:
+            continue
+        count += len(disputed)
+        items = [item for item in items_of(args.round, package) if item.pair in disputed]
+        name, version = package.name, package.version
+        tasks = [Task(item, name, version, "adjudication", said=_said(standing, item.pair)) for item in items]
+        write_both(folder, package.stem, tasks)
+        write_tasks(folder / f"{package.stem}.json", tasks)
+        print(folder / f"{package.stem}.csv")
+    print(f"{count:,} pairs to decide")
+
+
+def _said(standing: Standing, pair: Pair) -> str:
+    votes = standing.annotations.get(pair, {}) | standing.reviews.get(pair, {})
+    counts = Counter(votes.values())
+    return f"相关 {counts[1]}, 不相关 {counts[0]}"

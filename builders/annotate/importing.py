@@ -1,0 +1,111 @@
+"""Judgments into a round: from Label Studio, from sheets, from JSON lines.
+
+FILE is Label Studio's JSON export, a sheet that was filled in (CSV or TSV), JSON lines of the same, or a file of
+judgments of another copy of the round; what it is, its content says. Rows without a label are not judged yet and are
+passed over. Nothing is taken where one row is wrong. The same import again changes nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from builders.common.command import InputError, log
+
+if TYPE_CHECKING:
+    from builders.annotate.judgments import Judgment, Pair
+    from builders.annotate.rounds import Round
+    from builders.annotate.sheets import Row
+
+_START = 1 << 16  # bytes that tell what a file is
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("files", nargs="*", type=Path, metavar="FILE", help="what people have judged")
+    parser.add_argument("--from-server", action="store_true", help="the projects that `annotate upload` has made")
+    parser.add_argument("--annotator", metavar="NAME", help="who judged, where a file does not say it")
+    parser.set_defaults(usage_error=parser.error)
+
+
+def run(args: argparse.Namespace) -> None:
+    from builders.annotate.judgments import add_judgments
+    from builders.annotate.rounds import open_round, pairs_of
+
+    if not args.files and not args.from_server:
+        args.usage_error("expected files, or --from-server")
+    found = open_round(args.round)
+    pairs = {package.name: set(pairs_of(args.round, package)) for package in found.packages}
+    now = datetime.now(timezone.utc)
+    judged = []
+    for where, row in _rows(args, found):
+        if row.label is not None:
+            judged.append((row.time is not None, _judgment(row, where, found, pairs, args.annotator, now)))
+    # All of one call is added by one file where all have their times, as Label Studio's have; sheets have none.
+    timed = [judgment for has_time, judgment in judged if has_time]
+    untimed = [judgment for has_time, judgment in judged if not has_time]
+    new = add_judgments(args.round, timed) if timed else 0
+    new += add_judgments(args.round, untimed, timed=False) if untimed else 0
+    versions = {package.name: package.version for package in found.packages}
+    if old := sum(judgment.version < versions[judgment.package] for _, judgment in judged):
+        log.warning("%d judgments are of versions that were sent back: they are kept, and count no more", old)
+    print(f"{new:,} new judgments of {len(judged):,}: {args.round}")
+
+
+def _rows(args: argparse.Namespace, found: Round) -> Iterator[tuple[str, Row]]:
+    """(where it stands, row) of everything to import."""
+    for path in args.files:
+        yield from ((f"{path}:{place}", row) for place, row in _read(path))
+    if args.from_server:
+        from builders.annotate.server import open_server, projects_of
+
+        server = open_server()
+        people = server.people()
+        for project in projects_of(server, found):
+            yield from ((f"{server.url}: project {project.id}", row) for _, row in server.judged(project, people))
+
+
+def _read(path: Path) -> Iterator[tuple[int, Row]]:
+    from builders.annotate.sheets import read_lines, read_sheet
+    from builders.annotate.studio import read_export
+
+    try:
+        with open(path, "rb") as file:
+            start = file.read(_START).removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
+    except OSError as error:
+        raise InputError(f"cannot be read ({error.strerror})", path=path) from error
+    return read_export(path) if start == b"[" else read_lines(path) if start == b"{" else read_sheet(path)
+
+
+def _judgment(
+    row: Row, where: str, found: Round, pairs: dict[str, set[Pair]], annotator: str | None, now: datetime
+) -> Judgment:
+    """The row as a judgment. :class:`InputError` where it is of no pair of the round, or nobody's."""
+    import msgspec
+
+    from builders.annotate.judgments import Judgment
+
+    package = next((package for package in found.packages if package.name == row.package), None)
+    who = row.annotator or annotator
+    problem = ""
+    if package is None:
+        problem = f"the round has no package {row.package!r}"
+    elif (row.query_id, row.corpus_id) not in pairs[package.name]:
+        problem = f"the package {row.package} has no pair of query {row.query_id!r} and passage {row.corpus_id!r}"
+    elif row.version > package.version:
+        problem = f"version {row.version} of the package {row.package}, which is at version {package.version}"
+    elif who is None:
+        problem = "does not say who judged; expected --annotator NAME"
+    if problem:
+        raise InputError(problem, path=where)
+    content = {
+        **{"query-id": row.query_id, "corpus-id": row.corpus_id, "label": row.label, "annotator": who},
+        **{"time": row.time or now, "package": row.package, "version": row.version, "kind": row.kind},
+        **{name: value for name, value in (("model", row.model), ("note", row.note)) if value},
+    }
+    try:
+        return msgspec.convert(content, Judgment)
+    except msgspec.ValidationError as error:
+        raise InputError(str(error), path=where) from None

@@ -1,0 +1,118 @@
+"""Pairs to judge as files that need no server: a table for a spreadsheet, and the same as JSON lines.
+
+Columns: package, version, kind (annotation, review, adjudication), query-id, corpus-id, query, passage, said (what
+others have said, in an adjudication), label, note. The annotator fills in ``label`` with 1 or 0; what is left empty is
+not judged yet. In JSON lines a row is an object of these, and may have ``annotator`` and ``time``; a file of judgments
+is one, too.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from builders.annotate.judgments import Kind
+from builders.annotate.quality import answer_of
+from builders.annotate.rounds import Item
+from builders.common.command import InputError
+from builders.common.files import atomic_text, read_whole
+from builders.common.typed import json_of, typed
+from builders.sources.tables import find_tables, open_table
+
+COLUMNS = ("package", "version", "kind", "query-id", "corpus-id", "query", "passage", "said", "label", "note")
+_NEEDED = ("package", "version", "kind", "query-id", "corpus-id", "label")
+_FORMULA = tuple("=+-@\t\r")  # a spreadsheet would compute, not show, a cell that begins so
+
+
+class Row(msgspec.Struct, frozen=True, rename="kebab"):
+    """One judgment as a file brings it: what it is of, and what it says; where it stands, for errors."""
+
+    package: str
+    version: Annotated[int, Meta(ge=1, le=1_000_000)]
+    kind: Kind
+    query_id: str
+    corpus_id: str
+    label: Annotated[int, Meta(ge=0, le=3)] | None
+    annotator: str | None = None
+    time: Annotated[datetime, Meta(tz=True)] | None = None
+    model: str | None = None
+    note: str | None = None
+
+
+class Task(msgspec.Struct, frozen=True):
+    """A pair to judge: in which package and version, as what; the label that it has so far, and what others said."""
+
+    item: Item
+    package: str
+    version: int
+    kind: Kind = "annotation"
+    label: int | None = None
+    said: str = ""
+
+    @property
+    def row(self) -> dict[str, Any]:
+        """Its columns by name, without a note."""
+        place: dict[str, Any] = {"package": self.package, "version": self.version, "kind": self.kind}
+        texts: dict[str, Any] = msgspec.to_builtins(self.item)
+        return place | texts | {"said": self.said, "label": self.label}
+
+
+def write_sheet(path: Path, tasks: Iterable[Task]) -> None:
+    """Write a CSV that spreadsheets open as what it is: UTF-8 with a mark, and no cell that is a formula."""
+    with atomic_text(path) as file:
+        file.write("\ufeff")
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        for task in tasks:
+            cells = {"note": "", **task.row}
+            writer.writerow([_cell(cells[name]) for name in COLUMNS])
+
+
+def _cell(value: object) -> str:
+    text = "" if value is None else str(value)
+    return f"'{text}" if text.startswith(_FORMULA) else text
+
+
+def write_lines(path: Path, tasks: Iterable[Task]) -> None:
+    """Write the same as JSON lines."""
+    with atomic_text(path) as file:
+        for task in tasks:
+            file.write(msgspec.json.encode(task.row).decode() + "\n")
+
+
+def read_sheet(path: Path) -> Iterator[tuple[int, Row]]:
+    """(line, row) of a filled-in table. Raises :class:`InputError` for one of other columns, and for a bad row."""
+    for source in find_tables([path]):
+        table = open_table(source, spreadsheet=True)
+        if missing := [name for name in _NEEDED if name not in table.columns]:
+            raise InputError(f"no column {missing[0]}; expected a sheet of `annotate`", path=source.shown, line=1)
+        names = [name for name in (*COLUMNS, "annotator", "time") if name in table.columns]
+        for line, fields in table.rows(names):
+            cells = {name: cell.strip() for name, cell in zip(names, fields, strict=True)}
+            where = f"{source.shown}:{line}"
+            label = answer_of(cells["label"])
+            if cells["label"] and label is None:
+                raise InputError(f"expected 1 or 0 in the column label, found {cells['label']!r}", path=where)
+            given = {name: cell for name, cell in cells.items() if cell and name not in ("query", "passage", "said")}
+            ids = {name: cells[name].removeprefix("'") for name in ("query-id", "corpus-id")}
+            found = given | ids | {"label": None if label is None else int(label)}
+            yield line, typed(found, Row, where, from_text=True)
+
+
+def read_lines(path: Path) -> Iterator[tuple[int, Row]]:
+    """(line, row) of JSON lines; errors as of :func:`read_sheet`."""
+    for number, line in enumerate(read_whole(path).removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1):
+        if line.strip():
+            yield number, json_of(line, Row, path, number)
+
+
+def write_both(folder: Path, name: str, tasks: Sequence[Task]) -> None:
+    """``NAME.csv`` and ``NAME.jsonl`` in a folder."""
+    write_sheet(folder / f"{name}.csv", tasks)
+    write_lines(folder / f"{name}.jsonl", tasks)

@@ -1,0 +1,51 @@
+"""A Label Studio project for each package, review and adjudication of a round.
+
+What the server has already is left as it is, so the same command after a kill, or after `review`, `check` and
+`adjudicate`, adds what is new. Address and token: LABEL_STUDIO_URL, LABEL_STUDIO_API_KEY.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from builders.common.command import InputError, log
+
+_LONGEST = 50  # characters of a title: Label Studio's bound
+
+
+def add_arguments(_: argparse.ArgumentParser) -> None:
+    pass
+
+
+def run(args: argparse.Namespace) -> None:
+    from builders.annotate.rounds import open_round
+    from builders.annotate.server import mark_of, open_server, projects_of
+    from builders.common.files import read_utf8, read_whole
+    from builders.common.typed import json_of
+
+    found = open_round(args.round)
+    config = read_utf8(args.round / "label-studio" / "config.xml")
+    files = [
+        *sorted((args.round / "label-studio").glob("*.json")),
+        *sorted((args.round / "reviews").glob("*/*.json")),
+        *sorted((args.round / "adjudication").glob("*.json")),
+    ]
+    server, made = open_server(), 0
+    known = {project.description: project for project in projects_of(server, found)}
+    for file in files:
+        name = file.relative_to(args.round).with_suffix("").as_posix()
+        title, description = name.removeprefix("label-studio/")[:_LONGEST], f"{mark_of(found)}{name}"
+        content = read_whole(file)
+        tasks, there = len(json_of(content, list[dict[str, object]], file)), known.get(description)
+        if there and there.task_number == tasks:
+            continue
+        if there and there.task_number:
+            what = f"project {there.id} ({title}) has {there.task_number} tasks, expected {tasks}: remove it there"
+            raise InputError(what, path=server.url)
+        project = there.id if there else server.make_project(title, description, config)
+        if (taken := server.add_tasks(project, content)) != tasks:
+            raise InputError(f"took {taken} of {tasks} tasks of {name}", path=server.url)
+        made += 1
+        log.info("%s: %d tasks, project %d", name, tasks, project)
+        print(f"{server.url}/projects/{project}/  {name}: {tasks:,} tasks")
+    print(f"{made:,} projects made, {len(files) - made:,} there already")

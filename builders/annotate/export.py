@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builders.annotate.judgments import Pair
-from builders.annotate.quality import PACKAGE, Acceptance
+from builders.annotate.quality import PACKAGE, Acceptance, percentage
 from builders.common.command import InputError, log, whole_number
 from builders.store.layout import SPLITS
 
@@ -46,7 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     rule.add_argument(
         "--min-accuracy",
-        default=str(100 * Acceptance.accuracy),
+        type=percentage,
+        default=100 * Acceptance.accuracy,
         metavar="PERCENT",
         help=f"of a package ({100 * Acceptance.accuracy})",
     )
@@ -59,14 +60,12 @@ def run(args: argparse.Namespace) -> None:
     from builders.annotate.studio import CONFIG, write_tasks
     from builders.common.files import sha256_of, write_text
     from builders.common.folders import new_directory
-    from builders.common.typed import typed
     from builders.pool.pairs import read_pool
     from builders.store.reader import open_release
 
     if (args.round / rounds.ROUND).exists():
         raise InputError("is a round already, which may hold judgments; expected a new path", path=args.round)
-    given = {"reviewers": args.reviewers, "review-pairs": args.review_pairs, "seed": args.seed}
-    rule = typed(given | {"min-accuracy": args.min_accuracy}, rounds.Rule, "--min-accuracy")
+    rule = rounds.Rule(args.reviewers, args.review_pairs, str(args.min_accuracy), args.seed)
     release, pool = open_release(args.release), read_pool(args.pool)
     chosen = [pair for pair in pool if not (args.unjudged and pair.judged is not None)]
     pairs = sorted({(pair.query_id, pair.corpus_id) for pair in chosen})

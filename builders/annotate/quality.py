@@ -6,6 +6,7 @@ it is accepted when the mean of their accuracies is at least 93 %, and revised u
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -22,6 +23,17 @@ _ANSWERS = {
 def answer_of(cell: str) -> bool | None:
     """The answer in a cell of a sheet: 1 or 0, or what stands for it; None where it is none of these."""
     return _ANSWERS.get(cell.strip().lower())
+
+
+def percentage(text: str) -> Fraction:
+    """An argparse type: percent from 0 to 100, exactly as written."""
+    try:
+        value = Fraction(text)
+    except (ValueError, ZeroDivisionError):
+        raise argparse.ArgumentTypeError(f"expected percent, such as 93, found {text}") from None
+    if not 0 <= value <= 100:
+        raise argparse.ArgumentTypeError(f"expected 0 to 100, found {text}")
+    return value
 
 
 @dataclass(frozen=True)

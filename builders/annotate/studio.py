@@ -51,6 +51,11 @@ def write_tasks(path: Path, tasks: Iterable[Task]) -> None:
         file.write("\n]\n")
 
 
+def tasks_in(content: bytes, path: Path | str) -> int:
+    """The number of tasks in a file of them. :class:`InputError` where it is none."""
+    return len(json_of(content, list[dict[str, Any]], path))
+
+
 def _task(task: Task) -> dict[str, Any]:
     row, label = task.row, task.label
     terms = common_terms(task.item.query, task.item.passage)

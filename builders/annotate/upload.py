@@ -20,8 +20,8 @@ def add_arguments(_: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     from builders.annotate.rounds import open_round
     from builders.annotate.server import mark_of, open_server, projects_of
+    from builders.annotate.studio import tasks_in
     from builders.common.files import read_utf8, read_whole
-    from builders.common.typed import json_of
 
     found = open_round(args.round)
     config = read_utf8(args.round / "label-studio" / "config.xml")
@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> None:
         name = file.relative_to(args.round).with_suffix("").as_posix()
         title, description = name.removeprefix("label-studio/")[:_LONGEST], f"{mark_of(found)}{name}"
         content = read_whole(file)
-        tasks, there = len(json_of(content, list[dict[str, object]], file)), known.get(description)
+        tasks, there = tasks_in(content, file), known.get(description)
         if there and there.task_number == tasks:
             continue
         if there and there.task_number:

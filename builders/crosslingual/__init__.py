@@ -26,10 +26,9 @@ example:
 from __future__ import annotations
 
 import argparse
-from fractions import Fraction
 from pathlib import Path
 
-from builders.annotate.quality import PACKAGE, Acceptance
+from builders.annotate.quality import PACKAGE, Acceptance, percentage
 from builders.common.command import add_format, whole_number
 from builders.sources.encoding import CHOICES
 from builders.store.layout import SPLITS
@@ -73,7 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     control.add_argument(
         "--min-accuracy",
-        type=_share,
+        type=percentage,
         default=100 * Acceptance.accuracy,
         metavar="PERCENT",
         help=f"of a package (default: {100 * Acceptance.accuracy})",
@@ -81,16 +80,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0, help="of every random choice (default: 0)")
     add_format(parser)
     parser.set_defaults(usage_error=parser.error)
-
-
-def _share(text: str) -> Fraction:
-    try:
-        value = Fraction(text)
-    except (ValueError, ZeroDivisionError):
-        raise argparse.ArgumentTypeError(f"expected percent, such as 93, found {text}") from None
-    if not 0 <= value <= 100:
-        raise argparse.ArgumentTypeError(f"expected 0 to 100, found {text}")
-    return value
 
 
 def run(args: argparse.Namespace) -> int | None:

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from fuzzing import Reader, as_json, equal, fuzz_and_count, same
-from spoil import JSON, JSON_LINES
+from fuzzing import Reader, any_result, as_json, equal, fuzz_and_count, same
+from spoil import JSON, JSON_LINES, TEXT
 
 from builders.annotate.judgments import Judgment, add_judgments, encoded, read_judgments
 from builders.annotate.rounds import Item, Package, Round, Rule, items_of, open_round, pairs_of, write_round
+from builders.annotate.server import Server
+from builders.annotate.sheets import Task, read_lines, read_sheet, write_lines, write_sheet
+from builders.annotate.studio import read_export, tasks_in, write_tasks
 
 NOON = datetime(2024, 5, 1, 12, tzinfo=timezone.utc)
 ITEMS = [Item("q1", "p1", "高铁票提前几天买", "高铁票可以提前十五天购买。"), Item("q1", "p2", "=1+1", 'a,"b"')]
@@ -46,6 +50,31 @@ def _judgments(folder: Path) -> None:
     add_judgments(folder, JUDGED)
 
 
+TASKS = [Task(item, "dev-001", 1, label=label) for label, item in enumerate(ITEMS)]
+DATA = {"package": "dev-001", "version": 1, "kind": "annotation", "query-id": "q1", "corpus-id": "p1"}
+CHOICE = {"from_name": "label", "to_name": "passage", "type": "choices", "value": {"choices": ["1"]}}
+NOTE = {"from_name": "note", "to_name": "passage", "type": "textarea", "value": {"text": ["看第二句"]}}
+DONE = {"result": [CHOICE, NOTE], "updated_at": "2024-05-01T12:00:00.5Z", "completed_by": 3, "was_cancelled": False}
+EXPORT = [{"id": 1, "data": DATA, "annotations": [DONE]}, {"id": 2, "data": DATA, "annotations": []}]
+PAGE = {"count": 2, "results": [{"id": 1, "title": "dev-001", "description": None, "task_number": 2}, {"id": 2}]}
+
+
+def _as_lines(found: list[Any], _: Any, folder: Path) -> bool:
+    lines = (folder / "lines.jsonl").read_bytes().split(b"\n")
+    said = [json.loads(line.removeprefix(b"\xef\xbb\xbf"), parse_int=_whole) for line in lines if line.strip()]
+    return equal(found, said)
+
+
+def _whole(text: str) -> int | str:
+    return int(text) if len(text) < 20 else text
+
+
+def _as_choices(found: list[int], _: Any, folder: Path) -> bool:
+    """No label that no annotation gives."""
+    text = (folder / "export.json").read_text(encoding="utf-8-sig")
+    return len(found) <= text.count("choices") and all(f'"{label}"' in text for label in found)
+
+
 READERS = [
     Reader(
         "round.json",
@@ -71,7 +100,65 @@ READERS = [
         read=lambda folder: [encoded(each) for each in read_judgments(folder)],
         right=same,
     ),
+    Reader(
+        "a filled-in sheet",
+        reaches=("builders.annotate.sheets:read_sheet",),
+        make=lambda folder: write_sheet(folder / "sheet.csv", TASKS),
+        spoils={"sheet.csv": TEXT},
+        read=lambda folder: [row.label for _, row in read_sheet(folder / "sheet.csv")],
+        right=any_result,
+    ),
+    Reader(
+        "JSON lines of judged pairs",
+        reaches=("builders.annotate.sheets:read_lines",),
+        make=lambda folder: write_lines(folder / "lines.jsonl", TASKS),
+        spoils={"lines.jsonl": JSON_LINES},
+        read=lambda folder: [msgspec.to_builtins(row) for _, row in read_lines(folder / "lines.jsonl")],
+        right=_as_lines,
+    ),
+    Reader(
+        "Label Studio's export",
+        reaches=("builders.annotate.studio:rows_of",),
+        make=lambda folder: (folder / "export.json").write_text(json.dumps(EXPORT)),
+        spoils={"export.json": JSON},
+        read=lambda folder: [row.label for _, row in read_export(folder / "export.json")],
+        right=_as_choices,
+    ),
+    Reader(
+        "Label Studio's tasks",
+        reaches=("builders.annotate.studio:tasks_in",),
+        make=lambda folder: write_tasks(folder / "tasks.json", TASKS),
+        spoils={"tasks.json": JSON},
+        read=lambda folder: tasks_in((folder / "tasks.json").read_bytes(), folder / "tasks.json"),
+        right=lambda found, _, folder: (
+            found == len(json.loads((folder / "tasks.json").read_text(encoding="utf-8-sig"), parse_int=str))
+        ),
+    ),
+    Reader(
+        "a server's projects",
+        reaches=("builders.annotate.server:ask",),
+        make=lambda folder: (folder / "page.json").write_text(json.dumps(PAGE)),
+        spoils={"page.json": JSON},
+        read=lambda folder: [project.id for project in Answers(f"{folder}/", folder / "page.json").projects()],
+        right=any_result,
+        names_files=False,  # the address of the server, which is asked for further pages
+    ),
 ]
+
+
+@dataclass
+class Answers(Server):
+    """A server that answers everything with a file, once; then with nothing more."""
+
+    file: Path = Path()
+    asked: int = 0
+
+    def __init__(self, url: str, file: Path) -> None:
+        self.url, self.file = url, file
+
+    def bytes_of(self, path: str, content: Any = None) -> bytes:
+        self.asked += 1
+        return self.file.read_bytes() if self.asked == 1 else b'{"results": []}'
 
 
 @pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.name)

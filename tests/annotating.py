@@ -1,0 +1,85 @@
+"""Rounds of annotation for tests: a pool over a tiny release, and annotators whose errors are known."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from commands import Done, run
+from releases import QUESTIONS, TEXTS, make_release, md5, tables
+
+from builders.common.sampling import draw
+from builders.pool.pairs import Pooled, write_pool
+
+ANNA, BEN, CARL = "anna@example.com", "ben@example.com", "carl@example.com"
+Label = Callable[[dict[str, Any]], int | str]
+
+
+def annotate(action: str, round_: Path, *words: object, code: int | None = 0) -> Done:
+    return run("builders", "annotate", action, "--quiet", "--round", round_, *words, code=code)
+
+
+def make_pool(folder: Path, passages: int = 12) -> Path:
+    """A release with so many passages, and a pool of all of them for each dev question; returns the pool."""
+    texts = [*TEXTS, *(f"第{number}条：{TEXTS[number % 6]}" for number in range(passages - len(TEXTS)))][:passages]
+    make_release(folder / "release", tables(texts), rows_per_shard=1_000)
+    pairs = [
+        Pooled(md5(question), md5(text), rank, 1 / rank, {"bm25": rank}, None)
+        for question in QUESTIONS["dev"]
+        for rank, text in enumerate(texts, 1)
+    ]
+    write_pool(folder / "pool.jsonl", pairs)
+    return folder / "pool.jsonl"
+
+
+def make_round(folder: Path, *words: object, passages: int = 12, size: int = 12) -> Path:
+    """A round of the pool in packages of ``size``; returns its directory."""
+    pool, place = make_pool(folder, passages), folder / "round"
+    annotate("export", place, "--pool", pool, "--release", folder / "release", "--package-size", size, *words)
+    return place
+
+
+def read_table(path: Path) -> list[dict[str, str]]:
+    with open(path, encoding="utf-8-sig", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def fill(sheet: Path, label: Label, out: Path | None = None) -> Path:
+    """A sheet with the labels that ``label(row)`` gives, as a spreadsheet saves it; returns its path."""
+    rows = read_table(sheet)
+    out = out or sheet.with_suffix(".filled.csv")
+    with open(out, "w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows({**row, "label": label(row)} for row in rows)
+    return out
+
+
+def judge(round_: Path, who: str, sheet: Path, label: Label) -> Done:
+    """A sheet of the round filled in and imported."""
+    return annotate("import", round_, "--annotator", who, fill(sheet, label))
+
+
+def truth(row: dict[str, Any]) -> int:
+    """The question's own passage answers it."""
+    answers = dict(zip(map(md5, QUESTIONS["dev"]), map(md5, TEXTS[4:]), strict=False))
+    return int(answers[row["query-id"]] == row["corpus-id"])
+
+
+def wrong_in(wrong: int, rows: Iterable[dict[str, Any]], seed: str) -> Label:
+    """The truth, but for so many of the rows, drawn at random."""
+    chosen = draw((f"{row['query-id']} {row['corpus-id']}" for row in rows), wrong, seed)
+    return lambda row: truth(row) ^ (f"{row['query-id']} {row['corpus-id']}" in chosen)
+
+
+def judgments(round_: Path) -> list[dict[str, Any]]:
+    files = sorted((round_ / "judgments").glob("*.jsonl"))
+    return [json.loads(line) for path in files for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def check(round_: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(annotate("check", round_, "--format", "json").stdout)
+    return found

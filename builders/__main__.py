@@ -20,6 +20,7 @@ GROUPS = {
         "extrapolate": "builders.extrapolate",
     },
     "make it good": {
+        "similar": "builders.similar",
         "pool": "builders.pool",
         "annotate": "builders.annotate",
     },

@@ -57,6 +57,7 @@ def card(
             _usage(configs, repo),
             _configs(configs),
             _figures(stats),
+            _similar(stats.get("similar")),
             _histograms(stats, images),
             _built(builds),
             _licence(configs, builds),
@@ -149,6 +150,22 @@ def _figures(stats: dict[str, Any]) -> str:
 
 def _cell(value: float | int | None) -> str:
     return "-" if value is None else f"{value:,}"
+
+
+def _similar(found: dict[str, Any] | None) -> str:
+    """What was removed because it is similar to a development or test question; the paper's counts (Section 2.3)."""
+    if not found:
+        return ""
+    paper = found["paper"]
+    ways = ", ".join(f"{number:,} {how}" for how, number in found["by"].items())
+    return f"""
+## Similar training questions
+
+Removed: {found["removed"]:,} training questions ({ways}), similar to {found["duplicated"]:,} of the
+{found["queries"]:,} development and test questions ({found["share"] or 0:.2%}). The paper removed
+{paper["removed"]:,}, similar to {paper["duplicated"]:,} ({paper["share"]:.2%}). `train-similar` keeps them with their
+passages; `duplicated` and `others` tell the development and test questions apart.
+"""
 
 
 def _histograms(stats: dict[str, Any], images: Sequence[str]) -> str:

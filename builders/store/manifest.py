@@ -113,6 +113,18 @@ class English(msgspec.Struct):
     words_per_query: float | None
 
 
+class Similar(msgspec.Struct):
+    """Training questions that were removed, development and test questions that they are similar to, the paper's."""
+
+    removed: Count
+    duplicated: Count
+    queries: Count
+    share: float | None
+    paper: dict[str, float]
+    by: dict[str, Count] = {}
+    splits: dict[str, dict[str, Count]] = {}
+
+
 class Stats(msgspec.Struct):
     """What ``stats.json`` says to those who read it; builders put what they have counted beside it."""
 
@@ -121,6 +133,7 @@ class Stats(msgspec.Struct):
     positives_per_query: dict[str, list[Bar]] = {}
     english: dict[str, English] = {}
     extrapolation: dict[str, Any] = {}
+    similar: Similar | None = None
 
 
 def read_stats(release: Path) -> dict[str, Any]:

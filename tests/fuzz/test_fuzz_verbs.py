@@ -39,6 +39,7 @@ VERBS = {
     "ccovid": "builders ccovid --source {here}/ccovid --release {here}/release --out {here}/out --test-size 1",
     "crosslingual": "builders crosslingual --source {here}/table.csv --release {here}/release --out {here}/out",
     "crosslingual export": "builders crosslingual export --release {here}/release --out {here}/out",
+    "similar": "builders similar --release {here}/release --out {here}/out",
     "extrapolate overlap": "builders extrapolate overlap --release {here}/release",
     "extrapolate restrain": "builders extrapolate restrain --release {here}/release --embeddings {here}/v.npy --size 1"
     " --out {here}/out",

@@ -1,0 +1,131 @@
+"""Texts that are the same, or nearly: exactly, normalised, or by their n-grams. No model is needed.
+
+Two texts are, from the strongest on:
+
+- ``exact``: the same text;
+- ``normalised``: the same letters and digits (:func:`normalised`);
+- ``n-gram``: of the n-grams of characters that either of the normalised texts has, both have at least a share (their
+  Jaccard similarity). MinHash finds the candidates, and every candidate's similarity is then computed from the n-grams
+  themselves, so that an estimate never decides; a pair just at the share is missed once in a thousand times.
+- ``model``: a question-matching model says so (:mod:`builders.similar.scores`).
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections import defaultdict
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from rensa import RMinHash
+
+HOW = ("exact", "normalised", "n-gram", "model")
+NGRAM, SHARE = 2, 0.8
+_VALUES, _SEED = 128, 42  # of a MinHash
+_RECALL = 0.999  # of pairs just at the share
+
+
+class Like(NamedTuple):
+    """A text that another is like: its id, the strongest of ``HOW``, and the similarity, 1 for the first two."""
+
+    id: str
+    how: str
+    score: float
+
+
+class _Folded(dict[int, str]):
+    """What a character is in a normalised text, kept for the next time."""
+
+    def __missing__(self, code: int) -> str:
+        folded = unicodedata.normalize("NFKC", chr(code)).casefold()
+        self[code] = found = "".join(character for character in folded if character.isalnum())
+        return found
+
+
+_FOLDED = _Folded()
+
+
+def normalised(text: str) -> str:
+    """The letters and digits of a text, in one width and case: no blanks, no punctuation, each character by itself."""
+    return text.translate(_FOLDED)
+
+
+def ngrams(text: str, length: int) -> list[str]:
+    """The n-grams of characters of a normalised text, in order; a shorter text is one of its own."""
+    return [text[start : start + length] for start in range(max(1, len(text) - length + 1))]
+
+
+def jaccard(first: Iterable[str], second: Iterable[str]) -> float:
+    """Of the n-grams that either text has, the share that both have; 0 to 1."""
+    one, other = set(first), set(second)
+    return len(one & other) / len(one | other) if one or other else 0.0
+
+
+def bands(share: float) -> int:
+    """Into how many bands the values of a MinHash are cut, so that pairs of Jaccard similarity ``share`` are found.
+
+    Two texts are candidates where all values of a band are equal. As few bands as reach ``_RECALL`` are taken: fewer
+    bands have fewer candidates to look at.
+    """
+    counts = (1 << power for power in range(_VALUES.bit_length()))
+    return next((n for n in counts if 1 - (1 - share ** (_VALUES // n)) ** n >= _RECALL), _VALUES)
+
+
+class LikeTexts:
+    """Finds which of some texts others are like.
+
+    Args:
+        texts: the texts by id; those few that many others are compared with.
+        by: which of ``HOW`` count.
+        length: characters of an n-gram.
+        share: the least Jaccard similarity of ``n-gram``.
+    """
+
+    def __init__(
+        self, texts: Mapping[str, str], by: Container[str] = HOW, length: int = NGRAM, share: float = SHARE
+    ) -> None:
+        self._length, self._share, self._by = length, share, by
+        self._exact: defaultdict[str, list[str]] = defaultdict(list)
+        self._normalised: defaultdict[str, list[str]] = defaultdict(list)
+        for each, text in texts.items():
+            self._exact[text].append(each)
+            self._normalised[normalised(text)].append(each)
+        self._normalised.pop("", None)  # of punctuation alone
+        self._distinct = list(self._normalised)
+        if "n-gram" in by:
+            from rensa import RMinHashLSH
+
+            self._lsh = RMinHashLSH(share, _VALUES, bands(share))
+            self._lsh.insert_many(self._minhashes(self._distinct), 0)
+
+    def find(self, texts: Sequence[str]) -> Iterator[list[Like]]:
+        """For each of the texts, what it is like: every id once, by the strongest way, the strongest first."""
+        folded = [normalised(text) for text in texts]
+        near: Iterable[Sequence[int]] = [()] * len(texts)
+        if "n-gram" in self._by:
+            near = self._lsh.query_all(self._minhashes(folded))
+        for text, letters, candidates in zip(texts, folded, near, strict=True):
+            found: dict[str, Like] = {}
+            if "exact" in self._by:
+                found |= {each: Like(each, "exact", 1.0) for each in self._exact.get(text, ())}
+            if "normalised" in self._by:
+                for each in self._normalised.get(letters, ()):
+                    found.setdefault(each, Like(each, "normalised", 1.0))
+            for like in self._near(letters, candidates) if candidates and letters else ():
+                found.setdefault(like.id, like)
+            yield list(found.values())
+
+    def _near(self, letters: str, candidates: Iterable[int]) -> Iterator[Like]:
+        mine, found = set(ngrams(letters, self._length)), []
+        for other in {self._distinct[candidate] for candidate in candidates}:
+            if (score := jaccard(mine, ngrams(other, self._length))) >= self._share:
+                found.append((-score, other))
+        for negated, other in sorted(found):
+            yield from (Like(each, "n-gram", -negated) for each in self._normalised[other])
+
+    def _minhashes(self, texts: Iterable[str]) -> list[RMinHash]:
+        from rensa import RMinHash
+
+        found: list[RMinHash] = RMinHash.from_token_sets([ngrams(t, self._length) for t in texts], _VALUES, _SEED)
+        return found

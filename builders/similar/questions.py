@@ -1,0 +1,67 @@
+"""The development and test questions and passages that training texts are compared with."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from builders.common.command import InputError
+from builders.store.reader import Release
+
+TESTED = ("dev", "test")
+
+
+def tested_splits(release: Release, wanted: Sequence[str] | None) -> list[str]:
+    """The splits to keep apart: those that are named, or dev and test, as far as the release has questions of them."""
+    have = [split for config, split in release.splits() if config == "queries"]
+    if wanted:
+        for split in wanted:
+            if split not in TESTED:
+                raise InputError(f"--split: expected dev or test, found {split!r}")
+            release.shards("queries", split)  # names what the release has
+        return [split for split in TESTED if split in wanted]
+    if not (found := [split for split in TESTED if split in have]):
+        raise InputError("has no config 'queries' with a split dev or test to keep apart", path=release.path)
+    return found
+
+
+def texts_of(release: Release, split: str, config: str = "queries") -> dict[str, str]:
+    """The questions of a split, by id."""
+    table = release.table(config, split, ["_id", "text"])
+    return dict(zip(table["_id"].to_pylist(), table["text"].to_pylist(), strict=True))
+
+
+def rows_with(release: Release, config: str, split: str, column: str, ids: Collection[str]) -> Iterator[pa.Table]:
+    """The rows of a split whose ``column`` is one of ``ids``, in order."""
+    wanted = pa.array(sorted(ids), pa.string())
+    for batch in release.batches(config, split):
+        table = pa.Table.from_batches([batch])
+        if (found := table.filter(pc.is_in(table[column], wanted))).num_rows:
+            yield found
+
+
+def positives_of(release: Release, split: str) -> dict[str, set[str]]:
+    """The positive passages' ids of a split's questions; of an unlabelled one none."""
+    if ("qrels", split) not in release.splits():
+        return {}
+    qrels = release.table("qrels", split)
+    found: dict[str, set[str]] = {}
+    for query, passage, score in zip(*(qrels[name].to_pylist() for name in qrels.column_names), strict=True):
+        if score > 0:
+            found.setdefault(query, set()).add(passage)
+    return found
+
+
+def options_of(args: argparse.Namespace, splits: Sequence[str]) -> dict[str, Any]:
+    """What the manifest and a report say of how texts were compared."""
+    by = [how for how in args.by if how != "model" or args.scores]
+    options: dict[str, Any] = {"splits": list(splits), "by": by}
+    if "n-gram" in by:
+        options |= {"ngram": args.ngram, "jaccard": args.jaccard}
+    if "model" in by:
+        options["threshold"] = args.threshold
+    return options

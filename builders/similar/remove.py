@@ -1,0 +1,143 @@
+"""Which training questions are similar to development and test questions; the release without them (Section 2.3)."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from builders.common.command import InputError, log, progress
+from builders.common.files import atomic_text, check_file
+from builders.similar.likeness import HOW, Like, LikeTexts
+from builders.similar.questions import options_of, tested_splits, texts_of
+from builders.similar.scores import read_scores
+from builders.similar.write import write
+from builders.stats.paper import published
+from builders.store.draft import check_release_output, describe_files, draft_release
+from builders.store.layout import TOLD_APART
+from builders.store.reader import Release, open_release
+
+Texts = Mapping[str, Mapping[str, str]]  # by split, questions by id
+Found = dict[str, list[Like]]  # by training question's id, the development and test questions that it is similar to
+_BLOCK = 4_096
+
+
+def remove(args: argparse.Namespace) -> dict[str, Any]:
+    """Write the release ``args.out``; returns ``similar`` of its ``stats.json``.
+
+    Raises :class:`InputError` for scores of questions that the release has not, and where no training question is left.
+    """
+    release = open_release(args.release)
+    check_release_output(args.out)
+    if args.list:
+        check_file(args.list)
+    splits = tested_splits(release, args.split)
+    tested = {split: texts_of(release, split) for split in splits}
+    train = texts_of(release, "train")
+    options = options_of(args, splits)
+    found = _similar(train, tested, args, options["by"])
+    if len(found) == len(train):
+        raise InputError(f"all {len(train):,} training questions are similar; none would be left", path=args.release)
+    build = {"verb": "similar", "options": options, "sources": describe_files((p.name, p) for p in args.scores)}
+    duplicated = _duplicated(release, tested, found)
+    with draft_release(args.out, build, release) as draft:
+        write(draft, release, set(found), tested, duplicated)
+        draft.stats["similar"] = counts = _counts(draft.stats.get("similar", {}), tested, duplicated, found)
+    if args.list:
+        _write_list(args.list, train, tested, found)
+    return counts
+
+
+def _similar(train: Mapping[str, str], tested: Texts, args: argparse.Namespace, by: Collection[str]) -> Found:
+    """Every training question that is similar to tested ones, with all of these; in the order of the training split."""
+    scores = read_scores(args.scores, args.threshold) if "model" in by else {}
+    questions = {each: text for texts in tested.values() for each, text in texts.items()}
+    _check_ids(scores, train, questions, args)
+    index = LikeTexts(questions, by, args.ngram, args.jaccard)
+    found: Found = {}
+    rows = list(train.items())
+    for start in progress(range(0, len(rows), _BLOCK), unit="block", label="compare"):
+        block = rows[start : start + _BLOCK]
+        for (each, _), likes in zip(block, index.find([text for _, text in block]), strict=True):
+            known = {like.id for like in likes}
+            if every := [*likes, *(like for like in scores.get(each, ()) if like.id not in known)]:
+                found[each] = every
+    return found
+
+
+def _check_ids(scores: Found, train: Mapping[str, str], questions: Mapping[str, str], args: argparse.Namespace) -> None:
+    for trained, likes in scores.items():
+        for like in likes:
+            if trained not in train or like.id not in questions:
+                raise InputError(
+                    f"scores {like.id} and {trained}; expected a question of the splits to keep apart and a training"
+                    f" question of {args.release}",
+                    path=", ".join(map(str, args.scores)),
+                )
+
+
+def _duplicated(release: Release, tested: Texts, found: Found) -> dict[str, set[str]]:
+    """By split, the questions that a removed training question is similar to, of this and of earlier removals."""
+    like = {each.id for likes in found.values() for each in likes}
+    duplicated = {split: like & set(texts) for split, texts in tested.items()}
+    for split, members in duplicated.items():
+        if (TOLD_APART[0], split) in release.splits():
+            members |= set(texts_of(release, split, TOLD_APART[0]))
+    return duplicated
+
+
+def _counts(
+    earlier: Mapping[str, Any], tested: Texts, duplicated: Mapping[str, Collection[str]], found: Found
+) -> dict[str, Any]:
+    """The counts of Section 2.3, with those of earlier removals, and the paper's own."""
+    by = {how: earlier.get("by", {}).get(how, 0) for how in HOW}
+    for likes in found.values():
+        by[min((like.how for like in likes), key=HOW.index)] += 1
+    splits = earlier.get("splits", {}) | {
+        split: {"queries": len(tested[split]), "duplicated": len(members)} for split, members in duplicated.items()
+    }
+    queries = sum(each["queries"] for each in splits.values())
+    similar = sum(each["duplicated"] for each in splits.values())
+    return {
+        "removed": sum(by.values()),
+        "by": by,
+        "duplicated": similar,
+        "queries": queries,
+        "share": round(similar / queries, 4) if queries else None,
+        "splits": splits,
+        "paper": published()["similar"],
+    }
+
+
+def as_table(counts: Mapping[str, Any], out: Path) -> str:
+    """The counts beside the paper's, as aligned text."""
+    paper = counts["paper"]
+    rows = [("Section 2.3", "here", "the paper")]
+    rows.append(("training questions removed", f"{counts['removed']:,}", f"{paper['removed']:,}"))
+    rows += [(f"  {how}", f"{number:,}", "") for how, number in counts["by"].items()]
+    rows.append(("dev and test questions they are like", f"{counts['duplicated']:,}", f"{paper['duplicated']:,}"))
+    for split, each in counts["splits"].items():
+        rows.append((f"  {split}, of {each['queries']:,}", f"{each['duplicated']:,}", ""))
+    rows.append(("of all dev and test questions", f"{counts['share']:.2%}", f"{paper['share']:.2%}"))
+    lines = [f"{name:<38}{here:>10}{there:>12}".rstrip() for name, here, there in rows]
+    return "\n".join([*lines, f"release: {out}"])
+
+
+def _write_list(path: Path, train: Mapping[str, str], tested: Texts, found: Found) -> None:
+    split_of = {each: split for split, texts in tested.items() for each in texts}
+    with atomic_text(path) as file:
+        for trained, likes in found.items():
+            for like in likes:
+                row = {
+                    "query-id": like.id,
+                    "corpus-id": trained,
+                    "by": like.how,
+                    "score": like.score,
+                    "split": split_of[like.id],
+                    "query": tested[split_of[like.id]][like.id],
+                    "train": train[trained],
+                }
+                file.write(json.dumps(row, ensure_ascii=False) + "\n")
+    log.info("%s: %d pairs", path, sum(map(len, found.values())))

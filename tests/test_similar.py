@@ -1,0 +1,226 @@
+"""Similar training questions: which they are, and the release without them (Section 2.3)."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import defaultdict
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import run
+from releases import md5
+from whole_release import Rows, make_whole
+
+from builders.check.release import check
+from builders.similar.likeness import LikeTexts, bands, normalised
+from builders.store.reader import open_release
+from builders.store.runs import write_run
+
+# Training questions beside those of the release: the first three are nearly a development question, the last is not.
+EXACT, PUNCTUATED, NEAR, UNLIKE = "高铁票提前几天买", "高铁票 提前几天买？", "那么高铁票提前几天买", "饺子馅怎么调"
+PARAPHRASE = "火车票早多久可以订"
+TICKETS, PHONE = "高铁票提前几天买", "手机进水怎么办"
+
+
+def _add(rows: Rows, questions: list[str]) -> None:
+    """Training questions that are answered as the first development question is."""
+    answered = rows["dev", "dev"][0]
+    for text in questions:
+        rows["queries", "train"].append({"_id": md5(text), "text": text})
+        rows["train", "train"].append({**answered, "query_id": md5(text), "query": text})
+        rows["qrels", "train"].append({**rows["qrels", "dev"][0], "query-id": md5(text)})
+    for config, split in [key for key in rows if key[0] in ("train-similar", "duplicated", "others")]:
+        del rows[config, split]
+
+
+def _release(tmp_path: Path, *questions: str) -> Path:
+    return make_whole(tmp_path / "release", lambda rows: _add(rows, list(questions)))
+
+
+def _rows(release: Path, config: str, split: str) -> list[dict[str, Any]]:
+    found = open_release(release)
+    return list(found.table(config, split).to_pylist()) if (config, split) in found.splits() else []
+
+
+def _questions(release: Path, config: str, split: str) -> list[str]:
+    rows = _rows(release, config, split)
+    return [row.get("text") or row["query"] for row in rows]
+
+
+def _scores(path: Path, *pairs: tuple[str, str, float]) -> Path:
+    hits = defaultdict(list)
+    for question, trained, score in pairs:
+        hits[md5(question)].append((md5(trained), score))
+    write_run(path, hits.items())
+    return path
+
+
+def test_duplicates_are_removed_without_a_model_and_kept_apart(tmp_path: Path) -> None:
+    release, out = _release(tmp_path, PUNCTUATED, NEAR, UNLIKE), tmp_path / "out"
+    before = _questions(release, "queries", "train")
+    run("builders", "similar", "--release", release, "--out", out, "--jaccard", 0.75)
+    left = [text for text in before if text not in (PUNCTUATED, NEAR)]
+    assert _questions(out, "queries", "train") == left == _questions(out, "train", "train")
+    assert {row["query-id"] for row in _rows(out, "qrels", "train")} == {md5(text) for text in left}
+    kept = [row for row in _rows(release, "train", "train") if row["query"] in (PUNCTUATED, NEAR)]
+    assert _rows(out, "train-similar", "train") == kept and kept[0]["positive_passages"]
+    assert _questions(out, "duplicated", "dev") == [TICKETS]
+    assert _questions(out, "others", "dev") == [PHONE] and _questions(out, "others", "test") == ["哪里可以看雪"]
+    assert _rows(out, "corpus", "corpus") == _rows(release, "corpus", "corpus")
+
+
+def test_the_new_release_passes_every_test_of_check(tmp_path: Path) -> None:
+    release, out = _release(tmp_path, PUNCTUATED), tmp_path / "out"
+    scores = _scores(tmp_path / "run", (PHONE, "北京冬天冷吗", 0.9))  # which has a translation, too
+    run("builders", "similar", "--release", release, "--scores", scores, "--out", out)
+    assert not check(open_release(out)).errors
+    assert "北京冬天冷吗" not in [row["query_zh"] for row in _rows(out, "crosslingual", "train")]
+
+
+def test_a_question_is_similar_above_the_threshold_and_not_at_it(tmp_path: Path) -> None:
+    release, out = _release(tmp_path, PARAPHRASE, UNLIKE), tmp_path / "out"
+    scores = _scores(tmp_path / "run", (TICKETS, PARAPHRASE, 0.51), (PHONE, UNLIKE, 0.5))
+    run("builders", "similar", "--release", release, "--scores", scores, "--out", out)
+    assert _questions(out, "train-similar", "train") == [PARAPHRASE]
+    assert _questions(out, "duplicated", "dev") == [TICKETS]
+
+
+def test_the_way_of_the_paper_is_the_model_alone(tmp_path: Path) -> None:
+    release, out = _release(tmp_path, PUNCTUATED, PARAPHRASE), tmp_path / "out"
+    scores = _scores(tmp_path / "run", (TICKETS, PARAPHRASE, 0.9))
+    run("builders", "similar", "--release", release, "--scores", scores, "--by", "model", "--out", out)
+    assert _questions(out, "train-similar", "train") == [PARAPHRASE]
+
+
+def test_counts_stand_beside_those_of_the_paper(tmp_path: Path) -> None:
+    release, out = _release(tmp_path, EXACT, PUNCTUATED, PARAPHRASE), tmp_path / "out"
+    scores = _scores(tmp_path / "run", (TICKETS, PARAPHRASE, 0.9), (TICKETS, PUNCTUATED, 0.99))
+    words = ["--release", release, "--scores", scores, "--out", out]
+    counts = json.loads(run("builders", "similar", *words, "--format", "json").stdout)
+    assert counts == {
+        "removed": 3,
+        "by": {"exact": 1, "normalised": 1, "n-gram": 0, "model": 1},
+        "duplicated": 1,
+        "queries": 3,
+        "share": 0.3333,
+        "splits": {"dev": {"queries": 2, "duplicated": 1}, "test": {"queries": 1, "duplicated": 0}},
+        "paper": {"removed": 566, "duplicated": 387, "share": 0.0645},
+    }
+    assert json.loads((out / "stats.json").read_text(encoding="utf-8"))["similar"] == counts
+    card = (out / "README.md").read_text(encoding="utf-8").replace("\n", " ")
+    assert "The paper removed 566, similar to 387 (6.45%)" in card
+
+
+def test_a_second_removal_adds_to_the_first(tmp_path: Path) -> None:
+    release, out = _release(tmp_path, PUNCTUATED, PARAPHRASE), tmp_path / "out"
+    run("builders", "similar", "--release", release, "--out", out)
+    scores = _scores(tmp_path / "run", (PHONE, PARAPHRASE, 0.9))
+    words = ["--release", out, "--scores", scores, "--out", out, "--format", "json"]
+    counts = json.loads(run("builders", "similar", *words).stdout)
+    assert (counts["removed"], counts["duplicated"]) == (2, 2)
+    assert _questions(out, "train-similar", "train") == [PUNCTUATED, PARAPHRASE]
+    assert _questions(out, "duplicated", "dev") == [TICKETS, PHONE]
+    assert not check(open_release(out)).errors
+
+
+def test_a_release_without_joined_rows_keeps_the_removed_ones_joined(tmp_path: Path) -> None:
+    def change(rows: Rows) -> None:
+        _add(rows, [PUNCTUATED])
+        del rows["train", "train"]
+
+    release, out = make_whole(tmp_path / "release", change), tmp_path / "out"
+    run("builders", "similar", "--release", release, "--out", out)
+    (row,) = _rows(out, "train-similar", "train")
+    assert (row["query_id"], row["query"]) == (md5(PUNCTUATED), PUNCTUATED)
+    assert [passage["text"] for passage in row["positive_passages"]] == ["高铁票可以在开车前十五天购买。"]
+
+
+def test_samples_of_the_training_questions_are_left_out(tmp_path: Path) -> None:
+    release, out = _release(tmp_path, PUNCTUATED), tmp_path / "out"
+    done = run("builders", "similar", "--release", release, "--out", out)
+    assert not [config for config, _ in open_release(out).splits() if config.startswith("rest")]
+    assert "left out: restrain-2-extrapolation, restrain-2-interpolation, resttest-bucket1" in done.stderr
+
+
+def test_the_list_names_every_pair(tmp_path: Path) -> None:
+    release = _release(tmp_path, PUNCTUATED, PARAPHRASE)
+    scores = _scores(tmp_path / "run", (PHONE, PUNCTUATED, 0.75), (TICKETS, PARAPHRASE, 0.6))
+    words = ["--release", release, "--scores", scores, "--out", tmp_path / "out", "--list", tmp_path / "list"]
+    run("builders", "similar", *words)
+    lines = [json.loads(line) for line in (tmp_path / "list").read_text(encoding="utf-8").splitlines()]
+    found = [(line["query"], line["train"], line["by"], line["score"]) for line in lines]
+    assert found == [
+        (TICKETS, PUNCTUATED, "normalised", 1.0),
+        (PHONE, PUNCTUATED, "model", 0.75),
+        (TICKETS, PARAPHRASE, "model", 0.6),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("pair", "words"),
+    [
+        ((TICKETS, "没有人问过", 0.9), "expected a question of the splits to keep apart and a training question"),
+        ((TICKETS, UNLIKE, 3.2), "expected scores from 0 to 1, found 3.2"),
+    ],
+)
+def test_wrong_scores_are_one_line_and_leave_nothing(tmp_path: Path, pair: tuple[str, str, float], words: str) -> None:
+    release, scores = _release(tmp_path, UNLIKE), _scores(tmp_path / "run", pair)
+    options = ["--quiet", "--release", release, "--scores", scores, "--out", tmp_path / "out"]
+    assert words in run("builders", "similar", *options, code=1).error
+    assert not (tmp_path / "out").exists()
+
+
+# What likeness is
+
+
+@pytest.mark.parametrize(
+    ("text", "letters"),
+    [
+        ("高铁票 提前几天买？", "高铁票提前几天买"),
+        ("ＡＢＣ，１２３！", "abc123"),
+        ("iPhone 6s—怎么\u3000截图…", "iphone6s怎么截图"),
+        ("？！", ""),
+    ],
+)
+def test_normalised_texts_are_letters_and_digits(text: str, letters: str) -> None:
+    assert normalised(text) == letters
+
+
+def test_every_near_duplicate_is_found_and_nothing_else() -> None:
+    """Against every pair compared by itself, n-grams written out here."""
+    draw = random.Random(7)
+    letters = [chr(0x4E00 + number) for number in range(60)]
+    texts = ["".join(draw.choices(letters, k=draw.randint(5, 40))) for _ in range(150)]
+    others = []
+    for text in texts:
+        places = draw.sample(range(len(text)), k=draw.randint(0, 3))
+        others.append("".join("改" if place in places else letter for place, letter in enumerate(text)))
+
+    def grams(text: str) -> set[str]:
+        return {first + second for first, second in pairwise(text)}
+
+    expected = {
+        (place, str(number))
+        for place, other in enumerate(others)
+        for number, text in enumerate(texts)
+        if len(grams(other) & grams(text)) / len(grams(other) | grams(text)) >= 0.7
+    }
+    index = LikeTexts({str(number): text for number, text in enumerate(texts)}, ["n-gram"], 2, 0.7)
+    found = {(place, like.id) for place, likes in enumerate(index.find(others)) for like in likes}
+    assert len(expected) > 60
+    assert found == expected
+
+
+@pytest.mark.parametrize("share", [0.3, 0.5, 0.7, 0.8, 0.95, 1.0])
+def test_the_bands_miss_one_pair_in_a_thousand_at_most(share: float) -> None:
+    found = bands(share)
+    assert 128 % found == 0
+    assert (1 - share ** (128 // found)) ** found <= 0.001
+
+
+def test_texts_of_punctuation_alone_are_like_none_but_the_same() -> None:
+    index = LikeTexts({"a": "？？", "b": "……"})
+    assert [[like.id for like in likes] for likes in index.find(["！", "？？"])] == [[], ["a"]]

@@ -45,7 +45,7 @@ class Reader:
         read: reads the folder; what it returns is what was read. It may write ``folder / "out"``.
         right: whether that is right, of (what was read, what is read of the good files, the folder).
         mend: what somebody would do who spoils a file and hides it (new checksums), after the change.
-        share: of the cases, for what takes long.
+        share: of the cases, for what takes long and is no reader.
         makes_good: whether it may make again what is damaged (a cache).
         names_files: whether an error names a file; words of a command line are in none.
     """

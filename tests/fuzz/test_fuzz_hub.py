@@ -132,7 +132,6 @@ READERS = [
         spoils={"answers/*.headers": JSON, "answers/*.json": JSON, "answers/*.bytes": BYTES},
         read=_read_pulled,
         right=_as_its_manifest,
-        share=0.25,  # twenty requests each
         names_files=False,  # but the repository
     ),
     Reader(
@@ -142,7 +141,6 @@ READERS = [
         spoils={"answers/*.headers": JSON, "answers/*.json": JSON},
         read=_read_pushed,
         right=lambda found, good, _: found == good,
-        share=0.5,
         names_files=False,
     ),
 ]

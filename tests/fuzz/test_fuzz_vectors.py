@@ -135,7 +135,6 @@ READERS = [
         spoils={"cross/*.json": JSON, "cross/*.safetensors": BYTES},
         read=_open("cross"),
         right=any_result,
-        share=0.1,
     ),
     Reader(
         "a start of a training",
@@ -144,7 +143,6 @@ READERS = [
         spoils={"cross/*.json": JSON, "cross/*.safetensors": BYTES},
         read=_start,
         right=any_result,
-        share=0.1,
     ),
     Reader(
         "a dual-encoder",
@@ -153,7 +151,6 @@ READERS = [
         spoils={"dual/*.json": JSON, "dual/*/*.json": JSON, "dual/*.safetensors": BYTES},
         read=_open("dual"),
         right=any_result,
-        share=0.1,
     ),
 ]
 

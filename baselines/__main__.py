@@ -19,6 +19,7 @@ GROUPS = {
         "search": "baselines.search",
         "rerank": "baselines.rerank",
         "fuse": "baselines.runs.fuse",
+        "match": "baselines.match",
     },
     "measure and look": {
         "evaluate": "baselines.runs.evaluate",

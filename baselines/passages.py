@@ -93,29 +93,33 @@ def _hashes(ids: Sequence[str]) -> npt.NDArray[np.uint64]:
     return np.frombuffer(digests, np.uint64)
 
 
-def open_passages(release: Release, config: str = "corpus", keep: Path | None = None) -> Passages:
+def open_passages(
+    release: Release, config: str = "corpus", keep: Path | None = None, split: str = "corpus"
+) -> Passages:
     """The passages of a corpus config, unpacked into the folder ``keep`` where they are not yet.
 
+    Any other config with ``_id`` and ``text`` will do: the queries of a split are searched as passages are.
     The folder is built beside its place and moved there when it is whole; a second process that wants it (another rank
     of a training) waits. Raises :class:`InputError` where the release has no such config, or no passages.
     """
-    if not release.rows(config, "corpus"):
-        raise InputError(f"has no passages in {config!r}", path=release.path)
-    key = {"format": _FORMAT, "corpus": release.fingerprint(config, "corpus")}
-    folder, made = TEXTS.folder(keep, key, lambda new: _unpack(release, config, new))
+    shown = config if split == "corpus" else f"{config}/{split}"
+    if not release.rows(config, split):
+        raise InputError(f"has no passages in {shown!r}", path=release.path)
+    key = {"format": _FORMAT, "corpus": release.fingerprint(config, split)}
+    folder, made = TEXTS.folder(keep, key, lambda new: _unpack(release, config, split, new))
     if made:
-        log.info("%s unpacked into %s", config, folder)
+        log.info("%s unpacked into %s", shown, folder)
     return Passages(folder)
 
 
-def _unpack(release: Release, config: str, folder: Path) -> None:
+def _unpack(release: Release, config: str, split: str, folder: Path) -> None:
     hashes = []
     with (
         StringsWriter(folder / "texts") as texts,
         StringsWriter(folder / "ids") as ids,
-        progress(total=release.rows(config, "corpus"), unit="passage", label="unpack") as bar,
+        progress(total=release.rows(config, split), unit="passage", label="unpack") as bar,
     ):
-        for batch in release.batches(config, "corpus", ["_id", "text"]):
+        for batch in release.batches(config, split, ["_id", "text"]):
             texts.write(batch.column("text"))
             ids.write(batch.column("_id"))
             hashes.append(_hashes(batch.column("_id").to_pylist()))

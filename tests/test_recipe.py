@@ -52,13 +52,27 @@ def test_recipes_hold_the_values_of_the_paper(name: str) -> None:
 
 
 def test_every_recipe_has_one_for_machines_without_pretrained_weights() -> None:
-    assert set(names()) == {*PAPER, *OFFICIAL, *(f"{name}-scratch" for name in PAPER), "mlm-scratch"}
+    matching = {f"question-matching{variant}" for variant in ("", "-cpu", "-scratch")}
+    assert set(names()) == {*PAPER, *OFFICIAL, *(f"{name}-scratch" for name in PAPER), "mlm-scratch", *matching}
     assert read_recipe("mlm-scratch").model.start == "scratch"
     for name in PAPER:
         paper, scratch = read_recipe(name), read_recipe(f"{name}-scratch")
         assert (scratch.model.kind, scratch.data.set) == (paper.model.kind, paper.data.set)
         start = paper.model.start
         assert scratch.model.start == (f"{start}-scratch" if start.startswith("recipe:") else "recipe:mlm-scratch")
+
+
+def test_the_question_matching_recipe_holds_the_values_of_duqms_baseline() -> None:
+    recipe = read_recipe("question-matching")
+    model, train = recipe.model, recipe.train
+    assert (model.kind, model.start, model.outputs, recipe.data.source) == (
+        "cross",
+        "nghuyong/ernie-gram-zh",
+        2,
+        "pairs",
+    )
+    assert (train.batch, train.epochs, train.learning_rate, train.warmup) == (4 * 32, 3, 2e-5, 0.0)
+    assert (train.weight_decay, train.seed, recipe.data.passage_length) == (0.0, 1000, 256)
 
 
 @pytest.mark.parametrize("name", names())
@@ -123,6 +137,7 @@ def test_a_wrong_override_is_one_clear_error(override: str, said: str) -> None:
         ("ce-de-neg", "model.revision=main", "model: revision: of a start on the hub; recipe:ce-bm25-neg is none"),
         ("mlm-scratch", "model.revision=main", "model: revision: of a start on the hub; scratch is none"),
         ("de-ccovid", "data.negatives=release", "data.negatives: the official negatives are those of main, not of"),
+        ("de-bm25-neg", "data.source=pairs", "data.source: for kind = cross alone, found kind = dual"),
         ("de-bm25-neg", "model.towers=3", "expected one of 1, 2, found 3"),
         ("de-bm25-neg", "data.rows=some", "expected one of all-negatives, one-negative, found 'some'"),
         ("de-bm25-neg", "train.schedule=cosine", "expected one of constant, linear, found 'cosine'"),

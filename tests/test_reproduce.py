@@ -159,7 +159,9 @@ def test_shared_steps_come_once_and_before_what_needs_them(capsys: pytest.Captur
         ):
             assert trained.index(first) < trained.index(second)
         assert {f"{name}-scratch" if variant else name for name in trained} == {
-            name for name in names() if name.endswith("-scratch") == bool(variant)
+            name
+            for name in names()
+            if name.endswith("-scratch") == bool(variant) and not name.startswith("question-matching")
         }
 
 

@@ -51,7 +51,8 @@ def test_every_row_runs_from_the_hub_names_of_its_recipes(world: World, first: D
     for row in rows:
         low, high = row["interval"]
         assert 0 <= low <= row["ours"] <= high <= 100 and row["seconds"] > 0
-    for recipe in (name for name in names() if not name.endswith("-scratch")):
+    of_the_tables = [name for name in names() if not name.startswith("question-matching")]
+    for recipe in (name for name in of_the_tables if not name.endswith("-scratch")):
         training = world.training(recipe)
         start, commit = training["about"]["start"], training["about"]["start_commit"]
         assert training["steps"] == 1

@@ -59,13 +59,15 @@ class KeptIndex(Index):
         return self._ids.at(rows)
 
 
-def index_key(release: Release, corpus: str, engine: str, max_chars: int | None = None) -> dict[str, Any]:
+def index_key(
+    release: Release, corpus: str, engine: str, max_chars: int | None = None, split: str = "corpus"
+) -> dict[str, Any]:
     """What an index of a corpus config depends on."""
     cut = {} if max_chars is None else {"max_chars": max_chars}
     return {
         **cut,
         "format": _FORMAT,
-        "corpus": release.fingerprint(corpus, "corpus"),
+        "corpus": release.fingerprint(corpus, split),
         "segmenter": segmenter(),
         "engine": engine,
     }
@@ -80,9 +82,11 @@ def open_index(
     k1: float = K1,
     b: float = B,
     max_chars: int | None = None,
+    split: str = "corpus",
 ) -> KeptIndex:
     """The index of a release's corpus config from the folder ``keep``, built where it is missing or damaged.
 
+    Of queries, too (``split``): any config with ``_id`` and ``text``.
     ``workers`` processes segment, as many threads index. Of every passage, the first ``max_chars`` characters are read;
     None: all of it. The index is built beside its place and moved there when it
     is whole; a second process that wants the same index waits for the first. Raises :class:`InputError` where the
@@ -90,11 +94,11 @@ def open_index(
     """
     module = importlib.import_module(ENGINES[engine])
     module.prepare(k1, b)
-    key = index_key(release, corpus, module.engine_version(), max_chars)
+    key = index_key(release, corpus, module.engine_version(), max_chars, split)
 
     def build(new: Path) -> None:
-        module.write_index(new, token_strings(release, corpus, workers, max_chars), workers)
-        write_ids(new, (batch.column("_id") for batch in release.batches(corpus, "corpus", ["_id"])))
+        module.write_index(new, token_strings(release, corpus, workers, max_chars, split), workers)
+        write_ids(new, (batch.column("_id") for batch in release.batches(corpus, split, ["_id"])))
 
     folder, made = INDEXES.folder(keep, key, build)
     index: KeptIndex = module.open_folder(folder, k1, b, workers)
@@ -102,22 +106,25 @@ def open_index(
     return index
 
 
-def token_strings(release: Release, corpus: str, workers: int, max_chars: int | None = None) -> Iterator[str]:
+def token_strings(
+    release: Release, corpus: str, workers: int, max_chars: int | None = None, split: str = "corpus"
+) -> Iterator[str]:
     """The tokens of every passage (of its first ``max_chars`` characters), joined by spaces, in the release's order.
 
     ``workers`` processes segment.
     """
-    rows = release.rows(corpus, "corpus")
+    rows = release.rows(corpus, split)
     if rows == 0:
         raise InputError("has no passages", path=release.path)
+    passages = _passages(release, corpus, max_chars, split)
     with progress(total=rows, unit="passage", label="index") as bar:
-        for count, texts in segment_batches(_passages(release, corpus, max_chars), workers if rows >= _FEW else 1):
+        for count, texts in segment_batches(passages, workers if rows >= _FEW else 1):
             yield from texts
             bar.update(count)
 
 
-def _passages(release: Release, corpus: str, max_chars: int | None) -> Iterator[tuple[int, list[str]]]:
-    for batch in release.batches(corpus, "corpus", ["text"], rows=_BATCH):
+def _passages(release: Release, corpus: str, max_chars: int | None, split: str) -> Iterator[tuple[int, list[str]]]:
+    for batch in release.batches(corpus, split, ["text"], rows=_BATCH):
         yield batch.num_rows, [text[:max_chars] for text in batch.column("text").to_pylist()]
 
 

@@ -18,7 +18,7 @@ from baselines.cost.cards import CARDS, SHARE, hours, needed
 from baselines.cost.fake import config_of
 from baselines.cost.meter import Meter
 from baselines.cost.passes import sizes, train_pass
-from baselines.train.recipe import Recipe
+from baselines.train.recipe import PAIRS, Recipe
 
 _FP32 = 4  # bytes: weights, gradients and Adam's moments stay in 32 bits under autocast
 
@@ -91,7 +91,7 @@ def training_cost(recipe: Recipe, examples: int, cards: int = 1, start: str | No
     """What the training of a recipe costs on so many cards.
 
     Args:
-        examples: (query, positive) pairs to train on; a masked language model's passages.
+        examples: (query, positive) pairs to train on; a masked language model's passages; labelled pairs of questions.
         start: another start than the recipe's.
 
     Counted in bf16 unless the recipe says fp32.
@@ -103,7 +103,7 @@ def training_cost(recipe: Recipe, examples: int, cards: int = 1, start: str | No
     if kind == "cross":
         config.num_labels = recipe.model.outputs
     model = sizes(kind, config)
-    each = recipe.data.negatives_per_positive
+    each = 0 if recipe.data.source == PAIRS else recipe.data.negatives_per_positive
     texts = recipe.data.passage_length
     embeddings = Cost(0, 0)
     if kind == "dual":

@@ -10,12 +10,14 @@ from typing import Any
 from baselines.hub.checkpoint import Checkpoint
 from baselines.runs.measures import PAPER
 from baselines.runs.tables import percent
+from baselines.train.recipe import PAIRS
 from builders.common.markdown import as_code, as_text
 from builders.store.card import CITATION
 
 _TITLES = {"dual": "dual-encoder", "cross": "cross-encoder", "mlm": "masked language model", "encoder": "encoder"}
 _QUERY = {"zh": "高铁票提前几天可以买", "en": "How many days in advance can I buy a train ticket?"}
 _PASSAGES = ["高铁票可以在开车前十五天购买。", "煮饺子时水要开，饺子下锅以后加三次凉水。"]
+_QUESTIONS = ["火车票可以提前多少天买", "饺子怎么煮"]
 _DUAL = """from sentence_transformers import SentenceTransformer
 
 model = SentenceTransformer("{name}")
@@ -69,6 +71,11 @@ def set_of(checkpoint: Checkpoint) -> str:
     return str(checkpoint.recipe.get("data", {}).get("set", "main"))
 
 
+def learns_from_pairs(checkpoint: Checkpoint) -> bool:
+    """Whether it was trained on labelled pairs of questions."""
+    return bool(checkpoint.recipe.get("data", {}).get("source") == PAIRS)
+
+
 def languages(checkpoint: Checkpoint) -> tuple[str, ...]:
     """Of its passages and queries, in the hub's words."""
     return ("zh", "en") if set_of(checkpoint) == "crosslingual" else ("zh",)
@@ -90,9 +97,10 @@ form in which the official baseline of DuReader-retrieval (Qiu et al., EMNLP 202
         begun = "random weights and a vocabulary of its own"
     elif hub:
         begun = as_code(hub[0]) + (f" at its commit {as_code(hub[1])}" if hub[1] else "")
+    purpose = "telling whether two questions ask the same" if learns_from_pairs(checkpoint) else "passage retrieval"
     return f"""# {as_text(title)}
 
-A Chinese {_kind(checkpoint)} for passage retrieval, trained with the recipe {as_code(recipe.get("name", "-"))} of
+A Chinese {_kind(checkpoint)} for {purpose}, trained with the recipe {as_code(recipe.get("name", "-"))} of
 `dureader_retrieval`, after Qiu et al., EMNLP 2022. It starts from {begun}. The paper's own models are others: the
 figures below, and no published ones, are this model's.
 """
@@ -118,7 +126,7 @@ def usage(checkpoint: Checkpoint, name: str) -> str:
         "encoder": (_ENCODER, transformers),
     }[checkpoint.kind]
     query = _QUERY[languages(checkpoint)[-1]]
-    passages = json.dumps(_PASSAGES, ensure_ascii=False)
+    passages = json.dumps(_QUESTIONS if learns_from_pairs(checkpoint) else _PASSAGES, ensure_ascii=False)
     code = code.replace("{name}", name).replace("{query}", query).replace("{passages}", passages)
     text = "\n".join(f"- {note}" for note in (f"Needs {needs}.", *_notes(checkpoint)))
     return f"""
@@ -177,6 +185,8 @@ def training(checkpoint: Checkpoint) -> str:
     """What ``training.json`` and ``recipe.json`` say."""
     record = checkpoint.training
     read = record.get("about", {}).get("data", {})
+    pairs = learns_from_pairs(checkpoint)
+    where = "files of labelled pairs of questions (SHA-256)" if pairs else "by the release's splits"
     data = "\n".join(f"- {as_code(name)}: fingerprint {as_code(value)}" for name, value in read.items())
     facts = {
         "rows": record.get("rows"),
@@ -191,11 +201,11 @@ def training(checkpoint: Checkpoint) -> str:
     }
     shown = "\n".join(f"| {as_text(name)} | {as_text(value)} |" for name, value in facts.items() if value is not None)
     dev = record.get("dev") or []
-    ranked = "on a small sample of dev queries and passages"
+    ranked = "on the dev pairs" if pairs else "on a small sample of dev queries and passages"
     if record.get("dev_run"):
         ranked = f"re-ranking the top of the run {as_code(record['dev_run']['name'])} for a sample of its queries"
     last = (
-        f"\nAt the end, {ranked} (no figure of the collection): "
+        f"\nAt the end, {ranked}{'' if pairs else ' (no figure of the collection)'}: "
         + ", ".join(f"{name} {percent(value)}" for name, value in dev[-1].items() if name != "step")
         + ".\n"
         if dev
@@ -210,7 +220,7 @@ def training(checkpoint: Checkpoint) -> str:
 |---|---|
 {shown}
 
-Data, by the release's splits:
+Data, {where}:
 
 {data}
 {image}{last}

@@ -1,4 +1,4 @@
-"""A cross-encoder's scores of queries and passages of a release, in any process: for `rerank` and `mine`."""
+"""A cross-encoder's scores of queries and passages of a release, in any process: for `rerank`, `mine` and `match`."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ Group = tuple[str, list[str]]  # a query's text, ids of passages
 
 @dataclass(frozen=True)
 class CrossJob:
-    """What a process needs to score pairs."""
+    """What a process needs to score pairs. The passages are the texts of ``corpus``/``split``."""
 
     release: Path
     corpus: str
+    split: str
     model: str
     dtype: str
     tokens: int
@@ -31,11 +32,14 @@ class CrossJob:
     tokenizers: int
 
 
-def cross_job(args: argparse.Namespace, model: str, release: Release, corpus: str, devices: list[str]) -> CrossJob:
+def cross_job(
+    args: argparse.Namespace, model: str, release: Release, corpus: str, devices: list[str], split: str = "corpus"
+) -> CrossJob:
     """The job that the options (:func:`baselines.models.options.add_pairs` and ``add_device``) ask for."""
     return CrossJob(
         release=release.path,
         corpus=corpus,
+        split=split,
         model=model,
         dtype=dtype_of(args.dtype, devices[0]),
         tokens=args.batch_tokens or batch_tokens(devices[0]),
@@ -49,7 +53,8 @@ def cross_job(args: argparse.Namespace, model: str, release: Release, corpus: st
 def scorer(job: CrossJob, device: str) -> tuple[CrossScorer, Passages]:
     """This process's model and passages, opened once."""
     model = open_cross(job.model, device, job.dtype, job.max_length, job.revision)
-    return CrossScorer(model, job.tokens, job.tokenizers), open_passages(open_release(job.release), job.corpus)
+    passages = open_passages(open_release(job.release), job.corpus, split=job.split)
+    return CrossScorer(model, job.tokens, job.tokenizers), passages
 
 
 def score_groups(job: CrossJob, device: str, groups: Sequence[Group]) -> list[list[float]]:

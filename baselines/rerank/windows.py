@@ -36,19 +36,31 @@ def rerank(args: argparse.Namespace) -> None:
     devices = devices_of(args.device)
     job = cross_job(args, args.model, release, configs.corpus, devices)
     with work_beside(args.out, key_of(_about(args, job, release))) as work:
-        if done := len(list(work.glob("window-*.json"))):
-            log.info("%d windows of %d queries are done already", done, _WINDOW)
-        scores: list[list[float]] = []
-        with progress(total=len(groups), unit="query", label="rerank") as bar:
-            for found in over_devices(_score_window, _windows(job, work, list(groups.values())), devices):
-                scores += found
-                bar.update(len(found))
+        scores = kept_scores(job, list(groups.values()), work, devices, "rerank")
         hits = (
             (query, zip(ids, own, strict=True)) for (query, (_, ids)), own in zip(groups.items(), scores, strict=True)
         )
         lines = write_run(args.out, hits, tag="cross")
-    scorer.cache_clear()
     log.info("%s: %d lines for %d queries", args.out, lines, len(groups))
+
+
+def kept_scores(
+    job: CrossJob, groups: Sequence[Group], work: Path, devices: list[str], label: str, window: int | None = None
+) -> list[list[float]]:
+    """The logits of each group's passages, in their order; finished windows are kept in the folder ``work``.
+
+    ``window``: queries scored together. The folder is of these groups, this job and this window alone.
+    """
+    window = window or _WINDOW
+    if done := len(list(work.glob("window-*.json"))):
+        log.info("%d windows of %d queries are done already", done, window)
+    scores: list[list[float]] = []
+    with progress(total=len(groups), unit="query", label=label) as bar:
+        for found in over_devices(_score_window, _windows(job, work, groups, window), devices):
+            scores += found
+            bar.update(len(found))
+    scorer.cache_clear()
+    return scores
 
 
 def _groups(release: Release, args: argparse.Namespace, rankings: dict[str, list[str]]) -> dict[str, Group]:
@@ -73,9 +85,11 @@ def _about(args: argparse.Namespace, job: CrossJob, release: Release) -> dict[st
     }
 
 
-def _windows(job: CrossJob, folder: Path, groups: Sequence[Group]) -> Iterator[tuple[CrossJob, Path, Sequence[Group]]]:
-    for number, start in enumerate(range(0, len(groups), _WINDOW)):
-        yield job, folder / f"window-{number:06d}.json", groups[start : start + _WINDOW]
+def _windows(
+    job: CrossJob, folder: Path, groups: Sequence[Group], window: int
+) -> Iterator[tuple[CrossJob, Path, Sequence[Group]]]:
+    for number, start in enumerate(range(0, len(groups), window)):
+        yield job, folder / f"window-{number:06d}.json", groups[start : start + window]
 
 
 def _score_window(task: tuple[CrossJob, Path, Sequence[Group]], device: str) -> list[list[float]]:

@@ -56,12 +56,12 @@ def retrieve(args: argparse.Namespace) -> None:
         candidates = _approximate(args, vectors, queries, devices, count)
         found, checked = scan.rescored(queries, vectors, candidates, args.top_k), _sample(len(ids), args.check_queries)
     kept: dict[int, set[str]] = {}
-    hits = _keeping(_named(found, passages, args.top_k), kept, set(checked.tolist()))
+    hits = _keeping(named(found, passages, args.top_k), kept, set(checked.tolist()))
     bar = progress(hits, total=len(ids), unit="query", label="search")
     lines = write_run(args.out, zip(ids, bar, strict=True), tag=f"dense-{args.index}")
     log.info("%s: %d lines for %d queries", args.out, lines, len(ids))
     if len(checked):
-        best = zip(checked.tolist(), _named(exact(queries[checked]), passages, args.top_k), strict=True)
+        best = zip(checked.tolist(), named(exact(queries[checked]), passages, args.top_k), strict=True)
         shares = [len({corpus for corpus, _ in own} & kept[query]) / len(own) for query, own in best]
         _print_recall(args, float(np.mean(shares)), len(shares))
 
@@ -135,15 +135,15 @@ def _approximate(args: argparse.Namespace, vectors: Vectors, queries: Halves, de
     return rows
 
 
-def id_ranks(release: Release, config: str) -> Rows:
+def id_ranks(release: Release, config: str, split: str = "corpus") -> Rows:
     """Each passage's rank in the order of the corpus ids, shape (passages,)."""
-    ids = release.table(config, "corpus", ["_id"]).column("_id")
+    ids = release.table(config, split, ["_id"]).column("_id")
     ranks = np.empty(len(ids), np.int64)
     ranks[pc.sort_indices(ids).to_numpy()] = np.arange(len(ids))
     return ranks
 
 
-def _named(found: Iterable[tuple[Rows, Floats]], passages: Passages, top_k: int) -> Iterator[list[Hit]]:
+def named(found: Iterable[tuple[Rows, Floats]], passages: Passages, top_k: int) -> Iterator[list[Hit]]:
     """The ``top_k`` best of each query: scores falling, ties by corpus id."""
     for rows, scores in found:
         # The shortest digits that tell 32-bit numbers apart.

@@ -7,11 +7,21 @@ DIR.training; the same command goes on from the last one and ends in the same bi
 cards sum in no fixed order). Several processes, with cross-batch negatives: torchrun --nproc-per-node N -m baselines
 train ... A recipe that starts from another one's checkpoint finds it beside --out, or is given it with --start.
 
+question-matching learns from labelled pairs of questions in the place of a release (Section 2.3): tables with commas or
+tabs, or JSON lines, gzipped or not, with columns text1, text2 and label, by these names or those that LCQMC, BQ and
+AFQMC have. The columns of a table without names stand behind it: FILE:id,text1,text2,label. AUC, and the accuracy at
+the paper's threshold of 0.5, on --dev-pairs or on a part that is held out, are printed and kept in training.json.
+
 Example, from nothing:
 
   python -m baselines train mlm-scratch --release DIR --out build/models/mlm-scratch
   python -m baselines train de-bm25-neg-scratch --release DIR --negatives bm25.train.negatives.jsonl.gz \\
       --out build/models/de-bm25-neg-scratch --set train.epochs=3
+
+Example, a question-matching model for `match`:
+
+  python -m baselines train question-matching --pairs LCQMC/train.tsv BQ/train.tsv AFQMC/train.json \\
+      --dev-pairs LCQMC/dev.tsv --out build/models/question-matching
 """
 
 from __future__ import annotations
@@ -27,8 +37,18 @@ from builders.common.folders import work_beside
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("recipe", metavar="RECIPE", help=f"a .toml file, or one of {', '.join(names())}")
-    parser.add_argument("--release", type=Path, required=True, metavar="DIR", help="the release directory")
+    parser.add_argument("--release", type=Path, metavar="DIR", help="the release directory (but with --pairs)")
     parser.add_argument("--out", type=Path, required=True, metavar="CKPT", help="the checkpoint directory to write")
+    parser.add_argument(
+        "--pairs",
+        nargs="+",
+        default=[],
+        metavar="FILE",
+        help="labelled pairs of questions, for question-matching: tables or JSON lines with text1, text2, label",
+    )
+    parser.add_argument(
+        "--dev-pairs", nargs="+", default=[], metavar="FILE", help="pairs to measure on (default: a part of --pairs)"
+    )
     parser.add_argument("--negatives", type=Path, metavar="F", help="hard negatives (what `mine` writes)")
     parser.add_argument(
         "--dev-run", type=Path, metavar="RUN", help="a run of the dev queries: a cross-encoder's dev curve re-ranks it"

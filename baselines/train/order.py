@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from baselines.models.libraries import model_commit
-from baselines.train.recipe import FROM_RECIPE, FROM_RELEASE, SCRATCH, Recipe, names, read_recipe
+from baselines.train.question_pairs import PairFile, pair_file
+from baselines.train.recipe import FROM_RECIPE, FROM_RELEASE, PAIRS, SCRATCH, Recipe, names, read_recipe
 from baselines.train.start import weights_sha256
 from builders.common.command import InputError
 from builders.common.files import real_path, sha256_of
@@ -23,6 +24,8 @@ class Order:
     """A training that is asked for.
 
     Attributes:
+        release: None where the recipe learns from ``pairs``.
+        pairs, dev_pairs: files of labelled pairs of questions, to train and to measure on; empty with a release.
         negatives: the file of hard negatives; None where the recipe wants none, or those of the release.
         dev_run: a run of the dev queries, whose top a cross-encoder re-ranks in between; None: it does not.
         start: ``scratch``, a directory, or a name on the hub.
@@ -33,7 +36,9 @@ class Order:
     """
 
     recipe: Recipe
-    release: Release
+    release: Release | None
+    pairs: tuple[PairFile, ...]
+    dev_pairs: tuple[PairFile, ...]
     negatives: Path | None
     dev_run: Path | None
     start: str
@@ -62,18 +67,33 @@ class Order:
     @functools.cached_property
     def about_but_commit(self) -> dict[str, Any]:
         """:attr:`about` without ``start_commit``: what can be said without a hub."""
-        configs, data, start = SETS[self.recipe.data.set], self.recipe.data, Path(self.start)
+        start = Path(self.start)
+        return {
+            "recipe": self.recipe.resolved(),
+            "start": start.name if start.is_dir() else self.start,
+            "start_sha256": weights_sha256(start) if start.is_dir() else None,
+            "data": self._pairs_read() if self.release is None else self._splits_read(self.release),
+            "negatives_sha256": sha256_of(self.negatives) if self.negatives else None,
+        }
+
+    def _splits_read(self, release: Release) -> dict[str, str]:
+        """The fingerprint of each split that is learned from."""
+        configs, data = SETS[self.recipe.data.set], self.recipe.data
         read = [(configs.corpus, "corpus")]
         if self.recipe.model.kind != "mlm":
             read += [(configs.queries, data.split), (configs.qrels, data.split)]
             if data.negatives == FROM_RELEASE and data.negatives_per_positive and not self.negatives:
                 read.append((configs.joined[data.split], data.split))
+        return {f"{config}/{split}": release.fingerprint(config, split) for config, split in read}
+
+    def _pairs_read(self) -> dict[str, str]:
+        """The SHA-256 of each file of pairs. Two may have one name: they are numbered."""
         return {
-            "recipe": self.recipe.resolved(),
-            "start": start.name if start.is_dir() else self.start,
-            "start_sha256": weights_sha256(start) if start.is_dir() else None,
-            "data": {f"{config}/{split}": self.release.fingerprint(config, split) for config, split in read},
-            "negatives_sha256": sha256_of(self.negatives) if self.negatives else None,
+            f"{use} {number}: {':'.join([file.path.name, *([','.join(file.columns)] if file.columns else [])])}": (
+                sha256_of(file.path)
+            )
+            for use, files in (("pairs", self.pairs), ("dev pairs", self.dev_pairs))
+            for number, file in enumerate(files, 1)
         }
 
     @functools.cached_property
@@ -89,9 +109,12 @@ class Order:
 def read_order(args: argparse.Namespace) -> Order:
     """The options of `train`, checked. Raises :class:`InputError` for what is missing, or does not fit."""
     recipe = read_recipe(args.recipe, args.set)
+    _check_source(args, recipe)
     return Order(
         recipe=recipe,
-        release=open_release(args.release),
+        release=open_release(args.release) if args.release else None,
+        pairs=tuple(map(pair_file, args.pairs)),
+        dev_pairs=tuple(map(pair_file, args.dev_pairs)),
         negatives=_negatives(args.negatives, recipe),
         dev_run=_dev_run(args.dev_run, recipe),
         start=_start(args.start, recipe, args.out),
@@ -104,15 +127,32 @@ def read_order(args: argparse.Namespace) -> Order:
     )
 
 
+def _check_source(args: argparse.Namespace, recipe: Recipe) -> None:
+    """Raise :class:`InputError` where the options are not of what the recipe learns from."""
+    if recipe.data.source == PAIRS:
+        if not args.pairs:
+            raise InputError(f"the recipe {recipe.name} learns from labelled pairs of questions: --pairs FILE...")
+        for option in ("release", "negatives", "dev_run"):
+            if getattr(args, option):
+                raise InputError(f"--{option.replace('_', '-')}: the recipe {recipe.name} learns from --pairs alone")
+        if (args.start or recipe.model.start) == SCRATCH:
+            raise InputError("start scratch: its vocabulary comes from the passages of a release; train mlm-scratch")
+    elif args.pairs or args.dev_pairs:
+        raise InputError(f"--pairs and --dev-pairs: the recipe {recipe.name} learns from a release")
+    elif not args.release:
+        raise InputError(f"the recipe {recipe.name} learns from a release: --release DIR")
+
+
 def _negatives(given: Path | None, recipe: Recipe) -> Path | None:
-    if recipe.model.kind == "mlm" or not recipe.data.negatives_per_positive:
+    data = recipe.data
+    if recipe.model.kind == "mlm" or data.source == PAIRS or not data.negatives_per_positive:
         return None
-    if not given and recipe.data.negatives == FROM_RELEASE:
+    if not given and data.negatives == FROM_RELEASE:
         return None
-    path = given or (Path(recipe.data.negatives) if recipe.data.negatives else None)
+    path = given or (Path(data.negatives) if data.negatives else None)
     if path is None:
         raise InputError(
-            f"the recipe {recipe.name} wants {recipe.data.negatives_per_positive} hard negatives a positive: "
+            f"the recipe {recipe.name} wants {data.negatives_per_positive} hard negatives a positive: "
             "--negatives F, made by `python -m baselines mine`; --set data.negatives=release takes those of the "
             "official data; --set data.negatives_per_positive=0 trains without"
         )

@@ -21,6 +21,7 @@ from builders.store.layout import SETS
 RECIPES = Path(__file__).parents[1] / "recipes"
 SCRATCH = "scratch"
 FROM_RELEASE = "release"  # data.negatives: those that came with the official data
+PAIRS = "pairs"  # data.source: labelled pairs of questions, from files
 FROM_RECIPE = "recipe:"  # start = "recipe:NAME": the checkpoint that the recipe NAME left
 
 # Far above any use, and far below what the arithmetic of a training can hold.
@@ -93,6 +94,9 @@ class Scratch(Struct, frozen=True, forbid_unknown_fields=True):
 class Data(Struct, frozen=True, forbid_unknown_fields=True):
     """What is learned from. Lengths in tokens, special tokens included.
 
+    ``source``: a release (queries and their passages), or ``pairs``, a cross-encoder's alone: files of labelled pairs
+    of questions (``--pairs``), of which ``passage_length`` cuts both together. ``held_out``: the share of them that is
+    measured on where no ``--dev-pairs`` are given.
     ``negatives``: a file that `mine` wrote, or ``release``: the hard negatives that came with the official data.
     ``rows``, a dual-encoder's alone: a positive with k negatives gives k rows of one negative each
     (``one-negative``, as the official code's), or one row of them all (``all-negatives``).
@@ -100,6 +104,8 @@ class Data(Struct, frozen=True, forbid_unknown_fields=True):
     ``dev_passages`` others, by a cross-encoder among the top 20 of a run (``--dev-run``).
     """
 
+    source: Literal["release", "pairs"] = "release"
+    held_out: PositiveShare = 0.1
     set: str = "main"
     split: Name = "train"
     dev_split: Name = "dev"
@@ -166,6 +172,7 @@ class Sections(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         kind = self.model.kind
         _of_kind("data.rows", self.data.rows == "one-negative", kind, "dual")
         _of_kind("train.adversarial", not self.train.adversarial, kind, "cross")
+        _of_kind("data.source", self.data.source == "release", kind, "cross")
         if self.data.negatives == FROM_RELEASE and self.data.set != "main":
             raise ValueError(f"data.negatives: the official negatives are those of main, not of {self.data.set}")
 

@@ -68,7 +68,7 @@ def training_record(order: Order, trainer: Any, counts: dict[str, int], seconds:
     cpu = f"CPU, {torch.get_num_threads()} threads"
     return {
         "about": order.about,
-        "builds": [build.verb for build in order.release.manifest.builds],
+        "builds": [build.verb for build in order.release.manifest.builds] if order.release else None,
         "counts": counts,
         "rows": len(trainer.train_dataset),
         "steps": len(batches),
@@ -128,7 +128,10 @@ def _forget_lengths(trainer: Any) -> None:
 
 
 def draw_losses(path: Path, losses: list[list[float]], dev: list[dict[str, float]], name: str) -> None:
-    """The loss over the steps, and MRR@10 of the dev sample, as PNG. Left out (and said) without matplotlib."""
+    """The loss over the steps, and the first measure of the dev sample (MRR@10, or AUC of pairs of questions), as PNG.
+
+    Left out (and said) without matplotlib.
+    """
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -143,6 +146,7 @@ def draw_losses(path: Path, losses: list[list[float]], dev: list[dict[str, float
     axes.set_ylim(bottom=0)
     if dev:
         right = axes.twinx()
-        right.plot([row["step"] for row in dev], [100 * row["MRR@10"] for row in dev], "o-", color="tab:orange")
-        right.set(ylabel="MRR@10 of the dev sample, %", ylim=(0, 100))
+        measure = next(name for name in dev[0] if name != "step")
+        right.plot([row["step"] for row in dev], [100 * row[measure] for row in dev], "o-", color="tab:orange")
+        right.set(ylabel=f"{measure} of the dev sample, %", ylim=(0, 100))
     figure.savefig(path, dpi=120, metadata={"Software": None})

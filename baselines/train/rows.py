@@ -6,7 +6,7 @@ Nothing here grows with the texts: passages are read from memory-mapped files (:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from torch.utils.data import Dataset, Sampler
 
 from baselines.passages import Passages
 from baselines.train.pairs import Pairs
+from baselines.train.question_pairs import QuestionPair
 from builders.common.command import InputError
 
 
@@ -70,6 +71,21 @@ class CrossRows(Dataset[dict[str, Any]]):
         pair, column = divmod(index % len(self), self._rows.shape[1])
         (text,) = self.passages.texts([int(self._rows[pair, column])])
         return {"query": self.pairs.texts[int(self.pairs.query[pair])], "passage": text, "label": float(column == 0)}
+
+
+class QuestionRows(Dataset[dict[str, Any]]):
+    """A row a pair of questions with its label: columns as of :class:`CrossRows`, the second in the passage's place."""
+
+    def __init__(self, pairs: Sequence[QuestionPair]) -> None:
+        self._pairs = pairs
+        self.column_names = ["query", "passage", "label"]
+
+    def __len__(self) -> int:
+        return len(self._pairs)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        pair = self._pairs[index % len(self)]
+        return {"query": pair.first, "passage": pair.second, "label": float(pair.label)}
 
 
 class PassageRows(Dataset[dict[str, Any]]):

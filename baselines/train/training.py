@@ -17,13 +17,14 @@ from transformers import set_seed
 from baselines.models.libraries import quiet_libraries
 from baselines.passages import Passages, open_passages
 from baselines.train import models, trainers
-from baselines.train.dev_ranks import dev_sample
+from baselines.train.dev_ranks import Reranked, Sampled, dev_sample
 from baselines.train.order import Order
 from baselines.train.pairs import read_pairs
 from baselines.train.processes import from_first, together
+from baselines.train.question_pairs import Measured, expect_both, hold_out, read_question_pairs
 from baselines.train.recipe import SCRATCH
 from baselines.train.record import training_record, write_checkpoint
-from baselines.train.rows import Batches, CrossRows, DualRows, PassageRows
+from baselines.train.rows import Batches, CrossRows, DualRows, PassageRows, QuestionRows
 from baselines.train.scratch import make_scratch
 from baselines.train.state import last_state, remove_broken, states_kept, states_of
 from baselines.train.watch import Evaluate, Watch
@@ -32,6 +33,7 @@ from builders.common.files import check_place
 from builders.common.folders import work_beside
 from builders.common.jobs import loading
 from builders.store.layout import SETS
+from builders.store.reader import Release
 
 
 def train(order: Order) -> Mapping[str, Any] | None:
@@ -57,10 +59,11 @@ class _Inputs:
     """What a training reads, checked before anything is written and before a model is opened.
 
     ``counts``: how much there is of the rows, for ``training.json``. ``evaluate``: measures a model on a sample of dev;
-    None where there is nothing to measure on, or another process does it.
+    None where there is nothing to measure on, or another process does it. ``passages``: None where pairs of questions
+    are learned from.
     """
 
-    passages: Passages
+    passages: Passages | None
     rows: Any
     counts: dict[str, int]
     batches: Batches
@@ -69,12 +72,34 @@ class _Inputs:
 
 def _read(order: Order) -> _Inputs:
     check_place(order.out)
-    recipe = order.recipe
-    passages = open_passages(order.release, SETS[recipe.data.set].corpus, order.cache)
-    rows, counts = _rows(order, passages)
-    sample = dev_sample(order.release, recipe, passages, order.dev_run) if order.first else None
+    recipe, release = order.recipe, order.release
+    passages = None
+    sample: Measured | Sampled | Reranked | None
+    if release is None:
+        rows, counts, sample = _question_rows(order)
+    else:
+        passages = open_passages(release, SETS[recipe.data.set].corpus, order.cache)
+        rows, counts = _rows(order, release, passages)
+        sample = dev_sample(release, recipe, passages, order.dev_run) if order.first else None
     evaluate = None if sample is None else partial(sample.measures, batch=recipe.train.mini_batch)
     return _Inputs(passages, rows, counts, _batches(order, rows), evaluate)
+
+
+def _question_rows(order: Order) -> tuple[Any, dict[str, int], Measured | None]:
+    """(labelled pairs to train on; counts for ``training.json``; pairs to measure on)."""
+    recipe = order.recipe
+    pairs = read_question_pairs(order.pairs)
+    if order.dev_pairs:
+        train, dev = pairs, read_question_pairs(order.dev_pairs)
+    else:
+        train, dev = hold_out(pairs, recipe.data.held_out, recipe.train.seed)
+    expect_both(train, "to train on")
+    expect_both(dev, "to measure on")
+    counts = {"pairs": len(train), "positive pairs": sum(pair.label for pair in train)}
+    counts |= {"dev pairs": len(dev), "positive dev pairs": sum(pair.label for pair in dev)}
+    log.info("%s", ", ".join(f"{name}: {count:,}" for name, count in counts.items()))
+    measured = Measured(dev, recipe.data.passage_length) if order.first and recipe.train.evaluations else None
+    return QuestionRows(train), counts, measured
 
 
 @contextlib.contextmanager
@@ -109,16 +134,19 @@ def find_device(wanted: str) -> str:
     return f"cuda:{os.environ.get('LOCAL_RANK', 0)}"
 
 
-def _start(order: Order, passages: Passages, states: Path) -> str:
+def _start(order: Order, passages: Passages | None, states: Path) -> str:
     """The directory or hub name of the model to start from; one with random weights is made now."""
-    return str(make_scratch(order.recipe, passages, states / "start")) if order.start == SCRATCH else order.start
+    if order.start != SCRATCH:
+        return order.start
+    assert passages is not None  # the order has seen to it
+    return str(make_scratch(order.recipe, passages, states / "start"))
 
 
-def _rows(order: Order, passages: Passages) -> tuple[Any, dict[str, int]]:
+def _rows(order: Order, release: Release, passages: Passages) -> tuple[Any, dict[str, int]]:
     """(what is trained on, row by row; how much of it there is, for ``training.json``)."""
     if order.recipe.model.kind == "mlm":
         return PassageRows(passages), {"passages": len(passages)}
-    pairs = read_pairs(order.release, order.recipe, passages, order.negatives)
+    pairs = read_pairs(release, order.recipe, passages, order.negatives)
     if order.recipe.model.kind == "dual":
         return DualRows(pairs, passages, order.recipe.data.rows), pairs.counts
     return CrossRows(pairs, passages), pairs.counts

@@ -20,6 +20,7 @@ from baselines.passages import open_passages
 from baselines.runs.fuse import _read_weights
 from baselines.runs.qrels import read_qrels
 from baselines.train.negatives import read_negatives
+from baselines.train.question_pairs import pair_file, read_question_pairs
 from builders.pool.pairs import Pooled, read_pool, write_pool
 from builders.store.reader import open_release
 from builders.store.runs import read_run, write_run
@@ -116,8 +117,42 @@ def _as_a_pool(found: list[Pooled], _: Any, folder: Path) -> bool:
 
 
 _POOLED = {"query-id", "corpus-id", "rank", "score", "runs", "judged"}
+PAIRS = [("怎么煮饺子", "饺子怎么煮", 1), ("高铁票, 几天", "多肉", 0), ("哪里看雪", "哪里可以看雪", 1)]
+
+
+def _question_pairs(folder: Path) -> None:
+    (folder / "pairs.tsv").write_text(
+        "text1\ttext2\tlabel\n" + "".join(f"{one}\t{other}\t{label}\n" for one, other, label in PAIRS)
+    )
+    (folder / "pairs.csv").write_text("".join(f'{label},"{one}",{other}\n' for one, other, label in PAIRS))
+    rows = [{"sentence1": one, "sentence2": other, "label": str(label)} for one, other, label in PAIRS]
+    (folder / "pairs.json").write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+
+
+def _read_question_pairs(folder: Path) -> Any:
+    columns = {"pairs.csv": ":label,text1,text2"}
+    names = ("pairs.tsv", "pairs.csv", "pairs.json")
+    return read_question_pairs([pair_file(f"{folder / name}{columns.get(name, '')}") for name in names])
+
+
+def _with_two_questions_and_a_label(found: list[Any], *_: object) -> bool:
+    return bool(found) and all(one.strip() and other.strip() and label in (0, 1) for one, other, label in found)
+
+
 _RUN, _QRELS = "builders.store.runs:", "baselines.runs.qrels:"
 READERS = [
+    Reader(
+        "labelled pairs of questions",
+        reaches=(
+            "baselines.train.question_pairs:_table",
+            "baselines.train.question_pairs:_json_lines",
+            "baselines.train.question_pairs:read_question_pairs",
+        ),
+        make=_question_pairs,
+        spoils={"pairs.tsv": TEXT, "pairs.csv": TEXT, "pairs.json": JSON_LINES},
+        read=_read_question_pairs,
+        right=_with_two_questions_and_a_label,
+    ),
     Reader(
         "a pool",
         reaches=("builders.pool.pairs:read_pool",),

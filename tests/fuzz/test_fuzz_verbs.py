@@ -24,7 +24,7 @@ from builders.store.layout import MANIFEST
 from builders.store.runs import write_run
 
 ENGLISH = {"北京冬天冷吗": "Is it cold", "饺子怎么煮": "How to boil"}
-TORCH = ("encode", "search", "rerank", "train", "extrapolate embed")  # seconds each
+TORCH = ("encode", "search", "rerank", "match", "train", "extrapolate embed")  # seconds each
 HUB = ("publish", "push")
 REPO = "org/name"
 # The words of each verb; {here} is the folder of the release and what goes with it. `reproduce` runs these.
@@ -62,6 +62,8 @@ VERBS = {
     " --out {here}/out",
     "rerank": "baselines rerank --release {here}/release --run {here}/dev.run --model {here}/cross --device cpu"
     " --out {here}/out",
+    "match": "baselines match --release {here}/release --model {here}/cross --encoder {here}/dual --device cpu"
+    " --recall-sample 1 --out {here}/out",
     "train": "baselines train de-bm25-neg-scratch --release {here}/release --start {here}/dual-bert --device cpu"
     " --set train.batch=2 --set train.max_steps=2 --set data.passage_length=24 --set data.query_length=12"
     " --set data.negatives=release --set data.negatives_per_positive=1 --out {here}/out",

@@ -1,0 +1,165 @@
+"""Labelled pairs of questions, which a question-matching model learns from and is measured on (Section 2.3).
+
+A table (commas or tabs, plain or gzipped) or JSON lines, as such data sets are published: LCQMC, BQ, AFQMC, ATEC,
+cMedQQ. Labels are 1 (the two ask the same) and 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from builders.common.command import InputError
+from builders.common.lines import first_character, raw_lines
+from builders.common.typed import json_of
+from builders.sources.files import Source
+from builders.sources.tables import open_table
+
+# What the columns are called in published files; the first name of each is ours.
+_NAMES = {
+    "text1": ("text1", "text_a", "sentence1", "question1", "query1"),
+    "text2": ("text2", "text_b", "sentence2", "question2", "query2"),
+    "label": ("label", "score"),
+}
+_LABELS = {"0": 0, "1": 1, "0.0": 0, "1.0": 1}
+_SHOWN = 60  # characters of a line that an error quotes
+
+
+class QuestionPair(NamedTuple):
+    """Two questions, and 1 where they ask the same, else 0."""
+
+    first: str
+    second: str
+    label: int
+
+
+@dataclass(frozen=True)
+class PairFile:
+    """A file of labelled pairs; ``columns`` of a table without a line of names, None where the file names them."""
+
+    path: Path
+    columns: tuple[str, ...] | None = None
+
+
+def pair_file(text: str) -> PairFile:
+    """What ``--pairs`` names: ``FILE``, or ``FILE:NAME,NAME,...`` with the columns of a file without names.
+
+    Raises :class:`InputError` where there is no such file, or the names lack a column.
+    """
+    path, columns = Path(text), None
+    if not path.is_file():
+        name, colon, names = text.rpartition(":")
+        if colon and "," in names:
+            path, columns = Path(name), tuple(each.strip().lower() for each in names.split(","))
+            _places(columns, f"--pairs {text}")
+    if not path.is_file():
+        raise InputError("no such file of labelled pairs", path=path)
+    return PairFile(path, columns)
+
+
+def read_question_pairs(files: Iterable[PairFile]) -> list[QuestionPair]:
+    """The pairs of all files, in their order.
+
+    Raises :class:`InputError` naming file and line where a column is missing, a question is empty, or a label is
+    neither 0 nor 1.
+    """
+    found: list[QuestionPair] = []
+    for file in files:
+        before = len(found)
+        is_json = file.columns is None and first_character(file.path) == "{"
+        found += _json_lines(file.path) if is_json else _table(file)
+        if len(found) == before:
+            raise InputError("has no pair", path=file.path)
+    return found
+
+
+def _table(file: PairFile) -> Iterator[QuestionPair]:
+    table = open_table(Source(file.path, None, file.path.name))
+    if file.columns and len(file.columns) != len(table.first):
+        raise InputError(
+            f"has {len(table.first)} columns; expected the {len(file.columns)} of --pairs: {', '.join(file.columns)}",
+            path=file.path,
+        )
+    places = _places(file.columns or table.columns, file.path, "FILE:id,text1,text2,label names those of a file")
+    rows = table.rows(None if file.columns else table.columns)
+    for line, fields in rows:
+        yield _pair([fields[place] for place in places], file.path, line)
+
+
+def _json_lines(path: Path) -> Iterator[QuestionPair]:
+    for number, line in raw_lines(path):
+        if line.strip():
+            row = json_of(line, dict[str, Any], path, number)
+            places = _places([key.lower() for key in row], path, line=number)
+            values = list(row.values())
+            yield _pair([values[place] for place in places], path, number)
+
+
+def _places(
+    columns: Sequence[str], path: Path | str, remedy: str = "", line: int | None = None
+) -> tuple[int, int, int]:
+    """Where the two questions and the label stand among ``columns``."""
+    places = [[place for place, column in enumerate(columns) if column in names] for names in _NAMES.values()]
+    if any(len(each) != 1 for each in places):
+        wanted = ", ".join(f"{names[0]} (or {', '.join(names[1:])})" for names in _NAMES.values())
+        shown = ", ".join(columns)[:_SHOWN]
+        end = f"; {remedy}" if remedy else ""
+        raise InputError(f"expected one column of each: {wanted}; found {shown!r}{end}", path=path, line=line)
+    (first,), (second,), (label,) = places
+    return first, second, label
+
+
+def _pair(values: list[Any], path: Path, line: int) -> QuestionPair:
+    first, second, label = values
+    if not all(isinstance(text, str) and text.strip() for text in (first, second)):
+        raise InputError("expected two questions, texts that are not empty", path=path, line=line)
+    found = None if isinstance(label, bool) else _LABELS.get(str(label).strip())
+    if found is None:
+        raise InputError(f"expected a label 0 or 1, found {str(label)[:_SHOWN]!r}", path=path, line=line)
+    return QuestionPair(first, second, found)
+
+
+def hold_out(pairs: Sequence[QuestionPair], share: float, seed: int) -> tuple[list[QuestionPair], list[QuestionPair]]:
+    """(pairs to train on, pairs to measure on): a ``share`` of the pairs, drawn by the seed, and what is left.
+
+    What is left has no question of the pairs that are drawn: such pairs are in neither, or the model would be measured
+    on questions that it has seen.
+    """
+    drawn = set(np.random.default_rng([seed, 2]).permutation(len(pairs))[: round(share * len(pairs))].tolist())
+    apart = {text for number in drawn for text in pairs[number][:2]}
+    rest = [pair for pair in pairs if apart.isdisjoint(pair[:2])]
+    return rest, [pairs[number] for number in sorted(drawn)]
+
+
+@dataclass
+class Measured:
+    """Pairs that a model is measured on. ``length``: tokens of a pair, for batches that fit into memory."""
+
+    pairs: list[QuestionPair]
+    length: int
+
+    def measures(self, model: Any, batch: int) -> dict[str, float]:
+        """AUC, and the accuracy at a probability of 0.5, the paper's threshold.
+
+        (The library's CrossEncoderClassificationEvaluator has no AUC, and its accuracy is that of the threshold that
+        suits these very pairs best.)
+        """
+        from sklearn.metrics import accuracy_score, roc_auc_score
+
+        from baselines.models.encoder import CrossScorer
+
+        scorer = CrossScorer(model, tokens=batch * self.length)
+        logits = scorer.scores([(pair.first, pair.second) for pair in self.pairs])
+        labels = [pair.label for pair in self.pairs]
+        found = roc_auc_score(labels, logits), accuracy_score(labels, logits > 0)
+        return dict(zip(("AUC", "accuracy"), map(float, found), strict=True))
+
+
+def expect_both(pairs: Sequence[QuestionPair], what: str) -> None:
+    """Raise :class:`InputError` where the pairs have one label alone: there is nothing to tell apart."""
+    if len({pair.label for pair in pairs}) < 2:
+        raise InputError(f"{what}: {len(pairs)} pairs, expected some with each label, 0 and 1")

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 from releases import QUESTIONS, TEXTS, make_release, md5, tables
-from sentence_transformers import CrossEncoder
-from tiny_models import write_cross
+from sentence_transformers import CrossEncoder, SentenceTransformer
+from tiny_models import write_cross, write_dual
 
 from builders.common.command import main
 from builders.store.runs import write_run
@@ -103,7 +103,7 @@ def test_a_sample_depends_on_seed_and_query_alone(world: Path, tmp_path: Path) -
 
 def test_every_rank_is_sampled_as_often(world: Path, tmp_path: Path) -> None:
     """Over 300 seeds each of the candidates comes about as often (chi-square far below any plausible limit)."""
-    from baselines.mine import hard_negatives
+    from baselines.mine.negatives import hard_negatives
     from baselines.passages import open_passages
     from baselines.runs.qrels import release_qrels
     from builders.store.reader import open_release
@@ -126,7 +126,10 @@ def probabilities(world: Path, query: str, ids: list[str]) -> dict[str, float]:
     return dict(zip(ids, model.predict([(texts[query], BY_ID[each]) for each in ids]).tolist(), strict=True))
 
 
-@pytest.mark.parametrize("words", [["--margin", "0.05"], ["--max-score", "0.5"]])
+LIMITS = [["--margin", "0.05"], ["--relative-margin", "0.1"], ["--max-score", "0.5"]]
+
+
+@pytest.mark.parametrize("words", LIMITS)
 def test_a_cross_encoder_drops_what_it_holds_for_relevant(world: Path, tmp_path: Path, words: list[str]) -> None:
     assert mine(world, tmp_path / "all.jsonl", "--negatives", "100") == 0
     assert mine(world, tmp_path / "n.jsonl", "--cross-encoder", world / "cross", *words, "--negatives", "3") == 0
@@ -135,7 +138,7 @@ def test_a_cross_encoder_drops_what_it_holds_for_relevant(world: Path, tmp_path:
         order = read(tmp_path / "all.jsonl")[query]  # the random order of all candidates
         positives = [md5(TEXTS[number]), *([md5(OTHERS[0])] if number == 0 else [])]
         best = max(probabilities(world, query, positives).values())
-        limit = best - 0.05 if words[0] == "--margin" else 0.5
+        limit = {"--margin": best - 0.05, "--relative-margin": 0.9 * best, "--max-score": 0.5}[words[0]]
         scores = probabilities(world, query, order)
         assert min(abs(score - limit) for score in scores.values()) > 1e-5  # no score that rounding decides
         assert ids == [corpus for corpus in order if scores[corpus] <= limit][: 3 * len(positives)]
@@ -143,13 +146,60 @@ def test_a_cross_encoder_drops_what_it_holds_for_relevant(world: Path, tmp_path:
     assert dropped > 10
 
 
+@pytest.mark.parametrize("similarity", ["cosine", "dot"])
+def test_a_bi_encoder_drops_what_is_nearly_as_similar_as_the_positive(
+    world: Path, tmp_path: Path, similarity: str
+) -> None:
+    write_dual(tmp_path / "dual", similarity=similarity, texts=CORPUS, prompts={"query": "问", "document": "文"})
+    model = SentenceTransformer(str(tmp_path / "dual"), device="cpu")
+    assert mine(world, tmp_path / "all.jsonl", "--negatives", "100") == 0
+    words = ["--bi-encoder", tmp_path / "dual", "--relative-margin", "0.05", "--negatives", "3"]
+    assert mine(world, tmp_path / "n.jsonl", *words) == 0
+    dropped = 0
+    for number, (query, ids) in enumerate(read(tmp_path / "n.jsonl").items()):
+        order = read(tmp_path / "all.jsonl")[query]
+        asked = model.encode_query([QUESTIONS["train"][number]])
+        own = [TEXTS[number], *([OTHERS[0]] if number == 0 else [])]
+        best = model.similarity(asked, model.encode_document(own)).max().item()
+        limit = best - abs(best) * 0.05  # sentence-transformers' relative_margin
+        scores = dict(
+            zip(order, model.similarity(asked, model.encode_document([BY_ID[c] for c in order]))[0], strict=True)
+        )
+        slack = 2e-3 * abs(limit)  # of 16-bit vectors
+        assert all(scores[corpus] <= limit + slack for corpus in ids)
+        passed_over = set(order[: order.index(ids[-1])]) - set(ids)
+        assert all(scores[corpus] > limit - slack for corpus in passed_over)
+        dropped += len(passed_over)
+    assert dropped > 0
+
+
+@pytest.mark.parametrize(
+    ("words", "kept"), [(["--relative-margin", "0.4"], 4), (["--margin", "0.2"], 4), (["--max-score", "0.2"], 5)]
+)
+def test_without_a_model_the_scores_of_the_run_decide(world: Path, tmp_path: Path, words: list[str], kept: int) -> None:
+    """Of the second query the positive has rank 2 and the score 1/2; the first rank that may stay is ``kept``."""
+    assert mine(world, tmp_path / "n.jsonl", "--negatives", "100", *words) == 0
+    ranked = [corpus for corpus, _ in dict(rankings(QUERIES))[QUERIES[1]]]
+    assert set(read(tmp_path / "n.jsonl")[QUERIES[1]]) == set(ranked[kept - 1 :]) & allowed(1)
+
+
+def test_a_positive_that_the_run_lacks_scores_like_its_last_passage(world: Path, tmp_path: Path) -> None:
+    hits = [(md5(OTHERS[n]), score) for n, score in ((7, 9.0), (8, 5.0), (9, 5.0))]
+    write_run(tmp_path / "some.run", [(QUERIES[1], hits)])
+    words = ["--run", tmp_path / "some.run"]
+    assert mine(world, tmp_path / "n.jsonl", *words, "--margin", "0") == 0
+    assert set(read(tmp_path / "n.jsonl")[QUERIES[1]]) == {md5(OTHERS[8]), md5(OTHERS[9])}
+    assert mine(world, tmp_path / "n.jsonl", *words, "--relative-margin", "0.01") == 0
+    assert read(tmp_path / "n.jsonl")[QUERIES[1]] == []
+
+
 @pytest.mark.parametrize(
     ("run", "words", "message"),
     [
         ("who Q0 PASSAGE 1 1.0 t", [], "no matching query"),
         ("QUERY Q0 unknown 1 1.0 t", [], "has a passage 'unknown' that the release's corpus lacks"),
-        ("QUERY Q0 PASSAGE 1 1.0 t", ["--margin", "0.1"], "--cross-encoder goes with --margin"),
         ("QUERY Q0 PASSAGE 1 1.0 t", ["--cross-encoder", "x"], "--cross-encoder goes with --margin"),
+        ("QUERY Q0 PASSAGE 1 1.0 t", ["--bi-encoder", "x"], "--bi-encoder goes with --margin"),
         ("QUERY Q0 PASSAGE 1 1.0 t", ["--split", "test"], "has no config 'qrels' with a split 'test'"),
         (
             "QUERY Q0 PASSAGE 1 1.0 t",
@@ -170,7 +220,9 @@ def test_bad_input_is_one_error(
     assert not (tmp_path / "n.jsonl").exists()
 
 
-@pytest.mark.parametrize("words", [["--margin", "nan"], ["--max-score", "1.5"], ["--max-score", "inf"]])
+@pytest.mark.parametrize(
+    "words", [["--margin", "nan"], ["--max-score", "1.5"], ["--max-score", "inf"], ["--relative-margin", "2"]]
+)
 def test_a_limit_that_is_no_probability_is_wrong_usage(world: Path, tmp_path: Path, words: list[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         mine(world, tmp_path / "n.jsonl", "--cross-encoder", world / "cross", *words)

@@ -29,6 +29,7 @@ TESTS = {
     "dangling-ids": (ERROR, "ids of a query or passage that is not there"),
     "duplicate-judgments": (ERROR, "judgments that come again"),
     "queries-without-positives": (ERROR, "queries of a labelled split without a positive passage"),
+    "no-positives-left": (WARNING, "queries whose positive passages people have all refuted: no mean counts them"),
     "joined-rows": (ERROR, "joined rows that disagree with queries and qrels"),
     "similar-queries": (ERROR, "removed training queries that are still there, duplicated and others not told apart"),
     "stats": (ERROR, "figures of stats.json that are not those of the rows"),

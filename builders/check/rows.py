@@ -52,6 +52,8 @@ def _judgments(tables: Survey, config: str, split: str) -> Iterator[Finding]:
     }
     positive = rules.EVERY_SAMPLED_QUERY_HAS_A_POSITIVE if sample else rules.EVERY_QUERY_HAS_A_POSITIVE
     yield from _all(tables, (*rules.JUDGMENTS, positive), values)
+    if found is SETS["main"] and not sample:
+        yield from _all(tables, (rules.NO_POSITIVES_LEFT,), values)
 
 
 def _joined(tables: Survey, config: str, split: str) -> Iterator[Finding]:

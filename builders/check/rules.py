@@ -110,6 +110,18 @@ EVERY_QUERY_HAS_A_POSITIVE = Rule(
     """
     SELECT id AS example FROM (SELECT * FROM texts WHERE config = $queries AND split = $split)
     ANTI JOIN (SELECT query_id FROM judged WHERE config = $config AND split = $split AND score > 0) ON query_id = id
+    ANTI JOIN (SELECT query_id AS known FROM judged WHERE config = 'qrels-before' AND split = $split) ON known = id
+    """,
+)
+# Where people corrected the judgments, a query may have lost its last.
+NO_POSITIVES_LEFT = Rule(
+    "no-positives-left",
+    "queries",
+    """
+    SELECT DISTINCT query_id AS example FROM judged
+    WHERE config = 'qrels-before' AND split = $split AND query_id NOT IN (
+        SELECT query_id FROM judged WHERE config = $config AND split = $split AND score > 0
+    )
     """,
 )
 EVERY_SAMPLED_QUERY_HAS_A_POSITIVE = Rule(

@@ -13,7 +13,8 @@ from builders.pool.ensemble import mean_scores, select
 from builders.pool.pairs import Pooled, read_pool, write_pool
 from builders.pool.report import as_text, report
 from builders.pool.union import Union, open_runs, union_of
-from builders.store.reader import Release, open_release
+from builders.store.judged import read_judged
+from builders.store.reader import open_release
 from builders.store.runs import read_run, write_run
 
 Qrels = dict[str, dict[str, int]]
@@ -61,16 +62,7 @@ def _read(args: argparse.Namespace) -> tuple[Union, Union, Qrels, list[Pooled]]:
     if strange := next((pair.query_id for pair in old if pair.query_id not in known), None):
         raise InputError(f"has a query {strange!r} that queries/{args.split} lacks", path=args.pool)
     new = union.without({(pair.query_id, pair.corpus_id) for pair in old}) if old else union
-    return union, new, _judged(release, args.split), old
-
-
-def _judged(release: Release, split: str) -> Qrels:
-    """The judgments of a split, by query and passage; none where the release has none."""
-    found: Qrels = {}
-    if ("qrels", split) in release.splits():
-        for row in release.table("qrels", split).to_pylist():
-            found.setdefault(row["query-id"], {})[row["corpus-id"]] = row["score"]
-    return found
+    return union, new, read_judged(release, "qrels", args.split), old
 
 
 def _print(found: dict[str, Any], args: argparse.Namespace) -> None:

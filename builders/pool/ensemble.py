@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from builders.common.command import InputError, log
 from builders.pool.pairs import Pooled
 from builders.pool.union import Union
+from builders.store.judged import Judged
 from builders.store.runs import Run
 
 Scores = dict[str, dict[str, float]]  # by query, by passage
-Judged = Mapping[str, Mapping[str, int]]  # by query, by passage: the score in qrels
 
 
 def probability(logit: float) -> float:

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from builders.stats.relabelled import count_relabelled
 from builders.stats.survey import Survey, survey, survey_or_fail
-from builders.store.layout import SETS, Set
+from builders.store.layout import BEFORE, SETS, Set
 from builders.store.reader import Release
 from builders.store.table3 import POSITIVES_EDGES, LengthCounter, round_stat, table3_column
 
@@ -18,7 +19,7 @@ class Figures:
     """What was counted.
 
     Attributes:
-        stats: as in ``stats.json``: ``table3``, ``collections``, ``english``, ``positives_per_query``.
+        stats: as in ``stats.json``: ``table3``, ``collections``, ``english``, ``positives_per_query``, ``relabelled``.
         lengths: characters a passage, by corpus config.
         positives: positive passages a query, by column of Table 3.
     """
@@ -31,7 +32,7 @@ class Figures:
 def count(release: Release, tmp: Path | None = None) -> Figures:
     """Count a release from its rows. Errors and ``tmp`` as of :func:`builders.stats.survey.survey`."""
     # The joined rows repeat what the others hold; samples of the judgments have no figures.
-    counted = {config for each in SETS.values() for config in (each.corpus, each.queries, each.qrels)}
+    counted = {config for each in SETS.values() for config in (each.corpus, each.queries, each.qrels)} | {BEFORE}
     with survey(release, lambda config, _: config in counted, tmp) as tables:
         return count_survey(survey_or_fail(tables))
 
@@ -55,6 +56,8 @@ def count_survey(tables: Survey) -> Figures:
     }
     if english := count_english(tables):
         stats["english"] = english
+    if changed := count_relabelled(tables):
+        stats["relabelled"] = changed
     return Figures(stats, lengths, positives)
 
 

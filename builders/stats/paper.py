@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from builders.common.files import read_toml
+from builders.stats.relabelled import as_text
 from builders.store.table3 import TABLE3_ROWS, bar_name
 
 
 def published() -> dict[str, Any]:
-    """The paper's own figures (``published.toml``): ``table3``, ``english``, ``collections``."""
+    """The paper's own figures (``published.toml``): ``table3``, ``english``, ``collections``, ``relabelled``."""
     return read_toml(Path(__file__).with_name("published.toml"))
 
 
@@ -44,6 +45,8 @@ def side_by_side(stats: dict[str, Any]) -> str:
                 f" mean {_cell(theirs['mean_chars'])}, median {_cell(theirs['median_chars'])})"
             )
         lines += _bars(mine["histogram"])
+    if judged := as_text(stats.get("relabelled", {}), paper["relabelled"]):
+        lines += ["", judged]
     for column, bars in stats["positives_per_query"].items():
         lines += ["", f"{column}: positive passages a query", *_bars(bars)]
     return "\n".join(lines)

@@ -145,7 +145,14 @@ def _figures(stats: dict[str, Any]) -> str:
         f" words per query: {_cell(found['words_per_query'])}."
         for split, found in stats.get("english", {}).items()
     ]
-    return _lines(["", "## Figures", "", *(table if columns else []), "", *collections, *english])
+    judged = [
+        f"`qrels` {split} was judged by people: {found['per_query_before']:.2f} positive passages a query before"
+        f" (`qrels-before`), {found['per_query_after']:.2f} after; {found['share_with_false_negatives']:.2%} of"
+        f" {_cell(found['queries'])} queries had a false negative, {found['share_with_false_positives']:.2%} a false"
+        " positive. Pairs judged not to answer have the score 0."
+        for split, found in stats.get("relabelled", {}).items()
+    ]
+    return _lines(["", "## Figures", "", *(table if columns else []), "", *collections, *english, *judged])
 
 
 def _cell(value: float | int | None) -> str:

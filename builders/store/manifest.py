@@ -125,6 +125,16 @@ class Similar(msgspec.Struct):
     splits: dict[str, dict[str, Count]] = {}
 
 
+class Relabelled(msgspec.Struct):
+    """What people's judgments have changed in a split: means and shares (0 to 1) of its queries."""
+
+    queries: Count
+    per_query_before: float
+    per_query_after: float
+    share_with_false_negatives: float
+    share_with_false_positives: float
+
+
 class Stats(msgspec.Struct):
     """What ``stats.json`` says to those who read it; builders put what they have counted beside it."""
 
@@ -132,6 +142,7 @@ class Stats(msgspec.Struct):
     collections: dict[str, Collection] = {}
     positives_per_query: dict[str, list[Bar]] = {}
     english: dict[str, English] = {}
+    relabelled: dict[str, Relabelled] = {}
     extrapolation: dict[str, Any] = {}
     similar: Similar | None = None
 

@@ -1,0 +1,202 @@
+"""New qrels from a round: what changes, what stays, what is counted."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from commands import run
+from releases import QUESTIONS, TEXTS, md5
+from whole_release import ENGLISH
+
+from builders.annotate.judgments import Judgment, Kind, add_judgments
+from builders.annotate.merge import merge
+from builders.annotate.rounds import Ids, Package, Round, Rule, State, fingerprint_of, write_round
+from builders.common.command import InputError
+from builders.stats.paper import published
+from builders.stats.relabelled import as_text, relabelled
+from builders.store.reader import open_release
+
+P = [md5(text) for text in TEXTS]
+ONE, TWO = (md5(question) for question in QUESTIONS["dev"])  # answered by P[4] and P[5]
+NOON = datetime(2026, 1, 2, 12, tzinfo=timezone.utc)
+Labels = Mapping[tuple[str, str], int]
+
+
+def judgment(pair: tuple[str, str], label: int, package: str, kind: Kind = "annotation") -> Judgment:
+    model = "a model" if kind == "model" else None
+    return Judgment(*pair, label, "anna" if model is None else model, NOON, package, 1, kind, model)
+
+
+def make_round(path: Path, release: Path, packages: Mapping[str, tuple[State, Labels]], split: str = "dev") -> Path:
+    """A round of these packages, each in its state, with Anna's labels of its pairs."""
+    (path / "packages").mkdir(parents=True)
+    found = []
+    for name, (state, labels) in packages.items():
+        found.append(Package(name, len(labels), state=state))
+        lines = [msgspec.json.encode(Ids(*pair)) for pair in labels]
+        (path / f"packages/{name}.jsonl").write_bytes(b"\n".join([*lines, b""]))
+        add_judgments(path, [judgment(pair, label, name) for pair, label in labels.items()])
+    fingerprint = fingerprint_of(open_release(release), split)
+    write_round(path, Round(1, release.name, fingerprint, split, "0" * 64, Rule(), found))
+    return path
+
+
+def merged(release: Path, labels: Labels, state: State = "accepted", split: str = "dev") -> tuple[Path, dict[str, Any]]:
+    round_ = make_round(release.parent / "round", release, {f"{split}-001": (state, labels)}, split)
+    out = release.parent / "merged"
+    return out, merge(round_, open_release(release), out)[split]
+
+
+def rows(release: Path, config: str, split: str = "dev") -> list[dict[str, Any]]:
+    return list(open_release(release).table(config, split).to_pylist())
+
+
+def qrels(release: Path, config: str = "qrels", split: str = "dev") -> list[tuple[str, str, int]]:
+    return [(row["query-id"], row["corpus-id"], row["score"]) for row in rows(release, config, split)]
+
+
+def checked(release: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(run("builders", "check", "--release", release, "--format", "json").stdout)
+    return found
+
+
+LABELS = {(ONE, P[0]): 1, (ONE, P[4]): 1, (ONE, P[1]): 0, (TWO, P[5]): 0, (TWO, P[2]): 1}
+
+
+def test_what_people_judged_is_in_the_new_qrels(whole_copy: Path) -> None:
+    out, _ = merged(whole_copy, LABELS)
+    assert qrels(out) == [(ONE, P[4], 1), (ONE, P[0], 1), (ONE, P[1], 0), (TWO, P[5], 0), (TWO, P[2], 1)]
+
+
+def test_the_old_qrels_are_kept(whole_copy: Path) -> None:
+    shutil.rmtree(whole_copy / "qrels-before")
+    before = qrels(whole_copy)
+    without = whole_copy / "manifest.json"
+    listed = json.loads(without.read_text())
+    listed["files"] = [entry for entry in listed["files"] if not entry["path"].startswith("qrels-before")]
+    without.write_text(json.dumps(listed))
+    out, _ = merged(whole_copy, LABELS)
+    assert qrels(out, "qrels-before") == before
+
+
+def test_a_second_merge_keeps_the_first_qrels(whole_copy: Path) -> None:
+    before = qrels(whole_copy, "qrels-before")
+    out, _ = merged(whole_copy, LABELS)
+    assert qrels(out, "qrels-before") == before != qrels(whole_copy)
+
+
+def test_joined_rows_follow_in_both_languages(whole_copy: Path) -> None:
+    out, _ = merged(whole_copy, LABELS)
+    for config, query in (("dev", ONE), ("crosslingual", md5(ENGLISH["高铁票提前几天买"]))):
+        row = next(row for row in rows(out, config) if row["query_id"] == query)
+        assert [(each["docid"], each["text"]) for each in row["positive_passages"]] == [
+            (P[4], TEXTS[4]),
+            (P[0], TEXTS[0]),
+        ]
+        # P[0] was among the negatives; P[1] was, too, and is judged to be one.
+        assert [each["docid"] for each in row["negative_passages"]] == [P[1]]
+
+
+def test_a_merged_release_passes_check(whole_copy: Path) -> None:
+    out, _ = merged(whole_copy, LABELS)
+    assert checked(out)["errors"] == 0
+
+
+def test_the_figures_are_those_of_the_paper(whole_copy: Path) -> None:
+    shutil.rmtree(whole_copy)
+    from releases import make_release
+
+    make_release(whole_copy)
+    out, found = merged(whole_copy, LABELS)
+    assert found == {
+        **{"queries": 2, "positives_before": 2, "positives_after": 3, "per_query_before": 1.0, "per_query_after": 1.5},
+        **{"false_negatives": 2, "false_positives": 1, "without_positives": 0},
+        **{"share_with_false_negatives": 1.0, "share_with_false_positives": 0.5},
+    }
+    counted = json.loads(run("builders", "stats", "--release", out, "--format", "json").stdout)
+    assert counted["release"]["relabelled"]["dev"] == found
+    assert counted["release"]["table3"]["dev"]["positive_passages"] == 3
+    assert counted["paper"]["relabelled"] == {
+        **{"per_query_before": 2.43, "per_query_after": 4.91, "share_with_false_negatives": 0.7153}
+    }
+
+
+def test_stats_and_card_say_what_was_judged(whole_copy: Path) -> None:
+    out, _ = merged(whole_copy, LABELS)
+    text = run("builders", "stats", "--release", out).stdout
+    assert "positives a query after                1.50       4.91" in text
+    assert "queries with a false negative       100.00%     71.53%" in text
+    assert "`qrels` dev was judged by people" in (out / "README.md").read_text(encoding="utf-8")
+
+
+def test_a_query_without_a_positive_stays_and_is_said(whole_copy: Path) -> None:
+    out, found = merged(whole_copy, {(TWO, P[5]): 0})
+    assert found["without_positives"] == 1
+    assert [row["query_id"] for row in rows(out, "dev")] == [ONE, TWO]
+    found = checked(out)
+    (test,) = (each for each in found["tests"] if each["test"] == "no-positives-left")
+    assert [(each["level"], each["where"], each["examples"]) for each in test["findings"]] == [
+        ("warning", "qrels/dev", [TWO])
+    ]
+    assert found["errors"] == 0
+
+
+def test_a_split_without_labels_gets_its_first(whole_copy: Path) -> None:
+    asked = md5(QUESTIONS["test"][0])
+    out, found = merged(whole_copy, {(asked, P[0]): 1}, split="test")
+    assert qrels(out, split="test") == [(asked, P[0], 1)]
+    assert [each["docid"] for each in rows(out, "test", "test")[0]["positive_passages"]] == [P[0]]
+    assert (found["per_query_before"], found["per_query_after"]) == (0.0, 1.0)
+
+
+def test_packages_that_were_not_accepted_change_nothing(whole_copy: Path) -> None:
+    packages: dict[str, tuple[State, Labels]] = {
+        "dev-001": ("accepted", {(ONE, P[0]): 1}),
+        "dev-002": ("sent back", {(TWO, P[2]): 1}),
+    }
+    round_ = make_round(whole_copy.parent / "round", whole_copy, packages)
+    merge(round_, open_release(whole_copy), whole_copy.parent / "merged")
+    assert qrels(whole_copy.parent / "merged") == [(ONE, P[4], 1), (ONE, P[0], 1), (TWO, P[5], 1)]
+
+
+def test_a_round_without_an_accepted_package_is_refused(whole_copy: Path) -> None:
+    with pytest.raises(InputError, match=r"round: has no pair with a label that counts: 1 of 1 packages are not"):
+        merged(whole_copy, LABELS, state="open")
+    assert not (whole_copy.parent / "merged").exists()
+
+
+def test_a_models_judgments_are_never_merged(whole_copy: Path) -> None:
+    round_ = make_round(whole_copy.parent / "round", whole_copy, {"dev-001": ("accepted", {(ONE, P[0]): 1})})
+    add_judgments(round_, [judgment((ONE, P[0]), 0, "dev-001", "model")])
+    merge(round_, open_release(whole_copy), whole_copy.parent / "merged")
+    assert (ONE, P[0], 1) in qrels(whole_copy.parent / "merged")
+
+
+def test_a_round_of_another_release_is_refused(whole_copy: Path, sample_release: Path) -> None:
+    round_ = make_round(whole_copy.parent / "round", whole_copy, {"dev-001": ("accepted", {(ONE, P[0]): 1})})
+    with pytest.raises(InputError, match="is of other queries or passages"):
+        merge(round_, open_release(sample_release), whole_copy.parent / "merged")
+
+
+def test_a_pair_of_a_passage_that_is_not_there_is_refused(whole_copy: Path) -> None:
+    with pytest.raises(InputError, match="has no passage 'nowhere', which was judged"):
+        merged(whole_copy, {(ONE, "nowhere"): 1})
+
+
+def test_shares_are_of_all_queries() -> None:
+    before = {"a": {"p": 1}, "b": {"p": 1, "q": 1}, "c": {"p": 1}}
+    after = {"a": {"p": 1, "r": 1, "s": 1}, "b": {"p": 1, "q": 0}, "c": {"p": 0}}
+    found = relabelled(["a", "b", "c", "d"], before, after)
+    assert (found["share_with_false_negatives"], found["share_with_false_positives"]) == (0.25, 0.5)
+    assert (found["per_query_before"], found["per_query_after"]) == (1.0, 1.0)
+    assert (found["false_negatives"], found["false_positives"], found["without_positives"]) == (2, 2, 1)
+    assert "of 4 queries, 2 pairs became positive, 2 no longer are; 1 queries" in as_text(
+        {"dev": found}, published()["relabelled"]
+    )

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from commands import run
+from judged_rounds import Labels, judgment, make_round
 from releases import QUESTIONS, TEXTS, md5
 from whole_release import ENGLISH
 
-from builders.annotate.judgments import Judgment, Kind, add_judgments
-from builders.annotate.merge import merge
-from builders.annotate.rounds import Ids, Package, Round, Rule, State, fingerprint_of, write_round
+from builders.annotate.judgments import add_judgments
+from builders.annotate.qrels import merge
+from builders.annotate.rounds import State
 from builders.common.command import InputError
 from builders.stats.paper import published
 from builders.stats.relabelled import as_text, relabelled
@@ -25,27 +23,6 @@ from builders.store.reader import open_release
 
 P = [md5(text) for text in TEXTS]
 ONE, TWO = (md5(question) for question in QUESTIONS["dev"])  # answered by P[4] and P[5]
-NOON = datetime(2026, 1, 2, 12, tzinfo=timezone.utc)
-Labels = Mapping[tuple[str, str], int]
-
-
-def judgment(pair: tuple[str, str], label: int, package: str, kind: Kind = "annotation") -> Judgment:
-    model = "a model" if kind == "model" else None
-    return Judgment(*pair, label, "anna" if model is None else model, NOON, package, 1, kind, model)
-
-
-def make_round(path: Path, release: Path, packages: Mapping[str, tuple[State, Labels]], split: str = "dev") -> Path:
-    """A round of these packages, each in its state, with Anna's labels of its pairs."""
-    (path / "packages").mkdir(parents=True)
-    found = []
-    for name, (state, labels) in packages.items():
-        found.append(Package(name, len(labels), state=state))
-        lines = [msgspec.json.encode(Ids(*pair)) for pair in labels]
-        (path / f"packages/{name}.jsonl").write_bytes(b"\n".join([*lines, b""]))
-        add_judgments(path, [judgment(pair, label, name) for pair, label in labels.items()])
-    fingerprint = fingerprint_of(open_release(release), split)
-    write_round(path, Round(1, release.name, fingerprint, split, "0" * 64, Rule(), found))
-    return path
 
 
 def merged(release: Path, labels: Labels, state: State = "accepted", split: str = "dev") -> tuple[Path, dict[str, Any]]:
@@ -84,6 +61,14 @@ def test_the_old_qrels_are_kept(whole_copy: Path) -> None:
     without.write_text(json.dumps(listed))
     out, _ = merged(whole_copy, LABELS)
     assert qrels(out, "qrels-before") == before
+
+
+def test_the_command_prints_the_papers_figures_beside_ours(whole_copy: Path) -> None:
+    round_ = make_round(whole_copy.parent / "round", whole_copy, {"dev-001": ("accepted", LABELS)})
+    words = ("--round", round_, "--release", whole_copy, "--out", whole_copy.parent / "merged")
+    text = run("builders", "annotate", "merge", *words).stdout
+    assert "positives a query before               0.50       2.43" in text  # qrels-before has one of two
+    assert json.loads(run("builders", "annotate", "merge", *words, "--format", "json").stdout)["release"]["dev"]
 
 
 def test_a_second_merge_keeps_the_first_qrels(whole_copy: Path) -> None:

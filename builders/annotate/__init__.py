@@ -22,6 +22,7 @@ example:
   python -m builders annotate import --round build/round --annotator anna@example.com sheets/dev-001.csv
   python -m builders annotate check --round build/round
   python -m builders annotate adjudicate --round build/round
+  python -m builders annotate merge --round build/round --release build/sample --out build/relabelled
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ ACTIONS = {
     "review": "builders.annotate.review",
     "check": "builders.annotate.check",
     "adjudicate": "builders.annotate.adjudicate",
+    "merge": "builders.annotate.merge",
 }
 
 

@@ -15,6 +15,7 @@ from commands import Done, run
 from fuzzing import CASES, Reader, any_result, fuzz_and_count
 from hub_client import run_at
 from hub_server import Hub
+from judged_rounds import make_round
 from releases import QUESTIONS, TEXTS, md5
 from spoil import JSON, PARQUET
 from test_fuzz_releases import sign
@@ -48,6 +49,7 @@ VERBS = {
     "extrapolate embed": "builders extrapolate embed --release {here}/release --model {here}/dual"
     " --out {here}/out.parquet",
     "publish": f"builders publish --release {{here}}/release --repo {REPO}",
+    "annotate merge": "builders annotate merge --round {here}/round --release {here}/release --out {here}/out",
     "pool": "builders pool select --release {here}/release --runs {here}/dev.run --scores {here}/other.run"
     " --scale none --out {here}/out",
     "bm25": "baselines bm25 --release {here}/release --out {here}/out --threads 1",
@@ -99,6 +101,8 @@ def make(folder: Path) -> None:
         hits = [(passage, 1 / rank) for rank, passage in enumerate(ids[::order], 1)]
         write_run(folder / f"{name}.run", [(md5(question), hits) for question in QUESTIONS[split]])
     asked = [question for questions in QUESTIONS.values() for question in questions]
+    labels = {(md5(QUESTIONS["dev"][0]), ids[0]): 1, (md5(QUESTIONS["dev"][1]), ids[5]): 0}
+    make_round(folder / "round", folder / "release", {"dev-001": ("accepted", labels)})
     np.save(folder / "v.npy", np.random.default_rng(0).normal(size=(len(asked), 4)).astype(np.float32))
     (folder / "v.ids.txt").write_text("".join(f"{md5(question)}\n" for question in asked))
 

@@ -1,0 +1,41 @@
+"""Rounds that people have judged, made without the steps that lead there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from pathlib import Path
+
+import msgspec
+
+from builders.annotate.judgments import Judgment, Kind, add_judgments
+from builders.annotate.labels import labels_digest, standings
+from builders.annotate.rounds import Ids, Package, Round, Rule, State, fingerprint_of, write_round
+from builders.store.reader import open_release
+
+NOON = datetime(2026, 1, 2, 12, tzinfo=timezone.utc)
+Labels = Mapping[tuple[str, str], int]
+
+
+def judgment(pair: tuple[str, str], label: int, package: str, kind: Kind = "annotation") -> Judgment:
+    model = "a model" if kind == "model" else None
+    return Judgment(*pair, label, "anna" if model is None else model, NOON, package, 1, kind, model)
+
+
+def make_round(path: Path, release: Path, packages: Mapping[str, tuple[State, Labels]], split: str = "dev") -> Path:
+    """A round of these packages, each in its state, with Anna's labels of its pairs."""
+    (path / "packages").mkdir(parents=True)
+    found = []
+    for name, (state, labels) in packages.items():
+        found.append(Package(name, len(labels), state=state))
+        lines = [msgspec.json.encode(Ids(*pair)) for pair in labels]
+        (path / f"packages/{name}.jsonl").write_bytes(b"\n".join([*lines, b""]))
+        add_judgments(path, [judgment(pair, label, name) for pair, label in labels.items()])
+    fingerprint = fingerprint_of(open_release(release), split)
+    whole = Round(1, release.name, fingerprint, split, "0" * 64, Rule(), found)
+    packed = [
+        msgspec.structs.replace(each.package, labels=labels_digest(each) if each.package.state == "accepted" else "")
+        for each in standings(path, whole)
+    ]
+    write_round(path, msgspec.structs.replace(whole, packages=packed))
+    return path

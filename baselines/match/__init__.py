@@ -22,6 +22,7 @@ from pathlib import Path
 from baselines.models.options import add_device, add_pairs
 from baselines.runs.sets import add_set
 from builders.common.command import add_format, number_between, whole_number
+from builders.similar.scores import THRESHOLD
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--threshold",
         type=number_between(0, 1),
-        default=0.5,
+        default=THRESHOLD,
         help="above it a pair counts as similar in what is printed; the run has all (default: 0.5, the paper's)",
     )
     add_pairs(parser)

@@ -20,6 +20,7 @@ from builders.common.files import check_file
 from builders.common.folders import key_of, work_beside
 from builders.common.sampling import draw
 from builders.pool.ensemble import probability
+from builders.similar.scores import is_similar
 from builders.store.layout import SETS
 from builders.store.reader import Release, open_release
 from builders.store.runs import write_run
@@ -109,8 +110,13 @@ def _counts(scores: dict[str, dict[str, float]], threshold: float) -> dict[str, 
 
 
 def _similar(scores: dict[str, dict[str, float]], threshold: float) -> set[tuple[str, str]]:
-    """The pairs whose score is above the threshold ("higher than 0.5", Section 2.3)."""
-    return {(question, other) for question, own in scores.items() for other, p in own.items() if p > threshold}
+    """The pairs that `similar` would take for similar."""
+    return {
+        (question, other)
+        for question, own in scores.items()
+        for other, score in own.items()
+        if is_similar(score, threshold)
+    }
 
 
 def _recall(

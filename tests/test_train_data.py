@@ -107,7 +107,7 @@ def test_pairs_have_their_queries_negatives(opened: tuple[Release, Passages], tm
     release, passages = opened
     first = QUESTIONS["train"][0]
     mined = {first: [TEXTS[1], TEXTS[2], TEXTS[3]], QUESTIONS["train"][1]: [TEXTS[0]], QUESTIONS["dev"][0]: [TEXTS[0]]}
-    pairs = read_pairs(release, _recipe(), passages, _write(tmp_path / "negatives.jsonl.gz", mined))
+    pairs = read_pairs(release, _recipe(), passages, [_write(tmp_path / "negatives.jsonl.gz", mined)])
     assert pairs.positive.tolist() == [0, 4, 1, 2, 3]
     assert [pairs.texts[n] for n in pairs.query] == [first, first, *QUESTIONS["train"][1:]]
     assert set(pairs.negatives[:2].ravel().tolist()) <= {1, 2, 3}
@@ -116,7 +116,7 @@ def test_pairs_have_their_queries_negatives(opened: tuple[Release, Passages], tm
         assert len({*own, positive}) == 3
         assert query != 0 or not {0, 4} & set(own)
     assert pairs.counts == {"queries": 4, "positives": 5, "negatives": 5, "random_negatives": 5}
-    again = read_pairs(release, _recipe(), passages, tmp_path / "negatives.jsonl.gz")
+    again = read_pairs(release, _recipe(), passages, [tmp_path / "negatives.jsonl.gz"])
     assert np.array_equal(again.negatives, pairs.negatives)
 
 
@@ -124,7 +124,7 @@ def test_rows_are_joined_with_their_texts(opened: tuple[Release, Passages], tmp_
     release, passages = opened
     mined = {question: [TEXTS[5]] for question in QUESTIONS["train"]}
     recipe = _recipe("data.negatives_per_positive=1")
-    pairs = read_pairs(release, recipe, passages, _write(tmp_path / "negatives.jsonl.gz", mined))
+    pairs = read_pairs(release, recipe, passages, [_write(tmp_path / "negatives.jsonl.gz", mined)])
     dual = DualRows(pairs, passages)
     assert dual[1] == {"query": QUESTIONS["train"][0], "positive": TEXTS[4], "negative_1": TEXTS[5]}
     assert dual[1 + 2 * len(dual)] == dual[1]  # of the third epoch
@@ -180,9 +180,9 @@ def test_the_negatives_of_a_query_are_dealt_out_to_its_positives(
     release, passages = opened
     first = QUESTIONS["train"][0]  # passages 0 and 4 answer it
     path = _write(tmp_path / "negatives.jsonl.gz", {first: [TEXTS[1], TEXTS[2], TEXTS[3], TEXTS[5]]})
-    pairs = read_pairs(release, _recipe(), passages, path)
+    pairs = read_pairs(release, _recipe(), passages, [path])
     assert sorted(pairs.negatives[:2].ravel().tolist()) == [1, 2, 3, 5]
-    other = read_pairs(release, _recipe("train.seed=5"), passages, path)
+    other = read_pairs(release, _recipe("train.seed=5"), passages, [path])
     assert sorted(other.negatives[:2].ravel().tolist()) == [1, 2, 3, 5]
     assert not np.array_equal(other.negatives[:2], pairs.negatives[:2])
 
@@ -192,7 +192,7 @@ def test_negatives_of_the_release_are_those_of_the_official_training_files(tmp_p
     release = open_release(tmp_path / "release")
     passages = open_passages(release, keep=tmp_path / "keep")
     recipe = _recipe("data.negatives=release", "data.negatives_per_positive=1")
-    pairs = read_pairs(release, recipe, passages, None)
+    pairs = read_pairs(release, recipe, passages, ())
     found = {
         pairs.texts[query]: passages.texts(own.tolist())
         for query, own in zip(pairs.query, pairs.negatives, strict=True)
@@ -207,7 +207,7 @@ def test_negatives_of_the_release_are_those_of_the_official_training_files(tmp_p
     path = tmp_path / "mined.jsonl"
     mined = {"query-id": md5(next(iter(TRAIN))), "negative-ids": [md5(PASSAGES[5])]}
     path.write_text(json.dumps(mined), encoding="utf-8")
-    assert passages.texts(read_pairs(release, recipe, passages, path).negatives[0].tolist()) == [PASSAGES[5]]
+    assert passages.texts(read_pairs(release, recipe, passages, [path]).negatives[0].tolist()) == [PASSAGES[5]]
 
 
 def test_a_release_without_official_negatives_says_what_brings_them(tmp_path: Path) -> None:
@@ -217,7 +217,7 @@ def test_a_release_without_official_negatives_says_what_brings_them(tmp_path: Pa
     release = open_release(make_release(tmp_path / "release", rows))
     passages = open_passages(release, keep=tmp_path / "keep")
     with pytest.raises(InputError, match=r"has no hard negatives in train/train .*`python -m builders official`"):
-        read_pairs(release, _recipe("data.negatives=release"), passages, None)
+        read_pairs(release, _recipe("data.negatives=release"), passages, ())
 
 
 @pytest.mark.parametrize(
@@ -242,14 +242,14 @@ def test_a_bad_line_of_negatives(opened: tuple[Release, Passages], tmp_path: Pat
     good = json.dumps({"query-id": md5(QUESTIONS["train"][0]), "negative-ids": [md5(TEXTS[1])]})
     path.write_text(f"{good}\n{line}\n", encoding="utf-8")
     with pytest.raises(InputError, match=said):
-        read_pairs(release, _recipe(), passages, path)
+        read_pairs(release, _recipe(), passages, [path])
 
 
 def test_negatives_of_other_queries_alone(opened: tuple[Release, Passages], tmp_path: Path) -> None:
     release, passages = opened
     path = _write(tmp_path / "negatives.jsonl.gz", {QUESTIONS["dev"][0]: [TEXTS[0]]})
     with pytest.raises(InputError, match="none of the queries that are trained on"):
-        read_pairs(release, _recipe(), passages, path)
+        read_pairs(release, _recipe(), passages, [path])
 
 
 def test_a_judgment_of_a_passage_that_is_not_there(tmp_path: Path) -> None:
@@ -257,4 +257,4 @@ def test_a_judgment_of_a_passage_that_is_not_there(tmp_path: Path) -> None:
     rows["qrels", "train"].append({"query-id": md5(QUESTIONS["train"][0]), "corpus-id": "nowhere", "score": 1})
     release = open_release(make_release(tmp_path / "release", rows))
     with pytest.raises(InputError, match=r"1 judgments of qrels/train name passages that corpus lacks .'nowhere'"):
-        read_pairs(release, _recipe(), open_passages(release, keep=tmp_path / "keep"), None)
+        read_pairs(release, _recipe(), open_passages(release, keep=tmp_path / "keep"), ())

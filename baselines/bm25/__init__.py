@@ -20,7 +20,7 @@ from pathlib import Path
 
 from baselines.bm25.index import DEFAULT_ENGINE, ENGINES, INDEXES, K1, B, Index, open_index
 from baselines.bm25.tokens import segmenter, tokens
-from baselines.runs.sets import add_set, read_queries
+from baselines.runs.sets import add_queries, add_set, expect_main, read_queries
 from builders.common.command import InputError, log, number_between, progress, whole_number
 from builders.common.files import check_file
 from builders.common.jobs import in_threads
@@ -37,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--release", type=Path, required=True, metavar="DIR", help="the release directory")
     add_set(parser)
     parser.add_argument("--split", default="dev", help="whose queries (default: dev)")
+    add_queries(parser)
     parser.add_argument("--out", type=Path, required=True, metavar="RUN", help="the run; gzipped where it ends in .gz")
     parser.add_argument(
         "--engine", choices=[*ENGINES, "elasticsearch"], default=DEFAULT_ENGINE, help=f"default: {DEFAULT_ENGINE}"
@@ -74,7 +75,7 @@ def run(args: argparse.Namespace) -> None:
     check_file(args.out)
     release = open_release(args.release)
     configs = SETS[args.set]
-    queries = read_queries(release, args.split, configs.queries)
+    queries = read_queries(release, args.split, expect_main(args, "--queries", args.queries) or configs.queries)
     if not queries:
         raise InputError(f"has no queries in its split {args.split!r}", path=args.release)
     index = _open(release, args, configs.corpus)

@@ -33,7 +33,7 @@ from baselines.mine.negatives import Candidates, for_english, hard_negatives
 from baselines.models.options import add_device, add_pairs
 from baselines.passages import Passages, open_passages
 from baselines.runs.qrels import Qrels, release_qrels
-from baselines.runs.sets import add_set, read_queries
+from baselines.runs.sets import add_queries, add_set, expect_main, read_queries
 from builders.common.command import InputError, log, number_between, progress, whole_number
 from builders.common.files import atomic_text, check_file
 from builders.store.layout import SETS
@@ -48,6 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--release", type=Path, required=True, metavar="DIR", help="the release directory")
     add_set(parser)
     parser.add_argument("--split", default="train", help="whose queries (default: train)")
+    add_queries(parser)
     parser.add_argument("--run", type=Path, required=True, metavar="RUN", help="a run of these queries")
     parser.add_argument("--out", type=Path, required=True, metavar="F", help="JSON lines; gzipped where it ends in .gz")
     parser.add_argument(
@@ -77,7 +78,7 @@ def run(args: argparse.Namespace) -> None:
     _check_limits(args)
     check_file(args.out)
     release, configs = open_release(args.release), SETS[args.set]
-    qrels = release_qrels(release, args.split, args.set)
+    qrels = release_qrels(release, args.split, args.set, expect_main(args, "--queries", args.queries))
     given = read_run(args.run)
     if args.set == "crosslingual":
         given = for_english(given, release, args.split)
@@ -139,9 +140,10 @@ def _chosen(
     from baselines.models.devices import devices_of, over_devices
 
     configs, devices = SETS[args.set], devices_of(args.device)
-    texts = dict(read_queries(release, args.split, configs.queries))
+    queries = args.queries or configs.queries
+    texts = dict(read_queries(release, args.split, queries))
     if unasked := next((query for query in qrels.positives if query not in texts), None):
-        problem = f"judges a query {unasked!r} that {configs.queries}/{args.split} lacks; build the release again"
+        problem = f"judges a query {unasked!r} that {queries}/{args.split} lacks; build the release again"
         raise InputError(problem, path=qrels.name)
     job = cross_job(args, model, release, configs.corpus, devices)
     kind = "cross" if args.cross_encoder else "dual"

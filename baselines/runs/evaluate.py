@@ -4,10 +4,14 @@ A run is a TREC run (gzipped or not) or the official JSON of predictions. The re
 file: TREC qrels, BEIR's TSV, or an official dev.json. Printed are the four keys of the official script with its
 meaning of them (its recall@k is a hit rate), then the usual measures under ir-measures' names (R@k is the share of the
 positives found). Percent in text, fractions in JSON.
+--queries and --qrels-config measure what Section 2.3's strategies change: on the questions that a removed training
+question is similar to or on the others alone (Table 6), by the judgments before people corrected them (Figure 2).
 
-Example:
+examples:
 
   python -m baselines evaluate --release build/sample --split dev build/runs/bm25.dev.run.gz --per-query bm25.parquet
+  python -m baselines evaluate --release DIR --split dev --queries duplicated RUN
+  python -m baselines evaluate --release DIR --split dev --qrels-config qrels-before RUN
 """
 
 from __future__ import annotations
@@ -23,7 +27,7 @@ import pyarrow.parquet as pq
 
 from baselines.runs import measures
 from baselines.runs.qrels import Qrels, read_qrels, release_qrels
-from baselines.runs.sets import add_set
+from baselines.runs.sets import QRELS, add_queries, add_set, expect_main
 from baselines.runs.tables import percent, text_table
 from builders.common.command import InputError, add_format, log
 from builders.common.files import new_file
@@ -37,13 +41,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     reference.add_argument("--qrels", type=Path, metavar="FILE", help="TREC qrels, BEIR's TSV or an official dev.json")
     parser.add_argument("--split", default="dev", help="the release's split (default: dev)")
     add_set(parser)
+    add_queries(parser)
+    parser.add_argument(
+        "--qrels-config",
+        choices=QRELS,
+        metavar="CONFIG",
+        help=f"the judgments of this config of the release: {', '.join(QRELS)} (default: the set's)",
+    )
     parser.add_argument("--per-query", type=Path, metavar="FILE.parquet", help="write every query's values here")
     add_format(parser)
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="TREC run or official predictions (JSON)")
 
 
 def run(args: argparse.Namespace) -> None:
-    qrels = read_qrels(args.qrels) if args.qrels else release_qrels(open_release(args.release), args.split, args.set)
+    qrels = _reference(args)
     results, tables = [], []
     for path in args.runs:
         result, table = evaluate(read_run(path), qrels)
@@ -52,6 +63,16 @@ def run(args: argparse.Namespace) -> None:
     if args.per_query:
         _write_parquet(pa.concat_tables(tables), args.per_query)
     print(json.dumps(results, ensure_ascii=False, indent=1) if args.format == "json" else _text(results, qrels))
+
+
+def _reference(args: argparse.Namespace) -> Qrels:
+    queries = expect_main(args, "--queries", args.queries)
+    config = expect_main(args, "--qrels-config", args.qrels_config)
+    if args.release:
+        return release_qrels(open_release(args.release), args.split, args.set, queries, config)
+    if queries or config:
+        raise InputError("--queries and --qrels-config name configs of a release: they go with --release DIR")
+    return read_qrels(args.qrels)
 
 
 def evaluate(run: Run, qrels: Qrels) -> tuple[dict[str, Any], pa.Table]:

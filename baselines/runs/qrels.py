@@ -41,11 +41,14 @@ class Qrels:
         return sum(map(len, self.positives.values()))
 
 
-def release_qrels(release: Release, split: str, name: str = "main") -> Qrels:
-    """The judgments of one split of a release's set. Raises :class:`InputError` where the split has no positive."""
-    return _positives(
-        f"{release.path} {split}" + f" of {name}" * (name != "main"), read_judgments(release, SETS[name], split)
-    )
+def release_qrels(release: Release, split: str, name: str = "main", queries: str = "", qrels: str = "") -> Qrels:
+    """The judgments of one split of a release's set. Raises :class:`InputError` where the split has no positive.
+
+    ``queries``, ``qrels``: configs in the place of the set's (:func:`baselines.runs.sets.read_judgments`).
+    """
+    shown = f"{release.path} {split}" + f" of {name}" * (name != "main") + f" of {queries}" * bool(queries)
+    shown += f" by {qrels}" * bool(qrels)
+    return _positives(shown, read_judgments(release, SETS[name], split, queries, qrels))
 
 
 def read_qrels(path: Path) -> Qrels:

@@ -4,12 +4,39 @@ from __future__ import annotations
 
 import argparse
 
-from builders.store.layout import SETS, Set
+from builders.common.command import InputError
+from builders.store.layout import BEFORE, JOINED, REMOVED, SETS, TOLD_APART, Set, schema_of
 from builders.store.reader import Release
 
+QUERIES = (*TOLD_APART, REMOVED)  # configs that hold some of main's questions
+QRELS = (BEFORE,)  # configs that hold other judgments of main's questions
 
-def read_judgments(release: Release, configs: Set, split: str) -> dict[str, dict[str, int]]:
-    """Every query of a split and its judged passages with their scores; a query without any has an empty dict."""
+
+def read_judgments(
+    release: Release, configs: Set, split: str, queries: str = "", qrels: str = ""
+) -> dict[str, dict[str, int]]:
+    """Every query of a split and its judged passages with their scores; a query without any has an empty dict.
+
+    Args:
+        release, configs, split: of which set.
+        queries: one of ``QUERIES`` in the place of the set's queries. Rows with their passages are judged by those: the
+            removed training questions are in no qrels (Section 2.3).
+        qrels: one of ``QRELS`` in the place of the set's judgments.
+
+    Raises:
+        InputError: the release lacks one of these configs, or its split.
+    """
+    if queries and schema_of(queries) == JOINED:
+        columns = ["query_id", "positive_passages.list.element.docid"]
+        rows = [row for batch in release.batches(queries, split, columns) for row in batch.to_pylist()]
+        return {row["query_id"]: {each["docid"]: 1 for each in row["positive_passages"]} for row in rows}
+    every = _judgments(release, configs, split, qrels or configs.qrels)
+    if not queries:
+        return every
+    return {query: every.get(query, {}) for query, _ in read_queries(release, split, queries)}
+
+
+def _judgments(release: Release, configs: Set, split: str, qrels: str) -> dict[str, dict[str, int]]:
     every: dict[str, dict[str, int]] = {}
     judged: dict[str, list[str]] = {}  # the query that qrels name -> itself, or its translations
     if (configs.queries, split) in release.splits():
@@ -18,7 +45,7 @@ def read_judgments(release: Release, configs: Set, split: str) -> dict[str, dict
             judged.setdefault(row["zh_id"] if configs.translated else row["_id"], []).append(row["_id"])
     elif configs is not SETS["main"]:
         release.shards(configs.queries, split)  # raises: the set is not there
-    for batch in release.batches(configs.qrels, split):
+    for batch in release.batches(qrels, split):
         rows = zip(*(batch.column(name).to_pylist() for name in ("query-id", "corpus-id", "score")), strict=True)
         for query, corpus, score in rows:
             # A query that nobody translated is none of the cross-lingual set's.
@@ -30,11 +57,29 @@ def read_judgments(release: Release, configs: Set, split: str) -> dict[str, dict
 def read_queries(release: Release, split: str, config: str = "queries") -> list[tuple[str, str]]:
     """(id, text) of every query of a split, in the release's order."""
     found: list[tuple[str, str]] = []
-    for batch in release.batches(config, split, ["_id", "text"]):
-        found += zip(batch.column("_id").to_pylist(), batch.column("text").to_pylist(), strict=True)
+    names = ["query_id", "query"] if schema_of(config) == JOINED else ["_id", "text"]
+    for batch in release.batches(config, split, names):
+        found += zip(*(batch.column(name).to_pylist() for name in names), strict=True)
     return found
 
 
 def add_set(parser: argparse.ArgumentParser) -> None:
     """``--set``, for every command that reads queries, passages or judgments of a release."""
     parser.add_argument("--set", choices=list(SETS), default="main", help="whose queries and passages (default: main)")
+
+
+def add_queries(parser: argparse.ArgumentParser) -> None:
+    """``--queries``, for commands that may read some of main's questions alone (Section 2.3)."""
+    parser.add_argument(
+        "--queries",
+        choices=QUERIES,
+        metavar="CONFIG",
+        help=f"the questions of this config alone: {', '.join(QUERIES)} (default: all of the set's)",
+    )
+
+
+def expect_main(args: argparse.Namespace, option: str, value: str | None) -> str:
+    """The option's value, empty where it is not given; :class:`InputError` where another set than main is asked for."""
+    if value and args.set != "main":
+        raise InputError(f"{option} {value} is of the set main, not of --set {args.set}")
+    return value or ""

@@ -49,7 +49,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dev-pairs", nargs="+", default=[], metavar="FILE", help="pairs to measure on (default: a part of --pairs)"
     )
-    parser.add_argument("--negatives", type=Path, metavar="F", help="hard negatives (what `mine` writes)")
+    parser.add_argument(
+        "--negatives",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="F",
+        help="hard negatives (what `mine` writes); several times: of some queries each",
+    )
     parser.add_argument(
         "--dev-run", type=Path, metavar="RUN", help="a run of the dev queries: a cross-encoder's dev curve re-ranks it"
     )

@@ -15,7 +15,7 @@ from baselines.train.recipe import FROM_RECIPE, FROM_RELEASE, PAIRS, SCRATCH, Re
 from baselines.train.start import weights_sha256
 from builders.common.command import InputError
 from builders.common.files import real_path, sha256_of
-from builders.store.layout import SETS
+from builders.store.layout import REMOVED, SETS
 from builders.store.reader import Release, open_release
 
 
@@ -26,7 +26,7 @@ class Order:
     Attributes:
         release: None where the recipe learns from ``pairs``.
         pairs, dev_pairs: files of labelled pairs of questions, to train and to measure on; empty with a release.
-        negatives: the file of hard negatives; None where the recipe wants none, or those of the release.
+        negatives: the files of hard negatives; none where the recipe wants none, or those of the release.
         dev_run: a run of the dev queries, whose top a cross-encoder re-ranks in between; None: it does not.
         start: ``scratch``, a directory, or a name on the hub.
         device: auto, cpu or cuda.
@@ -39,7 +39,7 @@ class Order:
     release: Release | None
     pairs: tuple[PairFile, ...]
     dev_pairs: tuple[PairFile, ...]
-    negatives: Path | None
+    negatives: tuple[Path, ...]
     dev_run: Path | None
     start: str
     out: Path
@@ -67,13 +67,13 @@ class Order:
     @functools.cached_property
     def about_but_commit(self) -> dict[str, Any]:
         """:attr:`about` without ``start_commit``: what can be said without a hub."""
-        start = Path(self.start)
+        start, negatives = Path(self.start), [sha256_of(path) for path in self.negatives]
         return {
             "recipe": self.recipe.resolved(),
             "start": start.name if start.is_dir() else self.start,
             "start_sha256": weights_sha256(start) if start.is_dir() else None,
             "data": self._pairs_read() if self.release is None else self._splits_read(self.release),
-            "negatives_sha256": sha256_of(self.negatives) if self.negatives else None,
+            "negatives_sha256": negatives if len(negatives) > 1 else next(iter(negatives), None),
         }
 
     def _splits_read(self, release: Release) -> dict[str, str]:
@@ -84,6 +84,8 @@ class Order:
             read += [(configs.queries, data.split), (configs.qrels, data.split)]
             if data.negatives == FROM_RELEASE and data.negatives_per_positive and not self.negatives:
                 read.append((configs.joined[data.split], data.split))
+            if data.similar:
+                read.append((REMOVED, data.split))
         return {f"{config}/{split}": release.fingerprint(config, split) for config, split in read}
 
     def _pairs_read(self) -> dict[str, str]:
@@ -143,22 +145,23 @@ def _check_source(args: argparse.Namespace, recipe: Recipe) -> None:
         raise InputError(f"the recipe {recipe.name} learns from a release: --release DIR")
 
 
-def _negatives(given: Path | None, recipe: Recipe) -> Path | None:
+def _negatives(given: list[Path], recipe: Recipe) -> tuple[Path, ...]:
     data = recipe.data
     if recipe.model.kind == "mlm" or data.source == PAIRS or not data.negatives_per_positive:
-        return None
+        return ()
     if not given and data.negatives == FROM_RELEASE:
-        return None
-    path = given or (Path(data.negatives) if data.negatives else None)
-    if path is None:
+        return ()
+    paths = given or ([Path(data.negatives)] if data.negatives else [])
+    if not paths:
         raise InputError(
             f"the recipe {recipe.name} wants {data.negatives_per_positive} hard negatives a positive: "
             "--negatives F, made by `python -m baselines mine`; --set data.negatives=release takes those of the "
             "official data; --set data.negatives_per_positive=0 trains without"
         )
-    if not path.is_file():
-        raise InputError("no such file of hard negatives; `python -m baselines mine` makes one", path=path)
-    return path
+    for path in paths:
+        if not path.is_file():
+            raise InputError("no such file of hard negatives; `python -m baselines mine` makes one", path=path)
+    return tuple(paths)
 
 
 def _dev_run(given: Path | None, recipe: Recipe) -> Path | None:

@@ -7,6 +7,7 @@ with 4 negatives each. The passages' texts are looked up batch by batch (:mod:`b
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from baselines.runs.sets import read_judgments, read_queries
 from baselines.train.negatives import read_negatives, release_negatives
 from baselines.train.recipe import FROM_RELEASE, Recipe
 from builders.common.command import InputError, log
-from builders.store.layout import SETS
+from builders.store.layout import REMOVED, SETS
 from builders.store.reader import Release
 
 Rows = npt.NDArray[np.int64]
@@ -44,17 +45,23 @@ class Pairs:
 
 
 def positives(
-    release: Release, set_name: str, split: str, passages: Passages
+    release: Release, set_name: str, split: str, passages: Passages, similar: bool = False
 ) -> tuple[dict[str, str], dict[str, list[int]]]:
     """(texts of the queries, rows of their positives) of a split, by query id; queries without a positive left out.
+
+    ``similar``: the training questions that were removed as similar come after them, judged by their own passages.
 
     Raises :class:`InputError` where the release lacks the split, or a judgment names a passage that is not there.
     """
     configs = SETS[set_name]
     for config in (configs.queries, configs.qrels):
         release.shards(config, split)  # raises
-    judged = {q: [c for c, score in s.items() if score > 0] for q, s in read_judgments(release, configs, split).items()}
+    scores = read_judgments(release, configs, split)
     texts = dict(read_queries(release, split, configs.queries))
+    if similar:
+        scores |= read_judgments(release, configs, split, REMOVED)
+        texts |= read_queries(release, split, REMOVED)
+    judged = {query: [corpus for corpus, score in own.items() if score > 0] for query, own in scores.items()}
     ids = [corpus for query in judged.values() for corpus in query]
     rows = passages.rows(ids)
     if (rows < 0).any():
@@ -74,21 +81,21 @@ def positives(
     return {query: texts[query] for query in found}, found
 
 
-def read_pairs(release: Release, recipe: Recipe, passages: Passages, negatives: Path | None) -> Pairs:
+def read_pairs(release: Release, recipe: Recipe, passages: Passages, negatives: Sequence[Path]) -> Pairs:
     """The pairs of the recipe's split; each has ``data.negatives_per_positive`` of its query's negatives.
 
-    ``negatives``: what `mine` wrote; where it is None, what ``data.negatives`` says. A query's negatives are dealt out
-    to its positives in the order of the recipe's seed, from the beginning again where they run out: with 4 for each
-    positive, as `mine` draws them and as the official rows have them, each is learned from. Where a query has too few,
-    passages of the whole collection fill them up (counted, and said).
+    ``negatives``: what `mine` wrote, for some of the queries each; without any, what ``data.negatives`` says. A query's
+    negatives are dealt out to its positives in the order of the recipe's seed, from the beginning again where they run
+    out: with 4 for each positive, as `mine` draws them and as the official rows have them, each is learned from. Where
+    a query has too few, passages of the whole collection fill them up (counted, and said).
     """
     data, seed = recipe.data, recipe.train.seed
-    texts, judged = positives(release, data.set, data.split, passages)
+    texts, judged = positives(release, data.set, data.split, passages, data.similar)
     each = data.negatives_per_positive
     hard: dict[str, list[int]] = {}
-    if each and negatives:
-        hard = read_negatives(negatives, passages, judged)
-    elif each and data.negatives == FROM_RELEASE:
+    for path in negatives if each else ():
+        hard |= read_negatives(path, passages, judged)
+    if each and not negatives and data.negatives == FROM_RELEASE:
         hard = release_negatives(release, data.set, data.split, passages, judged)
     query, positive, sampled, filled = [], [], [], 0
     for number, (name, good) in enumerate(judged.items()):
@@ -110,7 +117,7 @@ def read_pairs(release: Release, recipe: Recipe, passages: Passages, negatives: 
                 raise InputError(f"has too few passages for {each} negatives of the query {name!r}", path=release.path)
             sampled.append(drawn)
     if filled and hard:
-        every, where = len(positive) * each, negatives or release.path
+        every, where = len(positive) * each, " and ".join(map(str, negatives)) or release.path
         log.warning("%s has too few negatives: %d of %d are random passages", where, filled, every)
     counts = {"queries": len(texts), "positives": len(positive), "negatives": len(positive) * each - filled}
     counts["random_negatives"] = filled

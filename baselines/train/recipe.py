@@ -100,6 +100,8 @@ class Data(Struct, frozen=True, forbid_unknown_fields=True):
     ``negatives``: a file that `mine` wrote, or ``release``: the hard negatives that came with the official data.
     ``rows``, a dual-encoder's alone: a positive with k negatives gives k rows of one negative each
     (``one-negative``, as the official code's), or one row of them all (``all-negatives``).
+    ``similar``: also the training questions that were removed as similar to a development or test question (config
+    ``train-similar``, Section 2.3): to measure what they give away (Table 6), not for use.
     ``dev_queries`` of ``dev_split`` are ranked during training: by a dual-encoder among their positives and
     ``dev_passages`` others, by a cross-encoder among the top 20 of a run (``--dev-run``).
     """
@@ -111,6 +113,7 @@ class Data(Struct, frozen=True, forbid_unknown_fields=True):
     dev_split: Name = "dev"
     negatives: str = ""
     negatives_per_positive: Count = 4
+    similar: bool = False
     rows: Literal["one-negative", "all-negatives"] = "one-negative"
     query_length: Length = 32
     passage_length: Length = 384
@@ -120,6 +123,8 @@ class Data(Struct, frozen=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         if self.set not in SETS:
             raise ValueError(f"set: expected one of {', '.join(SETS)}, found {self.set!r}")
+        if self.similar and (self.set, self.split) != ("main", "train"):
+            raise ValueError(f"similar: of main's train alone, found {self.set}'s {self.split}")
         for name in ("split", "dev_split"):
             if getattr(self, name) == "test":
                 raise ValueError(f"{name}: the test split is for the final evaluation alone")

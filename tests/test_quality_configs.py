@@ -1,0 +1,152 @@
+"""The configs of Section 2.3 where they are read: some of the questions, and the judgments before the correction."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import run
+from releases import QUESTIONS, TEXTS, make_release, md5, passage, tables
+
+from baselines.passages import open_passages
+from baselines.train.pairs import read_pairs
+from baselines.train.recipe import read_recipe
+from builders.common.command import InputError
+from builders.store.reader import open_release
+
+TRAIN, (EARLIER, WET) = QUESTIONS["train"], QUESTIONS["dev"]
+SIMILAR = "手机进了水怎么办"  # removed, for it asks what the second dev question asks
+
+
+def rows() -> dict[tuple[str, str], list[dict[str, Any]]]:
+    """A removed training question beside the tiny release; before the correction TEXTS[0] answered the first of dev."""
+    found = tables()
+    found["train-similar", "train"] = [
+        {
+            "query_id": md5(SIMILAR),
+            "query": SIMILAR,
+            "positive_passages": [passage(TEXTS[5])],
+            "negative_passages": [],
+        }
+    ]
+    found["others", "dev"], found["duplicated", "dev"] = found["queries", "dev"][:1], found["queries", "dev"][1:]
+    found["qrels-before", "dev"] = [
+        {"query-id": md5(EARLIER), "corpus-id": md5(TEXTS[0]), "score": 1},
+        {"query-id": md5(EARLIER), "corpus-id": md5(TEXTS[4]), "score": 0},
+        {"query-id": md5(WET), "corpus-id": md5(TEXTS[5]), "score": 1},
+    ]
+    return found
+
+
+@pytest.fixture
+def release(tmp_path: Path) -> Path:
+    return make_release(tmp_path / "release", rows())
+
+
+@pytest.fixture
+def ranked(tmp_path: Path) -> Path:
+    """The first dev question's answer at rank 1, the second's at rank 2."""
+    lines = [
+        (md5(question), md5(text), rank)
+        for question, texts in ((EARLIER, (TEXTS[4], TEXTS[0])), (WET, (TEXTS[1], TEXTS[5])))
+        for rank, text in enumerate(texts, 1)
+    ]
+    path = tmp_path / "some.run"
+    path.write_text("".join(f"{query} Q0 {text} {rank} {9 - rank} x\n" for query, text, rank in lines))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("words", "queries", "mrr", "first"),
+    [
+        ((), 2, 0.75, 0.5),
+        (("--queries", "others"), 1, 1.0, 1.0),
+        (("--queries", "duplicated"), 1, 0.5, 0.0),
+        (("--qrels-config", "qrels-before"), 2, 0.5, 0.0),
+        (("--queries", "others", "--qrels-config", "qrels-before"), 1, 0.5, 0.0),
+    ],
+)
+def test_a_run_is_measured_on_some_questions_by_some_judgments(
+    release: Path, ranked: Path, words: tuple[str, ...], queries: int, mrr: float, first: float
+) -> None:
+    done = run("baselines", "evaluate", "--release", release, "--split", "dev", *words, ranked, "--format", "json")
+    (result,) = json.loads(done.stdout)
+    assert (result["queries"], result["official"]["MRR@10"], result["official"]["recall@1"]) == (queries, mrr, first)
+
+
+def test_the_printed_reference_names_both_configs(release: Path, ranked: Path) -> None:
+    words = ("--queries", "others", "--qrels-config", "qrels-before")
+    done = run("baselines", "evaluate", "--release", release, "--split", "dev", *words, ranked)
+    assert done.stdout.startswith(f"reference: {release} dev of others by qrels-before, 1 queries with 1 positive")
+
+
+def test_a_config_that_the_release_lacks_is_named(tmp_path: Path, ranked: Path) -> None:
+    release = make_release(tmp_path / "plain")
+    done = run("baselines", "evaluate", "--release", release, "--queries", "duplicated", ranked, code=1)
+    assert "has no config 'duplicated' with a split 'dev'; it has corpus/corpus, " in done.error
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--queries", "others", "--set", "cmedqa"), "--queries others is of the set main, not of --set cmedqa"),
+        (("--qrels-config", "qrels-before", "--set", "ccovid"), "--qrels-config qrels-before is of the set main, not"),
+    ],
+)
+def test_configs_of_main_are_refused_for_other_sets(
+    release: Path, ranked: Path, words: tuple[str, ...], message: str
+) -> None:
+    assert message in run("baselines", "evaluate", "--release", release, *words, ranked, code=1).error
+
+
+def test_configs_go_with_a_release_not_with_a_file_of_judgments(tmp_path: Path, ranked: Path) -> None:
+    (tmp_path / "qrels").write_text(f"{md5(WET)} 0 {md5(TEXTS[5])} 1\n")
+    done = run("baselines", "evaluate", "--qrels", tmp_path / "qrels", "--queries", "others", ranked, code=1)
+    assert done.error == "--queries and --qrels-config name configs of a release: they go with --release DIR"
+
+
+@pytest.fixture
+def mined(release: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Negatives of the removed question, from BM25's run of it."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    similar = ("--release", release, "--queries", "train-similar", "--split", "train")
+    run("baselines", "bm25", *similar, "--out", tmp_path / "similar.run", "--index", tmp_path / "index")
+    run("baselines", "mine", *similar, "--run", tmp_path / "similar.run", "--out", tmp_path / "similar.jsonl")
+    return tmp_path / "similar.jsonl"
+
+
+def test_bm25_and_mine_take_the_removed_questions_alone(mined: Path, tmp_path: Path) -> None:
+    lines = [line.split() for line in (tmp_path / "similar.run").read_text().splitlines()]
+    assert {line[0] for line in lines} == {md5(SIMILAR)} and lines[0][2] == md5(TEXTS[5])
+    (row,) = map(json.loads, mined.read_text().splitlines())
+    # Judged by its own passages: its positive, which BM25 has first, is no negative.
+    assert row["query-id"] == md5(SIMILAR) and set(row["negative-ids"]) == {line[2] for line in lines[1:]}
+
+
+def negatives(path: Path) -> Path:
+    """Each training question with one negative."""
+    rows = [{"query-id": md5(question), "negative-ids": [md5(TEXTS[5])]} for question in TRAIN]
+    path.write_bytes(gzip.compress("\n".join(map(json.dumps, rows)).encode()))
+    return path
+
+
+def test_a_training_with_similar_questions_has_them_after_the_same_others(release: Path, tmp_path: Path) -> None:
+    opened = open_release(release)
+    passages = open_passages(opened, keep=tmp_path / "keep")
+    mined, own = negatives(tmp_path / "train.gz"), tmp_path / "similar.jsonl"
+    own.write_text(json.dumps({"query-id": md5(SIMILAR), "negative-ids": [md5(TEXTS[1])]}))
+    one = ["data.negatives_per_positive=1"]
+    without = read_pairs(opened, read_recipe("ce-bm25-neg", one), passages, [mined])
+    with_them = read_pairs(opened, read_recipe("ce-bm25-neg", [*one, "data.similar=true"]), passages, [mined, own])
+    assert without.texts == TRAIN and with_them.texts == [*TRAIN, SIMILAR]
+    assert with_them.positive.tolist() == [*without.positive.tolist(), 5] == [0, 1, 2, 3, 5]
+    assert with_them.negatives.tolist() == [*without.negatives.tolist(), [1]] == [[5]] * 4 + [[1]]
+    assert with_them.counts["random_negatives"] == 0
+
+
+def test_similar_questions_are_of_the_training_split_alone() -> None:
+    with pytest.raises(InputError, match=r"data: similar: of main's train alone, found main's dev"):
+        read_recipe("ce-bm25-neg", ["data.similar=true", "data.split=dev"])

@@ -21,6 +21,7 @@ GROUPS = {
     },
     "make it good": {
         "similar": "builders.similar",
+        "contamination": "builders.similar.contamination",
         "pool": "builders.pool",
         "annotate": "builders.annotate",
     },

@@ -9,8 +9,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from builders.common.command import InputError
-from builders.store.reader import Release
+from builders.common.command import InputError, log
+from builders.similar.pairs import names_of, read_pairs
+from builders.store.draft import describe_files, draft_release
+from builders.store.ids import text_id
+from builders.store.layout import QUERIES
+from builders.store.reader import Release, open_release
 
 TESTED = ("dev", "test")
 
@@ -65,3 +69,23 @@ def options_of(args: argparse.Namespace, splits: Sequence[str]) -> dict[str, Any
     if "model" in by:
         options["threshold"] = args.threshold
     return options
+
+
+def write_questions(args: argparse.Namespace) -> None:
+    """Write the questions of ``args.pairs`` as the training queries of a release, with the splits to keep apart.
+
+    `python -m baselines match` compares them; ids are the MD5 of the text, as everywhere.
+    """
+    release = open_release(args.release)
+    splits = tested_splits(release, args.split)
+    names = names_of(args.question, args.positive)
+    found: dict[str, str] = {}
+    for path in args.pairs:
+        found |= {text_id(text): text for pair in read_pairs(path, names) for text in pair.questions if text.strip()}
+    options = {"verb": "contamination", "options": {"splits": splits}}
+    with draft_release(args.questions, options | {"sources": describe_files((p.name, p) for p in args.pairs)}) as draft:
+        columns = [pa.array(list(values), pa.string()) for values in (found.keys(), found.values())]
+        draft.write("queries", "train", [pa.table(columns, schema=QUERIES)])
+        for split in splits:
+            draft.write("queries", split, [release.table("queries", split)])
+    log.info("%s: %d questions; `python -m baselines match` scores them", args.questions, len(found))

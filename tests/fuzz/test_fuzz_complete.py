@@ -22,6 +22,7 @@ _OURS = {
     "builders.common.arrow_files:read_arrow": "files of a build under way, which appear when they are whole",
     "builders.release.build:_label": "hands its blocks on to parse_row, which has a fuzzer",
     "builders.release.write:write_file": "a file of a build under way, which appears when it is whole",
+    "builders.similar.blocks:_open": "what the same command has just written",
     "builders.stats.paper:published": "the project's own file",
 }
 

@@ -41,6 +41,7 @@ VERBS = {
     "crosslingual": "builders crosslingual --source {here}/table.csv --release {here}/release --out {here}/out",
     "crosslingual export": "builders crosslingual export --release {here}/release --out {here}/out",
     "similar": "builders similar --release {here}/release --out {here}/out",
+    "contamination": "builders contamination --release {here}/release --pairs {here}/pairs.jsonl --format json",
     "extrapolate overlap": "builders extrapolate overlap --release {here}/release",
     "extrapolate restrain": "builders extrapolate restrain --release {here}/release --embeddings {here}/v.npy --size 1"
     " --out {here}/out",
@@ -96,6 +97,8 @@ def make(folder: Path) -> None:
         (folder / name).mkdir()
         write(folder / name)
     (folder / "table.csv").write_text("".join(f"{zh},{en}\n" for zh, en in ENGLISH.items()), encoding="utf-8")
+    pair = {"query": QUESTIONS["dev"][0], "pos": TEXTS[4:]}
+    (folder / "pairs.jsonl").write_text(json.dumps(pair) + "\n", encoding="utf-8")
     ids = [md5(text) for text in TEXTS]
     for name, split, order in (("train", "train", 1), ("dev", "dev", 1), ("other", "dev", -1)):
         hits = [(passage, 1 / rank) for rank, passage in enumerate(ids[::order], 1)]

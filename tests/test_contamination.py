@@ -1,0 +1,182 @@
+"""Training pairs compared with the benchmark: what of it they hold."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from commands import run
+from releases import QUESTIONS, TEXTS, make_release, md5, tables
+
+from builders.store.reader import open_release
+from builders.store.runs import write_run
+
+TICKETS, PHONE = QUESTIONS["dev"]  # answered by TEXTS[4] and TEXTS[5]
+NEAR = TEXTS[5].replace("急着", "急于")
+OTHER = "完全不同的一段文字，讲的是怎样种树。"
+
+# A row that asks TICKETS and answers it, as each library's files have it.
+ROWS: dict[str, Any] = {
+    "FlagEmbedding": {"query": TICKETS, "pos": [TEXTS[4]], "neg": [TEXTS[5]], "prompt": "x"},
+    "Tevatron": {
+        **{"query_id": "1", "query": TICKETS, "negative_passages": [{"docid": "2", "title": "", "text": TEXTS[5]}]},
+        "positive_passages": [{"docid": "1", "title": "", "text": TEXTS[4]}],
+    },
+    "triplet": {"anchor": TICKETS, "positive": TEXTS[4], "negative": TEXTS[5]},
+    "pair of sentences": {"sentence1": TICKETS, "sentence2": TEXTS[4], "score": 1.0},
+    "DuReader": {
+        **{"question_id": "1", "question": TICKETS},
+        "answer_paragraphs": [{"paragraph_id": "1", "paragraph_text": TEXTS[4]}],
+    },
+    "list": [TICKETS, TEXTS[4], TEXTS[5]],
+}
+
+
+def _lines(path: Path, *rows: Any) -> Path:
+    text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+    return path
+
+
+def _report(tmp_path: Path, *words: object) -> dict[str, Any]:
+    if not (tmp_path / "release").exists():
+        make_release(tmp_path / "release")
+    done = run("builders", "contamination", "--release", tmp_path / "release", *words, "--format", "json")
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def _dev(report: dict[str, Any]) -> tuple[int, int, int]:
+    """Of the dev split: questions, positive passages, questions with one of these that were found."""
+    found = report["all"]["splits"]["dev"]
+    return tuple(found[kind]["found"] for kind in ("questions", "positives", "questions with a positive"))  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_pairs_of_every_library_are_read(tmp_path: Path, name: str) -> None:
+    """The negative passage is a positive of the benchmark: it does not count."""
+    assert _dev(_report(tmp_path, "--pairs", _lines(tmp_path / "pairs.jsonl.gz", ROWS[name]))) == (1, 1, 1)
+
+
+@pytest.mark.parametrize("name", ["FlagEmbedding", "Tevatron", "triplet"])
+def test_pairs_in_parquet_are_read(tmp_path: Path, name: str) -> None:
+    pq.write_table(pa.Table.from_pylist([ROWS[name]]), tmp_path / "pairs.parquet")
+    assert _dev(_report(tmp_path, "--pairs", tmp_path / "pairs.parquet")) == (1, 1, 1)
+
+
+def test_texts_without_a_role_are_questions_or_passages(tmp_path: Path) -> None:
+    files = (
+        _lines(tmp_path / "queries.jsonl", {"_id": "1", "text": PHONE}),
+        _lines(tmp_path / "corpus.jsonl", {"_id": "2", "title": "", "text": TEXTS[4]}),
+    )
+    assert _dev(_report(tmp_path, "--pairs", *files)) == (1, 1, 0)
+
+
+def test_other_keys_are_named_by_options(tmp_path: Path) -> None:
+    pairs = _lines(tmp_path / "pairs.jsonl", {"frage": TICKETS, "antwort": TEXTS[4], "text": PHONE})
+    options = ["--question", "frage", "--positive", "antwort"]
+    assert _dev(_report(tmp_path, "--pairs", pairs, *options)) == (1, 1, 1)
+
+
+def test_each_text_counts_once_by_its_strongest_way(tmp_path: Path) -> None:
+    rows = [
+        {"query": f"{PHONE}？", "pos": [NEAR]},
+        {"query": PHONE, "pos": [OTHER]},
+        {"query": OTHER, "pos": [NEAR, f"{TEXTS[4]}！"]},
+    ]
+    report = _report(tmp_path, "--pairs", _lines(tmp_path / "pairs.jsonl", *rows), "--jaccard", 0.7)
+    of, none = {"of": 2}, dict.fromkeys(("exact", "normalised", "n-gram", "model"), 0)
+    assert report["all"]["splits"]["dev"] == {
+        "questions": {**of, "found": 1, **none, "exact": 1},
+        "positives": {**of, "found": 2, **none, "normalised": 1, "n-gram": 1},
+        "questions with a positive": {"of": 2, "found": 1},
+    }
+    assert report["all"]["splits"]["test"]["questions"] == {"of": 1, "found": 0, **none}
+    assert (report["all"]["rows"], report["all"]["texts"]) == (3, {"questions": 3, "passages": 4})
+
+
+def test_all_files_together_count_what_any_of_them_has(tmp_path: Path) -> None:
+    files = [
+        _lines(tmp_path / "a.jsonl", {"query": TICKETS, "pos": [OTHER]}),
+        _lines(tmp_path / "b.jsonl", {"query": TICKETS, "pos": [TEXTS[4]]}, {"query": PHONE, "pos": []}),
+    ]
+    report = _report(tmp_path, "--pairs", *files)
+    assert [file["splits"]["dev"]["questions"]["found"] for file in report["files"]] == [1, 2]
+    assert _dev(report) == (2, 1, 1)
+
+
+def test_a_model_s_scores_find_paraphrases(tmp_path: Path) -> None:
+    """By way of the questions as a release, from which the scores are made."""
+    pairs = _lines(
+        tmp_path / "pairs.jsonl", {"query": "火车票早多久可以订", "pos": [OTHER]}, {"query": OTHER, "pos": []}
+    )
+    release = make_release(tmp_path / "release")
+    words = ["--release", release, "--pairs", pairs, "--questions", tmp_path / "questions"]
+    run("builders", "contamination", *words)
+    questions = open_release(tmp_path / "questions")
+    assert questions.table("queries", "train")["text"].to_pylist() == ["火车票早多久可以订", OTHER]
+    assert questions.table("queries", "dev").to_pylist() == tables()["queries", "dev"]
+    trained = questions.table("queries", "train")["_id"].to_pylist()
+    write_run(tmp_path / "run", [(md5(TICKETS), [(trained[0], 0.8), (trained[1], 0.5)])])
+    found = _report(tmp_path, "--pairs", pairs, "--scores", tmp_path / "run")["all"]["splits"]["dev"]["questions"]
+    assert (found["found"], found["model"]) == (1, 1)
+
+
+def test_examples_show_both_texts_and_their_line(tmp_path: Path) -> None:
+    rows = [{"query": OTHER, "pos": [OTHER]}, *[{"query": f"{TICKETS}{mark}", "pos": [NEAR]} for mark in "？！。…"]]
+    pairs = _lines(tmp_path / "pairs.jsonl", *rows)
+    (file,) = _report(tmp_path, "--pairs", pairs, "--examples", 2, "--jaccard", 0.7)["files"]
+    found = [(each["kind"], each["how"], each["line"], each["text"], each["found"]) for each in file["examples"]]
+    assert found == [
+        ("question", "normalised", 2, TICKETS, f"{TICKETS}？"),
+        ("positive", "n-gram", 2, TEXTS[5], NEAR),
+        ("question", "normalised", 3, TICKETS, f"{TICKETS}！"),
+        ("positive", "n-gram", 3, TEXTS[5], NEAR),
+    ]
+
+
+def test_the_report_is_text_or_markdown_that_runs_nothing(tmp_path: Path) -> None:
+    release = make_release(tmp_path / "release")
+    pairs = _lines(tmp_path / "a|b.jsonl", {"query": f"`{TICKETS}`|<script>".replace("<script>", "!"), "pos": []})
+    words = ["--release", release, "--pairs", pairs]
+    text = run("builders", "contamination", *words).stdout
+    assert "dev: questions" in text and "50.00%" in text and "question, normalised (1), line 1" in text
+    assert not run("builders", "contamination", *words, "--format", "markdown", "--out", tmp_path / "page.md").stdout
+    page = (tmp_path / "page.md").read_text(encoding="utf-8")
+    assert f"`` `{TICKETS}`\\|! `` |" in page and "## " in page and "a\\|b.jsonl" in page
+
+
+def test_several_processes_find_the_same(tmp_path: Path) -> None:
+    rows = [{"query": f"{TICKETS}？" if number % 7 == 0 else f"{OTHER}{number}", "pos": []} for number in range(2_100)]
+    pairs = _lines(tmp_path / "pairs.jsonl", *rows, {"query": PHONE, "pos": [TEXTS[5]]})
+    one, two = (_report(tmp_path, "--pairs", pairs, "--workers", workers) for workers in (1, 2))
+    assert one == two
+    assert _dev(one) == (2, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ('{"query": "a"}\n{"frage": "b"}\n', "pairs.jsonl:2: expected one of query, question"),
+        ('{"query": "a", "pos": [1]}\n', "pairs.jsonl:1: pos: expected a text, an object with a text, or a list"),
+        ('"a"\n', "pairs.jsonl:1: expected an object or a list of texts"),
+        ('{"query": "a"\n', "pairs.jsonl:1: expected JSON"),
+        ("\n", "pairs.jsonl: has no rows; expected training pairs"),
+    ],
+)
+def test_files_that_are_no_pairs_are_one_line(tmp_path: Path, content: str, words: str) -> None:
+    (tmp_path / "pairs.jsonl").write_text(content, encoding="utf-8")
+    release = make_release(tmp_path / "release")
+    options = ["--quiet", "--release", release, "--pairs", tmp_path / "pairs.jsonl"]
+    assert words in run("builders", "contamination", *options, code=1).error
+
+
+def test_a_file_that_is_not_there_is_one_line(tmp_path: Path) -> None:
+    release = make_release(tmp_path / "release")
+    options = ["--quiet", "--release", release, "--pairs", tmp_path / "missing.jsonl"]
+    assert "missing.jsonl" in run("builders", "contamination", *options, code=1).error

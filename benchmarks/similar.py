@@ -1,0 +1,120 @@
+"""How long `similar` and `contamination` take, and in how much memory, at the benchmark's size.
+
+Texts are words of two characters drawn by Zipf's law from 20,000: 86,395 training questions, 6,000 of dev and test, 5
+positive passages of 270 characters for each of these, one training question in a hundred and fifty a near-duplicate.
+The training pairs are as many rows as --rows says, a question and a passage each, of which one in a thousand is of the
+benchmark. Both commands run as a user runs them, each in its own process.
+
+Example:
+
+  python benchmarks/similar.py --rows 400000 --out similar.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import resource
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from common import ROOT, machine, memory, write_json
+
+from builders.store.draft import draft_release
+from builders.store.ids import text_id
+from builders.store.layout import CORPUS, QRELS, QUERIES
+
+_CHARACTERS, _PER_QUESTION = 270, 5
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--trains", type=int, default=86_395)
+    parser.add_argument("--tests", type=int, default=6_000)
+    parser.add_argument("--rows", type=int, default=400_000, help="training pairs")
+    parser.add_argument("--workers", type=int, default=1, help="processes of contamination (1)")
+    parser.add_argument("--out", type=Path, help="the figures as JSON (default: printed only)")
+    args = parser.parse_args()
+    figures: dict[str, Any] = {
+        **{"trains": args.trains, "tests": args.tests, "rows": args.rows, "workers": args.workers},
+        **machine("rensa", "pyarrow"),
+    }
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        _make(folder, args)
+        release = ["--release", str(folder / "release"), "--format", "json"]
+        figures["similar"] = _measure(["similar", *release, "--out", str(folder / "out")])
+        pairs = ["--pairs", str(folder / "pairs.jsonl"), "--examples", "0", "--workers", str(args.workers)]
+        figures["contamination"] = _measure(["contamination", *release, *pairs])
+    print(json.dumps(figures, ensure_ascii=False, indent=1))
+    write_json(args.out, figures)
+
+
+def _make(folder: Path, args: argparse.Namespace) -> None:
+    draw = random.Random(0)
+    letters = [chr(0x4E00 + number) for number in range(3_500)]
+    words = ["".join(draw.choices(letters, k=2)) for _ in range(20_000)]
+    weights = list(accumulate(1 / (rank + 10) for rank in range(len(words))))
+
+    def text(characters: int) -> str:
+        return "".join(draw.choices(words, cum_weights=weights, k=characters // 2))
+
+    tests = [text(draw.randint(8, 20)) for _ in range(args.tests)]
+    trains = [text(draw.randint(8, 20)) for _ in range(args.trains)]
+    trains[::150] = [f"{draw.choice(tests)}吗" for _ in trains[::150]]
+    passages = [text(_CHARACTERS) for _ in range(args.tests * _PER_QUESTION)]
+    with draft_release(folder / "release", {"verb": "benchmark", "options": {}, "sources": []}) as draft:
+        ids = [text_id(each) for each in passages]
+        draft.write("corpus", "corpus", [pa.table([ids, [""] * len(ids), passages], schema=CORPUS)])
+        for split, questions in (("train", list(dict.fromkeys(trains))), ("dev", list(dict.fromkeys(tests)))):
+            asked = [text_id(each) for each in questions]
+            draft.write("queries", split, [pa.table([asked, questions], schema=QUERIES)])
+            places = [(place, number) for place in range(len(asked)) for number in range(_PER_QUESTION)]
+            rows = [
+                [asked[place] for place, _ in places],
+                [ids[(place * _PER_QUESTION + number) % len(ids)] for place, number in places],
+                [1] * len(places),
+            ]
+            draft.write("qrels", split, [pa.table(rows, schema=QRELS)])
+    with open(folder / "pairs.jsonl", "w", encoding="utf-8") as file:
+        for number in range(args.rows):
+            passage = draw.choice(passages) if number % 1000 == 0 else text(_CHARACTERS)
+            row = {"query": text(14), "pos": [f"{passage}。"], "neg": []}
+            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+
+def _measure(words: list[str]) -> dict[str, Any]:
+    """Seconds, those of a processor, the processes' peak memory, and what the command printed."""
+    started, peak, before = time.perf_counter(), 0, _processor_seconds()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "builders", *words], cwd=ROOT, stdout=subprocess.PIPE, text=True, encoding="utf-8"
+    )
+    printed: list[str] = []
+    reader = threading.Thread(target=lambda: printed.append(process.communicate()[0]))
+    reader.start()
+    while reader.is_alive():
+        peak = max(peak, memory(process.pid))
+        reader.join(0.2)
+    if process.returncode:
+        raise SystemExit(f"{words[0]} ended with {process.returncode}")
+    seconds = {"seconds": time.perf_counter() - started, "processor_seconds": _processor_seconds() - before}
+    rounded = {name: round(value, 1) for name, value in seconds.items()}
+    return {**rounded, "peak_memory_mb": peak >> 20, "printed": json.loads(printed[0])}
+
+
+def _processor_seconds() -> float:
+    """Of the processes that were started here and have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+if __name__ == "__main__":
+    main()

@@ -59,7 +59,8 @@ def tasks_in(content: bytes, path: Path | str) -> int:
 def _task(task: Task) -> dict[str, Any]:
     row, label = task.row, task.label
     terms = common_terms(task.item.query, task.item.passage)
-    data = {key: row[key] for key in ("package", "version", "kind", "query-id", "corpus-id", "said")}
+    # The plain query is for the lists of tasks, which show no HTML.
+    data = {key: row[key] for key in ("package", "version", "kind", "query-id", "corpus-id", "query", "said")}
     data |= {"query_html": marked(task.item.query, terms), "passage_html": marked(task.item.passage, terms)}
     if label is None:
         return {"data": data}

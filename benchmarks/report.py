@@ -18,14 +18,15 @@ from pathlib import Path
 from typing import Any
 
 METRICS = ("MRR@10", "Recall@1", "Recall@50")
-Key = tuple[int, str]  # table, title
+Key = tuple[int | str, str]  # table or figure, title
 
 
 def figures(report: dict[str, Any]) -> dict[Key, dict[str, tuple[float, list[float]]]]:
     """By row and metric: the figure and its interval, in percent."""
     found: dict[Key, dict[str, tuple[float, list[float]]]] = {}
     for row in report["rows"]:
-        found.setdefault((row["table"], row["title"]), {})[row["metric"]] = row["ours"], row["interval"]
+        place = f"Figure {row['figure']}" if "figure" in row else row["table"]
+        found.setdefault((place, row["title"]), {})[row["metric"]] = row["ours"], row["interval"]
     return found
 
 

@@ -68,6 +68,23 @@ def tables(texts: list[str] = TEXTS) -> dict[tuple[str, str], list[dict[str, Any
 BUILD: dict[str, Any] = {"verb": "test", "options": {}, "sources": []}
 
 
+SIMILAR = "手机进了水怎么办"  # removed from the training questions, for it asks what the second dev question asks
+
+
+def quality_tables() -> dict[tuple[str, str], list[dict[str, Any]]]:
+    """Those of :func:`tables` with a removed training question; before, text 0 answered the first dev question."""
+    found = tables()
+    first, second = map(md5, QUESTIONS["dev"])
+    row = {"query_id": md5(SIMILAR), "query": SIMILAR, "negative_passages": []}
+    found["train-similar", "train"] = [{**row, "positive_passages": [passage(TEXTS[5])]}]
+    found["others", "dev"], found["duplicated", "dev"] = found["queries", "dev"][:1], found["queries", "dev"][1:]
+    found["qrels-before", "dev"] = [
+        {"query-id": query, "corpus-id": md5(text), "score": score}
+        for query, text, score in ((first, TEXTS[0], 1), (first, TEXTS[4], 0), (second, TEXTS[5], 1))
+    ]
+    return found
+
+
 def all_tables() -> dict[tuple[str, str], list[dict[str, Any]]]:
     """Rows of every (config, split) of every kind: beside those of :func:`tables`, the sets that other builders add."""
     rows = tables()

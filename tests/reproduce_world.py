@@ -55,7 +55,23 @@ def _other_sets() -> dict[tuple[str, str], list[dict[str, Any]]]:
         rows["crosslingual-queries", split] = [
             {"_id": md5(ENGLISH[chinese]), "text": ENGLISH[chinese], "zh_id": md5(chinese)} for chinese in judged
         ]
-    return rows
+    return rows | _quality()
+
+
+def _quality() -> dict[tuple[str, str], list[dict[str, Any]]]:
+    """A removed training question, which asks what the first of dev asks; a judgment that was corrected."""
+    first, *rest = DEV
+    row = {"query_id": md5(f"{first}？"), "query": f"{first}？", "negative_passages": []}
+    good = {"docid": md5(PASSAGES[DEV[first][0]]), "title": "", "text": PASSAGES[DEV[first][0]]}
+    before = [(question, PASSAGES[places[-1]]) for question, places in DEV.items()]
+    return {
+        ("train-similar", "train"): [{**row, "positive_passages": [good]}],
+        ("duplicated", "dev"): [{"_id": md5(first), "text": first}],
+        ("others", "dev"): [{"_id": md5(each), "text": each} for each in rest],
+        ("qrels-before", "dev"): [
+            {"query-id": md5(question), "corpus-id": md5(text), "score": 1} for question, text in before
+        ],
+    }
 
 
 class World:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import gzip
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from commands import run
-from releases import QUESTIONS, TEXTS, make_release, md5, passage, tables
+from releases import QUESTIONS, SIMILAR, TEXTS, make_release, md5, quality_tables
 
 from baselines.passages import open_passages
 from baselines.train.pairs import read_pairs
@@ -18,32 +17,11 @@ from builders.common.command import InputError
 from builders.store.reader import open_release
 
 TRAIN, (EARLIER, WET) = QUESTIONS["train"], QUESTIONS["dev"]
-SIMILAR = "手机进了水怎么办"  # removed, for it asks what the second dev question asks
-
-
-def rows() -> dict[tuple[str, str], list[dict[str, Any]]]:
-    """A removed training question beside the tiny release; before the correction TEXTS[0] answered the first of dev."""
-    found = tables()
-    found["train-similar", "train"] = [
-        {
-            "query_id": md5(SIMILAR),
-            "query": SIMILAR,
-            "positive_passages": [passage(TEXTS[5])],
-            "negative_passages": [],
-        }
-    ]
-    found["others", "dev"], found["duplicated", "dev"] = found["queries", "dev"][:1], found["queries", "dev"][1:]
-    found["qrels-before", "dev"] = [
-        {"query-id": md5(EARLIER), "corpus-id": md5(TEXTS[0]), "score": 1},
-        {"query-id": md5(EARLIER), "corpus-id": md5(TEXTS[4]), "score": 0},
-        {"query-id": md5(WET), "corpus-id": md5(TEXTS[5]), "score": 1},
-    ]
-    return found
 
 
 @pytest.fixture
 def release(tmp_path: Path) -> Path:
-    return make_release(tmp_path / "release", rows())
+    return make_release(tmp_path / "release", quality_tables())
 
 
 @pytest.fixture

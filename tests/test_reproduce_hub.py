@@ -36,7 +36,7 @@ def pinned(world: World) -> str:
     return commit
 
 
-ALL = ("--table", 4, 5, 7, 8, 9, "--format", "json")
+ALL = ("--table", 4, 5, 6, 7, 8, 9, "--figure", 2, "--format", "json")
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +51,8 @@ def test_every_row_runs_from_the_hub_names_of_its_recipes(world: World, first: D
     for row in rows:
         low, high = row["interval"]
         assert 0 <= low <= row["ours"] <= high <= 100 and row["seconds"] > 0
+    with_similar = world.training("ce-bm25-neg-similar")["counts"]
+    assert with_similar["queries"] == world.training("ce-bm25-neg")["counts"]["queries"] + 1
     of_the_tables = [name for name in names() if not name.startswith("question-matching")]
     for recipe in (name for name in of_the_tables if not name.endswith("-scratch")):
         training = world.training(recipe)

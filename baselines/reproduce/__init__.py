@@ -9,10 +9,14 @@ first step. --settings FILE gives recipes other values (TOML, a table a recipe o
 recipes) and commands other options (a table [options.VERB]: top-k = 20): smaller models and shorter trainings for a
 small machine; baselines/settings has some.
 
+--table 6 needs the configs that `builders similar` writes, --figure 2 those of `builders annotate merge`; the bars of a
+figure are also drawn, as PNG and SVG under --out.
+
 examples:
   python -m baselines reproduce --table 4 --row bm25
   python -m baselines reproduce --table 4 5 --scratch --settings baselines/settings/sample.toml
   python -m baselines reproduce --table 7 --release DIR --dry-run
+  python -m baselines reproduce --table 6 --figure 2 --release DIR
 """
 
 from __future__ import annotations
@@ -24,7 +28,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from baselines.reproduce.matrix import SCRATCH, Matrix, Row, Step, read_matrix
+from baselines.reproduce.figure import draw_figures
+from baselines.reproduce.matrix import SCRATCH, Matrix, Reference, Row, Step, read_matrix
 from baselines.reproduce.report import Measured, side_by_side, text
 from baselines.reproduce.rows import is_labelled, runnable
 from baselines.reproduce.settings import Settings, read_settings
@@ -43,6 +48,7 @@ _CHECKOUT = Path(__file__).resolve().parents[2]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--table", type=int, nargs="+", metavar="N", help="of these tables of the paper (default: all)")
+    parser.add_argument("--figure", type=int, nargs="+", metavar="N", help="of these figures of the paper")
     parser.add_argument("--row", metavar="NAME", help="the rows of this name (default: all)")
     parser.add_argument(
         "--release", type=Path, default=SAMPLE, metavar="DIR", help=f"default: {SAMPLE}, built where it is missing"
@@ -66,7 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     matrix = read_matrix()
-    rows = matrix.select(args.table, args.row)
+    rows = matrix.select(args.table, args.row, args.figure)
     variant = SCRATCH if args.scratch else ""
     fill = {"release": str(args.release), "split": args.split, "out": str(args.out), "variant": variant}
     settings = read_settings(args.settings) if args.settings else Settings()
@@ -91,7 +97,9 @@ def run(args: argparse.Namespace) -> None:
     done = run_steps(
         steps, release, resume=not args.no_resume, quiet=args.quiet, here=args.one_process, processes=args.processes
     )
-    report = side_by_side(matrix, release, _measured(labelled, plan, release, args), steps, done)
+    measured = _measured(labelled, plan, release, args)
+    report = side_by_side(matrix, release, measured, steps, done)
+    report["images"] = list(map(str, draw_figures(measured, args.out)))
     report["notes"] = [*_warnings(report, settings, args), *report["notes"]]
     report["predictions"] = [
         {
@@ -106,7 +114,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _runnable(rows: Sequence[Row], release: Release, args: argparse.Namespace) -> list[Row]:
-    asked = bool(args.table or args.row)
+    asked = bool(args.table or args.figure or args.row)
     return runnable(rows, release, args.split, scratch=args.scratch, asked=asked, named=args.row is not None)
 
 
@@ -151,19 +159,19 @@ def _warnings(report: Mapping[str, Any], settings: Settings, args: argparse.Name
 def _measured(
     rows: Sequence[Row], plan: Mapping[str, Step], release: Release, args: argparse.Namespace
 ) -> list[Measured]:
-    """Each row's run against the judgments of its set, which are read once."""
-    reference: dict[tuple[str, str], Qrels] = {}
+    """Each row's run against the judgments of its reference, which are read once."""
+    known: dict[Reference, Qrels] = {}
     found = []
     for row in rows:
-        split = row.split or args.split
-        if (row.set, split) not in reference:
-            reference[row.set, split] = release_qrels(release, split, row.set)
-        qrels = reference[row.set, split]
+        reference = row.reference(args.split)
+        if reference not in known:
+            known[reference] = release_qrels(release, reference.split, row.set, row.queries, row.qrels)
+        qrels = known[reference]
         result, by_query = evaluate(read_run(plan[row.step].output), qrels)
         ours = {name: 100 * result["official"][key] for name, key in PAPER.items()}
         sure = official_intervals(by_query)
         intervals = {name: (100 * sure[key][0], 100 * sure[key][1]) for name, key in PAPER.items()}
-        found.append(Measured(row, split, qrels, ours, intervals))
+        found.append(Measured(row, reference.split, qrels, ours, intervals))
     return found
 
 
@@ -174,7 +182,8 @@ def _sample_command(release: Path) -> list[str]:
 
 
 def _evaluate_command(row: Row, plan: Mapping[str, Step], args: argparse.Namespace) -> list[str]:
-    return ["baselines", "evaluate", *_of_row(row, args), str(plan[row.step].output)]
+    some = [*["--queries", row.queries] * bool(row.queries), *["--qrels-config", row.qrels] * bool(row.qrels)]
+    return ["baselines", "evaluate", *_of_row(row, args), *some, str(plan[row.step].output)]
 
 
 def _predictions(row: Row, plan: Mapping[str, Step], args: argparse.Namespace) -> Step:

@@ -1,4 +1,4 @@
-"""``matrix.toml``: every row of the paper's tables that can be run, the steps behind it, and its published figures."""
+"""``matrix.toml``: every row of the paper's tables and figures that can be run, its steps, what is published of it."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from msgspec import Meta, Struct, field
 
 from baselines.reproduce.settings import Settings
 from baselines.runs.measures import PAPER
+from baselines.runs.sets import QRELS, QUERIES
 from baselines.train.recipe import FROM_RECIPE, read_recipe
 from builders.common.command import InputError
 from builders.common.files import read_toml
@@ -25,15 +26,30 @@ _AS_THEY_ARE = Settings()
 _WORD = re.compile(r"\{([^{}]*)\}")
 
 
-class Row(Struct, frozen=True, forbid_unknown_fields=True):
-    """One row of one table.
+class Reference(NamedTuple):
+    """What a row is measured against: the judgments of a set's split.
+
+    ``queries``: of the questions of this config alone; ``qrels``: by this config's judgments; empty: the set's.
+    """
+
+    set: str
+    split: str
+    queries: str
+    qrels: str
+
+
+class Row(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One row of one table, or one bar of a figure's panels.
 
     ``step`` leaves the run that is measured; ``published`` is in percent, measured on ``published_on`` (empty: on what
     the paper's figures of the set were). ``like``: the row whose published figures are those to compare ours with on
-    their split. ``official_negatives``: the steps read the hard negatives that come with the official data.
+    their split. ``official_negatives``: the steps read the hard negatives that come with the official data. ``queries``
+    and ``qrels``: see :class:`Reference`. ``needs``: configs without which the row says nothing, beside these two.
+    ``series``, a figure's alone: which bars of each system it is one of.
     """
 
-    table: Annotated[int, Meta(ge=1)]
+    table: Annotated[int, Meta(ge=1)] | None = None
+    figure: Annotated[int, Meta(ge=1)] | None = None
     name: str
     title: str  # as the paper prints it; "A > B": B re-ranks what A ranks first
     step: str
@@ -43,6 +59,28 @@ class Row(Struct, frozen=True, forbid_unknown_fields=True):
     published_on: str = ""
     like: str = ""
     official_negatives: bool = False
+    queries: str = ""
+    qrels: str = ""
+    needs: tuple[str, ...] = ()
+    series: str = ""
+
+    def __post_init__(self) -> None:
+        if (self.table is None) == (self.figure is None) or bool(self.series) != (self.figure is not None):
+            raise ValueError("expected a table, or a figure and a series")
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """``("table", 4)`` or ``("figure", 2)``."""
+        return ("figure", self.figure) if self.figure is not None else ("table", self.table or 0)
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """What is measured: what the paper prints of the row, or all of it where it prints no number."""
+        return tuple(self.published) or tuple(PAPER)
+
+    def reference(self, split: str) -> Reference:
+        """What it is measured against, where the user's split is this one."""
+        return Reference(self.set, self.split or split, self.queries, self.qrels)
 
 
 @dataclass(frozen=True)
@@ -76,14 +114,22 @@ class Matrix(Struct, frozen=True, forbid_unknown_fields=True):
         """What a row's published figures were measured on."""
         return self.published_on[row.published_on or row.set]
 
-    def select(self, tables: Sequence[int] | None, name: str | None) -> list[Row]:
-        """The rows of some tables, of a name, of both; an :class:`InputError` with the known ones where none fits."""
-        found = [row for row in self.rows if (not tables or row.table in tables) and name in (None, row.name)]
-        missing = [number for number in tables or () if number not in {row.table for row in found}]
+    def select(self, tables: Sequence[int] | None, name: str | None, figures: Sequence[int] | None = None) -> list[Row]:
+        """The rows of some tables and figures, of a name, or of all that is given.
+
+        Raises :class:`InputError` with the known ones where none fits, or none is of one of the numbers.
+        """
+        asked = [*(("table", number) for number in tables or ()), *(("figure", number) for number in figures or ())]
+        found = [row for row in self.rows if (not asked or row.place in asked) and name in (None, row.name)]
+        missing = [place for place in asked if place not in {row.place for row in found}]
         if not found or missing:
-            numbers = " ".join(map(str, missing or tables or ()))
-            wanted = " ".join([f"--table {numbers}"] * bool(tables) + [f"--row {name}"] * (name is not None))
-            known = "; ".join(f"--table {row.table} --row {row.name}" for row in self.rows)
+            numbers = {
+                kind: " ".join(str(number) for other, number in missing or asked if other == kind)
+                for kind, _ in missing or asked
+            }
+            words = [f"--{kind} {given}" for kind, given in numbers.items()] + [f"--row {name}"] * (name is not None)
+            wanted = " ".join(words)
+            known = "; ".join("--{} {} --row {}".format(*row.place, row.name) for row in self.rows)
             raise InputError(f"no row fits {wanted}; known: {known}", path=MATRIX.name)
         return found
 
@@ -153,6 +199,8 @@ def read_matrix(path: Path = MATRIX) -> Matrix:
             raise InputError(f"row {row.name!r}: unknown step {row.step!r} or set {row.set!r}", path=path)
         if row.published_on and row.published_on not in matrix.published_on:
             raise InputError(f"row {row.name!r}: unknown published_on {row.published_on!r}", path=path)
+        if row.queries not in ("", *QUERIES) or row.qrels not in ("", *QRELS):
+            raise InputError(f"row {row.name!r}: unknown queries {row.queries!r} or qrels {row.qrels!r}", path=path)
         if row.like and row.like not in {other.name for other in matrix.rows}:
             raise InputError(f"row {row.name!r}: unknown row {row.like!r} to compare with", path=path)
     return matrix

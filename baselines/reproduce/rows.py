@@ -1,4 +1,4 @@
-"""Which rows of the tables a release can give: its sets, its splits, its labels, its hard negatives."""
+"""Which rows of the tables a release can give: its sets, configs and splits, its labels and hard negatives."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from baselines.reproduce.matrix import Row
 from builders.common.command import InputError, log
 from builders.store.layout import SETS
 from builders.store.reader import Release
+
+_MADE_BY = "`python -m builders similar` makes train-similar, duplicated and others, `annotate merge` qrels-before"
 
 
 def runnable(
@@ -34,6 +36,14 @@ def runnable(
         if not kept or asked:
             raise InputError(words, path=release.path)
         log.warning("%s %s; those rows are left out", release.path, words)
+    if unsaid := [row for row in kept if _absent(row, release, split)]:
+        missing = ", ".join(sorted({each for row in unsaid for each in _absent(row, release, split)}))
+        shown = ", ".join(dict.fromkeys(row.name for row in unsaid))
+        words = f"has no {missing}, without which {shown} cannot be measured; {_MADE_BY}"
+        kept = [row for row in kept if row not in unsaid]
+        if not kept or asked:
+            raise InputError(words, path=release.path)
+        log.warning("%s %s; those rows are left out", release.path, words)
     official = [row for row in kept if row.official_negatives]
     if official and (scratch or not _has_official_negatives(release)):
         shown = ", ".join(dict.fromkeys(row.name for row in official))
@@ -44,6 +54,18 @@ def runnable(
         log.log(logging.INFO if scratch else logging.WARNING, "%s; left out", words)
         kept = [row for row in kept if row not in official]
     return kept
+
+
+def _absent(row: Row, release: Release, split: str) -> list[str]:
+    """The configs of the quality strategies (Section 2.3) that a row needs and the release lacks."""
+    wanted = {*row.needs, row.queries, row.qrels} - {""}
+    if not wanted:
+        return []
+    split, have = row.split or split, release.splits()
+    configs = {config for config, _ in have}
+    found = [config for config in row.needs if config not in configs]
+    own = [config for config in (row.queries, row.qrels or SETS[row.set].qrels) if config]
+    return sorted({*found, *(f"{config}/{split}" for config in own if (config, split) not in have)})
 
 
 def is_labelled(row: Row, release: Release, split: str) -> bool:

@@ -192,6 +192,8 @@ class Recipe(Sections, frozen=True, kw_only=True):
         content: dict[str, Any] = msgspec.to_builtins(self)
         if self.model.start != SCRATCH:
             del content["scratch"]
+        if not self.data.similar:  # so that trainings of versions that did not know it are still done
+            del content["data"]["similar"]
         return {"name": content.pop("name"), **content}
 
 

@@ -18,6 +18,7 @@ import pytest
 from commands import ROOT, SAMPLE, command
 from fuzzing import CASES
 from hub_server import Hub
+from judged_rounds import make_round
 from official_archives import BOTH, write_tar
 from releases import QUESTIONS, TEXTS, make_release, md5, tables
 from whole_release import make_whole
@@ -56,6 +57,13 @@ def _models(folder: Path) -> None:
     write_run(folder / "dev.run", [(md5(question), hits) for question in QUESTIONS["dev"]])
 
 
+def _judged(folder: Path) -> None:
+    make_whole(folder / "release")
+    one, two = map(md5, QUESTIONS["dev"])
+    make_round(folder / "round", folder / "release", {"dev-001": ("accepted", {(one, md5(TEXTS[0])): 1})})
+    write_run(folder / "dev.run", [(query, [(md5(text), 1.0) for text in TEXTS]) for query in (one, two)])
+
+
 _TRAIN = " ".join(
     f"--set {value}"
     for value in (
@@ -74,6 +82,15 @@ VERBS = {
         slow=False,
     ),
     "export": Verb("builders export --release {given} --format official --out {here}/out", make_whole, slow=False),
+    "annotate merge": Verb(
+        "builders annotate merge --round {given}/round --release {given}/release --out {here}/out", _judged, slow=False
+    ),
+    "pool": Verb(
+        "builders pool select --release {given}/release --runs {given}/dev.run --scores {given}/dev.run --scale none"
+        " --out {here}/out",
+        _judged,
+        slow=False,
+    ),
     "bm25": Verb("baselines bm25 --release {given} --split dev --out {here}/out --engine tantivy", make_whole),
     "encode": Verb(f"baselines encode {_LARGE} --model {{given}}/dual --shard-rows 200 --out {{here}}/out", _models),
     "rerank": Verb(

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 HOW = ("exact", "normalised", "n-gram", "model")
 NGRAM, SHARE = 2, 0.8
 _VALUES, _SEED = 128, 42  # of a MinHash
+_BLOCK = 1_024  # texts whose n-grams are held together
 _RECALL = 0.999  # of pairs just at the share
 
 
@@ -97,7 +98,8 @@ class LikeTexts:
             from rensa import RMinHashLSH
 
             self._lsh = RMinHashLSH(share, _VALUES, bands(share))
-            self._lsh.insert_many(self._minhashes(self._distinct), 0)
+            for start in range(0, len(self._distinct), _BLOCK):  # a text's n-grams take many times its memory
+                self._lsh.insert_many(self._minhashes(self._distinct[start : start + _BLOCK]), start)
 
     def find(self, texts: Sequence[str]) -> Iterator[list[Like]]:
         """For each of the texts, what it is like: every id once, by the strongest way, the strongest first."""

@@ -23,6 +23,7 @@ GROUPS = {
         "similar": "builders.similar",
         "contamination": "builders.similar.contamination",
         "pool": "builders.pool",
+        "relabel": "builders.relabel",
         "annotate": "builders.annotate",
     },
     "look at it": {

@@ -9,23 +9,14 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
-from msgspec import Struct, field
 
 from baselines.passages import Passages
 from builders.common.command import InputError
-from builders.common.lines import raw_lines
-from builders.common.typed import json_of
 from builders.store.layout import SETS
+from builders.store.negatives import read_negative_ids
 from builders.store.reader import Release
 
 _ROWS_AT_ONCE = 4_096
-
-
-class _Row(Struct):
-    """A line of the file that ``mine`` writes."""
-
-    query: str = field(name="query-id")
-    negatives: list[str] = field(name="negative-ids")
 
 
 def read_negatives(path: Path, passages: Passages, queries: dict[str, list[int]]) -> dict[str, list[int]]:
@@ -34,12 +25,7 @@ def read_negatives(path: Path, passages: Passages, queries: dict[str, list[int]]
     ``queries``: rows of the positives by query id; they are no negatives. Raises :class:`InputError` naming the line
     where it is no such line, or names a passage that is not there.
     """
-    found: list[tuple[str, list[str], int]] = []  # query, ids of its negatives, its line
-    for number, line in raw_lines(path):
-        if not line.strip():
-            continue
-        row = json_of(line, _Row, path, number, 'expected {"query-id": ID, "negative-ids": [ID, ...]}')
-        found.append((row.query, row.negatives, number))
+    found = read_negative_ids(path)
     rows = _of_queries(found, passages, queries, path)
     if not rows:
         raise InputError("has none of the queries that are trained on", path=path)

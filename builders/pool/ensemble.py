@@ -31,25 +31,34 @@ def mean_scores(candidates: Union, runs: Sequence[Run], scale: str) -> Scores:
 
     Raises :class:`InputError` where a run lacks a candidate: a mean of fewer scores would not compare.
     """
+    every = ((query, passage) for query, passage, _ in candidates.pairs())
+    found: Scores = {query: {} for query in candidates.ranks}
+    for (query, passage), *scores in zip(every, *columns(candidates, runs, scale, "pool candidates"), strict=True):
+        # Summed exactly: the order of the re-rankers changes nothing.
+        found[query][passage] = math.fsum(scores) / len(scores)
+    return found
+
+
+def columns(candidates: Union, runs: Sequence[Run], scale: str, made_by: str) -> list[list[float]]:
+    """Each re-ranker's scores of every candidate, in the order of :meth:`Union.pairs`; see :func:`mean_scores`.
+
+    ``made_by``: the command that wrote the candidates, for the error.
+    """
     every = [(query, passage) for query, passage, _ in candidates.pairs()]
-    columns = []
+    found = []
     for run in runs:
         own = {query: dict(reversed(hits)) for query, hits in run.hits.items()}  # of a passage twice, the higher score
         if missing := [(query, passage) for query, passage in every if passage not in own.get(query, {})]:
             longest = max(map(len, candidates.ranks.values()))
             raise InputError(
                 f"lacks {len(missing):,} of {len(every):,} candidates (query {missing[0][0]}, passage {missing[0][1]});"
-                f" expected scores of all: `pool candidates`, then `baselines rerank --top-k {longest}`",
+                f" expected scores of all: `{made_by}`, then `baselines rerank --top-k {longest}`",
                 path=run.path,
             )
         values = [own[query][passage] for query, passage in every]
         if scale == "sigmoid" and every and all(0 <= value <= 1 for value in values):
             log.warning("%s: scores from 0 to 1 look like probabilities, not logits: --scale none?", run.path)
-        columns.append(map(probability, values) if scale == "sigmoid" else values)
-    found: Scores = {query: {} for query in candidates.ranks}
-    for (query, passage), *scores in zip(every, *columns, strict=True):
-        # Summed exactly: the order of the re-rankers changes nothing.
-        found[query][passage] = math.fsum(scores) / len(scores)
+        found.append(list(map(probability, values)) if scale == "sigmoid" else values)
     return found
 
 

@@ -231,7 +231,7 @@ READERS = [
     ),
     Reader(
         "hard negatives",
-        reaches=("baselines.train.negatives:read_negatives",),
+        reaches=("builders.store.negatives:read_negative_ids",),
         make=_negatives,
         spoils={"negatives.jsonl": JSON_LINES},
         read=_read_negatives,

@@ -53,6 +53,7 @@ VERBS = {
     "annotate merge": "builders annotate merge --round {here}/round --release {here}/release --out {here}/out",
     "pool": "builders pool select --release {here}/release --runs {here}/dev.run --scores {here}/other.run"
     " --scale none --out {here}/out",
+    "relabel": "builders relabel move --release {here}/release --scores {here}/train.run --scale none --out {here}/out",
     "bm25": "baselines bm25 --release {here}/release --out {here}/out --threads 1",
     "mine": "baselines mine --release {here}/release --run {here}/train.run --out {here}/out",
     "evaluate": "baselines evaluate --release {here}/release {here}/dev.run",

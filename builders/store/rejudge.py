@@ -1,0 +1,89 @@
+"""A split judged anew: its qrels, the joined rows and the figures that follow from them, in a draft of a release."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from builders.common.command import InputError
+from builders.store.draft import Draft
+from builders.store.judged import Judged
+from builders.store.layout import PASSAGES, QRELS, SETS, Set, schema_of
+from builders.store.reader import Release
+from builders.store.table3 import POSITIVES_EDGES, LengthCounter, table3_column
+
+
+def rejudge(draft: Draft, base: Release, split: str, judged: Judged) -> None:
+    """Put ``judged`` into the place of a split's judgments of the main set.
+
+    A passage above 0 is among the positives of its joined row (also of the English one); one of 0 among the negatives,
+    where it is known to be judged. Other negatives stay. Raises :class:`InputError` where the corpus lacks a passage.
+    """
+    draft.write("qrels", split, [qrels_table(judged)])
+    texts = _texts(base, judged)
+    for configs in (SETS["main"], SETS["crosslingual"]):
+        if (configs.joined[split], split) in base.splits():
+            draft.write(configs.joined[split], split, _joined(base, configs, split, judged, texts))
+    _count(draft, base, split, judged, texts)
+
+
+def qrels_table(judged: Judged) -> pa.Table:
+    """Judgments as the rows of a config of qrels."""
+    rows = [(query, passage, score) for query, scores in judged.items() for passage, score in scores.items()]
+    return pa.table([pa.array(column) for column in zip(*rows, strict=True)], schema=QRELS)
+
+
+def _texts(base: Release, judged: Judged) -> dict[str, str]:
+    """The texts of all judged passages, by id."""
+    wanted = pa.array(sorted({passage for scores in judged.values() for passage in scores}), pa.string())
+    found: dict[str, str] = {}
+    for batch in base.batches("corpus", "corpus", ["_id", "text"]):
+        chosen = batch.filter(pc.is_in(batch["_id"], value_set=wanted))
+        found |= dict(zip(chosen["_id"].to_pylist(), chosen["text"].to_pylist(), strict=True))
+    if missing := next((passage for passage in wanted.to_pylist() if passage not in found), None):
+        raise InputError(f"has no passage {missing!r}, which was judged", path=base.path)
+    return found
+
+
+def _joined(base: Release, configs: Set, split: str, judged: Judged, texts: Mapping[str, str]) -> Iterator[pa.Table]:
+    """The joined rows of a split with the passages as they are judged now."""
+    zh_ids: dict[str, str] = {}
+    if configs.translated:
+        rows = base.table(configs.queries, split)
+        zh_ids = dict(zip(rows["_id"].to_pylist(), rows["zh_id"].to_pylist(), strict=True))
+    config = configs.joined[split]
+    for batch in base.batches(config, split):
+        columns = {name: batch[name] for name in schema_of(config).names}
+        positive, negative = [], []
+        for query, kept in zip(batch["query_id"].to_pylist(), batch["negative_passages"].to_pylist(), strict=True):
+            scores = judged.get(zh_ids.get(query, query), {})
+            positive.append([_passage(each, texts) for each, score in scores.items() if score > 0])
+            refuted = [_passage(each, texts) for each, score in scores.items() if score <= 0]
+            known = {each["docid"] for each in kept}
+            kept = [each for each in kept if scores.get(each["docid"], 0) <= 0]
+            negative.append([*kept, *(each for each in refuted if each["docid"] not in known)])
+        columns |= {
+            "positive_passages": pa.array(positive, PASSAGES),
+            "negative_passages": pa.array(negative, PASSAGES),
+        }
+        yield pa.table(columns, schema=schema_of(config))
+
+
+def _passage(docid: str, texts: Mapping[str, str]) -> dict[str, str]:
+    return {"docid": docid, "title": "", "text": texts[docid]}
+
+
+def _count(draft: Draft, base: Release, split: str, judged: Judged, texts: Mapping[str, str]) -> None:
+    """Put the split's column of Table 3, and its positives a query, into the draft's figures."""
+    queries = base.table("queries", split, ["text"])["text"].to_pylist()
+    positives = [passage for scores in judged.values() for passage, score in scores.items() if score > 0]
+    lengths, per_query = LengthCounter(), LengthCounter()
+    lengths.add(np.array([len(texts[passage]) for passage in positives], np.int64))
+    counts = [sum(score > 0 for score in scores.values()) for scores in judged.values()]
+    per_query.add(np.array([count for count in counts if count], np.int64))
+    chars = sum(map(len, queries))
+    draft.stats["table3"][split] = table3_column(len(queries), chars, len(positives), lengths)
+    draft.stats.setdefault("positives_per_query", {})[split] = per_query.histogram(POSITIVES_EDGES)

@@ -40,6 +40,8 @@ ACTIONS = {
     "check": "builders.annotate.check",
     "adjudicate": "builders.annotate.adjudicate",
     "merge": "builders.annotate.merge",
+    "prefill": "builders.annotate.prefill",
+    "compare": "builders.annotate.compare",
 }
 
 

@@ -46,7 +46,10 @@ class Row(msgspec.Struct, frozen=True, rename="kebab"):
 
 
 class Task(msgspec.Struct, frozen=True):
-    """A pair to judge: in which package and version, as what; the label that it has so far, and what others said."""
+    """A pair to judge: in which package and version, as what; the label that it has so far, and what others said.
+
+    ``by``: the model that gave the label, where none of the last version's annotators did.
+    """
 
     item: Item
     package: str
@@ -54,6 +57,7 @@ class Task(msgspec.Struct, frozen=True):
     kind: Kind = "annotation"
     label: int | None = None
     said: str = ""
+    by: str = ""
 
     @property
     def row(self) -> dict[str, Any]:

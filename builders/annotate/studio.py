@@ -65,7 +65,10 @@ def _task(task: Task) -> dict[str, Any]:
     if label is None:
         return {"data": data}
     choice = {"from_name": "label", "to_name": "passage", "type": "choices", "value": {"choices": [str(label)]}}
-    return {"data": data, "predictions": [{"model_version": f"version {task.version - 1}", "result": [choice]}]}
+    return {
+        "data": data,
+        "predictions": [{"model_version": task.by or f"version {task.version - 1}", "result": [choice]}],
+    }
 
 
 class _Person(msgspec.Struct, frozen=True):

@@ -33,7 +33,7 @@ def rejudge(draft: Draft, base: Release, split: str, judged: Judged) -> None:
 def qrels_table(judged: Judged) -> pa.Table:
     """Judgments as the rows of a config of qrels."""
     rows = [(query, passage, score) for query, scores in judged.items() for passage, score in scores.items()]
-    return pa.table([pa.array(column) for column in zip(*rows, strict=True)], schema=QRELS)
+    return pa.table([pa.array([row[n] for row in rows], kind) for n, kind in enumerate(QRELS.types)], schema=QRELS)
 
 
 def _texts(base: Release, judged: Judged) -> dict[str, str]:

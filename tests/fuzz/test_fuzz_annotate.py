@@ -14,11 +14,13 @@ import pytest
 from fuzzing import Reader, any_result, as_json, equal, fuzz_and_count, same
 from spoil import JSON, JSON_LINES, TEXT
 
+from builders.annotate.endpoint import text_in
 from builders.annotate.judgments import Judgment, add_judgments, encoded, read_judgments
 from builders.annotate.rounds import Item, Package, Round, Rule, items_of, open_round, pairs_of, write_round
 from builders.annotate.server import Server
 from builders.annotate.sheets import Task, read_lines, read_sheet, write_lines, write_sheet
 from builders.annotate.studio import read_export, tasks_in, write_tasks
+from builders.common.files import read_whole
 
 NOON = datetime(2024, 5, 1, 12, tzinfo=timezone.utc)
 ITEMS = [Item("q1", "p1", "高铁票提前几天买", "高铁票可以提前十五天购买。"), Item("q1", "p2", "=1+1", 'a,"b"')]
@@ -73,6 +75,14 @@ def _as_choices(found: list[int], _: Any, folder: Path) -> bool:
     """No label that no annotation gives."""
     text = (folder / "export.json").read_text(encoding="utf-8-sig")
     return len(found) <= text.count("choices") and all(f'"{label}"' in text for label in found)
+
+
+COMPLETION = {"id": "x", "choices": [{"index": 0, "message": {"role": "assistant", "content": "最终得分：2"}}]}
+
+
+def _as_completion(found: str, _: str, folder: Path) -> bool:
+    said = json.loads((folder / "answer.json").read_text(encoding="utf-8-sig"), parse_int=str)
+    return bool(found == (said["choices"][0]["message"].get("content") or ""))
 
 
 READERS = [
@@ -142,6 +152,14 @@ READERS = [
         read=lambda folder: [project.id for project in Answers(f"{folder}/", folder / "page.json").projects()],
         right=any_result,
         names_files=False,  # the address of the server, which is asked for further pages
+    ),
+    Reader(
+        "a chat completion",
+        reaches=("builders.annotate.endpoint:text_in",),
+        make=lambda folder: (folder / "answer.json").write_text(json.dumps(COMPLETION)),
+        spoils={"answer.json": JSON},
+        read=lambda folder: text_in(read_whole(folder / "answer.json"), str(folder / "answer.json")),
+        right=_as_completion,
     ),
 ]
 

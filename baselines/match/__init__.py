@@ -1,4 +1,4 @@
-"""Find training questions that ask what dev or test asks: scored pairs.
+"""Find training questions that ask what dev or test asks.
 
 A question-matching cross-encoder (`train question-matching`) scores pairs of a dev or test question and a training
 question (Section 2.3). Not all pairs: the best --top-k training questions by words (BM25) and, with --encoder, by a

@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 from commands import ROOT, Done, run
-from releases import make_release, md5, quality_tables, tables
+from releases import QUESTIONS, make_release, md5, quality_tables, tables
 
 from baselines.reproduce.matrix import read_matrix
 from baselines.reproduce.steps import run_steps
@@ -140,6 +140,17 @@ def test_without_their_configs_the_other_tables_run(here: Path) -> None:
 
 def test_a_split_without_labels_has_no_figure_2(here: Path) -> None:
     assert "has no qrels-before/test, qrels/test" in reproduce(here, "--figure", 2, "--split", "test", code=1).error
+
+
+def test_a_release_that_similar_wrote_has_all_that_table_6_needs(here: Path) -> None:
+    rows, question = tables(), f"{QUESTIONS['dev'][1]}？"
+    rows["queries", "train"][0] = {"_id": md5(question), "text": question}
+    rows["train", "train"][0] |= {"query_id": md5(question), "query": question}
+    rows["qrels", "train"][0]["query-id"] = md5(question)
+    run("builders", "similar", "--release", make_release(here / "whole", rows), "--out", here / "release")
+    found = commands(here, "--table", 6)
+    assert [command[1] for command in found].count("evaluate") == 4
+    assert any(word == "data.similar=true" for command in found for word in command)
 
 
 def test_other_removed_questions_are_searched_again(here: Path) -> None:

@@ -20,6 +20,8 @@ from hub_server import Hub
 from releases import draft_everything
 from whole_release import make_whole
 
+from builders.common.jobs import can_start_processes
+
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """What the fuzzers counted."""
@@ -27,6 +29,12 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     found = {value for report in reports for name, value in getattr(report, "user_properties", ()) if name == "fuzz"}
     for line in sorted(found):
         terminalreporter.write_line(line)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _processes() -> None:
+    """Have multiprocessing keep its sockets in a folder that stays: a test may have a TMPDIR that goes with it."""
+    can_start_processes()
 
 
 @pytest.fixture(scope="session")

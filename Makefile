@@ -1,6 +1,7 @@
 # make demo: set-up, then the whole way on the embedded sample (RAW=path: on your raw DuReader files)
 # make test: set-up, then style, types and tests
 # make fuzz: spoiled files for every reader, and kills of every long command (CASES=20000: so many files a reader)
+# make test-label-studio: rounds of annotation through a real Label Studio, which has an environment of its own (1 GB)
 PYTHON ?= python3
 CASES ?= 2000
 RAW ?= builders/sample
@@ -12,7 +13,7 @@ REPRODUCE = $(if $(filter builders/sample,$(RAW)),--table 4 5 --scratch --one-pr
 # More threads than free cores wait for each other: models this small take many times as long.
 ONE_THREAD = $(if $(filter builders/sample,$(RAW)),OMP_NUM_THREADS=1)
 .DELETE_ON_ERROR:
-.PHONY: demo test fuzz setup setup-test clean
+.PHONY: demo test test-label-studio fuzz setup setup-test clean
 
 # The marks are made last: an interrupted installation is taken up again.
 .venv/installed: pyproject.toml constraints.txt
@@ -43,6 +44,9 @@ test: setup-test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -n auto --dist loadfile
+
+test-label-studio: setup-test
+	TEST_LABEL_STUDIO=1 $(BIN)/python -m pytest -rs tests/test_label_studio.py
 
 fuzz: setup-test
 	FUZZ_CASES=$(CASES) $(BIN)/python -m pytest -n auto tests/fuzz

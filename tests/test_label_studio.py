@@ -1,12 +1,13 @@
 """Rounds of annotation through a real Label Studio: its API, its page in a browser, and one round from pool to qrels.
 
-Label Studio has an environment of its own in ``.venvs/label-studio`` (about 1 GB), made once with an empty database,
-or in the folder that ``DUREADER_RETRIEVAL_VENV_LABEL_STUDIO`` names.
+``make test-label-studio`` runs them. Label Studio has an environment of its own in ``.venvs/label-studio`` (1 GB),
+made once with an empty database, or in the folder that ``DUREADER_RETRIEVAL_VENV_LABEL_STUDIO`` names.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,6 +31,8 @@ REQUIREMENTS = ROOT / "tests" / "label-studio-requirements.txt"
 
 @pytest.fixture(scope="module")
 def studio() -> Iterator[LabelStudio]:
+    if not os.environ.get("TEST_LABEL_STUDIO"):
+        pytest.skip("takes minutes and 1 GB: make test-label-studio")
     if sys.version_info[:2] != (3, 11):
         pytest.skip("Label Studio's environment is pinned for Python 3.11")
     commands = environment("label-studio", REQUIREMENTS, "DUREADER_RETRIEVAL_VENV_LABEL_STUDIO")

@@ -182,3 +182,27 @@ def test_hundreds_of_turns_in_one_place_end_without_an_error(tmp_path: Path) -> 
         worker.join()
     assert [worker.exitcode for worker in workers] == [0, 0, 0, 0]
     assert names(tmp_path) == ["out"]
+
+
+def test_a_forked_process_leaves_its_parents_temporary_folder_alone(tmp_path: Path) -> None:
+    """As a loader's processes are: they would have removed the folder of their own sockets, and waited for ever."""
+    script = """
+import gc, multiprocessing, os, sys
+from multiprocessing import util
+from builders.common.jobs import can_start_processes
+can_start_processes()
+folder = multiprocessing.current_process()._config["tempdir"]
+process = multiprocessing.get_context("fork").Process(target=gc.collect)
+process.start(); process.join()
+if os.fork() == 0:
+    util._finalizer_registry.clear()
+    sys.exit()
+os.wait()
+print(os.path.isdir(folder), os.path.exists(os.path.join(os.path.dirname(folder), f".{os.path.basename(folder)}.lock")))
+"""
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "True True\n"
+    assert list(tmp_path.iterdir()) == []

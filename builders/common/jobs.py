@@ -44,6 +44,10 @@ def _start() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
+# Not in the finalizer alone: a forked process forgets those, and would let go of the folder, which removes it.
+_held = contextlib.ExitStack()
+
+
 def can_start_processes() -> bool:
     """Whether processes can be started that hand on results here; a warning where not.
 
@@ -57,9 +61,8 @@ def can_start_processes() -> bool:
         return False
     config = multiprocessing.current_process()._config  # type: ignore[attr-defined]
     if not config.get("tempdir"):
-        held = contextlib.ExitStack()
-        config["tempdir"] = str(held.enter_context(temporary_folder()))
-        util.Finalize(None, held.close, exitpriority=-100)  # after all processes, as multiprocessing removes its own
+        config["tempdir"] = str(_held.enter_context(temporary_folder()))
+        util.Finalize(None, _held.close, exitpriority=-100)  # after all processes, as multiprocessing removes its own
     return True
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -37,9 +38,11 @@ def alone(place: Path, shown: Path, *, wait: bool = False) -> Iterator[None]:
             raise InputError("is being built by another process", path=shown) from None
         log.info("waiting for another process that builds the same (%s)", shown)
         lock.acquire()
+    owner = os.getpid()
     try:
         yield
     finally:
-        # Before it is let go: whoever waits for the removed file sees that it is, and begins again with a new one.
-        path.unlink(missing_ok=True)
-        lock.release()
+        if os.getpid() == owner:  # a forked process has no part in it
+            # Before it is let go: whoever waits for the removed file sees that it is, and begins again with a new one.
+            path.unlink(missing_ok=True)
+            lock.release()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import secrets
 import shutil
 import tempfile
@@ -31,9 +32,14 @@ def temporary_folder(inside: Path | None = None) -> Iterator[Path]:
             with contextlib.suppress(InputError):  # another process has just taken it for a left one
                 held.enter_context(alone(folder, folder))
                 break
-        held.callback(shutil.rmtree, folder, ignore_errors=True)
+        held.callback(_remove_own, folder, os.getpid())
         folder.mkdir(0o700)
         yield folder
+
+
+def _remove_own(folder: Path, owner: int) -> None:
+    if os.getpid() == owner:  # a forked process that lets go of it has no part in it
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _remove_left(folder: Path) -> None:

@@ -93,7 +93,7 @@ def equal(found: Any, said: Any) -> bool:
     """Whether ``said`` says what was found; keys that it lacks have defaults, and those that it has more are passed."""
     if isinstance(found, dict) and isinstance(said, dict):
         return all(equal(value, said[key]) for key, value in found.items() if key in said)
-    if isinstance(found, list) and isinstance(said, list):
+    if isinstance(found, (list, tuple)) and isinstance(said, list):
         return len(found) == len(said) and all(map(equal, found, said))
     return isinstance(found, bool) == isinstance(said, bool) and bool(found == said)
 

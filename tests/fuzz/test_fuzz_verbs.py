@@ -174,7 +174,7 @@ def _reader(verb: str, hostile: bool) -> Reader:
         read=read,
         right=any_result if hostile else right,
         mend=sign if hostile else lambda _: None,
-        share=0.02 if verb in TORCH else 0.05,
+        share=0.02 if verb in TORCH else 0.025,
         names_files=name != "export",  # an id that a format cannot hold: it names the file of the export
     )
 

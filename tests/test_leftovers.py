@@ -7,7 +7,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -95,27 +96,45 @@ def test_a_temporary_folder_that_a_kill_left_is_removed_by_the_next(
     assert names(tmp_path) == ["dureader-2.0"]
 
 
-def test_workers_are_stopped_with_their_parent(tmp_path: Path) -> None:
-    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+@pytest.fixture
+def short() -> Iterator[Path]:
+    """A TMPDIR for sockets, whose paths may have some 100 bytes: those of ``tmp_path`` are near that."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        yield Path(folder)
+
+
+def test_workers_are_stopped_with_their_parent(short: Path) -> None:
+    environment = {**os.environ, "TMPDIR": str(short)}
     words = [sys.executable, "-c", POOL, "600"]
     with subprocess.Popen(words, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stdout.readline() == b"[1, 2]\n"
         process.terminate()
         assert process.communicate(timeout=300)[1] == b"interrupted\n" and process.returncode == 143
-    assert names(tmp_path) == []
+    assert names(short) == []
 
 
-def test_killed_workers_leave_nothing_that_the_next_pool_does_not_remove(tmp_path: Path) -> None:
-    words, environment = [sys.executable, "-c", POOL], {**os.environ, "TMPDIR": str(tmp_path)}
+def test_killed_workers_leave_nothing_that_the_next_pool_does_not_remove(short: Path) -> None:
+    words, environment = [sys.executable, "-c", POOL], {**os.environ, "TMPDIR": str(short)}
     process = subprocess.Popen(
         [*words, "600"], cwd=ROOT, env=environment, stdout=subprocess.PIPE, start_new_session=True
     )
     assert process.stdout is not None and process.stdout.readline() == b"[1, 2]\n"
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-    assert names(tmp_path)
+    assert names(short)
     assert subprocess.run([*words, "0"], cwd=ROOT, env=environment, capture_output=True, check=True).stderr == b""
-    assert names(tmp_path) == []
+    assert names(short) == []
+
+
+def test_a_tmpdir_whose_path_is_too_long_for_sockets_has_workers_too(tmp_path: Path) -> None:
+    long = tmp_path / ("x" * 100)
+    long.mkdir()
+    shown = POOL.replace("    return 0", "    print(multiprocessing.util.get_temp_dir())\n    return 0")
+    words = [sys.executable, "-c", f"import multiprocessing.util\n{shown}", "0"]
+    done = subprocess.run(words, cwd=ROOT, env={**os.environ, "TMPDIR": str(long)}, capture_output=True, check=True)
+    results, folder = done.stdout.decode().splitlines()
+    assert (results, done.stderr) == ("[1, 2]", b"")
+    assert Path(folder).parent == Path("/tmp") and not Path(folder).exists() and names(long) == []
 
 
 @pytest.mark.parametrize("renames", [0, 1, 2])

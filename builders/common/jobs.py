@@ -8,11 +8,13 @@ import multiprocessing
 import os
 import signal
 import sys
+import tempfile
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import util
+from pathlib import Path
 from typing import Protocol, TypeVar
 
 from builders.common.command import Unfinished, log
@@ -44,6 +46,19 @@ def _start() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
+_SOCKET = 104 - len("/dureader-01234567/listener-01234567\0")  # the shortest limit of a path of one: macOS's
+_SYSTEMS = (Path("/tmp"), Path("/var/tmp"))
+
+
+def _home_of_sockets() -> Path:
+    """TMPDIR; where its path is too long for the sockets of multiprocessing, a folder of the system's."""
+    temporary = Path(tempfile.gettempdir())
+    for home in (temporary, *_SYSTEMS):
+        if len(os.fsencode(home)) <= _SOCKET and os.access(home, os.W_OK):
+            return home
+    raise OSError(f"the path of the folder of temporary files is too long for sockets: {temporary}")
+
+
 # Not in the finalizer alone: a forked process forgets those, and would let go of the folder, which removes it.
 _held = contextlib.ExitStack()
 
@@ -59,9 +74,14 @@ def can_start_processes() -> bool:
     except OSError as error:
         log.warning("no worker processes: this system has no semaphores (/dev/shm: %s); all is done in one", error)
         return False
+    try:
+        home = _home_of_sockets()
+    except OSError as error:
+        log.warning("no worker processes: %s; all is done in one", error)
+        return False
     config = multiprocessing.current_process()._config  # type: ignore[attr-defined]
     if not config.get("tempdir"):
-        config["tempdir"] = str(_held.enter_context(temporary_folder()))
+        config["tempdir"] = str(_held.enter_context(temporary_folder(home)))
         util.Finalize(None, _held.close, exitpriority=-100)  # after all processes, as multiprocessing removes its own
     return True
 

@@ -26,6 +26,7 @@ GROUPS = {
         "predictions": "baselines.runs.predictions",
         "show": "baselines.show",
         "reproduce": "baselines.reproduce",
+        "leaderboard": "baselines.leaderboard",
     },
     "hand a model on": {
         "convert": "baselines.convert",

@@ -1,4 +1,4 @@
-"""Recipes, settings, the matrix, the list of archives and a step's stamp, spoiled."""
+"""Recipes, settings, the matrix, the leaderboard, the list of archives and a step's stamp, spoiled."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 from fuzzing import Reader, any_result, as_json, equal, fuzz_and_count
 from spoil import JSON, TEXT
 
+from baselines.leaderboard.published import LEADERBOARD, read_leaderboard
 from baselines.reproduce.matrix import MATRIX, read_matrix
 from baselines.reproduce.settings import read_settings
 from baselines.reproduce.steps import _done, _stamp
@@ -50,6 +51,14 @@ def _make_stamp(folder: Path) -> None:
     _stamp(folder / "step").write_bytes(
         msgspec.json.encode({"key": key_of(["a step"]), "files": {}, "seconds": 1.5, "processes": 2})
     )
+
+
+def _make_leaderboard(folder: Path) -> None:
+    """The first figures and all sources."""
+    text = LEADERBOARD.read_text(encoding="utf-8")
+    head, lines = text.split("figures = [\n")[0], [line for line in text.splitlines() if line.startswith("  {")]
+    figures = "\n".join(["figures = [", *lines[:3], *lines[-3:], "]"])
+    (folder / "leaderboard.toml").write_text(head + figures + text.split("\n]\n", 1)[1], encoding="utf-8")
 
 
 def _archives(folder: Path) -> Any:
@@ -90,6 +99,14 @@ READERS = [
         spoils={"matrix.toml": TEXT},
         read=lambda folder: read_matrix(folder / "matrix.toml"),
         right=_as_toml("matrix.toml"),
+    ),
+    Reader(
+        "the leaderboard",
+        reaches=("baselines.leaderboard.published:read_leaderboard",),
+        make=_make_leaderboard,
+        spoils={"leaderboard.toml": TEXT},
+        read=lambda folder: read_leaderboard(folder / "leaderboard.toml"),
+        right=_as_toml("leaderboard.toml"),
     ),
     Reader(
         "the list of archives",

@@ -1,0 +1,143 @@
+"""``leaderboard``: published figures with their sources; the whole collection and its sample never in one table."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import ROOT, Done, run
+from releases import make_release
+
+from baselines.leaderboard.board import Own, board
+from baselines.leaderboard.published import read_leaderboard
+from baselines.reproduce.matrix import read_matrix
+from builders.common.command import InputError
+
+SOURCE = '[sources.x]\ntitle = "X"\ndocument = "a paper"\ndate = "2022-12"\n'
+FIGURE = {"model": "m", "metric": "MRR@10", "value": 1.0, "searched": "whole", "split": "dev", "trained": "no"}
+FIGURE |= {"source": "x", "file": "Table 4"}
+
+
+def leaderboard(*words: object) -> Done:
+    return run("baselines", "leaderboard", *words)
+
+
+def written(folder: Path, sources: str = SOURCE, **changes: Any) -> Path:
+    """A file of one figure, with other values; None: without that key."""
+    values = {key: value for key, value in (FIGURE | changes).items() if value is not None}
+    pairs = ", ".join(f"{key} = {json.dumps(value)}" for key, value in values.items())
+    path = folder / "leaderboard.toml"
+    path.write_text(f"figures = [\n  {{ {pairs} }},\n]\n{sources}")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("sources", "changes", "message"),
+    [
+        (SOURCE, {"source": None}, r"figures\[0\]: lacks source"),
+        (SOURCE, {"source": "nobody"}, r"m, MRR@10, whole \(dev\): has no source 'nobody'"),
+        (SOURCE, {"source": ""}, r"figures\[0\].source: expected `str` of length >= 1"),
+        (SOURCE, {"file": None}, r"figures\[0\]: lacks file"),
+        (SOURCE, {"trained": "perhaps"}, r"trained: expected one of no, undeclared, yes, found 'perhaps'"),
+        (SOURCE, {"metric": "nDCG@10"}, "metric: expected one of MRR@10, Recall@1, Recall@50, found 'nDCG@10'"),
+        (SOURCE.replace("date", "day"), {}, "unknown key 'day'"),
+        (SOURCE.replace('"2022-12"', '"lately"'), {}, "date: expected `str` matching"),
+        (SOURCE.replace("document", "repository"), {}, "expected a document, or a repository and its commit"),
+    ],
+)
+def test_a_figure_without_its_source_is_refused(
+    tmp_path: Path, sources: str, changes: dict[str, Any], message: str
+) -> None:
+    assert len(read_leaderboard(written(tmp_path)).figures) == 1
+    with pytest.raises(InputError, match=message):
+        read_leaderboard(written(tmp_path, sources, **changes))
+
+
+def test_a_figure_that_is_there_twice_is_refused(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    line = path.read_text().splitlines()[1]
+    path.write_text(path.read_text().replace(line, f"{line}\n{line}"))
+    with pytest.raises(InputError, match=r"m, MRR@10, whole \(dev\): is there twice"):
+        read_leaderboard(path)
+
+
+def test_the_sample_s_figures_are_those_that_were_collected(shared_data: Path) -> None:
+    found = {(f.model, f.metric): f for f in read_leaderboard().figures if f.searched == "sample"}
+    names = {"ndcg@10": "nDCG@10", "mrr@10": "MRR@10", "recall@10": "R@10"}
+    with open(shared_data.parent / "paper" / "modern-sample-results.tsv", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file, delimiter="\t"))
+    wanted = {(row["model"], names[key]): (float(row[key]), row) for row in rows for key in names if row[key] != "None"}
+    assert len(rows) == 88 and {key: found[key].value for key in found} == {key: wanted[key][0] for key in wanted}
+    for key, (_, row) in wanted.items():
+        assert (found[key].trained, found[key].file) == (row["trained_on_it"], row["file@f4cc6c8b"])
+
+
+def test_the_whole_s_figures_are_those_of_the_matrix() -> None:
+    found = {(f.model, f.split, f.metric): f.value for f in read_leaderboard().figures if f.searched == "whole"}
+    for row in read_matrix().rows:
+        if row.table in (4, 5):
+            split = "dev" if row.published_on else "test"
+            assert {metric: found[row.title, split, metric] for metric in row.published} == row.published
+
+
+def test_the_whole_and_the_sample_are_never_in_one_table() -> None:
+    report = json.loads(leaderboard("--format", "json").stdout)
+    assert [(table["searched"], table["split"]) for table in report["tables"]] == [
+        *(("whole", "dev"), ("whole", "test"), ("sample", "dev")),
+    ]
+    models = [{model["model"] for model in table["models"]} for table in report["tables"]]
+    assert not models[2] & (models[0] | models[1]) and len(models[2]) == 88
+    for table in report["tables"]:
+        first = table["measures"][0]
+        values = [model["figures"][first] for model in table["models"]]
+        assert values == sorted(values, reverse=True)
+    assert set(report["sources"]) == {"paper", "official-code", "issue-39", "mteb"}
+
+
+def own(passages: int, queries: int, split: str = "dev", release: str = "R") -> Own:
+    names = ("MRR@10", "Recall@1", "Recall@50", "nDCG@10", "R@10")
+    return Own(
+        "mine", release, passages, queries, split, dict.fromkeys(names, 71.0), dict.fromkeys(names, (70.0, 72.0))
+    )
+
+
+def test_an_own_run_stands_among_those_that_searched_the_same() -> None:
+    published = read_leaderboard()
+
+    def place(run: Own) -> list[tuple[str, str, int]]:
+        return [
+            (table["searched"], table["split"], number)
+            for table in board(published, [run])
+            for number, model in enumerate(table["models"])
+            if model["model"] == "mine"
+        ]
+
+    assert place(own(8_096_668, 2_000)) == [("whole", "dev", 1)]  # behind 72.84, before 70.28
+    assert place(own(8_096_668, 4_000, "test")) == [("whole", "test", 1)]
+    assert place(own(100_001, 2_000)) == [("sample", "dev", 74)]  # 14 of the 88 are below
+    assert place(own(100_001, 7)) == [("other", "dev", 0)]  # as many passages, other questions
+    assert len([t for t in board(published, [own(9, 2), own(9, 2, release="S")]) if t["searched"] == "other"]) == 2
+
+
+def test_an_own_run_on_another_collection_has_its_own_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    release, path = make_release(tmp_path / "release"), tmp_path / "bm25.run"
+    run("baselines", "bm25", "--release", release, "--out", path)
+    lines = leaderboard("--searched", "sample", "--top", 1, "--release", release, path).stdout.splitlines()
+    assert lines[0] == "MTEB's sample of the collection, 100,001 passages; dev questions, the best 1 of 88"
+    start = lines.index(f"{release}, 6 passages: comparable with nothing above; dev questions")
+    assert lines[start + 1].split() == ["MRR@10", "Recall@1", "Recall@50", "nDCG@10", "R@10", "trained", "source"]
+    assert lines[start + 2].split() == [str(path), *["100.00"] * 5, "-", "own", "run"]
+    assert lines[start + 3].split() == ["95", "%", *["100.0-100.0"] * 5]
+    assert run("baselines", "leaderboard", path, code=1).error.startswith("expected runs with the release")
+
+
+def test_markdown_takes_names_for_names() -> None:
+    lines = leaderboard("--searched", "whole", "--format", "markdown").stdout.splitlines()
+    assert "### the whole collection, 8,096,668 passages; dev questions" in lines
+    best = r"official dual-encoder \> official cross-encoder"
+    assert f"| {best} | 72.84 | 64.10 | 91.75 | yes | official-code |" in lines

@@ -75,8 +75,8 @@ def board(published: Published, own: Sequence[Own] = ()) -> list[dict[str, Any]]
     ``trained`` (on data of DuReader, as it declares itself), ``source``, ``file``, ``figures`` and, of own runs,
     ``intervals``.
     """
-    places = dict.fromkeys((figure.searched, figure.split, "") for figure in published.figures)
-    places |= dict.fromkeys(_place(each) for each in own)
+    places: set[tuple[str, str, str]] = {(figure.searched, figure.split, "") for figure in published.figures}
+    places |= {_place(each) for each in own}
     order = ["whole", "sample", OTHER]
     return [
         _table(*place, _entries(published, *place[:2]), [each for each in own if _place(each) == place])

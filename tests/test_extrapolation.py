@@ -66,9 +66,11 @@ def queries_of(release: Path, config: str, split: str = "train") -> set[str]:
 def test_restrain_adds_configs_to_a_copy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     release, path, vectors = make(tmp_path)
     out = tmp_path / "out"
-    options = ["restrain", "--release", release, "--embeddings", path, "--size", "20", "5", "--exclude", "2"]
+    options = ["restrain", "--release", release, "--embeddings", path, "--size", "15", "5", "--exclude", "2"]
     assert call(*options, "--out", out, "--format", "json") == 0
-    figures = {row["config"]: row for row in json.loads(capsys.readouterr().out)}
+    printed = capsys.readouterr()
+    figures = {row["config"]: row for row in json.loads(printed.out)}
+    assert "12 test queries are many for 60 training queries: ReSTrain is for small test sets" in printed.err
     train = open_release(out).table("qrels", "train").to_pylist()
     assert train == open_release(release).table("qrels", "train").to_pylist()
     dev = queries_of(out, ["queries", "..", "qrels"][-1], "dev")
@@ -78,7 +80,7 @@ def test_restrain_adds_configs_to_a_copy(tmp_path: Path, capsys: pytest.CaptureF
         a, b = vectors[one], vectors[two]
         return float(a @ b / np.linalg.norm(a) / np.linalg.norm(b))
 
-    for size in (5, 20):
+    for size in (5, 15):
         inter = queries_of(out, f"restrain-{size}-interpolation")
         extra = queries_of(out, f"restrain-{size}-extrapolation")
         assert len(inter) == len(extra) == size and not inter & extra and inter | extra <= everything
@@ -96,17 +98,18 @@ def test_restrain_adds_configs_to_a_copy(tmp_path: Path, capsys: pytest.CaptureF
             assert rows == [row for row in train if row["query-id"] in chosen]
             loaded = datasets.load_dataset(str(out), f"restrain-{size}-{kind}", cache_dir=str(tmp_path / "cache"))
             assert loaded["train"].to_list() == rows
-    assert md5("训练 0") in queries_of(out, "restrain-20-interpolation")  # the query that is a dev query
+    assert md5("训练 0") in queries_of(out, "restrain-15-interpolation")  # the query that is a dev query
     # The same command gives the same bytes, in place too, and leaves the other sizes.
     manifest = (out / "manifest.json").read_text()
     assert call(*options, "--out", tmp_path / "again") == 0
     assert (tmp_path / "again" / "manifest.json").read_text() == manifest
     more = ["restrain", "--release", out, "--embeddings", path, "--size", "10", "--split", "dev", "test", "--out", out]
     assert call(*more) == 0
+    assert f"{out} has sets of 5, 15 training queries of other embeddings, test queries" in capsys.readouterr().err
     assert len(queries_of(out, "restrain-10-extrapolation")) == 10
     assert len(queries_of(out, "restrain-5-interpolation")) == 5
     assert set(json.loads((out / "stats.json").read_text())["extrapolation"]) == {
-        f"restrain-{size}-{kind}" for size in (5, 10, 20) for kind in ("interpolation", "extrapolation")
+        f"restrain-{size}-{kind}" for size in (5, 10, 15) for kind in ("interpolation", "extrapolation")
     }
 
 
@@ -189,6 +192,21 @@ def test_overlap_counts_from_one_shared_passage_on(tmp_path: Path, capsys: pytes
         "share",
     ]
     assert text[1].split() == ["qrels", "dev", "60", "12", "3", "25.00%"]
+
+
+def test_the_card_has_the_label_overlap_of_train_with_dev_and_of_the_new_sets(tmp_path: Path) -> None:
+    release, path, _ = make(tmp_path)
+    # Dev queries 0, 4 and 8 share a positive with training, see make().
+    assert "## Label overlap with `train`" in (card := (release / "README.md").read_text("utf-8"))
+    assert "- `qrels/dev`: 3 of 12 queries (25.00%)" in card and "Interpolation" not in card
+    options = ["--release", release, "--embeddings", path, "--buckets", "2", "--out", tmp_path / "out"]
+    assert call("resttest", *options) == 0
+    card = (tmp_path / "out" / "README.md").read_text("utf-8")
+    assert "- `qrels/dev`: 3 of 12 queries (25.00%)" in card
+    section = card.partition("## Interpolation and extrapolation")[2]
+    rows = [line.split(" | ") for line in section.splitlines() if line.startswith("| `resttest-")]
+    assert [row[1] for row in rows] == ["interpolation", "extrapolation"] * 2
+    assert sum(int(row[3]) for row in rows if row[1] == "extrapolation") == TESTS
 
 
 def test_a_model_in_the_verb(

@@ -4,11 +4,13 @@ They measure how a model does on queries like those it was trained on, and on ot
 2204.11447; github.com/jingtaozhan/extrapolate-eval). Queries are compared by the cosine of their embeddings, made by
 any model: give files, or name a sentence-transformers model.
 
-  restrain  new training sets for one test set. SIZE-interpolation: the SIZE training queries most similar to the test
-            queries: every test query's nearest, then every one's second nearest, and so on; of the last rank, which is
-            cut to the size, the most similar. SIZE-extrapolation: SIZE others, drawn from what is left when every test
-            query's K nearest training queries are removed. K is the rank that the interpolation set reached, or
-            --exclude where that is more. The two share no query.
+  restrain  new training sets for one small test set. SIZE-interpolation: the SIZE training queries most similar to the
+            test queries: every test query's nearest, then every one's second nearest, and so on; of the last rank,
+            which is cut to the size, the most similar. SIZE-extrapolation: SIZE others, drawn from what is left when
+            every test query's K nearest training queries are removed. K is --exclude, or the rank that leaves room for
+            the largest sets; it does not depend on the size. So a smaller set is part of a larger one of its kind, and
+            no extrapolation set shares a query with an interpolation set, whatever their sizes. Where the test queries
+            are many, a warning says so: almost every training query is similar to some test query then.
   resttest  new training and test sets: k-means puts training and test queries together into K buckets (5). For bucket
             N, `train` holds the training queries of the other buckets, `extrapolation` the test queries of bucket N
             and `interpolation` the other test queries. Report the mean over the buckets.
@@ -64,9 +66,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     made["restrain"].add_argument(
         "--exclude",
         type=whole_number(1),
-        default=1,
         metavar="K",
-        help="ranks never in an extrapolation set (1)",
+        help="ranks never in an extrapolation set (default: about half of the training queries are out)",
     )
     made["restrain"].add_argument(
         "--split", nargs="+", default=["dev"], metavar="SPLIT", help="the test queries, labelled or not (dev)"

@@ -1,7 +1,4 @@
-"""Label overlap: test queries whose positive passages are positives of training queries, too.
-
-After Zhan et al. (arXiv 2204.11447).
-"""
+"""Label overlap of all training sets of a release with their test sets, and the queries that have labels."""
 
 from __future__ import annotations
 
@@ -11,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from builders.store.overlap import label_overlap
 from builders.store.reader import Release
 
 
@@ -29,20 +27,6 @@ def overlaps(release: Release, split: str) -> list[dict[str, Any]]:
         counts = {"train_queries": len(labelled(train)), "test_queries": len(labelled(test))}
         rows.append({"config": config, "test": test_split, **counts, **label_overlap(train, test)})
     return rows
-
-
-def label_overlap(train: pa.Table, test: pa.Table | None) -> dict[str, Any]:
-    """Test queries that have a positive passage of a training query among their own: number and share.
-
-    From one shared passage on; the published script (compute_label_overlap.py) counts from two on.
-    """
-    if test is None:
-        return {"overlapping": None, "overlapping_share": None}
-    positives = test.filter(pc.greater(test["score"], 0))
-    seen = pc.unique(train.filter(pc.greater(train["score"], 0))["corpus-id"])
-    shared = pc.count_distinct(positives.filter(pc.is_in(positives["corpus-id"], seen))["query-id"]).as_py()
-    total = pc.count_distinct(positives["query-id"]).as_py()
-    return {"overlapping": shared, "overlapping_share": round(shared / total, 6) if total else None}
 
 
 def labelled(qrels: pa.Table) -> list[str]:

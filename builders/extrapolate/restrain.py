@@ -14,12 +14,23 @@ from typing import Any
 
 import numpy as np
 
-from builders.common.command import InputError
-from builders.extrapolate.overlap import judged_of, label_overlap, labelled
+from builders.common.command import InputError, log
+from builders.extrapolate.overlap import judged_of, labelled
 from builders.extrapolate.queries import check_some, described_build, drawn, ids, judgments_of, mean, vectors_of
 from builders.extrapolate.similarity import Floats, Ints, best_ranks, nearest
 from builders.store.draft import check_release_output, draft_release
+from builders.store.overlap import label_overlap
 from builders.store.reader import Release
+
+# Its authors used it on 97 test queries of 502,939 training queries, and not on 6,980 (their readme): there, almost
+# every training query is similar to some test query. Between the two, more than one test query for every so many:
+_FEW = 100
+
+
+WARNING = (
+    "%s test queries are many for %s training queries: ReSTrain is for small test sets; of a large one, almost every"
+    " training query is similar to some test query, and both sets hold such; resttest is for it (extrapolate-eval)"
+)
 
 
 @dataclass(frozen=True)
@@ -29,7 +40,8 @@ class TrainingSet:
     Attributes:
         kind: "interpolation" or "extrapolation".
         size: how many queries.
-        ranks: K: the set is taken from every test query's K nearest (interpolation), or holds none of them.
+        ranks: the rank that the last one has among some test query's nearest (interpolation), or K: every test query's
+            K nearest are not in it (extrapolation).
         rows: the chosen training rows, ascending.
     """
 
@@ -39,55 +51,75 @@ class TrainingSet:
     rows: Ints
 
 
+def exclusion_depth(ranks: Ints, complete: int) -> int:
+    """K, where nobody gives one: the depth that leaves room for the largest sets; the least of several.
+
+    It depends on the queries alone, not on a size, so that the sets of all sizes fit together.
+
+    Args:
+        ranks: (n,), each training query's best rank among the neighbours of any test query, from 1.
+        complete: the depth that they are known to; half of the queries, at least, lie within it.
+    """
+    reached = np.searchsorted(np.sort(ranks), np.arange(1, complete + 1), side="right")
+    return 1 + int(np.argmax(np.minimum(reached, len(ranks) - reached)))
+
+
 def interpolation_and_extrapolation(
-    ranks: Ints, order: Ints, lots: Ints, size: int, exclude: int
+    ranks: Ints, order: Ints, lots: Ints, size: int, depth: int
 ) -> tuple[TrainingSet, TrainingSet]:
     """ReSTrain's two sets of exactly ``size`` training queries (extrapolate-eval).
 
-    The interpolation set takes the queries nearest to the test queries; K is the rank of the last one. The
-    extrapolation set is drawn from those of rank above K, and above ``exclude``.
+    The interpolation set takes the queries nearest to the test queries; the extrapolation set is drawn from those that
+    are none of any test query's ``depth`` nearest. Of one depth and one draw, as in the published files, a smaller set
+    is part of a larger one of its kind, and sets of different kinds share no query, whatever their sizes.
 
     Args:
         ranks: (n,), each training query's best rank among the neighbours of any test query.
         order: the training queries by rank, then by cosine, then by id.
         lots: the training queries as they are drawn.
     """
-    last = int(ranks[order[size - 1]])
-    near = TrainingSet("interpolation", size, last, np.sort(order[:size]))
-    last = max(last, exclude)
-    rest = lots[ranks[lots] > last]
-    return near, TrainingSet("extrapolation", size, last, np.sort(rest[:size]))
+    near = TrainingSet("interpolation", size, int(ranks[order[size - 1]]), np.sort(order[:size]))
+    rest = lots[ranks[lots] > depth]
+    return near, TrainingSet("extrapolation", size, depth, np.sort(rest[:size]))
 
 
 def restrained(
-    train_ids: Sequence[str], trains: Floats, tests: Floats, sizes: Sequence[int], exclude: int, seed: int
+    train_ids: Sequence[str], trains: Floats, tests: Floats, sizes: Sequence[int], exclude: int | None, seed: int
 ) -> list[TrainingSet]:
     """For each size, smallest first, :func:`interpolation_and_extrapolation`; ``seed`` draws the lots.
 
+    ``exclude``: the depth; None: :func:`exclusion_depth`.
+
     Raises:
-        InputError: a size that leaves fewer than that many to draw from; names the largest possible.
+        InputError: a size that one of the two cannot have; names the largest possible.
     """
     total = len(trains)
-    wanted = min(max(sizes), total // 2 + 1)  # with more than half taken, too few are left in any case
-    depth = min(total, max(2 * exclude, 64, 8 * -(-wanted // len(tests))))
+    depth = min(total, 2 * exclude if exclude else max(64, total // len(tests)))
     while True:
         ranks, products, complete = best_ranks(tests, trains, depth)
-        if (complete >= exclude and np.count_nonzero(ranks) >= wanted) or complete == total:
+        enough = complete >= exclude if exclude else complete > 0 and 2 * np.count_nonzero(ranks) >= total
+        if enough or complete == total:
             break
         depth = min(total, 4 * depth)
     ranks[ranks == 0] = total + 1
-    reached = np.searchsorted(np.sort(ranks), np.arange(complete + 1), side="right")  # queries up to each rank
-    first = min(exclude, complete)
-    largest = int(np.minimum(reached, total - reached)[first:].max())
+    excluded = exclude or exclusion_depth(ranks, complete)
+    near = int(np.count_nonzero(ranks <= excluded))
+    largest = min(near, total - near)
     if max(sizes) > largest:
         raise InputError(
-            f"a size of {max(sizes):,} is too large for {total:,} training queries: with every test query's nearest"
-            f" {first:,} or more left out of the extrapolation set, {largest:,} is the largest possible"
+            f"a size of {max(sizes):,} is too large for {total:,} training queries: {near:,} are among the {excluded:,}"
+            f" nearest of a test query, for interpolation, and {total - near:,} are left for extrapolation; {largest:,}"
+            " is the largest possible" + " at this --exclude" * (exclude is not None)
         )
     order = np.lexsort((-products, ranks))  # stable: the lower row first
     lots = drawn(train_ids, seed)
-    pairs = (interpolation_and_extrapolation(ranks, order, lots, size, exclude) for size in sorted(set(sizes)))
+    pairs = (interpolation_and_extrapolation(ranks, order, lots, size, excluded) for size in sorted(set(sizes)))
     return [each for pair in pairs for each in pair]
+
+
+def is_large(tests: int, trains: int) -> bool:
+    """Whether ReSTrain is not for so many test queries: see ``_FEW``."""
+    return tests * _FEW > trains
 
 
 def size_name(queries: int) -> str:
@@ -103,10 +135,15 @@ def restrain(release: Release, args: argparse.Namespace) -> list[dict[str, Any]]
     tests = sorted({query for split in args.split for query in ids(release, split)})
     check_some(release, {"qrels/train": trains, "/".join(args.split): tests})
     (train_vectors, test_vectors), described = vectors_of(release, ["train", *args.split], [trains, tests], args)
+    if is_large(len(tests), len(trains)):
+        log.warning(WARNING, f"{len(tests):,}", f"{len(trains):,}")
     sets = restrained(trains, train_vectors, test_vectors, args.size, args.exclude, args.seed)
-    options = {"size": sorted(set(args.size)), "exclude": args.exclude, "split": args.split, "seed": args.seed}
+    depth = next(chosen.ranks for chosen in sets if chosen.kind == "extrapolation")
+    options = {"size": sorted(set(args.size)), "exclude": depth, "split": args.split, "seed": args.seed}
+    build = described_build("restrain", options, described)
+    _warn_of_others(release, build)
     rows = []
-    with draft_release(args.out, described_build("restrain", options, described), release) as draft:
+    with draft_release(args.out, build, release) as draft:
         judged = judged_of(release, args.split)
         for chosen in sets:
             name = f"restrain-{size_name(chosen.size)}-{chosen.kind}"
@@ -124,3 +161,21 @@ def restrain(release: Release, args: argparse.Namespace) -> list[dict[str, Any]]
             rows.append(row)
             draft.stats.setdefault("extrapolation", {})[name] = row
     return rows
+
+
+def _warn_of_others(release: Release, build: dict[str, Any]) -> None:
+    """Sets of one draw are part of each other, and apart: those of another are neither, and stay."""
+
+    def drawn_from(verb: str, options: dict[str, Any], sources: Any) -> Any:
+        return verb, {**options, "size": None}, sources
+
+    own = drawn_from(build["verb"], build["options"], [source["sha256"] for source in build["sources"]])
+    for earlier in release.manifest.builds:
+        if earlier.verb == build["verb"]:
+            other = drawn_from(earlier.verb, earlier.options, [source.sha256 for source in earlier.sources])
+            if own != other:
+                log.warning(
+                    "%s has sets of %s training queries of other embeddings, test queries, seed or exclusion: they are"
+                    " not part of the new ones, and may share queries with them",
+                    *(release.path, ", ".join(map(str, earlier.options.get("size", [])))),
+                )

@@ -15,10 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from builders.common.command import InputError
-from builders.extrapolate.overlap import label_overlap, labelled
+from builders.extrapolate.overlap import labelled
 from builders.extrapolate.queries import check_some, described_build, drawn, judgments_of, mean, vectors_of
 from builders.extrapolate.similarity import Floats, Ints, clusters, nearest
 from builders.store.draft import check_release_output, draft_release
+from builders.store.overlap import label_overlap
 from builders.store.reader import Release
 
 

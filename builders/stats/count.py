@@ -10,6 +10,7 @@ from typing import Any
 from builders.stats.relabelled import count_relabelled
 from builders.stats.survey import Survey, survey, survey_or_fail
 from builders.store.layout import BEFORE, SETS, Set
+from builders.store.overlap import overlaps_with_train
 from builders.store.reader import Release
 from builders.store.table3 import POSITIVES_EDGES, LengthCounter, round_stat, table3_column
 
@@ -19,7 +20,8 @@ class Figures:
     """What was counted.
 
     Attributes:
-        stats: as in ``stats.json``: ``table3``, ``collections``, ``english``, ``positives_per_query``, ``relabelled``.
+        stats: as in ``stats.json``: ``table3``, ``collections``, ``english``, ``positives_per_query``, ``relabelled``,
+            ``label_overlap``.
         lengths: characters a passage, by corpus config.
         positives: positive passages a query, by column of Table 3.
     """
@@ -34,7 +36,10 @@ def count(release: Release, tmp: Path | None = None) -> Figures:
     # The joined rows repeat what the others hold; samples of the judgments have no figures.
     counted = {config for each in SETS.values() for config in (each.corpus, each.queries, each.qrels)} | {BEFORE}
     with survey(release, lambda config, _: config in counted, tmp) as tables:
-        return count_survey(survey_or_fail(tables))
+        figures = count_survey(survey_or_fail(tables))
+    if overlap := overlaps_with_train(release.splits(), release.table):
+        figures.stats["label_overlap"] = overlap
+    return figures
 
 
 def count_survey(tables: Survey) -> Figures:

@@ -47,6 +47,10 @@ def side_by_side(stats: dict[str, Any]) -> str:
         lines += _bars(mine["histogram"])
     if judged := as_text(stats.get("relabelled", {}), paper["relabelled"]):
         lines += ["", judged]
+    for split, mine in stats.get("label_overlap", {}).items():
+        share = f"{mine['overlapping_share'] or 0:.2%}"
+        queries = f"{_cell(mine['overlapping'])} of {_cell(mine['test_queries'])} queries ({share})"
+        lines += ["", f"{split}: {queries} share a positive passage with a training query"]
     for column, bars in stats["positives_per_query"].items():
         lines += ["", f"{column}: positive passages a query", *_bars(bars)]
     return "\n".join(lines)

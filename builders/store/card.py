@@ -58,6 +58,7 @@ def card(
             _configs(configs),
             _figures(stats),
             _similar(stats.get("similar")),
+            _overlap(stats),
             _histograms(stats, images),
             _built(builds),
             _licence(configs, builds),
@@ -173,6 +174,32 @@ Removed: {found["removed"]:,} training questions ({ways}), similar to {found["du
 {paper["removed"]:,}, similar to {paper["duplicated"]:,} ({paper["share"]:.2%}). `train-similar` keeps them with their
 passages; `duplicated` and `others` tell the development and test questions apart.
 """
+
+
+def _overlap(stats: dict[str, Any]) -> str:
+    """Label overlap of training and test queries, and the sets that are drawn to look beside it."""
+    lines = [
+        f"- {as_code(split)}: {_cell(found['overlapping'])} of {_cell(found['test_queries'])} queries"
+        f" ({found['overlapping_share'] or 0:.2%})"
+        for split, found in stats.get("label_overlap", {}).items()
+    ]
+    if lines:
+        words = "Queries with a positive passage that is a positive of a training query, too (Zhan et al., 2022):"
+        lines = ["", "## Label overlap with `train`", "", words, "", *lines]
+    if found := stats.get("extrapolation"):
+        names = ("train_queries", "test_queries", "nearest_cosine", "overlapping")
+        lines += [
+            "",
+            "## Interpolation and extrapolation",
+            "",
+            f"| config | test | {' | '.join(names)} |".replace("_", " "),
+        ]
+        lines += [f"|---|---{'|---:' * len(names)}|"]
+        for rows in found.values():
+            for row in rows if isinstance(rows, list) else [rows]:
+                cells = " | ".join(_cell(row[name]) for name in names)
+                lines.append(f"| {as_code(row['config'])} | {as_text(row['test'])} | {cells} |")
+    return _lines(lines)
 
 
 def _histograms(stats: dict[str, Any], images: Sequence[str]) -> str:

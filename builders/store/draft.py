@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from builders.common.addresses import link, remove_tree
 from builders.common.command import InputError, log
@@ -21,6 +22,7 @@ from builders.common.folders import check_output, replace_directory, work_beside
 from builders.store.card import card
 from builders.store.layout import MANIFEST, config_and_split, schema_of
 from builders.store.manifest import CARD, STATS, Build, FileEntry, describe, read_stats, write_manifest, write_stats
+from builders.store.overlap import overlaps_with_train
 from builders.store.reader import Release
 from builders.store.writer import SplitWriter
 
@@ -87,10 +89,18 @@ class Draft:
             # A split of no rows fails its whole config in `datasets`: it is left out.
             log.warning("%s has no rows and is left out", entry.path)
             self.drop(*config_and_split(entry.path))
+        splits = {config_and_split(entry.path) for entry in self._entries if entry.rows}
+        self.stats.pop("label_overlap", None)
+        if overlap := overlaps_with_train(splits, self._read):
+            self.stats["label_overlap"] = overlap
         builds = [*self._builds, msgspec.convert(self.build, Build)]
         write_stats(self.folder, self.stats)
         write_text(self.folder / CARD, card(self._entries, self.stats, builds))
         write_manifest(self.folder, self._entries, builds)
+
+    def _read(self, config: str, split: str) -> pa.Table:
+        paths = [self.folder / entry.path for entry in self._entries if config_and_split(entry.path) == (config, split)]
+        return pa.concat_tables(pq.read_table(path, columns=schema_of(config).names) for path in paths)
 
 
 def check_release_output(out: Path) -> Path:

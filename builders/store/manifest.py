@@ -135,6 +135,23 @@ class Relabelled(msgspec.Struct):
     share_with_false_positives: float
 
 
+class Overlap(msgspec.Struct):
+    """How many of a split's queries with positives share one with a training query; the share from 0 to 1."""
+
+    test_queries: Count
+    overlapping: Count | None
+    overlapping_share: float | None
+
+
+class Sampled(Overlap):
+    """A set for interpolation or extrapolation: its queries, and how near they are (a mean of cosines)."""
+
+    config: str
+    test: str
+    train_queries: Count
+    nearest_cosine: float | None
+
+
 class Stats(msgspec.Struct):
     """What ``stats.json`` says to those who read it; builders put what they have counted beside it."""
 
@@ -143,7 +160,8 @@ class Stats(msgspec.Struct):
     positives_per_query: dict[str, list[Bar]] = {}
     english: dict[str, English] = {}
     relabelled: dict[str, Relabelled] = {}
-    extrapolation: dict[str, Any] = {}
+    extrapolation: dict[str, Sampled | list[Sampled]] = {}
+    label_overlap: dict[str, Overlap] = {}
     similar: Similar | None = None
 
 

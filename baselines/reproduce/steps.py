@@ -35,7 +35,7 @@ from baselines.train.state import states_of
 from builders.common.command import InputError, log, main
 from builders.common.files import sha256_of, write_text
 from builders.common.typed import read_json
-from builders.store.layout import REMOVED, SETS
+from builders.store.layout import REMOVED, SETS, base_set, set_of
 from builders.store.reader import Release
 
 
@@ -178,12 +178,12 @@ def _key(step: Step, read: list[str], release: Release, commit: str | None = Non
         about["start"] = commit or _start(recipe)
         set_name = recipe.data.set
         if recipe.data.negatives == FROM_RELEASE:
-            joined = {*SETS[set_name].joined.values()}
+            joined = {*SETS[base_set(set_name)].joined.values()}
         if recipe.data.similar:
             joined.add(REMOVED)
     if "--queries" in step.command:
         joined.add(step.command[step.command.index("--queries") + 1])
-    configs = SETS[set_name]
+    configs = set_of(set_name)
     wanted = {configs.corpus, configs.queries, configs.qrels, "queries"} | joined
     about["data"] = [[*split, release.fingerprint(*split)] for split in release.splits() if split[0] in wanted]
     return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()

@@ -6,6 +6,8 @@ meaning of them (its recall@k is a hit rate), then the usual measures under ir-m
 positives found). Percent in text, fractions in JSON.
 --queries and --qrels-config measure what Section 2.3's strategies change: on the questions that a removed training
 question is similar to or on the others alone (Table 6), by the judgments before people corrected them (Figure 2).
+--qrels-config resttest-bucketN with --split interpolation or extrapolation: on the test questions that `extrapolate
+resttest` told apart.
 
 examples:
 
@@ -31,6 +33,7 @@ from baselines.runs.sets import QRELS, add_queries, add_set, expect_main
 from baselines.runs.tables import percent, text_table
 from builders.common.command import InputError, add_format, log
 from builders.common.files import new_file
+from builders.store.layout import DRAWN, is_config
 from builders.store.reader import open_release
 from builders.store.runs import Run, read_run
 
@@ -44,13 +47,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_queries(parser)
     parser.add_argument(
         "--qrels-config",
-        choices=QRELS,
+        type=judgments,
         metavar="CONFIG",
-        help=f"the judgments of this config of the release: {', '.join(QRELS)} (default: the set's)",
+        help=f"the judgments of this config of the release: {', '.join(QRELS)}, resttest-bucketN (default: the set's)",
     )
     parser.add_argument("--per-query", type=Path, metavar="FILE.parquet", help="write every query's values here")
     add_format(parser)
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="TREC run or official predictions (JSON)")
+
+
+def judgments(text: str) -> str:
+    """An argparse type: a config that judges main's questions."""
+    if text not in QRELS and not (text.startswith(DRAWN) and is_config(text)):
+        raise argparse.ArgumentTypeError(f"expected {', '.join(QRELS)} or resttest-bucketN, found {text!r}")
+    return text
 
 
 def run(args: argparse.Namespace) -> None:

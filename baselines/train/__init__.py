@@ -7,6 +7,9 @@ DIR.training; the same command goes on from the last one and ends in the same bi
 cards sum in no fixed order). Several processes, with cross-batch negatives: torchrun --nproc-per-node N -m baselines
 train ... A recipe that starts from another one's checkpoint finds it beside --out, or is given it with --start.
 
+--set data.set=restrain-14K-interpolation (or another config that `builders extrapolate` made) trains on the questions
+that were drawn alone; hard negatives of all training questions serve as they are.
+
 question-matching learns from labelled pairs of questions in the place of a release (Section 2.3): tables with commas or
 tabs, or JSON lines, gzipped or not, with columns text1, text2 and label, by these names or those that LCQMC, BQ and
 AFQMC have. The columns of a table without names stand behind it: FILE:id,text1,text2,label. AUC, and the accuracy at

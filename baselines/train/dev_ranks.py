@@ -18,7 +18,7 @@ from baselines.runs.qrels import Qrels
 from baselines.train.pairs import positives
 from baselines.train.recipe import Recipe
 from builders.common.command import log
-from builders.store.layout import SETS
+from builders.store.layout import SETS, base_set
 from builders.store.reader import Release
 from builders.store.runs import read_run
 
@@ -97,16 +97,17 @@ def dev_sample(release: Release, recipe: Recipe, passages: Passages, run: Path |
     ``run``: of the dev queries; what a cross-encoder re-ranks. Raises :class:`InputError` for a passage of it that is
     not there.
     """
-    data, configs = recipe.data, SETS[recipe.data.set]
+    data, name = recipe.data, base_set(recipe.data.set)
+    configs = SETS[name]
     if not data.dev_queries or not recipe.train.evaluations or recipe.model.kind == "mlm":
         return None
     if not {(configs.queries, data.dev_split), (configs.qrels, data.dev_split)} <= set(release.splits()):
-        log.info("%s has no split %r of %s: no evaluation during training", release.path, data.dev_split, data.set)
+        log.info("%s has no split %r of %s: no evaluation during training", release.path, data.dev_split, name)
         return None
     if recipe.model.kind == "cross" and run is None:
         log.info("no evaluation during training: --dev-run RUN says what of %s is to be re-ranked", data.dev_split)
         return None
-    texts, judged = positives(release, data.set, data.dev_split, passages)
+    texts, judged = positives(release, name, data.dev_split, passages)
     generator = np.random.default_rng([recipe.train.seed, 1])
     names = list(judged)
     chosen = [names[n] for n in sorted(generator.permutation(len(names))[: data.dev_queries].tolist())]

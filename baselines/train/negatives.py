@@ -12,7 +12,7 @@ import numpy as np
 
 from baselines.passages import Passages
 from builders.common.command import InputError
-from builders.store.layout import SETS
+from builders.store.layout import SETS, base_set
 from builders.store.negatives import read_negative_ids
 from builders.store.reader import Release
 
@@ -40,7 +40,7 @@ def release_negatives(
     They are those of the official dual.train.tsv and cross.train.tsv together, each once a query. Raises
     :class:`InputError` where the release has none, or one names a passage that is not there.
     """
-    config = SETS[set_name].joined[split]
+    config = SETS[base_set(set_name)].joined[split]
     columns = ["query_id", "negative_passages.list.element.docid"]
     rows: dict[str, list[int]] = {}
     for batch in release.batches(config, split, columns, rows=_ROWS_AT_ONCE):

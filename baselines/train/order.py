@@ -15,7 +15,7 @@ from baselines.train.recipe import FROM_RECIPE, FROM_RELEASE, PAIRS, SCRATCH, Re
 from baselines.train.start import weights_sha256
 from builders.common.command import InputError
 from builders.common.files import real_path, sha256_of
-from builders.store.layout import REMOVED, SETS
+from builders.store.layout import REMOVED, SETS, base_set, set_of
 from builders.store.reader import Release, open_release
 
 
@@ -78,12 +78,12 @@ class Order:
 
     def _splits_read(self, release: Release) -> dict[str, str]:
         """The fingerprint of each split that is learned from."""
-        configs, data = SETS[self.recipe.data.set], self.recipe.data
+        configs, data = set_of(self.recipe.data.set), self.recipe.data
         read = [(configs.corpus, "corpus")]
         if self.recipe.model.kind != "mlm":
             read += [(configs.queries, data.split), (configs.qrels, data.split)]
             if data.negatives == FROM_RELEASE and data.negatives_per_positive and not self.negatives:
-                read.append((configs.joined[data.split], data.split))
+                read.append((SETS[base_set(data.set)].joined[data.split], data.split))
             if data.similar:
                 read.append((REMOVED, data.split))
         return {f"{config}/{split}": release.fingerprint(config, split) for config, split in read}

@@ -19,7 +19,7 @@ from baselines.runs.sets import read_judgments, read_queries
 from baselines.train.negatives import read_negatives, release_negatives
 from baselines.train.recipe import FROM_RELEASE, Recipe
 from builders.common.command import InputError, log
-from builders.store.layout import REMOVED, SETS
+from builders.store.layout import REMOVED, set_of
 from builders.store.reader import Release
 
 Rows = npt.NDArray[np.int64]
@@ -53,7 +53,7 @@ def positives(
 
     Raises :class:`InputError` where the release lacks the split, or a judgment names a passage that is not there.
     """
-    configs = SETS[set_name]
+    configs = set_of(set_name)
     for config in (configs.queries, configs.qrels):
         release.shards(config, split)  # raises
     scores = read_judgments(release, configs, split)

@@ -16,7 +16,7 @@ from msgspec import Meta, Struct
 from builders.common.command import InputError
 from builders.common.files import read_toml
 from builders.common.typed import typed
-from builders.store.layout import SETS
+from builders.store.layout import SETS, base_set, set_of
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 SCRATCH = "scratch"
@@ -94,6 +94,8 @@ class Scratch(Struct, frozen=True, forbid_unknown_fields=True):
 class Data(Struct, frozen=True, forbid_unknown_fields=True):
     """What is learned from. Lengths in tokens, special tokens included.
 
+    ``set``: one of a release's sets, or a config of training questions that `extrapolate` drew: then these alone are
+    learned from, and main's ``dev_split`` is ranked during training.
     ``source``: a release (queries and their passages), or ``pairs``, a cross-encoder's alone: files of labelled pairs
     of questions (``--pairs``), of which ``passage_length`` cuts both together. ``held_out``: the share of them that is
     measured on where no ``--dev-pairs`` are given.
@@ -121,8 +123,13 @@ class Data(Struct, frozen=True, forbid_unknown_fields=True):
     dev_passages: Count = 2_000
 
     def __post_init__(self) -> None:
-        if self.set not in SETS:
-            raise ValueError(f"set: expected one of {', '.join(SETS)}, found {self.set!r}")
+        try:
+            set_of(self.set)
+        except ValueError:
+            known = (
+                f"{', '.join(SETS)}, restrain-SIZE-interpolation, restrain-SIZE-extrapolation, resttest-bucketNUMBER"
+            )
+            raise ValueError(f"set: expected one of {known}; found {self.set!r}") from None
         if self.similar and (self.set, self.split) != ("main", "train"):
             raise ValueError(f"similar: of main's train alone, found {self.set}'s {self.split}")
         for name in ("split", "dev_split"):
@@ -178,7 +185,7 @@ class Sections(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         _of_kind("data.rows", self.data.rows == "one-negative", kind, "dual")
         _of_kind("train.adversarial", not self.train.adversarial, kind, "cross")
         _of_kind("data.source", self.data.source == "release", kind, "cross")
-        if self.data.negatives == FROM_RELEASE and self.data.set != "main":
+        if self.data.negatives == FROM_RELEASE and base_set(self.data.set) != "main":
             raise ValueError(f"data.negatives: the official negatives are those of main, not of {self.data.set}")
 
 

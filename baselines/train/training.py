@@ -32,7 +32,7 @@ from builders.common.command import InputError, log
 from builders.common.files import check_place
 from builders.common.folders import work_beside
 from builders.common.jobs import loading
-from builders.store.layout import SETS
+from builders.store.layout import set_of
 from builders.store.reader import Release
 
 
@@ -78,7 +78,7 @@ def _read(order: Order) -> _Inputs:
     if release is None:
         rows, counts, sample = _question_rows(order)
     else:
-        passages = open_passages(release, SETS[recipe.data.set].corpus, order.cache)
+        passages = open_passages(release, set_of(recipe.data.set).corpus, order.cache)
         rows, counts = _rows(order, release, passages)
         sample = dev_sample(release, recipe, passages, order.dev_run) if order.first else None
     evaluate = None if sample is None else partial(sample.measures, batch=recipe.train.mini_batch)

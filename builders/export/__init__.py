@@ -14,9 +14,14 @@ text is written as one space, the number of texts changed is logged and kept in 
 release (the MD5 of the unchanged text). Splits without judgments have queries only. The directory appears when it is
 whole; an earlier export in --out is replaced, anything else is left alone.
 
+--set restrain-SIZE-interpolation, -extrapolation or resttest-bucketN, which `extrapolate` makes: the main set with the
+training questions of that config alone. With restrain-*, dev and test are the main set's; the test splits of
+resttest-bucketN are its own, interpolation and extrapolation.
+
 example:
   python -m builders export --release build/sample --format beir --out build/beir
   python -m builders export --release dureader_retrieval --set cmedqa --format trec --out cmedqa-trec
+  python -m builders export --release DIR --set restrain-14K-extrapolation --format msmarco --out restrain
 """
 
 from __future__ import annotations
@@ -24,6 +29,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from builders.export.drawn import set_name
 from builders.export.formats import FORMATS
 from builders.store.layout import SETS
 
@@ -31,7 +37,13 @@ from builders.store.layout import SETS
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--release", type=Path, required=True, metavar="DIR", help="the release to export")
     parser.add_argument("--format", choices=list(FORMATS), required=True, help="the layout to write")
-    parser.add_argument("--set", choices=list(SETS), default="main", help="which collection (default: main)")
+    parser.add_argument(
+        "--set",
+        type=set_name,
+        default="main",
+        metavar="SET",
+        help=f"{', '.join(SETS)} or drawn questions (default: main)",
+    )
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="the directory to write")
 
 

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from builders.common.command import InputError
 from builders.common.temporary import temporary_folder
-from builders.store.layout import JOINED, QRELS, SETS, SPLITS, Set
+from builders.store.layout import JOINED, QRELS, SPLITS, Set, set_of
 from builders.store.reader import Release
 
 _JOINED_ROWS = 1_024  # a joined row can be 100 kB
@@ -41,8 +41,8 @@ GROUP BY q.line, q._id, q.text ORDER BY q.line
 class ReleaseSet:
     """One set of a release; batches have the columns of :mod:`builders.store`, in the order of the release.
 
-    What reads its passages or queries raises :class:`InputError` where the release lacks the set. ``name``: a key of
-    :data:`SETS`.
+    What reads its passages or queries raises :class:`InputError` where the release lacks the set. ``name``: of a
+    set (:func:`builders.store.layout.set_of`).
     """
 
     release: Release
@@ -51,7 +51,7 @@ class ReleaseSet:
     @property
     def configs(self) -> Set:
         """The set's configs, of which the release has those that hold texts."""
-        found = SETS[self.name]
+        found = set_of(self.name)
         have = {config for config, _ in self.release.splits()}
         missing = [config for config in (found.corpus, found.queries) if config not in have]
         if missing:

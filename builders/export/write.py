@@ -9,9 +9,9 @@ from pathlib import Path
 from builders.common.command import InputError
 from builders.common.files import sha256_of, write_text
 from builders.common.folders import new_directory
+from builders.export.drawn import set_to_export
 from builders.export.formats import FORMATS
 from builders.export.output import Output
-from builders.export.sets import ReleaseSet
 from builders.store.layout import MANIFEST
 from builders.store.reader import Release
 
@@ -25,7 +25,7 @@ def export(release: Release, form: str, out: Path, name: str = "main") -> dict[s
         release: an opened release.
         form: a key of :data:`builders.export.formats.FORMATS`.
         out: the directory to write; an earlier export there is replaced.
-        name: a key of :data:`builders.export.sets.SETS`.
+        name: a set, as :func:`builders.export.drawn.set_name` takes it.
 
     Raises:
         InputError: the release has no such set, a text or an id of it does not fit the format, or ``out`` is something
@@ -34,7 +34,7 @@ def export(release: Release, form: str, out: Path, name: str = "main") -> dict[s
     _check_apart(Path(os.path.realpath(out)), Path(os.path.realpath(release.path)))
     with new_directory(out, "an export", MARKER) as folder:
         output = Output(folder, release.path)
-        FORMATS[form](ReleaseSet(release, name), output)
+        FORMATS[form](set_to_export(release, name), output)
         about = {"format": form, "set": name, "release": sha256_of(release.path / MANIFEST)}
         marker = {**about, **output.notes, "files": output.rows}
         write_text(folder / MARKER, json.dumps(marker, ensure_ascii=False, indent=1) + "\n")

@@ -132,6 +132,9 @@ _BUCKET = "trained without bucket NUMBER of the questions, tested inside and out
 # questions with and without one of them; the judgments before people corrected them.
 REMOVED, TOLD_APART, BEFORE = "train-similar", ("duplicated", "others"), "qrels-before"
 
+# What the names of drawn training sets begin with (Zhan et al., 2022).
+DRAWN = ("restrain-", "resttest-")
+
 CONFIGS = (
     Config("corpus", CORPUS, ("corpus",), "main", "every passage of the collection"),
     Config("queries", QUERIES, SPLITS, "main", "every question"),
@@ -202,6 +205,14 @@ def config_of(name: str) -> Config:
     return _find(name)[1]
 
 
+def is_config(name: str) -> bool:
+    """Whether a release can have a config of that name."""
+    try:
+        return bool(_find(name))
+    except ValueError:
+        return False
+
+
 def schema_of(config: str) -> pa.Schema:
     """The columns of a config; ValueError for a name that is none."""
     return config_of(config).columns
@@ -217,6 +228,24 @@ def config_and_split(path: str) -> tuple[str, str]:
     """The config and the split of a shard, by its path in the release."""
     config, _, name = path.partition("/")
     return config, name.rsplit("-", 3)[0]
+
+
+def set_of(name: str) -> Set:
+    """A set by its name; ValueError for a name that is none.
+
+    A config of training questions that were drawn (``restrain-*``, ``resttest-*``) is one, too: the main set, but for
+    its judgments, which are the config's in the splits that it has.
+    """
+    if name in SETS:
+        return SETS[name]
+    if name.startswith(DRAWN) and is_config(name):
+        return replace(SETS["main"], qrels=name, verb="extrapolate", joined={}, table3={})
+    raise ValueError(f"{name!r} is no set")
+
+
+def base_set(name: str) -> str:
+    """The set whose questions and passages these are: ``main`` for a config of drawn training questions."""
+    return "main" if name.startswith(DRAWN) else name
 
 
 # The size of files.

@@ -80,6 +80,7 @@ ARCHIVE: dict[str, Any] = {
 # What a row holds. A shard may hold more columns (a newer release): only these are read.
 COLUMNS: dict[str, dict[str, Any]] = {
     "corpus": {"_id": _TEXT, "title": _TEXT, "text": _TEXT},
+    "ids": {"_id": _TEXT},
     "queries": {"_id": _TEXT, "text": _TEXT},
     "qrels": {"query-id": _TEXT, "corpus-id": _TEXT, "score": datasets.Value("int64")},
     "joined": {"query_id": _TEXT, "query": _TEXT, "positive_passages": _PASSAGES, "negative_passages": _PASSAGES},
@@ -92,8 +93,11 @@ Declaration = tuple[str, tuple[str, ...], str]
 
 
 def _sampled(name: str) -> Declaration | None:
-    """What a sample for extrapolation evaluation of any size or bucket declares; None for another name."""
-    if match := re.fullmatch(r"restrain-([1-9]\d*K?)-(inter|extra)polation", name):
+    """What a sample of any size or bucket declares: of training questions or of passages; None for another name."""
+    if match := re.fullmatch(r"sample-([1-9]\d*[KM]?)(-hard)?", name):
+        others = "others that runs rank high" if match[2] else "others by lot"
+        return "ids", ("corpus",), f"{match[1]} passages: the positives of test questions, {others}"
+    if match := re.fullmatch(r"restrain-([1-9]\d*[KM]?)-(inter|extra)polation", name):
         where = "near to" if match[2] == "inter" else "far from"
         return "qrels", ("train",), f"judgments of {match[1]} training questions {where} the test questions"
     if match := re.fullmatch(r"resttest-bucket([1-9]\d*)", name):
@@ -103,7 +107,7 @@ def _sampled(name: str) -> Declaration | None:
 
 
 # Config -> (its columns, the splits it can have in their order, description). A release need not hold all of them, and
-# can hold samples (restrain, resttest) of other sizes than those listed: they load by their name.
+# can hold samples (restrain, resttest, sample) of other sizes than those listed: they load by their name.
 CONFIGS: dict[str, Declaration] = {
     "corpus": ("corpus", ("corpus",), "every passage of the collection"),
     "queries": ("queries", _ALL, "every question"),
@@ -137,6 +141,7 @@ CONFIGS: dict[str, Declaration] = {
         for name in (
             *(f"restrain-{size}-{which}polation" for size in ("14K", "45K", "200K") for which in ("inter", "extra")),
             *(f"resttest-bucket{number}" for number in range(1, 6)),
+            *(f"sample-{size}{kind}" for size in ("10K", "100K", "1M") for kind in ("", "-hard")),
         )
         if (declaration := _sampled(name))
     },
@@ -175,6 +180,7 @@ _ORIGINS = {
     ),
     "qrels": f"people's corrections of a release's judgments leave it: `python -m builders annotate merge`{_HERE}",
     "restrain": f"it is sampled from a release by `python -m builders extrapolate restrain`{_HERE}",
+    "sample": f"it is drawn from a release's passages by `python -m builders samples`{_HERE}",
     "resttest": f"it is sampled from a release by `python -m builders extrapolate resttest`{_HERE}",
 }
 

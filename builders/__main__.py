@@ -18,6 +18,7 @@ GROUPS = {
         "ccovid": "builders.ccovid",
         "crosslingual": "builders.crosslingual",
         "extrapolate": "builders.extrapolate",
+        "samples": "builders.samples",
     },
     "make it good": {
         "similar": "builders.similar",

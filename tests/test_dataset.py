@@ -118,6 +118,7 @@ def test_names_configs_and_splits(release: Path) -> None:
             for which in ("interpolation", "extrapolation")
         ),
         *(f"resttest-bucket{number}" for number in range(1, 6)),
+        *(f"sample-{size}{kind}" for size in ("10K", "100K", "1M") for kind in ("", "-hard")),
     ]
     assert datasets.get_dataset_split_names(NAME, "qrels", data_dir=str(release)) == ["train", "dev"]
     builder = datasets.load_dataset_builder(NAME, "corpus", data_dir=str(release))

@@ -14,7 +14,7 @@ from commands import ROOT
 FLOORS = {
     "common": 1,
     **dict.fromkeys(("store", "sources"), 2),
-    **dict.fromkeys(("release", "official", "collection", "stats", "extrapolate", "pool"), 3),
+    **dict.fromkeys(("release", "official", "collection", "stats", "extrapolate", "samples", "pool"), 3),
     **dict.fromkeys(("cmedqa", "ccovid", "squad", "annotate", "relabel", "check", "export", "similar"), 4),
     **dict.fromkeys(("crosslingual", "publish"), 5),
 }

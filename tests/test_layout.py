@@ -12,12 +12,13 @@ from builders.store.layout import CONFIGS, SETS, config_of, sort_key
 SAMPLES = [
     *(f"restrain-{size}-{which}polation" for size in ("14K", "45K", "200K", "8") for which in ("inter", "extra")),
     *(f"resttest-bucket{number}" for number in (1, 5, 12)),
+    *(f"sample-{size}{kind}" for size in ("10K", "1M", "1500") for kind in ("", "-hard")),
 ]
 
 
 def test_the_dataset_module_declares_the_same_configs() -> None:
     fixed = [config.name for config in CONFIGS if not any(word in config.name for word in layout._ANY)]
-    assert fixed == [name for name in dureader_retrieval.CONFIGS if not name.startswith("rest")]
+    assert fixed == [name for name in dureader_retrieval.CONFIGS if not name.startswith(("rest", "sample"))]
     for name in [*fixed, *SAMPLES]:
         columns, splits, about = dureader_retrieval._declaration(name)
         mine = config_of(name)

@@ -35,7 +35,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("world")
     texts = passage_texts()
-    make_release(folder / "release", tables(texts), rows_per_shard=50)
+    some = {("sample-30", "corpus"): [{"_id": md5(text)} for text in texts[1::4]]}
+    make_release(folder / "release", tables(texts) | some, rows_per_shard=50)
     make_release(folder / "other-release", tables(texts[:50]), rows_per_shard=50)
     write_dual(folder / "model", similarity="cosine")
     write_dual(folder / "other-model", similarity="cosine", seed=1)
@@ -65,6 +66,17 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def search(world: Path, out: Path, *words: str | Path, passages: str | Path = "passages", split: str = "train") -> int:
     first = ["--release", world / "release", "--split", split, "--passages", world / passages, "--out", out]
     return main("baselines", "", VERBS, ["search", *map(str, [*first, *words])])
+
+
+def test_a_sample_gives_what_the_whole_ranks_but_for_the_other_passages(world: Path, tmp_path: Path) -> None:
+    queries = ["--queries", world / "queries"]
+    assert search(world, tmp_path / "all.run", *queries, "--top-k", "120") == 0
+    assert search(world, tmp_path / "some.run", *queries, "--top-k", "7", "--sample", "sample-30") == 0
+    chosen = {md5(text) for text in passage_texts()[1::4]}
+    every, some = read_run(tmp_path / "all.run").hits, read_run(tmp_path / "some.run").hits
+    assert some == {query: [hit for hit in hits if hit[0] in chosen][:7] for query, hits in every.items()}
+    assert search(world, tmp_path / "x.run", *queries, "--sample", "sample-30", "--index", "hnsw") == 1
+    assert search(world, tmp_path / "x.run", *queries, "--sample", "sample-9") == 1
 
 
 def test_a_run_is_what_the_model_says(world: Path, tmp_path: Path) -> None:

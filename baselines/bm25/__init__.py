@@ -21,6 +21,7 @@ from pathlib import Path
 from baselines.bm25.index import DEFAULT_ENGINE, ENGINES, INDEXES, K1, B, Index, open_index
 from baselines.bm25.tokens import segmenter, tokens
 from baselines.runs.sets import add_queries, add_set, expect_main, read_queries
+from baselines.samples import add_sample
 from builders.common.command import InputError, log, number_between, progress, whole_number
 from builders.common.files import check_file
 from builders.common.jobs import in_threads
@@ -38,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_set(parser)
     parser.add_argument("--split", default="dev", help="whose queries (default: dev)")
     add_queries(parser)
+    add_sample(parser)
     parser.add_argument("--out", type=Path, required=True, metavar="RUN", help="the run; gzipped where it ends in .gz")
     parser.add_argument(
         "--engine", choices=[*ENGINES, "elasticsearch"], default=DEFAULT_ENGINE, help=f"default: {DEFAULT_ENGINE}"
@@ -88,15 +90,17 @@ def _open(release: Release, args: argparse.Namespace, corpus: str) -> Index:
     if (args.engine == "elasticsearch") != (args.address is not None):
         raise InputError("--engine elasticsearch and --address URL go together")
     if args.engine == "elasticsearch":
-        if args.max_chars is not None:
-            raise InputError("--max-chars goes with the engines " + ", ".join(ENGINES))
+        if args.max_chars is not None or args.sample:
+            raise InputError("--max-chars and --sample go with the engines " + ", ".join(ENGINES))
         try:
             from baselines.bm25.engine_elasticsearch import open_remote
         except ImportError as error:
             raise InputError(f"--engine elasticsearch needs its client: {_CLIENT} ({error})") from error
 
         return open_remote(release, args.address, args.threads, corpus, args.k1, args.b, args.ca_certs)
-    return open_index(release, args.index, args.threads, corpus, args.engine, args.k1, args.b, args.max_chars)
+    return open_index(
+        *(release, args.index, args.threads, corpus, args.engine, args.k1, args.b, args.max_chars), sample=args.sample
+    )
 
 
 def search(

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from baselines.bm25.tokens import segment_batches, segmenter
 from baselines.kept import Cache, Strings, StringsWriter
+from baselines.samples import Rows, sample_rows, taken
 from builders.common.command import InputError, log, progress
 from builders.store.reader import Release
 
@@ -60,10 +61,17 @@ class KeptIndex(Index):
 
 
 def index_key(
-    release: Release, corpus: str, engine: str, max_chars: int | None = None, split: str = "corpus"
+    release: Release,
+    corpus: str,
+    engine: str,
+    max_chars: int | None = None,
+    split: str = "corpus",
+    sample: str | None = None,
 ) -> dict[str, Any]:
-    """What an index of a corpus config depends on."""
-    cut = {} if max_chars is None else {"max_chars": max_chars}
+    """What an index of a corpus config, or of a sample of it, depends on."""
+    cut: dict[str, Any] = {} if max_chars is None else {"max_chars": max_chars}
+    if sample is not None:
+        cut["sample"] = release.fingerprint(sample, split)
     return {
         **cut,
         "format": _FORMAT,
@@ -83,22 +91,25 @@ def open_index(
     b: float = B,
     max_chars: int | None = None,
     split: str = "corpus",
+    sample: str | None = None,
 ) -> KeptIndex:
     """The index of a release's corpus config from the folder ``keep``, built where it is missing or damaged.
 
     Of queries, too (``split``): any config with ``_id`` and ``text``.
     ``workers`` processes segment, as many threads index. Of every passage, the first ``max_chars`` characters are read;
-    None: all of it. The index is built beside its place and moved there when it
-    is whole; a second process that wants the same index waits for the first. Raises :class:`InputError` where the
-    engine has not the ``k1`` and ``b`` asked for.
+    None: all of it. ``sample``: of the passages of this config alone. The index is built beside its place and moved
+    there when it is whole; a second process that wants the same index waits for the first. Raises :class:`InputError`
+    where the engine has not the ``k1`` and ``b`` asked for.
     """
     module = importlib.import_module(ENGINES[engine])
     module.prepare(k1, b)
-    key = index_key(release, corpus, module.engine_version(), max_chars, split)
+    key = index_key(release, corpus, module.engine_version(), max_chars, split, sample)
 
     def build(new: Path) -> None:
-        module.write_index(new, token_strings(release, corpus, workers, max_chars, split), workers)
-        write_ids(new, (batch.column("_id") for batch in release.batches(corpus, split, ["_id"])))
+        rows = None if sample is None else sample_rows(release, corpus, sample)
+        module.write_index(new, token_strings(release, corpus, workers, max_chars, split, rows), workers)
+        batches = taken(release.batches(corpus, split, ["_id"]), rows)
+        write_ids(new, (batch.column("_id") for batch in batches))
 
     folder, made = INDEXES.folder(keep, key, build)
     index: KeptIndex = module.open_folder(folder, k1, b, workers)
@@ -107,24 +118,31 @@ def open_index(
 
 
 def token_strings(
-    release: Release, corpus: str, workers: int, max_chars: int | None = None, split: str = "corpus"
+    release: Release,
+    corpus: str,
+    workers: int,
+    max_chars: int | None = None,
+    split: str = "corpus",
+    rows: Rows | None = None,
 ) -> Iterator[str]:
     """The tokens of every passage (of its first ``max_chars`` characters), joined by spaces, in the release's order.
 
-    ``workers`` processes segment.
+    ``workers`` processes segment. ``rows``: of these passages alone.
     """
-    rows = release.rows(corpus, split)
-    if rows == 0:
+    total = release.rows(corpus, split) if rows is None else len(rows)
+    if total == 0:
         raise InputError("has no passages", path=release.path)
-    passages = _passages(release, corpus, max_chars, split)
-    with progress(total=rows, unit="passage", label="index") as bar:
-        for count, texts in segment_batches(passages, workers if rows >= _FEW else 1):
+    passages = _passages(release, corpus, max_chars, split, rows)
+    with progress(total=total, unit="passage", label="index") as bar:
+        for count, texts in segment_batches(passages, workers if total >= _FEW else 1):
             yield from texts
             bar.update(count)
 
 
-def _passages(release: Release, corpus: str, max_chars: int | None, split: str) -> Iterator[tuple[int, list[str]]]:
-    for batch in release.batches(corpus, split, ["text"], rows=_BATCH):
+def _passages(
+    release: Release, corpus: str, max_chars: int | None, split: str, rows: Rows | None
+) -> Iterator[tuple[int, list[str]]]:
+    for batch in taken(release.batches(corpus, split, ["text"], rows=_BATCH), rows):
         yield batch.num_rows, [text[:max_chars] for text in batch.column("text").to_pylist()]
 
 

@@ -183,6 +183,8 @@ def _key(step: Step, read: list[str], release: Release, commit: str | None = Non
             joined.add(REMOVED)
     if "--queries" in step.command:
         joined.add(step.command[step.command.index("--queries") + 1])
+    if "--sample" in step.command:
+        joined.add(step.command[step.command.index("--sample") + 1])
     configs = set_of(set_name)
     wanted = {configs.corpus, configs.queries, configs.qrels, "queries"} | joined
     about["data"] = [[*split, release.fingerprint(*split)] for split in release.splits() if split[0] in wanted]

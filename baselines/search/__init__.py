@@ -20,6 +20,7 @@ from pathlib import Path
 
 from baselines.models.options import add_device, add_revision
 from baselines.runs.sets import add_set
+from baselines.samples import add_sample
 from builders.common.command import add_format, whole_number
 
 
@@ -28,6 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_set(parser)
     parser.add_argument("--split", default="dev", help="whose queries (default: dev)")
     parser.add_argument("--passages", type=Path, required=True, metavar="DIR", help="the passages' embeddings")
+    add_sample(parser)
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument(
         "--model", metavar="M", help="the model that encoded the passages: encode the queries by it now"

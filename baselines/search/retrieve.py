@@ -17,9 +17,11 @@ from baselines.models.encoder import Encoder
 from baselines.models.loading import DTYPES, fingerprint, open_dual
 from baselines.passages import Passages, open_passages
 from baselines.runs.sets import read_queries
+from baselines.samples import sample_rows
 from baselines.vectors import ann, scan
 from baselines.vectors.embeddings import Vectors, open_vectors, widened
 from baselines.vectors.engines import FaissEngine, Floats, Halves, Rows, TorchEngine
+from baselines.vectors.some import SomeVectors
 from builders.common.command import InputError, log, progress
 from builders.common.files import check_file
 from builders.store.layout import SETS
@@ -43,12 +45,22 @@ def retrieve(args: argparse.Namespace) -> None:
         raise InputError(f"has no queries in its split {args.split!r}", path=args.release)
     queries = _queries(args, release, configs.queries, vectors, devices[0])
     passages = open_passages(release, configs.corpus)
+    chosen: Rows | None = None
+    if args.sample:
+        if args.index != "exact":
+            raise InputError("--sample goes with --index exact")
+        chosen = sample_rows(release, configs.corpus, args.sample)
+        vectors = SomeVectors(vectors.path, vectors.manifest, chosen)
     count = max(args.top_k, args.candidates or 2 * args.top_k)
 
     def exact(some: Halves) -> Found:
         # An engine of 32 bits whatever --precision says: this is also what other results are compared with.
         engines = [kind(some, count, device) for device in devices]
-        return scan.search(vectors, some, engines, args.top_k, count, lambda: id_ranks(release, configs.corpus))
+        return scan.search(vectors, some, engines, args.top_k, count, ranks)
+
+    def ranks() -> Rows:
+        every = id_ranks(release, configs.corpus)
+        return every if chosen is None else every[chosen]
 
     if args.index == "exact" and args.precision == "fp32":
         found, checked = exact(queries), np.array([], np.int64)
@@ -56,12 +68,12 @@ def retrieve(args: argparse.Namespace) -> None:
         candidates = _approximate(args, vectors, queries, devices, count)
         found, checked = scan.rescored(queries, vectors, candidates, args.top_k), _sample(len(ids), args.check_queries)
     kept: dict[int, set[str]] = {}
-    hits = _keeping(named(found, passages, args.top_k), kept, set(checked.tolist()))
+    hits = _keeping(named(found, passages, args.top_k, chosen), kept, set(checked.tolist()))
     bar = progress(hits, total=len(ids), unit="query", label="search")
     lines = write_run(args.out, zip(ids, bar, strict=True), tag=f"dense-{args.index}")
     log.info("%s: %d lines for %d queries", args.out, lines, len(ids))
     if len(checked):
-        best = zip(checked.tolist(), named(exact(queries[checked]), passages, args.top_k), strict=True)
+        best = zip(checked.tolist(), named(exact(queries[checked]), passages, args.top_k, chosen), strict=True)
         shares = [len({corpus for corpus, _ in own} & kept[query]) / len(own) for query, own in best]
         _print_recall(args, float(np.mean(shares)), len(shares))
 
@@ -143,9 +155,15 @@ def id_ranks(release: Release, config: str, split: str = "corpus") -> Rows:
     return ranks
 
 
-def named(found: Iterable[tuple[Rows, Floats]], passages: Passages, top_k: int) -> Iterator[list[Hit]]:
-    """The ``top_k`` best of each query: scores falling, ties by corpus id."""
-    for rows, scores in found:
+def named(
+    found: Iterable[tuple[Rows, Floats]], passages: Passages, top_k: int, chosen: Rows | None = None
+) -> Iterator[list[Hit]]:
+    """The ``top_k`` best of each query: scores falling, ties by corpus id.
+
+    ``chosen``: the rows of the collection that were searched, of which ``found`` has the numbers; None: all.
+    """
+    for some, scores in found:
+        rows = some if chosen is None else chosen[some]
         # The shortest digits that tell 32-bit numbers apart.
         hits = zip(passages.ids(rows.tolist()), (float(str(score)) for score in scores), strict=True)
         yield sorted(hits, key=lambda hit: (-hit[1], hit[0]))[:top_k]

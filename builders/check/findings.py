@@ -32,6 +32,7 @@ TESTS = {
     "no-positives-left": (WARNING, "queries whose positive passages people have all refuted: no mean counts them"),
     "joined-rows": (ERROR, "joined rows that disagree with queries and qrels"),
     "similar-queries": (ERROR, "removed training queries that are still there, duplicated and others not told apart"),
+    "samples": (ERROR, "samples of the collection that list a passage twice, or one that is not there"),
     "stats": (ERROR, "figures of stats.json that are not those of the rows"),
     "long-texts": (WARNING, f"passages over {LONGEST_PASSAGE:,} and queries over {LONGEST_QUERY:,} characters"),
     "control-characters": (WARNING, "texts with control characters other than tab and line ends"),

@@ -12,7 +12,7 @@ from builders.check.figures import check_sizes, check_stats
 from builders.check.findings import EXAMPLES, LONGEST_PASSAGE, LONGEST_QUERY, Finding
 from builders.check.rules import Rule
 from builders.stats.survey import Survey
-from builders.store.layout import QRELS, REMOVED, SETS, TOLD_APART, config_of
+from builders.store.layout import IDS, QRELS, REMOVED, SETS, TOLD_APART, config_of
 
 Values = dict[str, str | None]
 
@@ -27,6 +27,8 @@ def check_rows(tables: Survey, figures: dict[str, Any]) -> Iterator[Finding]:
         columns = config_of(config).columns
         if columns is QRELS:
             yield from _judgments(tables, config, split)
+        elif columns is IDS:
+            yield from _all(tables, rules.LISTED, {"config": config, "split": split, "corpus": SETS["main"].corpus})
         elif "query_id" in columns.names:
             yield from _joined(tables, config, split)
         elif "zh_id" in columns.names:

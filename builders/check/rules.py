@@ -73,6 +73,24 @@ TEXTS = (
     ),
 )
 
+# Of the passages that a sample of the collection lists.
+LISTED = (
+    Rule(
+        "samples",
+        "passages that are not in {corpus}",
+        """
+        SELECT coalesce(id, 'null') AS example FROM listed
+        WHERE config = $config AND id NOT IN (SELECT id FROM texts WHERE config = $corpus)
+        """,
+        ("corpus",),
+    ),
+    Rule(
+        "samples",
+        "ids that are listed more than once",
+        "SELECT id AS example FROM listed WHERE config = $config GROUP BY id HAVING count(*) > 1",
+    ),
+)
+
 # Of the judgments of one split.
 JUDGMENTS = (
     Rule(

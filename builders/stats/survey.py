@@ -19,7 +19,17 @@ from builders.common.command import InputError, log, progress
 from builders.common.database import database
 from builders.common.disks import DiskFull, full_disk
 from builders.common.temporary import temporary_folder
-from builders.store.layout import CORPUS, CROSSLINGUAL, CROSSLINGUAL_QUERIES, JOINED, QRELS, QUERIES, SPLITS, schema_of
+from builders.store.layout import (
+    CORPUS,
+    CROSSLINGUAL,
+    CROSSLINGUAL_QUERIES,
+    IDS,
+    JOINED,
+    QRELS,
+    QUERIES,
+    SPLITS,
+    schema_of,
+)
 from builders.store.reader import Release
 
 _MEMORY = 1_000  # MB
@@ -33,6 +43,7 @@ CREATE TABLE texts (
     chars INTEGER, blank BOOLEAN, control VARCHAR, replaced BOOLEAN, words INTEGER, zh_id VARCHAR
 );
 CREATE TABLE judged (config VARCHAR, split VARCHAR, query_id VARCHAR, docid VARCHAR, score BIGINT);
+CREATE TABLE listed (config VARCHAR, split VARCHAR, id VARCHAR);
 CREATE TABLE joined (config VARCHAR, split VARCHAR, query_id VARCHAR, id_ok BOOLEAN);
 CREATE TABLE joined_passages (
     config VARCHAR, split VARCHAR, query_id VARCHAR, docid VARCHAR, positive BOOLEAN, id_ok BOOLEAN
@@ -66,6 +77,7 @@ FROM read_parquet($files)
 _JUDGMENTS = """
 INSERT INTO judged SELECT $config, $split, "query-id", "corpus-id", score FROM read_parquet($files)
 """
+_LISTED = "INSERT INTO listed SELECT $config, $split, _id FROM read_parquet($files)"
 _JOINED = """
 INSERT INTO joined SELECT $config, $split, query_id, is_id(query_id, query, NULL) FROM read_parquet($files)
 """
@@ -86,6 +98,7 @@ _READ = (
     (QUERIES, (_TEXTS,)),
     (CROSSLINGUAL_QUERIES, (_TRANSLATIONS,)),
     (QRELS, (_JUDGMENTS,)),
+    (IDS, (_LISTED,)),
     (JOINED, (_JOINED, _JOINED_PASSAGES)),
     (CROSSLINGUAL, (_JOINED_TRANSLATIONS, _JOINED_PASSAGES)),
 )

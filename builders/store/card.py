@@ -59,6 +59,7 @@ def card(
             _figures(stats),
             _similar(stats.get("similar")),
             _overlap(stats),
+            _samples(stats.get("samples")),
             _histograms(stats, images),
             _built(builds),
             _licence(configs, builds),
@@ -200,6 +201,21 @@ def _overlap(stats: dict[str, Any]) -> str:
                 cells = " | ".join(_cell(row[name]) for name in names)
                 lines.append(f"| {as_code(row['config'])} | {as_text(row['test'])} | {cells} |")
     return _lines(lines)
+
+
+def _samples(found: dict[str, Any] | None) -> str:
+    """The samples of the collection: what a figure on one of them is a figure of."""
+    if not found:
+        return ""
+    lines = []
+    for name, row in found.items():
+        hard = f", {_cell(row['hard'])} that runs rank high" if row["hard"] is not None else ""
+        of = as_text("+".join(row["split"]))
+        lines.append(
+            f"- {as_code(name)}: {_cell(row['passages'])} passages, {_cell(row['positives'])} positives of {of}{hard}"
+        )
+    words = "Ids of passages, nested. Figures on a sample are higher than on the whole collection, and not comparable:"
+    return _lines(["", "## Samples of the collection", "", words, "", *lines])
 
 
 def _histograms(stats: dict[str, Any], images: Sequence[str]) -> str:

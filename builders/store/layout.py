@@ -23,6 +23,7 @@ NAME = "dureader_retrieval"  # whose manifest it is
 # Columns: BEIR's of corpus, queries and qrels, Tevatron's of joined rows.
 
 CORPUS = pa.schema([("_id", pa.string()), ("title", pa.string()), ("text", pa.string())])
+IDS = pa.schema([("_id", pa.string())])
 QUERIES = pa.schema([("_id", pa.string()), ("text", pa.string())])
 QRELS = pa.schema([("query-id", pa.string()), ("corpus-id", pa.string()), ("score", pa.int64())])
 PASSAGES = pa.list_(pa.struct([("docid", pa.string()), ("title", pa.string()), ("text", pa.string())]))
@@ -124,8 +125,8 @@ class Config:
     about: str
 
 
-# SIZE and NUMBER stand for any: samples of the training questions for extrapolation evaluation.
-_ANY = {"SIZE": r"([1-9]\d*K?)", "NUMBER": r"([1-9]\d*)"}
+# SIZE and NUMBER stand for any: training questions drawn for extrapolation evaluation, samples of the collection.
+_ANY = {"SIZE": r"([1-9]\d*[KM]?)", "NUMBER": r"([1-9]\d*)"}
 _BUCKET = "trained without bucket NUMBER of the questions, tested inside and outside of the others"
 
 # What the quality strategies of Section 2.3 take away: the removed training questions; the development and test
@@ -134,6 +135,7 @@ REMOVED, TOLD_APART, BEFORE = "train-similar", ("duplicated", "others"), "qrels-
 
 # What the names of drawn training sets begin with (Zhan et al., 2022).
 DRAWN = ("restrain-", "resttest-")
+SAMPLE = "sample-"  # and those of samples of the collection
 
 CONFIGS = (
     Config("corpus", CORPUS, ("corpus",), "main", "every passage of the collection"),
@@ -185,6 +187,11 @@ CONFIGS = (
         "judgments of SIZE training questions far from the test questions",
     ),
     Config("resttest-bucketNUMBER", QRELS, ("train", "interpolation", "extrapolation"), "main", _BUCKET),
+    Config("sample-SIZE", IDS, ("corpus",), "main", "SIZE passages: the positives of test questions, others by lot"),
+    Config(
+        *("sample-SIZE-hard", IDS, ("corpus",), "main"),
+        "SIZE passages: the positives of test questions, others that runs rank high",
+    ),
 )
 
 

@@ -152,6 +152,15 @@ class Sampled(Overlap):
     nearest_cosine: float | None
 
 
+class Sample(msgspec.Struct):
+    """A sample of the collection: its passages, the positives of the splits in it, those that runs rank high."""
+
+    passages: Count
+    positives: Count
+    split: list[str]
+    hard: Count | None
+
+
 class Stats(msgspec.Struct):
     """What ``stats.json`` says to those who read it; builders put what they have counted beside it."""
 
@@ -162,6 +171,7 @@ class Stats(msgspec.Struct):
     relabelled: dict[str, Relabelled] = {}
     extrapolation: dict[str, Sampled | list[Sampled]] = {}
     label_overlap: dict[str, Overlap] = {}
+    samples: dict[str, Sample] = {}
     similar: Similar | None = None
 
 

@@ -1,0 +1,74 @@
+"""Add nested samples of the collection, to search in their place.
+
+On a small machine 8 million passages take too long, and a sample gives other figures than the whole: fewer passages are
+in the way of the positives. `baselines reproduce --samples` measures how far off.
+
+For every size, a config sample-SIZE holds the ids of so many passages: all positives of the --split's queries, and
+others drawn by lot. With --hard RUN... there is a sample-SIZE-hard, too: all positives, then what the runs rank first
+for any query, then second, and so on (of the last rank, and where the runs hold too few, by lot). A smaller sample is
+part of a larger one of its kind. Earlier samples of the release are replaced. The same seed and runs give the same
+samples, in whatever order the passages are.
+
+`bm25`, `search` and `reproduce --samples` of baselines take such a config (--sample) in the place of the collection.
+
+example:
+  python -m builders samples --release build/sample --sizes 100 --hard build/runs/bm25.run.gz --out build/samples
+  python -m builders samples --release DIR --sizes 10K 100K 1M --seed 0 --out DIR
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from builders.common.command import add_format, whole_number
+
+_TIMES = {"K": 1_000, "M": 1_000_000}
+
+
+def size(text: str) -> int:
+    """An argparse type: a number of passages, ``10K`` for 10,000, ``1M`` for a million."""
+    times = _TIMES.get(text[-1:].upper(), 1)
+    value = int(text[:-1] if times > 1 else text) * times
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"expected at least one passage, found {text}")
+    return value
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--release", type=Path, required=True, metavar="DIR", help="the release to start from")
+    parser.add_argument(
+        "--sizes", type=size, nargs="+", required=True, metavar="N", help="passages a sample: 10K, 1M or any number"
+    )
+    parser.add_argument(
+        "--hard",
+        type=Path,
+        nargs="+",
+        default=[],
+        metavar="RUN",
+        help="runs of the queries: also samples of their best",
+    )
+    parser.add_argument(
+        "--split",
+        nargs="+",
+        default=["dev"],
+        metavar="SPLIT",
+        help="whose positives are in every sample (default: dev)",
+    )
+    parser.add_argument("--seed", type=whole_number(0), default=0, metavar="N", help="of the lots (default: 0)")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="the new release (may be --release)")
+    add_format(parser)
+
+
+def run(args: argparse.Namespace) -> None:
+    from builders.samples.draw import write_samples
+    from builders.store.reader import open_release
+
+    rows = write_samples(open_release(args.release), args)
+    if args.format == "json":
+        print(json.dumps(rows, indent=1))
+        return
+    for row in rows:
+        hard = f", {row['hard']:,} that the runs rank high" if row["hard"] is not None else ""
+        print(f"{row['config']}: {row['passages']:,} passages, {row['positives']:,} positives{hard}")

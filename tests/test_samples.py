@@ -1,0 +1,146 @@
+"""Nested samples of the collection: what is in them, and searching them in the place of all passages."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import datasets
+import pytest
+from commands import run
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from releases import QUESTIONS, TEXTS, make_release, md5, tables
+
+from builders.common.sampling import lots
+from builders.store.reader import open_release
+from builders.store.runs import read_run, write_run
+
+TEXTS_OF_90 = [*TEXTS, *(f"{number}号{text}" for text in TEXTS for number in range(14))]
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def release(tmp_path: Path) -> Path:
+    """90 passages; the fifth and the sixth are the positives of the two dev questions."""
+    return make_release(tmp_path / "release", tables(TEXTS_OF_90), rows_per_shard=40)
+
+
+def a_run(path: Path, ranked: dict[str, list[str]]) -> Path:
+    write_run(path, ((md5(q), [(md5(text), -rank) for rank, text in enumerate(own)]) for q, own in ranked.items()))
+    return path
+
+
+def samples(release: Path, out: Path, *words: Any) -> list[dict[str, Any]]:
+    made = run("builders", "samples", "--release", release, "--out", out, "--format", "json", *words)
+    found: list[dict[str, Any]] = json.loads(made.stdout)
+    return found
+
+
+def listed(release: Path, config: str) -> list[str]:
+    return open_release(release).table(config, "corpus")["_id"].to_pylist()  # type: ignore[no-any-return]
+
+
+def test_samples_are_nested_hold_the_positives_and_do_not_depend_on_the_order_of_the_passages(
+    release: Path, tmp_path: Path
+) -> None:
+    first, second = QUESTIONS["dev"]
+    ranked = {first: TEXTS_OF_90[10:30], second: [TEXTS[4], *TEXTS_OF_90[20:40]], "another": TEXTS_OF_90[60:]}
+    hard = a_run(tmp_path / "hard.run", ranked)
+    sizes = ["--sizes", "40", "8", "20", "--seed", "3", "--hard", hard]
+    rows = samples(release, tmp_path / "out", *sizes)
+    assert [row["config"] for row in rows] == [f"sample-{n}{kind}" for kind in ("", "-hard") for n in (8, 20, 40)]
+    order = [md5(text) for text in TEXTS_OF_90]
+    for kind in ("", "-hard"):
+        nested = [listed(tmp_path / "out", f"sample-{size}{kind}") for size in (8, 20, 40)]
+        assert [len(ids) for ids in nested] == [8, 20, 40]
+        assert {md5(TEXTS[4]), md5(TEXTS[5])} <= set(nested[0]) < set(nested[1]) < set(nested[2])
+        assert all(ids == sorted(set(ids), key=order.index) for ids in nested)
+    # The runs' best: ranks 1 to 4 of both questions are 10 to 13 and 20 to 22, and one positive; the next rank is cut.
+    best = {order[number] for number in (10, 11, 12, 20, 21)}
+    chosen = set(listed(tmp_path / "out", "sample-8-hard")) - {order[4], order[5]}
+    assert best < chosen and chosen - best < {order[13], order[22]}
+    assert not set(listed(tmp_path / "out", "sample-20-hard")) & set(order[60:])
+    assert rows[-1]["hard"] == 30 and rows[-1]["passages"] == 40  # 30 passages are in the runs: 8 by lot
+    turned = make_release(tmp_path / "turned", tables(TEXTS_OF_90[:6] + TEXTS_OF_90[:5:-1]))
+    samples(turned, tmp_path / "again", *sizes)
+    for config in ("sample-20", "sample-20-hard"):
+        assert set(listed(tmp_path / "again", config)) == set(listed(tmp_path / "out", config))
+    loaded = datasets.load_dataset(str(tmp_path / "out"), "sample-8-hard", cache_dir=str(tmp_path / "datasets"))
+    assert loaded["corpus"]["_id"][:] == listed(tmp_path / "out", "sample-8-hard")
+    card = (tmp_path / "out" / "README.md").read_text("utf-8")
+    assert "- `sample-40-hard`: 40 passages, 2 positives of dev, 30 that runs rank high" in card
+    assert re.search(r"^ok +samples", run("builders", "check", "--release", tmp_path / "out").stdout, re.MULTILINE)
+    # Another call replaces them; another seed draws others.
+    samples(tmp_path / "out", tmp_path / "out", "--sizes", "20", "--seed", "4")
+    configs = {config for config, _ in open_release(tmp_path / "out").splits() if config.startswith("sample-")}
+    assert configs == {"sample-20"}
+    assert set(listed(tmp_path / "out", "sample-20")) != set(listed(tmp_path / "again", "sample-20"))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--sizes", "1"], "a sample of 1 passages does not hold the 2 positives"),
+        (["--sizes", "10", "90"], "has 90 passages: expected samples of fewer, found 90"),
+        (["--sizes", "10K"], "expected samples of fewer, found 10,000"),
+        (["--sizes", "10", "--split", "test"], "has no config 'qrels' with a split 'test'"),
+        (["--sizes", "10", "--hard", "OTHER"], "has none of the queries whose positives are in the samples"),
+        (["--sizes", "10", "--hard", "LOST"], f"names a passage '{md5('lost')}' that the release's corpus lacks"),
+    ],
+)
+def test_what_cannot_be_sampled_is_one_line(release: Path, tmp_path: Path, words: list[str], said: str) -> None:
+    runs = {
+        "OTHER": a_run(tmp_path / "other.run", {"another question": TEXTS}),
+        "LOST": a_run(tmp_path / "lost.run", {QUESTIONS["dev"][0]: ["lost"]}),
+    }
+    given = [runs.get(word, word) for word in words]
+    assert said in run("builders", "samples", "--release", release, "--out", tmp_path / "out", *given, code=1).error
+    assert not (tmp_path / "out").exists()
+    for wrong in ("0", "1.5K", "many"):
+        run("builders", "samples", "--release", release, "--out", tmp_path / "out", "--sizes", wrong, code=2)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.text(), unique=True), st.integers(0, 3))
+def test_a_lot_depends_on_seed_and_id_alone(ids: list[str], seed: int) -> None:
+    ids = [each.encode("utf-8", "replace").decode() for each in ids]
+    alone = {each: int(lots([each], seed, 1)[0]) for each in ids}
+    assert lots(ids, seed, len(ids)).tolist() == [alone[each] for each in ids]
+
+
+def test_check_names_what_a_sample_lists_twice_and_what_is_not_there(tmp_path: Path) -> None:
+    ids = [md5(text) for text in (TEXTS[0], TEXTS[0], TEXTS[1], "lost")]
+    rows: Any = tables() | {("sample-4", "corpus"): [{"_id": each} for each in ids]}
+    found = run("builders", "check", "--release", make_release(tmp_path / "release", rows), code=1).stdout
+    assert f"1 passages that are not in corpus: {md5('lost')}" in found
+    assert f"1 ids that are listed more than once: {md5(TEXTS[0])}" in found
+
+
+def test_bm25_on_a_sample_is_bm25_on_a_release_of_its_passages(release: Path, tmp_path: Path) -> None:
+    samples(release, tmp_path / "out", "--sizes", "30")
+    chosen = set(listed(tmp_path / "out", "sample-30"))
+    rows = tables(TEXTS_OF_90)
+    rows["corpus", "corpus"] = [row for row in rows["corpus", "corpus"] if row["_id"] in chosen]
+    small = make_release(tmp_path / "small", rows)
+    options = ["--split", "train", "--engine", "tantivy", "--threads", "1", "--top-k", "7"]
+    for name, words in (("a", [tmp_path / "out", "--sample", "sample-30"]), ("b", [small]), ("c", [tmp_path / "out"])):
+        run("baselines", "bm25", "--release", *words, *options, "--out", tmp_path / f"{name}.run")
+    assert read_run(tmp_path / "a.run").hits == read_run(tmp_path / "b.run").hits
+    assert read_run(tmp_path / "a.run").hits != read_run(tmp_path / "c.run").hits
+    found = {corpus for hits in read_run(tmp_path / "a.run").hits.values() for corpus, _ in hits}
+    assert found <= chosen
+
+
+def test_a_sample_that_is_not_there_is_said(release: Path, tmp_path: Path) -> None:
+    words = ["bm25", "--release", release, "--out", tmp_path / "x.run", "--sample"]
+    assert "has no config 'sample-10K' with a split 'corpus'" in run("baselines", *words, "sample-10K", code=1).error
+    assert (
+        "expected sample-SIZE or sample-SIZE-hard, found 'corpus'" in run("baselines", *words, "corpus", code=2).stderr
+    )

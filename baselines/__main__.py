@@ -23,6 +23,7 @@ GROUPS = {
     },
     "measure and look": {
         "evaluate": "baselines.runs.evaluate",
+        "stability": "baselines.stability",
         "predictions": "baselines.runs.predictions",
         "show": "baselines.show",
         "reproduce": "baselines.reproduce",

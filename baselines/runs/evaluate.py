@@ -8,32 +8,38 @@ positives found). Percent in text, fractions in JSON.
 question is similar to or on the others alone (Table 6), by the judgments before people corrected them (Figure 2).
 --qrels-config resttest-bucketN with --split interpolation or extrapolation: on the test questions that `extrapolate
 resttest` told apart.
+--holes says what the passages that nobody judged do to the figures: Judged@10, bpref, the lists without them, and the
+best that a run could have. --duplicates takes near-duplicates (texts that share --jaccard of their n-grams) for one
+passage: a copy of a positive counts as the positive, and a copy of a passage above it is removed or counts nothing.
 
 examples:
 
   python -m baselines evaluate --release build/sample --split dev build/runs/bm25.dev.run.gz --per-query bm25.parquet
   python -m baselines evaluate --release DIR --split dev --queries duplicated RUN
   python -m baselines evaluate --release DIR --split dev --qrels-config qrels-before RUN
+  python -m baselines evaluate --release DIR --split dev --holes RUN RUN
+  python -m baselines evaluate --release DIR --split dev --duplicates removed RUN
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from baselines.runs import measures
+from baselines.runs import duplicates, holes, measures
 from baselines.runs.qrels import Qrels, read_qrels, release_qrels
 from baselines.runs.sets import QRELS, add_queries, add_set, expect_main
 from baselines.runs.tables import percent, text_table
 from builders.common.command import InputError, add_format, log
 from builders.common.files import new_file
-from builders.store.layout import DRAWN, is_config
+from builders.similar import add_ngrams
+from builders.store.layout import DRAWN, SETS, is_config
 from builders.store.reader import open_release
 from builders.store.runs import Run, read_run
 
@@ -51,6 +57,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="CONFIG",
         help=f"the judgments of this config of the release: {', '.join(QRELS)}, resttest-bucketN (default: the set's)",
     )
+    parser.add_argument("--holes", action="store_true", help="what the unjudged passages do to the figures, too")
+    parser.add_argument(
+        "--duplicates",
+        choices=duplicates.WAYS,
+        help="near-duplicates as one passage, too: what repeats one above is removed from its list, or kept as a miss",
+    )
+    add_ngrams(parser)
     parser.add_argument("--per-query", type=Path, metavar="FILE.parquet", help="write every query's values here")
     add_format(parser)
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="TREC run or official predictions (JSON)")
@@ -67,12 +80,29 @@ def run(args: argparse.Namespace) -> None:
     qrels = _reference(args)
     results, tables = [], []
     for path in args.runs:
-        result, table = evaluate(read_run(path), qrels)
+        retrieved = read_run(path)
+        result, table = evaluate(retrieved, qrels)
+        for name, (figures, by_query) in _more(args, retrieved, qrels, result).items():
+            result[name], table = figures, _with_columns(table, by_query)
         results.append(result)
         tables.append(table)
     if args.per_query:
         _write_parquet(pa.concat_tables(tables), args.per_query)
     print(json.dumps(results, ensure_ascii=False, indent=1) if args.format == "json" else _text(results, qrels))
+
+
+def _more(
+    args: argparse.Namespace, retrieved: Run, qrels: Qrels, plain: Mapping[str, Any]
+) -> dict[str, tuple[dict[str, Any], dict[str, list[float]]]]:
+    """What is measured beside the plain figures, by its key in the result: its figures, and its values by query."""
+    found = {}
+    if args.holes:
+        found["holes"] = holes.holes(retrieved.rankings, qrels, plain)
+    if args.duplicates:
+        release, corpus = open_release(args.release), SETS[args.set].corpus
+        copies = duplicates.find(retrieved, qrels, release, corpus, args.ngram, args.jaccard)
+        found["duplicates"] = duplicates.duplicates(retrieved, qrels, copies, args.duplicates)
+    return found
 
 
 def _reference(args: argparse.Namespace) -> Qrels:
@@ -82,6 +112,8 @@ def _reference(args: argparse.Namespace) -> Qrels:
         return release_qrels(open_release(args.release), args.split, args.set, queries, config)
     if queries or config:
         raise InputError("--queries and --qrels-config name configs of a release: they go with --release DIR")
+    if args.duplicates:
+        raise InputError("--duplicates compares the texts of a release: it goes with --release DIR")
     return read_qrels(args.qrels)
 
 
@@ -92,12 +124,8 @@ def evaluate(run: Run, qrels: Qrels) -> tuple[dict[str, Any], pa.Table]:
     ``ir_measures`` (see :mod:`baselines.runs.measures`). The table has one row per reference query, in the reference's
     order. Raises :class:`InputError` where run and reference share no query.
     """
+    expect_queries(run, qrels)
     rankings = run.rankings
-    missing = sum(query not in rankings for query in qrels.positives)
-    if missing == len(qrels.positives):
-        raise InputError(f"no matching query: it has none of the {missing} queries of {qrels.name}", path=run.path)
-    if missing:
-        log.warning("%s: lacks %d of %d queries; they count 0", run.path, missing, len(qrels.positives))
     if repeats := sum(len(set(ranking)) < len(ranking) for ranking in rankings.values()):
         log.warning("%s: %d queries have a passage more than once", run.path, repeats)
     by_query = measures.per_query(rankings, qrels)
@@ -108,6 +136,15 @@ def evaluate(run: Run, qrels: Qrels) -> tuple[dict[str, Any], pa.Table]:
         "ir_measures": {name: measures.mean(values) for name, values in by_query.items()},
     }
     return result, _by_query(run, rankings, qrels, by_query)
+
+
+def expect_queries(run: Run, qrels: Qrels) -> None:
+    """Warn of queries that a run lacks; :class:`InputError` where it has none of the reference's."""
+    missing = sum(query not in run.hits for query in qrels.positives)
+    if missing == len(qrels.positives):
+        raise InputError(f"no matching query: it has none of the {missing} queries of {qrels.name}", path=run.path)
+    if missing:
+        log.warning("%s: lacks %d of %d queries; they count 0", run.path, missing, len(qrels.positives))
 
 
 def _by_query(run: Run, rankings: measures.Rankings, qrels: Qrels, by_query: dict[str, list[float]]) -> pa.Table:
@@ -123,6 +160,12 @@ def _by_query(run: Run, rankings: measures.Rankings, qrels: Qrels, by_query: dic
     return pa.table(columns)
 
 
+def _with_columns(table: pa.Table, by_query: Mapping[str, Sequence[float]]) -> pa.Table:
+    for name, values in by_query.items():
+        table = table.append_column(name, pa.array(values, pa.float64()))
+    return table
+
+
 def _write_parquet(table: pa.Table, path: Path) -> None:
     with new_file(path) as beside:
         pq.write_table(table, beside, compression="zstd")
@@ -135,14 +178,15 @@ def _text(results: Sequence[dict[str, Any]], qrels: Qrels) -> str:
         shown = [str(values[key]) if key == "QueriesRanked" else percent(values[key]) for key in measures.OFFICIAL]
         official.append([result["run"], *shown])
         others.append([result["run"], *(percent(result["ir_measures"][name]) for name in measures.IR_MEASURES)])
-    return "\n".join(
-        [
-            f"reference: {qrels.name}, {len(qrels.positives)} queries with {qrels.pairs} positive passages",
-            "",
-            "official keys, percent (recall@k here is a hit rate: Success@k)",
-            text_table(["run", *measures.OFFICIAL], official),
-            "",
-            "ir-measures, percent (R@k is the share of the positives found)",
-            text_table(["run", *measures.IR_MEASURES], others),
-        ]
-    )
+    parts = [
+        f"reference: {qrels.name}, {len(qrels.positives)} queries with {qrels.pairs} positive passages",
+        "official keys, percent (recall@k here is a hit rate: Success@k)\n"
+        + text_table(["run", *measures.OFFICIAL], official),
+        "ir-measures, percent (R@k is the share of the positives found)\n"
+        + text_table(["run", *measures.IR_MEASURES], others),
+    ]
+    if "holes" in results[0]:
+        parts.append(holes.text(results, qrels))
+    if "duplicates" in results[0]:
+        parts.append(duplicates.text(results, qrels))
+    return "\n\n".join(parts)

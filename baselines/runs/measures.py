@@ -8,7 +8,7 @@ found, which others call recall, is ``R@k`` here. All values are fractions.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from baselines.runs.qrels import Qrels
 
@@ -48,27 +48,41 @@ def official(rankings: Rankings, qrels: Qrels) -> dict[str, float]:
     }
 
 
-def per_query(rankings: Rankings, qrels: Qrels) -> dict[str, list[float]]:
-    """Each of ``IR_MEASURES`` for every reference query, in the reference's order; 0 where the run lacks the query.
+def per_query(
+    rankings: Rankings,
+    qrels: Qrels,
+    names: Sequence[str] = IR_MEASURES,
+    judged: Mapping[str, Mapping[str, int]] | None = None,
+) -> dict[str, list[float]]:
+    """Each of ``names`` for every reference query, in the reference's order; 0 where the run lacks the query.
 
     A passage that comes twice in a ranking counts once, at its first place (the ranks below it move up).
+
+    Args:
+        names: measures as ir-measures reads them.
+        judged: the grades in the place of the reference's positives: for measures that know what was judged negative.
     """
     import ir_measures
 
-    by_name = {str(ir_measures.parse_measure(name)): name for name in IR_MEASURES}
+    wanted = {ir_measures.parse_measure(name): name for name in names}
     row = {query: number for number, query in enumerate(qrels.positives)}
-    values = {name: [0.0] * len(row) for name in IR_MEASURES}
-    # Falling scores that are all different: the tools sort again and break ties in their own ways.
-    run = {}
-    for query in row:
-        unique = dict.fromkeys(rankings.get(query, ()))
-        if unique:
-            run[query] = {passage: float(len(unique) - rank) for rank, passage in enumerate(unique)}
-    if run:
-        wanted = [ir_measures.parse_measure(name) for name in IR_MEASURES]
-        for found in ir_measures.iter_calc(wanted, qrels.positives, run):
-            values[by_name[str(found.measure)]][row[found.query_id]] = float(found.value)
+    values = {name: [0.0] * len(row) for name in names}
+    if run := scored(rankings, row):
+        for found in ir_measures.iter_calc(list(wanted), judged or qrels.positives, run):
+            values[wanted[found.measure]][row[found.query_id]] = float(found.value)
     return values
+
+
+def scored(rankings: Rankings, queries: Iterable[str]) -> dict[str, dict[str, float]]:
+    """The rankings of some queries for tools that sort by score: falling ones, each passage once.
+
+    All are different, because the tools break ties in their own ways. Queries without a ranking are left out.
+    """
+    run = {}
+    for query in queries:
+        if unique := dict.fromkeys(rankings.get(query, ())):
+            run[query] = {passage: float(len(unique) - rank) for rank, passage in enumerate(unique)}
+    return run
 
 
 def mean(values: Sequence[float]) -> float:

@@ -28,17 +28,26 @@ class Qrels:
     """The reference: ``positives`` maps a query's id to its positive passages and their grades (>= 1).
 
     Only queries with at least one positive are in it: nothing can be measured on the others, and a mean over them
-    would only say how many there are. ``without`` counts those left out.
+    would only say how many there are. ``without`` counts those left out. ``negatives``: the passages of the same
+    queries that were judged, and are no positive (a score of 0 or less); most benchmarks publish none.
     """
 
     name: str
     positives: dict[str, dict[str, int]] = field(default_factory=dict)
+    negatives: dict[str, set[str]] = field(default_factory=dict)
     without: int = 0
 
     @property
     def pairs(self) -> int:
         """The number of positive (query, passage) pairs."""
         return sum(map(len, self.positives.values()))
+
+    def judged(self) -> dict[str, dict[str, int]]:
+        """Every judged passage of the reference's queries with its grade, 0 for a negative."""
+        return {
+            query: positive | dict.fromkeys(sorted(self.negatives.get(query, ())), 0)
+            for query, positive in self.positives.items()
+        }
 
 
 def release_qrels(release: Release, split: str, name: str = "main", queries: str = "", qrels: str = "") -> Qrels:
@@ -77,6 +86,8 @@ def _positives(name: str, every: dict[str, dict[str, int]]) -> Qrels:
                 found = max(positive.values())
                 raise InputError(f"query {query!r}: expected scores of at most {_HIGHEST:,}, found {found}", path=name)
             qrels.positives[query] = positive
+            if negative := scores.keys() - positive.keys():
+                qrels.negatives[query] = negative
         else:
             qrels.without += 1
     if not qrels.positives:

@@ -58,6 +58,11 @@ def add_ways(parser: argparse.ArgumentParser, pairs: str) -> None:
     parser.add_argument(
         "--threshold", type=number_between(0, 1), default=0.5, metavar="X", help="similar is a score above it (0.5)"
     )
+    add_ngrams(parser)
+
+
+def add_ngrams(parser: argparse.ArgumentParser) -> None:
+    """When two texts are nearly the same: ``--ngram`` and ``--jaccard``, for every verb that compares texts."""
     parser.add_argument("--ngram", type=whole_number(1), default=2, metavar="N", help="characters of an n-gram (2)")
     parser.add_argument(
         "--jaccard", type=number_between(0.3, 1), default=0.8, metavar="X", help="shared n-grams, from 0.3 on (0.8)"

@@ -56,7 +56,8 @@ VERBS = {
     "relabel": "builders relabel move --release {here}/release --scores {here}/train.run --scale none --out {here}/out",
     "bm25": "baselines bm25 --release {here}/release --out {here}/out --threads 1",
     "mine": "baselines mine --release {here}/release --run {here}/train.run --out {here}/out",
-    "evaluate": "baselines evaluate --release {here}/release {here}/dev.run",
+    "evaluate": "baselines evaluate --release {here}/release --holes --duplicates removed {here}/dev.run",
+    "stability": "baselines stability --release {here}/release --trials 2 --pool 2 {here}/dev.run {here}/other.run",
     "predictions": "baselines predictions --release {here}/release {here}/dev.run --out {here}/out",
     "fuse": "baselines fuse --release {here}/release --method weighted --tune dev --tune-on-these --weights {here}/out"
     " --out {here}/out.run {here}/dev.run {here}/other.run",

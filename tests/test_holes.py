@@ -1,0 +1,165 @@
+"""The figures of a run with unjudged passages, against every way in which these could have been judged."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from commands import run
+from test_evaluate import expected_official, expected_others
+
+from baselines.runs.evaluate import evaluate
+from baselines.runs.holes import holes
+from baselines.runs.qrels import Qrels, read_qrels
+from builders.store.runs import Run, read_run
+
+Reference = dict[str, dict[str, int]]
+Lists = dict[str, list[str]]
+
+
+def write(folder: Path, judged: Reference, lists: Lists) -> tuple[Path, Path]:
+    """TREC qrels with negatives, and a run."""
+    lines = [f"{query} 0 {passage} {grade}\n" for query, grades in judged.items() for passage, grade in grades.items()]
+    (folder / "qrels").write_text("".join(lines))
+    (folder / "run").write_text(json.dumps(lists))
+    return folder / "qrels", folder / "run"
+
+
+def measured(folder: Path, judged: Reference, lists: Lists) -> tuple[dict[str, Any], dict[str, Any], Qrels, Run]:
+    """(the plain figures, those of the holes, what both were made of)."""
+    files = write(folder, judged, lists)
+    qrels, retrieved = read_qrels(files[0]), read_run(files[1])
+    plain = evaluate(retrieved, qrels)[0]
+    return plain, holes(retrieved.rankings, qrels, plain)[0], qrels, retrieved
+
+
+def any_world(seed: int) -> tuple[Reference, Lists]:
+    """Judgments of some passages of few, and lists that hold at most five unjudged ones."""
+    draw = random.Random(seed)
+    judged: Reference = {}
+    lists: Lists = {}
+    for query in ("q1", "q2", "q3"):
+        known = [f"k{number}" for number in range(6)]
+        judged[query] = {"k0": 1, **{passage: draw.randrange(2) for passage in draw.sample(known[1:], 4)}}
+        list_ = draw.sample(known, draw.randrange(6)) + [f"u{number}" for number in range(draw.randrange(5))]
+        draw.shuffle(list_)
+        lists[query] = list_ + [f"n{number}" for number in range(12)] * draw.randrange(2)
+        judged[query] |= {f"n{number}": 0 for number in range(12)}
+    del lists[draw.choice(("q2", "q3"))]
+    return judged, lists
+
+
+def positives(judged: Reference) -> dict[str, set[str]]:
+    return {query: {passage for passage, grade in grades.items() if grade > 0} for query, grades in judged.items()}
+
+
+def judgings(
+    reference: dict[str, set[str]], judged: Reference, lists: Lists, query: str
+) -> Iterator[dict[str, set[str]]]:
+    """The query's positives under every judging of what its list has unjudged."""
+    unjudged = [passage for passage in lists.get(query, []) if passage not in judged[query]]
+    for number in range(len(unjudged) + 1):
+        for more in itertools.combinations(unjudged, number):
+            yield {query: reference[query] | {*more}}
+
+
+WORLDS = range(12)
+
+
+@pytest.mark.parametrize("seed", WORLDS)
+def test_the_best_is_the_highest_value_of_every_judging(tmp_path: Path, seed: int) -> None:
+    judged, lists = any_world(seed)
+    reference = positives(judged)
+    plain, found, _, _ = measured(tmp_path, judged, lists)
+    official, others = dict.fromkeys(found["best"]["official"], 0.0), dict.fromkeys(found["best"]["ir_measures"], 0.0)
+    for query in reference:
+        every = list(judgings(reference, judged, lists, query))
+        for totals, values in ((official, expected_official), (others, expected_others)):
+            values_of = [values(each, {query: lists.get(query, [])}) for each in every]
+            for name in totals:
+                totals[name] += max(each[name] for each in values_of) / len(reference)
+    assert found["best"]["official"] == pytest.approx(official)
+    assert found["best"]["ir_measures"] == pytest.approx(others)
+    assert all(value >= 0 for kind in found["residual"].values() for value in kind.values())
+    assert found["residual"]["ir_measures"]["AP"] == pytest.approx(others["AP"] - plain["ir_measures"]["AP"])
+
+
+@pytest.mark.parametrize("seed", WORLDS)
+def test_condensed_lists_are_the_lists_without_what_is_unjudged(tmp_path: Path, seed: int) -> None:
+    judged, lists = any_world(seed)
+    _, found, _, _ = measured(tmp_path, judged, lists)
+    left = {query: [passage for passage in list_ if passage in judged[query]] for query, list_ in lists.items()}
+    expected = expected_official(positives(judged), left)
+    assert found["condensed"]["official"] == pytest.approx(
+        {name: expected[name] for name in found["condensed"]["official"]}
+    )
+    assert found["condensed"]["ir_measures"] == pytest.approx(expected_others(positives(judged), left))
+
+
+@pytest.mark.parametrize("seed", WORLDS)
+def test_judged_at_10_and_bpref_are_those_of_their_definitions(tmp_path: Path, seed: int) -> None:
+    judged, lists = any_world(seed)
+    _, found, _, _ = measured(tmp_path, judged, lists)
+    share, preference = 0.0, 0.0
+    for query, good in positives(judged).items():
+        top = lists.get(query, [])[:10]
+        share += sum(passage in judged[query] for passage in top) / max(1, len(top))
+        bad = [passage for passage, grade in judged[query].items() if not grade]
+        for place, passage in enumerate(lists.get(query, [])):
+            if passage in good:  # Buckley and Voorhees 2004, with trec_eval's bound of the judged negatives
+                bound = min(len(good), len(bad))
+                above = min(sum(each in bad for each in lists[query][:place]), bound)
+                preference += (1 - above / bound if bound else 1) / len(good)
+    assert found["Judged@10"] == pytest.approx(share / len(judged))
+    assert found["Bpref"] == pytest.approx(preference / len(judged))
+
+
+def test_a_list_without_holes_has_no_residual(tmp_path: Path) -> None:
+    judged = {"q": {"a": 1, "n": 0, "m": -2}}
+    plain, found, _, _ = measured(tmp_path, judged, {"q": ["n", "a", "m"]})
+    assert found["Judged@10"] == 1.0
+    assert set(found["residual"]["official"].values()) | set(found["residual"]["ir_measures"].values()) == {0.0}
+    assert found["condensed"]["ir_measures"] == plain["ir_measures"]
+
+
+def test_an_unjudged_passage_is_worth_the_highest_grade_of_its_query(tmp_path: Path) -> None:
+    _, found, _, _ = measured(tmp_path, {"q": {"a": 3, "b": 1, "n": 0}}, {"q": ["u", "a", "b", "n"]})
+    assert found["best"]["ir_measures"]["nDCG@10"] == pytest.approx(1.0)  # 3, 3, 1 is the ideal order
+    assert found["best"]["ir_measures"]["AP"] == 1.0
+
+
+def test_values_by_query_stand_beside_the_plain_ones(tmp_path: Path) -> None:
+    judged, lists = {"q": {"a": 1, "n": 0}, "r": {"b": 1}}, {"q": ["u", "n", "a"], "r": ["b"]}
+    qrels, retrieved = write(tmp_path, judged, lists)
+    target = tmp_path / "values.parquet"
+    run("baselines", "evaluate", "--qrels", qrels, "--holes", "--per-query", target, retrieved)
+    row = pq.read_table(target).to_pylist()[0]
+    assert row["RR@10"] == pytest.approx(1 / 3)
+    assert (row["RR(judged_only=True)@10"], row["best RR@10"]) == (0.5, 1.0)
+    assert (row["Judged@10"], row["Bpref"]) == (pytest.approx(2 / 3), 0.0)
+    assert (row["AP(judged_only=True)"], row["best Success@1"]) == (0.5, 1.0)
+
+
+def test_without_the_option_the_result_has_no_holes(tmp_path: Path) -> None:
+    qrels, retrieved = write(tmp_path, {"q": {"a": 1}}, {"q": ["a"]})
+    shown = json.loads(run("baselines", "evaluate", "--qrels", qrels, "--format", "json", retrieved).stdout)
+    assert shown[0].keys() == {"run", "queries", "official", "ir_measures"}
+
+
+def test_text_warns_where_nothing_is_judged_negative(tmp_path: Path) -> None:
+    shown = {}
+    for name, grades in (("positives alone", {"a": 1}), ("both", {"a": 1, "n": 0})):
+        qrels, retrieved = write(tmp_path, {"q": grades}, {"q": ["u", "n", "a"]})
+        shown[name] = run("baselines", "evaluate", "--holes", "--qrels", qrels, retrieved).stdout
+    assert "No passage is judged negative" in shown["positives alone"]
+    assert "No passage is judged negative" not in shown["both"]
+    assert "(1 positives and 1 negatives are judged, everything else is unjudged)" in shown["both"]
+    rows = [line.split() for line in shown["both"].splitlines()]
+    reciprocal = {row[0]: row[1] for row in rows if row and row[0] in ("condensed", "best", "residual")}
+    assert reciprocal == {"condensed": "50.00", "best": "100.00", "residual": "66.67"}

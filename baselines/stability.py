@@ -1,4 +1,4 @@
-"""Delete judgments: does the order of the systems stay?
+"""Delete judgments and see whether the order of systems stays.
 
 A benchmark whose judgments have holes should put systems into the order in which all judgments would put them. Here
 judgments are deleted at random, more and more of them (in one trial what is deleted stays deleted), and the systems are

@@ -12,11 +12,16 @@ small machine; baselines/settings has some.
 --table 6 needs the configs that `builders similar` writes, --figure 2 those of `builders annotate merge`; the bars of a
 figure are also drawn, as PNG and SVG under --out.
 
+--samples measures systems of the main set on every sample of the collection that `builders samples` put into the
+release, and on the whole: with the same models and embeddings, how figures rise and how the order of the systems moves.
+--matrix FILE names systems of one's own: steps and rows as in baselines/matrix.toml.
+
 examples:
   python -m baselines reproduce --table 4 --row bm25
   python -m baselines reproduce --table 4 5 --scratch --settings baselines/settings/sample.toml
   python -m baselines reproduce --table 7 --release DIR --dry-run
   python -m baselines reproduce --table 6 --figure 2 --release DIR
+  python -m baselines reproduce --samples --table 4 5 --release DIR
 """
 
 from __future__ import annotations
@@ -66,11 +71,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--processes", type=whole_number(1), default=1, metavar="N", help="of a training, by torchrun (default: 1)"
     )
+    parser.add_argument(
+        "--samples", action="store_true", help="the systems on samples of the collection, and how their order moves"
+    )
+    parser.add_argument(
+        "--matrix", type=Path, metavar="FILE", help="with --samples: other systems (TOML, as baselines/matrix.toml)"
+    )
     parser.add_argument("--dry-run", action="store_true", help="print the commands, run nothing")
     add_format(parser)
 
 
 def run(args: argparse.Namespace) -> None:
+    if args.samples:
+        from baselines.reproduce.samples import reproduce_samples
+
+        reproduce_samples(args)
+        return
     matrix = read_matrix()
     rows = matrix.select(args.table, args.row, args.figure)
     variant = SCRATCH if args.scratch else ""

@@ -170,3 +170,9 @@ def make_release(
     (path / "README.md").write_text(card(entries, stats, [Build(**BUILD)]), encoding="utf-8")
     write_manifest(path, entries, [Build(**BUILD)])
     return path
+
+
+def put_stats(release: Path, **figures: Any) -> None:
+    """Put figures into a release's stats.json, as a builder does."""
+    path = release / "stats.json"
+    path.write_text(json.dumps(json.loads(path.read_text("utf-8")) | figures), encoding="utf-8")

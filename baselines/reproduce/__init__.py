@@ -14,7 +14,9 @@ figure are also drawn, as PNG and SVG under --out.
 
 --samples measures systems of the main set on every sample of the collection that `builders samples` put into the
 release, and on the whole: with the same models and embeddings, how figures rise and how the order of the systems moves.
---matrix FILE names systems of one's own: steps and rows as in baselines/matrix.toml.
+--extrapolation [restrain-14K resttest] trains BM25, DE and CE (or other --row) on the sets that `builders extrapolate`
+drew, and reports interpolation, extrapolation and the gap. --matrix FILE names systems of one's own for both: steps and
+rows as in baselines/matrix.toml.
 
 examples:
   python -m baselines reproduce --table 4 --row bm25
@@ -22,6 +24,7 @@ examples:
   python -m baselines reproduce --table 7 --release DIR --dry-run
   python -m baselines reproduce --table 6 --figure 2 --release DIR
   python -m baselines reproduce --samples --table 4 5 --release DIR
+  python -m baselines reproduce --extrapolation resttest --release DIR
 """
 
 from __future__ import annotations
@@ -75,7 +78,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--samples", action="store_true", help="the systems on samples of the collection, and how their order moves"
     )
     parser.add_argument(
-        "--matrix", type=Path, metavar="FILE", help="with --samples: other systems (TOML, as baselines/matrix.toml)"
+        "--extrapolation",
+        nargs="*",
+        metavar="NAME",
+        help="BM25, DE and CE on queries like those they were trained on, and on others (default: all such sets)",
+    )
+    parser.add_argument(
+        "--matrix", type=Path, metavar="FILE", help="of these two: other systems (TOML, as baselines/matrix.toml)"
     )
     parser.add_argument("--dry-run", action="store_true", help="print the commands, run nothing")
     add_format(parser)
@@ -86,6 +95,11 @@ def run(args: argparse.Namespace) -> None:
         from baselines.reproduce.samples import reproduce_samples
 
         reproduce_samples(args)
+        return
+    if args.extrapolation is not None:
+        from baselines.reproduce.extrapolation import reproduce_extrapolation
+
+        reproduce_extrapolation(args)
         return
     matrix = read_matrix()
     rows = matrix.select(args.table, args.row, args.figure)

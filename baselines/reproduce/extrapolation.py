@@ -1,0 +1,246 @@
+"""``reproduce --extrapolation``: systems on queries like those that they were trained on, and on others.
+
+As extrapolate-eval does for MS MARCO (Zhan et al., arXiv 2204.11447), from the configs that ``builders extrapolate``
+makes. ReSTrain: every system is trained twice, on the questions near to the test queries (interpolation) and on others
+(extrapolation), and measured on the same test queries. ReSTTest: it is trained once a bucket, without the bucket's
+questions; interpolation is the mean over the test queries of the other buckets, extrapolation over the bucket's, and
+of both the mean over the buckets is taken. What learns from no questions (BM25) shows how hard the queries are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from msgspec import structs
+
+from baselines.reproduce.matrix import SCRATCH, Matrix, Row, read_matrix
+from baselines.reproduce.rows import runnable
+from baselines.reproduce.settings import Settings, read_settings
+from baselines.reproduce.steps import run_steps, shown
+from baselines.runs.evaluate import evaluate
+from baselines.runs.intervals import LEVEL, RESAMPLES
+from baselines.runs.measures import LIST_DEPTH, PAPER
+from baselines.runs.qrels import Qrels, release_qrels
+from baselines.runs.tables import text_table
+from baselines.train.recipe import read_recipe
+from builders.common.command import InputError
+from builders.extrapolate.restrain import WARNING, is_large
+from builders.store.manifest import read_stats
+from builders.store.reader import Release, open_release
+from builders.store.runs import read_run
+
+ROWS = ("bm25", "de-bm25-neg", "ce-bm25-neg-on-bm25")  # what is measured where no row is named
+KINDS = ("interpolation", "extrapolation")
+RESTTEST = "resttest"
+_RESTRAIN = re.compile(r"(restrain-[^-]+)-interpolation")
+_WORD = re.compile(r"\{([^{}]*)\}")
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Fold:
+    """One training set each for interpolation and extrapolation (of a bucket, the same), and what each is tested on.
+
+    ``configs`` are trained on; ``tests``: (config of judgments, its split), empty config: the release's own qrels.
+    """
+
+    configs: tuple[str, str]
+    tests: tuple[tuple[str, str], tuple[str, str]]
+
+
+def reproduce_extrapolation(args: argparse.Namespace) -> None:
+    """Run what is missing, and print the report. Raises :class:`InputError` where the release has no such sets."""
+    release = open_release(args.release)
+    sets = _sets(release, args.split, args.extrapolation)
+    matrix = read_matrix(args.matrix) if args.matrix else read_matrix()
+    systems = _systems(matrix, release, args)
+    configs = list(dict.fromkeys(config for folds in sets.values() for fold in folds for config in fold.configs))
+    variant = SCRATCH if args.scratch else ""
+    extended, trained = trained_on(matrix, [row.step for row in systems], configs, variant)
+    rows = [structs.replace(row, step=trained[row.step, config]) for config in configs for row in systems]
+    fill = {"release": str(args.release), "split": args.split, "out": str(args.out), "variant": variant}
+    plan = extended.plan(rows, fill, read_settings(args.settings) if args.settings else Settings())
+    if args.dry_run:
+        commands = [step.command for step in plan.values()]
+        print(json.dumps(commands) if args.format == "json" else "\n".join(map(shown, commands)))
+        return
+    run_steps(
+        plan, release, resume=not args.no_resume, quiet=args.quiet, here=args.one_process, processes=args.processes
+    )
+    measured = []
+    for name, folds in sets.items():
+        qrels = {test: release_qrels(release, test[1], qrels=test[0]) for fold in folds for test in fold.tests}
+        for row in systems:
+            runs = [[plan[trained[row.step, config]].output for config in fold.configs] for fold in folds]
+            values = [
+                [_values(run, qrels[test]) for run, test in zip(own, fold.tests, strict=True)]
+                for own, fold in zip(runs, folds, strict=True)
+            ]
+            measured += _rows(name, row, values)
+    report = {
+        "release": str(release.path),
+        "split": args.split,
+        "notes": _notes(release, sets, args),
+        "unit": "percent",
+        "rows": measured,
+    }
+    print(json.dumps(report, ensure_ascii=False, indent=1) if args.format == "json" else text(report))
+
+
+def _sets(release: Release, split: str, asked: Sequence[str]) -> dict[str, list[Fold]]:
+    """The sets of the release that are for the split's queries, by name: ``restrain-SIZE``, ``resttest``."""
+    stats, have = read_stats(release.path).get("extrapolation", {}), {config for config, _ in release.splits()}
+    found: dict[str, list[Fold]] = {}
+    buckets = []
+    for config in sorted(have & set(stats), key=lambda name: [int(n) for n in re.findall(r"\d+", name)] or [0]):
+        match, row = _RESTRAIN.fullmatch(config), stats[config]
+        if match and f"{match[1]}-extrapolation" in have and split in row["test"].split("+"):
+            pair = (config, f"{match[1]}-extrapolation")
+            found[match[1]] = [Fold(pair, (("", split), ("", split)))]
+        elif config.startswith(f"{RESTTEST}-"):
+            buckets.append(Fold((config, config), ((config, KINDS[0]), (config, KINDS[1]))))
+    if buckets:
+        found[RESTTEST] = buckets
+    if missing := [name for name in asked if name not in found] or not found:
+        known = f"; it has {', '.join(found)}" if found else ""
+        what = " and ".join(asked) if asked and missing else "sets for interpolation and extrapolation"
+        raise InputError(
+            f"has no {what} of the {split} queries{known}; `python -m builders extrapolate` makes them",
+            path=release.path,
+        )
+    return {name: folds for name, folds in found.items() if not asked or name in asked}
+
+
+def _systems(matrix: Matrix, release: Release, args: argparse.Namespace) -> list[Row]:
+    asked = bool(args.table or args.row)
+    chosen = [
+        row
+        for row in matrix.select(args.table, args.row, None)
+        if row.set == "main"
+        and not (row.split or row.queries or row.qrels or row.figure)
+        and (asked or args.matrix or row.name in ROWS)
+    ]
+    if not chosen:
+        raise InputError("--extrapolation: expected rows of the main set", path=args.release)
+    chosen = list({row.step: row for row in reversed(chosen)}.values())[::-1]
+    return runnable(chosen, release, args.split, scratch=args.scratch, asked=asked, named=args.row is not None)
+
+
+def trained_on(
+    matrix: Matrix, steps: Sequence[str], configs: Sequence[str], variant: str = ""
+) -> tuple[Matrix, dict[tuple[str, str], str]]:
+    """The matrix with steps that train on each config's questions what some steps train on all, and their names.
+
+    What learns from questions is trained again, and every step that uses it is run again; the others stay: BM25, the
+    masked language model that a dual-encoder starts from, negatives that BM25 finds.
+    """
+    added: dict[str, str] = {}
+
+    def of(step: str, config: str) -> str:
+        head, out = matrix.steps[step].split(" --out {out}/")
+        used = {word: of(word, config) for word in _WORD.findall(head) if word in matrix.steps}
+        words = head.split()
+        learns = words[1] == "train" and read_recipe(words[2].replace("{variant}", variant)).model.kind != "mlm"
+        if not learns and all(before == after for before, after in used.items()):
+            return step
+        name = f"{step}/{config}"
+        head = _WORD.sub(lambda found: f"{{{used.get(found[1], found[1])}}}", head)
+        if learns:  # beside the others: a recipe finds what it starts from there
+            added[name] = f"{head} --set data.set={config} --out {{out}}/{out}.{config}"
+        else:
+            added[name] = f"{head} --out {{out}}/{config}/{out}"
+        return name
+
+    names = {(step, config): of(step, config) for step in steps for config in configs}
+    return structs.replace(matrix, steps=matrix.steps | added), names
+
+
+def _values(run: Any, qrels: Qrels) -> dict[str, Floats]:
+    """The paper's measures of every query, by its id."""
+    _, by_query = evaluate(read_run(run), qrels)
+    ranks = np.array([rank or np.inf for rank in by_query["first_positive_rank"].to_pylist()])
+    table = np.column_stack([by_query["RR@10"].to_numpy(), ranks == 1, ranks <= LIST_DEPTH])
+    return dict(zip(by_query["query_id"].to_pylist(), table, strict=True))
+
+
+def _rows(name: str, row: Row, folds: Sequence[Sequence[Mapping[str, Floats]]]) -> list[dict[str, Any]]:
+    """A system's figures: of each fold (values for interpolation, for extrapolation, by query) the mean, of these the
+    mean."""
+    means = [np.mean([np.mean(list(fold[kind].values()), axis=0) for fold in folds], axis=0) for kind in (0, 1)]
+    ends = gap_interval(folds)
+    return [
+        {
+            "test": name,
+            "row": row.name,
+            "title": row.title,
+            "metric": metric,
+            "interpolation": round(100 * float(means[0][column]), 2),
+            "extrapolation": round(100 * float(means[1][column]), 2),
+            "gap": round(100 * float(means[1][column] - means[0][column]), 2),
+            "gap_interval": [round(100 * float(end[column]), 2) for end in ends],
+            "relative_gap": round(100 * float(means[1][column] / means[0][column] - 1), 2)
+            if means[0][column]
+            else None,
+        }
+        for column, metric in enumerate(PAPER)
+    ]
+
+
+def gap_interval(folds: Sequence[Sequence[Mapping[str, Floats]]], seed: int = 0) -> tuple[Floats, Floats]:
+    """(low, high), shape (measures,) each: the percentile bootstrap's interval of extrapolation less interpolation.
+
+    Test queries are drawn again, with replacement; a query is drawn for all folds together, in which it stands once a
+    bucket. A draw that leaves a fold without queries passes over that fold.
+    """
+    queries = sorted({query for fold in folds for kind in fold for query in kind})
+    drawn = np.random.default_rng(seed).multinomial(len(queries), np.full(len(queries), 1 / len(queries)), RESAMPLES)
+    place = {query: number for number, query in enumerate(queries)}
+    means = []
+    for kind in (0, 1):
+        own = []
+        for fold in folds:
+            counts = drawn[:, [place[query] for query in fold[kind]]].astype(float)
+            with np.errstate(invalid="ignore"):
+                own.append(counts @ np.array(list(fold[kind].values())) / counts.sum(axis=1, keepdims=True))
+        means.append(np.nanmean(own, axis=0))
+    low, high = np.nanquantile(means[1] - means[0], [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
+    return low, high
+
+
+def _notes(release: Release, sets: Mapping[str, Any], args: argparse.Namespace) -> list[str]:
+    notes = []
+    if any(name != RESTTEST for name in sets):
+        tests = len(release_qrels(release, args.split).positives)
+        trains = len(set(release.table("qrels", "train", ["query-id"])["query-id"].to_pylist()))
+        if is_large(tests, trains):
+            notes.append(WARNING % (f"{tests:,}", f"{trains:,}"))
+    if args.settings:
+        notes.append(f"trained with the values of {args.settings}, not the recipes'")
+    return notes
+
+
+def text(report: Mapping[str, Any]) -> str:
+    """The report as a table a set."""
+    lines = [f"release {report['release']}, split {report['split']}; percent; gap: extrapolation less interpolation"]
+    lines += [f"note: {note}" for note in report["notes"]]
+    for name in dict.fromkeys(row["test"] for row in report["rows"]):
+        body = [
+            [
+                f"{row['title']}: {row['metric']}",
+                *(f"{row[kind]:.2f}" for kind in KINDS),
+                f"{row['gap']:+.2f}",
+                "{:+.1f} to {:+.1f}".format(*row["gap_interval"]),
+                "-" if row["relative_gap"] is None else f"{row['relative_gap']:+.1f} %",
+            ]
+            for row in report["rows"]
+            if row["test"] == name
+        ]
+        lines += ["", text_table([name, *KINDS, "gap", "95 %", "relative"], body)]
+    return "\n".join(lines)

@@ -97,6 +97,14 @@ def test_text_and_values_by_query_have_both(tmp_path: Path) -> None:
     assert (row["RR@10"], row["fair RR@10"], row["best RR@10"]) == (0.0, 0.5, 1.0)
 
 
+def test_every_pair_is_listed_with_its_labels(tmp_path: Path) -> None:
+    result(tmp_path, {REPORT: 1, NEAR: 0}, [NEAR, COPY], "--duplicates", "kept", "--list", str(tmp_path / "pairs"))
+    found = [json.loads(line) for line in (tmp_path / "pairs").read_text().splitlines()]
+    shown = [(pair["corpus-id"], pair["like"], pair["labels"]) for pair in found]
+    assert shown == [(md5(COPY), md5(REPORT), [None, 1]), (md5(NEAR), md5(REPORT), [0, 1])]
+    assert "goes with it" in run("baselines", "evaluate", "--release", "x", "--list", "y", "z", code=1).error
+
+
 def test_texts_are_needed(tmp_path: Path) -> None:
     where = release(tmp_path, {REPORT: 1}, [REPORT])
     (tmp_path / "qrels").write_text(f"{md5(QUESTION)} 0 {md5(REPORT)} 1\n")

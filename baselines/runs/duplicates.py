@@ -25,7 +25,6 @@ from builders.store.reader import Release
 from builders.store.runs import Run
 
 _BY = ("exact", "normalised", "n-gram")
-WAYS = ("removed", "kept")
 
 
 @dataclass
@@ -146,6 +145,18 @@ def duplicates(run: Run, qrels: Qrels, found: Found, way: str) -> tuple[dict[str
     }
     values = {"RR@10": [measures.reciprocal_rank(rank) for rank in ranks], **by_query}
     return figures, {f"fair {name}": each for name, each in values.items()}
+
+
+def pairs(run: Run, qrels: Qrels, found: Found) -> Iterator[dict[str, Any]]:
+    """Every passage that follows another, and every contradicted pair, for a look at them.
+
+    ``run``, ``query-id``, ``corpus-id``, ``like`` (the other passage's id), ``labels`` (both grades, None: unjudged).
+    """
+    judged = qrels.judged()
+    followers = ((query, each, to) for query, led in found.leaders.items() for each, to in led.items() if each != to)
+    for query, passage, other in (*followers, *found.contradicted):
+        labels = [judged[query].get(each) for each in (passage, other)]
+        yield {"run": str(run.path), "query-id": query, "corpus-id": passage, "like": other, "labels": labels}
 
 
 def _repeated(query: str, rankings: Rankings, found: Found, depth: int) -> float:

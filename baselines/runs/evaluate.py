@@ -32,12 +32,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from baselines.runs import duplicates, holes, measures
+from baselines.runs import holes, measures
 from baselines.runs.qrels import Qrels, read_qrels, release_qrels
 from baselines.runs.sets import QRELS, add_queries, add_set, expect_main
 from baselines.runs.tables import percent, text_table
 from builders.common.command import InputError, add_format, log
-from builders.common.files import new_file
+from builders.common.files import atomic_text, new_file
 from builders.similar import add_ngrams
 from builders.store.layout import DRAWN, SETS, is_config
 from builders.store.reader import open_release
@@ -60,10 +60,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--holes", action="store_true", help="what the unjudged passages do to the figures, too")
     parser.add_argument(
         "--duplicates",
-        choices=duplicates.WAYS,
+        choices=["removed", "kept"],
         help="near-duplicates as one passage, too: what repeats one above is removed from its list, or kept as a miss",
     )
     add_ngrams(parser)
+    parser.add_argument("--list", type=Path, metavar="FILE", help="write every pair of --duplicates, as JSON lines")
     parser.add_argument("--per-query", type=Path, metavar="FILE.parquet", help="write every query's values here")
     add_format(parser)
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="TREC run or official predictions (JSON)")
@@ -78,29 +79,38 @@ def judgments(text: str) -> str:
 
 def run(args: argparse.Namespace) -> None:
     qrels = _reference(args)
-    results, tables = [], []
+    results, tables, listed = [], [], list[dict[str, Any]]()
     for path in args.runs:
         retrieved = read_run(path)
         result, table = evaluate(retrieved, qrels)
-        for name, (figures, by_query) in _more(args, retrieved, qrels, result).items():
+        for name, (figures, by_query) in _more(args, retrieved, qrels, result, listed).items():
             result[name], table = figures, _with_columns(table, by_query)
         results.append(result)
         tables.append(table)
     if args.per_query:
         _write_parquet(pa.concat_tables(tables), args.per_query)
+    if args.list:
+        with atomic_text(args.list) as file:
+            file.writelines(json.dumps(pair, ensure_ascii=False) + "\n" for pair in listed)
     print(json.dumps(results, ensure_ascii=False, indent=1) if args.format == "json" else _text(results, qrels))
 
 
 def _more(
-    args: argparse.Namespace, retrieved: Run, qrels: Qrels, plain: Mapping[str, Any]
+    args: argparse.Namespace, retrieved: Run, qrels: Qrels, plain: Mapping[str, Any], listed: list[dict[str, Any]]
 ) -> dict[str, tuple[dict[str, Any], dict[str, list[float]]]]:
-    """What is measured beside the plain figures, by its key in the result: its figures, and its values by query."""
+    """What is measured beside the plain figures, by its key in the result: its figures, and its values by query.
+
+    ``listed``: where the pairs of near-duplicates go.
+    """
     found = {}
     if args.holes:
         found["holes"] = holes.holes(retrieved.rankings, qrels, plain)
     if args.duplicates:
+        from baselines.runs import duplicates
+
         release, corpus = open_release(args.release), SETS[args.set].corpus
         copies = duplicates.find(retrieved, qrels, release, corpus, args.ngram, args.jaccard)
+        listed += duplicates.pairs(retrieved, qrels, copies)
         found["duplicates"] = duplicates.duplicates(retrieved, qrels, copies, args.duplicates)
     return found
 
@@ -108,6 +118,8 @@ def _more(
 def _reference(args: argparse.Namespace) -> Qrels:
     queries = expect_main(args, "--queries", args.queries)
     config = expect_main(args, "--qrels-config", args.qrels_config)
+    if args.list and not args.duplicates:
+        raise InputError("--list writes the near-duplicates that --duplicates finds: it goes with it")
     if args.release:
         return release_qrels(open_release(args.release), args.split, args.set, queries, config)
     if queries or config:
@@ -188,5 +200,7 @@ def _text(results: Sequence[dict[str, Any]], qrels: Qrels) -> str:
     if "holes" in results[0]:
         parts.append(holes.text(results, qrels))
     if "duplicates" in results[0]:
+        from baselines.runs import duplicates
+
         parts.append(duplicates.text(results, qrels))
     return "\n\n".join(parts)

@@ -25,6 +25,7 @@ GROUPS = {
         "evaluate": "baselines.runs.evaluate",
         "stability": "baselines.stability",
         "predictions": "baselines.runs.predictions",
+        "compare": "baselines.compare",
         "show": "baselines.show",
         "reproduce": "baselines.reproduce",
         "leaderboard": "baselines.leaderboard",

@@ -33,30 +33,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from baselines.runs import holes, measures
-from baselines.runs.qrels import Qrels, read_qrels, release_qrels
-from baselines.runs.sets import QRELS, add_queries, add_set, expect_main
+from baselines.runs.qrels import Qrels
+from baselines.runs.reference import add_reference, reference_qrels
 from baselines.runs.tables import percent, text_table
 from builders.common.command import InputError, add_format, log
 from builders.common.files import atomic_text, new_file
 from builders.similar import add_ngrams
-from builders.store.layout import DRAWN, SETS, is_config
+from builders.store.layout import SETS
 from builders.store.reader import open_release
 from builders.store.runs import Run, read_run
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    reference = parser.add_mutually_exclusive_group(required=True)
-    reference.add_argument("--release", type=Path, metavar="DIR", help="the release whose judgments are the reference")
-    reference.add_argument("--qrels", type=Path, metavar="FILE", help="TREC qrels, BEIR's TSV or an official dev.json")
-    parser.add_argument("--split", default="dev", help="the release's split (default: dev)")
-    add_set(parser)
-    add_queries(parser)
-    parser.add_argument(
-        "--qrels-config",
-        type=judgments,
-        metavar="CONFIG",
-        help=f"the judgments of this config of the release: {', '.join(QRELS)}, resttest-bucketN (default: the set's)",
-    )
+    add_reference(parser)
     parser.add_argument("--holes", action="store_true", help="what the unjudged passages do to the figures, too")
     parser.add_argument(
         "--duplicates",
@@ -70,15 +59,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="TREC run or official predictions (JSON)")
 
 
-def judgments(text: str) -> str:
-    """An argparse type: a config that judges main's questions."""
-    if text not in QRELS and not (text.startswith(DRAWN) and is_config(text)):
-        raise argparse.ArgumentTypeError(f"expected {', '.join(QRELS)} or resttest-bucketN, found {text!r}")
-    return text
-
-
 def run(args: argparse.Namespace) -> None:
-    qrels = _reference(args)
+    _expect_duplicates(args)
+    qrels = reference_qrels(args)
     results, tables, listed = [], [], list[dict[str, Any]]()
     for path in args.runs:
         retrieved = read_run(path)
@@ -115,18 +98,11 @@ def _more(
     return found
 
 
-def _reference(args: argparse.Namespace) -> Qrels:
-    queries = expect_main(args, "--queries", args.queries)
-    config = expect_main(args, "--qrels-config", args.qrels_config)
+def _expect_duplicates(args: argparse.Namespace) -> None:
     if args.list and not args.duplicates:
         raise InputError("--list writes the near-duplicates that --duplicates finds: it goes with it")
-    if args.release:
-        return release_qrels(open_release(args.release), args.split, args.set, queries, config)
-    if queries or config:
-        raise InputError("--queries and --qrels-config name configs of a release: they go with --release DIR")
-    if args.duplicates:
+    if args.duplicates and not args.release:
         raise InputError("--duplicates compares the texts of a release: it goes with --release DIR")
-    return read_qrels(args.qrels)
 
 
 def evaluate(run: Run, qrels: Qrels) -> tuple[dict[str, Any], pa.Table]:

@@ -6,7 +6,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from baselines.runs.measures import LIST_DEPTH
+from baselines.runs.measures import PAPER
+from baselines.runs.values import values_of
 
 RESAMPLES = 2_000
 LEVEL = 0.95
@@ -44,6 +45,5 @@ def of_means(
 
 def official_intervals(by_query: pa.Table, *, seed: int = 0) -> dict[str, Interval]:
     """The 95 % intervals of the official measures, as fractions, from a table of :func:`~.evaluate.evaluate`."""
-    ranks = np.array([rank or np.inf for rank in by_query["first_positive_rank"].to_pylist()])
-    columns = [by_query["RR@10"].to_numpy(), ranks == 1, ranks <= LIST_DEPTH]
-    return dict(zip(("MRR@10", "recall@1", "recall@50"), of_means(np.column_stack(columns), seed=seed), strict=True))
+    columns = np.column_stack([values_of(by_query, name) for name in PAPER.values()])
+    return dict(zip(PAPER.values(), of_means(columns, seed=seed), strict=True))

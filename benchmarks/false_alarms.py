@@ -1,0 +1,114 @@
+"""How often the tests of `compare` see a difference where there is none: counted, on the values of real runs.
+
+Of every pair of runs, under each measure, systems without a difference are made in two ways:
+
+- swapped: for each query a coin decides which of the two systems has which value. Both have the same mean in the long
+  run, and the tests' assumptions hold.
+- redrawn: the queries' differences, less their mean, drawn again with replacement. Their mean is 0 in the long run, but
+  they keep their skew, which neither test expects.
+
+Families: the values of all the runs are shuffled, query by query; a family counts once if any pair is told apart.
+
+Example:
+
+  python benchmarks/false_alarms.py --release DIR --split dev bm25.dev.run.gz de.dev.run.gz ce.dev.run.gz
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from common import machine
+
+from baselines.compare.comparison import MEASURES
+from baselines.compare.paired import holm, randomisation, student
+from baselines.runs.evaluate import evaluate
+from baselines.runs.reference import add_reference, reference_qrels
+from baselines.runs.tables import text_table
+from baselines.runs.values import values_of
+from builders.store.runs import read_run
+
+Values = npt.NDArray[np.float64]
+NULLS = ("swapped", "redrawn")
+ALPHA = 0.05
+
+
+def without_a_difference(values: tuple[Values, Values], null: str, queries: int, random: np.random.Generator) -> Values:
+    """The differences of one made-up pair on ``queries`` queries."""
+    differences = random.choice(values[0] - values[1], queries)
+    if null == "swapped":
+        return np.asarray(differences * random.choice([-1.0, 1.0], queries))
+    return np.asarray(differences - (values[0] - values[1]).mean())
+
+
+def alarms(
+    pairs: list[tuple[Values, Values]], null: str, queries: int, draws: int, resamples: int, seed: int = 0
+) -> dict[str, float]:
+    """The share of made-up pairs that each test calls different at ``ALPHA``; ``draws`` of every pair."""
+    random = np.random.default_rng(seed)
+    found = {"t": 0, "randomisation": 0}
+    for values in pairs:
+        for number in range(draws):
+            differences = without_a_difference(values, null, queries, random)
+            if np.ptp(differences):
+                found["t"] += student(differences, np.zeros(queries), 0.95)[0] <= ALPHA
+                found["randomisation"] += randomisation(differences, resamples=resamples, seed=number) <= ALPHA
+    return {test: count / (draws * len(pairs)) for test, count in found.items()}
+
+
+def family_alarms(values: list[Values], draws: int, seed: int = 0) -> dict[str, float]:
+    """The share of families with any pair told apart by Student's t: with Holm's correction, and without."""
+    random = np.random.default_rng(seed)
+    found = {"Holm": 0, "uncorrected": 0}
+    for _ in range(draws):
+        systems = random.permuted(np.column_stack(values), axis=1)
+        pairs = [(systems[:, one], systems[:, two]) for one, two in combinations(range(len(values)), 2)]
+        p_values = [student(*pair, 0.95)[0] if np.ptp(pair[0] - pair[1]) else 1.0 for pair in pairs]
+        found["uncorrected"] += min(p_values) <= ALPHA
+        found["Holm"] += min(holm(p_values)) <= ALPHA
+    return {name: count / draws for name, count in found.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_reference(parser)
+    parser.add_argument("--draws", type=int, default=1_000, metavar="N", help="of each pair; families: as many")
+    parser.add_argument("--resamples", type=int, default=999, metavar="N", help="of the randomisation test")
+    parser.add_argument(
+        "--size", type=int, action="append", dest="sizes", metavar="N", help="queries of a made-up pair (all)"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here, too")
+    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN")
+    args = parser.parse_args()
+    qrels = reference_qrels(args)
+    tables = [evaluate(read_run(path), qrels)[1] for path in args.runs]
+    figures: list[dict[str, Any]] = []
+    for measure in MEASURES:
+        values = [values_of(table, measure) for table in tables]
+        pairs = [(one, two) for one, two in combinations(values, 2) if np.ptp(one - two)]
+        for queries in args.sizes or [len(values[0])]:
+            for null in NULLS:
+                counted = alarms(pairs, null, queries, args.draws, args.resamples)
+                figures.append({"measure": measure, "queries": queries, "null": null, **counted})
+        figures.append({"measure": measure, "queries": len(values[0]), "null": "families"})
+        figures[-1] |= family_alarms(values, args.draws)
+    shown = [[str(row[key]) for key in ("measure", "null", "queries")] for row in figures]
+    for cells, row in zip(shown, figures, strict=True):
+        cells += [
+            f"{100 * row[key]:.2f}" if key in row else "" for key in ("t", "randomisation", "Holm", "uncorrected")
+        ]
+    print(text_table(["measure", "null", "queries", "t", "randomisation", "Holm", "uncorrected"], shown))
+    if args.json:
+        args.json.write_text(
+            json.dumps({"machine": machine("scipy"), "draws": args.draws, "figures": figures}, indent=1)
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -60,7 +60,7 @@ def detectable_is(result: dict[str, Any]) -> str:
     """What :func:`detectable_cells` says."""
     return (
         f"smallest difference that these {result['queries']} queries show with a probability of "
-        f"{100 * result['power']:g} %: of the pairs the middle one (the lowest to the highest)"
+        f"{100 * result['power']:g} %: middle of the pairs (lowest to highest)"
     )
 
 

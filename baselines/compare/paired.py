@@ -1,6 +1,6 @@
 """Two systems on the same queries: what lies between them, and whether chance alone would bring as much.
 
-The tests are scipy's, Holm's correction statsmodels'. Smucker, Allan and Carterette (2007, "A comparison of statistical
+The tests are scipy's. Smucker, Allan and Carterette (2007, "A comparison of statistical
 significance tests for information retrieval evaluation") recommend both for means over queries.
 """
 
@@ -98,7 +98,14 @@ def randomisation(differences: Values, *, resamples: int = RESAMPLES, seed: int 
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's (1979) corrected p-values, in the order given: at most one in 20 such lists has a false alarm at 0.05."""
-    from statsmodels.stats.multitest import multipletests
+    """Holm's (1979) corrected p-values, in the order given: at most one in 20 such lists has a false alarm at 0.05.
 
-    return [float(p) for p in multipletests(p_values, method="holm")[1]] if p_values else []
+    The smallest of n is taken n times, the next one n - 1 times, and so on; none is below the one before. scipy has
+    corrections of the false discovery rate alone; statsmodels', which is the same, collects garbage at every call
+    (50 ms, with its import 1 s).
+    """
+    p = np.asarray(p_values, np.float64)
+    order = np.argsort(p)
+    corrected = np.empty_like(p)
+    corrected[order] = np.minimum(np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1)), 1)
+    return [float(each) for each in corrected]

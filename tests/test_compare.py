@@ -1,0 +1,225 @@
+"""The verb `compare` as a user sees it: its tables, formats, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import Done, run
+from compared_runs import QUERIES, write_judgments, write_runs
+from releases import QUESTIONS, SIMILAR, TEXTS, make_release, md5, quality_tables
+
+from builders.store.runs import write_run
+
+HIT, MISS = "good", "other"
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """The judgments, then the runs of :mod:`compared_runs`. Read them, never write."""
+    folder = tmp_path_factory.mktemp("compared")
+    return [write_judgments(folder / "qrels"), *write_runs(folder)]
+
+
+def compare(qrels: Path, *words: object, code: int = 0) -> Done:
+    return run("baselines", "compare", "--qrels", qrels, "--resamples", 999, *words, code=code)
+
+
+def result_of(*words: Any) -> dict[str, Any]:
+    result: dict[str, Any] = json.loads(compare(*words, "--format", "json").stdout)
+    return result
+
+
+def ranked(path: Path, ranks: dict[str, int | None]) -> Path:
+    """A run with the positive passage of each query at this rank of 12."""
+    lists = {
+        query: [HIT if place == rank else f"{MISS}{place}" for place in range(1, 13)] for query, rank in ranks.items()
+    }
+    write_run(path, [(query, [(passage, -n) for n, passage in enumerate(each)]) for query, each in lists.items()])
+    return path
+
+
+def test_superscripts_say_who_is_significantly_better_than_whom(world: list[Path]) -> None:
+    names = [word for path in world[1:] for word in ("--name", path.stem)]
+    lines = compare(*world, *names).stdout.splitlines()
+    assert lines[0] == f"reference: {world[0]}, {len(QUERIES)} queries"
+    assert "Student's paired t-test, Holm's correction over 6 pairs, p <= 0.05" in lines[1]
+    assert lines[3].split() == ["system", "MRR@10", "Recall@1", "Recall@50"]
+    # ranx's means, and Holm's correction of its p-values (tests/ranx.json) by hand: of the pairs, sorted, the last but
+    # one has 0.00034 x 2 and 0.0241 x 2, the last 0.110 and 0.146. Of Recall@50 the three smallest are 0.0131 x 6.
+    assert [line.split() for line in lines[4:8]] == [
+        ["a", "strong", "85.06ᶜᵈ", "73.33ᶜᵈ", "100.00"],
+        ["b", "alike", "76.68ᶜᵈ", "60.00ᶜᵈ", "100.00"],
+        ["c", "middling", "52.74ᵈ", "31.67ᵈ", "100.00"],
+        ["d", "weak", "30.79", "15.00", "90.00"],
+    ]
+    assert "MRR@10: a b | c | d" in lines
+
+
+def test_json_says_what_is_told_apart_by_the_corrected_p_values(world: list[Path]) -> None:
+    for test in ("t", "randomisation"):
+        result = result_of(*world, "--test", test, "--alpha", 0.01)
+        for found in result["measures"].values():
+            assert len(found["pairs"]) == result["pairs"] == 6
+            for row in found["pairs"]:
+                assert row["told_apart"] == (row[test]["corrected"] <= 0.01)
+                together = any({row["better"], row["worse"]} <= {*group} for group in found["groups"])
+                assert together != row["told_apart"]
+                assert (row["worse"] in found["better_than"][row["better"]]) == row["told_apart"]
+                assert row["better"] not in found["better_than"][row["worse"]]
+
+
+def test_the_same_command_prints_the_same_and_the_order_of_runs_changes_labels_alone(world: list[Path]) -> None:
+    first, again = (compare(*world, "--format", "json").stdout for _ in range(2))
+    assert first == again
+    qrels, *runs = world
+    one, other = json.loads(first), result_of(qrels, *reversed(runs))
+    label = {system["label"]: system["run"] for result in (other,) for system in result["systems"]}
+    paths = {system["label"]: system["run"] for system in one["systems"]}
+    for measure in one["measures"]:
+        rows = {(paths[row["better"]], paths[row["worse"]]): row for row in one["measures"][measure]["pairs"]}
+        for row in other["measures"][measure]["pairs"]:
+            twin = rows.get((label[row["better"]], label[row["worse"]]))
+            if twin:  # else the two have the same mean, and the one that is named first comes first
+                assert {**row, "better": 0, "worse": 0} == {**twin, "better": 0, "worse": 0}
+            else:
+                assert row["difference"] == 0
+
+
+def test_more_queries_detect_smaller_differences(world: list[Path], tmp_path: Path) -> None:
+    result = result_of(*world)["measures"]["MRR@10"]["detectable"]
+    assert result["alone"]["lowest"] <= result["alone"]["median"] <= result["alone"]["highest"]
+    assert result["alone"]["lowest"] < result["corrected"]["lowest"]  # the level is a sixth
+    # Every query four times: the differences vary as before, the standard error is half.
+    names = [f"{query}-{copy}" for query in QUERIES for copy in range(4)]
+    (tmp_path / "qrels").write_text("".join(f"{name} 0 good 1\n" for name in names))
+    runs = []
+    for path in world[1:]:
+        lines = [line.partition(" ") for line in path.read_text().splitlines()]
+        runs.append(tmp_path / path.name)
+        runs[-1].write_text("".join(f"{q}-{copy} {rest}\n" for q, _, rest in lines for copy in range(4)))
+    more = result_of(tmp_path / "qrels", *runs)["measures"]["MRR@10"]["detectable"]
+    assert more["alone"]["median"] == pytest.approx(result["alone"]["median"] / 2, rel=0.03)
+
+
+def test_queries_that_changed_most_come_first_with_both_ranks(tmp_path: Path) -> None:
+    (tmp_path / "qrels").write_text("".join(f"q{n} 0 {HIT} 1\n" for n in range(6)))
+    new = ranked(tmp_path / "new.run", {"q0": 1, "q1": 1, "q2": 12, "q3": 2, "q4": 1, "q5": 1})
+    old = ranked(tmp_path / "old.run", {"q0": 2, "q1": None, "q2": 1, "q3": 2, "q4": 1, "q5": 11})
+    (pair,) = result_of(tmp_path / "qrels", old, new, "--changed", 9)["changed"]
+    assert (pair["better"], pair["worse"]) == ("b", "a")
+    # By the change, then by how far the passage moved: from nowhere, by eleven, by ten. q3 and q4 did not change.
+    found = [
+        (query["query_id"], query["difference"], query["rank_of_worse"], query["rank"]) for query in pair["queries"]
+    ]
+    assert found == [("q1", 1, None, 1), ("q2", -1, 1, 12), ("q5", 1, 11, 1), ("q0", 0.5, 2, 1)]
+    (pair,) = result_of(tmp_path / "qrels", old, new, "--changed", 1)["changed"]
+    assert [query["query_id"] for query in pair["queries"]] == ["q1"]
+    lines = compare(tmp_path / "qrels", old, new).stdout.splitlines()
+    assert " +100.00     - -> 1    q1" in lines  # of a file of judgments no texts are known
+    assert compare(tmp_path / "qrels", old, new, "--changed", 0).stdout.splitlines()[-1].startswith("Recall@50")
+
+
+@pytest.fixture
+def release(tmp_path: Path) -> tuple[Path, list[Path]]:
+    """A release, and two runs of its two dev questions: one has both answers first, one only the second's."""
+    ids, asked = [md5(text) for text in TEXTS], [md5(question) for question in QUESTIONS["dev"]]
+    runs = []
+    for name, firsts in (("right", (4, 5)), ("half", (0, 5))):
+        runs.append(tmp_path / f"{name}.run")
+        write_run(runs[-1], [(q, [(ids[n], 1.0)]) for q, n in zip(asked, firsts, strict=True)])
+    return make_release(tmp_path / "release", quality_tables()), runs
+
+
+def test_changed_queries_have_their_texts(release: tuple[Path, list[Path]]) -> None:
+    path, runs = release
+    printed = run("baselines", "compare", "--release", path, "--split", "dev", *runs).stdout
+    assert f" +100.00     - -> 1    {md5(QUESTIONS['dev'][0])}  {QUESTIONS['dev'][0]}" in printed.splitlines()
+    before = ["--qrels-config", "qrels-before", "--format", "json"]
+    result = json.loads(run("baselines", "compare", "--release", path, *before, *reversed(runs)).stdout)
+    assert [query["text"] for query in result["changed"][0]["queries"]] == [QUESTIONS["dev"][0]]
+    assert result["changed"][0]["better"] == "a"  # before, text 0 was the answer
+
+
+def test_of_one_query_nothing_can_be_told(release: tuple[Path, list[Path]]) -> None:
+    path, runs = release
+    error = run("baselines", "compare", "--release", path, "--queries", "duplicated", *runs, code=1).error
+    assert "at least two queries" in error and SIMILAR not in error
+
+
+def test_equal_runs_are_one_group_and_say_nothing_of_detectable_differences(world: list[Path]) -> None:
+    qrels, path = world[:2]
+    found = result_of(qrels, path, path)["measures"]["MRR@10"]
+    (row,) = found["pairs"]
+    assert (row["difference"], row["t"]["p"], row["randomisation"]["corrected"], row["wins"]) == (0, 1, 1, 0)
+    assert found["groups"] == [["a", "b"]] and found["detectable"] == {"alone": None, "corrected": None}
+    printed = compare(qrels, path, path).stdout
+    assert "a - b: MRR@10 is the same on every query" in printed and "nan" not in printed
+
+
+def test_every_measure_of_single_queries_can_be_compared(world: list[Path]) -> None:
+    result = result_of(*world, "--measure", "nDCG@10", "--measure", "Success@5")
+    assert list(result["measures"]) == ["nDCG@10", "Success@5"]
+    evaluated = json.loads(run("baselines", "evaluate", "--qrels", *world, "--format", "json").stdout)
+    for system, of in zip(result["systems"], evaluated, strict=True):
+        assert system["means"] == {name: of["ir_measures"][name] for name in ("nDCG@10", "Success@5")}
+    error = compare(*world, "--measure", "MRR", code=1).error
+    assert error.startswith("no measure 'MRR'") and "recall@50" in error and "nDCG@10" in error
+
+
+def test_latex_is_a_table_with_names_as_they_are_and_the_best_in_bold(world: list[Path]) -> None:
+    qrels, strong, _, _, weak = world
+    names = ["--name", r"100 %_of \{a}$ #1 & ~^<b>|", "--name", "弱"]
+    printed = compare(qrels, strong, weak, *names, "--format", "latex").stdout
+    (row,) = [line for line in printed.splitlines() if line.startswith("a & ")]
+    name = r"100 \%\_of \textbackslash{}\{a\}\$ \#1 \& \textasciitilde{}\textasciicircum{}\textless{}b\textgreater{}"
+    assert row.startswith(rf"a & {name}\textbar{{}} & \textbf{{85.06}}$^{{\mathrm{{b}}}}$ & ")
+    assert [line for line in printed.splitlines() if line.startswith("b & ")] == [r"b & 弱 & 30.79 & 15.00 & 90.00 \\"]
+    assert printed.count("{") == printed.count("}")
+    assert r"\toprule" in printed and r"one pair, $p \le$ 0.05" in printed
+
+
+def test_markdown_shows_names_and_queries_and_never_reads_them(world: list[Path], release: Any, tmp_path: Path) -> None:
+    printed = compare(*world[:3], "--name", "a|b <i>", "--name", "c", "--format", "markdown").stdout
+    table = [line for line in printed.splitlines() if line.startswith("|")]
+    assert r"| a | a\|b \<i\> | 85.06 | 73.33 | 100.00 |" in table
+    assert len({line.replace(r"\|", "").count("|") for line in table[:4]}) == 1
+    printed = compare(*world, "--format", "markdown").stdout
+    assert "85.06<sup>cd</sup>" in printed and "\n- MRR@10: a b | c | d\n" in printed
+    rows = quality_tables()
+    rows["queries", "dev"][0]["text"] = "<b>高铁|票</b>\n\x1b[31m" + "长" * 10_000
+    path = make_release(tmp_path / "hostile", rows)
+    words = ["--release", path, "--split", "dev", *release[1]]
+    assert r"| \<b\>高铁\|票\</b\>\\n\\x1b\[31m长" in run("baselines", "compare", *words, "--format", "markdown").stdout
+    printed = run("baselines", "compare", *words).stdout
+    assert "\x1b" not in printed and max(map(len, printed.splitlines())) < 200
+
+
+def test_what_cannot_be_compared_is_one_line(world: list[Path], tmp_path: Path) -> None:
+    qrels, *runs = world
+    assert compare(qrels, runs[0], code=1).error == "expected 2 to 25 runs, found 1"
+    assert compare(qrels, *runs * 7, code=1).error == "expected 2 to 25 runs, found 28"
+    assert "expected a --name for each of 4 runs, found 1" in compare(*world, "--name", "one", code=1).error
+    ranked(tmp_path / "strange.run", {"elsewhere": 1})
+    assert "no matching query" in compare(qrels, runs[0], tmp_path / "strange.run", "--quiet", code=1).error
+    assert "--queries and --qrels-config" in compare(*world, "--queries", "others", code=1).error
+    assert compare(*world, "--alpha", "0", code=2).code == 2
+
+
+def test_too_few_resamples_for_the_correction_are_told(world: list[Path]) -> None:
+    done = compare(*world, "--test", "randomisation", "--resamples", 99)
+    assert "no pair can be told apart" in done.stderr and "raise --resamples" in done.stderr
+    assert "ᵈ" not in done.stdout
+    assert "resamples" not in compare(*world, "--test", "randomisation").stderr
+
+
+def test_a_query_that_a_run_lacks_counts_0(world: list[Path], tmp_path: Path) -> None:
+    qrels, strong, *_ = world
+    kept = [line for line in strong.read_text().splitlines(keepends=True) if not line.startswith("q1 ")]
+    (tmp_path / "lacks.run").write_text("".join(kept))
+    done = compare(qrels, strong, tmp_path / "lacks.run")
+    assert "lacks 1 of 60 queries; they count 0" in done.stderr
+    (row,) = result_of(qrels, strong, tmp_path / "lacks.run")["measures"]["recall@50"]["pairs"]
+    assert (row["wins"], row["ties"], row["losses"]) == (1, 59, 0)

@@ -1,0 +1,91 @@
+"""What `compare` prints is what ranx 0.3.21 says of the same files.
+
+``tests/ranx.json`` is what ranx printed. Running ranx itself takes a minute (it compiles) and an environment of its
+own: ``TEST_RANX=1``.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import ROOT, run
+from compared_runs import QUERIES, write_judgments, write_runs
+from environments import clean_environ, environment
+
+RECORDED = json.loads((ROOT / "tests" / "ranx.json").read_text(encoding="utf-8"))
+OURS = {"mrr@10": "MRR@10", "hit_rate@1": "recall@1"}
+RANX = """
+import json, sys
+from ranx import Qrels, Run, compare
+qrels, *paths = sys.argv[1:]
+runs = [Run.from_file(path, kind="trec") for path in paths]
+qrels = Qrels.from_file(qrels, kind="trec")
+said = [compare(qrels, runs, ["mrr@10", "hit_rate@1"], stat_test=test, n_permutations=100_000, make_comparable=True)
+        for test in ("student", "fisher")]
+print(json.dumps({"student": said[0].to_dict(), "fisher": said[1].to_dict()}))
+"""
+
+
+@pytest.fixture(scope="module")
+def ours(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("compared")
+    paths = write_runs(folder)
+    names = [word for path in paths for word in ("--name", path.stem)]
+    words = [*names, "--qrels", write_judgments(folder / "qrels"), *paths, "--format", "json"]
+    result: dict[str, Any] = json.loads(run("baselines", "compare", *words).stdout)
+    return result
+
+
+def by_name(ours: dict[str, Any], measure: str) -> dict[tuple[str, str], dict[str, Any]]:
+    """The pairs of a measure by the systems' names."""
+    names = {system["label"]: system["name"] for system in ours["systems"]}
+    return {(names[row["better"]], names[row["worse"]]): row for row in ours["measures"][measure]["pairs"]}
+
+
+@pytest.mark.parametrize("measure", OURS)
+def test_means_are_those_of_ranx(ours: dict[str, Any], measure: str) -> None:
+    for system in ours["systems"]:
+        theirs = RECORDED["student"][system["name"]]["scores"][measure]
+        assert system["means"][OURS[measure]] == pytest.approx(theirs, abs=1e-12)
+
+
+@pytest.mark.parametrize("measure", OURS)
+def test_wins_ties_and_losses_are_those_of_ranx(ours: dict[str, Any], measure: str) -> None:
+    for (better, worse), row in by_name(ours, OURS[measure]).items():
+        theirs = RECORDED["student"][better]["win_tie_loss"][worse][measure]
+        assert [row["wins"], row["ties"], row["losses"]] == [theirs[key] for key in "WTL"]
+        assert row["wins"] + row["ties"] + row["losses"] == len(QUERIES)
+
+
+@pytest.mark.parametrize("measure", OURS)
+def test_student_s_p_values_are_those_of_ranx(ours: dict[str, Any], measure: str) -> None:
+    for (better, worse), row in by_name(ours, OURS[measure]).items():
+        assert row["t"]["p"] == pytest.approx(RECORDED["student"][better]["comparisons"][worse][measure])
+
+
+@pytest.mark.parametrize("measure", OURS)
+def test_randomised_p_values_are_those_of_ranx_but_for_the_draws(ours: dict[str, Any], measure: str) -> None:
+    for (better, worse), row in by_name(ours, OURS[measure]).items():
+        theirs = RECORDED["fisher"][better]["comparisons"][worse][measure]
+        # Ours are 10,000 draws, ranx's 100,000: four standard errors, and what one draw is worth.
+        assert row["randomisation"]["p"] == pytest.approx(theirs, abs=4 * math.sqrt(theirs / 5_000) + 2e-4)
+
+
+@pytest.mark.skipif(not os.environ.get("TEST_RANX"), reason="set TEST_RANX=1: an environment, and a minute to compile")
+@pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="ranx's environment is pinned for Python 3.11")
+def test_ranx_says_what_is_recorded_of_it(tmp_path: Path) -> None:
+    requirements = ROOT / "tests" / "ranx-requirements.txt"
+    python = environment("ranx", requirements, "DUREADER_RETRIEVAL_VENV_RANX", borrow=True) / "python"
+    words = [python, "-c", RANX, write_judgments(tmp_path / "qrels"), *write_runs(tmp_path)]
+    done = subprocess.run(
+        words, cwd=tmp_path, env=clean_environ() | {"NUMBA_CACHE_DIR": str(tmp_path)}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == RECORDED

@@ -58,7 +58,6 @@ VERBS = {
     "mine": "baselines mine --release {here}/release --run {here}/train.run --out {here}/out",
     "evaluate": "baselines evaluate --release {here}/release --holes --duplicates removed {here}/dev.run",
     "stability": "baselines stability --release {here}/release --trials 2 --pool 2 {here}/dev.run {here}/other.run",
-    "evaluate": "baselines evaluate --release {here}/release {here}/dev.run",
     "compare": "baselines compare --release {here}/release {here}/dev.run {here}/other.run --format json",
     "predictions": "baselines predictions --release {here}/release {here}/dev.run --out {here}/out",
     "fuse": "baselines fuse --release {here}/release --method weighted --tune dev --tune-on-these --weights {here}/out"

@@ -29,6 +29,9 @@ GROUPS = {
         "show": "baselines.show",
         "reproduce": "baselines.reproduce",
         "leaderboard": "baselines.leaderboard",
+        "estimate": "baselines.estimate",
+        "bundle": "baselines.bundle",
+        "verify": "baselines.verify",
     },
     "hand a model on": {
         "convert": "baselines.convert",

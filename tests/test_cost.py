@@ -209,13 +209,14 @@ def test_the_full_run_has_every_step_of_tables_4_and_5(full_run: Any) -> None:
     matrix = read_matrix()
     fill = {"release": "RELEASE", "split": "dev", "out": "build/runs", "variant": ""}
     plan = matrix.plan(matrix.select([4, 5], None), fill)
-    outputs = [step.output for line in full_run.commands() if (step := full_run.step_of(line))]
-    assert outputs == [str(step.output.relative_to("build/runs")) for step in plan.values()]
+    assert [cost.output for cost in full_run.costs(full_run.commands())] == [step.output for step in plan.values()]
 
 
 def test_the_embeddings_of_the_collection_take_12_gb(full_run: Any) -> None:
-    (line,) = [line for line in full_run.commands() if " encode " in line and "de-bm25-neg" in line]
-    assert full_run.step_of(line).disk == 8_096_668 * 768 * 2
+    (cost,) = [
+        each for each in full_run.costs(full_run.commands()) if str(each.output).endswith("embeddings/de-bm25-neg")
+    ]
+    assert cost.kept == 8_096_668 * 768 * 2
 
 
 @pytest.mark.parametrize("name", ["de-bm25-neg", "ce-bm25-neg"])

@@ -40,6 +40,7 @@ def needed(tensors: float) -> float:
     return tensors * (1 + _LOST) + _BESIDE
 
 
-def hours(operations: float, card: str, precision: str = "bf16", share: float = SHARE) -> float:
-    """Hours of one card for so many operations, at ``share`` of its peak."""
-    return operations / (CARDS[card].peak(precision) * share) / 3600
+def hours(operations: float, card: str | Card, precision: str = "bf16", share: float = SHARE) -> float:
+    """Hours of one card, by its name or as it is, for so many operations, at ``share`` of its peak."""
+    known = CARDS[card] if isinstance(card, str) else card
+    return operations / (known.peak(precision) * share) / 3600

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
+
+from transformers import PretrainedConfig
 
 from baselines.cost.cards import CARDS, SHARE, hours, needed
 from baselines.cost.fake import config_of
@@ -43,18 +46,21 @@ class RankingCost:
         return self.texts * self.tokens / (3600 * self.hours(card, share))
 
 
-def encoding_cost(recipe: Recipe, texts: int, tokens: int) -> RankingCost:
-    """What `encode` costs with the model that a dual-encoder's recipe trains (one of its towers)."""
-    return _cost("dual", recipe, texts, tokens)
+def encoding_cost(recipe: Recipe, texts: int, tokens: int, config: PretrainedConfig | None = None) -> RankingCost:
+    """What `encode` costs with the model that a dual-encoder's recipe trains (one of its towers).
+
+    ``config``: its architecture, where that is not what the recipe alone says.
+    """
+    return _cost("dual", recipe, texts, tokens, config)
 
 
-def reranking_cost(recipe: Recipe, pairs: int, tokens: int) -> RankingCost:
+def reranking_cost(recipe: Recipe, pairs: int, tokens: int, config: PretrainedConfig | None = None) -> RankingCost:
     """What `rerank` costs with the model that a cross-encoder's recipe trains; ``tokens`` of query and passage."""
-    return _cost("cross", recipe, pairs, tokens)
+    return _cost("cross", recipe, pairs, tokens, config)
 
 
-def _cost(kind: str, recipe: Recipe, texts: int, tokens: int) -> RankingCost:
-    config = config_of(recipe)
+def _cost(kind: str, recipe: Recipe, texts: int, tokens: int, config: PretrainedConfig | None) -> RankingCost:
+    config = copy.deepcopy(config) if config else config_of(recipe)
     if kind == "cross":
         config.num_labels = recipe.model.outputs
     rows = max(1, batch_tokens("cuda") // tokens)

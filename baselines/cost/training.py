@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -13,6 +14,7 @@ from sentence_transformers.util import dot_score
 from torch import distributed, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.testing._internal.distributed.fake_pg import FakeStore  # registers the process group "fake"
+from transformers import PretrainedConfig
 
 from baselines.cost.cards import CARDS, SHARE, hours, needed
 from baselines.cost.fake import config_of
@@ -87,17 +89,24 @@ class TrainingCost:
         return self.rows * self.cards / (3600 * hours(self.operations, card, self.precision, share))
 
 
-def training_cost(recipe: Recipe, examples: int, cards: int = 1, start: str | None = None) -> TrainingCost:
+def training_cost(
+    recipe: Recipe,
+    examples: int,
+    cards: int = 1,
+    start: str | None = None,
+    config: PretrainedConfig | None = None,
+) -> TrainingCost:
     """What the training of a recipe costs on so many cards.
 
     Args:
         examples: (query, positive) pairs to train on; a masked language model's passages; labelled pairs of questions.
         start: another start than the recipe's.
+        config: the architecture, where that is not what the recipe, or the start, alone says.
 
     Counted in bf16 unless the recipe says fp32.
     """
     train, kind = recipe.train, recipe.model.kind
-    config = config_of(recipe, start)
+    config = copy.deepcopy(config) if config else config_of(recipe, start)
     precision = "tf32" if train.precision == "fp32" else "bf16"  # products of fp32 run as TF32 (train/trainers.py)
     rows = max(1, train.batch // cards)  # of a card in a step
     if kind == "cross":

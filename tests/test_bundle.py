@@ -209,6 +209,21 @@ def test_names_that_no_bundle_has_are_refused(world: Path, name: str) -> None:
     assert "which no bundle holds" in error or "expected a plain one" in error
 
 
+@pytest.mark.parametrize(
+    "what",
+    [
+        replaced("manifest.json", '"queries": ""', '"queries": "../dev"'),
+        replaced("manifest.json", '"set": "main"', '"set": "none"'),
+        figure("MRR@10", 1e300),
+        replaced("per-query.jsonl", '"R@10":1.0', '"R@10":1e308'),
+        replaced("per-query.jsonl", '"first_positive_rank":1', '"first_positive_rank":0'),
+    ],
+)
+def test_a_forged_bundle_of_what_cannot_be_is_refused(world: Path, what: Change) -> None:
+    change(world / "bundle.zip", what)
+    assert "bundle.zip!" in run("baselines", "verify", world / "bundle.zip", code=1).error
+
+
 def test_an_archive_that_would_fill_the_memory_is_refused_unread(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from baselines.bundle import packed
 

@@ -22,17 +22,18 @@ import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta, Struct
 
+from baselines.runs.sets import QRELS, QUERIES
 from builders.common.command import InputError
 from builders.common.files import new_file
 from builders.common.names import problem_of
 from builders.common.typed import Count, Sha256, json_of
 from builders.sources.files import damage
-from builders.store.layout import MANIFEST
+from builders.store.layout import MANIFEST, SETS
 
 NAME = "dureader_retrieval run bundle"
 RUN, PREDICTIONS, PER_QUERY = "run.trec", "predictions.json", "per-query.jsonl"
@@ -43,6 +44,7 @@ _MANIFEST_BYTES = 1 << 24
 _OF_MODEL = re.compile(r"models/[^/]+/(recipe|training)\.json")
 _YEAR_ONE = (1980, 1, 1, 0, 0, 0)  # the first that a zip archive can name: the same content gives the same bytes
 Word = Annotated[str, Meta(max_length=1000)]
+Value = Annotated[float, Meta(ge=-1e12, le=1e12)]  # far above any measure, and any sum of them is a number
 
 
 class File(Struct, frozen=True):
@@ -62,10 +64,14 @@ class File(Struct, frozen=True):
 class Reference(Struct, frozen=True):
     """What the run was measured against: as of :class:`baselines.reproduce.matrix.Reference`."""
 
-    set: Literal["main", "cmedqa", "ccovid", "crosslingual"]
+    set: Word
     split: Word
     queries: Word = ""
     qrels: Word = ""
+
+    def __post_init__(self) -> None:
+        if self.set not in SETS or self.queries not in ("", *QUERIES) or self.qrels not in ("", *QRELS):
+            raise ValueError(f"no set {self.set!r} with the queries {self.queries!r} by the judgments {self.qrels!r}")
 
 
 class Manifest(Struct, frozen=True):
@@ -83,7 +89,7 @@ class Manifest(Struct, frozen=True):
     run: Word
     reference: Reference
     queries: Count
-    figures: dict[Word, float]
+    figures: dict[Word, Value]
     release: dict[Word, Sha256]
     files: list[File]
     name: str = ""
@@ -103,7 +109,7 @@ class Values(Struct, frozen=True):
     """One query's values: fractions by measure; its positives; the rank of the first one, None where none is found."""
 
     query_id: Word
-    values: dict[Word, float | None]
+    values: dict[Word, Value | None]
     positives: Count
     first_positive_rank: Annotated[int, Meta(ge=1, le=2**53)] | None
 

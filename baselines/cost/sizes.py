@@ -73,14 +73,14 @@ class PaperSizes:
             return int(self._paper["similar"]["removed"])
         if set_name in _OTHERS:
             tested = int(self._paper["table3"][set_name]["queries"])
-            return tested if split == "test" else _OTHERS[set_name][0] - tested
+            return tested if split == "test" else int(_OTHERS[set_name][0]) - tested
         return int(self._paper["english" if set_name == "crosslingual" else "table3"][split]["queries"])
 
     def pairs(self, set_name: str, split: str, config: str = "") -> int:
         table = self._paper["table3"][set_name if set_name in _OTHERS else split]
         if set_name == "main" and not config:
             return int(table["positive_passages"])
-        return round(self.queries(set_name, split, config) * table["passages_per_query"])
+        return round(self.queries(set_name, split, config) * float(table["passages_per_query"]))
 
 
 class ReleaseSizes:

@@ -7,7 +7,7 @@ rule of thumb, stands beside each number below; docs/estimate.md holds them agai
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -194,7 +194,14 @@ def _rerank(words: Sequence[str], options: _Options, sizes: Sizes, recipes: Mapp
     return StepCost(Path(options["--out"]), run, run, memory, cost.operations, DTYPE, cache=_unpacked(options, sizes))
 
 
-_VERBS = {"bm25": _bm25, "mine": _mine, "train": _train, "encode": _encode, "search": _search, "rerank": _rerank}
+_VERBS: dict[str, Callable[..., StepCost]] = {
+    "bm25": _bm25,
+    "mine": _mine,
+    "train": _train,
+    "encode": _encode,
+    "search": _search,
+    "rerank": _rerank,
+}
 
 
 def _model(options: _Options, recipes: Mapping[str, Recipe]) -> Recipe:

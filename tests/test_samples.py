@@ -123,19 +123,25 @@ def test_check_names_what_a_sample_lists_twice_and_what_is_not_there(tmp_path: P
     assert f"1 ids that are listed more than once: {md5(TEXTS[0])}" in found
 
 
-def test_bm25_on_a_sample_is_bm25_on_a_release_of_its_passages(release: Path, tmp_path: Path) -> None:
+def test_an_extract_is_a_release_of_its_own(release: Path, tmp_path: Path) -> None:
     samples(release, tmp_path / "out", "--sizes", "30")
+    small = tmp_path / "small"
+    words = ["samples", "--release", tmp_path / "out", "--out", small, "--extract"]
+    assert run("builders", *words, "sample-30").stdout == f"{small}: 30 passages, the queries of dev\n"
     chosen = set(listed(tmp_path / "out", "sample-30"))
-    rows = tables(TEXTS_OF_90)
-    rows["corpus", "corpus"] = [row for row in rows["corpus", "corpus"] if row["_id"] in chosen]
-    small = make_release(tmp_path / "small", rows)
-    options = ["--split", "train", "--engine", "tantivy", "--threads", "1", "--top-k", "7"]
-    for name, words in (("a", [tmp_path / "out", "--sample", "sample-30"]), ("b", [small]), ("c", [tmp_path / "out"])):
-        run("baselines", "bm25", "--release", *words, *options, "--out", tmp_path / f"{name}.run")
+    whole, found = open_release(tmp_path / "out"), open_release(small)
+    expected = [row for row in whole.table("corpus", "corpus").to_pylist() if row["_id"] in chosen]
+    assert found.table("corpus", "corpus").to_pylist() == expected
+    assert found.splits() == [("corpus", "corpus"), ("dev", "dev"), ("qrels", "dev"), ("queries", "dev")]
+    assert found.table("dev", "dev") == whole.table("dev", "dev")
+    assert json.loads((small / "stats.json").read_text("utf-8"))["collections"]["corpus"]["passages"] == 30
+    for name, said in (("sample-31", "has no config 'sample-31'"), ("corpus", "expected a sample, as sample-10K")):
+        assert said in run("builders", *words, name, code=1).error
+    # What it finds by words is what `bm25 --sample` finds.
+    options = ["--engine", "tantivy", "--threads", "1", "--top-k", "7", "--split", "dev"]
+    run("baselines", "bm25", "--release", small, *options, "--out", tmp_path / "a.run")
+    run("baselines", "bm25", "--release", whole.path, "--sample", "sample-30", *options, "--out", tmp_path / "b.run")
     assert read_run(tmp_path / "a.run").hits == read_run(tmp_path / "b.run").hits
-    assert read_run(tmp_path / "a.run").hits != read_run(tmp_path / "c.run").hits
-    found = {corpus for hits in read_run(tmp_path / "a.run").hits.values() for corpus, _ in hits}
-    assert found <= chosen
 
 
 def test_a_sample_that_is_not_there_is_said(release: Path, tmp_path: Path) -> None:

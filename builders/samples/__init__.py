@@ -9,11 +9,15 @@ for any query, then second, and so on (of the last rank, and where the runs hold
 part of a larger one of its kind. Earlier samples of the release are replaced. The same seed and runs give the same
 samples, in whatever order the passages are.
 
+--extract CONFIG writes a small release: the sample's passages with their texts and the --split's queries, for all verbs
+and tools; without the training questions, whose positives are not in a sample.
+
 `bm25`, `search` and `reproduce --samples` of baselines take such a config (--sample) in the place of the collection.
 
 example:
   python -m builders samples --release build/sample --sizes 100 --hard build/runs/bm25.run.gz --out build/samples
   python -m builders samples --release DIR --sizes 10K 100K 1M --seed 0 --out DIR
+  python -m builders samples --release DIR --extract sample-100K-hard --out SMALL
 """
 
 from __future__ import annotations
@@ -38,9 +42,9 @@ def size(text: str) -> int:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--release", type=Path, required=True, metavar="DIR", help="the release to start from")
-    parser.add_argument(
-        "--sizes", type=size, nargs="+", required=True, metavar="N", help="passages a sample: 10K, 1M or any number"
-    )
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--sizes", type=size, nargs="+", metavar="N", help="passages a sample: 10K, 1M or any number")
+    what.add_argument("--extract", metavar="CONFIG", help="write a release of this sample alone: sample-10K-hard")
     parser.add_argument(
         "--hard",
         type=Path,
@@ -62,9 +66,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from builders.samples.draw import write_samples
+    from builders.samples.draw import sample_name, write_samples
+    from builders.samples.extract import write_extract
     from builders.store.reader import open_release
 
+    if args.extract:
+        found = write_extract(open_release(args.release), sample_name(args.extract), args.out)
+        print(f"{args.out}: {found['passages']:,} passages, the queries of {', '.join(found['splits'])}")
+        return
     rows = write_samples(open_release(args.release), args)
     if args.format == "json":
         print(json.dumps(rows, indent=1))

@@ -16,7 +16,7 @@ from builders.common.command import InputError
 from builders.common.sampling import lots
 from builders.store.draft import check_release_output, describe_files, draft_release
 from builders.store.judged import read_judged
-from builders.store.layout import IDS, SAMPLE
+from builders.store.layout import IDS, SAMPLE, is_config
 from builders.store.reader import Release
 from builders.store.runs import read_run
 
@@ -32,6 +32,13 @@ def size_name(passages: int) -> str:
         if passages % times == 0:
             return f"{passages // times}{letter}"
     return str(passages)
+
+
+def sample_name(text: str) -> str:
+    """``text``; :class:`InputError` where no sample has such a name."""
+    if not (text.startswith(SAMPLE) and is_config(text)):
+        raise InputError(f"expected a sample, as sample-10K or sample-10K-hard, found {text!r}")
+    return text
 
 
 def write_samples(release: Release, args: argparse.Namespace) -> list[dict[str, Any]]:

@@ -27,6 +27,7 @@ GROUPS = {
         "predictions": "baselines.runs.predictions",
         "compare": "baselines.compare",
         "show": "baselines.show",
+        "errors": "baselines.errors",
         "reproduce": "baselines.reproduce",
         "leaderboard": "baselines.leaderboard",
         "estimate": "baselines.estimate",

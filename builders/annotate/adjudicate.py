@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from builders.annotate.judgments import Pair
     from builders.annotate.labels import Standing
+    from builders.annotate.questions import Question
 
 
 def add_arguments(_: argparse.ArgumentParser) -> None:
@@ -25,22 +26,24 @@ def run(args: argparse.Namespace) -> None:
     from builders.annotate.sheets import Task, write_both
     from builders.annotate.studio import write_tasks
 
-    folder, count = args.round / "adjudication", 0
-    for standing in standings(args.round, open_round(args.round)):
+    folder, count, found = args.round / "adjudication", 0, open_round(args.round)
+    for standing in standings(args.round, found):
         package, disputed = standing.package, set(standing.disputed)
         if not disputed:
             continue
         count += len(disputed)
         items = [item for item in items_of(args.round, package) if item.pair in disputed]
         name, version = package.name, package.version
-        tasks = [Task(item, name, version, "adjudication", said=_said(standing, item.pair)) for item in items]
+        said = {item.pair: _said(standing, item.pair, found.asked) for item in items}
+        tasks = [Task(item, name, version, "adjudication", said=said[item.pair]) for item in items]
         write_both(folder, package.stem, tasks)
         write_tasks(folder / f"{package.stem}.json", tasks)
         print(folder / f"{package.stem}.csv")
     print(f"{count:,} pairs to decide")
 
 
-def _said(standing: Standing, pair: Pair) -> str:
+def _said(standing: Standing, pair: Pair, asked: Question) -> str:
     votes = standing.annotations.get(pair, {}) | standing.reviews.get(pair, {})
     counts = Counter(votes.values())
-    return f"相关 {counts[1]}, 不相关 {counts[0]}"
+    shown = [choice for choice in asked.choices if len(asked.choices) == 2 or counts[choice.label]]
+    return ", ".join(f"{choice.name} {counts[choice.label]}" for choice in shown)

@@ -46,7 +46,8 @@ def cohen_of(votes: Votes) -> dict[str, dict[str, float | int | None]]:
     for one, other in combinations(sorted(by_person), 2):
         both = [pair for pair in by_person[one] if pair in by_person[other]]
         if both:
-            kappa = cohen([by_person[one][pair] for pair in both], [by_person[other][pair] for pair in both])
+            first, second = ([by_person[each][pair] for pair in both] for each in (one, other))
+            kappa = cohen(first, second, sorted({0, 1, *first, *second}))
             found[f"{one}, {other}"] = {"kappa": kappa, "pairs": len(both)}
     return found
 
@@ -61,5 +62,6 @@ def fleiss_of(votes: Votes) -> dict[str, float | int | None]:
         return {"kappa": None, "pairs": 0, "people": 0}
     people = max(numbers, key=lambda number: (numbers[number], number))
     chosen = [[*labels.values()] for labels in votes.values() if len(labels) == people]
-    kappa = fleiss([[labels.count(0), labels.count(1)] for labels in chosen])
+    every = sorted({0, 1}.union(*chosen))
+    kappa = fleiss([[labels.count(label) for label in every] for labels in chosen])
     return {"kappa": kappa, "pairs": len(chosen), "people": people}

@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> None:
     grades = grades_by(args.round, args.model)
     people: dict[Pair, int] = {}
     model: dict[Pair, int] = {}
-    for standing in standings(args.round, open_round(args.round)):
+    for standing in standings(args.round, open_round(args.round, "relevance")):
         for pair in standing.pairs:
             label, grade = standing.label(pair), grades.get((standing.package.name, pair))
             if label is not None and grade is not None:

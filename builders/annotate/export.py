@@ -7,18 +7,11 @@ them. Writes ROUND, which must not be there: a round is never replaced.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from builders.annotate.judgments import Pair
 from builders.annotate.quality import PACKAGE, Acceptance, percentage
 from builders.common.command import InputError, log, whole_number
 from builders.store.layout import SPLITS
-
-if TYPE_CHECKING:
-    from builders.annotate.rounds import Item
-    from builders.store.reader import Release
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,17 +48,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from builders.annotate import rounds
-    from builders.annotate.sheets import Task, write_both
-    from builders.annotate.studio import CONFIG, write_tasks
-    from builders.common.files import sha256_of, write_text
-    from builders.common.folders import new_directory
+    from builders.annotate.making import expect_new, make_round
+    from builders.annotate.rounds import Rule
     from builders.pool.pairs import read_pool
     from builders.store.reader import open_release
 
-    if (args.round / rounds.ROUND).exists():
-        raise InputError("is a round already, which may hold judgments; expected a new path", path=args.round)
-    rule = rounds.Rule(args.reviewers, args.review_pairs, str(args.min_accuracy), args.seed)
+    expect_new(args.round)
+    rule = Rule(args.reviewers, args.review_pairs, str(args.min_accuracy), args.seed)
     release, pool = open_release(args.release), read_pool(args.pool)
     chosen = [pair for pair in pool if not (args.unjudged and pair.judged is not None)]
     pairs = sorted({(pair.query_id, pair.corpus_id) for pair in chosen})
@@ -73,41 +62,6 @@ def run(args: argparse.Namespace) -> None:
     pairs.sort(key=lambda pair: order[pair[0]])
     if not pairs:
         raise InputError("holds no pair that is not judged", path=args.pool)
-    items = list(_items(release, args.split, pairs, args.pool))
-    packages: list[rounds.Package] = []
-    with new_directory(args.round, "a round", rounds.ROUND) as folder:
-        write_text(folder / "label-studio" / "config.xml", CONFIG)
-        for start in range(0, len(items), args.package_size):
-            part = items[start : start + args.package_size]
-            package = rounds.Package(f"{args.split}-{len(packages) + 1:03d}", len(part))
-            tasks = [Task(item, package.name, 1) for item in part]
-            write_both(folder / "packages", package.name, tasks)
-            write_tasks(folder / "label-studio" / f"{package.name}.json", tasks)
-            packages.append(package)
-        name, fingerprint = release.path.resolve().name, rounds.fingerprint_of(release, args.split)
-        content = rounds.Round(1, name, fingerprint, args.split, sha256_of(args.pool), rule, packages)
-        rounds.write_round(folder, content)
-    log.info("%s: %d pairs of %d queries in %d packages", args.round, len(items), len(order), len(packages))
-    print(f"{len(items):,} pairs in {len(packages):,} packages: {args.round}")
-
-
-def _items(release: Release, split: str, pairs: Sequence[Pair], pool: Path) -> Iterator[Item]:
-    """The pairs with their texts. :class:`InputError` for a query or a passage that the release lacks."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    from builders.annotate.rounds import Item
-
-    table = release.table("queries", split)
-    queries = dict(zip(table["_id"].to_pylist(), table["text"].to_pylist(), strict=True))
-    wanted = pa.array(sorted({passage for _, passage in pairs}))
-    passages: dict[str, str] = {}
-    for batch in release.batches("corpus", "corpus", ["_id", "text"]):
-        found = batch.filter(pc.is_in(batch.column("_id"), value_set=wanted))
-        passages.update(zip(found.column("_id").to_pylist(), found.column("text").to_pylist(), strict=True))
-    for query, passage in pairs:
-        if query not in queries:
-            raise InputError(f"has a query {query!r} that queries/{split} lacks", path=pool)
-        if passage not in passages:
-            raise InputError(f"has a passage {passage!r} that the corpus lacks", path=pool)
-        yield Item(query, passage, queries[query], passages[passage])
+    packages = make_round(args.round, release, args.split, pairs, args.pool, rule, args.package_size)
+    log.info("%s: %d pairs of %d queries in %d packages", args.round, len(pairs), len(order), packages)
+    print(f"{len(pairs):,} pairs in {packages:,} packages: {args.round}")

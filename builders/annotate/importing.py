@@ -17,6 +17,7 @@ from builders.common.command import InputError, log
 
 if TYPE_CHECKING:
     from builders.annotate.judgments import Judgment, Pair
+    from builders.annotate.questions import Question
     from builders.annotate.rounds import Round
     from builders.annotate.sheets import Row
 
@@ -57,17 +58,19 @@ def run(args: argparse.Namespace) -> None:
 def _rows(args: argparse.Namespace, found: Round) -> Iterator[tuple[str, Row]]:
     """(where it stands, row) of everything to import."""
     for path in args.files:
-        yield from ((f"{path}:{place}", row) for place, row in _read(path))
+        yield from ((f"{path}:{place}", row) for place, row in _read(path, found.asked))
     if args.from_server:
         from builders.annotate.server import open_server, projects_of
 
         server = open_server()
         people = server.people()
         for project in projects_of(server, found):
-            yield from ((f"{server.url}: project {project.id}", row) for _, row in server.judged(project, people))
+            yield from (
+                (f"{server.url}: project {project.id}", row) for _, row in server.judged(project, people, found.asked)
+            )
 
 
-def _read(path: Path) -> Iterator[tuple[int, Row]]:
+def _read(path: Path, question: Question) -> Iterator[tuple[int, Row]]:
     from builders.annotate.sheets import read_lines, read_sheet
     from builders.annotate.studio import read_export
 
@@ -76,7 +79,9 @@ def _read(path: Path) -> Iterator[tuple[int, Row]]:
             start = file.read(_START).removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
     except OSError as error:
         raise InputError(f"cannot be read ({error.strerror})", path=path) from error
-    return read_export(path) if start == b"[" else read_lines(path) if start == b"{" else read_sheet(path)
+    if start == b"{":
+        return read_lines(path)
+    return read_export(path, question) if start == b"[" else read_sheet(path, question)
 
 
 def _judgment(
@@ -104,6 +109,7 @@ def _judgment(
         **{"query-id": row.query_id, "corpus-id": row.corpus_id, "label": row.label, "annotator": who},
         **{"time": row.time or now, "package": row.package, "version": row.version, "kind": row.kind},
         **{name: value for name, value in (("model", row.model), ("note", row.note)) if value},
+        "question": found.question,
     }
     try:
         return msgspec.convert(content, Judgment)

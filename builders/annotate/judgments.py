@@ -16,6 +16,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from builders.annotate.questions import QUESTIONS, Asked
 from builders.common.command import InputError, visible
 from builders.common.files import new_file, read_whole
 from builders.common.locks import alone
@@ -23,7 +24,6 @@ from builders.common.typed import json_of
 
 JUDGMENTS = "judgments"
 Kind = Literal["annotation", "review", "adjudication", "model"]
-HIGHEST = {"annotation": 1, "review": 1, "adjudication": 1, "model": 3}  # label; UMBRELA's has four
 Id = Annotated[str, Meta(min_length=1, max_length=1_000, pattern=r"\A[^\s\x00]+\Z")]
 Name = Annotated[str, Meta(min_length=1, max_length=200)]
 Pair = tuple[str, str]  # query id, passage id
@@ -33,16 +33,18 @@ class Judgment(msgspec.Struct, frozen=True, rename="kebab", omit_defaults=True, 
     """One judgment of one pair.
 
     Attributes:
-        label: 1 where the passage answers the query, 0 where not; a model's may go to 3.
+        label: 1 where the passage answers the query, 0 where not; a model's may go to 3. In an analysis of errors
+            one of its categories, from 1 to 8.
         annotator: who judged; a model's judgment names the model in ``model``, too.
         time: when, in UTC.
         package, version: the package and its version: 1, and one more each time it was sent back.
         kind: an annotator's, a reviewer's, an adjudicator's, or a model's, which never counts as a person's.
+        question: what was asked (:mod:`.questions`).
     """
 
     query_id: Id
     corpus_id: Id
-    label: Annotated[int, Meta(ge=0, le=3)]
+    label: Annotated[int, Meta(ge=0, le=8)]
     annotator: Name
     time: Annotated[datetime, Meta(tz=True)]
     package: Name
@@ -50,10 +52,12 @@ class Judgment(msgspec.Struct, frozen=True, rename="kebab", omit_defaults=True, 
     kind: Kind
     model: str | None = None
     note: str | None = None
+    question: Asked = "relevance"
 
     def __post_init__(self) -> None:
-        if self.label > HIGHEST[self.kind]:
-            raise ValueError(f"label: expected 0 to {HIGHEST[self.kind]} in a judgment of kind {self.kind}")
+        asked = QUESTIONS[self.question]
+        if not asked.lowest <= self.label <= (highest := asked.highest[self.kind == "model"]):
+            raise ValueError(f"label: expected {asked.lowest} to {highest} in a judgment of kind {self.kind}")
         if (self.model is None) == (self.kind == "model"):
             raise ValueError("model: expected the model's name where the kind is model, and nowhere else")
         if visible(self.annotator) != self.annotator:

@@ -6,6 +6,7 @@ Only people's judgments of a package's present version count. Of one person's on
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -48,10 +49,9 @@ class Standing:
         return {*self.annotations.get(pair, {}).values(), *self.reviews.get(pair, {}).values()}
 
     def annotated(self, pair: Pair) -> int | None:
-        """The label that most annotators of a pair gave; None where there is none, or as many gave the other."""
-        votes = [*self.annotations.get(pair, {}).values()]
-        positive = 2 * sum(votes) - len(votes)
-        return None if positive == 0 else int(positive > 0)
+        """The label that most annotators of a pair gave; None where there is none, or as many gave another."""
+        first, second = [*Counter(self.annotations.get(pair, {}).values()).most_common(2), (None, 0), (None, 0)][:2]
+        return first[0] if first[1] > second[1] else None
 
     def label(self, pair: Pair) -> int | None:
         """What counts: the adjudicator's label, else that of most annotators. Reviewers say whether a package is good
@@ -64,7 +64,8 @@ def standings(round_: Path, found: Round, judgments: Iterable[Judgment] | None =
     known = read_judgments(round_) if judgments is None else judgments
     by_package: dict[str, list[Judgment]] = {package.name: [] for package in found.packages}
     for judgment in latest(known).values():
-        by_package.setdefault(judgment.package, []).append(judgment)
+        if judgment.question == found.question:
+            by_package.setdefault(judgment.package, []).append(judgment)
     return [_standing(package, pairs_of(round_, package), by_package[package.name]) for package in found.packages]
 
 

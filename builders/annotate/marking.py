@@ -10,13 +10,13 @@ from builders.common.words import words
 # A word of one character marks too much: 的, 了, 吗. Numbers and Latin words count at any length.
 _TERM = re.compile(r"[^\W_]{2,}|[0-9A-Za-z]+")
 # Nor does what makes a question of a query say anything of a passage.
-_ASKING = {"什么", "怎么", "怎么办", "怎么样", "怎样", "如何", "为什么", "为何", "多少", "哪里", "哪些", "哪个", "是否"}
+ASKING = {"什么", "怎么", "怎么办", "怎么样", "怎样", "如何", "为什么", "为何", "多少", "哪里", "哪些", "哪个", "是否"}
 
 
 def common_terms(query: str, passage: str) -> list[str]:
     """The words of a query that stand in a passage, whatever their case; the longest first."""
     text = passage.lower()
-    found = {word.lower() for word in words(query) if _TERM.fullmatch(word)} - _ASKING
+    found = {word.lower() for word in words(query) if _TERM.fullmatch(word)} - ASKING
     return sorted((word for word in found if word in text), key=lambda word: (-len(word), word))
 
 

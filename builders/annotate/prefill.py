@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> None:
     from builders.annotate.judgments import read_judgments
     from builders.annotate.rounds import items_of, open_round
 
-    found = open_round(args.round)
+    found = open_round(args.round, "relevance")
     warn_of_kin(args.model, args.rerankers)
     done = {(each.package, each.pair) for each in read_judgments(args.round) if each.model == args.model}
     waiting = [

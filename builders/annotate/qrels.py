@@ -23,7 +23,7 @@ def merge(round_: Path, base: Release, out: Path) -> dict[str, dict[str, Any]]:
 
     Raises :class:`InputError` where the round is of other queries or passages, or has nothing that is settled.
     """
-    found = open_round(round_)
+    found = open_round(round_, "relevance")
     split = found.split
     if found.fingerprint != fingerprint_of(base, split):
         raise InputError(f"is of other queries or passages than those of {base.path} {split}", path=round_ / ROUND)

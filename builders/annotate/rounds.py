@@ -21,6 +21,7 @@ from msgspec import Meta
 
 from builders.annotate.judgments import Id, Judgment, Name, Pair
 from builders.annotate.quality import Acceptance, Verdict
+from builders.annotate.questions import QUESTIONS, Asked, Question
 from builders.common.command import InputError
 from builders.common.files import read_whole, write_bytes
 from builders.common.names import name_within, problem_of
@@ -94,7 +95,8 @@ class Round(msgspec.Struct, frozen=True):
     Attributes:
         release, fingerprint: the name of the release's directory; changes when its queries or passages do.
         split: whose queries are judged.
-        pool: SHA-256 of the pool.
+        pool: SHA-256 of the pool; of the run, where its errors are judged.
+        question: what is asked of each pair.
     """
 
     format: Literal[1]
@@ -104,12 +106,17 @@ class Round(msgspec.Struct, frozen=True):
     pool: Sha256
     rule: Rule
     packages: list[Package]
+    question: Asked = "relevance"
 
     def __post_init__(self) -> None:
         if self.split not in SPLITS:
             raise ValueError(f"split: expected one of {', '.join(SPLITS)}")
         if len({package.name for package in self.packages}) < len(self.packages):
             raise ValueError("packages: expected each once")
+
+    @property
+    def asked(self) -> Question:
+        return QUESTIONS[self.question]
 
 
 class Ids(msgspec.Struct, frozen=True, rename="kebab"):
@@ -151,12 +158,15 @@ def fingerprint_of(release: Release, split: str) -> str:
     return hashlib.sha256(parts.encode()).hexdigest()
 
 
-def open_round(path: Path) -> Round:
-    """The round of a directory; :class:`InputError` where there is none."""
+def open_round(path: Path, question: Asked | None = None) -> Round:
+    """The round of a directory; :class:`InputError` where there is none, or it asks another ``question``."""
     try:
-        return read_json(path / ROUND, Round)
+        found = read_json(path / ROUND, Round)
     except (FileNotFoundError, NotADirectoryError):
         raise InputError(f"not a round (no {ROUND}); `annotate export` makes one", path=path) from None
+    if question not in (None, found.question):
+        raise InputError(f"asks for {found.question}; expected a round that asks for {question}", path=path)
+    return found
 
 
 def write_round(path: Path, found: Round) -> None:

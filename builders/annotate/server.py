@@ -23,6 +23,7 @@ from builders.common.command import InputError, Unfinished
 from builders.common.typed import Count, json_of
 
 if TYPE_CHECKING:
+    from builders.annotate.questions import Question
     from builders.annotate.rounds import Round
     from builders.annotate.sheets import Row
 
@@ -113,10 +114,10 @@ class Server:
         """Import tasks, the JSON list that :func:`.studio.write_tasks` wrote; returns their number."""
         return self.ask(f"/api/projects/{project}/import", _Taken, tasks).task_count
 
-    def judged(self, project: Project, people: dict[int, str]) -> Iterator[tuple[int, Row]]:
+    def judged(self, project: Project, people: dict[int, str], question: Question) -> Iterator[tuple[int, Row]]:
         """(number, row) of what people have judged in a project."""
         path = f"/api/projects/{project.id}/export?exportType=JSON"
-        return rows_of(self.bytes_of(path), f"{self.url}{path}", people)
+        return rows_of(self.bytes_of(path), f"{self.url}{path}", people, question)
 
 
 def open_server() -> Server:

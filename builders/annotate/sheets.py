@@ -1,9 +1,9 @@
 """Pairs to judge as files that need no server: a table for a spreadsheet, and the same as JSON lines.
 
 Columns: package, version, kind (annotation, review, adjudication), query-id, corpus-id, query, passage, said (what
-others have said, in an adjudication), label, note. The annotator fills in ``label`` with 1 or 0; what is left empty is
-not judged yet. In JSON lines a row is an object of these, and may have ``annotator`` and ``time``; a file of judgments
-is one, too.
+others have said, in an adjudication; what a rule says, in an analysis of errors), label, note. The annotator fills in
+``label`` with 1 or 0 (1 to 8 in an analysis of errors); what is left empty is not judged yet. In JSON lines a row is an
+object of these, and may have ``annotator`` and ``time``; a file of judgments is one, too.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Meta
 
 from builders.annotate.judgments import Kind
-from builders.annotate.quality import answer_of
+from builders.annotate.questions import RELEVANCE, Question
 from builders.annotate.rounds import Item
 from builders.common.command import InputError
 from builders.common.files import atomic_text, read_whole
@@ -38,7 +38,7 @@ class Row(msgspec.Struct, frozen=True, rename="kebab"):
     kind: Kind
     query_id: str
     corpus_id: str
-    label: Annotated[int, Meta(ge=0, le=3)] | None
+    label: Annotated[int, Meta(ge=0, le=8)] | None
     annotator: str | None = None
     time: Annotated[datetime, Meta(tz=True)] | None = None
     model: str | None = None
@@ -58,6 +58,11 @@ class Task(msgspec.Struct, frozen=True):
     label: int | None = None
     said: str = ""
     by: str = ""
+
+    @property
+    def unlabelled(self) -> Task:
+        """Itself without the label: in a sheet that comes back, a label is the annotator's."""
+        return msgspec.structs.replace(self, label=None)
 
     @property
     def row(self) -> dict[str, Any]:
@@ -90,7 +95,7 @@ def write_lines(path: Path, tasks: Iterable[Task]) -> None:
             file.write(msgspec.json.encode(task.row).decode() + "\n")
 
 
-def read_sheet(path: Path) -> Iterator[tuple[int, Row]]:
+def read_sheet(path: Path, question: Question = RELEVANCE) -> Iterator[tuple[int, Row]]:
     """(line, row) of a filled-in table. Raises :class:`InputError` for one of other columns, and for a bad row."""
     for source in find_tables([path]):
         table = open_table(source, spreadsheet=True)
@@ -100,12 +105,14 @@ def read_sheet(path: Path) -> Iterator[tuple[int, Row]]:
         for line, fields in table.rows(names):
             cells = {name: cell.strip() for name, cell in zip(names, fields, strict=True)}
             where = f"{source.shown}:{line}"
-            label = answer_of(cells["label"])
+            label = question.label_of(cells["label"])
             if cells["label"] and label is None:
-                raise InputError(f"expected 1 or 0 in the column label, found {cells['label']!r}", path=where)
+                raise InputError(
+                    f"expected {question.expected} in the column label, found {cells['label']!r}", path=where
+                )
             given = {name: cell for name, cell in cells.items() if cell and name not in ("query", "passage", "said")}
             ids = {name: cells[name].removeprefix("'") for name in ("query-id", "corpus-id")}
-            found = given | ids | {"label": None if label is None else int(label)}
+            found = given | ids | {"label": label}
             yield line, typed(found, Row, where, from_text=True)
 
 

@@ -12,35 +12,45 @@ from msgspec import Meta
 
 from builders.annotate.judgments import Kind
 from builders.annotate.marking import common_terms, marked
+from builders.annotate.questions import RELEVANCE, Question
 from builders.annotate.sheets import Row, Task
 from builders.common.command import InputError
 from builders.common.files import atomic_text, read_whole
 from builders.common.typed import Count, json_of
 
 # A key a choice: 1 or 0 judges a pair, Ctrl+Enter (of Label Studio) hands it in. The alias is what the export has.
-CONFIG = """\
+_CONFIG = """\
 <View>
   <Style>
-    mark {background: #ffe58f; color: inherit; padding: 0 2px; border-radius: 2px}
-    .query {font-size: 1.25em; font-weight: 600}
-    .passage {line-height: 1.8; max-width: 48em}
-    .said {color: #888}
+    mark {{background: #ffe58f; color: inherit; padding: 0 2px; border-radius: 2px}}
+    .query {{font-size: 1.25em; font-weight: 600}}
+    .passage {{line-height: 1.8; max-width: 48em}}
+    .said {{color: #888}}
   </Style>
   <Header value="查询" size="5"/>
   <View className="query"><HyperText name="query" value="$query_html" inline="true"/></View>
   <Header value="段落" size="5"/>
   <View className="passage"><HyperText name="passage" value="$passage_html" inline="true"/></View>
   <View className="said"><Text name="said" value="$said"/></View>
-  <Header value="这个段落能回答这个查询吗？" size="5"/>
+  <Header value="{text}" size="5"/>
   <Choices name="label" toName="passage" choice="single-radio" required="true" showInline="true"
-           requiredMessage="请选择：相关（1）或不相关（0）">
-    <Choice value="相关" alias="1" hotkey="1"/>
-    <Choice value="不相关" alias="0" hotkey="0"/>
+           requiredMessage="{hint}">
+{choices}
   </Choices>
   <TextArea name="note" toName="passage" placeholder="备注（可不填）" rows="1" maxSubmissions="1" editable="true"/>
 </View>
 """
-_LABELS = {"1": 1, "0": 0, "相关": 1, "不相关": 0}  # with the alias, or as an interface without aliases says it
+
+
+def config_of(question: Question) -> str:
+    """The labelling interface of a round that asks this question; pointed at, a choice says what it means."""
+    choices = (
+        f'    <Choice value="{choice.name}" alias="{choice.label}" hotkey="{choice.label}"'
+        + f' hint="{choice.means}"' * bool(choice.means)
+        + "/>"
+        for choice in question.choices
+    )
+    return _CONFIG.format(text=question.text, hint=question.hint, choices="\n".join(choices))
 
 
 def write_tasks(path: Path, tasks: Iterable[Task]) -> None:
@@ -117,16 +127,18 @@ class Account(msgspec.Struct, frozen=True):
     email: str
 
 
-def read_export(path: Path, people: dict[int, str] | None = None) -> Iterator[tuple[int, Row]]:
+def read_export(path: Path, question: Question = RELEVANCE) -> Iterator[tuple[int, Row]]:
     """(number of the task from 1, row) of every annotation in a file of Label Studio's JSON export (not JSON-MIN)."""
-    return rows_of(read_whole(path), path, people)
+    return rows_of(read_whole(path), path, question=question)
 
 
-def rows_of(content: bytes, path: Path | str, people: dict[int, str] | None = None) -> Iterator[tuple[int, Row]]:
+def rows_of(
+    content: bytes, path: Path | str, people: dict[int, str] | None = None, question: Question = RELEVANCE
+) -> Iterator[tuple[int, Row]]:
     """As :func:`read_export`, of the export's bytes; ``people``: the e-mail addresses of the server's users, by id."""
     for number, task in enumerate(json_of(content, list[Exported], path), 1):
         for annotation in task.annotations:
-            label, note = _said(annotation, f"{path}: task {number}")
+            label, note = _said(annotation, question, f"{path}: task {number}")
             if annotation.was_cancelled or label is None:
                 continue
             data = task.data
@@ -137,15 +149,17 @@ def rows_of(content: bytes, path: Path | str, people: dict[int, str] | None = No
             )
 
 
-def _said(annotation: _Annotation, where: str) -> tuple[int | None, str | None]:
+def _said(annotation: _Annotation, question: Question, where: str) -> tuple[int | None, str | None]:
     """(label, note) of one annotation; None for what it lacks."""
     label = note = None
     for result in annotation.result:
         value = result.value
         if result.from_name == "label" and value.choices:
-            if len(value.choices) > 1 or value.choices[0] not in _LABELS:
-                raise InputError(f"expected one choice, 1 or 0, found {', '.join(value.choices)[:80]}", path=where)
-            label = _LABELS[value.choices[0]]
+            # The alias of a choice, or its name, as an interface without aliases says it.
+            label = question.label_of(value.choices[0])
+            if len(value.choices) > 1 or label is None:
+                found = ", ".join(value.choices)[:80]
+                raise InputError(f"expected one choice, {question.expected}, found {found}", path=where)
         elif result.from_name == "note" and value.text:
             note = value.text if isinstance(value.text, str) else "\n".join(value.text)
     return label, note

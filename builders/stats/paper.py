@@ -11,7 +11,7 @@ from builders.store.table3 import TABLE3_ROWS, bar_name
 
 
 def published() -> dict[str, Any]:
-    """The paper's own figures (``published.toml``): ``table3``, ``english``, ``collections``, ``relabelled``."""
+    """The paper's own figures (``published.toml``): ``table3``, ``english``, ``collections``, ``relabelled`` ..."""
     return read_toml(Path(__file__).with_name("published.toml"))
 
 

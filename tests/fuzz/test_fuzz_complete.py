@@ -19,6 +19,7 @@ _OURS = {
     "baselines.cost.passes:_model": "a configuration that the caller has made",
     "baselines.models.loading:_routes": "what a tokenizer that is open says of itself",
     "baselines.models.official_input:official_tokenizer": "likewise",
+    "baselines.errors.measure:read_cases": "the project's own file",
     "builders.common.arrow_files:read_arrow": "files of a build under way, which appear when they are whole",
     "builders.release.build:_label": "hands its blocks on to parse_row, which has a fuzzer",
     "builders.release.write:write_file": "a file of a build under way, which appears when it is whole",

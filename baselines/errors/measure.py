@@ -1,0 +1,86 @@
+"""What the rules are worth on hand-made cases: pairs of which somebody has said what is wrong with them.
+
+``cases.jsonl`` holds two parts. The rules were written with the first in sight; the second was written when they were
+done, and they were not changed after: its figures are the honest ones.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from baselines.errors.rules import RULES, Error, Finding, findings
+from builders.common.files import read_whole
+from builders.common.typed import json_of
+
+CASES = Path(__file__).with_name("cases.jsonl")
+PARTS = ("first", "second")
+
+
+class Case(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A pair, the category that it belongs to, and the texts of the query's positives, where a rule looks at them."""
+
+    query: str
+    passage: str
+    category: str
+    part: Literal["first", "second"]
+    positives: list[str] = []
+    judged: bool = False
+
+    @property
+    def error(self) -> Error:
+        return Error(self.query, self.passage, self.positives, self.judged)
+
+
+def read_cases(path: Path = CASES) -> list[Case]:
+    """The cases, in the file's order."""
+    lines = enumerate(read_whole(path).split(b"\n"), 1)
+    return [json_of(line, Case, path, number) for number, line in lines if line]
+
+
+def measured() -> dict[str, Any]:
+    """By part and rule, as JSON: the cases of its category, those that it finds, and those of them that are right.
+
+    ``alone``: wherever it applies. ``counted``: where it is the first of the rules that apply, which is what counts.
+    """
+    cases = [(case, findings(case.error)) for case in read_cases()]
+    return {part: _of([each for each in cases if each[0].part == part]) for part in PARTS}
+
+
+def _of(cases: list[tuple[Case, list[Finding]]]) -> dict[str, Any]:
+    rules = {}
+    for name, (category, _) in RULES.items():
+        alone = [case.category == category for case, found in cases if name in [each.rule for each in found]]
+        counted = [case.category == category for case, found in cases if found and found[0].rule == name]
+        rules[name] = {
+            **{"category": category, "cases": sum(case.category == category for case, _ in cases)},
+            "alone": {"found": len(alone), "right": sum(alone)},
+            "counted": {"found": len(counted), "right": sum(counted)},
+        }
+    return {"cases": len(cases), "undecided": sum(not found for _, found in cases), "rules": rules}
+
+
+def as_text(found: dict[str, Any]) -> str:
+    """The figures as tables: precision and recall as fractions, so that one sees of how many."""
+    lines: list[str] = []
+    for part, figures in found.items():
+        lines += [
+            *([""] * bool(lines)),
+            f"{part} part: {figures['cases']} cases, {figures['undecided']} of them decided by no rule",
+            f"{'rule':<12}{'category':<20}{'precision':>16}{'recall':>16}{'precision alone':>18}{'recall alone':>16}",
+        ]
+        for name, row in figures["rules"].items():
+            cells = [
+                _fraction(row[how]["right"], of)
+                for how in ("counted", "alone")
+                for of in (row[how]["found"], row["cases"])
+            ]
+            words = f"{name:<12}{row['category'].replace('_', ' '):<20}"
+            lines.append(f"{words}{cells[0]:>16}{cells[1]:>16}{cells[2]:>18}{cells[3]:>16}")
+    return "\n".join(lines)
+
+
+def _fraction(part: int, whole: int) -> str:
+    return f"{part / whole:.2f} ({part}/{whole})" if whole else "-"

@@ -1,0 +1,149 @@
+"""Which pairs are analysed (Section 3.5), and what the rules say of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from baselines.errors.rules import RULES, Error, Finding, findings
+from baselines.runs.qrels import release_qrels
+from baselines.runs.sets import read_judgments, read_queries
+from baselines.show import texts_of
+from builders.annotate.judgments import Pair
+from builders.annotate.making import Hint, make_round
+from builders.annotate.questions import ERRORS
+from builders.annotate.rounds import Rule
+from builders.common.command import InputError, log
+from builders.common.sampling import draw
+from builders.stats.paper import published
+from builders.store.layout import SETS
+from builders.store.reader import Release
+from builders.store.runs import Run
+
+BY_RULES = "rules"  # who says what the rules say
+
+
+@dataclass
+class Drawn:
+    """The pairs that are analysed.
+
+    Attributes:
+        run, top_k: of which run, how many passages of a query.
+        measured, failed: queries of the run that have a positive; those with none of them among the first passages.
+        errors: the drawn queries' first passages, by their pair: in the order of the queries, and then of the ids.
+        positives: each positive passage of these queries as a pair, as if it were an error among the others.
+    """
+
+    run: Path
+    top_k: int
+    measured: int
+    failed: int
+    errors: dict[Pair, Error]
+    positives: dict[Pair, Error]
+
+
+def draw_errors(release: Release, split: str, run: Run, queries: int, top_k: int, seed: int) -> Drawn:
+    """Draw ``queries`` of those whose first ``top_k`` passages are no positives (all, where there are no more).
+
+    Raises:
+        InputError: the split has no judgments, no query fails, or the run has a passage that the release lacks.
+    """
+    positives = release_qrels(release, split).positives
+    first = {query: list(dict.fromkeys(run.rankings.get(query, [])))[:top_k] for query in positives}
+    measured = {query: passages for query, passages in first.items() if passages}
+    failed = {query: passages for query, passages in measured.items() if not positives[query].keys() & set(passages)}
+    if not failed:
+        what = f"no query of {release.path} {split} has a top {top_k} without a positive: there is no error to analyse"
+        raise InputError(what, path=run.path)
+    chosen = draw(failed, queries, seed)
+    if len(chosen) < queries:
+        log.warning("%d queries have no positive in their top %d: all are taken", len(chosen), top_k)
+    wanted = {passage for query in chosen for passage in (*failed[query], *positives[query])}
+    texts = texts_of(release, SETS["main"].corpus, wanted)
+    if unknown := [p for query in failed if query in chosen for p in failed[query] if p not in texts]:
+        raise InputError(f"has a passage {unknown[0]!r} that the release's corpus lacks", path=run.path)
+    judged = read_judgments(release, SETS["main"], split)
+    drawn = Drawn(run.path, top_k, len(measured), len(failed), {}, {})
+    for query, text in read_queries(release, split):
+        if query not in chosen:
+            continue
+        right = {passage: texts[passage] for passage in positives[query] if passage in texts}
+        for passage in sorted(failed[query]):
+            error = Error(text, texts[passage], list(right.values()), passage in judged[query])
+            drawn.errors[query, passage] = error
+        for passage in right:
+            others = [each for other, each in right.items() if other != passage]
+            drawn.positives[query, passage] = Error(text, right[passage], others, judged=True)
+    return drawn
+
+
+def report(drawn: Drawn, said: Mapping[Pair, Sequence[Finding]]) -> dict[str, Any]:
+    """What the rules say, as JSON: of the pairs, by the first rule that applies; of positives, by every rule."""
+    first = Counter(found[0].category if found else "" for found in said.values())
+    alarms = Counter(each.rule for error in drawn.positives.values() for each in findings(error))
+    rules = {category: name for name, (category, _) in RULES.items()}
+    rows: dict[str, Any] = {}
+    for choice in ERRORS.choices:
+        rule = rules.get(choice.key)
+        rows[choice.key] = {
+            "rule": rule,
+            "pairs": first[choice.key] if rule else None,
+            "share": first[choice.key] / len(said) if rule else None,
+            "paper": published()["table10"][choice.key],
+            "on_positives": alarms[rule] / len(drawn.positives) if rule and rule != "duplicates" else None,
+        }
+    return {
+        **{"run": str(drawn.run), "top_k": drawn.top_k, "measured": drawn.measured, "failed": drawn.failed},
+        **{"queries": len({query for query, _ in said}), "pairs": len(said), "positives": len(drawn.positives)},
+        **{"categories": rows, "undecided": first[""]},
+    }
+
+
+def as_text(found: dict[str, Any]) -> str:
+    """A report as a table."""
+    lines = [
+        f"{found['run']}: {found['failed']:,} of {found['measured']:,} queries have no positive in their top"
+        f" {found['top_k']}; {found['queries']:,} of them, {found['pairs']:,} pairs",
+        "",
+        f"{'category':<20}{'rule':<12}{'pairs':>6}{'by rule':>9}{'Table 10':>10}{'on positives':>14}",
+    ]
+    for key, row in found["categories"].items():
+        cells = f"{_count(row['pairs']):>6}{percent(row['share']):>9}{percent(row['paper']):>10}"
+        lines.append(f"{key.replace('_', ' '):<20}{row['rule'] or '-':<12}{cells}{percent(row['on_positives']):>14}")
+    share = percent(found["undecided"] / found["pairs"])
+    lines.append(f"{'no rule applies':<20}{'':<12}{found['undecided']:>6}{share:>9}")
+    alarms = f"on positives: how many of these queries' {found['positives']:,} positives a rule would call an error"
+    return "\n".join([*lines, "", alarms])
+
+
+def write_round(
+    path: Path,
+    release: Release,
+    split: str,
+    run: Path,
+    drawn: Drawn,
+    said: Mapping[Pair, Sequence[Finding]],
+    seed: int,
+    blind: bool,
+) -> int:
+    """The pairs as a round of annotation, with what the rules say; returns the number of packages."""
+    labels = {choice.key: choice.label for choice in ERRORS.choices}
+    hints = {
+        pair: Hint(labels[found[0].category], "；".join(each.why for each in found), BY_RULES)
+        for pair, found in said.items()
+        if found
+    }
+    rule = Rule(seed=seed)
+    return make_round(path, release, split, list(drawn.errors), run, rule, question=ERRORS, hints=hints, show=not blind)
+
+
+def percent(share: float | None) -> str:
+    """A share as the tables show it; ``-`` for none."""
+    return "-" if share is None else f"{100 * share:.1f} %"
+
+
+def _count(number: int | None) -> str:
+    return "-" if number is None else f"{number:,}"

@@ -1,0 +1,217 @@
+"""The verb ``errors``: which pairs are analysed, the round that they become, and the tally beside Table 10."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from annotating import ANNA, BEN, annotate, judge, judgments, read_table
+from commands import Done, run
+from releases import make_release, md5, tables
+
+from builders.store.runs import write_run
+
+CITIES = ("成都", "长沙", "南京", "武汉", "广州", "杭州", "青岛", "昆明")
+# Every question is answered by a passage of its own; the other cities' passages are about another place.
+QUESTIONS = [f"{city}地铁几点停运" for city in CITIES]
+ANSWERS = [f"{city}地铁末班车一般在晚上十一点左右，节假日延长一小时。" for city in CITIES]
+COPY = f"答：{ANSWERS[0]}"  # nobody has judged it
+EARLIER = "成都地铁2015年线路图，共有两条线，车站四十多个。"
+
+
+@pytest.fixture(scope="module")
+def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    rows = tables([*ANSWERS, COPY, EARLIER])
+    rows["queries", "dev"] = [{"_id": md5(question), "text": question} for question in QUESTIONS]
+    rows["qrels", "dev"] = [
+        {"query-id": md5(question), "corpus-id": md5(answer), "score": 1}
+        for question, answer in zip(QUESTIONS, ANSWERS, strict=True)
+    ]
+    del rows["dev", "dev"]
+    folder = tmp_path_factory.mktemp("errors") / "release"
+    make_release(folder, rows)
+    return folder
+
+
+def write(path: Path, rank: int = 7, **others: list[str]) -> Path:
+    """A run that has a question's answer at ``rank`` behind the other cities'; ``others``: a city's whole ranking."""
+    rankings = []
+    for city, question, answer in zip(CITIES, QUESTIONS, ANSWERS, strict=True):
+        texts = others.get(city) or [each for each in ANSWERS if each != answer]
+        if city not in others:
+            texts.insert(rank - 1, answer)
+        rankings.append((md5(question), [(md5(text), 1 / place) for place, text in enumerate(texts, 1)]))
+    write_run(path, rankings)
+    return path
+
+
+def errors(release: Path, path: Path, *words: object, code: int | None = 0) -> Done:
+    return run("baselines", "errors", "--quiet", "--release", release, "--split", "dev", *words, path, code=code)
+
+
+def pairs(round_: Path) -> list[tuple[str, str]]:
+    return [(row["query-id"], row["corpus-id"]) for row in read_table(round_ / "packages" / "dev-001.csv")]
+
+
+@pytest.fixture
+def round_(release: Path, tmp_path: Path) -> Path:
+    """All eight questions, five errors each."""
+    errors(release, write(tmp_path / "a.run"), "--round", tmp_path / "round")
+    return tmp_path / "round"
+
+
+def test_only_queries_without_a_positive_in_their_top_are_analysed(release: Path, tmp_path: Path) -> None:
+    path = write(tmp_path / "a.run", rank=6, 成都=[*ANSWERS[3:7], ANSWERS[0], COPY])
+    done = errors(release, path, "--round", tmp_path / "round")
+    assert f"{path}: 7 of 8 queries have no positive in their top 5; 7 of them, 35 pairs" in done.stdout
+    found = pairs(tmp_path / "round")
+    assert len(found) == 35 and md5(QUESTIONS[0]) not in {query for query, _ in found}
+    assert not {(md5(q), md5(a)) for q, a in zip(QUESTIONS, ANSWERS, strict=True)} & {*found}
+
+
+def test_the_same_seed_draws_the_same_queries_and_another_others(release: Path, tmp_path: Path) -> None:
+    path, drawn = write(tmp_path / "a.run"), []
+    for name, seed in (("one", 0), ("again", 0), ("other", 2)):
+        errors(release, path, "--sample", 3, "--seed", seed, "--round", tmp_path / name)
+        drawn.append(pairs(tmp_path / name))
+    assert drawn[0] == drawn[1] != drawn[2]
+    assert [len({query for query, _ in each}) for each in drawn] == [3, 3, 3]
+
+
+def test_a_passage_that_a_run_has_twice_is_one_error(release: Path, tmp_path: Path) -> None:
+    path = tmp_path / "twice.run"
+    first, *others = [md5(text) for text in ANSWERS[1:7]]
+    places = [first, first, *others]
+    path.write_text("".join(f"{md5(QUESTIONS[0])} Q0 {p} {n} {1 / n} x\n" for n, p in enumerate(places, 1)))
+    errors(release, path, "--round", tmp_path / "round")
+    assert pairs(tmp_path / "round") == sorted((md5(QUESTIONS[0]), each) for each in (first, *others[:4]))
+
+
+def test_rules_are_shown_and_kept_as_no_persons_judgments(round_: Path) -> None:
+    rows = read_table(round_ / "packages" / "dev-001.csv")
+    assert len(rows) == 40 and {row["label"] for row in rows} == {""}
+    assert all(row["said"].startswith(f"段落里没有：{row['query'][:2]}") for row in rows)
+    tasks = json.loads((round_ / "label-studio" / "dev-001.json").read_text(encoding="utf-8"))
+    (prediction,) = tasks[0]["predictions"]
+    assert (prediction["model_version"], prediction["result"][0]["value"]) == ("rules", {"choices": ["1"]})
+    assert {(each["kind"], each["model"], each["label"]) for each in judgments(round_)} == {("model", "rules", 1)}
+
+
+def test_blind_people_see_nothing_of_the_rules(release: Path, tmp_path: Path) -> None:
+    errors(release, write(tmp_path / "a.run"), "--round", tmp_path / "round", "--blind")
+    assert {row["said"] for row in read_table(tmp_path / "round" / "packages" / "dev-001.csv")} == {""}
+    assert "predictions" not in (tmp_path / "round" / "label-studio" / "dev-001.json").read_text(encoding="utf-8")
+    assert len(judgments(tmp_path / "round")) == 40
+
+
+def test_an_unjudged_copy_of_a_positive_is_taken_for_a_false_negative(release: Path, tmp_path: Path) -> None:
+    path = write(tmp_path / "a.run", 成都=[COPY, *ANSWERS[1:6]])
+    found = json.loads(errors(release, path, "--format", "json").stdout)
+    assert found["categories"]["false_negative"]["pairs"] == 1
+    assert found["categories"]["entity_mismatch"]["pairs"] == 39
+
+
+def test_the_interface_of_label_studio_has_the_eight_categories(round_: Path) -> None:
+    config = (round_ / "label-studio" / "config.xml").read_text(encoding="utf-8")
+    assert [f'alias="{label}" hotkey="{label}"' in config for label in range(10)] == [False, *[True] * 8, False]
+
+
+ROTATION = (1, 1, 2, 6, 8)
+
+
+def by_place(round_: Path) -> Any:
+    """Of a query's five passages the first two are entity mismatches, and so on."""
+    places = {pair: number % 5 for number, pair in enumerate(pairs(round_))}
+    return lambda row: ROTATION[places[row["query-id"], row["corpus-id"]]]
+
+
+def tally(round_: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(run("baselines", "errors", "--tally", round_, "--format", "json").stdout)
+    return found
+
+
+def test_answers_are_tallied_beside_table_10_and_the_rules(round_: Path) -> None:
+    judge(round_, ANNA, round_ / "packages" / "dev-001.csv", by_place(round_))
+    found = tally(round_)
+    assert (found["pairs"], found["judged"], found["decided"], found["queries"]) == (40, 40, 40, 8)
+    rows = found["categories"]
+    assert {key: row["pairs"] for key, row in rows.items() if row["pairs"]} == {
+        **{"entity_mismatch": 16, "numeral_mismatch": 8, "term_overlap": 8, "other": 8}
+    }
+    assert [row["paper"] for row in rows.values()] == [0.39, 0.05, 0.094, 0.01, 0.016, 0.21, 0.148, 0.082]
+    entity = rows["entity_mismatch"]
+    assert (entity["share"], entity["by_rule"], entity["agreed"]) == (0.4, 40, 16)
+    assert entity["low"] == pytest.approx(0.4) and entity["high"] == pytest.approx(0.4)  # each query has two of five
+    lines = run("baselines", "errors", "--tally", round_).stdout.splitlines()
+    assert lines[0] == "40 of 40 pairs judged, 0 of them undecided; 0 of 1 packages accepted"
+    assert lines[3].split("  ")[0] == "entity mismatch" and lines[3].split()[2:] == [
+        *("16", "40.0", "%", "40.0", "to", "40.0", "%", "39.0", "%", "40", "16")
+    ]
+
+
+def test_people_may_write_a_category_by_its_name(round_: Path) -> None:
+    names = {1: "实体不符", 2: "numeral mismatch", 6: "Term_Overlap", 8: "其他"}
+    judge(round_, ANNA, round_ / "packages" / "dev-001.csv", lambda row: names[by_place(round_)(row)])
+    assert [row["pairs"] for row in tally(round_)["categories"].values()] == [16, 8, 0, 0, 0, 8, 0, 8]
+
+
+def test_an_answer_that_is_no_category_is_one_line(round_: Path) -> None:
+    done = judge(round_, ANNA, round_ / "packages" / "dev-001.csv", lambda row: 8)
+    assert done.stdout.startswith("40 new judgments")
+    with pytest.raises(AssertionError, match="expected 1 to 8 in the column label, found '0'"):
+        judge(round_, ANNA, round_ / "packages" / "dev-001.csv", lambda row: 0)
+
+
+def test_the_adjudicators_answer_counts_before_those_who_disagree(round_: Path) -> None:
+    sheet = round_ / "packages" / "dev-001.csv"
+    judge(round_, ANNA, sheet, lambda row: 1)
+    judge(round_, BEN, sheet, lambda row: 6 if row["query"] == QUESTIONS[0] else 1)
+    assert (tally(round_)["judged"], tally(round_)["decided"]) == (40, 35)
+    assert annotate("adjudicate", round_).stdout.endswith("5 pairs to decide\n")
+    rows = read_table(round_ / "adjudication" / "dev-001.csv")
+    assert {row["said"] for row in rows} == {"实体不符 1, 仅词语重合 1"}
+    judge(round_, "carl", round_ / "adjudication" / "dev-001.csv", lambda row: 7)
+    assert tally(round_)["categories"]["false_negative"]["pairs"] == 5
+
+
+def test_agreement_between_people_is_that_of_eight_categories(round_: Path) -> None:
+    sheet = round_ / "packages" / "dev-001.csv"
+    judge(round_, ANNA, sheet, by_place(round_))
+    judge(round_, BEN, sheet, lambda row: 1 if by_place(round_)(row) == 2 else by_place(round_)(row))
+    found = json.loads(annotate("check", round_, "--format", "json").stdout)
+    # 32 of 40 agree; by chance 0.4 * 0.6 + 0.2 * 0.2 + 0.2 * 0.2 would.
+    assert found["cohen"][f"{ANNA}, {BEN}"]["kappa"] == pytest.approx((0.8 - 0.32) / (1 - 0.32))
+
+
+def test_categories_make_no_qrels_and_no_grades(round_: Path, release: Path, tmp_path: Path) -> None:
+    words = ("--release", release, "--out", tmp_path / "out")
+    said = "asks for errors; expected a round that asks for relevance"
+    assert said in annotate("merge", round_, *words, code=1).error
+    assert said in annotate("prefill", round_, "--model", "m", code=1).error
+
+
+def test_a_round_that_asks_for_relevance_has_no_categories(tmp_path: Path) -> None:
+    from annotating import make_round
+
+    assert "asks for relevance" in run("baselines", "errors", "--tally", make_round(tmp_path), code=1).error
+
+
+def test_a_run_without_errors_has_nothing_to_analyse(release: Path, tmp_path: Path) -> None:
+    assert "has a top 5 without a positive" in errors(release, write(tmp_path / "a.run", rank=1), code=1).error
+
+
+def test_a_passage_that_the_release_lacks_is_named(release: Path, tmp_path: Path) -> None:
+    write_run(tmp_path / "a.run", [(md5(QUESTIONS[0]), [("x", 1.0)])])
+    error = errors(release, tmp_path / "a.run", "--sample", 1, code=1).error
+    assert error.endswith("has a passage 'x' that the release's corpus lacks")
+
+
+def test_a_round_is_not_replaced(round_: Path, release: Path, tmp_path: Path) -> None:
+    assert "is a round already" in errors(release, tmp_path / "a.run", "--round", round_, code=1).error
+
+
+def test_one_thing_is_asked_for_at_a_time() -> None:
+    assert "expected one of RUN, --tally ROUND, --measure" in run("baselines", "errors", code=2).stderr
+    assert "RUN needs --release" in run("baselines", "errors", "x.run", code=2).stderr

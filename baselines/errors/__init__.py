@@ -1,12 +1,12 @@
 """Analyse the errors of a run as the paper does (Table 10).
 
 Queries whose top 5 holds no positive passage are drawn (100, seeded). Each of their 5 passages is an error, and people
-say of which category (Section 3.5): entity, numeral, modifier or syntactic mismatch, typos, mere overlap of terms, false
-negative, other.
+say of which category (Section 3.5): entity, numeral, modifier or syntactic mismatch, typos, mere overlap of terms,
+false negative, other.
 
 With RUN: draws the pairs, prints what can be said of them by rule, and with --round writes them as a round for
-`annotate` (Label Studio or sheets, review, quality control), beside each pair what the rules say (with --blind not). That
-never counts as a person's answer.
+`annotate` (Label Studio or sheets, review, quality control), beside each pair what the rules say (with --blind not).
+That never counts as a person's answer.
 With --tally ROUND: counts people's answers, beside Table 10 and beside the rules'.
 With --measure: how often each rule is right on hand-made cases (baselines/errors/cases.jsonl).
 

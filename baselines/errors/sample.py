@@ -52,8 +52,8 @@ def draw_errors(release: Release, split: str, run: Run, queries: int, top_k: int
         InputError: the split has no judgments, no query fails, or the run has a passage that the release lacks.
     """
     positives = release_qrels(release, split).positives
-    first = {query: list(dict.fromkeys(run.rankings.get(query, [])))[:top_k] for query in positives}
-    measured = {query: passages for query, passages in first.items() if passages}
+    rankings = run.rankings
+    measured = {query: list(dict.fromkeys(rankings[query]))[:top_k] for query in positives if rankings.get(query)}
     failed = {query: passages for query, passages in measured.items() if not positives[query].keys() & set(passages)}
     if not failed:
         what = f"no query of {release.path} {split} has a top {top_k} without a positive: there is no error to analyse"

@@ -81,7 +81,8 @@ def as_text(found: dict[str, Any]) -> str:
         f"{'category':<20}{'pairs':>6}{'share':>9}{'95 % interval':>18}{'Table 10':>10}{'by rule':>9}{'agreed':>8}",
     ]
     for key, row in found["categories"].items():
-        interval = f"{percent(row['low'])[:-2]} to {percent(row['high'])}"
+        # Drawn again, no queries have what none of them has: that says nothing of how rare it is.
+        interval = f"{percent(row['low'])[:-2]} to {percent(row['high'])}" if row["pairs"] else "-"
         cells = f"{row['pairs']:>6}{percent(row['share']):>9}{interval:>18}{percent(row['paper']):>10}"
         rules = f"{row['by_rule']:>9}{row['agreed']:>8}" if row["by_rule"] else f"{'-':>9}{'-':>8}"
         lines.append(f"{key.replace('_', ' '):<20}{cells}{rules}")

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 from baselines.errors.rules import RULES, Error, Finding, findings
+from baselines.runs.tables import text_table
 from builders.common.files import read_whole
 from builders.common.typed import json_of
 
@@ -63,23 +64,24 @@ def _of(cases: list[tuple[Case, list[Finding]]]) -> dict[str, Any]:
 
 
 def as_text(found: dict[str, Any]) -> str:
-    """The figures as tables: precision and recall as fractions, so that one sees of how many."""
-    lines: list[str] = []
+    """The figures as tables: precision and recall, and of how many cases they are."""
+    header = ("rule", "category", "precision", "recall", "precision alone", "recall alone")
+    parts = []
     for part, figures in found.items():
-        lines += [
-            *([""] * bool(lines)),
-            f"{part} part: {figures['cases']} cases, {figures['undecided']} of them decided by no rule",
-            f"{'rule':<12}{'category':<20}{'precision':>16}{'recall':>16}{'precision alone':>18}{'recall alone':>16}",
+        rows = [
+            (
+                *(name, row["category"].replace("_", " ")),
+                *(
+                    _fraction(row[how]["right"], n)
+                    for how in ("counted", "alone")
+                    for n in (row[how]["found"], row["cases"])
+                ),
+            )
+            for name, row in figures["rules"].items()
         ]
-        for name, row in figures["rules"].items():
-            cells = [
-                _fraction(row[how]["right"], of)
-                for how in ("counted", "alone")
-                for of in (row[how]["found"], row["cases"])
-            ]
-            words = f"{name:<12}{row['category'].replace('_', ' '):<20}"
-            lines.append(f"{words}{cells[0]:>16}{cells[1]:>16}{cells[2]:>18}{cells[3]:>16}")
-    return "\n".join(lines)
+        first = f"{part} part: {figures['cases']} cases, {figures['undecided']} of them decided by no rule"
+        parts.append(f"{first}\n{text_table(header, rows)}")
+    return "\n\n".join(parts)
 
 
 def _fraction(part: int, whole: int) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 from baselines.errors.rules import RULES, Error, Finding, findings
 from baselines.runs.qrels import release_qrels
 from baselines.runs.sets import read_judgments, read_queries
+from baselines.runs.tables import percent, text_table
 from baselines.show import texts_of
 from builders.annotate.judgments import Pair
 from builders.annotate.making import Hint, make_round
@@ -103,20 +104,36 @@ def report(drawn: Drawn, said: Mapping[Pair, Sequence[Finding]]) -> dict[str, An
 
 
 def as_text(found: dict[str, Any]) -> str:
-    """A report as a table."""
-    lines = [
-        f"{found['run']}: {found['failed']:,} of {found['measured']:,} queries have no positive in their top"
-        f" {found['top_k']}; {found['queries']:,} of them, {found['pairs']:,} pairs",
-        "",
-        f"{'category':<20}{'rule':<12}{'pairs':>6}{'by rule':>9}{'Table 10':>10}{'on positives':>14}",
+    """A report as a table; shares in percent."""
+    header = ("category", "rule", "pairs", "by rule", "Table 10", "on positives")
+    rows = [
+        (
+            *(key.replace("_", " "), row["rule"] or "-", shown(row["pairs"])),
+            *(percents(row[name]) for name in ("share", "paper", "on_positives")),
+        )
+        for key, row in found["categories"].items()
     ]
-    for key, row in found["categories"].items():
-        cells = f"{_count(row['pairs']):>6}{percent(row['share']):>9}{percent(row['paper']):>10}"
-        lines.append(f"{key.replace('_', ' '):<20}{row['rule'] or '-':<12}{cells}{percent(row['on_positives']):>14}")
-    share = percent(found["undecided"] / found["pairs"])
-    lines.append(f"{'no rule applies':<20}{'':<12}{found['undecided']:>6}{share:>9}")
-    alarms = f"on positives: how many of these queries' {found['positives']:,} positives a rule would call an error"
-    return "\n".join([*lines, "", alarms])
+    undecided = percents(found["undecided"] / found["pairs"])
+    rows.append(("no rule applies", "", shown(found["undecided"]), undecided, "", ""))
+    called = f"how many of these queries' {found['positives']:,} positives a rule would call an error; percent"
+    first = f"{found['failed']:,} of {found['measured']:,} queries have no positive in their top {found['top_k']}"
+    return "\n".join(
+        [
+            f"{found['run']}: {first}; {found['queries']:,} of them, {found['pairs']:,} pairs\n",
+            text_table(header, rows),
+            f"\non positives: {called}",
+        ]
+    )
+
+
+def shown(number: int | None) -> str:
+    """A count as the tables have it; ``-`` for none."""
+    return "-" if number is None else f"{number:,}"
+
+
+def percents(share: float | None) -> str:
+    """A share likewise, in percent."""
+    return "-" if share is None else percent(share)
 
 
 def write_round(
@@ -138,12 +155,3 @@ def write_round(
     }
     rule = Rule(seed=seed)
     return make_round(path, release, split, list(drawn.errors), run, rule, question=ERRORS, hints=hints, show=not blind)
-
-
-def percent(share: float | None) -> str:
-    """A share as the tables show it; ``-`` for none."""
-    return "-" if share is None else f"{100 * share:.1f} %"
-
-
-def _count(number: int | None) -> str:
-    return "-" if number is None else f"{number:,}"

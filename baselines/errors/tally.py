@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from baselines.errors.sample import BY_RULES, percent
+from baselines.errors.sample import BY_RULES
 from baselines.runs.intervals import of_means
+from baselines.runs.tables import percent, text_table
 from builders.annotate.judgments import Pair, read_judgments
 from builders.annotate.labels import standings
 from builders.annotate.questions import ERRORS
@@ -72,18 +73,17 @@ def _intervals(labels: dict[Pair, int]) -> list[tuple[float, float]]:
 
 
 def as_text(found: dict[str, Any]) -> str:
-    """A tally as a table."""
-    undecided = found["judged"] - found["decided"]
-    lines = [
-        f"{found['judged']:,} of {found['pairs']:,} pairs judged, {undecided:,} of them undecided;"
-        f" {found['accepted']} of {found['packages']} packages accepted",
-        "",
-        f"{'category':<20}{'pairs':>6}{'share':>9}{'95 % interval':>18}{'Table 10':>10}{'by rule':>9}{'agreed':>8}",
-    ]
+    """A tally as a table; shares in percent."""
+    header = ("category", "pairs", "share", "95 % interval", "Table 10", "by rule", "agreed")
+    rows = []
     for key, row in found["categories"].items():
         # Drawn again, no queries have what none of them has: that says nothing of how rare it is.
-        interval = f"{percent(row['low'])[:-2]} to {percent(row['high'])}" if row["pairs"] else "-"
-        cells = f"{row['pairs']:>6}{percent(row['share']):>9}{interval:>18}{percent(row['paper']):>10}"
-        rules = f"{row['by_rule']:>9}{row['agreed']:>8}" if row["by_rule"] else f"{'-':>9}{'-':>8}"
-        lines.append(f"{key.replace('_', ' '):<20}{cells}{rules}")
-    return "\n".join(lines)
+        interval = f"{percent(row['low'])} to {percent(row['high'])}" if row["pairs"] else "-"
+        rules = [f"{row[name]:,}" if row["by_rule"] else "-" for name in ("by_rule", "agreed")]
+        cells = (f"{row['pairs']:,}", percent(row["share"]), interval, percent(row["paper"]))
+        rows.append((key.replace("_", " "), *cells, *rules))
+    undecided = found["judged"] - found["decided"]
+    return (
+        f"{found['judged']:,} of {found['pairs']:,} pairs judged, {undecided:,} of them undecided;"
+        f" {found['accepted']} of {found['packages']} packages accepted; percent\n\n{text_table(header, rows)}"
+    )

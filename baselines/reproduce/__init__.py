@@ -1,8 +1,14 @@
 """Run the steps behind the paper's tables, beside its figures.
 
 The rows stand in baselines/matrix.toml: the steps, and what the paper prints. Steps that rows share run once; a step
-whose output is there already, from the same input, is not run again. Without --release, the embedded sample is built
-first (build/sample): it shows that every step runs; its figures are not the paper's.
+whose output is there already, from the same input by the same version of the code, is not run again. Every figure has
+its 95 % interval over queries, and a mark against the published one: OK, close or off where data and starting model are
+those of the published one, else "not comparable", and why. The same stands in a page of its own (reproduce.html under
+--out, or --html FILE), with Figure 2, the curves of the trainings and the leaderboard; it opens from disk.
+
+Without --release, the embedded sample is built first (build/sample), and run as --small says: it shows that every step
+runs; its figures are not the paper's. --small is --scratch with the settings of baselines/settings/sample.toml: minutes
+on two cores, for a release of some thousand passages.
 
 --scratch takes the recipes for machines without pretrained weights: a small BERT, pretrained on the collection as the
 first step. --settings FILE gives recipes other values (TOML, a table a recipe or "*" for all of them, keys as in the
@@ -19,8 +25,9 @@ drew, and reports interpolation, extrapolation and the gap. --matrix FILE names 
 rows as in baselines/matrix.toml.
 
 examples:
+  python -m baselines reproduce
+  python -m baselines reproduce --small --release build/demo
   python -m baselines reproduce --table 4 --row bm25
-  python -m baselines reproduce --table 4 5 --scratch --settings baselines/settings/sample.toml
   python -m baselines reproduce --table 7 --release DIR --dry-run
   python -m baselines reproduce --table 6 --figure 2 --release DIR
   python -m baselines reproduce --samples --table 4 5 --release DIR
@@ -36,22 +43,24 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from baselines.reproduce.commands import commands_of, displayed, evaluate_command, predictions, sample_command
+from baselines.reproduce.curves import trainings
+from baselines.reproduce.data import data_figures
 from baselines.reproduce.figure import draw_figures
-from baselines.reproduce.matrix import SCRATCH, Matrix, Reference, Row, Step, read_matrix
-from baselines.reproduce.report import Measured, side_by_side, text
+from baselines.reproduce.matrix import SCRATCH, Matrix, Row, read_matrix
+from baselines.reproduce.measure import measure
+from baselines.reproduce.page import PAGE, write_page
+from baselines.reproduce.report import side_by_side
 from baselines.reproduce.rows import is_labelled, runnable
 from baselines.reproduce.settings import Settings, read_settings
 from baselines.reproduce.steps import call, run_steps, shown
-from baselines.runs.evaluate import evaluate
-from baselines.runs.intervals import official_intervals
-from baselines.runs.measures import PAPER
-from baselines.runs.qrels import Qrels, release_qrels
+from baselines.reproduce.text import text
 from builders.common.command import add_format, log, whole_number
 from builders.store.reader import Release, open_release
-from builders.store.runs import read_run
 
 SAMPLE = Path("build/sample")
-_CHECKOUT = Path(__file__).resolve().parents[2]
+SMALL = Path(__file__).resolve().parents[1] / "settings" / "sample.toml"
+_NEVER = "the labels of the official test split were never published"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -59,13 +68,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--figure", type=int, nargs="+", metavar="N", help="of these figures of the paper")
     parser.add_argument("--row", metavar="NAME", help="the rows of this name (default: all)")
     parser.add_argument(
-        "--release", type=Path, default=SAMPLE, metavar="DIR", help=f"default: {SAMPLE}, built where it is missing"
+        "--release", type=Path, metavar="DIR", help=f"default: {SAMPLE}, built where it is missing, run as --small says"
     )
     parser.add_argument("--split", default="dev", help="the split to measure on, where a row has none (default: dev)")
     parser.add_argument("--scratch", action="store_true", help="recipes without pretrained weights")
+    parser.add_argument("--small", action="store_true", help="--scratch, and the settings of the sample")
     parser.add_argument("--settings", type=Path, metavar="FILE", help="other values for recipes (TOML)")
     parser.add_argument("--out", type=Path, default=Path("build/runs"), metavar="DIR", help="where all output is put")
+    parser.add_argument("--html", type=Path, metavar="FILE", help=f"where the page is put (default: OUT/{PAGE})")
     parser.add_argument("--no-resume", action="store_true", help="run steps that are done again")
+    parser.add_argument("--any-code", action="store_true", help="keep what another version of the code has made, too")
     parser.add_argument(
         "--one-process",
         action="store_true",
@@ -87,10 +99,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--matrix", type=Path, metavar="FILE", help="of these two: other systems (TOML, as baselines/matrix.toml)"
     )
     parser.add_argument("--dry-run", action="store_true", help="print the commands, run nothing")
+    parser.add_argument("--display-commands", action="store_true", help="print the commands behind each row, too")
     add_format(parser)
 
 
 def run(args: argparse.Namespace) -> None:
+    _settle(args)
     if args.samples:
         from baselines.reproduce.samples import reproduce_samples
 
@@ -102,7 +116,8 @@ def run(args: argparse.Namespace) -> None:
         reproduce_extrapolation(args)
         return
     matrix = read_matrix()
-    rows = matrix.select(args.table, args.row, args.figure)
+    chosen = (args.table, args.row, args.figure)
+    rows = matrix.select(*chosen)
     variant = SCRATCH if args.scratch else ""
     fill = {"release": str(args.release), "split": args.split, "out": str(args.out), "variant": variant}
     settings = read_settings(args.settings) if args.settings else Settings()
@@ -110,8 +125,10 @@ def run(args: argparse.Namespace) -> None:
         _show(matrix, rows, fill, settings, args)
         return
     if args.release == SAMPLE and not args.release.exists():
+        if args.split == "test":
+            log.warning("%s; those of the sample neither: its rows end in files of predictions", _NEVER)
         log.info("%s is missing: building the embedded sample", args.release)
-        call(_sample_command(args.release), args.quiet, args.one_process)
+        call(sample_command(args.release), args.quiet, args.one_process)
     release = open_release(args.release)
     rows = _runnable(rows, release, args)
     labelled = [row for row in rows if is_labelled(row, release, args.split)]
@@ -122,13 +139,20 @@ def run(args: argparse.Namespace) -> None:
             "measured on it; %d rows end in files of predictions",
             *(release.path, args.split, len(blind)),
         )
+    data = data_figures(matrix, matrix.select_counts(*chosen), release)
     plan = matrix.plan(rows, fill, settings)
-    steps = plan | {step.name: step for step in (_predictions(row, plan, args) for row in blind)}
+    steps = plan | {step.name: step for step in (predictions(row, plan, args) for row in blind)}
     done = run_steps(
-        steps, release, resume=not args.no_resume, quiet=args.quiet, here=args.one_process, processes=args.processes
+        *(steps, release),
+        resume=not args.no_resume,
+        quiet=args.quiet,
+        here=args.one_process,
+        processes=args.processes,
+        any_code=args.any_code,
     )
-    measured = _measured(labelled, plan, release, args)
-    report = side_by_side(matrix, release, measured, steps, done)
+    measured, own = measure(labelled, plan, release, args.split)
+    report = side_by_side(matrix, release, measured, steps, done, settings)
+    report["data"] = data
     report["images"] = list(map(str, draw_figures(measured, args.out)))
     report["notes"] = [*_warnings(report, settings, args), *report["notes"]]
     report["predictions"] = [
@@ -136,11 +160,36 @@ def run(args: argparse.Namespace) -> None:
             "table": row.table,
             "row": row.name,
             "split": row.split or args.split,
-            "file": str(_predictions(row, plan, args).output),
+            "file": str(predictions(row, plan, args).output),
         }
         for row in blind
     ]
-    print(json.dumps(report, ensure_ascii=False, indent=1) if args.format == "json" else text(report))
+    report["commands"] = [
+        commands_of(row, plan, args, labelled=row in labelled, processes=args.processes) for row in rows
+    ]
+    report["trainings"] = trainings(plan)
+    report["page"] = str(write_page(args.html or args.out / PAGE, report, own))
+    _print(report, args)
+
+
+def _settle(args: argparse.Namespace) -> None:
+    """``--small``, which is also the way of the embedded sample where nothing else is said."""
+    if args.release is None:
+        args.release = SAMPLE
+        if not (args.small or args.scratch or args.settings):
+            log.info("the embedded sample: --small, models from scratch in minutes (--release %s: else)", SAMPLE)
+            args.small = True
+    if args.small:
+        args.scratch, args.settings = True, args.settings or SMALL
+
+
+def _print(report: dict[str, Any], args: argparse.Namespace) -> None:
+    if args.format == "json":
+        print(json.dumps(report, ensure_ascii=False, indent=1))
+        return
+    print(text(report))
+    if args.display_commands:
+        print(f"\n{displayed(report['commands'])}")
 
 
 def _runnable(rows: Sequence[Row], release: Release, args: argparse.Namespace) -> list[Row]:
@@ -153,18 +202,27 @@ def _show(
 ) -> None:
     """Print the commands of ``--dry-run``, and those that measure."""
     release = open_release(args.release) if args.release.exists() else None
-    before = [_sample_command(args.release)] if args.release == SAMPLE and not release else []
+    before = [sample_command(args.release)] if args.release == SAMPLE and not release else []
     if release:
         rows = _runnable(rows, release, args)
     elif args.scratch:
         rows = [row for row in rows if not row.official_negatives]
     plan = matrix.plan(rows, fill, settings)
-    last = []
-    for row in rows:
-        measured = (
-            is_labelled(row, release, args.split) if release else (row.split or args.split) != "test" or row.split
-        )
-        last.append(_evaluate_command(row, plan, args) if measured else _predictions(row, plan, args).command)
+
+    def labelled(row: Row) -> bool:
+        if release:
+            return is_labelled(row, release, args.split)
+        return (row.split or args.split) != "test" or bool(row.split)
+
+    if args.split == "test" and not all(map(labelled, rows)):
+        log.warning("%s: rows without labels end in files of predictions", _NEVER)
+    if args.display_commands:
+        found = [commands_of(row, plan, args, labelled=labelled(row), processes=args.processes) for row in rows]
+        print(json.dumps(found, ensure_ascii=False, indent=1) if args.format == "json" else displayed(found))
+        return
+    last = [
+        evaluate_command(row, plan, args) if labelled(row) else predictions(row, plan, args).command for row in rows
+    ]
     commands = [*before, *(step.command for step in plan.values()), *last]
     if args.format == "json":
         print(json.dumps(commands))
@@ -182,47 +240,6 @@ def _warnings(report: Mapping[str, Any], settings: Settings, args: argparse.Name
         notes.append("ours are trained from scratch: small models without pretrained weights, not the paper's models")
     if args.settings:
         options = "".join(f"; {words}" for words in settings.shown())
-        notes.append(f"ours have the values of {args.settings}, not the recipes'{options}")
+        path = os.path.relpath(args.settings) if args.settings == SMALL else args.settings
+        notes.append(f"ours have the values of {path}, not the recipes'{options}")
     return notes
-
-
-def _measured(
-    rows: Sequence[Row], plan: Mapping[str, Step], release: Release, args: argparse.Namespace
-) -> list[Measured]:
-    """Each row's run against the judgments of its reference, which are read once."""
-    known: dict[Reference, Qrels] = {}
-    found = []
-    for row in rows:
-        reference = row.reference(args.split)
-        if reference not in known:
-            known[reference] = release_qrels(release, reference.split, row.set, row.queries, row.qrels)
-        qrels = known[reference]
-        result, by_query = evaluate(read_run(plan[row.step].output), qrels)
-        ours = {name: 100 * result["official"][key] for name, key in PAPER.items()}
-        sure = official_intervals(by_query)
-        intervals = {name: (100 * sure[key][0], 100 * sure[key][1]) for name, key in PAPER.items()}
-        found.append(Measured(row, reference.split, qrels, ours, intervals))
-    return found
-
-
-def _sample_command(release: Path) -> list[str]:
-    raw = _CHECKOUT / "builders" / "sample"
-    shown_raw = os.path.relpath(raw) if raw.is_relative_to(Path.cwd()) else str(raw)
-    return ["builders", "release", "--raw", shown_raw, "--out", str(release)]
-
-
-def _evaluate_command(row: Row, plan: Mapping[str, Step], args: argparse.Namespace) -> list[str]:
-    some = [*["--queries", row.queries] * bool(row.queries), *["--qrels-config", row.qrels] * bool(row.qrels)]
-    return ["baselines", "evaluate", *_of_row(row, args), *some, str(plan[row.step].output)]
-
-
-def _predictions(row: Row, plan: Mapping[str, Step], args: argparse.Namespace) -> Step:
-    """The step that writes a row's run as the official JSON, which a submission consists of."""
-    out = args.out / "predictions" / f"table{row.table}.{row.name}.{row.split or args.split}.json"
-    command = ["baselines", "predictions", *_of_row(row, args), str(plan[row.step].output), "--out", str(out)]
-    return Step(f"predictions.table{row.table}.{row.name}", command, out, (row.step,))
-
-
-def _of_row(row: Row, args: argparse.Namespace) -> list[str]:
-    set_words = ["--set", row.set] if row.set != "main" else []
-    return ["--release", str(args.release), *set_words, "--split", row.split or args.split]

@@ -83,6 +83,24 @@ class Row(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         return Reference(self.set, self.split or split, self.queries, self.qrels)
 
 
+class Counted(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A column of Table 3: counted of the release, published in ``builders/stats/published.toml``, both at ``of``."""
+
+    table: Annotated[int, Meta(ge=1)]
+    name: str
+    title: str
+    of: Annotated[str, Meta(pattern=r"\A[a-z0-9]+\.[a-z]+\Z")]
+
+
+class Category(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A row of Table 10: the share of wrong predictions, in percent, that people gave this category."""
+
+    table: Annotated[int, Meta(ge=1)]
+    name: str
+    title: str
+    published: Annotated[float, Meta(ge=0, le=100)]
+
+
 @dataclass(frozen=True)
 class Step:
     """A step filled in: ``command`` as the words after ``python -m``, what it writes, the steps that it reads of."""
@@ -104,11 +122,17 @@ class Published(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Matrix(Struct, frozen=True, forbid_unknown_fields=True):
-    """All rows and steps, and what the published figures were measured on: by set, or by the name that a row gives."""
+    """All rows and steps, and what the published figures were measured on: by set, or by the name that a row gives.
+
+    ``made_by``: the commands behind ``counts`` and ``categories``, which come from no run.
+    """
 
     published_on: dict[str, Published]
     steps: dict[str, str] = field(name="step")
     rows: list[Row] = field(name="row")
+    made_by: dict[str, str] = {}
+    counts: list[Counted] = field(name="count", default_factory=list)
+    categories: list[Category] = field(name="category", default_factory=list)
 
     def published(self, row: Row) -> Published:
         """What a row's published figures were measured on."""
@@ -117,11 +141,14 @@ class Matrix(Struct, frozen=True, forbid_unknown_fields=True):
     def select(self, tables: Sequence[int] | None, name: str | None, figures: Sequence[int] | None = None) -> list[Row]:
         """The rows of some tables and figures, of a name, or of all that is given.
 
-        Raises :class:`InputError` with the known ones where none fits, or none is of one of the numbers.
+        Raises :class:`InputError` with the known ones where none fits, or none is of one of the numbers, be they of
+        runs or not.
         """
-        asked = [*(("table", number) for number in tables or ()), *(("figure", number) for number in figures or ())]
-        found = [row for row in self.rows if (not asked or row.place in asked) and name in (None, row.name)]
-        missing = [place for place in asked if place not in {row.place for row in found}]
+        asked = _asked(tables, figures)
+        every = [(row.place, row.name) for row in self.rows]
+        every += [(("table", other.table), other.name) for other in (*self.counts, *self.categories)]
+        found = [place for place, own in every if _fits(place, own, asked, name)]
+        missing = [place for place in asked if place not in found]
         if not found or missing:
             numbers = {
                 kind: " ".join(str(number) for other, number in missing or asked if other == kind)
@@ -129,9 +156,22 @@ class Matrix(Struct, frozen=True, forbid_unknown_fields=True):
             }
             words = [f"--{kind} {given}" for kind, given in numbers.items()] + [f"--row {name}"] * (name is not None)
             wanted = " ".join(words)
-            known = "; ".join("--{} {} --row {}".format(*row.place, row.name) for row in self.rows)
+            known = "; ".join("--{} {} --row {}".format(*place, own) for place, own in every)
             raise InputError(f"no row fits {wanted}; known: {known}", path=MATRIX.name)
-        return found
+        return [row for row in self.rows if _fits(row.place, row.name, asked, name)]
+
+    def select_counts(
+        self, tables: Sequence[int] | None, name: str | None, figures: Sequence[int] | None = None
+    ) -> list[Counted]:
+        """The columns of Table 3 that are chosen, as :meth:`select` chooses rows."""
+        return [each for each in self.counts if _fits(("table", each.table), each.name, _asked(tables, figures), name)]
+
+    def select_categories(
+        self, tables: Sequence[int] | None, name: str | None, figures: Sequence[int] | None = None
+    ) -> list[Category]:
+        """The rows of Table 10 that are chosen, as :meth:`select` chooses rows."""
+        asked = _asked(tables, figures)
+        return [each for each in self.categories if _fits(("table", each.table), each.name, asked, name)]
 
     def plan(self, rows: Sequence[Row], fill: Mapping[str, str], settings: Settings = _AS_THEY_ARE) -> dict[str, Step]:
         """Every step that the rows need, each once, in an order in which they can run.
@@ -183,6 +223,14 @@ class Matrix(Struct, frozen=True, forbid_unknown_fields=True):
             if text.startswith(f"baselines train {wanted}{{variant}} "):
                 return [name]
         raise InputError(f"no step trains {wanted}, from which {recipe} starts", path=MATRIX)
+
+
+def _asked(tables: Sequence[int] | None, figures: Sequence[int] | None) -> list[tuple[str, int]]:
+    return [*(("table", number) for number in tables or ()), *(("figure", number) for number in figures or ())]
+
+
+def _fits(place: tuple[str, int], own: str, asked: Sequence[tuple[str, int]], name: str | None) -> bool:
+    return (not asked or place in asked) and name in (None, own)
 
 
 def read_matrix(path: Path = MATRIX) -> Matrix:

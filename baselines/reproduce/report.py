@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from msgspec import to_builtins
 
+from baselines.reproduce.marks import mark, nearness, other_data, other_models
 from baselines.reproduce.matrix import Matrix, Published, Reference, Row, Step
+from baselines.reproduce.settings import Settings
 from baselines.reproduce.steps import Finished, shown
 from baselines.runs.intervals import Interval
-from baselines.runs.measures import PAPER
 from baselines.runs.qrels import Qrels
-from baselines.runs.tables import text_table
 from builders.store.layout import SETS
 from builders.store.reader import Release
 
-_TITLES = {
-    ("table", 4): "retrieval",
-    ("table", 5): "re-ranking (A > B: B re-ranks what A ranks first)",
-    ("table", 6): "BM25 > CE w/ BM25 Neg, trained with and without the similar training questions",
-    ("table", 7): "cMedQA, out of domain",
-    ("table", 8): "cCOVID-News, out of domain",
-    ("table", 9): "cross-lingual",
-    ("figure", 2): "by the judgments before and after people corrected them; the paper draws bars and prints no number",
-}
+_AS_THEY_ARE = Settings()
 
 
 @dataclass(frozen=True)
@@ -45,10 +37,13 @@ def side_by_side(
     measured: Sequence[Measured],
     plan: Mapping[str, Step],
     done: Mapping[str, Finished],
+    settings: Settings = _AS_THEY_ARE,
 ) -> dict[str, Any]:
     """Ours and published side by side, in percent, and what has to be known before the two are compared.
 
-    ``plan`` and ``done``: the steps behind the rows, and how long each took.
+    ``plan`` and ``done``: the steps behind the rows, and how long each took; ``settings``: what they were run with.
+    ``rows``: a figure each, with its mark (:mod:`.marks`). ``data`` and ``errors``: those of Tables 3 and 10, which
+    come from no run, in the same form.
     """
     reference = {each.row.reference(each.split): each.qrels for each in measured}
     published = {
@@ -63,7 +58,15 @@ def side_by_side(
         "unit": "percent",
         "predictions": [],
         "images": [],
-        "rows": [_row(matrix, each, plan, done, name) for each in measured for name in each.row.measures],
+        "rows": [
+            figure
+            for each in measured
+            for figure in _figures(matrix, each, plan, done, _Compared(matrix, each, release, plan, settings))
+        ],
+        "data": [],
+        "errors": [],
+        "commands": [],
+        "trainings": [],
         "steps": {
             name: {"command": shown(step.command, done[name].processes), **asdict(done[name])}
             for name, step in plan.items()
@@ -71,36 +74,74 @@ def side_by_side(
     }
 
 
-def _row(
-    matrix: Matrix, each: Measured, plan: Mapping[str, Step], done: Mapping[str, Finished], name: str
-) -> dict[str, Any]:
-    """One figure of one row."""
+class _Compared:
+    """Why a row's figures are not those of published ones, worked out once for all its measures."""
+
+    def __init__(
+        self, matrix: Matrix, each: Measured, release: Release, plan: Mapping[str, Step], settings: Settings
+    ) -> None:
+        self._matrix, self._split, row = matrix, each.split, each.row
+        self._counts = counts_of(release, row.set, each.qrels)
+        own = behind(plan, row.step)
+        self._models = other_models([step for name, step in plan.items() if name in own], settings)
+
+    def with_those_of(self, row: Row) -> list[str]:
+        return [*other_data(self._counts, self._split, self._matrix.published(row)), *self._models]
+
+
+def _figures(
+    matrix: Matrix, each: Measured, plan: Mapping[str, Step], done: Mapping[str, Finished], compared: _Compared
+) -> Iterator[dict[str, Any]]:
+    """The figures of one row."""
     row, on = each.row, matrix.published(each.row)
     like = next((other for other in matrix.rows if other.name == row.like), None)
-    same = like is not None and matrix.published(like).split == each.split and matrix.published(like)
+    if like and matrix.published(like).split != each.split:
+        like = None
     place: dict[str, Any] = {"table": row.table}
     if row.figure is not None:
         place |= {"figure": row.figure, "series": row.series}
-    return {
-        **place,
-        "row": row.name,
-        "title": f"{row.title}, {row.series}" if row.series else row.title,
-        "metric": name,
-        "ours": round(each.ours[name], 2),
-        "interval": [round(end, 2) for end in each.intervals[name]],
-        "published": row.published.get(name),
-        "published_by": f"{on.source}, {on.split}",
-        "like_for_like": {"published": like.published[name], "published_by": f"{same.source}, {same.split}"}
-        if like and same
-        else None,
-        "step": row.step,
-        "seconds": round(sum(done[step].seconds for step in _behind(plan, row.step)), 1),
-    }
+    why = compared.with_those_of(row)
+    for name in row.measures:
+        ours, interval, published = each.ours[name], each.intervals[name], row.published.get(name)
+        figure: dict[str, Any] = {
+            **place,
+            "row": row.name,
+            "title": f"{row.title}, {row.series}" if row.series else row.title,
+            "metric": name,
+            "ours": round(ours, 2),
+            "interval": [round(end, 2) for end in interval],
+            "published": published,
+            "published_by": f"{on.source}, {on.split}",
+            "mark": None,
+            "why": ["the paper prints no number"],
+            "like_for_like": None,
+            "step": row.step,
+            "seconds": round(sum(done[step].seconds for step in behind(plan, row.step)), 1),
+        }
+        if published is not None:
+            figure |= mark(why, nearness(ours, interval, published))
+        if like:
+            by = matrix.published(like)
+            figure["like_for_like"] = {
+                "published": like.published[name],
+                "published_by": f"{by.source}, {by.split}",
+                **mark(compared.with_those_of(like), nearness(ours, interval, like.published[name])),
+            }
+        yield figure
 
 
-def _behind(plan: Mapping[str, Step], step: str) -> set[str]:
+def behind(plan: Mapping[str, Step], step: str) -> set[str]:
     """A step and all those whose output it depends on."""
-    return {step}.union(*(_behind(plan, other) for other in plan[step].needs))
+    return {step}.union(*(behind(plan, other) for other in plan[step].needs))
+
+
+def counts_of(release: Release, set_name: str, qrels: Qrels) -> dict[str, int]:
+    """How much a row was measured on: ``queries``, ``positives``, ``passages``."""
+    return {
+        "queries": len(qrels.positives),
+        "positives": qrels.pairs,
+        "passages": release.rows(SETS[set_name].corpus, "corpus"),
+    }
 
 
 def _measured_on(
@@ -109,11 +150,7 @@ def _measured_on(
     """What one reference's figures were measured on, and whether that is what the published ones were."""
     name, split = reference.set, reference.split
     some = {key: value for key, value in (("of", reference.queries), ("by", reference.qrels)) if value}
-    ours = {
-        "queries": len(qrels.positives),
-        "positives": qrels.pairs,
-        "passages": release.rows(SETS[name].corpus, "corpus"),
-    }
+    ours = counts_of(release, name, qrels)
     shown_name = "" if name == "main" else f"{name}: "
     shown_name = f"{reference.queries}: " if reference.queries else shown_name
     theirs = {key: getattr(on, key) for on in published for key in ("passages", "positives") if getattr(on, key)}
@@ -137,56 +174,3 @@ def _measured_on(
         "same_split": all(split == on.split for on in published),
         "notes": notes,
     }
-
-
-def text(report: dict[str, Any]) -> str:
-    """The report as tables, under what they were measured on."""
-    lines = [
-        f"measured on: release {report['release']}, {'' if each['set'] == 'main' else each['set'] + ', '}"
-        f"split {each['split']}, {each['queries']:,} queries with positives, {each['passages']:,} passages"
-        + "".join(f", {word} {each[word]}" for word in ("of", "by") if word in each)
-        for each in report["sets"]
-    ]
-    lines += report["notes"]
-    for place in sorted({_place(row) for row in report["rows"]}, key=lambda place: (place[0] == "figure", place[1])):
-        own = [row for row in report["rows"] if _place(row) == place]
-        lines += ["", f"{place[0].capitalize()} {place[1]}: {_TITLES[place]}", _table(own)]
-    if report["rows"]:
-        lines.append("percent; Recall@k as the paper and the official script count it: a hit rate; 95 % over queries")
-    lines += [f"drawn: {path}" for path in report["images"]]
-    if found := report["predictions"]:
-        split, files = found[0]["split"], "1 file" if len(found) == 1 else f"{len(found)} files"
-        lines += [""] * bool(lines) + [f"predictions of the {split} split, {files}:"]
-        lines += [f"Table {each['table']}, {each['row']}: {each['file']}" for each in found]
-    return "\n".join(lines)
-
-
-def _place(row: Mapping[str, Any]) -> tuple[str, int]:
-    """Of a figure of the report: as :attr:`Row.place` has it."""
-    return ("figure", row["figure"]) if "figure" in row else ("table", row["table"])
-
-
-def _table(figures: Sequence[dict[str, Any]]) -> str:
-    """One table: a row's figures beside the published ones; under it their intervals, and what ours compares with.
-
-    Where nothing is published, ours alone.
-    """
-    rows: dict[str, dict[str, dict[str, Any]]] = {}
-    for figure in figures:
-        rows.setdefault(figure["title"], {})[figure["metric"]] = figure
-    names = [name for name in PAPER if any(name in found for found in rows.values())]
-    body: list[list[str]] = []
-    for title, found in rows.items():
-        own = [found[name] for name in names]
-        ours = [title, *(f"{f['ours']:.2f}" for f in own)]
-        intervals = ["  95 %", *("{:.1f}-{:.1f}".format(*f["interval"]) for f in own)]
-        if own[0]["published"] is None:
-            body += [ours, intervals]
-            continue
-        body.append([*ours, "|", *(f"{f['published']:.2f}" for f in own), own[0]["published_by"]])
-        body.append([*intervals, "|", *("" for _ in own), ""])
-        if like := [f["like_for_like"] for f in own if f["like_for_like"]]:
-            body.append(["  like for like", *("" for _ in own), "|", *(f"{f['published']:.2f}" for f in like)])
-            body[-1].append(like[0]["published_by"])
-    head = ["|", f"published: {names[0]}", *names[1:], "by, on"] if figures[0]["published"] is not None else []
-    return text_table(["", *names, *head], body)

@@ -1,16 +1,15 @@
 """Run the steps of a plan, each once: one whose output is there, whole, and from the same input is not run again.
 
 Beside an output, ``.NAME.step.json`` says what it was made from: the command, the release's bytes that it reads, the
-steps before it, the recipe, the weights that it starts from. What was written is added at the end; so an output without
-it, or with another's, is made again. Trainings take up where they were killed by themselves.
+steps before it, the recipe, the weights that it starts from (:mod:`.keys`), and by which version of the code. What was
+written is added at the end; so an output without it, or with another's, is made again. Trainings take up where they
+were killed by themselves.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import importlib
-import itertools
 import json
 import os
 import shlex
@@ -26,17 +25,15 @@ from typing import Any
 
 from msgspec import Struct
 
-from baselines.models.libraries import model_commit
+from baselines.reproduce.keys import code_of_steps, key_of_step, started_from
 from baselines.reproduce.matrix import Step
-from baselines.train.recipe import FROM_RECIPE, FROM_RELEASE, SCRATCH, Recipe, read_recipe
-from baselines.train.record import commit_begun_from
-from baselines.train.start import weights_sha256
 from baselines.train.state import states_of
 from builders.common.command import InputError, log, main
 from builders.common.files import sha256_of, write_text
 from builders.common.typed import read_json
-from builders.store.layout import REMOVED, SETS, base_set, set_of
 from builders.store.reader import Release
+
+_BEFORE = ".before"
 
 
 @dataclass(frozen=True)
@@ -55,6 +52,7 @@ def run_steps(
     quiet: bool = False,
     here: bool = False,
     processes: int = 1,
+    any_code: bool = False,
 ) -> dict[str, Finished]:
     """Run every step of ``plan``, in its order.
 
@@ -65,6 +63,7 @@ def run_steps(
         quiet: have the steps log warnings and errors only.
         here: in this process, not in one each: the libraries are loaded once, but nothing is given back in between.
         processes: that a training runs in; its result does not depend on it.
+        any_code: what another version of the code has made is done, too.
 
     Raises:
         InputError: a step failed; the steps before it stay done.
@@ -72,15 +71,18 @@ def run_steps(
     keys: dict[str, str] = {}
     for name, step in plan.items():  # before any runs: a start that cannot be had is said at once
         keys[name] = _known_key(step, [keys[other] for other in step.needs], release, resume)
+    codes = code_of_steps(plan)
+    if resume and not any_code:
+        _warn_of_other_code(plan, keys, codes)
     finished: dict[str, Finished] = {}
     for name, step in plan.items():
         key = keys[name]
-        if resume and (done := _done(step.output, key)):
+        if resume and (done := _done(step.output, key, "" if any_code else codes[name])):
             log.info("done already: %s", step.output)
         else:
             started = time.monotonic()
             used = processes if step.command[1] == "train" else 1
-            stamp = _begin(step, key)
+            stamp = _begin(step, key, codes[name], any_code)
             call([*step.command, *["--no-resume"] * (step.command[1] == "train" and not resume)], quiet, here, used)
             done = Finished(round(time.monotonic() - started, 1), used)
             _write(_stamp(step.output), stamp | asdict(done) | {"files": _listing(step.output)})
@@ -139,87 +141,69 @@ def shown(command: list[str], processes: int = 1) -> str:
 
 
 def _known_key(step: Step, read: list[str], release: Release, resume: bool) -> str:
-    """:func:`_key`; of a training that is done, whose start nobody can be asked for now, with the commit it began from.
+    """Its key; of a training that is done, whose start nobody can be asked for now, with the commit it began from.
 
     Raises :class:`InputError` where it is not done.
     """
     try:
-        return _key(step, read, release)
+        return key_of_step(step, read, release)
     except InputError as error:
-        commit = _started_from(step) if resume else None
-        key = _key(step, read, release, commit) if commit else ""
+        commit = started_from(step) if resume else None
+        key = key_of_step(step, read, release, commit) if commit else ""
         if not _done(step.output, key):
             raise
         log.warning("%s; %s began from the commit %s", error, step.output, commit)
         return key
 
 
-def _started_from(step: Step) -> str | None:
-    """The commit of its start on the hub that a training's output names."""
-    return commit_begun_from(step.output, _recipe(step).model.start) if step.command[1] == "train" else None
-
-
-def _recipe(step: Step) -> Recipe:
-    words = step.command
-    return read_recipe(words[2], [value for option, value in itertools.pairwise(words) if option == "--set"])
-
-
-def _key(step: Step, read: list[str], release: Release, commit: str | None = None) -> str:
-    """Names everything that the step's output depends on; ``read``: the keys of the steps that it needs.
-
-    ``commit``: of a start on the hub; None: the one that it is at now.
-    """
-    about: dict[str, Any] = {"command": [w for w in step.command if w != str(release.path)], "read": read}
-    joined: set[str] = set()
-    set_name = step.command[step.command.index("--set") + 1] if "--set" in step.command else "main"
-    if step.command[1] == "train":
-        recipe = _recipe(step)
-        about["recipe"] = recipe.resolved()
-        about["start"] = commit or _start(recipe)
-        set_name = recipe.data.set
-        if recipe.data.negatives == FROM_RELEASE:
-            joined = {*SETS[base_set(set_name)].joined.values()}
-        if recipe.data.similar:
-            joined.add(REMOVED)
-    if "--queries" in step.command:
-        joined.add(step.command[step.command.index("--queries") + 1])
-    if "--sample" in step.command:
-        joined.add(step.command[step.command.index("--sample") + 1])
-    configs = set_of(set_name)
-    wanted = {configs.corpus, configs.queries, configs.qrels, "queries"} | joined
-    about["data"] = [[*split, release.fingerprint(*split)] for split in release.splits() if split[0] in wanted]
-    return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
-
-
-def _start(recipe: Recipe) -> str | None:
-    """The weights that a recipe starts from: their SHA-256 or their commit; None where a step, or nobody, made them."""
-    start = recipe.model.start
-    if start == SCRATCH or start.startswith(FROM_RECIPE):
-        return None
-    if Path(start).is_dir():
-        return weights_sha256(Path(start))
-    return model_commit(
-        start, recipe.model.revision, f"--settings FILE with [{recipe.name}] model.start = DIR does without"
-    )
-
-
 def _stamp(output: Path) -> Path:
     return output.with_name(f".{output.name}.step.json")
 
 
-def _begin(step: Step, key: str) -> dict[str, Any]:
-    """The stamp of a step that begins. The states of a training that this place was for before are removed first."""
-    stamp, path = {"key": key, "command": step.command}, _stamp(step.output)
-    if path.exists() and _read(path).key != key:
+def _warn_of_other_code(plan: Mapping[str, Step], keys: Mapping[str, str], codes: Mapping[str, str]) -> None:
+    stamps = {name: _read(_stamp(step.output)) for name, step in plan.items()}
+    finished = [name for name, stamp in stamps.items() if stamp.key == keys[name] and stamp.files]
+    if other := [str(plan[name].output) for name in finished if stamps[name].code != codes[name]]:
+        log.warning(
+            "%d steps were done by another version of the code and are run again (--any-code keeps them; of a model, "
+            "the earlier one stays as NAME%s): %s",
+            *(len(other), _BEFORE, ", ".join(other)),
+        )
+
+
+def _begin(step: Step, key: str, code: str, any_code: bool) -> dict[str, Any]:
+    """The stamp of a step that begins.
+
+    The states of a training that this place was for before are removed first; of another version of the code, all that
+    it has left, but a finished model, which is kept beside.
+    """
+    stamp, path = {"key": key, "code": code, "command": step.command}, _stamp(step.output)
+    if path.exists() and (earlier := _read(path)) and (earlier.key != key or (earlier.code != code and not any_code)):
         shutil.rmtree(states_of(step.output), ignore_errors=True)
+        if earlier.key == key:
+            _put_away(step)
     _write(path, stamp)
     return stamp
 
 
+def _put_away(step: Step) -> None:
+    """What a step has left goes, since its verb would take it for done; a model is kept under another name."""
+    shutil.rmtree(step.output.with_name(f".{step.output.name}.building"), ignore_errors=True)
+    if step.command[1] == "train" and step.output.is_dir():
+        before = step.output.with_name(step.output.name + _BEFORE)
+        shutil.rmtree(before, ignore_errors=True)
+        step.output.rename(before)
+    elif step.output.is_dir():
+        shutil.rmtree(step.output)
+    else:
+        step.output.unlink(missing_ok=True)
+
+
 class _Stamp(Struct):
-    """What is read of a stamp; earlier versions wrote neither ``seconds`` nor ``processes``."""
+    """What is read of a stamp; earlier versions wrote neither ``seconds`` nor ``processes``, nor ``code``."""
 
     key: str = ""
+    code: str = ""
     files: dict[str, Any] = {}
     seconds: float = 0.0
     processes: int = 1
@@ -237,10 +221,10 @@ def _write(path: Path, stamp: dict[str, Any]) -> None:
     write_text(path, json.dumps(stamp, ensure_ascii=False, indent=1) + "\n")
 
 
-def _done(output: Path, key: str) -> Finished | None:
-    """What the stamp says of a step that left just this; None where it has to be run."""
+def _done(output: Path, key: str, code: str = "") -> Finished | None:
+    """What the stamp says of a step that left just this; None where it has to be run. No ``code``: of any version."""
     stamp = _read(_stamp(output))
-    if stamp.key != key or not output.exists() or stamp.files != _listing(output):
+    if stamp.key != key or code not in ("", stamp.code) or not output.exists() or stamp.files != _listing(output):
         return None
     return Finished(stamp.seconds, stamp.processes)
 

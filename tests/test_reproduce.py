@@ -70,7 +70,10 @@ def test_table_4_bm25_runs_and_says_what_it_was_measured_on(
     assert ["MRR@10", "Recall@1", "Recall@50", "|", "published:", "MRR@10", "Recall@1", "Recall@50"] in [
         line[:8] for line in cells
     ]
-    assert ["BM25", "100.00", "100.00", "100.00", "|", "21.03", "12.08", "70.00", "paper,", "test"] in cells
+    published = ["|", "21.03", "12.08", "70.00", "paper,", "test", "not", "comparable", "(1)"]
+    assert ["BM25", "100.00", "100.00", "100.00", *published] in cells
+    why = "measured on dev, published on test; 6 passages, not 8,096,668"
+    assert f"(1) not comparable: {why}" in out
     assert ["95", "%", *["100.0-100.0"] * 3, "|"] in cells
     assert "running: python -m baselines bm25 --release" in err
     assert (tmp_path / "runs" / "bm25.dev.run.gz").exists()
@@ -90,6 +93,8 @@ def test_table_4_bm25_runs_and_says_what_it_was_measured_on(
         "interval": [100.0, 100.0],
         "published": 21.03,
         "published_by": "paper, test",
+        "mark": "not comparable",
+        "why": ["measured on dev, published on test", "6 passages, not 8,096,668"],
         "like_for_like": None,
         "step": "bm25-dev",
         "seconds": report["steps"]["bm25-dev"]["seconds"],
@@ -140,7 +145,7 @@ def test_dry_run_prints_the_commands_and_runs_nothing(
 
 
 def words_of(capsys: pytest.CaptureFixture[str], *more: object) -> list[list[str]]:
-    assert run("--dry-run", "--format", "json", *more) == 0
+    assert run("--dry-run", "--format", "json", "--release", "nowhere", *more) == 0
     commands = json.loads(capsys.readouterr().out)
     return [command for command in commands if command[1] not in ("release", "evaluate")]
 
@@ -230,7 +235,7 @@ STEP = "[published_on]\nmain = { split = 'test' }\n[step]\nx = 'baselines bm25 -
         ("[[row]\n", "expected TOML"),
         ("[published_on]\n[step]\n[[row]]\ntable = 4\n", r"row\[0\]: lacks name"),
         ("[published_on]\n[step]\nx = 3\n", r"step\[...\]: expected `str`, got `int`"),
-        ("[published_on]\n[stop]\n", "unknown key 'stop'; expected published_on, step, row"),
+        ("[published_on]\n[stop]\n", "unknown key 'stop'; expected published_on, step, row, made_by"),
         (STEP + "y = 'baselines bm25 --run {z} --out {out}/y'\n", "lacks row"),
         (
             STEP + "y = 'baselines bm25 --run {z} --out {out}/y'\n"

@@ -60,7 +60,12 @@ def reproduce_samples(args: argparse.Namespace) -> None:
         print(json.dumps(commands) if args.format == "json" else "\n".join(map(shown, commands)))
         return
     run_steps(
-        plan, release, resume=not args.no_resume, quiet=args.quiet, here=args.one_process, processes=args.processes
+        *(plan, release),
+        resume=not args.no_resume,
+        quiet=args.quiet,
+        here=args.one_process,
+        processes=args.processes,
+        any_code=args.any_code,
     )
     qrels = release_qrels(release, args.split)
     values = {

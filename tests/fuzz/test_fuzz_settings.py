@@ -49,7 +49,7 @@ def _overridden(folder: Path) -> Any:
 def _make_stamp(folder: Path) -> None:
     (folder / "step").mkdir()
     _stamp(folder / "step").write_bytes(
-        msgspec.json.encode({"key": key_of(["a step"]), "files": {}, "seconds": 1.5, "processes": 2})
+        msgspec.json.encode({"key": key_of(["a step"]), "code": "x", "files": {}, "seconds": 1.5, "processes": 2})
     )
 
 
@@ -121,7 +121,7 @@ READERS = [
         reaches=("baselines.reproduce.steps:_read",),
         make=_make_stamp,
         spoils={".step.step.json": JSON},
-        read=lambda folder: _done(folder / "step", key_of(["a step"])),
+        read=lambda folder: _done(folder / "step", key_of(["a step"]), "x"),
         right=any_result,
     ),
 ]

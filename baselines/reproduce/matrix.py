@@ -146,7 +146,8 @@ class Matrix(Struct, frozen=True, forbid_unknown_fields=True):
         """
         asked = _asked(tables, figures)
         every = [(row.place, row.name) for row in self.rows]
-        every += [(("table", other.table), other.name) for other in (*self.counts, *self.categories)]
+        every += [(("table", counted.table), counted.name) for counted in self.counts]
+        every += [(("table", category.table), category.name) for category in self.categories]
         found = [place for place, own in every if _fits(place, own, asked, name)]
         missing = [place for place in asked if place not in found]
         if not found or missing:

@@ -145,7 +145,7 @@ def _counts(figures: Sequence[dict[str, Any]], reasons: text.Reasons) -> str:
         body = []
         for title in titles:
             own = [rows[title].get(name) for name in names]
-            cells = "".join(f"<td>{_t(text.count(f and f['ours']))}{_paper(f, reasons)}</td>" for f in own)
+            cells = "".join(f"<td>{_t(text.count(f, 'ours'))}{_paper(f, reasons)}</td>" for f in own)
             known = [figure for figure in own if figure and figure["mark"]]
             badge = _badge(known[0], reasons) if known[0]["mark"] == NOT else ""
             body.append(f"<tr><td>{_t(title)}<br><small>published</small></td>{cells}<td>{badge}</td></tr>")
@@ -157,7 +157,7 @@ def _paper(figure: Mapping[str, Any] | None, reasons: text.Reasons) -> str:
     if not figure:
         return ""
     badge = "" if figure["mark"] == NOT else f" {_badge(figure, reasons)}"
-    return f"<br><small>{_t(text.count(figure['published']))}</small>{badge}"
+    return f"<br><small>{_t(text.count(figure, 'published'))}</small>{badge}"
 
 
 def _drawings(images: Sequence[str]) -> dict[str, str]:

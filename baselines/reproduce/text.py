@@ -112,8 +112,9 @@ def alike(rows: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
     return [sorted(titles, key=order.index) for titles in groups.values()]
 
 
-def count(value: float | None) -> str:
-    """A count, or a mean with two decimals, as Table 3 prints them."""
+def count(figure: Mapping[str, Any] | None, of: str) -> str:
+    """``ours`` or ``published`` of a figure of Table 3: a count, or a mean with two decimals."""
+    value = figure[of] if figure else None
     return "-" if value is None else f"{value:,.2f}" if isinstance(value, float) else f"{value:,}"
 
 
@@ -126,8 +127,8 @@ def _counts(figures: Sequence[dict[str, Any]], reasons: Reasons) -> list[str]:
         for title in titles:
             own = [rows[title].get(name) for name in names]
             known = [figure for figure in own if figure and figure["mark"]]
-            body.append([title, *(count(figure and figure["ours"]) for figure in own), ""])
-            body.append(["  published", *(count(figure and figure["published"]) for figure in own)])
+            body.append([title, *(count(figure, "ours") for figure in own), ""])
+            body.append(["  published", *(count(figure, "published") for figure in own)])
             body[-1].append(reasons.mark(known))
         lines += [text_table(["", *(COUNTED[name] for name in names), ""], body), ""]
     compared = any(figure["mark"] not in (None, NOT) for figure in figures)

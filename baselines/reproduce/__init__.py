@@ -54,8 +54,10 @@ from baselines.reproduce.report import side_by_side
 from baselines.reproduce.rows import is_labelled, runnable
 from baselines.reproduce.settings import Settings, read_settings
 from baselines.reproduce.steps import call, run_steps, shown
+from baselines.reproduce.tally import WHY as TALLY_WANTED
+from baselines.reproduce.tally import error_figures
 from baselines.reproduce.text import text
-from builders.common.command import add_format, log, whole_number
+from builders.common.command import InputError, add_format, log, whole_number
 from builders.store.reader import Release, open_release
 
 SAMPLE = Path("build/sample")
@@ -75,6 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--small", action="store_true", help="--scratch, and the settings of the sample")
     parser.add_argument("--settings", type=Path, metavar="FILE", help="other values for recipes (TOML)")
     parser.add_argument("--out", type=Path, default=Path("build/runs"), metavar="DIR", help="where all output is put")
+    parser.add_argument("--errors", type=Path, metavar="FILE", help="Table 10: the tally of `errors`, as JSON")
     parser.add_argument("--html", type=Path, metavar="FILE", help=f"where the page is put (default: OUT/{PAGE})")
     parser.add_argument("--no-resume", action="store_true", help="run steps that are done again")
     parser.add_argument("--any-code", action="store_true", help="keep what another version of the code has made, too")
@@ -140,6 +143,10 @@ def run(args: argparse.Namespace) -> None:
             *(release.path, args.split, len(blind)),
         )
     data = data_figures(matrix, matrix.select_counts(*chosen), release)
+    categories = matrix.select_categories(*chosen)
+    errors = error_figures(matrix, categories, args.errors) if categories and args.errors else []
+    if categories and not errors and not (rows or data):
+        raise InputError(TALLY_WANTED)
     plan = matrix.plan(rows, fill, settings)
     steps = plan | {step.name: step for step in (predictions(row, plan, args) for row in blind)}
     done = run_steps(
@@ -152,9 +159,10 @@ def run(args: argparse.Namespace) -> None:
     )
     measured, own = measure(labelled, plan, release, args.split)
     report = side_by_side(matrix, release, measured, steps, done, settings)
-    report["data"] = data
+    report["data"], report["errors"] = data, errors
     report["images"] = list(map(str, draw_figures(measured, args.out)))
     report["notes"] = [*_warnings(report, settings, args), *report["notes"]]
+    report["notes"] += [TALLY_WANTED] * bool(categories and not errors)
     report["predictions"] = [
         {
             "table": row.table,

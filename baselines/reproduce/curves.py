@@ -14,7 +14,7 @@ from builders.common.command import InputError, log
 from builders.common.typed import read_json
 
 WIDTH, HEIGHT = 380, 190
-_LEFT, _RIGHT, _TOP, _BOTTOM = 44, 44, 12, 30  # margins
+_LEFT, _RIGHT, _TOP, _BOTTOM = 44, 64, 12, 30  # margins
 _MOST = 400  # points of a line
 _LOSS, _DEV = "#1f61a0", "#b9541c"
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from baselines.leaderboard.board import OWN, Own, board
 from baselines.leaderboard.printed import LEGEND as LEADERBOARD_LEGEND
-from baselines.leaderboard.published import read_leaderboard
+from baselines.leaderboard.published import Source, read_leaderboard
 from baselines.reproduce import text
 from baselines.reproduce.curves import curve
 from baselines.reproduce.data import TITLES as COUNTED
@@ -19,6 +19,7 @@ from builders.common.command import log
 from builders.common.files import read_utf8, write_text
 
 PAGE = "reproduce.html"
+_NONE: Mapping[str, Source] = {}
 _STYLE = """
 body { font: 15px/1.45 system-ui, "Noto Sans", "Noto Sans CJK SC", sans-serif; color: #1d2125; margin: 2rem auto;
   max-width: 68rem; padding: 0 1rem; }
@@ -26,6 +27,7 @@ h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2.2rem; } h3 { fo
 table { border-collapse: collapse; margin: .6rem 0; font-variant-numeric: tabular-nums; }
 th, td { padding: .25rem .6rem; border-bottom: 1px solid #e3e6e8; text-align: right; vertical-align: top; }
 th { border-bottom: 1px solid #8b949e; font-weight: 600; } th:first-child, td:first-child { text-align: left; }
+td:first-child, td small { white-space: nowrap; } .mark a { color: inherit; text-decoration: none; }
 td small, p small, li small { color: #5b6570; } td.theirs { color: #41505e; }
 td.first, th.first { border-left: 1px solid #c9d1d9; }
 .mark { border-radius: .6rem; padding: 0 .5rem; white-space: nowrap; font-size: .85em; }
@@ -38,13 +40,17 @@ figcaption { font-size: .85rem; } svg { max-width: 100%; height: auto; } .wide {
 
 def write_page(path: Path, report: Mapping[str, Any], own: Sequence[Own]) -> Path:
     """Write the page of a report, with the leaderboard and own runs among it; returns its path."""
-    write_text(path, page(report, board(read_leaderboard(), own)))
+    published = read_leaderboard()
+    write_text(path, page(report, board(published, own), published.sources))
     log.info("wrote %s", path)
     return path
 
 
-def page(report: Mapping[str, Any], tables: Sequence[Mapping[str, Any]]) -> str:
-    """The whole page. Whatever comes from the release, the matrix or the user stands in it as text."""
+def page(report: Mapping[str, Any], tables: Sequence[Mapping[str, Any]], sources: Mapping[str, Source] = _NONE) -> str:
+    """The whole page. Whatever comes from the release, the matrix or the user stands in it as text.
+
+    ``tables``: of the leaderboard; ``sources``: what its names of sources stand for.
+    """
     reasons, places = text.Reasons(), text.by_place(report)
     drawings = _drawings(report["images"])
     sections = []
@@ -56,7 +62,7 @@ def page(report: Mapping[str, Any], tables: Sequence[Mapping[str, Any]]) -> str:
         sections.append(("predictions", "Predictions, for a submission", _predictions(report["predictions"])))
     if report["trainings"]:
         sections.append(("curves", "The trainings", _curves(report["trainings"])))
-    sections.append(("leaderboard", "The leaderboard", _leaderboard(tables)))
+    sections.append(("leaderboard", "The leaderboard", _leaderboard(tables, sources)))
     if report["commands"]:
         sections.append(("commands", "The commands behind each row", _commands(report["commands"])))
     links = "".join(f'<a href="#{name}">{_t(title.partition(":")[0])}</a>' for name, title, _ in sections)
@@ -99,7 +105,9 @@ def _badge(figure: Mapping[str, Any], reasons: text.Reasons) -> str:
         return ""
     kind = {NOT: "not", OK: "ok"}.get(figure["mark"], figure["mark"])
     title = f' title="{_t("; ".join(figure["why"]))}"' if figure["why"] else ""
-    return f'<span class="mark {kind}"{title}>{_t(reasons.mark([figure]))}</span>'
+    shown = _t(reasons.mark([figure]))
+    shown = f'<a href="#legend">{shown}</a>' if kind == "not" else shown
+    return f'<span class="mark {kind}"{title}>{shown}</span>'
 
 
 def _table(figures: Sequence[dict[str, Any]], reasons: text.Reasons) -> str:
@@ -181,7 +189,7 @@ def _curves(trainings: Sequence[Mapping[str, Any]]) -> str:
     return f'<div class="curves">{"".join(parts)}</div>'
 
 
-def _leaderboard(tables: Sequence[Mapping[str, Any]]) -> str:
+def _leaderboard(tables: Sequence[Mapping[str, Any]], sources: Mapping[str, Source]) -> str:
     """Each table of the leaderboard; own runs marked."""
     parts = []
     for table in tables:
@@ -197,7 +205,8 @@ def _leaderboard(tables: Sequence[Mapping[str, Any]]) -> str:
         if len(rows) > 20:
             shown = f"<details><summary>{len(rows)} models</summary>{shown}</details>"
         parts.append(f"<h3>{_t(table['title'])}</h3>{shown}")
-    return "".join([*parts, f"<p><small>{_t(LEADERBOARD_LEGEND)}</small></p>"])
+    named = [f"{name}: {each.title}; {each.place}; {each.date}" for name, each in sources.items()]
+    return "".join([*parts, f"<p><small>{_t(LEADERBOARD_LEGEND)}</small></p>", _items(named)])
 
 
 def _figure(model: Mapping[str, Any], name: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -14,9 +15,11 @@ from fuzzing import Reader, any_result, as_json, equal, fuzz_and_count
 from spoil import JSON, TEXT
 
 from baselines.leaderboard.published import LEADERBOARD, read_leaderboard
-from baselines.reproduce.matrix import MATRIX, read_matrix
+from baselines.reproduce.curves import curve, trainings
+from baselines.reproduce.matrix import MATRIX, Step, read_matrix
 from baselines.reproduce.settings import read_settings
 from baselines.reproduce.steps import _done, _stamp
+from baselines.reproduce.tally import error_figures
 from baselines.train.recipe import RECIPES, read_recipe
 from builders.common.files import read_toml
 from builders.common.folders import key_of
@@ -33,6 +36,9 @@ train.max_steps = 100
 [options.rerank]
 top-k = 20
 """
+_MATRIX = read_matrix()
+_KIND = {"pairs": 3, "share": 0.3, "low": 0.1, "high": 0.5}
+_TALLY = {"release": "r", "split": "dev", "decided": 10, "categories": {c.name: _KIND for c in _MATRIX.categories}}
 _OVERRIDES = "train.batch=8\ntrain.learning_rate=1e-4\ndata.negatives=release\nmodel.towers=2\n"
 
 
@@ -59,6 +65,12 @@ def _make_leaderboard(folder: Path) -> None:
     head, lines = text.split("figures = [\n")[0], [line for line in text.splitlines() if line.startswith("  {")]
     figures = "\n".join(["figures = [", *lines[:3], *lines[-3:], "]"])
     (folder / "leaderboard.toml").write_text(head + figures + text.split("\n]\n", 1)[1], encoding="utf-8")
+
+
+def _make_training(folder: Path) -> None:
+    (folder / "x").mkdir()
+    record = {"losses": [[1, 2.5], [2, 1.5]], "dev": [{"step": 2, "MRR@10": 0.5}], "steps": 2, "device": "cpu"}
+    (folder / "x" / "training.json").write_text(json.dumps(record))
 
 
 def _archives(folder: Path) -> Any:
@@ -107,6 +119,22 @@ READERS = [
         spoils={"leaderboard.toml": TEXT},
         read=lambda folder: read_leaderboard(folder / "leaderboard.toml"),
         right=_as_toml("leaderboard.toml"),
+    ),
+    Reader(
+        "the tally of a round about errors",
+        reaches=("baselines.reproduce.tally:error_figures",),
+        make=lambda folder: (folder / "tally.json").write_text(json.dumps(_TALLY)),
+        spoils={"tally.json": JSON},
+        read=lambda folder: error_figures(_MATRIX, _MATRIX.categories, folder / "tally.json"),
+        right=any_result,
+    ),
+    Reader(
+        "the curve of a training",
+        reaches=("baselines.reproduce.curves:trainings",),
+        make=_make_training,
+        spoils={"x/training.json": JSON},
+        read=lambda folder: [curve(each) for each in trainings({"x": Step("x", ["", "train", "x"], folder / "x")})],
+        right=any_result,
     ),
     Reader(
         "the list of archives",

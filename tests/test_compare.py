@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -165,11 +167,15 @@ def test_every_measure_of_single_queries_can_be_compared(world: list[Path]) -> N
     evaluated = json.loads(run("baselines", "evaluate", "--qrels", *world, "--format", "json").stdout)
     for system, of in zip(result["systems"], evaluated, strict=True):
         assert system["means"] == {name: of["ir_measures"][name] for name in ("nDCG@10", "Success@5")}
+    holes = result_of(*world, "--measure", "Judged@10")
+    evaluated = json.loads(run("baselines", "evaluate", "--holes", "--qrels", *world, "--format", "json").stdout)
+    found = [system["means"]["Judged@10"] for system in holes["systems"]]
+    assert found == [of["holes"]["Judged@10"] for of in evaluated] and found[0] > found[-1]
     error = compare(*world, "--measure", "MRR", code=1).error
     assert error.startswith("no measure 'MRR'") and "recall@50" in error and "nDCG@10" in error
 
 
-def test_latex_is_a_table_with_names_as_they_are_and_the_best_in_bold(world: list[Path]) -> None:
+def test_latex_is_a_table_with_names_as_they_are_and_the_best_in_bold(world: list[Path], tmp_path: Path) -> None:
     qrels, strong, _, _, weak = world
     names = ["--name", r"100 %_of \{a}$ #1 & ~^<b>|", "--name", "弱"]
     printed = compare(qrels, strong, weak, *names, "--format", "latex").stdout
@@ -178,7 +184,13 @@ def test_latex_is_a_table_with_names_as_they_are_and_the_best_in_bold(world: lis
     assert row.startswith(rf"a & {name}\textbar{{}} & \textbf{{85.06}}$^{{\mathrm{{b}}}}$ & ")
     assert [line for line in printed.splitlines() if line.startswith("b & ")] == [r"b & 弱 & 30.79 & 15.00 & 90.00 \\"]
     assert printed.count("{") == printed.count("}")
-    assert r"\toprule" in printed and r"one pair, $p \le$ 0.05" in printed
+    assert r"\toprule" in printed and r"one pair, $p \le 0.05$)." in printed
+    if shutil.which("pdflatex"):
+        document = rf"\documentclass{{article}}\usepackage{{booktabs}}\begin{{document}}{printed}\end{{document}}"
+        (tmp_path / "table.tex").write_text(document.replace("弱", "weak"), encoding="utf-8")
+        words = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "-draftmode", "table.tex"]
+        done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, errors="replace", check=False)
+        assert done.returncode == 0, done.stdout
 
 
 def test_markdown_shows_names_and_queries_and_never_reads_them(world: list[Path], release: Any, tmp_path: Path) -> None:

@@ -18,8 +18,12 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
+import pyarrow as pa
+
+from baselines.runs.qrels import Qrels
 from baselines.runs.reference import add_reference, reference_qrels, reference_texts
 from builders.common.command import InputError, number_between, whole_number
 
@@ -32,8 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--measure",
         action="append",
         metavar="NAME",
-        help="a measure, once for each: MRR@10, recall@1, recall@50 (these are the default), or a column of "
-        "`evaluate --per-query`, such as nDCG@10. The queries that changed most are those of the first",
+        help="a measure, once for each: MRR@10, recall@1, recall@50 (these are the default), or a column of `evaluate "
+        "--per-query` with or without --holes: nDCG@10, Bpref ... The queries that changed most are those of the first",
     )
     parser.add_argument(
         "--name", action="append", metavar="TEXT", help="a run's name in the tables, once for each (its path)"
@@ -74,8 +78,6 @@ def run(args: argparse.Namespace) -> None:
     from baselines.compare.latex import as_latex
     from baselines.compare.markdown import as_markdown
     from baselines.compare.text import as_text
-    from baselines.runs.evaluate import evaluate
-    from builders.store.runs import read_run
 
     names = args.name or [str(path) for path in args.runs]
     if len(names) != len(args.runs):
@@ -83,9 +85,10 @@ def run(args: argparse.Namespace) -> None:
     if not 2 <= len(args.runs) <= len(LABELS):
         raise InputError(f"expected 2 to {len(LABELS)} runs, found {len(args.runs)}")
     qrels = reference_qrels(args)
-    tables = [evaluate(read_run(path), qrels)[1] for path in args.runs]
+    measures = tuple(dict.fromkeys(args.measure or MEASURES))
+    tables = [_table(path, qrels, measures) for path in args.runs]
     options = Options(
-        measures=tuple(dict.fromkeys(args.measure or MEASURES)),
+        measures=measures,
         test=args.test,
         alpha=args.alpha,
         power=args.power,
@@ -96,3 +99,17 @@ def run(args: argparse.Namespace) -> None:
     result = {"reference": qrels.name, **compare(names, tables, reference_texts(args), options)}
     shown = {"text": as_text, "markdown": as_markdown, "latex": as_latex}
     print(json.dumps(result, ensure_ascii=False, indent=1) if args.format == "json" else shown[args.format](result))
+
+
+def _table(path: Path, qrels: Qrels, measures: Sequence[str]) -> pa.Table:
+    """A run's values by query; with those of its holes, where one of the measures is among them."""
+    from baselines.runs.evaluate import evaluate, with_columns
+    from baselines.runs.holes import holes
+    from baselines.runs.values import measured
+    from builders.store.runs import read_run
+
+    retrieved = read_run(path)
+    result, table = evaluate(retrieved, qrels)
+    if {*measures} <= {*measured(table)}:
+        return table
+    return with_columns(table, holes(retrieved.rankings, qrels, result)[1])

@@ -58,7 +58,7 @@ def _caption(result: dict[str, Any]) -> str:
             alike.append(f"{cells.title(name)}: " + "; ".join(", ".join(group) for group in shown))
     said = f"Percent on {result['queries']} queries; {cells.explanation(result)}."
     said += f" Not told apart: {'. '.join(alike)}." * bool(alike)
-    return escaped(said).replace(r"p \textless{}=", r"$p \le$")
+    return re.sub(r"p \\textless\{\}= ([\d.e-]+)", r"$p \\le \1$", escaped(said))
 
 
 def escaped(text: str) -> str:

@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> None:
         retrieved = read_run(path)
         result, table = evaluate(retrieved, qrels)
         for name, (figures, by_query) in _more(args, retrieved, qrels, result, listed).items():
-            result[name], table = figures, _with_columns(table, by_query)
+            result[name], table = figures, with_columns(table, by_query)
         results.append(result)
         tables.append(table)
     if args.per_query:
@@ -148,7 +148,8 @@ def _by_query(run: Run, rankings: measures.Rankings, qrels: Qrels, by_query: dic
     return pa.table(columns)
 
 
-def _with_columns(table: pa.Table, by_query: Mapping[str, Sequence[float]]) -> pa.Table:
+def with_columns(table: pa.Table, by_query: Mapping[str, Sequence[float]]) -> pa.Table:
+    """The table of :func:`evaluate` with more measures, a value for each of its queries."""
     for name, values in by_query.items():
         table = table.append_column(name, pa.array(values, pa.float64()))
     return table

@@ -17,14 +17,18 @@ def values_of(by_query: pa.Table, measure: str) -> npt.NDArray[np.float64]:
     ``measure`` is an official key (MRR@10, recall@1, recall@50; the mean of the values is the official value) or a
     column of the table. Raises :class:`InputError` for another name, and where a query has no value.
     """
-    ranks = by_query["first_positive_rank"].fill_null(LIST_DEPTH + 1)  # found nowhere
-    official = {"MRR@10": by_query["RR@10"], "recall@1": _within(ranks, 1), "recall@50": _within(ranks, LIST_DEPTH)}
-    columns = {field.name: by_query[field.name] for field in by_query.schema if types.is_floating(field.type)}
-    if measure not in (known := official | columns):
+    if measure not in (known := measured(by_query)):
         raise InputError(f"no measure {measure!r} of single queries; expected one of {', '.join(known)}")
     if empty := known[measure].null_count:
         raise InputError(f"{measure}: {empty} of {len(by_query)} queries have no value")
     return np.asarray(known[measure].to_numpy(), np.float64)
+
+
+def measured(by_query: pa.Table) -> dict[str, pa.ChunkedArray]:
+    """Every measure of the table by its name: the official keys, then its columns."""
+    ranks = by_query["first_positive_rank"].fill_null(LIST_DEPTH + 1)  # found nowhere
+    official = {"MRR@10": by_query["RR@10"], "recall@1": _within(ranks, 1), "recall@50": _within(ranks, LIST_DEPTH)}
+    return official | {field.name: by_query[field.name] for field in by_query.schema if types.is_floating(field.type)}
 
 
 def _within(ranks: pa.ChunkedArray, depth: int) -> pa.ChunkedArray:

@@ -21,6 +21,7 @@ from label_studio import OWNER, TOKEN, LabelStudio, Person, SignedIn, chromium, 
 from releases import QUESTIONS, TEXTS, md5
 
 from builders.annotate.labels import settled_labels
+from builders.annotate.questions import ERRORS
 from builders.annotate.rounds import open_round
 from builders.common.sampling import draw
 from builders.store.reader import Release, open_release
@@ -113,6 +114,32 @@ def test_the_page_shows_query_passage_terms_and_keys(studio: LabelStudio, tmp_pa
         page = look(command, f"{url}/projects/{project}/data?task={task['id']}", tmp_path / "profile")
     assert "<mark>高铁</mark>票可以在开车前十五" in page
     for text in ("查询", "段落", "这个段落能回答这个查询吗？", "相关<sup", "不相关<sup", "[1]", "[0]"):
+        assert text in page, text
+
+
+def test_errors_are_sorted_into_the_eight_categories(
+    studio: LabelStudio, people: dict[str, Person], sample_release: Path, tmp_path: Path
+) -> None:
+    words = ("--quiet", "--release", sample_release, "--split", "dev")
+    run("baselines", "bm25", *words, "--out", tmp_path / "bm25.run")
+    run("baselines", "errors", *words, "--round", tmp_path / "round", tmp_path / "bm25.run")
+    project = upload(studio, tmp_path / "round")["label-studio/dev-001"]
+    tasks = tasks_of(studio, project)
+    for number, task in enumerate(tasks[:8], 1):
+        people[ANNA].judge(task["id"], number)
+    done = annotate("import", tmp_path / "round", "--from-server")
+    assert done.stdout.startswith("8 new judgments of 8")  # the rules' predictions are nobody's
+    found = json.loads(run("baselines", "errors", "--tally", tmp_path / "round", "--format", "json").stdout)
+    assert [row["pairs"] for row in found["categories"].values()] == [1] * 8
+    if (command := chromium()) is None:
+        return
+    with SignedIn(Person(studio, OWNER, new=False)) as url:
+        page = look(command, f"{url}/projects/{project}/data?task={tasks[-1]['id']}", tmp_path / "profile")
+    for text in (
+        "主要错在哪里？",
+        *(f"{c.name}<sup" for c in ERRORS.choices),
+        *(f"[{c.label}]" for c in ERRORS.choices),
+    ):
         assert text in page, text
 
 

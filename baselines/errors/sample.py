@@ -53,8 +53,9 @@ def draw_errors(release: Release, split: str, run: Run, queries: int, top_k: int
         InputError: the split has no judgments, no query fails, or the run has a passage that the release lacks.
     """
     positives = release_qrels(release, split).positives
-    rankings = run.rankings
-    measured = {query: list(dict.fromkeys(rankings[query]))[:top_k] for query in positives if rankings.get(query)}
+    rankings, asked = run.rankings, dict(read_queries(release, split))
+    answered = [query for query in asked if query in positives and rankings.get(query)]
+    measured = {query: list(dict.fromkeys(rankings[query]))[:top_k] for query in answered}
     failed = {query: passages for query, passages in measured.items() if not positives[query].keys() & set(passages)}
     if not failed:
         what = f"no query of {release.path} {split} has a top {top_k} without a positive: there is no error to analyse"
@@ -68,16 +69,14 @@ def draw_errors(release: Release, split: str, run: Run, queries: int, top_k: int
         raise InputError(f"has a passage {unknown[0]!r} that the release's corpus lacks", path=run.path)
     judged = read_judgments(release, SETS["main"], split)
     drawn = Drawn(run.path, top_k, len(measured), len(failed), {}, {})
-    for query, text in read_queries(release, split):
-        if query not in chosen:
-            continue
+    for query in (query for query in failed if query in chosen):
         right = {passage: texts[passage] for passage in positives[query] if passage in texts}
         for passage in sorted(failed[query]):
-            error = Error(text, texts[passage], list(right.values()), passage in judged[query])
+            error = Error(asked[query], texts[passage], list(right.values()), passage in judged[query])
             drawn.errors[query, passage] = error
         for passage in right:
             others = [each for other, each in right.items() if other != passage]
-            drawn.positives[query, passage] = Error(text, right[passage], others, judged=True)
+            drawn.positives[query, passage] = Error(asked[query], right[passage], others, judged=True)
     return drawn
 
 
@@ -86,6 +85,7 @@ def report(drawn: Drawn, said: Mapping[Pair, Sequence[Finding]]) -> dict[str, An
     first = Counter(found[0].category if found else "" for found in said.values())
     alarms = Counter(each.rule for error in drawn.positives.values() for each in findings(error))
     rules = {category: name for name, (category, _) in RULES.items()}
+    tried = RULES.keys() - {"duplicates"}  # which looks at what is not judged
     rows: dict[str, Any] = {}
     for choice in ERRORS.choices:
         rule = rules.get(choice.key)
@@ -94,7 +94,7 @@ def report(drawn: Drawn, said: Mapping[Pair, Sequence[Finding]]) -> dict[str, An
             "pairs": first[choice.key] if rule else None,
             "share": first[choice.key] / len(said) if rule else None,
             "paper": published()["table10"][choice.key],
-            "on_positives": alarms[rule] / len(drawn.positives) if rule and rule != "duplicates" else None,
+            "on_positives": alarms[rule] / len(drawn.positives) if rule in tried and drawn.positives else None,
         }
     return {
         **{"run": str(drawn.run), "top_k": drawn.top_k, "measured": drawn.measured, "failed": drawn.failed},

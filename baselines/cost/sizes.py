@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from baselines.runs.qrels import release_qrels
 from baselines.runs.sets import read_judgments
 from builders.stats.paper import published
-from builders.store.layout import REMOVED, SETS
+from builders.store.layout import REMOVED, set_of
 from builders.store.reader import Release
 
 _CHINESE = 3.0  # bytes of a character in UTF-8
@@ -92,7 +92,7 @@ class ReleaseSizes:
         self.pairs = functools.cache(self._pairs)
 
     def _passages(self, set_name: str) -> Texts:
-        config, characters, size = SETS[set_name].corpus, [], 0
+        config, characters, size = set_of(set_name).corpus, [], 0
         for batch in self._release.batches(config, "corpus", ["text"]):
             characters.append(pc.utf8_length(batch.column("text")).to_numpy(zero_copy_only=False).astype(np.int64))
             size += pc.sum(pc.binary_length(batch.column("text"))).as_py() or 0
@@ -102,10 +102,10 @@ class ReleaseSizes:
         return Texts(self._release.rows(config, "corpus"), every, size / max(1, int(every.sum())))
 
     def queries(self, set_name: str, split: str, config: str = "") -> int:
-        return self._release.rows(config or SETS[set_name].queries, split)
+        return self._release.rows(config or set_of(set_name).queries, split)
 
     def _pairs(self, set_name: str, split: str, config: str = "") -> int:
         if config:
-            judged = read_judgments(self._release, SETS[set_name], split, config)
+            judged = read_judgments(self._release, set_of(set_name), split, config)
             return sum(score > 0 for own in judged.values() for score in own.values())
         return release_qrels(self._release, split, set_name).pairs

@@ -21,7 +21,7 @@ from baselines.cost.sizes import Sizes
 from baselines.cost.training import training_cost
 from baselines.models.opening import new_head, opening
 from baselines.train.recipe import FROM_RECIPE, Recipe, read_recipe
-from builders.store.layout import REMOVED, SETS
+from builders.store.layout import REMOVED, set_of
 
 # Bytes on the disk: measured on runs of 300 to 10,111 queries, ids of 32 hexadecimal digits, which no gzip can shorten
 # to less than 16 bytes.
@@ -119,7 +119,7 @@ def _bm25(words: Sequence[str], options: _Options, sizes: Sizes, *_: object) -> 
     of, cut = options.get("--set", "main"), options.get("--max-chars")
     texts, engine = sizes.passages(of), options.get("--engine", "numba")
     index = texts.count * (_PASSAGE_ID + _INDEXED.get(engine, 0) * texts.mean(int(cut) if cut else None))
-    kept = f"BM25's index of {SETS[of].corpus}" + f", {cut} characters a passage" * bool(cut)
+    kept = f"BM25's index of {set_of(of).corpus}" + f", {cut} characters a passage" * bool(cut)
     run = _run(options, sizes)
     return StepCost(Path(options["--out"]), run, run, cache=((kept, index),) if engine in _INDEXED else ())
 
@@ -227,4 +227,4 @@ def _unpacked(options: _Options, sizes: Sizes) -> tuple[tuple[str, float], ...]:
     """The texts of the collection as :mod:`baselines.passages` keeps them."""
     of = options.get("--set", "main")
     texts = sizes.passages(of)
-    return ((f"unpacked texts of {SETS[of].corpus}", texts.count * (texts.mean() * texts.bytes_each + _UNPACKED)),)
+    return ((f"unpacked texts of {set_of(of).corpus}", texts.count * (texts.mean() * texts.bytes_each + _UNPACKED)),)

@@ -16,7 +16,7 @@ from builders.common.command import InputError, log
 from builders.common.files import read_whole
 from builders.common.lines import expect_id, first_character, id_of, integer, raw_lines
 from builders.common.typed import json_of
-from builders.store.layout import SETS
+from builders.store.layout import set_of
 from builders.store.reader import Release
 
 _HIGHEST = 1_000_000  # the library that measures makes room for every grade up to the highest
@@ -57,7 +57,7 @@ def release_qrels(release: Release, split: str, name: str = "main", queries: str
     """
     shown = f"{release.path} {split}" + f" of {name}" * (name != "main") + f" of {queries}" * bool(queries)
     shown += f" by {qrels}" * bool(qrels)
-    return _positives(shown, read_judgments(release, SETS[name], split, queries, qrels))
+    return _positives(shown, read_judgments(release, set_of(name), split, queries, qrels))
 
 
 def read_qrels(path: Path) -> Qrels:

@@ -14,6 +14,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,9 +25,8 @@ from baselines.reproduce.matrix import SCRATCH, Matrix, Row, read_matrix
 from baselines.reproduce.rows import runnable
 from baselines.reproduce.settings import Settings, read_settings
 from baselines.reproduce.steps import run_steps, shown
-from baselines.runs.evaluate import evaluate
 from baselines.runs.intervals import LEVEL, RESAMPLES
-from baselines.runs.measures import LIST_DEPTH, PAPER
+from baselines.runs.measures import PAPER, paper_by_query
 from baselines.runs.qrels import Qrels, release_qrels
 from baselines.runs.tables import text_table
 from baselines.train.recipe import read_recipe
@@ -167,12 +167,9 @@ def trained_on(
     return structs.replace(matrix, steps=matrix.steps | added), names
 
 
-def _values(run: Any, qrels: Qrels) -> dict[str, Floats]:
+def _values(run: Path, qrels: Qrels) -> dict[str, Floats]:
     """The paper's measures of every query, by its id."""
-    _, by_query = evaluate(read_run(run), qrels)
-    ranks = np.array([rank or np.inf for rank in by_query["first_positive_rank"].to_pylist()])
-    table = np.column_stack([by_query["RR@10"].to_numpy(), ranks == 1, ranks <= LIST_DEPTH])
-    return dict(zip(by_query["query_id"].to_pylist(), table, strict=True))
+    return dict(zip(qrels.positives, np.array(paper_by_query(read_run(run).rankings, qrels)), strict=True))
 
 
 def _rows(name: str, row: Row, folds: Sequence[Sequence[Mapping[str, Floats]]]) -> list[dict[str, Any]]:

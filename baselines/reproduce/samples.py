@@ -13,6 +13,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,9 +24,8 @@ from baselines.reproduce.matrix import Matrix, Row, read_matrix
 from baselines.reproduce.rows import runnable
 from baselines.reproduce.settings import Settings, read_settings
 from baselines.reproduce.steps import run_steps, shown
-from baselines.runs.evaluate import evaluate
 from baselines.runs.intervals import of_means
-from baselines.runs.measures import PAPER
+from baselines.runs.measures import PAPER, paper_by_query
 from baselines.runs.qrels import Qrels, release_qrels
 from baselines.runs.tables import text_table
 from builders.common.command import InputError
@@ -131,11 +131,9 @@ def with_samples(
     return structs.replace(matrix, steps=matrix.steps | added), names
 
 
-def _values(run: Any, qrels: Qrels) -> Values:
+def _values(run: Path, qrels: Qrels) -> Values:
     """Every query's values of the paper's measures."""
-    _, by_query = evaluate(read_run(run), qrels)
-    ranks = np.array([rank or np.inf for rank in by_query["first_positive_rank"].to_pylist()])
-    return np.column_stack([by_query["RR@10"].to_numpy(), ranks == 1, ranks <= 50])
+    return np.array(paper_by_query(read_run(run).rankings, qrels))
 
 
 def _report(

@@ -48,6 +48,12 @@ def official(rankings: Rankings, qrels: Qrels) -> dict[str, float]:
     }
 
 
+def paper_by_query(rankings: Rankings, qrels: Qrels) -> list[tuple[float, float, float]]:
+    """The paper's measures (``PAPER``, in its order) of every reference query, in the reference's order: fractions."""
+    ranks = [first_positive_rank(rankings.get(query, ()), good) for query, good in qrels.positives.items()]
+    return [(reciprocal_rank(rank), float(rank == 1), float(rank is not None and rank <= LIST_DEPTH)) for rank in ranks]
+
+
 def per_query(
     rankings: Rankings,
     qrels: Qrels,

@@ -22,7 +22,7 @@ PAGE = "reproduce.html"
 _NONE: Mapping[str, Source] = {}
 _STYLE = """
 body { font: 15px/1.45 system-ui, "Noto Sans", "Noto Sans CJK SC", sans-serif; color: #1d2125; margin: 2rem auto;
-  max-width: 68rem; padding: 0 1rem; }
+  max-width: 80rem; padding: 0 1rem; }
 h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2.2rem; } h3 { font-size: 1rem; }
 table { border-collapse: collapse; margin: .6rem 0; font-variant-numeric: tabular-nums; }
 th, td { padding: .25rem .6rem; border-bottom: 1px solid #e3e6e8; text-align: right; vertical-align: top; }

@@ -13,6 +13,7 @@ from releases import make_release
 from baselines.reproduce import code
 from baselines.reproduce.data import data_figures
 from baselines.reproduce.matrix import read_matrix
+from builders.stats.paper import published
 from builders.store.manifest import write_stats
 from builders.store.reader import open_release
 
@@ -126,6 +127,12 @@ def test_counts_are_compared_where_the_collection_is_the_papers(here: Path) -> N
     assert marks["dev", "queries"] == "OK" and marks["dev", "positive_passages"] == "close"
     assert marks["dev", "chars_per_query"] == "off" and marks["collection", "passages"] == "OK"
     assert marks["test", "positive_passages"] is None  # no labels, nothing to compare
+
+
+def test_the_matrix_has_the_kinds_of_errors_that_the_paper_prints() -> None:
+    found = {each.name: each.published for each in read_matrix().categories}
+    assert found == {name: round(100 * share, 2) for name, share in published()["table10"].items()}
+    assert sum(found.values()) == 100
 
 
 def test_table_10_comes_from_a_tally_or_is_left_out_with_the_reason(here: Path) -> None:

@@ -67,6 +67,7 @@ def test_json_says_what_is_told_apart_by_the_corrected_p_values(world: list[Path
             assert len(found["pairs"]) == result["pairs"] == 6
             for row in found["pairs"]:
                 assert row["told_apart"] == (row[test]["corrected"] <= 0.01)
+                assert (row["interval"][0] <= 0 <= row["interval"][1]) == (row["t"]["p"] >= 0.01)
                 together = any({row["better"], row["worse"]} <= {*group} for group in found["groups"])
                 assert together != row["told_apart"]
                 assert (row["worse"] in found["better_than"][row["better"]]) == row["told_apart"]
@@ -107,7 +108,7 @@ def test_more_queries_detect_smaller_differences(world: list[Path], tmp_path: Pa
 
 
 def test_queries_that_changed_most_come_first_with_both_ranks(tmp_path: Path) -> None:
-    (tmp_path / "qrels").write_text("".join(f"q{n} 0 {HIT} 1\n" for n in range(6)))
+    (tmp_path / "qrels").write_text("".join(f"q{n} 0 {HIT} 1\n" for n in (5, 4, 3, 2, 1, 0)))
     new = ranked(tmp_path / "new.run", {"q0": 1, "q1": 1, "q2": 12, "q3": 2, "q4": 1, "q5": 1})
     old = ranked(tmp_path / "old.run", {"q0": 2, "q1": None, "q2": 1, "q3": 2, "q4": 1, "q5": 11})
     (pair,) = result_of(tmp_path / "qrels", old, new, "--changed", 9)["changed"]

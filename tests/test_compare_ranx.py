@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from commands import ROOT, run
-from compared_runs import QUERIES, write_judgments, write_runs
+from compared_runs import QUERIES, SYSTEMS, write_judgments, write_runs
 from environments import clean_environ, environment
 
 RECORDED = json.loads((ROOT / "tests" / "ranx.json").read_text(encoding="utf-8"))
@@ -88,4 +88,10 @@ def test_ranx_says_what_is_recorded_of_it(tmp_path: Path) -> None:
         words, cwd=tmp_path, env=clean_environ() | {"NUMBA_CACHE_DIR": str(tmp_path)}, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == RECORDED
+    said = json.loads(done.stdout)
+    assert said["student"] == RECORDED["student"]
+    for name in SYSTEMS:  # its draws differ from one time to another: the seed is not that of its threads
+        for other, found in said["fisher"][name]["comparisons"].items():
+            for measure, p_value in found.items():
+                before = RECORDED["fisher"][name]["comparisons"][other][measure]
+                assert p_value == pytest.approx(before, abs=6 * math.sqrt(max(before, 1e-5) / 100_000))

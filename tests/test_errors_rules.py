@@ -54,6 +54,11 @@ def test_the_nearest_of_a_kind_is_named_and_an_equal_one_anywhere_is_enough() ->
     assert differing("12岁", "3岁、5岁、十二岁和40岁") is None
 
 
+@pytest.mark.parametrize("text", ["十十两岁", "千万岁", "百十零天", "一" * 5_000 + "岁", "9" * 5_000 + "岁", "٣岁"])
+def test_what_only_looks_like_a_number_is_none_or_passed_over(text: str) -> None:
+    assert differing(text, "7岁、8天") in (None, ("٣岁", "7岁"))
+
+
 def test_a_kilogram_is_no_thousand() -> None:
     assert [(each.value, each.kinds) for each in numerals("一千克，2千克")] == [(1, {"公斤"}), (2, {"公斤"})]
 

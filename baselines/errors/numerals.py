@@ -13,48 +13,47 @@ import unicodedata
 from collections.abc import Iterator
 from typing import NamedTuple
 
-# Units by the form that they are compared in; a form of two characters is found before one of one.
+# A line a unit: the form that it is compared in, then others.
 _UNITS = {
-    **{
-        unit: unit
-        for unit in ("岁", "个月", "月", "天", "年", "年级", "小时", "分钟", "元", "斤", "克", "米", "寸", "匹")
-    },
-    **{
-        unit: unit
-        for unit in ("度", "级", "层", "代", "次", "人", "周", "集", "章", "课", "页", "个", "升", "核", "版", "%")
-    },
-    **{
-        "周岁": "岁",
-        "日": "日",
-        "号": "日",
-        "钟头": "小时",
-        "块": "元",
-        "楼": "层",
-        "星期": "周",
-        "英寸": "寸",
-        "℃": "度",
-    },
-    **{"公斤": "公斤", "千克": "公斤", "kg": "公斤", "厘米": "厘米", "公分": "厘米", "cm": "厘米", "毫米": "毫米"},
-    **{"mm": "毫米", "公里": "公里", "千米": "公里", "km": "公里", "毫升": "毫升", "ml": "毫升", "gb": "gb", "g": "gb"},
-    **{
-        "平方": "平方",
-        "平米": "平方",
-        "立方": "立方",
-        "班": "班",
-        "路": "路",
-        "届": "届",
-        "期": "期",
-        "瓦": "瓦",
-        "安": "安",
-    },
-}
+    form: line.split()[0]
+    for line in """
+    岁 周岁
+    年
+    年级
+    个月
+    月
+    周 星期
+    天
+    日 号
+    小时 钟头
+    分钟
+    元 块
+    斤
+    公斤 千克 kg
+    克
+    米
+    厘米 公分 cm
+    毫米 mm
+    公里 千米 km
+    寸 英寸
+    平方 平米
+    立方
+    升
+    毫升 ml
+    度 ℃
+    层 楼
+    gb g
+    """.splitlines()
+    for form in line.split()
+} | {unit: unit for unit in "匹级代次人集章课页个核版班路届期瓦安%"}
 # 一个, 一天, 一次, and 哪两个, say nothing of a number.
 _VAGUE = {"个", "天", "次", "年", "月", "周", "人", "元", "版", "路", "期", "日", "集", "班"}
+_LONGEST = 20  # characters of a number
 _TIMES = {"千": 1_000, "万": 10_000, "亿": 100_000_000}
 _DIGITS = "零〇一二两三四五六七八九"
 _CHINESE = f"(?:[{_DIGITS}十百万亿]|千(?![克瓦米]))+"
 _NUMERAL = re.compile(
-    r"(?P<name>[a-z]+[ -]?|科目|[高初大](?=[一二三四])|[\u4e00-\u9fff]{2}(?=\d))?(?P<ordinal>第)?"
+    r"(?P<name>(?<![a-z])[a-z]{1,20}[ -]?|科目|[高初大](?=[一二三四])|[\u4e00-\u9fff]{2}(?=\d))?(?P<ordinal>第)?"
     rf"(?P<number>\d+(?:\.\d+)?|{_CHINESE}(?:点[{_DIGITS}]+)?)(?P<times>千(?![克瓦米])|[万亿])?(?P<of>个)?"
 )
 _UNIT = re.compile("|".join(sorted(map(re.escape, _UNITS), key=len, reverse=True)))
@@ -89,16 +88,15 @@ def differing(query: str, passage: str) -> tuple[str, str] | None:
 def _numerals(text: str) -> Iterator[Numeral]:
     for found in _NUMERAL.finditer(text):
         number, name = found["number"], (found["name"] or "").strip(" -")
-        value, rest = _value(number), text[found.end() :]
+        value, end = _value(number), found.end()
         if value is None:
             continue
         value *= _TIMES[found["times"]] if found["times"] else 1
-        if year := _year(number, found, rest):
+        if year := _year(number, found):
             yield Numeral(number, year, frozenset({"year"}))
             continue
-        unit = _UNIT.match(rest)
-        if found["of"] and not found["ordinal"]:
-            unit = _UNIT.match("个" + rest)
+        of = bool(found["of"] and not found["ordinal"])  # 个 is a unit, or begins one: 个月
+        unit = _UNIT.match(text, end - of)
         shown = unit[0] if unit else ""
         kind = _UNITS[shown] if shown else ""
         is_chinese = not number[0].isdigit()
@@ -115,26 +113,29 @@ def _numerals(text: str) -> Iterator[Numeral]:
             )
 
 
-def _year(number: str, found: re.Match[str], rest: str) -> int | None:
+def _year(number: str, found: re.Match[str]) -> int | None:
     """The year that a number is: four digits, or the last two of them before 年."""
     if found["times"] or found["ordinal"]:
         return None
-    if _CHINESE_YEAR.fullmatch(number) and rest.startswith("年"):
+    is_named = found.string.startswith("年", found.end())
+    if _CHINESE_YEAR.fullmatch(number) and is_named:
         return int("".join(str(int(unicodedata.numeric(digit))) for digit in number))
-    if _YEAR.fullmatch(number) and (rest.startswith("年") or not _UNIT.match(rest)):
+    if _YEAR.fullmatch(number) and (is_named or not _UNIT.match(found.string, found.end())):
         return int(number)
-    if re.fullmatch(r"0\d|[5-9]\d", number) and rest.startswith("年"):
+    if re.fullmatch(r"0\d|[5-9]\d", number) and is_named:
         return int(number) + (2000 if number[0] == "0" else 1900)
     return None
 
 
 def _value(number: str) -> float | None:
     """The value of Arabic or Chinese digits; None where they are none, as in 千万."""
+    if len(number) > _LONGEST:
+        return None
     if number[0].isdigit():
         return float(number)
     import cn2an
 
     try:
         return float(cn2an.cn2an(number, "smart"))
-    except ValueError:
+    except (ValueError, KeyError):  # the second for what it takes for a number at first
         return None

@@ -60,8 +60,9 @@ def tagged(text: str) -> tuple[tuple[str, str], ...]:
     Not by rjieba, which knows no tag of a word that is not in the dictionary. :class:`InputError` as :func:`cutter`.
     """
     cutter("jieba")
-    import jieba.posseg
-
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # as jieba itself
+        import jieba.posseg
     return tuple((word, tag) for word, tag in jieba.posseg.lcut(text))
 
 

@@ -18,11 +18,11 @@ PASSAGES = [text + "".join(each for asked in QUESTIONS.values() for each in aske
 SETTINGS = """
 ["*"]
 model.start = "{start}"
-train.epochs = 20
-train.max_steps = 20
+train.epochs = 12
+train.max_steps = 12
 train.batch = 4
 train.mini_batch = 2
-train.saves = 3
+train.saves = 2
 train.evaluations = 0
 train.precision = "fp32"
 data.negatives_per_positive = 1

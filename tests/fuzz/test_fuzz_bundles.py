@@ -101,6 +101,7 @@ READERS = [
         read=_verified,
         right=any_result,
         mend=_made_anew,
+        share=0.5,
     ),
     Reader(
         "what lies beside a run that is packed",
@@ -109,7 +110,7 @@ READERS = [
         spoils={".run.step.json": JSON, "model/*.json": JSON},
         read=_packed,
         right=any_result,
-        share=0.5,
+        share=0.2,
     ),
 ]
 

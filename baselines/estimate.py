@@ -67,6 +67,7 @@ def estimate(args: argparse.Namespace) -> dict[str, Any]:
     from baselines.cost.cards import CARDS, SHARE, Card
     from baselines.cost.steps import step_cost, trained
     from baselines.models.libraries import quiet_libraries
+    from builders.store.layout import set_of
 
     quiet_libraries()
     rows, plan, sizes = _planned(args)
@@ -83,7 +84,7 @@ def estimate(args: argparse.Namespace) -> dict[str, Any]:
     behind = {row.step: [name for name in _behind(plan, row.step) if name in costs] for row in rows}
     return {
         "of": sizes.name,
-        "passages": sizes.passages("main").count if any(row.set != "ccovid" for row in rows) else None,
+        "passages": {set_of(row.set).corpus: sizes.passages(row.set).count for row in rows},
         "card": card.name,
         "share": share,
         "processes": args.processes,
@@ -123,7 +124,7 @@ def _planned(args: argparse.Namespace) -> tuple[list[Row], dict[str, Step], Any]
     elif args.scratch:
         rows = [row for row in rows if not row.official_negatives]
     if not rows:
-        raise InputError("--scratch leaves no row: those asked for start from pretrained weights")
+        raise InputError("nothing is run for these: they are counted in a release, or start from pretrained weights")
     settings = read_settings(args.settings) if args.settings else Settings()
     where = {"release": str(args.release or "RELEASE"), "split": args.split, "out": str(args.out)}
     plan = matrix.plan(rows, {**where, "variant": SCRATCH if args.scratch else ""}, settings)
@@ -171,7 +172,9 @@ def text(report: Mapping[str, Any]) -> str:
     from baselines.runs.tables import text_table
 
     head = ["disk: kept", "at most", "card's memory", "operations", "hours"]
-    passages = f", {report['passages']:,} passages" if report["passages"] else ""
+    passages = "".join(
+        f", {count:,} passages" + f" of {config}" * (config != "corpus") for config, count in report["passages"].items()
+    )
     of = f"one {report['card']}" if report["processes"] == 1 else f"{report['processes']} x {report['card']}"
     lines = [
         f"{report['of']}{passages}; {of} at {100 * report['share']:g} % of its peak; counted, nothing was run",

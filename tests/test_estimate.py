@@ -115,6 +115,7 @@ def test_a_start_that_another_recipe_trained_has_that_ones_architecture(world: P
     text = SETTINGS.format(start=world / "start").replace('["*"]', "[de-bm25-neg]")
     settings.write_text(text, encoding="utf-8")
     report = estimated("--settings", settings, "--table", 7, "--row", "de-fine-tuned")
+    assert report["passages"] == {"cmedqa-corpus": 203_000}
     kept = {each["step"]: each["kept"] for each in report["steps"]}
     assert kept["cmedqa-de"] < 2 * kept["de"] < 5e6
 
@@ -126,6 +127,13 @@ def test_the_papers_collection_is_estimated_without_a_release() -> None:
         "the paper's collection, 8,096,668 passages; one H100 at 40 % of its peak; counted, nothing was run"
     )
     assert "BM25's index of corpus  4.7 GB" in lines
+
+
+def test_drawn_training_questions_are_as_many_as_their_name_says() -> None:
+    from baselines.cost.sizes import PaperSizes
+
+    assert PaperSizes().pairs("main", "train") == 222_395
+    assert PaperSizes().pairs("restrain-14K-interpolation", "train") == 35_980  # of 2.57 passages each (Table 3)
 
 
 def test_what_a_card_cannot_hold_is_marked(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,6 +151,7 @@ def test_what_a_card_cannot_hold_is_marked(world: Path, monkeypatch: pytest.Monk
     ("words", "error"),
     [
         (["--table", 4, "--row", "bm52"], "no row fits --table 4 --row bm52"),
+        (["--table", 3], "nothing is run for these"),
         (["--split", "train"], "--split train: the paper measures on dev and test"),
         (["--release", "nowhere"], "not a release directory"),
     ],

@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from baselines.runs.reference import judgments
 from baselines.runs.sets import QRELS, add_queries, add_set, expect_main
 
 
@@ -26,9 +27,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_queries(parser)
     parser.add_argument(
         "--qrels-config",
-        choices=QRELS,
+        type=judgments,
         metavar="CONFIG",
-        help=f"the judgments of this config of the release: {', '.join(QRELS)} (default: the set's)",
+        help=f"the judgments of this config of the release: {', '.join(QRELS)}, resttest-bucketN (default: the set's)",
     )
     parser.add_argument(
         "--model", type=Path, nargs="+", default=[], metavar="DIR", help="checkpoints that the run was made by"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import itertools
 import json
 import platform
@@ -16,11 +15,9 @@ from msgspec import Struct
 
 from baselines.bundle.packed import Environment
 from baselines.hub.checkpoint import RECIPE, TRAINING
+from baselines.reproduce.code import code_of
 from builders.common.command import VERSION, InputError
 from builders.common.typed import read_json
-
-_CODE = Path(__file__).resolve().parents[2]
-_SUFFIXES = (".py", ".toml", ".json")
 
 
 class _Stamp(Struct):
@@ -105,18 +102,9 @@ def environment() -> Environment:
         system=platform.system(),
         machine=platform.machine(),
         project=VERSION,
-        code=_code(),
+        code=code_of("baselines.runs.evaluate"),
         packages=dict(sorted(packages.items(), key=lambda item: item[0].lower())),
     )
-
-
-def _code() -> str:
-    """The SHA-256 over the project's own files, in the order of their names."""
-    digest = hashlib.sha256()
-    for path in sorted(path for room in ("baselines", "builders") for path in (_CODE / room).rglob("*")):
-        if path.suffix in _SUFFIXES and path.is_file():
-            digest.update(f"{path.relative_to(_CODE).as_posix()}\0{path.stat().st_size}\0".encode() + path.read_bytes())
-    return digest.hexdigest()
 
 
 def as_json(value: Struct) -> bytes:

@@ -33,7 +33,7 @@ from builders.common.files import new_file
 from builders.common.names import problem_of
 from builders.common.typed import Count, Sha256, json_of
 from builders.sources.files import damage
-from builders.store.layout import MANIFEST, SETS
+from builders.store.layout import DRAWN, MANIFEST, SETS, is_config
 
 NAME = "dureader_retrieval run bundle"
 RUN, PREDICTIONS, PER_QUERY = "run.trec", "predictions.json", "per-query.jsonl"
@@ -70,7 +70,8 @@ class Reference(Struct, frozen=True):
     qrels: Word = ""
 
     def __post_init__(self) -> None:
-        if self.set not in SETS or self.queries not in ("", *QUERIES) or self.qrels not in ("", *QRELS):
+        known = self.qrels in ("", *QRELS) or (self.qrels.startswith(DRAWN) and is_config(self.qrels))
+        if self.set not in SETS or self.queries not in ("", *QUERIES) or not known:
             raise ValueError(f"no set {self.set!r} with the queries {self.queries!r} by the judgments {self.qrels!r}")
 
 
@@ -121,7 +122,7 @@ class MadeBy(Struct, frozen=True):
 
 
 class Environment(Struct, frozen=True):
-    """Where the figures were computed. ``code``: the SHA-256 over the project's own files."""
+    """Where the figures were computed. ``code``: the version of the code that measures (reproduce/code.py)."""
 
     python: Word
     system: Word

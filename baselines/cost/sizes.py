@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -13,11 +14,12 @@ import pyarrow.compute as pc
 from baselines.runs.qrels import release_qrels
 from baselines.runs.sets import read_judgments
 from builders.stats.paper import published
-from builders.store.layout import REMOVED, set_of
+from builders.store.layout import REMOVED, base_set, set_of
 from builders.store.reader import Release
 
 _CHINESE = 3.0  # bytes of a character in UTF-8
 _OTHERS = {"cmedqa": (108_000, 203_000), "ccovid": (4_900, 5_000)}  # Table 1: questions, documents
+_DRAWN = re.compile(r"restrain-(\d+)(K?)-")  # a config of so many drawn training questions
 _SAMPLED = 20_000  # passages whose lengths are looked at, from the beginning
 
 
@@ -71,6 +73,9 @@ class PaperSizes:
     def queries(self, set_name: str, split: str, config: str = "") -> int:
         if config == REMOVED:
             return int(self._paper["similar"]["removed"])
+        if drawn := _DRAWN.match(set_name):
+            return int(drawn[1]) * (1_000 if drawn[2] else 1)
+        set_name = base_set(set_name)  # all of them: a bucket left out is a small part
         if set_name in _OTHERS:
             tested = int(self._paper["table3"][set_name]["queries"])
             return tested if split == "test" else int(_OTHERS[set_name][0]) - tested

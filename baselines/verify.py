@@ -1,9 +1,9 @@
-"""Recompute the figures of a bundle: OK, close or off, measure by measure.
+"""Recompute the figures of a bundle: OK, close or off.
 
-With --release, from the run and the judgments of that release, which must be the one that the bundle names (by the
-fingerprints of its splits). Without, the means of the values that the bundle holds of each query: these are then
-believed. A bundle that was tampered with, or is damaged, is refused: a file is not what the manifest lists.
---sha256 also refuses one whose manifest was made anew: it is what `bundle` printed.
+Measure by measure. With --release, from the run and the judgments of that release, which must be the one that the
+bundle names (by the fingerprints of its splits). Without, the means of the values that the bundle holds of each query:
+these are then believed. A bundle that was tampered with, or is damaged, is refused: a file is not what the manifest
+lists. --sha256 also refuses one whose manifest was made anew: it is what `bundle` printed.
 
 OK: the same figure, and the same value of every query. close: at most 0.05 points apart, and at most 1 % of the queries
 differ, as between versions of libraries. off: anything else; then the exit code is 1.

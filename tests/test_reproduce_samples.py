@@ -12,7 +12,7 @@ from releases import TEXTS, make_release, tables
 from scipy.stats import kendalltau
 
 from baselines.reproduce.matrix import read_matrix
-from baselines.reproduce.samples import WHOLE, _agreement, with_samples
+from baselines.reproduce.samples import WHOLE, agreement_of, pairs_apart, with_samples
 
 MATRIX = """
 [published_on]
@@ -86,12 +86,14 @@ def test_models_and_embeddings_are_the_same_on_a_sample() -> None:
 def test_agreement_is_kendalls_tau_and_the_kept_pairs_of_those_that_are_apart() -> None:
     random = np.random.default_rng(0)
     whole = [(random.random(400) < share).astype(float) for share in (0.2, 0.21, 0.5, 0.8)]
-    same = _agreement([each * 0.5 + 0.5 for each in whole], whole)
+    apart = pairs_apart(whole)
+    assert pairs_apart(whole[:1]) == []
+    same = agreement_of([each * 0.5 + 0.5 for each in whole], whole, apart)
     assert same["tau"] == 1 and same["kept"] == same["pairs_apart"] == 5  # 0.2 and 0.21 are not apart
     assert same["mean_rise"] == pytest.approx(50 * (1 - np.mean([each.mean() for each in whole])), abs=0.01)
-    turned = _agreement([1 - each for each in whole], whole)
+    turned = agreement_of([1 - each for each in whole], whole, apart)
     assert turned["tau"] == -1 and turned["kept"] == 0
     other = [whole[number] for number in (0, 2, 1, 3)]
     expected = kendalltau([each.mean() for each in other], [each.mean() for each in whole]).statistic
-    assert _agreement(other, whole)["tau"] == pytest.approx(expected, abs=1e-4)
-    assert _agreement(whole[:1], whole[:1])["tau"] is None
+    assert agreement_of(other, whole, apart)["tau"] == pytest.approx(expected, abs=1e-4)
+    assert agreement_of(whole[:1], whole[:1], [])["tau"] is None

@@ -154,19 +154,14 @@ def _report(
         }
         for row in systems
     }
-    agreement = [
-        {
-            "sample": sample,
-            "passages": passages,
-            "metric": name,
-            **_agreement(
-                [values[row.name, sample][:, column] for row in systems],
-                [values[row.name, WHOLE][:, column] for row in systems],
-            ),
-        }
-        for column, name in enumerate(PAPER)
-        for sample, passages in samples.items()
-    ]
+    agreement = []
+    for column, name in enumerate(PAPER):
+        whole = [values[row.name, WHOLE][:, column] for row in systems]
+        apart = pairs_apart(whole)
+        for sample, passages in samples.items():
+            ours = [values[row.name, sample][:, column] for row in systems]
+            about = {"sample": sample, "passages": passages, "metric": name}
+            agreement.append({**about, **agreement_of(ours, whole, apart)})
     return {
         "release": str(release.path),
         "split": split,
@@ -178,21 +173,24 @@ def _report(
     }
 
 
-def _agreement(ours: Sequence[Values], whole: Sequence[Values]) -> dict[str, Any]:
+def pairs_apart(whole: Sequence[Values]) -> list[tuple[int, int]]:
+    """The pairs of systems, by number, whose 95 % interval of the paired difference is without 0: values by query."""
+    pairs = list(combinations(range(len(whole)), 2))
+    sure = of_means(np.column_stack([whole[a] - whole[b] for a, b in pairs])) if pairs else []
+    return [pair for pair, (low, high) in zip(pairs, sure, strict=True) if low > 0 or high < 0]
+
+
+def agreement_of(ours: Sequence[Values], whole: Sequence[Values], apart: Sequence[tuple[int, int]]) -> dict[str, Any]:
     """How a sample orders systems beside the whole, and how much higher their figures are there, in percent points.
 
-    Each is a list of the systems' values by query. ``tau`` is None where there is no order: of one system, or of ties.
+    ``ours`` and ``whole`` are the systems' values by query; ``apart``: :func:`pairs_apart`. ``tau`` is None where there
+    is no order: of one system, or of ties.
     """
     from scipy.stats import kendalltau
 
     mine, theirs = ([float(each.mean()) for each in some] for some in (ours, whole))
     rises = [100 * (a - b) for a, b in zip(mine, theirs, strict=True)]
-    pairs = list(combinations(range(len(ours)), 2))
-    apart = []
-    if pairs:
-        sure = of_means(np.column_stack([whole[a] - whole[b] for a, b in pairs]))
-        apart = [pair for pair, (low, high) in zip(pairs, sure, strict=True) if low > 0 or high < 0]
-    tau = float(kendalltau(mine, theirs).statistic) if pairs else float("nan")
+    tau = float(kendalltau(mine, theirs).statistic) if len(ours) > 1 else float("nan")
     return {
         "tau": None if np.isnan(tau) else round(tau, 4),
         "pairs_apart": len(apart),

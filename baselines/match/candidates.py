@@ -97,9 +97,9 @@ class ByVectors:
         return read_vectors(out)
 
 
-def by_vectors(model: str, dtype: str, devices: list[str]) -> ByVectors:
-    """The dual-encoder, looked at; :class:`InputError` where it is none."""
-    revision = commit_of(model)
+def by_vectors(model: str, revision: str, dtype: str, devices: list[str]) -> ByVectors:
+    """The dual-encoder, looked at; :class:`InputError` where it is none. ``revision``: of a model on the hub."""
+    revision = commit_of(model, revision, "--encoder-revision")
     return ByVectors(
         model=model,
         revision=revision,

@@ -39,7 +39,7 @@ def match(args: argparse.Namespace) -> None:
     devices = devices_of(args.device)
     job = cross_job(args, args.model, release, config, devices, TRAIN)
     words = by_words(release, config, args.engine)
-    vectors = by_vectors(args.encoder, args.dtype, devices) if args.encoder else None
+    vectors = by_vectors(args.encoder, args.encoder_revision, args.dtype, devices) if args.encoder else None
     about = {
         "model": fingerprint(open_cross(args.model, max_length=args.max_length, revision=job.revision)),
         "candidates": [words.about, vectors.about if vectors else None, args.top_k],

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builders.annotate.judgments import Pair
-from builders.annotate.quality import PACKAGE, Acceptance, percentage
+from builders.annotate.quality import PACKAGE, add_acceptance
 from builders.common.command import InputError, log, whole_number
 from builders.store.layout import SPLITS
 
@@ -30,27 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--package-size", type=whole_number(1), default=PACKAGE, metavar="N", help=f"pairs a package ({PACKAGE})"
     )
     rule = parser.add_argument_group("quality control (A.3)")
-    rule.add_argument(
-        "--reviewers",
-        type=whole_number(1),
-        default=Acceptance.reviewers,
-        metavar="N",
-        help=f"at least ({Acceptance.reviewers})",
-    )
-    rule.add_argument(
-        "--review-pairs",
-        type=whole_number(1),
-        default=Acceptance.items,
-        metavar="N",
-        help=f"of a package, for each reviewer ({Acceptance.items})",
-    )
-    rule.add_argument(
-        "--min-accuracy",
-        type=percentage,
-        default=100 * Acceptance.accuracy,
-        metavar="PERCENT",
-        help=f"of a package ({100 * Acceptance.accuracy})",
-    )
+    add_acceptance(rule, "--review-pairs")
     rule.add_argument("--seed", type=int, default=0, help="of the reviewers' pairs (0)")
 
 
@@ -93,18 +73,10 @@ def run(args: argparse.Namespace) -> None:
 
 def _items(release: Release, split: str, pairs: Sequence[Pair], pool: Path) -> Iterator[Item]:
     """The pairs with their texts. :class:`InputError` for a query or a passage that the release lacks."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     from builders.annotate.rounds import Item
 
-    table = release.table("queries", split)
-    queries = dict(zip(table["_id"].to_pylist(), table["text"].to_pylist(), strict=True))
-    wanted = pa.array(sorted({passage for _, passage in pairs}))
-    passages: dict[str, str] = {}
-    for batch in release.batches("corpus", "corpus", ["_id", "text"]):
-        found = batch.filter(pc.is_in(batch.column("_id"), value_set=wanted))
-        passages.update(zip(found.column("_id").to_pylist(), found.column("text").to_pylist(), strict=True))
+    queries = release.texts("queries", split)
+    passages = release.texts("corpus", "corpus", {passage for _, passage in pairs})
     for query, passage in pairs:
         if query not in queries:
             raise InputError(f"has a query {query!r} that queries/{split} lacks", path=pool)

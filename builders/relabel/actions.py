@@ -98,17 +98,9 @@ def negatives_of(release: Release, path: Path | None, judged: Judged) -> dict[st
     where = release.path if path is None else path
     if not found:
         raise InputError(f"has no hard negative of the queries of {SPLIT}; `baselines mine` makes some", path=where)
-    _expect(release, {each for ids in found.values() for each in ids}, where)
+    if missing := release.missing("corpus", "corpus", {each for ids in found.values() for each in ids}):
+        raise InputError(f"has a passage {missing[0]!r} that the corpus lacks", path=where)
     return found
-
-
-def _expect(release: Release, wanted: set[str], where: Path) -> None:
-    """:class:`InputError` for a passage that the corpus lacks."""
-    missing = set(wanted)
-    for batch in release.batches("corpus", "corpus", ["_id"]):
-        missing.difference_update(batch["_id"].to_pylist())
-    if missing:
-        raise InputError(f"has a passage {min(missing)!r} that the corpus lacks", path=where)
 
 
 def _earlier(release: Release) -> str:

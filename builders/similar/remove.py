@@ -11,7 +11,7 @@ from typing import Any
 from builders.common.command import InputError, log, progress
 from builders.common.files import atomic_text, check_file
 from builders.similar.likeness import HOW, Like, LikeTexts
-from builders.similar.questions import options_of, tested_splits, texts_of
+from builders.similar.questions import options_of, tested_splits
 from builders.similar.scores import read_scores
 from builders.similar.write import write
 from builders.stats.paper import published
@@ -34,8 +34,8 @@ def remove(args: argparse.Namespace) -> dict[str, Any]:
     if args.list:
         check_file(args.list)
     splits = tested_splits(release, args.split)
-    tested = {split: texts_of(release, split) for split in splits}
-    train = texts_of(release, "train")
+    tested = {split: release.texts("queries", split) for split in splits}
+    train = release.texts("queries", "train")
     options = options_of(args, splits)
     found = _similar(train, tested, args, options["by"])
     if len(found) == len(train):
@@ -84,7 +84,7 @@ def _duplicated(release: Release, tested: Texts, found: Found) -> dict[str, set[
     duplicated = {split: like & set(texts) for split, texts in tested.items()}
     for split, members in duplicated.items():
         if (TOLD_APART[0], split) in release.splits():
-            members |= set(texts_of(release, split, TOLD_APART[0]))
+            members.update(release.texts(TOLD_APART[0], split))
     return duplicated
 
 

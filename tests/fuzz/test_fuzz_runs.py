@@ -163,7 +163,7 @@ READERS = [
     ),
     Reader(
         "a TREC run",
-        reaches=(f"{_RUN}_read_trec",),
+        reaches=(f"{_RUN}_trec_lines",),
         make=_run("run"),
         spoils={"run": TEXT},
         read=lambda folder: read_run(folder / "run").hits,

@@ -110,6 +110,12 @@ def datasets36() -> Path:
 
 
 @pytest.fixture
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What commands keep for the next time goes into the test's own folder, and is not there at its start."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture
 def hub() -> Iterator[Hub]:
     """A hub on loopback."""
     with Hub() as server:

@@ -21,11 +21,7 @@ from builders.store.layout import MANIFEST
 from builders.store.reader import Release, open_release
 
 SHARD = "corpus/corpus-00001-of-00003.parquet"
-
-
-@pytest.fixture(autouse=True)
-def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from pathlib import Path
 from baselines.models.options import add_device, add_pairs
 from baselines.runs.sets import add_set
 from builders.common.command import InputError, add_format, number_between, whole_number
-from builders.similar.scores import THRESHOLD
+from builders.similar.likeness import THRESHOLD
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,6 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--threshold",
         type=number_between(0, 1),
         default=THRESHOLD,
+        metavar="X",
         help="above it a pair counts as similar in what is printed; the run has all (default: 0.5, the paper's)",
     )
     add_pairs(parser)

@@ -22,8 +22,8 @@ def add_arguments(_: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     from builders.annotate.labels import standings
     from builders.annotate.rounds import items_of, open_round
-    from builders.annotate.sheets import Task, write_both
-    from builders.annotate.studio import write_tasks
+    from builders.annotate.sheets import Task
+    from builders.annotate.studio import write_package
 
     folder, count = args.round / "adjudication", 0
     for standing in standings(args.round, open_round(args.round)):
@@ -34,13 +34,11 @@ def run(args: argparse.Namespace) -> None:
         items = [item for item in items_of(args.round, package) if item.pair in disputed]
         name, version = package.name, package.version
         tasks = [Task(item, name, version, "adjudication", said=_said(standing, item.pair)) for item in items]
-        write_both(folder, package.stem, tasks)
-        write_tasks(folder / f"{package.stem}.json", tasks)
+        write_package(folder, package.stem, tasks)
         print(folder / f"{package.stem}.csv")
     print(f"{count:,} pairs to decide")
 
 
 def _said(standing: Standing, pair: Pair) -> str:
-    votes = standing.annotations.get(pair, {}) | standing.reviews.get(pair, {})
-    counts = Counter(votes.values())
+    counts = Counter(standing.votes(pair).values())
     return f"相关 {counts[1]}, 不相关 {counts[0]}"

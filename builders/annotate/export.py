@@ -36,8 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     from builders.annotate import rounds
-    from builders.annotate.sheets import Task, write_both
-    from builders.annotate.studio import CONFIG, write_tasks
+    from builders.annotate.sheets import Task
+    from builders.annotate.studio import CONFIG, CONFIG_FILE, write_package
     from builders.common.files import sha256_of, write_text
     from builders.common.folders import new_directory
     from builders.pool.pairs import read_pool
@@ -56,13 +56,12 @@ def run(args: argparse.Namespace) -> None:
     items = list(_items(release, args.split, pairs, args.pool))
     packages: list[rounds.Package] = []
     with new_directory(args.round, "a round", rounds.ROUND) as folder:
-        write_text(folder / "label-studio" / "config.xml", CONFIG)
+        write_text(folder / rounds.STUDIO / CONFIG_FILE, CONFIG)
         for start in range(0, len(items), args.package_size):
             part = items[start : start + args.package_size]
             package = rounds.Package(f"{args.split}-{len(packages) + 1:03d}", len(part))
             tasks = [Task(item, package.name, 1) for item in part]
-            write_both(folder / "packages", package.name, tasks)
-            write_tasks(folder / "label-studio" / f"{package.name}.json", tasks)
+            write_package(folder / rounds.PACKAGES, package.stem, tasks, folder / rounds.STUDIO)
             packages.append(package)
         name, fingerprint = release.path.resolve().name, rounds.fingerprint_of(release, args.split)
         content = rounds.Round(1, name, fingerprint, args.split, sha256_of(args.pool), rule, packages)

@@ -26,6 +26,7 @@ Kind = Literal["annotation", "review", "adjudication", "model"]
 HIGHEST = {"annotation": 1, "review": 1, "adjudication": 1, "model": 3}  # label; UMBRELA's has four
 Id = Annotated[str, Meta(min_length=1, max_length=1_000, pattern=r"\A[^\s\x00]+\Z")]
 Name = Annotated[str, Meta(min_length=1, max_length=200)]
+Version = Annotated[int, Meta(ge=1, le=1_000_000)]  # of a package: one more each time it was sent back
 Pair = tuple[str, str]  # query id, passage id
 
 
@@ -36,7 +37,7 @@ class Judgment(msgspec.Struct, frozen=True, rename="kebab", omit_defaults=True, 
         label: 1 where the passage answers the query, 0 where not; a model's may go to 3.
         annotator: who judged; a model's judgment names the model in ``model``, too.
         time: when, in UTC.
-        package, version: the package and its version: 1, and one more each time it was sent back.
+        package, version: the package and its version, from 1.
         kind: an annotator's, a reviewer's, an adjudicator's, or a model's, which never counts as a person's.
     """
 
@@ -46,7 +47,7 @@ class Judgment(msgspec.Struct, frozen=True, rename="kebab", omit_defaults=True, 
     annotator: Name
     time: Annotated[datetime, Meta(tz=True)]
     package: Name
-    version: Annotated[int, Meta(ge=1, le=1_000_000)]
+    version: Version
     kind: Kind
     model: str | None = None
     note: str | None = None

@@ -133,7 +133,7 @@ def _judgment(model: str, package: Package, item: Item, grade: int | None, note:
 def _show(round_: Path, found: Round, model: str) -> None:
     """The tasks of the packages that people work on, with the model's judgments as predictions."""
     from builders.annotate.compare import grades_by
-    from builders.annotate.rounds import items_of
+    from builders.annotate.rounds import STUDIO, items_of
     from builders.annotate.sheets import Task
     from builders.annotate.studio import write_tasks
     from builders.annotate.umbrela import RELEVANT
@@ -147,4 +147,4 @@ def _show(round_: Path, found: Round, model: str) -> None:
             grade = grades.get((package.name, item.pair))
             label = None if grade is None else int(grade >= RELEVANT)
             tasks.append(Task(item, package.name, package.version, label=label, by="" if label is None else model))
-        write_tasks(round_ / "label-studio" / f"{package.stem}.json", tasks)
+        write_tasks(round_ / STUDIO / f"{package.stem}.json", tasks)

@@ -9,7 +9,7 @@ is one, too.
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from builders.annotate.judgments import Kind
+from builders.annotate.judgments import Kind, Version
 from builders.annotate.quality import answer_of
 from builders.annotate.rounds import Item
 from builders.common.command import InputError
@@ -30,14 +30,19 @@ _NEEDED = ("package", "version", "kind", "query-id", "corpus-id", "label")
 _FORMULA = tuple("=+-@\t\r")  # a spreadsheet would compute, not show, a cell that begins so
 
 
-class Row(msgspec.Struct, frozen=True, rename="kebab"):
-    """One judgment as a file brings it: what it is of, and what it says; where it stands, for errors."""
+class Place(msgspec.Struct, frozen=True, rename="kebab"):
+    """What a judgment is of, as a file says it: a pair in a version of a package, judged as what."""
 
     package: str
-    version: Annotated[int, Meta(ge=1, le=1_000_000)]
+    version: Version
     kind: Kind
     query_id: str
     corpus_id: str
+
+
+class Row(Place, frozen=True, rename="kebab"):
+    """One judgment as a file brings it: what it is of, and what it says."""
+
     label: Annotated[int, Meta(ge=0, le=3)] | None
     annotator: str | None = None
     time: Annotated[datetime, Meta(tz=True)] | None = None
@@ -114,9 +119,3 @@ def read_lines(path: Path) -> Iterator[tuple[int, Row]]:
     for number, line in enumerate(read_whole(path).removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1):
         if line.strip():
             yield number, json_of(line, Row, path, number)
-
-
-def write_both(folder: Path, name: str, tasks: Sequence[Task]) -> None:
-    """``NAME.csv`` and ``NAME.jsonl`` in a folder."""
-    write_sheet(folder / f"{name}.csv", tasks)
-    write_lines(folder / f"{name}.jsonl", tasks)

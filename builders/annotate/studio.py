@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,9 +10,8 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from builders.annotate.judgments import Kind
 from builders.annotate.marking import common_terms, marked
-from builders.annotate.sheets import Row, Task
+from builders.annotate.sheets import Place, Row, Task, write_lines, write_sheet
 from builders.common.command import InputError
 from builders.common.files import atomic_text, read_whole
 from builders.common.typed import Count, json_of
@@ -40,6 +39,7 @@ CONFIG = """\
   <TextArea name="note" toName="passage" placeholder="备注（可不填）" rows="1" maxSubmissions="1" editable="true"/>
 </View>
 """
+CONFIG_FILE = "config.xml"
 _LABELS = {"1": 1, "0": 0, "相关": 1, "不相关": 0}  # with the alias, or as an interface without aliases says it
 
 
@@ -49,6 +49,13 @@ def write_tasks(path: Path, tasks: Iterable[Task]) -> None:
         for number, task in enumerate(tasks):
             file.write(("[\n" if not number else ",\n") + msgspec.json.encode(_task(task)).decode())
         file.write("\n]\n")
+
+
+def write_package(folder: Path, stem: str, tasks: Sequence[Task], studio: Path | None = None) -> None:
+    """Write tasks in every form: ``STEM.csv`` and ``.jsonl`` in ``folder``, ``.json`` there, too, or in ``studio``."""
+    write_sheet(folder / f"{stem}.csv", tasks)
+    write_lines(folder / f"{stem}.jsonl", tasks)
+    write_tasks((studio or folder) / f"{stem}.json", tasks)
 
 
 def tasks_in(content: bytes, path: Path | str) -> int:
@@ -95,18 +102,10 @@ class _Annotation(msgspec.Struct, frozen=True):
     was_cancelled: bool = False
 
 
-class _Data(msgspec.Struct, frozen=True, rename="kebab"):
-    package: str
-    version: Annotated[int, Meta(ge=1, le=1_000_000)]
-    kind: Kind
-    query_id: str
-    corpus_id: str
-
-
 class Exported(msgspec.Struct, frozen=True):
     """A task of Label Studio's JSON export."""
 
-    data: _Data
+    data: Place
     annotations: list[_Annotation]
 
 
@@ -117,9 +116,9 @@ class Account(msgspec.Struct, frozen=True):
     email: str
 
 
-def read_export(path: Path, people: dict[int, str] | None = None) -> Iterator[tuple[int, Row]]:
+def read_export(path: Path) -> Iterator[tuple[int, Row]]:
     """(number of the task from 1, row) of every annotation in a file of Label Studio's JSON export (not JSON-MIN)."""
-    return rows_of(read_whole(path), path, people)
+    return rows_of(read_whole(path), path)
 
 
 def rows_of(content: bytes, path: Path | str, people: dict[int, str] | None = None) -> Iterator[tuple[int, Row]]:
@@ -129,12 +128,8 @@ def rows_of(content: bytes, path: Path | str, people: dict[int, str] | None = No
             label, note = _said(annotation, f"{path}: task {number}")
             if annotation.was_cancelled or label is None:
                 continue
-            data = task.data
-            ids = (data.package, data.version, data.kind, data.query_id, data.corpus_id)
-            yield (
-                number,
-                Row(*ids, label, _name(annotation.completed_by, people or {}), annotation.updated_at, None, note),
-            )
+            who, when = _name(annotation.completed_by, people or {}), annotation.updated_at
+            yield number, Row(*msgspec.structs.astuple(task.data), label, annotator=who, time=when, note=note)
 
 
 def _said(annotation: _Annotation, where: str) -> tuple[int | None, str | None]:

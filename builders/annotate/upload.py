@@ -18,15 +18,15 @@ def add_arguments(_: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from builders.annotate.rounds import open_round
+    from builders.annotate.rounds import STUDIO, open_round
     from builders.annotate.server import mark_of, open_server, projects_of
-    from builders.annotate.studio import tasks_in
+    from builders.annotate.studio import CONFIG_FILE, tasks_in
     from builders.common.files import read_utf8, read_whole
 
     found = open_round(args.round)
-    config = read_utf8(args.round / "label-studio" / "config.xml")
+    config = read_utf8(args.round / STUDIO / CONFIG_FILE)
     files = [
-        *sorted((args.round / "label-studio").glob("*.json")),
+        *sorted((args.round / STUDIO).glob("*.json")),
         *sorted((args.round / "reviews").glob("*/*.json")),
         *sorted((args.round / "adjudication").glob("*.json")),
     ]
@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> None:
     known = {project.description: project for project in projects_of(server, found)}
     for file in files:
         name = file.relative_to(args.round).with_suffix("").as_posix()
-        title, description = name.removeprefix("label-studio/")[:_LONGEST], f"{mark_of(found)}{name}"
+        title, description = name.removeprefix(f"{STUDIO}/")[:_LONGEST], f"{mark_of(found)}{name}"
         content = read_whole(file)
         tasks, there = tasks_in(content, file), known.get(description)
         if there and there.task_number == tasks:

@@ -10,9 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pytest
 from commands import Done
-from fuzzing import Reader, fuzz_and_count
+from fuzzing import Reader, fuzz_of
 from hub_client import run_at
 from hub_server import Answer, Hub
 from spoil import BYTES, JSON
@@ -145,9 +144,4 @@ READERS = [
     ),
 ]
 
-
-@pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.name)
-def test_spoiled_answers_give_what_they_say_or_one_line(
-    reader: Reader, tmp_path: Path, record_property: Callable[[str, object], None]
-) -> None:
-    fuzz_and_count(reader, tmp_path, record_property)
+test_spoiled_answers_give_what_they_say_or_one_line = fuzz_of(READERS)

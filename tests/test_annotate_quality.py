@@ -26,6 +26,7 @@ from annotating import (
 from builders.annotate.agreement import cohen, cohen_of, fleiss, fleiss_of
 from builders.annotate.labels import settled_labels
 from builders.annotate.rounds import open_round
+from builders.common.command import InputError
 
 SIZE = 100  # pairs a package; two packages
 REVIEWERS = ("--reviewers", BEN, CARL)
@@ -138,8 +139,6 @@ def test_labels_that_change_after_a_package_was_accepted_are_looked_at_again(rou
     reviewed(round_)
     check(round_)
     judge(round_, ANNA, round_ / "packages" / "dev-001.csv", lambda row: 1)
-    from builders.common.command import InputError
-
     with pytest.raises(InputError, match="have changed since it was accepted"):
         settled_labels(round_, open_round(round_))
     assert state(check(round_)) == "sent back as version 2"

@@ -32,7 +32,7 @@ Questions = Sequence[tuple[str, str]]  # ids and texts
 
 
 @dataclass(frozen=True)
-class Words:
+class ByWords:
     """Candidates by BM25 over the training questions."""
 
     index: KeptIndex
@@ -48,9 +48,9 @@ class Words:
         return {question: [train for train, _ in hits] for question, hits in found}
 
 
-def by_words(release: Release, config: str, engine: str) -> Words:
+def by_words(release: Release, config: str, engine: str) -> ByWords:
     """The training questions' BM25 index, from the kept ones."""
-    return Words(open_index(release, INDEXES.home(), usable_cores(), config, engine, split=TRAIN))
+    return ByWords(open_index(release, INDEXES.home(), usable_cores(), config, engine, split=TRAIN))
 
 
 @dataclass(frozen=True)

@@ -128,8 +128,8 @@ def rows_of(content: bytes, path: Path | str, people: dict[int, str] | None = No
             label, note = _said(annotation, f"{path}: task {number}")
             if annotation.was_cancelled or label is None:
                 continue
-            who, when = _name(annotation.completed_by, people or {}), annotation.updated_at
-            yield number, Row(*msgspec.structs.astuple(task.data), label, annotator=who, time=when, note=note)
+            place, who = msgspec.structs.asdict(task.data), _name(annotation.completed_by, people or {})
+            yield number, Row(**place, label=label, annotator=who, time=annotation.updated_at, note=note)
 
 
 def _said(annotation: _Annotation, where: str) -> tuple[int | None, str | None]:

@@ -120,7 +120,7 @@ def as_table(counts: Mapping[str, Any], out: Path) -> str:
     rows.append(("dev and test questions they are like", f"{counts['duplicated']:,}", f"{paper['duplicated']:,}"))
     for split, each in counts["splits"].items():
         rows.append((f"  {split}, of {each['queries']:,}", f"{each['duplicated']:,}", ""))
-    rows.append(("of all dev and test questions", f"{counts['share']:.2%}", f"{paper['share']:.2%}"))
+    rows.append(("of all dev and test questions", f"{counts['share'] or 0:.2%}", f"{paper['share']:.2%}"))
     lines = [f"{name:<38}{here:>10}{there:>12}".rstrip() for name, here, there in rows]
     return "\n".join([*lines, f"release: {out}"])
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -13,7 +12,8 @@ from builders.store.draft import Draft
 from builders.store.judged import joined_passage, read_judged, texts_of_judged
 from builders.store.layout import BEFORE, JOINED, QUERIES, REMOVED, TOLD_APART
 from builders.store.reader import Release
-from builders.store.table3 import POSITIVES_EDGES, LengthCounter, round_stat, table3_column
+from builders.store.rejudge import count_judged
+from builders.store.table3 import round_stat
 
 
 def write(
@@ -108,26 +108,15 @@ def _joined(release: Release, removed: Collection[str]) -> Iterator[pa.Table]:
 
 def _count(draft: Draft, release: Release, removed: Collection[str]) -> None:
     """The figures of the training questions that are left, in the place of the release's."""
-    left = _without(release, "queries", "_id", removed)
-    qrels = _without(release, "qrels", "query-id", removed)
-    positive = qrels.filter(pc.greater(qrels["score"], 0))
     if "train" in draft.stats["table3"]:
-        times = {row["values"]: row["counts"] for row in pc.value_counts(positive["corpus-id"]).to_pylist()}
-        chars = LengthCounter()
-        for table in release.rows_with("corpus", "corpus", "_id", times):
-            lengths = pc.utf8_length(table["text"]).to_numpy()
-            chars.add(lengths, np.array([times[each] for each in table["_id"].to_pylist()]))
-        asked = int(pc.sum(pc.utf8_length(left["text"])).as_py())
-        draft.stats["table3"]["train"] = table3_column(left.num_rows, asked, positive.num_rows, chars)
-    if "train" in draft.stats.get("positives_per_query", {}):
-        counter = LengthCounter()
-        counter.add(np.array([row["counts"] for row in pc.value_counts(positive["query-id"]).to_pylist()]))
-        draft.stats["positives_per_query"]["train"] = counter.histogram(POSITIVES_EDGES)
+        judged = {query: own for query, own in read_judged(release, "qrels", "train").items() if query not in removed}
+        left = _texts_without(release, "queries", "_id", removed)
+        count_judged(draft, "train", left, judged, texts_of_judged(release, judged))
     if "train" in draft.stats.get("english", {}):
-        texts = _without(release, "crosslingual-queries", "zh_id", removed)["text"].to_pylist()
+        texts = _texts_without(release, "crosslingual-queries", "zh_id", removed)
         words = round_stat(sum(len(text.split()) for text in texts) / len(texts)) if texts else None
         draft.stats["english"]["train"] = {"queries": len(texts), "words_per_query": words}
 
 
-def _without(release: Release, config: str, column: str, ids: Collection[str]) -> pa.Table:
-    return pa.concat_tables(_kept(release, config, column, ids))
+def _texts_without(release: Release, config: str, column: str, ids: Collection[str]) -> list[str]:
+    return [text for table in _kept(release, config, column, ids) for text in table["text"].to_pylist()]

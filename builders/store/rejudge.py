@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +25,8 @@ def rejudge(draft: Draft, base: Release, split: str, judged: Judged) -> None:
     for configs in (SETS["main"], SETS["crosslingual"]):
         if (configs.joined[split], split) in base.splits():
             draft.write(configs.joined[split], split, _joined(base, configs, split, judged, texts))
-    _count(draft, base, split, judged, texts)
+    queries = base.table("queries", split, ["text"])["text"].to_pylist()
+    count_judged(draft, split, queries, judged, texts)
 
 
 def qrels_table(judged: Judged) -> pa.Table:
@@ -58,9 +59,13 @@ def _joined(base: Release, configs: Set, split: str, judged: Judged, texts: Mapp
         yield pa.table(columns, schema=schema_of(config))
 
 
-def _count(draft: Draft, base: Release, split: str, judged: Judged, texts: Mapping[str, str]) -> None:
-    """Put the split's column of Table 3, and its positives a query, into the draft's figures."""
-    queries = base.table("queries", split, ["text"])["text"].to_pylist()
+def count_judged(draft: Draft, split: str, queries: Sequence[str], judged: Judged, texts: Mapping[str, str]) -> None:
+    """Put a split's column of Table 3, and its positives a query, into the draft's figures.
+
+    Args:
+        queries: the texts of all of the split's queries.
+        texts: the texts of the judged passages, by id.
+    """
     positives = [passage for scores in judged.values() for passage, score in scores.items() if score > 0]
     lengths, per_query = LengthCounter(), LengthCounter()
     lengths.add(np.array([len(texts[passage]) for passage in positives], np.int64))

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from builders.common.command import InputError
@@ -118,9 +117,10 @@ class Release:
 
         ``columns``: with ``column`` among them; the config's where None. Memory and errors as of :meth:`batches`.
         """
-        wanted = pa.array(sorted(values), pa.string())
-        for batch in self.batches(config, split, columns) if values else ():
-            if (found := batch.filter(pc.is_in(batch[column], value_set=wanted))).num_rows:
+        wanted = frozenset(values)  # pyarrow's is_in would hash all of them anew for every batch
+        for batch in self.batches(config, split, columns) if wanted else ():
+            mask = pa.array([each in wanted for each in batch[column].to_pylist()], pa.bool_())
+            if (found := batch.filter(mask)).num_rows:
                 yield pa.Table.from_batches([found])
 
     def texts(self, config: str, split: str, ids: Collection[str] | None = None) -> dict[str, str]:

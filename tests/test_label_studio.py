@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from annotating import ANNA, BEN, CARL, annotate, check, judge, judgments, make_round
+from chat_server import chat
 from commands import ROOT, run
 from environments import environment
 from label_studio import OWNER, TOKEN, LabelStudio, Person, SignedIn, chromium, look
@@ -23,6 +24,7 @@ from releases import QUESTIONS, TEXTS, md5
 from builders.annotate.labels import settled_labels
 from builders.annotate.rounds import open_round
 from builders.common.sampling import draw
+from builders.store.ids import text_id
 from builders.store.reader import Release, open_release
 from builders.store.runs import read_run, write_run
 
@@ -148,6 +150,11 @@ class World:
         run("builders", "pool", "select", *at, "--scores", *scores, "--out", self.folder / "pool.jsonl")
         return self.folder / "pool.jsonl"
 
+    def grade(self, prompt: str) -> str:
+        """What a model says that knows the truth: it is told texts, not ids."""
+        query, passage = (prompt.split(f"<{name}>\n")[1].split(f"\n</{name}>")[0] for name in ("查询", "段落"))
+        return f"最终得分：{3 if (text_id(query), text_id(passage)) in self.truth else 1}"
+
     def label(self, pair: dict[str, Any]) -> int:
         return int((pair["query-id"], pair["corpus-id"]) in self.truth)
 
@@ -160,12 +167,21 @@ class World:
 
 
 def test_a_round_from_the_pool_to_new_qrels(
-    studio: LabelStudio, people: dict[str, Person], sample_release: Path, tmp_path: Path
+    studio: LabelStudio,
+    people: dict[str, Person],
+    sample_release: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world, round_ = World(sample_release, tmp_path), tmp_path / "round"
     words = ("--pool", world.pool(), "--release", sample_release, "--package-size", 40, "--review-pairs", 16)
     annotate("export", round_, *words)
     assert [package.pairs for package in open_round(round_).packages] == [40, 40]
+    # A model judges first, and is right; nobody sees it, and until people have judged there is nothing to compare.
+    with chat(world.grade) as judge_server:
+        monkeypatch.setenv("OPENAI_BASE_URL", judge_server.url)
+        assert "80 pairs judged" in annotate("prefill", round_, "--model", "judge-7b").stdout
+    assert all(row["state"] == "open" for row in check(round_)["packages"])
     # Anna errs in 30 % of the first package, in 2.5 % (one pair) of the second; the reviewers never.
     projects = upload(studio, round_)
     world.judge(studio, people[ANNA], projects["label-studio/dev-001"], 0.3, "1")
@@ -198,7 +214,9 @@ def test_a_round_from_the_pool_to_new_qrels(
     assert len(wrong) == (0 if (round_ / "adjudication").exists() else 1)
     # Nothing that was said is lost: 80 pairs, 40 again, 2 x 16 pairs of each of three reviews.
     kinds = [each["kind"] for each in judgments(round_)]
-    assert (kinds.count("annotation"), kinds.count("review")) == (120, 96)
+    assert (kinds.count("annotation"), kinds.count("review"), kinds.count("model")) == (120, 96, 80)
+    found = json.loads(annotate("compare", round_, "--model", "judge-7b", "--format", "json").stdout)
+    assert found["pairs"] == 80 and found["kappa"] == (1 if not wrong else pytest.approx(0.97, abs=0.03))
     # New qrels: of what was judged, the truth, but for a wrong pair that no reviewer saw; the rest as it was.
     out = tmp_path / "release"
     annotate("merge", round_, "--release", sample_release, "--out", out)

@@ -44,8 +44,8 @@ def run(args: argparse.Namespace) -> None:
             if package.version > standing.package.version:  # before round.json says so: a kill leaves it as it was
                 _write_version(args.round, standing, package)
         packages = [package for package, _ in decided]
-        if packages != found.packages:
-            write_round(args.round, msgspec.structs.replace(found, packages=packages))
+        # Where nothing is decided, too: what a killed process has left of the file goes.
+        write_round(args.round, msgspec.structs.replace(found, packages=packages))
     _print(known, decided, args.format)
 
 

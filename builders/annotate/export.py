@@ -39,11 +39,13 @@ def run(args: argparse.Namespace) -> None:
     from builders.annotate.sheets import Task
     from builders.annotate.studio import CONFIG, CONFIG_FILE, write_package
     from builders.common.files import sha256_of, write_text
-    from builders.common.folders import new_directory
+    from builders.common.folders import new_directory, work_beside
     from builders.pool.pairs import read_pool
     from builders.store.reader import open_release
 
     if (args.round / rounds.ROUND).exists():
+        with work_beside(args.round):  # what is left of an export that was killed when it was done goes
+            pass
         raise InputError("is a round already, which may hold judgments; expected a new path", path=args.round)
     rule = rounds.Rule(args.reviewers, args.review_pairs, str(args.min_accuracy), args.seed)
     release, pool = open_release(args.release), read_pool(args.pool)

@@ -95,6 +95,11 @@ def _files(round_: Path) -> list[Path]:
     return sorted(path for path in (round_ / JUDGMENTS).glob("*.jsonl") if not path.name.startswith("."))
 
 
+def judgments_in(content: bytes, path: Path) -> list[Judgment]:
+    """The judgments of JSON lines; ``path`` for errors (:class:`InputError`)."""
+    return [judgment for _, judgment in _lines(content, path)]
+
+
 def _lines(content: bytes, path: Path) -> Iterator[tuple[bytes, Judgment]]:
     for number, line in enumerate(content.split(b"\n"), 1):
         if line:
@@ -126,7 +131,7 @@ def add_judgments(round_: Path, judgments: Iterable[Judgment], timed: bool = Tru
             said = {place: (each.label, each.note) for place, each in latest(known).items()}
             given = latest(judgments).values()
             new = [encoded(each) for each in given if said.get(each.place) != (each.label, each.note)]
-        for left in folder.glob(".*.tmp"):  # of a killed process: nobody else is at it
+        for left in folder.glob(".*.tmp*"):  # files and locks of a killed process: nobody else is at it
             left.unlink()
         if new:
             content = b"".join(line + b"\n" for line in new)

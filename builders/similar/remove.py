@@ -42,11 +42,11 @@ def remove(args: argparse.Namespace) -> dict[str, Any]:
         raise InputError(f"all {len(train):,} training questions are similar; none would be left", path=args.release)
     build = {"verb": "similar", "options": options, "sources": describe_files((p.name, p) for p in args.scores)}
     duplicated = _duplicated(release, tested, found)
+    if args.list:  # first: where the release takes the place of the old one, the pairs are not found again
+        _write_list(args.list, train, tested, found)
     with draft_release(args.out, build, release) as draft:
         write(draft, release, set(found), tested, duplicated)
         draft.stats["similar"] = counts = _counts(draft.stats.get("similar", {}), tested, duplicated, found)
-    if args.list:
-        _write_list(args.list, train, tested, found)
     return counts
 
 

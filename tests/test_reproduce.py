@@ -140,7 +140,7 @@ def test_dry_run_prints_the_commands_and_runs_nothing(
 
 
 def words_of(capsys: pytest.CaptureFixture[str], *more: object) -> list[list[str]]:
-    assert run("--dry-run", "--format", "json", *more) == 0
+    assert run("--dry-run", "--format", "json", "--release", "not/there", *more) == 0
     commands = json.loads(capsys.readouterr().out)
     return [command for command in commands if command[1] not in ("release", "evaluate")]
 

@@ -23,6 +23,24 @@ from whole_release import make_whole
 from builders.common.jobs import can_start_processes
 
 
+# Files that take half a minute and more begin first: at the end, one worker would be at such a file while others wait.
+_LONG = (
+    *("test_ray", "test_fuzz_hub", "test_train_processes", "test_train", "test_reproduce_processes"),
+    *("test_fuzz_releases", "test_publish", "test_pipeline", "test_reproduce_hub", "test_cost", "test_dataset36"),
+    *("test_annotate_many", "test_peers", "test_encode", "test_export", "test_bm25_elasticsearch", "test_fuzz_sources"),
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    places = {name: place for place, name in enumerate(_LONG)}
+    items.sort(key=lambda item: places.get(item.path.stem, len(places)))
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than cores: tests wait for servers, and for processes that they kill."""
+    return (os.cpu_count() or 1) + 1
+
+
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """What the fuzzers counted."""
     reports = (report for reports in terminalreporter.stats.values() for report in reports)

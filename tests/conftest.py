@@ -22,7 +22,6 @@ from whole_release import make_whole
 
 from builders.common.jobs import can_start_processes
 
-
 # Files that take half a minute and more begin first: at the end, one worker would be at such a file while others wait.
 _LONG = (
     *("test_ray", "test_fuzz_hub", "test_train_processes", "test_train", "test_reproduce_processes"),

@@ -119,7 +119,8 @@ class Place:
         while begun is None and process.poll() is None:
             begun = time.monotonic() if self.has_begun() else None
             time.sleep(0.01)
-        self.ended(process.wait(), process.stderr.read().decode())
+        said = process.stderr.read().decode()  # before it is waited for: a full pipe would stop it
+        self.ended(process.wait(), said)
         return time.monotonic() - (begun or time.monotonic())
 
     def ended(self, code: int, said: str) -> None:

@@ -120,6 +120,13 @@ def sample_release(once: Once) -> Path:
 
 
 @pytest.fixture(scope="session")
+def demo_release(shared_data: Path, once: Once) -> Path:
+    """What is built from the rows that DuReader shows of itself: 89 dev questions. Read it, never write."""
+    raw = shared_data / "dureader-2.0-demo"
+    return once("demo", lambda folder: run("builders", "release", "--quiet", "--raw", raw, "--out", folder))
+
+
+@pytest.fixture(scope="session")
 def datasets36() -> Path:
     """The interpreter of an environment with ``datasets`` 3.6, the last that runs scripts; see :func:`environment`."""
     requirements = ROOT / "tests" / "datasets36-requirements.txt"

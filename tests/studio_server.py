@@ -18,6 +18,11 @@ from builders.annotate.server import mark_of
 _TIME = "2024-05-01T12:00:00Z"
 
 
+def _annotation(who: str, label: int) -> dict[str, Any]:
+    choice = {"from_name": "label", "type": "choices", "value": {"choices": [str(label)]}}
+    return {"result": [choice], "completed_by": {"id": 1, "email": who}, "updated_at": _TIME}
+
+
 class Studio:
     """``with Studio() as server``: its ``projects``, each with its tasks, and the ``requests`` that came."""
 
@@ -49,15 +54,20 @@ class Studio:
         self.projects.clear()
         self.requests.clear()
 
+    def tasks(self, project: int) -> list[dict[str, Any]]:
+        """The tasks of a project, as whoever labels it sees them: numbered."""
+        return [{**task, "id": number} for number, task in enumerate(self.projects[project - 1]["tasks"])]
+
+    def judge(self, who: str, project: int, task: int, label: int) -> None:
+        """Somebody judges a task."""
+        self.projects[project - 1]["tasks"][task].setdefault("annotations", []).append(_annotation(who, label))
+
     def hold(self, round_: Path, who: str, label: Callable[[dict[str, Any]], int]) -> None:
         """Have the packages of a round, which somebody has judged whole."""
         for path in sorted((round_ / "label-studio").glob("*.json")):
             tasks = json.loads(path.read_bytes())
             for task in tasks:
-                choice = {"from_name": "label", "type": "choices", "value": {"choices": [str(label(task["data"]))]}}
-                task["annotations"] = [
-                    {"result": [choice], "completed_by": {"id": 1, "email": who}, "updated_at": _TIME}
-                ]
+                task["annotations"] = [_annotation(who, label(task["data"]))]
             about = f"{mark_of(open_round(round_))}label-studio/{path.stem}"
             self.projects.append({"id": len(self.projects) + 1, "description": about, "tasks": tasks})
 

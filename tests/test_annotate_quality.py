@@ -170,6 +170,23 @@ def test_what_people_disagree_on_is_decided_by_an_adjudicator(tmp_path: Path) ->
     assert annotate("adjudicate", round_).stdout == "0 pairs to decide\n"
 
 
+def test_a_sheet_that_somebody_fills_in_is_never_written_over(round_: Path) -> None:
+    annotated(round_, wrong=0)
+    annotate("review", round_, "--reviewers", BEN, CARL)
+    folder = round_ / "reviews" / BEN
+    (sheet,) = folder.glob("*.csv")
+    empty = sheet.read_bytes()
+    filled = fill(sheet, truth, sheet).read_bytes()
+    done = annotate("review", round_, "--reviewers", BEN, CARL)
+    assert f"{sheet}: there already, with other text (filled in?): kept as {sheet.name}.1" in done.stderr
+    assert (sheet.read_bytes(), (folder / f"{sheet.name}.1").read_bytes()) == (empty, filled)
+    annotate("review", round_, "--reviewers", BEN, CARL)  # the same again is no other text
+    assert len([*folder.iterdir()]) == 4
+    sheet.write_bytes(filled)
+    annotate("review", round_, "--reviewers", BEN)
+    assert len([*folder.iterdir()]) == 5
+
+
 def test_a_package_that_is_not_accepted_changes_no_qrels(round_: Path) -> None:
     annotated(round_, wrong=0)
     assert settled_labels(round_, open_round(round_)).labels == {}

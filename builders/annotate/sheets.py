@@ -9,6 +9,8 @@ is one, too.
 from __future__ import annotations
 
 import csv
+import io
+import itertools
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
@@ -20,8 +22,8 @@ from msgspec import Meta
 from builders.annotate.judgments import Kind, Version
 from builders.annotate.quality import answer_of
 from builders.annotate.rounds import Item
-from builders.common.command import InputError
-from builders.common.files import atomic_text, read_whole
+from builders.common.command import InputError, log
+from builders.common.files import read_whole, write_text
 from builders.common.typed import json_of, typed
 from builders.sources.tables import find_tables, open_table
 
@@ -74,13 +76,14 @@ class Task(msgspec.Struct, frozen=True):
 
 def write_sheet(path: Path, tasks: Iterable[Task]) -> None:
     """Write a CSV that spreadsheets open as what it is: UTF-8 with a mark, and no cell that is a formula."""
-    with atomic_text(path) as file:
-        file.write("\ufeff")
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(COLUMNS)
-        for task in tasks:
-            cells = {"note": "", **task.row}
-            writer.writerow([_cell(cells[name]) for name in COLUMNS])
+    text = io.StringIO("\ufeff", newline="")
+    text.seek(0, io.SEEK_END)
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for task in tasks:
+        cells = {"note": "", **task.row}
+        writer.writerow([_cell(cells[name]) for name in COLUMNS])
+    _write(path, text.getvalue())
 
 
 def _cell(value: object) -> str:
@@ -90,9 +93,17 @@ def _cell(value: object) -> str:
 
 def write_lines(path: Path, tasks: Iterable[Task]) -> None:
     """Write the same as JSON lines."""
-    with atomic_text(path) as file:
-        for task in tasks:
-            file.write(msgspec.json.encode(task.row).decode() + "\n")
+    _write(path, "".join(msgspec.json.encode(task.row).decode() + "\n" for task in tasks))
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file that somebody fills in. Where another text stands there, they may have: it stays, as ``NAME.1`` ..."""
+    if path.exists() and path.read_bytes() != text.encode():
+        names = (path.with_name(f"{path.name}.{number}") for number in itertools.count(1))
+        kept = next(name for name in names if not name.exists())
+        path.rename(kept)
+        log.warning("%s: there already, with other text (filled in?): kept as %s", path, kept.name)
+    write_text(path, text)
 
 
 def read_sheet(path: Path) -> Iterator[tuple[int, Row]]:

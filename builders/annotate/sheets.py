@@ -97,7 +97,7 @@ def write_lines(path: Path, tasks: Iterable[Task]) -> None:
 
 
 def _write(path: Path, text: str) -> None:
-    """Write a file that somebody fills in. Where another text stands there, they may have: it stays, as ``NAME.1`` ..."""
+    """Write a file that somebody fills in. Another text that stands there, perhaps filled in, stays as ``NAME.1``."""
     if path.exists() and path.read_bytes() != text.encode():
         names = (path.with_name(f"{path.name}.{number}") for number in itertools.count(1))
         kept = next(name for name in names if not name.exists())

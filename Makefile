@@ -43,7 +43,7 @@ test: setup-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -n auto --dist loadfile
+	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
 test-label-studio: setup-test
 	TEST_LABEL_STUDIO=1 $(BIN)/python -m pytest -rs tests/test_label_studio.py

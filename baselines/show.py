@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> None:
     for path, ids in shown.items():
         if not ids:
             raise InputError(f"has no passages for the question {question[0]} ({question[1]})", path=path)
-    texts = texts_of(release, configs.corpus, {corpus for ids in shown.values() for corpus in ids})
+    texts = release.texts(configs.corpus, "corpus", {corpus for ids in shown.values() for corpus in ids})
     for path, ids in shown.items():
         if unknown := [corpus for corpus in ids if corpus not in texts]:
             raise InputError(f"has a passage {unknown[0]!r} that the release's corpus lacks", path=path)
@@ -92,21 +92,6 @@ def _first_answered(questions: Sequence[Question], runs: Sequence[Run], split: s
             return question, f" (the first that {every} answers; --query TEXT_OR_ID names another)"
     paths = ", ".join(str(run.path) for run in runs)
     raise InputError(f"expected passages for at least one of the {len(questions)} questions of {split!r}", path=paths)
-
-
-def texts_of(release: Release, corpus: str, ids: set[str]) -> dict[str, str]:
-    """The texts of some passages by their ids, as far as the corpus config has them; read from the release itself."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    found: dict[str, str] = {}
-    wanted = pa.array(sorted(ids), pa.string())
-    for batch in release.batches(corpus, "corpus", ["_id", "text"]):
-        batch = batch.filter(pc.is_in(batch.column("_id"), wanted))
-        found.update(zip(batch.column("_id").to_pylist(), batch.column("text").to_pylist(), strict=True))
-        if len(found) == len(ids):
-            break
-    return found
 
 
 def _positives(release: Release, configs: Set, split: str, query: str) -> set[str] | None:

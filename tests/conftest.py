@@ -22,6 +22,23 @@ from whole_release import make_whole
 
 from builders.common.jobs import can_start_processes
 
+# Files that take half a minute and more begin first: at the end, one worker would be at such a file while others wait.
+_LONG = (
+    *("test_ray", "test_fuzz_hub", "test_train_processes", "test_train", "test_reproduce_processes"),
+    *("test_fuzz_releases", "test_publish", "test_pipeline", "test_reproduce_hub", "test_cost", "test_dataset36"),
+    *("test_annotate_many", "test_peers", "test_encode", "test_export", "test_bm25_elasticsearch", "test_fuzz_sources"),
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    places = {name: place for place, name in enumerate(_LONG)}
+    items.sort(key=lambda item: places.get(item.path.stem, len(places)))
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than cores: tests wait for servers, and for processes that they kill."""
+    return (os.cpu_count() or 1) + 1
+
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """What the fuzzers counted."""
@@ -103,10 +120,23 @@ def sample_release(once: Once) -> Path:
 
 
 @pytest.fixture(scope="session")
+def demo_release(shared_data: Path, once: Once) -> Path:
+    """What is built from the rows that DuReader shows of itself: 89 dev questions. Read it, never write."""
+    raw = shared_data / "dureader-2.0-demo"
+    return once("demo", lambda folder: run("builders", "release", "--quiet", "--raw", raw, "--out", folder))
+
+
+@pytest.fixture(scope="session")
 def datasets36() -> Path:
     """The interpreter of an environment with ``datasets`` 3.6, the last that runs scripts; see :func:`environment`."""
     requirements = ROOT / "tests" / "datasets36-requirements.txt"
     return environment("datasets-3.6", requirements, "DUREADER_RETRIEVAL_VENV36") / "python"
+
+
+@pytest.fixture
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What commands keep for the next time goes into the test's own folder, and is not there at its start."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
 @pytest.fixture

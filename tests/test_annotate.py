@@ -12,6 +12,8 @@ from commands import run
 from releases import QUESTIONS, TEXTS, md5
 
 from builders.annotate.marking import common_terms, marked
+from builders.annotate.rounds import Item
+from builders.annotate.sheets import Task, read_sheet, write_sheet
 from builders.common.files import sha256_of
 
 
@@ -78,9 +80,6 @@ def test_a_term_is_marked_in_any_case_and_never_within_an_escape() -> None:
 
 
 def test_a_cell_that_a_spreadsheet_would_compute_is_shown_as_text(tmp_path: Path) -> None:
-    from builders.annotate.rounds import Item
-    from builders.annotate.sheets import Task, read_sheet, write_sheet
-
     write_sheet(tmp_path / "sheet.csv", [Task(Item("-q", "=p", "=cmd()", "+1"), "dev-001", 1, label=1)])
     (row,) = read_table(tmp_path / "sheet.csv")
     assert (row["query"], row["passage"]) == ("'=cmd()", "'+1")

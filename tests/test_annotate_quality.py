@@ -26,6 +26,7 @@ from annotating import (
 from builders.annotate.agreement import cohen, cohen_of, fleiss, fleiss_of
 from builders.annotate.labels import settled_labels
 from builders.annotate.rounds import open_round
+from builders.common.command import InputError
 
 SIZE = 100  # pairs a package; two packages
 REVIEWERS = ("--reviewers", BEN, CARL)
@@ -138,8 +139,6 @@ def test_labels_that_change_after_a_package_was_accepted_are_looked_at_again(rou
     reviewed(round_)
     check(round_)
     judge(round_, ANNA, round_ / "packages" / "dev-001.csv", lambda row: 1)
-    from builders.common.command import InputError
-
     with pytest.raises(InputError, match="have changed since it was accepted"):
         settled_labels(round_, open_round(round_))
     assert state(check(round_)) == "sent back as version 2"
@@ -169,6 +168,23 @@ def test_what_people_disagree_on_is_decided_by_an_adjudicator(tmp_path: Path) ->
     assert not settled.undecided
     assert all(label == truth({"query-id": q, "corpus-id": p}) for (q, p), label in settled.labels.items())
     assert annotate("adjudicate", round_).stdout == "0 pairs to decide\n"
+
+
+def test_a_sheet_that_somebody_fills_in_is_never_written_over(round_: Path) -> None:
+    annotated(round_, wrong=0)
+    annotate("review", round_, "--reviewers", BEN, CARL)
+    folder = round_ / "reviews" / BEN
+    (sheet,) = folder.glob("*.csv")
+    empty = sheet.read_bytes()
+    filled = fill(sheet, truth, sheet).read_bytes()
+    done = annotate("review", round_, "--reviewers", BEN, CARL)
+    assert f"{sheet}: there already, with other text (filled in?): kept as {sheet.name}.1" in done.stderr
+    assert (sheet.read_bytes(), (folder / f"{sheet.name}.1").read_bytes()) == (empty, filled)
+    annotate("review", round_, "--reviewers", BEN, CARL)  # the same again is no other text
+    assert len([*folder.iterdir()]) == 4
+    sheet.write_bytes(filled)
+    annotate("review", round_, "--reviewers", BEN)
+    assert len([*folder.iterdir()]) == 5
 
 
 def test_a_package_that_is_not_accepted_changes_no_qrels(round_: Path) -> None:

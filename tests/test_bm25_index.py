@@ -74,17 +74,17 @@ def test_a_damaged_index_is_built_again(
     index = build(tmp_path, corpus, engine=engine)
     wanted = index.search(["w1", "w2"], 10)
     store = next(index.folder.glob("*.idx" if engine == "tantivy" else "postings"))  # the postings
-    if damage == "missing file":
-        store.unlink()
-    elif damage == "cut file":
-        store.write_bytes(store.read_bytes()[:-5])
+    data = bytearray(store.read_bytes())
+    if damage in ("missing file", "cut file", "other bytes"):
+        store.unlink()  # a new file: ``index`` has the old one in memory, and a thread of tantivy's may read it
+    if damage == "cut file":
+        store.write_bytes(data[:-5])
     elif damage == "other bytes":
-        data = bytearray(store.read_bytes())
         data[len(data) // 3] ^= 1
         store.write_bytes(data)
     elif damage == "no index.json":
         (index.folder / "index.json").unlink()
-    else:
+    elif damage == "broken index.json":
         (index.folder / "index.json").write_text("[]")
     log_lines.clear()
     assert build(tmp_path, corpus, engine=engine).search(["w1", "w2"], 10) == wanted

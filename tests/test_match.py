@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from commands import Done, run
+from interrupting import scoring_noted
 from releases import make_release, md5, tables
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from tiny_models import write_cross, write_dual
 
-from baselines.rerank import windows
 from builders.store.runs import read_run
 
 TRAIN = [
@@ -28,11 +27,7 @@ TRAIN = [
 ]
 ASKED = {"dev": ["高铁票提前几天买", "手机进水了怎么办"], "test": ["哪里可以看雪", "北京冬天"]}
 TEXT = {md5(text): text for text in [*TRAIN, *ASKED["dev"], *ASKED["test"]]}
-
-
-@pytest.fixture(autouse=True)
-def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 @pytest.fixture(scope="module")
@@ -115,26 +110,17 @@ def test_a_sample_is_of_so_many_questions(world: Path, tmp_path: Path) -> None:
     assert said[1] == "all pairs of 1 questions: 0 above 1"
 
 
-def test_an_interrupted_match_scores_no_pair_twice(
-    world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(windows, "_WINDOW", 1)
-    score, scored = windows.score_groups, []
-
-    def until_the_third(job: Any, device: str, groups: Any) -> Any:
-        if len(scored) == 2:
-            raise KeyboardInterrupt
-        scored.append(groups[0][0])
-        return score(job, device, groups)
-
+def test_an_interrupted_match_scores_no_pair_twice(world: Path, tmp_path: Path) -> None:
+    scored: list[str] = []
     words = ("--encoder", world / "dual")
-    monkeypatch.setattr(windows, "score_groups", until_the_third)
-    match(world, tmp_path / "a.run", *words, code=130)
+    with scoring_noted(scored, most=2):
+        match(world, tmp_path / "a.run", *words, code=130)
     assert not (tmp_path / "a.run").exists()
-    monkeypatch.setattr(windows, "score_groups", lambda *args: scored.append(args[2][0][0]) or score(*args))
-    match(world, tmp_path / "a.run", *words)
+    with scoring_noted(scored):
+        match(world, tmp_path / "a.run", *words)
     assert scored == [text for texts in ASKED.values() for text in texts]
-    match(world, tmp_path / "b.run", *words)
+    with scoring_noted([]):
+        match(world, tmp_path / "b.run", *words)
     assert (tmp_path / "a.run").read_bytes() == (tmp_path / "b.run").read_bytes()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.run", "b.run", "cache"]
 
@@ -146,6 +132,8 @@ def test_an_interrupted_match_scores_no_pair_twice(
         (("--split", "dev", "tset"), "has no questions in queries/tset"),
         (("--model", "{dual}"), "holds a SentenceTransformer; expected a CrossEncoder"),
         (("--encoder", "{cross}"), "holds a CrossEncoder; expected a SentenceTransformer"),
+        (("--encoder", "{dual}", "--encoder-revision", "main"), "is a directory; --encoder-revision is of models on"),
+        (("--encoder-revision", "main"), "--encoder-revision goes with --encoder"),
         (("--set", "cmedqa"), "has no questions in cmedqa-queries of dev or test"),
     ],
 )

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from commands import run
 from judged_rounds import Labels, judgment, make_round
-from releases import QUESTIONS, TEXTS, md5
+from releases import QUESTIONS, TEXTS, make_release, md5
 from whole_release import ENGLISH
 
 from builders.annotate.judgments import add_judgments
@@ -96,8 +96,6 @@ def test_a_merged_release_passes_check(whole_copy: Path) -> None:
 
 def test_the_figures_are_those_of_the_paper(whole_copy: Path) -> None:
     shutil.rmtree(whole_copy)
-    from releases import make_release
-
     make_release(whole_copy)
     out, found = merged(whole_copy, LABELS)
     assert found == {

@@ -22,11 +22,7 @@ TWIN = TEXTS[0].replace("，", ", ") + " "  # the text of the first query's posi
 OTHERS = [f"{one}{two}" for one in TEXTS for two in TEXTS]
 CORPUS = [*TEXTS, TWIN, *OTHERS]
 BY_ID = {md5(text): text for text in CORPUS}
-
-
-@pytest.fixture(autouse=True)
-def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 @pytest.fixture(scope="module")

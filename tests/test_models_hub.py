@@ -14,7 +14,7 @@ from commands import Done, run
 from hub_server import Hub
 from releases import QUESTIONS, TEXTS, make_release, md5
 from tiny_hub import publish
-from tiny_models import write_bert, write_dual
+from tiny_models import write_bert, write_cross, write_dual
 
 from baselines.models.libraries import model_commit
 from baselines.vectors.embeddings import open_vectors
@@ -80,6 +80,17 @@ def test_a_model_of_the_hub_is_pinned_to_its_commit(
     model_commit.cache_clear()
     wrong = call("search", "--release", release, *queries, "--revision", second.oid, code=1)
     assert "is not the model that encoded" in wrong.stderr
+
+
+def test_match_takes_its_encoder_at_a_revision(
+    tmp_path: Path, release: Path, hub: Hub, call: Callable[..., Done]
+) -> None:
+    first = publish(hub, "org/bert", write_bert(tmp_path / "first"))
+    publish(hub, "org/bert", write_bert(tmp_path / "second", seed=1))
+    words = ["--release", release, "--split", "dev", "--model", write_cross(tmp_path / "cross")]
+    call("match", *words, "--encoder", "org/bert", "--encoder-revision", first.oid, "--out", tmp_path / "a.run")
+    (snapshots,) = tmp_path.glob("home/**/models--org--bert/snapshots")
+    assert [path.name for path in snapshots.iterdir()] == [first.oid]
 
 
 def test_a_hub_that_gives_a_path_for_a_commit_is_refused(

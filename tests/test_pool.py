@@ -191,6 +191,21 @@ def test_a_run_of_other_queries_is_refused(world: Path) -> None:
     assert error.startswith(f"{world / 'dense.dev.run'}: has a query '{md5('something else')}'")
 
 
+@pytest.mark.parametrize(("name", "place"), [("other.run", ":4"), ("other.json", "")])
+def test_a_run_of_other_passages_is_refused_with_its_line(world: Path, name: str, place: str) -> None:
+    strange = md5("of another corpus")
+    if name == "other.json":
+        (world / name).write_text(json.dumps({TWO: [P[5]], ONE: [P[0], P[1], strange]}))
+    else:
+        hits = [(TWO, P[5], 4), (ONE, P[0], 3), (ONE, P[1], 2), (ONE, strange, 1)]
+        (world / name).write_text("".join(f"{query} Q0 {each} 1 {score} t\n" for query, each, score in hits))
+    runs = ("bm25.dev.run.gz", name)
+    error = pool(world, "candidates", "--out", world / "x", runs=runs, code=1).error
+    assert error == f"{world / name}{place}: has a passage '{strange}' that the corpus lacks"
+    assert not (world / "x").exists()
+    pool(world, "candidates", "--depth", 2, "--out", world / "x", runs=runs)  # which takes no more of it
+
+
 def test_a_pool_with_a_pair_twice_is_refused_with_its_line(world: Path) -> None:
     select(world, "pool", "--depth", 2)
     lines = (world / "pool").read_text().splitlines()

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import subprocess
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from annotating import ANNA, BEN, annotate, check, judge, judgments, make_round, truth
 from chat_server import Answer, chat
-from commands import Done
+from commands import ROOT, Done, command
 from releases import QUESTIONS, TEXTS, md5
 
+from builders.annotate.answers import answers_of
 from builders.annotate.families import families_of
 from builders.annotate.labels import settled_labels
 from builders.annotate.rounds import open_round
@@ -111,6 +116,36 @@ def test_a_judge_that_breaks_off_leaves_what_it_has_judged(round_: Path, monkeyp
         assert len(judgments(round_)) == 12
         server.answer = knows
         assert "12 pairs judged" in prefill(round_, server.url, monkeypatch).stdout
+
+
+def test_answers_that_a_killed_judge_was_given_are_not_asked_for_again(
+    round_: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed with four questions under way: 24 pairs are asked about 28 times at most, and each is judged once."""
+    late = threading.Event()  # nobody is answered any more
+
+    def answer(prompt: str) -> Answer:
+        return knows(prompt) if len(server.asked) <= 15 or late.is_set() else late.wait(60) and 503
+
+    with chat(answer) as server:
+        environment = {**os.environ, "OPENAI_BASE_URL": server.url, "OPENAI_API_KEY": "none"}
+        words = command("builders", "annotate", "prefill", "--quiet", "--round", round_, "--model", "judge-7b")
+        process = subprocess.Popen(words, cwd=ROOT, env=environment, stderr=subprocess.DEVNULL)
+        while len(server.asked) < 19:  # 15 are answered, 4 wait
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.kill()
+        process.wait()
+        late.set()
+        assert "9 pairs judged" in prefill(round_, server.url, monkeypatch).stdout
+        assert len(server.asked) == 24 + 4
+    assert len({(each["query-id"], each["corpus-id"]) for each in judgments(round_)}) == len(judgments(round_)) == 24
+
+
+def test_a_judge_asks_in_one_process_at_a_time(round_: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with answers_of(round_, "judge-7b"), chat(knows) as server:
+        assert prefill(round_, server.url, monkeypatch, code=1).error.startswith(f"{round_}: is being built by another")
+        assert server.asked == []
 
 
 def test_a_busy_server_is_asked_again(round_: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from interrupting import scoring_noted
 from releases import QUESTIONS, TEXTS, make_release, md5
 from sentence_transformers import CrossEncoder
 from tiny_models import write_cross, write_dual
@@ -19,11 +19,7 @@ from builders.store.runs import read_run, write_run
 
 VERBS = {"rerank": "baselines.rerank"}
 BY_ID = {md5(text): text for text in [*TEXTS, *(q for questions in QUESTIONS.values() for q in questions)]}
-
-
-@pytest.fixture(autouse=True)
-def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 @pytest.fixture(scope="module")
@@ -82,24 +78,16 @@ def test_a_shorter_length_is_another_score(world: Path, tmp_path: Path) -> None:
     np.testing.assert_allclose([score for _, score in hits], expected, atol=1e-5)
 
 
-def test_an_interrupted_run_goes_on(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(windows, "_WINDOW", 1)
-    score, scored = windows.score_groups, []
-
-    def until_the_third(job: Any, device: str, groups: Any) -> Any:
-        if len(scored) == 2:
-            raise KeyboardInterrupt
-        scored.append(groups[0][0])
-        return score(job, device, groups)
-
-    monkeypatch.setattr(windows, "score_groups", until_the_third)
-    assert run_rerank(world, tmp_path / "a.run") == 130
+def test_an_interrupted_run_goes_on(world: Path, tmp_path: Path) -> None:
+    scored: list[str] = []
+    with scoring_noted(scored, most=2):
+        assert run_rerank(world, tmp_path / "a.run") == 130
     assert not (tmp_path / "a.run").exists()
-    monkeypatch.setattr(windows, "score_groups", lambda *args: scored.append(args[2][0][0]) or score(*args))
-    assert run_rerank(world, tmp_path / "a.run") == 0
+    with scoring_noted(scored):
+        assert run_rerank(world, tmp_path / "a.run") == 0
     assert scored == [BY_ID[query] for query in read_run(world / "first.run").hits]  # each once
-    monkeypatch.setattr(windows, "score_groups", score)
-    assert run_rerank(world, tmp_path / "b.run") == 0
+    with scoring_noted([]):
+        assert run_rerank(world, tmp_path / "b.run") == 0
     assert (tmp_path / "a.run").read_bytes() == (tmp_path / "b.run").read_bytes()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.run", "b.run", "cache"]
 

@@ -18,11 +18,7 @@ from builders.common.files import sha256_of
 from builders.store.runs import read_run
 
 VERBS = {"encode": "baselines.encode", "search": "baselines.search"}
-
-
-@pytest.fixture(autouse=True)
-def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 def passage_texts() -> list[str]:

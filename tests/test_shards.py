@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from commands import run
-from releases import TEXTS, make_release, tables
+from releases import TEXTS, make_release, md5, tables
 
 from baselines.passages import open_passages
 from builders.common.command import InputError
@@ -21,11 +21,7 @@ from builders.store.layout import MANIFEST
 from builders.store.reader import Release, open_release
 
 SHARD = "corpus/corpus-00001-of-00003.parquet"
-
-
-@pytest.fixture(autouse=True)
-def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 @pytest.fixture
@@ -55,6 +51,15 @@ def test_no_flipped_bit_gives_other_rows(release: Path) -> None:
             texts(opened)
         path.write_bytes(whole)
     assert texts(opened) == TEXTS
+
+
+def test_texts_are_found_by_id_in_all_shards_and_what_is_missing_is_told(release: Path) -> None:
+    opened = open_release(release)
+    ids = {md5(TEXTS[5]), md5(TEXTS[0]), "nowhere"}
+    assert opened.texts("corpus", "corpus", ids) == {md5(TEXTS[0]): TEXTS[0], md5(TEXTS[5]): TEXTS[5]}
+    assert opened.texts("corpus", "corpus") == {md5(text): text for text in TEXTS}
+    assert opened.missing("corpus", "corpus", ids) == ["nowhere"]
+    assert opened.texts("corpus", "corpus", ()) == {} and opened.missing("corpus", "corpus", ()) == []
 
 
 def entries(manifest: dict[str, Any]) -> list[dict[str, Any]]:

@@ -16,6 +16,8 @@ from whole_release import Rows, make_whole
 
 from builders.check.release import check
 from builders.similar.likeness import LikeTexts, bands, normalised
+from builders.similar.remove import as_table
+from builders.stats.paper import published
 from builders.store.reader import open_release
 from builders.store.runs import write_run
 
@@ -112,6 +114,12 @@ def test_counts_stand_beside_those_of_the_paper(tmp_path: Path) -> None:
     assert json.loads((out / "stats.json").read_text(encoding="utf-8"))["similar"] == counts
     card = (out / "README.md").read_text(encoding="utf-8").replace("\n", " ")
     assert "The paper removed 566, similar to 387 (6.45%)" in card
+
+
+def test_a_release_without_questions_to_keep_apart_has_counts_of_none() -> None:
+    none = {"removed": 0, "by": {}, "duplicated": 0, "queries": 0, "share": None, "splits": {}}
+    lines = as_table({**none, "paper": published()["similar"]}, Path("out")).splitlines()
+    assert lines[-2].split()[-2:] == ["0.00%", "6.45%"]
 
 
 def test_a_second_removal_adds_to_the_first(tmp_path: Path) -> None:

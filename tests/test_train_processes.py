@@ -19,8 +19,8 @@ STEPS = ["train.batch=16", "train.max_steps=3", "train.logs=3", "train.evaluatio
 KINDS = {
     "one-negative": ("de-bm25-neg-scratch", [4], ["data.negatives_per_positive=2"]),
     "all-negatives": ("de-bm25-neg-scratch", [2], ["data.negatives_per_positive=2", "data.rows=all-negatives"]),
-    "towers": ("de-bm25-neg-scratch", [2, 4], ["model.towers=2"]),
-    "cross": ("ce-bm25-neg-scratch", [2, 4], []),
+    "towers": ("de-bm25-neg-scratch", [2], ["model.towers=2"]),
+    "cross": ("ce-bm25-neg-scratch", [2], []),
 }
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
 ALONE = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}

@@ -23,11 +23,7 @@ from builders.store.reader import open_release
 SHARD = "passages-00001-of-00003.npy"
 VALUES = np.arange(48, dtype=np.float16).reshape(6, 8) + 1
 Damage = Callable[[Path], Any]
-
-
-@pytest.fixture(autouse=True)
-def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 @pytest.fixture

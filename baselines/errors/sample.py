@@ -12,7 +12,6 @@ from baselines.errors.rules import RULES, Error, Finding, findings
 from baselines.runs.qrels import release_qrels
 from baselines.runs.sets import read_judgments, read_queries
 from baselines.runs.tables import percent, text_table
-from baselines.show import texts_of
 from builders.annotate.judgments import Pair
 from builders.annotate.making import Hint, make_round
 from builders.annotate.questions import ERRORS
@@ -64,7 +63,7 @@ def draw_errors(release: Release, split: str, run: Run, queries: int, top_k: int
     if len(chosen) < queries:
         log.warning("%d queries have no positive in their top %d: all are taken", len(chosen), top_k)
     wanted = {passage for query in chosen for passage in (*failed[query], *positives[query])}
-    texts = texts_of(release, SETS["main"].corpus, wanted)
+    texts = release.texts(SETS["main"].corpus, "corpus", wanted)
     if unknown := [p for query in failed if query in chosen for p in failed[query] if p not in texts]:
         raise InputError(f"has a passage {unknown[0]!r} that the release's corpus lacks", path=run.path)
     judged = read_judgments(release, SETS["main"], split)

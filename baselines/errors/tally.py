@@ -35,7 +35,7 @@ def tally(round_: Path) -> dict[str, Any]:
     """
     found = open_round(round_, ERRORS.name)
     known = read_judgments(round_)
-    every = standings(round_, found, known)
+    every = standings(round_, found)
     labels: dict[Pair, int] = {}
     for standing in every:
         labels |= {pair: label for pair in standing.pairs if (label := standing.label(pair)) is not None}

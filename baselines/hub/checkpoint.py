@@ -14,7 +14,7 @@ from msgspec import UNSET, Struct, UnsetType, field
 
 from builders.common.command import InputError
 from builders.common.names import problem_of
-from builders.common.typed import Sha256, read_json
+from builders.common.typed import Sha256, read_json, read_object
 
 RECIPE, TRAINING, CARD = "recipe.json", "training.json", "README.md"
 # Weights are safetensors alone: no pickle, which may run code when it is loaded, and no script, leaves or enters.
@@ -182,8 +182,7 @@ def open_checkpoint(path: Path) -> Checkpoint:
 def _read(path: Path, name: str, kind: type[Struct]) -> dict[str, Any]:
     """Everything in a file of the checkpoint, of which what is asked for is as ``kind`` says."""
     try:
-        read_json(path / name, kind)
-        return read_json(path / name, dict[str, Any])
+        return read_object(path / name, kind)
     except (FileNotFoundError, NotADirectoryError):
         raise InputError(f"not a checkpoint (no {name}); `python -m baselines train` makes one", path=path) from None
 

@@ -19,10 +19,11 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from baselines.bm25.index import DEFAULT_ENGINE, ENGINES
 from baselines.models.options import add_device, add_pairs
 from baselines.runs.sets import add_set
-from builders.common.command import add_format, number_between, whole_number
-from builders.similar.scores import THRESHOLD
+from builders.common.command import InputError, add_format, number_between, whole_number
+from builders.similar.likeness import THRESHOLD
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,7 +34,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--model", required=True, metavar="CE", help="a question-matching cross-encoder: hub or folder")
     parser.add_argument("--encoder", metavar="DE", help="candidates by this sentence-transformers model, too")
-    parser.add_argument("--engine", choices=["numba", "tantivy"], default="numba", help="of BM25 (default: numba)")
+    parser.add_argument(
+        "--encoder-revision", default="", metavar="R", help="of --encoder, as --revision is of --model (default: main)"
+    )
+    parser.add_argument(
+        "--engine", choices=list(ENGINES), default=DEFAULT_ENGINE, help=f"of BM25 (default: {DEFAULT_ENGINE})"
+    )
     parser.add_argument(
         "--top-k", type=whole_number(1), default=50, metavar="K", help="candidates of each kind (default: 50)"
     )
@@ -49,6 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--threshold",
         type=number_between(0, 1),
         default=THRESHOLD,
+        metavar="X",
         help="above it a pair counts as similar in what is printed; the run has all (default: 0.5, the paper's)",
     )
     add_pairs(parser)
@@ -57,6 +64,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
+    if args.encoder_revision and not args.encoder:
+        raise InputError("--encoder-revision goes with --encoder")
     from baselines.match.matching import match
 
     match(args)

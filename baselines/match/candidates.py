@@ -32,7 +32,7 @@ Questions = Sequence[tuple[str, str]]  # ids and texts
 
 
 @dataclass(frozen=True)
-class Words:
+class ByWords:
     """Candidates by BM25 over the training questions."""
 
     index: KeptIndex
@@ -48,9 +48,9 @@ class Words:
         return {question: [train for train, _ in hits] for question, hits in found}
 
 
-def by_words(release: Release, config: str, engine: str) -> Words:
+def by_words(release: Release, config: str, engine: str) -> ByWords:
     """The training questions' BM25 index, from the kept ones."""
-    return Words(open_index(release, INDEXES.home(), usable_cores(), config, engine, split=TRAIN))
+    return ByWords(open_index(release, INDEXES.home(), usable_cores(), config, engine, split=TRAIN))
 
 
 @dataclass(frozen=True)
@@ -97,9 +97,9 @@ class ByVectors:
         return read_vectors(out)
 
 
-def by_vectors(model: str, dtype: str, devices: list[str]) -> ByVectors:
-    """The dual-encoder, looked at; :class:`InputError` where it is none."""
-    revision = commit_of(model)
+def by_vectors(model: str, revision: str, dtype: str, devices: list[str]) -> ByVectors:
+    """The dual-encoder, looked at; :class:`InputError` where it is none. ``revision``: of a model on the hub."""
+    revision = commit_of(model, revision, "--encoder-revision")
     return ByVectors(
         model=model,
         revision=revision,

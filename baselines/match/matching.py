@@ -20,12 +20,12 @@ from builders.common.files import check_file
 from builders.common.folders import key_of, work_beside
 from builders.common.sampling import draw
 from builders.pool.ensemble import probability
+from builders.similar.questions import TESTED
 from builders.similar.scores import is_similar
 from builders.store.layout import SETS
 from builders.store.reader import Release, open_release
 from builders.store.runs import write_run
 
-_SPLITS = ("dev", "test")
 _TOGETHER = "together"
 
 
@@ -39,7 +39,7 @@ def match(args: argparse.Namespace) -> None:
     devices = devices_of(args.device)
     job = cross_job(args, args.model, release, config, devices, TRAIN)
     words = by_words(release, config, args.engine)
-    vectors = by_vectors(args.encoder, args.dtype, devices) if args.encoder else None
+    vectors = by_vectors(args.encoder, args.encoder_revision, args.dtype, devices) if args.encoder else None
     about = {
         "model": fingerprint(open_cross(args.model, max_length=args.max_length, revision=job.revision)),
         "candidates": [words.about, vectors.about if vectors else None, args.top_k],
@@ -75,7 +75,7 @@ def _splits(release: Release, config: str, wanted: list[str] | None) -> list[str
     Raises :class:`InputError` for one that is not there, and for train itself.
     """
     have = [split for name, split in release.splits() if name == config and release.rows(config, split)]
-    found = list(dict.fromkeys(wanted or [split for split in _SPLITS if split in have]))
+    found = list(dict.fromkeys(wanted or [split for split in TESTED if split in have]))
     if TRAIN in found:
         raise InputError("--split train: its questions are those that the others are compared with")
     for split in found:

@@ -58,14 +58,14 @@ def open_cross(
     return _moved(model, device, dtype)
 
 
-def commit_of(name: str, revision: str = "") -> str:
+def commit_of(name: str, revision: str = "", option: str = "--revision") -> str:
     """The commit that a model on the hub stands for at ``revision`` (a commit, tag or branch; empty: its main branch).
 
     Empty where ``name`` is a directory. Raises :class:`InputError` within seconds where neither the hub nor the
-    libraries' cache has it; the libraries would ask, file by file, for minutes.
+    libraries' cache has it; the libraries would ask, file by file, for minutes. ``option``: that gave the revision.
     """
     if revision and Path(name).is_dir():
-        raise InputError("is a directory; --revision is of models on the hub", path=name)
+        raise InputError(f"is a directory; {option} is of models on the hub", path=name)
     return model_commit(name, revision, "a directory needs no hub") or ""
 
 

@@ -20,7 +20,6 @@ from baselines.runs.qrels import Qrels
 from baselines.runs.tables import percent, text_table
 from builders.common.command import InputError, progress
 from builders.similar.likeness import LikeTexts
-from builders.similar.questions import rows_with
 from builders.store.reader import Release
 from builders.store.runs import Run
 
@@ -68,7 +67,7 @@ def find(run: Run, qrels: Qrels, release: Release, corpus: str, length: int, sha
 
 
 def _texts(release: Release, corpus: str, wanted: Iterable[str]) -> Iterator[tuple[str, str]]:
-    for table in rows_with(release, corpus, "corpus", "_id", list(wanted)):
+    for table in release.rows_with(corpus, "corpus", "_id", [*wanted]):
         yield from zip(table["_id"].to_pylist(), table["text"].to_pylist(), strict=True)
 
 

@@ -18,9 +18,6 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from baselines.runs.measures import LIST_DEPTH
 from baselines.runs.sets import add_set, read_queries
 from builders.common.command import InputError, log, whole_number
@@ -83,14 +80,8 @@ def _named(queries: Sequence[str]) -> str:
 
 
 def _expect_passages(release: Release, config: str, lists: Mapping[str, Sequence[str]], path: Path) -> None:
-    """Raise :class:`InputError` for a listed passage that the corpus lacks. The corpus is read by blocks, ids alone."""
-    wanted = pa.array(sorted({passage for passages in lists.values() for passage in passages}), pa.string())
-    found = [wanted[:0]]
-    for batch in release.batches(config, "corpus", ["_id"]):
-        ids = batch.column("_id").cast(pa.string())
-        found.append(ids.filter(pc.is_in(ids, value_set=wanted)))
-    strangers = wanted.filter(pc.invert(pc.is_in(wanted, value_set=pa.concat_arrays(found))))
-    if len(strangers):
+    """Raise :class:`InputError` for a listed passage that the corpus lacks."""
+    if strangers := release.missing(config, "corpus", {each for passages in lists.values() for each in passages}):
         lacking = f"{config!r} of {release.path}"
         raise InputError(f"has {len(strangers):,} passages that {lacking} lacks, such as {strangers[0]}", path=path)
 

@@ -7,7 +7,7 @@ they share marked, keys 1 and 0), as a table and as JSON lines. `upload` makes t
 in what was judged there or in files. `review` draws 100 random pairs of each finished package for each of two
 reviewers; `check` accepts packages from 93 % on, sends the others back as a new version, and prints how far people
 agree (Cohen's and Fleiss' kappa); `adjudicate` collects what they disagree on. `merge` makes new qrels of the accepted
-packages.
+packages. `prefill` lets a model judge first, marked as a model's; `compare` says how far it agrees with people.
 
 Judgments are only ever added: each keeps who, when, which package, which version. Every step may be killed and given
 again; the same import changes nothing; two at once lose nothing.

@@ -23,8 +23,8 @@ def add_arguments(_: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     from builders.annotate.labels import standings
     from builders.annotate.rounds import items_of, open_round
-    from builders.annotate.sheets import Task, write_both
-    from builders.annotate.studio import write_tasks
+    from builders.annotate.sheets import Task
+    from builders.annotate.studio import write_package
 
     folder, count, found = args.round / "adjudication", 0, open_round(args.round)
     for standing in standings(args.round, found):
@@ -36,14 +36,12 @@ def run(args: argparse.Namespace) -> None:
         name, version = package.name, package.version
         said = {item.pair: _said(standing, item.pair, found.asked) for item in items}
         tasks = [Task(item, name, version, "adjudication", said=said[item.pair]) for item in items]
-        write_both(folder, package.stem, tasks)
-        write_tasks(folder / f"{package.stem}.json", tasks)
+        write_package(folder, package.stem, tasks)
         print(folder / f"{package.stem}.csv")
     print(f"{count:,} pairs to decide")
 
 
 def _said(standing: Standing, pair: Pair, asked: Question) -> str:
-    votes = standing.annotations.get(pair, {}) | standing.reviews.get(pair, {})
-    counts = Counter(votes.values())
+    counts = Counter(standing.votes(pair).values())
     shown = [choice for choice in asked.choices if len(asked.choices) == 2 or counts[choice.label]]
     return ", ".join(f"{choice.name} {counts[choice.label]}" for choice in shown)

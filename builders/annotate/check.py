@@ -44,8 +44,8 @@ def run(args: argparse.Namespace) -> None:
             if package.version > standing.package.version:  # before round.json says so: a kill leaves it as it was
                 _write_version(args.round, standing, package)
         packages = [package for package, _ in decided]
-        if packages != found.packages:
-            write_round(args.round, msgspec.structs.replace(found, packages=packages))
+        # Where nothing is decided, too: what a killed process has left of the file goes.
+        write_round(args.round, msgspec.structs.replace(found, packages=packages))
     _print(known, decided, args.format)
 
 
@@ -99,24 +99,19 @@ def _reviews(standing: Standing, rule: Rule) -> dict[str, list[bool]]:
 
 def _write_version(round_: Path, standing: Standing, package: Package) -> None:
     """The files of a package's next version, with the labels of the last."""
-    from builders.annotate.rounds import items_of
-    from builders.annotate.sheets import Task, write_both
-    from builders.annotate.studio import write_tasks
+    from builders.annotate.rounds import PACKAGES, STUDIO, items_of
+    from builders.annotate.sheets import Task
+    from builders.annotate.studio import write_package
 
     items = items_of(round_, package)
     tasks = [Task(item, package.name, package.version, label=standing.label(item.pair)) for item in items]
-    write_both(round_ / "packages", package.stem, tasks)
-    write_tasks(round_ / "label-studio" / f"{package.stem}.json", tasks)
+    write_package(round_ / PACKAGES, package.stem, tasks, round_ / STUDIO)
 
 
 def _print(known: Sequence[Standing], decided: Sequence[tuple[Package, Verdict]], form: str) -> None:
     from builders.annotate.agreement import cohen_of, fleiss_of
 
-    votes = {
-        (standing.package.name, pair): standing.annotations.get(pair, {}) | standing.reviews.get(pair, {})
-        for standing in known
-        for pair in standing.pairs
-    }
+    votes = {(each.package.name, pair): each.votes(pair) for each in known for pair in each.pairs}
     rows = [_row(standing, *each) for standing, each in zip(known, decided, strict=True)]
     result: dict[str, Any] = {"packages": rows, "cohen": cohen_of(votes), "fleiss": fleiss_of(votes)}
     if form == "json":

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from builders.common.command import InputError, add_format
+from builders.pool import add_names, check_names
 
 if TYPE_CHECKING:
     from builders.annotate.judgments import Pair
@@ -27,15 +28,14 @@ _DEPTH = 10  # of MRR, the benchmark's measure (Section 3.2)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", required=True, metavar="NAME", help="whose judgments")
     parser.add_argument("--runs", type=Path, nargs="+", default=[], metavar="RUN", help="systems to put into order")
-    parser.add_argument("--names", nargs="+", metavar="NAME", help="of the runs (default: their files' to the first .)")
+    add_names(parser)
     parser.add_argument("--rerankers", nargs="+", default=[], metavar="NAME", help="the models that ranked the pool")
     add_format(parser)
     parser.set_defaults(usage_error=parser.error)
 
 
 def run(args: argparse.Namespace) -> None:
-    if args.names and len(args.names) != len(args.runs):
-        args.usage_error(f"--names: expected {len(args.runs)}, one a run, found {len(args.names)}")
+    check_names(args, args.runs)
     from builders.annotate.families import warn_of_kin
     from builders.annotate.labels import standings
     from builders.annotate.rounds import open_round

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from builders.annotate.quality import PACKAGE, Acceptance, percentage
+from builders.annotate.quality import PACKAGE, add_acceptance
 from builders.common.command import InputError, log, whole_number
 from builders.store.layout import SPLITS
 
@@ -23,27 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--package-size", type=whole_number(1), default=PACKAGE, metavar="N", help=f"pairs a package ({PACKAGE})"
     )
     rule = parser.add_argument_group("quality control (A.3)")
-    rule.add_argument(
-        "--reviewers",
-        type=whole_number(1),
-        default=Acceptance.reviewers,
-        metavar="N",
-        help=f"at least ({Acceptance.reviewers})",
-    )
-    rule.add_argument(
-        "--review-pairs",
-        type=whole_number(1),
-        default=Acceptance.items,
-        metavar="N",
-        help=f"of a package, for each reviewer ({Acceptance.items})",
-    )
-    rule.add_argument(
-        "--min-accuracy",
-        type=percentage,
-        default=100 * Acceptance.accuracy,
-        metavar="PERCENT",
-        help=f"of a package ({100 * Acceptance.accuracy})",
-    )
+    add_acceptance(rule, "--review-pairs")
     rule.add_argument("--seed", type=int, default=0, help="of the reviewers' pairs (0)")
 
 

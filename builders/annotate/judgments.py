@@ -26,6 +26,7 @@ JUDGMENTS = "judgments"
 Kind = Literal["annotation", "review", "adjudication", "model"]
 Id = Annotated[str, Meta(min_length=1, max_length=1_000, pattern=r"\A[^\s\x00]+\Z")]
 Name = Annotated[str, Meta(min_length=1, max_length=200)]
+Version = Annotated[int, Meta(ge=1, le=1_000_000)]  # of a package: one more each time it was sent back
 Pair = tuple[str, str]  # query id, passage id
 
 
@@ -37,7 +38,7 @@ class Judgment(msgspec.Struct, frozen=True, rename="kebab", omit_defaults=True, 
             one of its categories, from 1 to 8.
         annotator: who judged; a model's judgment names the model in ``model``, too.
         time: when, in UTC.
-        package, version: the package and its version: 1, and one more each time it was sent back.
+        package, version: the package and its version, from 1.
         kind: an annotator's, a reviewer's, an adjudicator's, or a model's, which never counts as a person's.
         question: what was asked (:mod:`.questions`).
     """
@@ -48,7 +49,7 @@ class Judgment(msgspec.Struct, frozen=True, rename="kebab", omit_defaults=True, 
     annotator: Name
     time: Annotated[datetime, Meta(tz=True)]
     package: Name
-    version: Annotated[int, Meta(ge=1, le=1_000_000)]
+    version: Version
     kind: Kind
     model: str | None = None
     note: str | None = None
@@ -98,6 +99,11 @@ def _files(round_: Path) -> list[Path]:
     return sorted(path for path in (round_ / JUDGMENTS).glob("*.jsonl") if not path.name.startswith("."))
 
 
+def judgments_in(content: bytes, path: Path) -> list[Judgment]:
+    """The judgments of JSON lines; ``path`` for errors (:class:`InputError`)."""
+    return [judgment for _, judgment in _lines(content, path)]
+
+
 def _lines(content: bytes, path: Path) -> Iterator[tuple[bytes, Judgment]]:
     for number, line in enumerate(content.split(b"\n"), 1):
         if line:
@@ -129,7 +135,7 @@ def add_judgments(round_: Path, judgments: Iterable[Judgment], timed: bool = Tru
             said = {place: (each.label, each.note) for place, each in latest(known).items()}
             given = latest(judgments).values()
             new = [encoded(each) for each in given if said.get(each.place) != (each.label, each.note)]
-        for left in folder.glob(".*.tmp"):  # of a killed process: nobody else is at it
+        for left in folder.glob(".*.tmp*"):  # files and locks of a killed process: nobody else is at it
             left.unlink()
         if new:
             content = b"".join(line + b"\n" for line in new)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -41,12 +41,16 @@ class Standing:
 
     @property
     def disputed(self) -> list[Pair]:
-        """The pairs on which annotators and reviewers do not agree, and that nobody has decided."""
+        """The pairs that have both labels of annotators and reviewers, be they one person's, and nobody has decided."""
         open_ = (pair for pair in self.pairs if pair not in self.adjudications)
         return [pair for pair in open_ if len(self._labels(pair)) > 1]
 
     def _labels(self, pair: Pair) -> set[int]:
         return {*self.annotations.get(pair, {}).values(), *self.reviews.get(pair, {}).values()}
+
+    def votes(self, pair: Pair) -> dict[str, int]:
+        """By person, the label that each annotator and reviewer of a pair gave; of one who was both, the review's."""
+        return self.annotations.get(pair, {}) | self.reviews.get(pair, {})
 
     def annotated(self, pair: Pair) -> int | None:
         """The label that most annotators of a pair gave; None where there is none, or as many gave another."""
@@ -59,11 +63,10 @@ class Standing:
         return self.adjudications.get(pair, self.annotated(pair))
 
 
-def standings(round_: Path, found: Round, judgments: Iterable[Judgment] | None = None) -> list[Standing]:
-    """The standing of each package of a round; ``judgments``: all of it, where they have been read already."""
-    known = read_judgments(round_) if judgments is None else judgments
+def standings(round_: Path, found: Round) -> list[Standing]:
+    """The standing of each package of a round."""
     by_package: dict[str, list[Judgment]] = {package.name: [] for package in found.packages}
-    for judgment in latest(known).values():
+    for judgment in latest(read_judgments(round_)).values():
         if judgment.question == found.question:
             by_package.setdefault(judgment.package, []).append(judgment)
     return [_standing(package, pairs_of(round_, package), by_package[package.name]) for package in found.packages]

@@ -7,18 +7,15 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import NamedTuple
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from builders.annotate.judgments import Judgment, Pair, add_judgments
 from builders.annotate.quality import PACKAGE
 from builders.annotate.questions import RELEVANCE, Question
-from builders.annotate.rounds import ROUND, Item, Package, Round, Rule, fingerprint_of, write_round
-from builders.annotate.sheets import Task, write_both
-from builders.annotate.studio import config_of, write_tasks
+from builders.annotate.rounds import PACKAGES, ROUND, STUDIO, Item, Package, Round, Rule, fingerprint_of, write_round
+from builders.annotate.sheets import Task
+from builders.annotate.studio import CONFIG_FILE, config_of, write_package
 from builders.common.command import InputError
 from builders.common.files import sha256_of, write_text
-from builders.common.folders import new_directory
+from builders.common.folders import new_directory, work_beside
 from builders.store.reader import Release
 
 
@@ -33,6 +30,8 @@ class Hint(NamedTuple):
 def expect_new(path: Path) -> None:
     """:class:`InputError` where a round is there already."""
     if (path / ROUND).exists():
+        with work_beside(path):  # what is left of an export that was killed when it was done goes
+            pass
         raise InputError("is a round already, which may hold judgments; expected a new path", path=path)
 
 
@@ -64,7 +63,7 @@ def make_round(
     items, now, hints = list(_items(release, split, pairs, source)), datetime.now(timezone.utc), hints or {}
     packages: list[Package] = []
     with new_directory(path, "a round", ROUND) as folder:
-        write_text(folder / "label-studio" / "config.xml", config_of(question))
+        write_text(folder / STUDIO / CONFIG_FILE, config_of(question))
         said: list[Judgment] = []
         for start in range(0, len(items), size):
             part = items[start : start + size]
@@ -72,8 +71,7 @@ def make_round(
             tasks = [Task(item, package.name, 1) for item in part]
             if show:
                 tasks = [_hinted(task, hints.get(task.item.pair)) for task in tasks]
-            write_both(folder / "packages", package.name, [task.unlabelled for task in tasks])
-            write_tasks(folder / "label-studio" / f"{package.name}.json", tasks)
+            write_package(folder / PACKAGES, package.stem, tasks, folder / STUDIO)
             for pair, hint in ((item.pair, hints[item.pair]) for item in part if item.pair in hints):
                 said.append(_model_judgment(pair, hint, package, question, now))
             packages.append(package)
@@ -98,13 +96,8 @@ def _hinted(task: Task, hint: Hint | None) -> Task:
 
 def _items(release: Release, split: str, pairs: Sequence[Pair], source: Path) -> Iterator[Item]:
     """The pairs with their texts. :class:`InputError` for a query or a passage that the release lacks."""
-    table = release.table("queries", split)
-    queries = dict(zip(table["_id"].to_pylist(), table["text"].to_pylist(), strict=True))
-    wanted = pa.array(sorted({passage for _, passage in pairs}))
-    passages: dict[str, str] = {}
-    for batch in release.batches("corpus", "corpus", ["_id", "text"]):
-        found = batch.filter(pc.is_in(batch.column("_id"), value_set=wanted))
-        passages.update(zip(found.column("_id").to_pylist(), found.column("text").to_pylist(), strict=True))
+    queries = release.texts("queries", split)
+    passages = release.texts("corpus", "corpus", {passage for _, passage in pairs})
     for query, passage in pairs:
         if query not in queries:
             raise InputError(f"has a query {query!r} that queries/{split} lacks", path=source)

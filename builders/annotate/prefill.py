@@ -6,9 +6,9 @@ endpoint in OPENAI_BASE_URL (any that speaks OpenAI's chat API; OPENAI_API_KEY w
 and passages are sent; or, without an endpoint, the scores of a model in a run (--scores, as `baselines rerank` writes).
 
 Its judgments have the kind model: no review, no agreement between people and no `merge` takes them; `annotate compare`
-says how far they agree with people's. They are kept as they come: given again, the command goes on. With --show, before
-`annotate upload`, the tasks for Label Studio have the grade as a prediction, which annotators see and may correct:
-quicker, and no longer independent.
+says how far they agree with people's. Each is kept as it comes: killed and given again, the command asks again what was
+under way, at most --parallel questions. With --show, before `annotate upload`, the tasks for Label Studio have the
+grade as a prediction, which annotators see and may correct: quicker, and no longer independent.
 
 --rerankers names the models that ranked what is judged: a judge of the same family is warned of.
 """
@@ -16,19 +16,19 @@ quicker, and no longer independent.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from builders.common.command import InputError, log, progress, whole_number
 from builders.pool import SCALES
 
 if TYPE_CHECKING:
+    from builders.annotate.answers import Answers
     from builders.annotate.judgments import Judgment
     from builders.annotate.rounds import Item, Package, Round
 
-_BATCH = 200  # judgments that an interruption may lose, and that one file holds
-Answer = tuple[int | None, str | None]  # grade, note
+Waiting: TypeAlias = "Sequence[tuple[Package, Item]]"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,99 +41,106 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
+    from builders.annotate.answers import answers_of
     from builders.annotate.families import warn_of_kin
     from builders.annotate.judgments import read_judgments
     from builders.annotate.rounds import items_of, open_round
 
     found = open_round(args.round, "relevance")
     warn_of_kin(args.model, args.rerankers)
-    done = {(each.package, each.pair) for each in read_judgments(args.round) if each.model == args.model}
-    waiting = [
-        (package, item)
-        for package in found.packages
-        for item in items_of(args.round, package)
-        if (package.name, item.pair) not in done
-    ]
-    if done:
-        log.info("%d pairs are judged by %s already", len(done), args.model)
-    new = none = 0
-    if waiting:
-        ask = _by_scores(args, [item for _, item in waiting]) if args.scores else _by_endpoint(args.model)
-        with progress(total=len(waiting), unit="pair", label="prefill") as bar:
-            for start in range(0, len(waiting), _BATCH):
-                part = waiting[start : start + _BATCH]
-                new += _judge(args, part, ask)
-                bar.update(len(part))
-        none = len(waiting) - new
-    if none:
+    with answers_of(args.round, args.model) as answers:  # what a killed process was told is a judgment from here on
+        done = {(each.package, each.pair) for each in read_judgments(args.round) if each.model == args.model}
+        waiting = [
+            (package, item)
+            for package in found.packages
+            for item in items_of(args.round, package)
+            if (package.name, item.pair) not in done
+        ]
+        if done:
+            log.info("%d pairs are judged by %s already", len(done), args.model)
+        new = 0
+        if waiting and args.scores:
+            new = _take_scores(args, waiting)
+        elif waiting:
+            new = _ask(args, waiting, answers)
+    if none := len(waiting) - new:
         log.warning("%d answers gave no grade; these pairs are not judged: run it again, or take another model", none)
     if args.show:
         _show(args.round, found, args.model)
     print(f"{new:,} pairs judged by {args.model} (a model): {args.round}")
 
 
-def _by_endpoint(model: str) -> Callable[[Item], Answer]:
+def _ask(args: argparse.Namespace, waiting: Waiting, answers: Answers) -> int:
+    """Ask an endpoint about pairs, several at a time; returns how many it gave a grade.
+
+    What was answered before an error is kept, too: each thread keeps what it is told, before it asks again.
+    """
+    from concurrent.futures import ThreadPoolExecutor
+
     from builders.annotate.endpoint import Endpoint
     from builders.annotate.umbrela import grade_in, prompt_of
 
-    endpoint = Endpoint(model)
-    return lambda item: (grade_in(endpoint.answer(prompt_of(item.query, item.passage))), None)
+    endpoint = Endpoint(args.model)
+
+    def ask(package: Package, item: Item) -> bool:
+        grade = grade_in(endpoint.answer(prompt_of(item.query, item.passage)))
+        if grade is not None:
+            answers.keep(_judgment(args.model, package, item, grade))
+        return grade is not None
+
+    with (
+        progress(total=len(waiting), unit="pair", label="prefill") as bar,
+        ThreadPoolExecutor(args.parallel) as pool,
+    ):
+        new = 0
+        try:
+            for answer in [pool.submit(ask, package, item) for package, item in waiting]:
+                new += answer.result()
+                bar.update(1)
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+    return new
 
 
-def _by_scores(args: argparse.Namespace, items: list[Item]) -> Callable[[Item], Answer]:
+def _take_scores(args: argparse.Namespace, waiting: Waiting) -> int:
+    """The grades that a model's scores of the pairs stand for; returns their number."""
+    from builders.annotate.judgments import add_judgments
     from builders.annotate.umbrela import grade_of
     from builders.pool.ensemble import columns
     from builders.pool.union import Union
     from builders.store.runs import read_run
 
     ranks: dict[str, dict[str, tuple[int, ...]]] = {}
-    for item in items:
+    for _, item in waiting:
         ranks.setdefault(item.query_id, {})[item.corpus_id] = (1,)
     union = Union(["round"], ranks)
     (scores,) = columns(union, [read_run(args.scores)], args.scale, "pool candidates")
     if wrong := next((score for score in scores if not 0 <= score <= 1), None):
         raise InputError(f"has a score {wrong}; expected probabilities, or --scale sigmoid", path=args.scores)
-    by_pair = {(query, passage): score for (query, passage, _), score in zip(union.pairs(), scores, strict=True)}
-    return lambda item: (grade_of(by_pair[item.pair]), f"score {by_pair[item.pair]:.6g}")
+    found = {(query, passage): score for (query, passage, _), score in zip(union.pairs(), scores, strict=True)}
+    return add_judgments(
+        args.round,
+        (
+            _judgment(args.model, package, item, grade_of(found[item.pair]), f"score {found[item.pair]:.6g}")
+            for package, item in waiting
+        ),
+    )
 
 
-def _judge(args: argparse.Namespace, part: list[tuple[Package, Item]], ask: Callable[[Item], Answer]) -> int:
-    """Ask about some pairs, several at a time, and add what was answered; returns the number of judgments.
-
-    What was answered before an error is added, too.
-    """
-    from concurrent.futures import ThreadPoolExecutor
-
-    from builders.annotate.judgments import add_judgments
-
-    with ThreadPoolExecutor(args.parallel) as pool:
-        asked = [(package, item, pool.submit(ask, item)) for package, item in part]
-        judged: list[Judgment] = []
-        try:
-            for package, item, answer in asked:
-                judged += _judgment(args.model, package, item, *answer.result())
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
-        finally:
-            new = add_judgments(args.round, judged) if judged else 0
-    return new
-
-
-def _judgment(model: str, package: Package, item: Item, grade: int | None, note: str | None) -> Iterator[Judgment]:
+def _judgment(model: str, package: Package, item: Item, grade: int, note: str | None = None) -> Judgment:
     from datetime import datetime, timezone
 
     from builders.annotate.judgments import Judgment
 
-    if grade is not None:
-        now = datetime.now(timezone.utc)
-        yield Judgment(*item.pair, grade, model, now, package.name, package.version, "model", model, note)
+    now = datetime.now(timezone.utc)
+    return Judgment(*item.pair, grade, model, now, package.name, package.version, "model", model, note)
 
 
 def _show(round_: Path, found: Round, model: str) -> None:
     """The tasks of the packages that people work on, with the model's judgments as predictions."""
     from builders.annotate.compare import grades_by
-    from builders.annotate.rounds import items_of
+    from builders.annotate.rounds import STUDIO, items_of
     from builders.annotate.sheets import Task
     from builders.annotate.studio import write_tasks
     from builders.annotate.umbrela import RELEVANT
@@ -147,4 +154,4 @@ def _show(round_: Path, found: Round, model: str) -> None:
             grade = grades.get((package.name, item.pair))
             label = None if grade is None else int(grade >= RELEVANT)
             tasks.append(Task(item, package.name, package.version, label=label, by="" if label is None else model))
-        write_tasks(round_ / "label-studio" / f"{package.stem}.json", tasks)
+        write_tasks(round_ / STUDIO / f"{package.stem}.json", tasks)

@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
+from builders.common.command import whole_number
+
 PACKAGE = 1_000  # items
 
 # What people write into a sheet.
@@ -43,6 +45,32 @@ class Acceptance:
     reviewers: int = 2
     items: int = 100
     accuracy: Fraction = Fraction(93, 100)
+
+
+def add_acceptance(group: argparse._ArgumentGroup, items: str) -> None:
+    """``--reviewers``, ``--min-accuracy`` and the option ``items``: how many of a package each reviewer judges."""
+    paper = Acceptance()
+    group.add_argument(
+        "--reviewers",
+        type=whole_number(1),
+        default=paper.reviewers,
+        metavar="N",
+        help=f"at least (default: {paper.reviewers})",
+    )
+    group.add_argument(
+        items,
+        type=whole_number(1),
+        default=paper.items,
+        metavar="N",
+        help=f"of a package, for each reviewer (default: {paper.items})",
+    )
+    group.add_argument(
+        "--min-accuracy",
+        type=percentage,
+        default=100 * paper.accuracy,
+        metavar="PERCENT",
+        help=f"of a package (default: {100 * paper.accuracy})",
+    )
 
 
 @dataclass(frozen=True)

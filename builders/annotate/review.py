@@ -20,8 +20,8 @@ def run(args: argparse.Namespace) -> None:
     from builders.annotate.check import drawn_pairs
     from builders.annotate.labels import standings
     from builders.annotate.rounds import items_of, open_round, safe_name
-    from builders.annotate.sheets import Task, write_both
-    from builders.annotate.studio import write_tasks
+    from builders.annotate.sheets import Task
+    from builders.annotate.studio import write_package
 
     found = open_round(args.round)
     for reviewer in args.reviewers:
@@ -35,6 +35,5 @@ def run(args: argparse.Namespace) -> None:
             chosen = drawn_pairs(standing, reviewer, found.rule)
             items = [item for item in items_of(args.round, package) if item.pair in chosen]
             tasks = [Task(item, package.name, package.version, "review") for item in items]
-            write_both(folder, package.stem, tasks)
-            write_tasks(folder / f"{package.stem}.json", tasks)
+            write_package(folder, package.stem, tasks)
             print(folder / f"{package.stem}.csv")

@@ -14,12 +14,11 @@ from __future__ import annotations
 import hashlib
 from fractions import Fraction
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import msgspec
-from msgspec import Meta
 
-from builders.annotate.judgments import Id, Judgment, Name, Pair
+from builders.annotate.judgments import Id, Judgment, Name, Pair, Version
 from builders.annotate.quality import Acceptance, Verdict
 from builders.annotate.questions import QUESTIONS, Asked, Question
 from builders.common.command import InputError
@@ -29,8 +28,7 @@ from builders.common.typed import Count, Sha256, json_of, read_json
 from builders.store.layout import SPLITS
 from builders.store.reader import Release
 
-ROUND, FORMAT = "round.json", 1
-Version = Annotated[int, Meta(ge=1, le=1_000_000)]
+ROUND, PACKAGES, STUDIO = "round.json", "packages", "label-studio"
 State = Literal["open", "sent back", "accepted"]
 
 
@@ -64,8 +62,8 @@ class Package(msgspec.Struct, frozen=True):
 
     @property
     def stem(self) -> str:
-        """What the files of its version are called."""
-        return stem_of(self.name, self.version)
+        """What the files of its version are called, without their suffix."""
+        return self.name if self.version == 1 else f"{self.name}.v{self.version}"
 
 
 class Rule(msgspec.Struct, frozen=True, rename="kebab"):
@@ -140,11 +138,6 @@ class Item(Ids, frozen=True, rename="kebab"):
 _Row = TypeVar("_Row", bound=Ids)
 
 
-def stem_of(package: str, version: int) -> str:
-    """What the files of a version of a package are called, without their suffix."""
-    return package if version == 1 else f"{package}.v{version}"
-
-
 def safe_name(name: str) -> str:
     """A person's name as that of a file or folder. :class:`InputError` for one that cannot be."""
     if "/" in name or problem_of(name):
@@ -188,7 +181,7 @@ def pairs_of(path: Path, package: Package) -> list[Pair]:
 
 
 def _checked(path: Path, package: Package, kind: type[_Row]) -> list[_Row]:
-    file = path / "packages" / f"{package.name}.jsonl"
+    file = path / PACKAGES / f"{package.name}.jsonl"
     lines = [line for line in enumerate(read_whole(file).split(b"\n"), 1) if line[1]]
     found = [json_of(line, kind, file, number) for number, line in lines]
     pairs = {row.pair for row in found}

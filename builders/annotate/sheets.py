@@ -9,7 +9,9 @@ object of these, and may have ``annotator`` and ``time``; a file of judgments is
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Iterator, Sequence
+import io
+import itertools
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,11 +19,11 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from builders.annotate.judgments import Kind
+from builders.annotate.judgments import Kind, Version
 from builders.annotate.questions import RELEVANCE, Question
 from builders.annotate.rounds import Item
-from builders.common.command import InputError
-from builders.common.files import atomic_text, read_whole
+from builders.common.command import InputError, log
+from builders.common.files import read_whole, write_text
 from builders.common.typed import json_of, typed
 from builders.sources.tables import find_tables, open_table
 
@@ -30,14 +32,19 @@ _NEEDED = ("package", "version", "kind", "query-id", "corpus-id", "label")
 _FORMULA = tuple("=+-@\t\r")  # a spreadsheet would compute, not show, a cell that begins so
 
 
-class Row(msgspec.Struct, frozen=True, rename="kebab"):
-    """One judgment as a file brings it: what it is of, and what it says; where it stands, for errors."""
+class Place(msgspec.Struct, frozen=True, rename="kebab"):
+    """What a judgment is of, as a file says it: a pair in a version of a package, judged as what."""
 
     package: str
-    version: Annotated[int, Meta(ge=1, le=1_000_000)]
+    version: Version
     kind: Kind
     query_id: str
     corpus_id: str
+
+
+class Row(Place, frozen=True, rename="kebab"):
+    """One judgment as a file brings it: what it is of, and what it says."""
+
     label: Annotated[int, Meta(ge=0, le=8)] | None
     annotator: str | None = None
     time: Annotated[datetime, Meta(tz=True)] | None = None
@@ -74,13 +81,14 @@ class Task(msgspec.Struct, frozen=True):
 
 def write_sheet(path: Path, tasks: Iterable[Task]) -> None:
     """Write a CSV that spreadsheets open as what it is: UTF-8 with a mark, and no cell that is a formula."""
-    with atomic_text(path) as file:
-        file.write("\ufeff")
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(COLUMNS)
-        for task in tasks:
-            cells = {"note": "", **task.row}
-            writer.writerow([_cell(cells[name]) for name in COLUMNS])
+    text = io.StringIO("\ufeff", newline="")
+    text.seek(0, io.SEEK_END)
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for task in tasks:
+        cells = {"note": "", **task.row}
+        writer.writerow([_cell(cells[name]) for name in COLUMNS])
+    _write(path, text.getvalue())
 
 
 def _cell(value: object) -> str:
@@ -90,9 +98,17 @@ def _cell(value: object) -> str:
 
 def write_lines(path: Path, tasks: Iterable[Task]) -> None:
     """Write the same as JSON lines."""
-    with atomic_text(path) as file:
-        for task in tasks:
-            file.write(msgspec.json.encode(task.row).decode() + "\n")
+    _write(path, "".join(msgspec.json.encode(task.row).decode() + "\n" for task in tasks))
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file that somebody fills in. Another text that stands there, perhaps filled in, stays as ``NAME.1``."""
+    if path.exists() and path.read_bytes() != text.encode():
+        names = (path.with_name(f"{path.name}.{number}") for number in itertools.count(1))
+        kept = next(name for name in names if not name.exists())
+        path.rename(kept)
+        log.warning("%s: there already, with other text (filled in?): kept as %s", path, kept.name)
+    write_text(path, text)
 
 
 def read_sheet(path: Path, question: Question = RELEVANCE) -> Iterator[tuple[int, Row]]:
@@ -121,9 +137,3 @@ def read_lines(path: Path) -> Iterator[tuple[int, Row]]:
     for number, line in enumerate(read_whole(path).removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1):
         if line.strip():
             yield number, json_of(line, Row, path, number)
-
-
-def write_both(folder: Path, name: str, tasks: Sequence[Task]) -> None:
-    """``NAME.csv`` and ``NAME.jsonl`` in a folder."""
-    write_sheet(folder / f"{name}.csv", tasks)
-    write_lines(folder / f"{name}.jsonl", tasks)

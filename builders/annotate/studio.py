@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,10 +10,9 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from builders.annotate.judgments import Kind
 from builders.annotate.marking import common_terms, marked
 from builders.annotate.questions import RELEVANCE, Question
-from builders.annotate.sheets import Row, Task
+from builders.annotate.sheets import Place, Row, Task, write_lines, write_sheet
 from builders.common.command import InputError
 from builders.common.files import atomic_text, read_whole
 from builders.common.typed import Count, json_of
@@ -40,6 +39,7 @@ _CONFIG = """\
   <TextArea name="note" toName="passage" placeholder="备注（可不填）" rows="1" maxSubmissions="1" editable="true"/>
 </View>
 """
+CONFIG_FILE = "config.xml"
 
 
 def config_of(question: Question) -> str:
@@ -59,6 +59,17 @@ def write_tasks(path: Path, tasks: Iterable[Task]) -> None:
         for number, task in enumerate(tasks):
             file.write(("[\n" if not number else ",\n") + msgspec.json.encode(_task(task)).decode())
         file.write("\n]\n")
+
+
+def write_package(folder: Path, stem: str, tasks: Sequence[Task], studio: Path | None = None) -> None:
+    """Write tasks in every form: ``STEM.csv`` and ``.jsonl`` in ``folder``, ``.json`` there, too, or in ``studio``.
+
+    Labels by a program are predictions in Label Studio; in a sheet they would count as whose it is.
+    """
+    rows = [task.unlabelled if task.by else task for task in tasks]
+    write_sheet(folder / f"{stem}.csv", rows)
+    write_lines(folder / f"{stem}.jsonl", rows)
+    write_tasks((studio or folder) / f"{stem}.json", tasks)
 
 
 def tasks_in(content: bytes, path: Path | str) -> int:
@@ -105,18 +116,10 @@ class _Annotation(msgspec.Struct, frozen=True):
     was_cancelled: bool = False
 
 
-class _Data(msgspec.Struct, frozen=True, rename="kebab"):
-    package: str
-    version: Annotated[int, Meta(ge=1, le=1_000_000)]
-    kind: Kind
-    query_id: str
-    corpus_id: str
-
-
 class Exported(msgspec.Struct, frozen=True):
     """A task of Label Studio's JSON export."""
 
-    data: _Data
+    data: Place
     annotations: list[_Annotation]
 
 
@@ -141,12 +144,8 @@ def rows_of(
             label, note = _said(annotation, question, f"{path}: task {number}")
             if annotation.was_cancelled or label is None:
                 continue
-            data = task.data
-            ids = (data.package, data.version, data.kind, data.query_id, data.corpus_id)
-            yield (
-                number,
-                Row(*ids, label, _name(annotation.completed_by, people or {}), annotation.updated_at, None, note),
-            )
+            place, who = msgspec.structs.asdict(task.data), _name(annotation.completed_by, people or {})
+            yield number, Row(**place, label=label, annotator=who, time=annotation.updated_at, note=note)
 
 
 def _said(annotation: _Annotation, question: Question, where: str) -> tuple[int | None, str | None]:

@@ -1,12 +1,14 @@
 """A Label Studio project for each package, review and adjudication of a round.
 
 What the server has already is left as it is, so the same command after a kill, or after `review`, `check` and
-`adjudicate`, adds what is new. Address and token: LABEL_STUDIO_URL, LABEL_STUDIO_API_KEY.
+`adjudicate`, adds what is new; two at once take turns. Killed while the server takes tasks in, wait until it has them.
+Address and token: LABEL_STUDIO_URL, LABEL_STUDIO_API_KEY.
 """
 
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from builders.common.command import InputError, log
 
@@ -18,23 +20,32 @@ def add_arguments(_: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from builders.annotate.rounds import open_round
+    from builders.annotate.rounds import STUDIO, open_round
+    from builders.common.locks import alone
+
+    open_round(args.round)
+    with alone(args.round / STUDIO, args.round, wait=True):  # two at once would both make what is not there
+        _upload(args.round)
+
+
+def _upload(round_: Path) -> None:
+    from builders.annotate.rounds import STUDIO, open_round
     from builders.annotate.server import mark_of, open_server, projects_of
-    from builders.annotate.studio import tasks_in
+    from builders.annotate.studio import CONFIG_FILE, tasks_in
     from builders.common.files import read_utf8, read_whole
 
-    found = open_round(args.round)
-    config = read_utf8(args.round / "label-studio" / "config.xml")
+    found = open_round(round_)
+    config = read_utf8(round_ / STUDIO / CONFIG_FILE)
     files = [
-        *sorted((args.round / "label-studio").glob("*.json")),
-        *sorted((args.round / "reviews").glob("*/*.json")),
-        *sorted((args.round / "adjudication").glob("*.json")),
+        *sorted((round_ / STUDIO).glob("*.json")),
+        *sorted((round_ / "reviews").glob("*/*.json")),
+        *sorted((round_ / "adjudication").glob("*.json")),
     ]
     server, made = open_server(), 0
     known = {project.description: project for project in projects_of(server, found)}
     for file in files:
-        name = file.relative_to(args.round).with_suffix("").as_posix()
-        title, description = name.removeprefix("label-studio/")[:_LONGEST], f"{mark_of(found)}{name}"
+        name = file.relative_to(round_).with_suffix("").as_posix()
+        title, description = name.removeprefix(f"{STUDIO}/")[:_LONGEST], f"{mark_of(found)}{name}"
         content = read_whole(file)
         tasks, there = tasks_in(content, file), known.get(description)
         if there and there.task_number == tasks:

@@ -120,6 +120,10 @@ def in_order(
             yield running.popleft().result()
     except BrokenProcessPool:
         raise WorkerDied from None
+    except KeyboardInterrupt:
+        if isinstance(pool, concurrent.futures.ProcessPoolExecutor):
+            running.clear()  # process_pool stops its workers now, and Python would complain of tasks that are cancelled
+        raise
     finally:
         for future in running:
             future.cancel()

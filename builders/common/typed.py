@@ -36,13 +36,26 @@ def read_json(path: Path, kind: type[T], remedy: str = "") -> T:
         InputError: naming the file, and the line or the field with what was expected there.
         FileNotFoundError, NotADirectoryError: where there is no such file: what that means, the caller knows.
     """
+    return json_of(_bytes_of(path), kind, path, remedy=remedy)
+
+
+def read_object(path: Path, kind: type[Struct]) -> dict[str, Any]:
+    """Everything in a JSON file that holds an object, where what ``kind`` names of it is as ``kind`` says.
+
+    For what is kept or passed on with the fields of later versions. Errors as of :func:`read_json`.
+    """
+    content = _bytes_of(path)
+    json_of(content, kind, path)
+    return json_of(content, dict[str, Any], path)
+
+
+def _bytes_of(path: Path) -> bytes:
     try:
-        content = path.read_bytes()
+        return path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         raise
     except OSError as error:
         raise InputError(f"cannot be read ({error.strerror})", path=path) from error
-    return json_of(content, kind, path, remedy=remedy)
 
 
 def json_of(content: bytes, kind: type[T], path: Path | str, line: int | None = None, remedy: str = "") -> T:

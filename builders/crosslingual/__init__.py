@@ -28,7 +28,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from builders.annotate.quality import PACKAGE, Acceptance, percentage
+from builders.annotate.quality import PACKAGE, add_acceptance
 from builders.common.command import add_format, whole_number
 from builders.sources.encoding import CHOICES
 from builders.store.layout import SPLITS
@@ -56,27 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     export.add_argument("--translations", nargs="+", type=Path, metavar="TABLE", help="a machine's, to be corrected")
     control = parser.add_argument_group("review and import")
     control.add_argument("--reviews", nargs="+", type=Path, metavar="SHEET", help="one filled-in sheet a reviewer")
-    control.add_argument(
-        "--reviewers",
-        type=whole_number(1),
-        default=Acceptance.reviewers,
-        metavar="N",
-        help=f"at least (default: {Acceptance.reviewers})",
-    )
-    control.add_argument(
-        "--pairs",
-        type=whole_number(1),
-        default=Acceptance.items,
-        metavar="N",
-        help=f"a package (default: {Acceptance.items})",
-    )
-    control.add_argument(
-        "--min-accuracy",
-        type=percentage,
-        default=100 * Acceptance.accuracy,
-        metavar="PERCENT",
-        help=f"of a package (default: {100 * Acceptance.accuracy})",
-    )
+    add_acceptance(control, "--pairs")
     parser.add_argument("--seed", type=int, default=0, help="of every random choice (default: 0)")
     add_format(parser)
     parser.set_defaults(usage_error=parser.error)

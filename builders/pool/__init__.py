@@ -26,6 +26,7 @@ example:
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 from builders.common.command import add_format, whole_number
@@ -40,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--release", type=Path, required=True, metavar="DIR", help="the release directory")
     parser.add_argument("--split", choices=SPLITS, default="dev", help="whose queries (default: dev)")
     parser.add_argument("--runs", type=Path, nargs="+", required=True, metavar="RUN", help="TREC runs to pool")
-    parser.add_argument("--names", nargs="+", metavar="NAME", help="of the runs (default: their files' to the first .)")
+    add_names(parser)
     parser.add_argument(
         "--depth", type=whole_number(1), default=DEPTH, metavar="K", help=f"passages of each run (default: {DEPTH})"
     )
@@ -56,11 +57,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(usage_error=parser.error)
 
 
+def add_names(parser: argparse._ActionsContainer) -> None:
+    """``--names``, for every command that tells runs apart; see :func:`check_names`."""
+    parser.add_argument("--names", nargs="+", metavar="NAME", help="of the runs (default: their files' to the first .)")
+
+
+def check_names(args: argparse.Namespace, runs: Sequence[Path]) -> None:
+    """End the command as one of wrong usage where it has other than one name a run."""
+    if args.names and len(args.names) != len(runs):
+        args.usage_error(f"--names: expected {len(runs)}, one a run, found {len(args.names)}")
+
+
 def run(args: argparse.Namespace) -> None:
     if args.action == "select" and not args.scores:
         args.usage_error("select needs --scores")
-    if args.names and len(args.names) != len(args.runs):
-        args.usage_error(f"--names: expected {len(args.runs)}, one a run, found {len(args.names)}")
+    check_names(args, args.runs)
     from builders.pool.actions import ACTIONS
 
     ACTIONS[args.action](args)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from builders.common.command import InputError, log
@@ -14,8 +14,8 @@ from builders.pool.pairs import Pooled, read_pool, write_pool
 from builders.pool.report import as_text, report
 from builders.pool.union import Union, open_runs, union_of
 from builders.store.judged import read_judged
-from builders.store.reader import open_release
-from builders.store.runs import read_run, write_run
+from builders.store.reader import Release, open_release
+from builders.store.runs import Run, first_line_with, read_run, write_run
 
 Qrels = dict[str, dict[str, int]]
 
@@ -57,12 +57,22 @@ def _read(args: argparse.Namespace) -> tuple[Union, Union, Qrels, list[Pooled]]:
     queries = release.table("queries", args.split, ["_id"])["_id"].to_pylist()
     runs, names = open_runs(args.runs, args.names)
     union = union_of(runs, names, queries, args.depth, args.split)
+    _expect_passages(release, runs, union)
     old = read_pool(args.pool) if args.pool else []
     known = set(queries)
     if strange := next((pair.query_id for pair in old if pair.query_id not in known), None):
         raise InputError(f"has a query {strange!r} that queries/{args.split} lacks", path=args.pool)
     new = union.without({(pair.query_id, pair.corpus_id) for pair in old}) if old else union
     return union, new, read_judged(release, "qrels", args.split), old
+
+
+def _expect_passages(release: Release, runs: Sequence[Run], union: Union) -> None:
+    """:class:`InputError` for a candidate that the corpus lacks: it has no text to score or judge."""
+    missing = set(release.missing("corpus", "corpus", {passage for _, passage, _ in union.pairs()}))
+    for run in runs if missing else ():
+        if strange := next((each for ids in run.rankings.values() for each in ids if each in missing), None):
+            line = first_line_with(run.path, strange)
+            raise InputError(f"has a passage {strange!r} that the corpus lacks", path=run.path, line=line)
 
 
 def _print(found: dict[str, Any], args: argparse.Namespace) -> None:

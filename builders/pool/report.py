@@ -46,12 +46,12 @@ def report(union: Union, new: Union, judged: Judged, depth: int, selected: Seque
     return found
 
 
-def _label(judged: Judged, query: str, passage: str) -> int | None:
-    return judged.get(query, {}).get(passage)
+def _is_positive(judged: Judged, query: str, passage: str) -> bool:
+    return judged.get(query, {}).get(passage, 0) > 0
 
 
 def _counts(pairs: Sequence[tuple[str, str]], judged: Judged) -> dict[str, int]:
-    labels = [_label(judged, *pair) for pair in pairs]
+    labels = [judged.get(query, {}).get(passage) for query, passage in pairs]
     known = [label for label in labels if label is not None]
     return {
         "pairs": len(pairs),
@@ -70,8 +70,8 @@ def _of_run(
         "run": union.names[position],
         "pairs": len(own),
         "alone": len(alone),
-        "positives": sum((_label(judged, query, passage) or 0) > 0 for query, passage, _ in own),
-        "positives_alone": sum((_label(judged, *pair) or 0) > 0 for pair in alone),
+        "positives": sum(_is_positive(judged, query, passage) for query, passage, _ in own),
+        "positives_alone": sum(_is_positive(judged, *pair) for pair in alone),
     }
     if selected is not None:
         picked = [pair.runs for pair in selected if union.names[position] in pair.runs]
@@ -85,9 +85,7 @@ def _is_alone(ranks: Sequence[int]) -> bool:
 
 def _depths(union: Union, judged: Judged, depth: int) -> list[dict[str, Any]]:
     every = sum(score > 0 for scores in judged.values() for score in scores.values())
-    best = [
-        (min(filter(None, ranks)), (_label(judged, query, passage) or 0) > 0) for query, passage, ranks in union.pairs()
-    ]
+    best = [(min(filter(None, ranks)), _is_positive(judged, query, passage)) for query, passage, ranks in union.pairs()]
     rows = []
     for limit in [*(each for each in _DEPTHS if each < depth), depth]:
         inside = [positive for rank, positive in best if rank <= limit]

@@ -27,7 +27,7 @@ import math
 from pathlib import Path
 
 from builders.common.command import add_format, number_between
-from builders.pool import SCALES
+from builders.pool import SCALES, add_names, check_names
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, required=True, metavar="OUT", help="candidates: a run; move: a release")
     move = parser.add_argument_group("move")
     move.add_argument("--scores", type=Path, nargs="+", metavar="RUN", help="the candidates, by each re-ranker")
-    move.add_argument("--names", nargs="+", metavar="NAME", help="of the runs (default: their files' to the first .)")
+    add_names(move)
     move.add_argument("--scale", choices=SCALES, default=SCALES[0], help="of each score before the mean (sigmoid)")
     move.add_argument(
         "--threshold",
@@ -54,8 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     if args.action == "move" and not args.scores:
         args.usage_error("move needs --scores")
-    if args.names and len(args.names) != len(args.scores):
-        args.usage_error(f"--names: expected {len(args.scores)}, one a run, found {len(args.names)}")
+    check_names(args, args.scores or [])
     from builders.relabel.actions import ACTIONS
 
     ACTIONS[args.action](args)

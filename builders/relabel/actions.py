@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from builders.store.table3 import round_stat
 
 SPLIT = "train"
 LIST = f"relabelled.{SPLIT}.jsonl"
-Moved = list[tuple[str, str, float, dict[str, float]]]  # query, passage, mean score, each re-ranker's score
+Move = tuple[str, str, float, dict[str, float]]  # query, passage, mean score, each re-ranker's score
 
 
 def candidates(args: argparse.Namespace) -> None:
@@ -46,17 +46,16 @@ def move(args: argparse.Namespace) -> None:
     runs, names = open_runs(args.scores, args.names)
     union = Union(["negatives"], {q: {each: (n,) for n, each in enumerate(ids, 1)} for q, ids in found.items()})
     scores = columns(union, runs, args.scale, "relabel candidates")
-    pairs = [(query, each) for query, ids in found.items() for each in ids]
-    moved: Moved = []
-    for (query, each), *own in zip(pairs, *scores, strict=True):
-        mean = math.fsum(own) / len(own)
-        if (min(own) if args.agree == "all" else mean) >= args.threshold:
-            moved.append((query, each, mean, dict(zip(names, own, strict=True))))
-    held = [sum(score >= args.threshold for score in column) for column in scores]
+    moved = [
+        (query, each, math.fsum(own) / len(own), dict(zip(names, own, strict=True)))
+        for (query, each, _), *own in zip(union.pairs(), *scores, strict=True)
+        if _is_positive(own, args.threshold, args.agree)
+    ]
+    held = {name: sum(score >= args.threshold for score in own) for name, own in zip(names, scores, strict=True)}
     new = {query: dict(own) for query, own in judged.items()}
     for query, each, _, _ in moved:
         new.setdefault(query, {})[each] = 1
-    figures = _figures(found, judged, moved, dict(zip(names, held, strict=True)))
+    figures = _figures(found, judged, moved, held)
     sources = [] if args.negatives is None else [(args.negatives.name, args.negatives)]
     build = {
         "verb": "relabel",
@@ -72,6 +71,11 @@ def move(args: argparse.Namespace) -> None:
 
 
 ACTIONS: dict[str, Callable[[argparse.Namespace], None]] = {"candidates": candidates, "move": move}
+
+
+def _is_positive(scores: Sequence[float], threshold: float, agree: str) -> bool:
+    """Whether the re-rankers hold a passage positive: their mean score, or ``all`` of them, reach the threshold."""
+    return (min(scores) if agree == "all" else math.fsum(scores) / len(scores)) >= threshold
 
 
 def negatives_of(release: Release, path: Path | None, judged: Judged) -> dict[str, list[str]]:
@@ -98,17 +102,9 @@ def negatives_of(release: Release, path: Path | None, judged: Judged) -> dict[st
     where = release.path if path is None else path
     if not found:
         raise InputError(f"has no hard negative of the queries of {SPLIT}; `baselines mine` makes some", path=where)
-    _expect(release, {each for ids in found.values() for each in ids}, where)
+    if missing := release.missing("corpus", "corpus", {each for ids in found.values() for each in ids}):
+        raise InputError(f"has a passage {missing[0]!r} that the corpus lacks", path=where)
     return found
-
-
-def _expect(release: Release, wanted: set[str], where: Path) -> None:
-    """:class:`InputError` for a passage that the corpus lacks."""
-    missing = set(wanted)
-    for batch in release.batches("corpus", "corpus", ["_id"]):
-        missing.difference_update(batch["_id"].to_pylist())
-    if missing:
-        raise InputError(f"has a passage {min(missing)!r} that the corpus lacks", path=where)
 
 
 def _earlier(release: Release) -> str:
@@ -117,13 +113,13 @@ def _earlier(release: Release) -> str:
     return release.named(LIST).read_text(encoding="utf-8") if listed else ""
 
 
-def _line(row: tuple[str, str, float, dict[str, float]]) -> str:
+def _line(row: Move) -> str:
     query, each, mean, scores = row
     content = {"query-id": query, "corpus-id": each, "score": mean, "scores": scores}
     return json.dumps(content, ensure_ascii=False) + "\n"
 
 
-def _figures(found: dict[str, list[str]], judged: Judged, moved: Moved, held: dict[str, int]) -> dict[str, Any]:
+def _figures(found: dict[str, list[str]], judged: Judged, moved: list[Move], held: dict[str, int]) -> dict[str, Any]:
     """What was moved, as JSON values."""
     before = sum(score > 0 for own in judged.values() for score in own.values())
     queries = len({*judged, *found})

@@ -30,6 +30,7 @@ import json
 from pathlib import Path
 
 from builders.common.command import add_format, number_between, whole_number
+from builders.similar.likeness import HOW, NGRAM, SHARE, THRESHOLD
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,24 +49,34 @@ def add_ways(parser: argparse.ArgumentParser, pairs: str) -> None:
     parser.add_argument(
         "--by",
         nargs="+",
-        choices=["exact", "normalised", "n-gram", "model"],
-        default=["exact", "normalised", "n-gram", "model"],
+        choices=HOW,
+        default=list(HOW),
         help="the ways that count (all; model where --scores is given)",
     )
     parser.add_argument(
         "--scores", type=Path, nargs="+", default=[], metavar="RUN", help=f"a matching model's scores {pairs}"
     )
     parser.add_argument(
-        "--threshold", type=number_between(0, 1), default=0.5, metavar="X", help="similar is a score above it (0.5)"
+        "--threshold",
+        type=number_between(0, 1),
+        default=THRESHOLD,
+        metavar="X",
+        help=f"similar is a score above it ({THRESHOLD})",
     )
     add_ngrams(parser)
 
 
 def add_ngrams(parser: argparse.ArgumentParser) -> None:
     """When two texts are nearly the same: ``--ngram`` and ``--jaccard``, for every verb that compares texts."""
-    parser.add_argument("--ngram", type=whole_number(1), default=2, metavar="N", help="characters of an n-gram (2)")
     parser.add_argument(
-        "--jaccard", type=number_between(0.3, 1), default=0.8, metavar="X", help="shared n-grams, from 0.3 on (0.8)"
+        "--ngram", type=whole_number(1), default=NGRAM, metavar="N", help=f"characters of an n-gram ({NGRAM})"
+    )
+    parser.add_argument(
+        "--jaccard",
+        type=number_between(0.3, 1),
+        default=SHARE,
+        metavar="X",
+        help=f"shared n-grams, from 0.3 on ({SHARE})",
     )
 
 

@@ -13,7 +13,7 @@ from builders.common.limits import usable_cores
 from builders.similar.blocks import Compared, Hit, Known, comparing
 from builders.similar.likeness import HOW, Like
 from builders.similar.pairs import names_of, read_pairs
-from builders.similar.questions import options_of, positives_of, rows_with, tested_splits, texts_of
+from builders.similar.questions import options_of, positives_of, tested_splits
 from builders.similar.scores import read_scores
 from builders.store.reader import Release, open_release
 
@@ -71,12 +71,11 @@ def open_benchmark(release: Release, splits: list[str]) -> Benchmark:
     """The questions of some splits and their positive passages."""
     found = Benchmark()
     for split in splits:
-        texts = texts_of(release, split)
+        texts = release.texts("queries", split)
         found.questions |= texts
         found.asked[split], found.answers[split] = list(texts), positives_of(release, split)
     wanted = {passage for answers in found.answers.values() for passages in answers.values() for passage in passages}
-    for table in rows_with(release, "corpus", "corpus", "_id", wanted) if wanted else ():
-        found.passages |= dict(zip(table["_id"].to_pylist(), table["text"].to_pylist(), strict=True))
+    found.passages = release.texts("corpus", "corpus", wanted)
     return found
 
 

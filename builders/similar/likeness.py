@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 HOW = ("exact", "normalised", "n-gram", "model")
 NGRAM, SHARE = 2, 0.8
+THRESHOLD = 0.5  # of a model's score (Section 2.3)
 _VALUES, _SEED = 128, 42  # of a MinHash
 _BLOCK = 1_024  # texts whose n-grams are held together
 _RECALL = 0.999  # of pairs just at the share

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from builders.common.command import InputError, log
 from builders.similar.pairs import names_of, read_pairs
 from builders.store.draft import describe_files, draft_release
 from builders.store.ids import text_id
+from builders.store.judged import read_judged
 from builders.store.layout import QUERIES
 from builders.store.reader import Release, open_release
 
@@ -33,31 +33,11 @@ def tested_splits(release: Release, wanted: Sequence[str] | None) -> list[str]:
     return found
 
 
-def texts_of(release: Release, split: str, config: str = "queries") -> dict[str, str]:
-    """The questions of a split, by id."""
-    table = release.table(config, split, ["_id", "text"])
-    return dict(zip(table["_id"].to_pylist(), table["text"].to_pylist(), strict=True))
-
-
-def rows_with(release: Release, config: str, split: str, column: str, ids: Collection[str]) -> Iterator[pa.Table]:
-    """The rows of a split whose ``column`` is one of ``ids``, in order."""
-    wanted = pa.array(sorted(ids), pa.string())
-    for batch in release.batches(config, split):
-        table = pa.Table.from_batches([batch])
-        if (found := table.filter(pc.is_in(table[column], wanted))).num_rows:
-            yield found
-
-
 def positives_of(release: Release, split: str) -> dict[str, set[str]]:
-    """The positive passages' ids of a split's questions; of an unlabelled one none."""
-    if ("qrels", split) not in release.splits():
-        return {}
-    qrels = release.table("qrels", split)
-    found: dict[str, set[str]] = {}
-    for query, passage, score in zip(*(qrels[name].to_pylist() for name in qrels.column_names), strict=True):
-        if score > 0:
-            found.setdefault(query, set()).add(passage)
-    return found
+    """The positive passages' ids of a split's questions that have some; of an unlabelled split none."""
+    judged = read_judged(release, "qrels", split)
+    found = {query: {each for each, score in scores.items() if score > 0} for query, scores in judged.items()}
+    return {query: passages for query, passages in found.items() if passages}
 
 
 def options_of(args: argparse.Namespace, splits: Sequence[str]) -> dict[str, Any]:

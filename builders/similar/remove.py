@@ -11,7 +11,7 @@ from typing import Any
 from builders.common.command import InputError, log, progress
 from builders.common.files import atomic_text, check_file
 from builders.similar.likeness import HOW, Like, LikeTexts
-from builders.similar.questions import options_of, tested_splits, texts_of
+from builders.similar.questions import options_of, tested_splits
 from builders.similar.scores import read_scores
 from builders.similar.write import write
 from builders.stats.paper import published
@@ -34,19 +34,19 @@ def remove(args: argparse.Namespace) -> dict[str, Any]:
     if args.list:
         check_file(args.list)
     splits = tested_splits(release, args.split)
-    tested = {split: texts_of(release, split) for split in splits}
-    train = texts_of(release, "train")
+    tested = {split: release.texts("queries", split) for split in splits}
+    train = release.texts("queries", "train")
     options = options_of(args, splits)
     found = _similar(train, tested, args, options["by"])
     if len(found) == len(train):
         raise InputError(f"all {len(train):,} training questions are similar; none would be left", path=args.release)
     build = {"verb": "similar", "options": options, "sources": describe_files((p.name, p) for p in args.scores)}
     duplicated = _duplicated(release, tested, found)
+    if args.list:  # first: where the release takes the place of the old one, the pairs are not found again
+        _write_list(args.list, train, tested, found)
     with draft_release(args.out, build, release) as draft:
         write(draft, release, set(found), tested, duplicated)
         draft.stats["similar"] = counts = _counts(draft.stats.get("similar", {}), tested, duplicated, found)
-    if args.list:
-        _write_list(args.list, train, tested, found)
     return counts
 
 
@@ -84,7 +84,7 @@ def _duplicated(release: Release, tested: Texts, found: Found) -> dict[str, set[
     duplicated = {split: like & set(texts) for split, texts in tested.items()}
     for split, members in duplicated.items():
         if (TOLD_APART[0], split) in release.splits():
-            members |= set(texts_of(release, split, TOLD_APART[0]))
+            members.update(release.texts(TOLD_APART[0], split))
     return duplicated
 
 
@@ -120,7 +120,7 @@ def as_table(counts: Mapping[str, Any], out: Path) -> str:
     rows.append(("dev and test questions they are like", f"{counts['duplicated']:,}", f"{paper['duplicated']:,}"))
     for split, each in counts["splits"].items():
         rows.append((f"  {split}, of {each['queries']:,}", f"{each['duplicated']:,}", ""))
-    rows.append(("of all dev and test questions", f"{counts['share']:.2%}", f"{paper['share']:.2%}"))
+    rows.append(("of all dev and test questions", f"{counts['share'] or 0:.2%}", f"{paper['share']:.2%}"))
     lines = [f"{name:<38}{here:>10}{there:>12}".rstrip() for name, here, there in rows]
     return "\n".join([*lines, f"release: {out}"])
 

@@ -11,10 +11,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from builders.common.command import InputError
-from builders.similar.likeness import Like
+from builders.similar.likeness import THRESHOLD, Like
 from builders.store.runs import read_run
-
-THRESHOLD = 0.5
 
 
 def is_similar(score: float, threshold: float = THRESHOLD) -> bool:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from builders.common.command import log
-from builders.similar.questions import rows_with
 from builders.store.draft import Draft
+from builders.store.judged import joined_passage, read_judged, texts_of_judged
 from builders.store.layout import BEFORE, JOINED, QUERIES, REMOVED, TOLD_APART
 from builders.store.reader import Release
-from builders.store.table3 import POSITIVES_EDGES, LengthCounter, round_stat, table3_column
+from builders.store.rejudge import count_judged
+from builders.store.table3 import round_stat
 
 
 def write(
@@ -77,7 +77,7 @@ def _leave_out_english(draft: Draft, release: Release, removed: Collection[str])
         return
     english = {
         each
-        for table in rows_with(release, "crosslingual-queries", "train", "zh_id", removed)
+        for table in release.rows_with("crosslingual-queries", "train", "zh_id", removed)
         for each in table["_id"].to_pylist()
     }
     _leave_out(draft, release, "crosslingual-queries", "zh_id", removed)
@@ -87,53 +87,36 @@ def _leave_out_english(draft: Draft, release: Release, removed: Collection[str])
 def _joined(release: Release, removed: Collection[str]) -> Iterator[pa.Table]:
     """The removed questions with their passages: their rows in `train`; joined here where there is no such config."""
     if ("train", "train") in release.splits():
-        yield from rows_with(release, "train", "train", "query_id", removed)
+        yield from release.rows_with("train", "train", "query_id", removed)
         return
-    qrels = release.table("qrels", "train")
-    qrels = qrels.filter(pc.is_in(qrels["query-id"], pa.array(sorted(removed), pa.string())))
-    passages = {
-        row["_id"]: {"docid": row["_id"], "title": row["title"], "text": row["text"]}
-        for table in rows_with(release, "corpus", "corpus", "_id", set(qrels["corpus-id"].to_pylist()))
-        for row in table.to_pylist()
-    }
-    judged: dict[str, list[tuple[dict[str, str], int]]] = {}
-    for row in qrels.to_pylist():
-        judged.setdefault(row["query-id"], []).append((passages[row["corpus-id"]], row["score"]))
-    for table in rows_with(release, "queries", "train", "_id", removed):
-        rows = [
-            {
-                "query_id": row["_id"],
-                "query": row["text"],
-                "positive_passages": [passage for passage, score in judged.get(row["_id"], ()) if score > 0],
-                "negative_passages": [passage for passage, score in judged.get(row["_id"], ()) if score <= 0],
-            }
-            for row in table.to_pylist()
-        ]
+    judged = {query: own for query, own in read_judged(release, "qrels", "train").items() if query in removed}
+    texts = texts_of_judged(release, judged)
+    for table in release.rows_with("queries", "train", "_id", removed):
+        rows = []
+        for row in table.to_pylist():
+            own = [(joined_passage(each, texts), score > 0) for each, score in judged.get(row["_id"], {}).items()]
+            rows.append(
+                {
+                    "query_id": row["_id"],
+                    "query": row["text"],
+                    "positive_passages": [passage for passage, positive in own if positive],
+                    "negative_passages": [passage for passage, positive in own if not positive],
+                }
+            )
         yield pa.Table.from_pylist(rows, JOINED)
 
 
 def _count(draft: Draft, release: Release, removed: Collection[str]) -> None:
     """The figures of the training questions that are left, in the place of the release's."""
-    left = _without(release, "queries", "_id", removed)
-    qrels = _without(release, "qrels", "query-id", removed)
-    positive = qrels.filter(pc.greater(qrels["score"], 0))
     if "train" in draft.stats["table3"]:
-        times = {row["values"]: row["counts"] for row in pc.value_counts(positive["corpus-id"]).to_pylist()}
-        chars = LengthCounter()
-        for table in rows_with(release, "corpus", "corpus", "_id", times):
-            lengths = pc.utf8_length(table["text"]).to_numpy()
-            chars.add(lengths, np.array([times[each] for each in table["_id"].to_pylist()]))
-        asked = int(pc.sum(pc.utf8_length(left["text"])).as_py())
-        draft.stats["table3"]["train"] = table3_column(left.num_rows, asked, positive.num_rows, chars)
-    if "train" in draft.stats.get("positives_per_query", {}):
-        counter = LengthCounter()
-        counter.add(np.array([row["counts"] for row in pc.value_counts(positive["query-id"]).to_pylist()]))
-        draft.stats["positives_per_query"]["train"] = counter.histogram(POSITIVES_EDGES)
+        judged = {query: own for query, own in read_judged(release, "qrels", "train").items() if query not in removed}
+        left = _texts_without(release, "queries", "_id", removed)
+        count_judged(draft, "train", left, judged, texts_of_judged(release, judged))
     if "train" in draft.stats.get("english", {}):
-        texts = _without(release, "crosslingual-queries", "zh_id", removed)["text"].to_pylist()
+        texts = _texts_without(release, "crosslingual-queries", "zh_id", removed)
         words = round_stat(sum(len(text.split()) for text in texts) / len(texts)) if texts else None
         draft.stats["english"]["train"] = {"queries": len(texts), "words_per_query": words}
 
 
-def _without(release: Release, config: str, column: str, ids: Collection[str]) -> pa.Table:
-    return pa.concat_tables(_kept(release, config, column, ids))
+def _texts_without(release: Release, config: str, column: str, ids: Collection[str]) -> list[str]:
+    return [text for table in _kept(release, config, column, ids) for text in table["text"].to_pylist()]

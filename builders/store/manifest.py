@@ -12,7 +12,7 @@ import msgspec
 from builders.common.command import InputError
 from builders.common.files import sha256_of, write_text
 from builders.common.names import name_within
-from builders.common.typed import Count, Sha256, read_json
+from builders.common.typed import Count, Sha256, read_object, typed
 from builders.store.layout import FORMAT, MANIFEST, NAME
 
 STATS, CARD = "stats.json", "README.md"
@@ -69,10 +69,10 @@ class _Head(msgspec.Struct):
 
 def read_manifest(path: Path) -> Manifest:
     """The manifest of a release; :class:`InputError` where ``path`` is another's, of another format, or damaged."""
-    head = read_json(path, _Head)
-    if head.name != NAME or head.format != FORMAT:
+    content = read_object(path, _Head)
+    if (content.get("name"), content.get("format")) != (NAME, FORMAT):
         raise InputError(f"expected a manifest of {NAME}, format {FORMAT}", path=path)
-    return read_json(path, Manifest)
+    return typed(content, Manifest, path)
 
 
 def write_manifest(release: Path, entries: Iterable[FileEntry], builds: Iterable[Build]) -> None:
@@ -181,8 +181,7 @@ def read_stats(release: Path) -> dict[str, Any]:
     :class:`InputError` where it is not as :class:`Stats` says.
     """
     try:
-        read_json(release / STATS, Stats)
-        return read_json(release / STATS, dict[str, Any])
+        return read_object(release / STATS, Stats)
     except FileNotFoundError:
         return {}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -109,6 +109,34 @@ class Release:
         """One split as a whole: for queries and qrels, not for a corpus of millions."""
         found = list(self.batches(config, split, columns))
         return pa.Table.from_batches(found) if found else pa.table({})
+
+    def rows_with(
+        self, config: str, split: str, column: str, values: Collection[str], columns: list[str] | None = None
+    ) -> Iterator[pa.Table]:
+        """The rows of one split whose ``column`` is one of ``values``, in order.
+
+        ``columns``: with ``column`` among them; the config's where None. Memory and errors as of :meth:`batches`.
+        """
+        wanted = frozenset(values)  # pyarrow's is_in would hash all of them anew for every batch
+        for batch in self.batches(config, split, columns) if wanted else ():
+            mask = pa.array([each in wanted for each in batch[column].to_pylist()], pa.bool_())
+            if (found := batch.filter(mask)).num_rows:
+                yield pa.Table.from_batches([found])
+
+    def texts(self, config: str, split: str, ids: Collection[str] | None = None) -> dict[str, str]:
+        """The texts of a config of passages or queries by id; of ``ids`` alone, as far as it has them, if given."""
+        names, found = ["_id", "text"], dict[str, str]()
+        rows = self.batches(config, split, names) if ids is None else self.rows_with(config, split, "_id", ids, names)
+        for part in rows:
+            found.update(zip(*(part[name].to_pylist() for name in names), strict=True))
+            if ids is not None and len(found) == len(ids):
+                break  # of millions of passages the rest need not be read
+        return found
+
+    def missing(self, config: str, split: str, ids: Collection[str]) -> list[str]:
+        """Those of ``ids`` that a config of passages or queries lacks, sorted. Read are its ids alone."""
+        rows = self.rows_with(config, split, "_id", ids, ["_id"])
+        return sorted({*ids}.difference(*(table["_id"].to_pylist() for table in rows)))
 
 
 def open_release(path: Path | str) -> Release:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from builders.common.command import InputError
 from builders.store.draft import Draft
-from builders.store.judged import Judged
+from builders.store.judged import Judged, joined_passage, texts_of_judged
 from builders.store.layout import PASSAGES, QRELS, SETS, Set, schema_of
 from builders.store.reader import Release
 from builders.store.table3 import POSITIVES_EDGES, LengthCounter, table3_column
@@ -23,29 +21,18 @@ def rejudge(draft: Draft, base: Release, split: str, judged: Judged) -> None:
     where it is known to be judged. Other negatives stay. Raises :class:`InputError` where the corpus lacks a passage.
     """
     draft.write("qrels", split, [qrels_table(judged)])
-    texts = _texts(base, judged)
+    texts = texts_of_judged(base, judged)
     for configs in (SETS["main"], SETS["crosslingual"]):
         if (configs.joined[split], split) in base.splits():
             draft.write(configs.joined[split], split, _joined(base, configs, split, judged, texts))
-    _count(draft, base, split, judged, texts)
+    queries = base.table("queries", split, ["text"])["text"].to_pylist()
+    count_judged(draft, split, queries, judged, texts)
 
 
 def qrels_table(judged: Judged) -> pa.Table:
     """Judgments as the rows of a config of qrels."""
     rows = [(query, passage, score) for query, scores in judged.items() for passage, score in scores.items()]
     return pa.table([pa.array([row[n] for row in rows], kind) for n, kind in enumerate(QRELS.types)], schema=QRELS)
-
-
-def _texts(base: Release, judged: Judged) -> dict[str, str]:
-    """The texts of all judged passages, by id."""
-    wanted = pa.array(sorted({passage for scores in judged.values() for passage in scores}), pa.string())
-    found: dict[str, str] = {}
-    for batch in base.batches("corpus", "corpus", ["_id", "text"]):
-        chosen = batch.filter(pc.is_in(batch["_id"], value_set=wanted))
-        found |= dict(zip(chosen["_id"].to_pylist(), chosen["text"].to_pylist(), strict=True))
-    if missing := next((passage for passage in wanted.to_pylist() if passage not in found), None):
-        raise InputError(f"has no passage {missing!r}, which was judged", path=base.path)
-    return found
 
 
 def _joined(base: Release, configs: Set, split: str, judged: Judged, texts: Mapping[str, str]) -> Iterator[pa.Table]:
@@ -60,8 +47,8 @@ def _joined(base: Release, configs: Set, split: str, judged: Judged, texts: Mapp
         positive, negative = [], []
         for query, kept in zip(batch["query_id"].to_pylist(), batch["negative_passages"].to_pylist(), strict=True):
             scores = judged.get(zh_ids.get(query, query), {})
-            positive.append([_passage(each, texts) for each, score in scores.items() if score > 0])
-            refuted = [_passage(each, texts) for each, score in scores.items() if score <= 0]
+            positive.append([joined_passage(each, texts) for each, score in scores.items() if score > 0])
+            refuted = [joined_passage(each, texts) for each, score in scores.items() if score <= 0]
             known = {each["docid"] for each in kept}
             kept = [each for each in kept if scores.get(each["docid"], 0) <= 0]
             negative.append([*kept, *(each for each in refuted if each["docid"] not in known)])
@@ -72,13 +59,13 @@ def _joined(base: Release, configs: Set, split: str, judged: Judged, texts: Mapp
         yield pa.table(columns, schema=schema_of(config))
 
 
-def _passage(docid: str, texts: Mapping[str, str]) -> dict[str, str]:
-    return {"docid": docid, "title": "", "text": texts[docid]}
+def count_judged(draft: Draft, split: str, queries: Sequence[str], judged: Judged, texts: Mapping[str, str]) -> None:
+    """Put a split's column of Table 3, and its positives a query, into the draft's figures.
 
-
-def _count(draft: Draft, base: Release, split: str, judged: Judged, texts: Mapping[str, str]) -> None:
-    """Put the split's column of Table 3, and its positives a query, into the draft's figures."""
-    queries = base.table("queries", split, ["text"])["text"].to_pylist()
+    Args:
+        queries: the texts of all of the split's queries.
+        texts: the texts of the judged passages, by id.
+    """
     positives = [passage for scores in judged.values() for passage, score in scores.items() if score > 0]
     lengths, per_query = LengthCounter(), LengthCounter()
     lengths.add(np.array([len(texts[passage]) for passage in positives], np.int64))

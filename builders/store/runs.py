@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -76,8 +76,15 @@ def read_run(path: Path) -> Run:
     return Run(path, _read_trec(path))
 
 
-def _read_trec(path: Path) -> dict[str, list[Hit]]:
-    found: dict[str, list[tuple[float, int, str]]] = {}
+def first_line_with(path: Path, passage: str) -> int | None:
+    """The line of a TREC run that has a passage first, from 1; None in predictions, which have no lines."""
+    if first_character(path) == "{":
+        return None
+    return next((number for number, _, found, _, _ in _trec_lines(path) if found == passage), None)
+
+
+def _trec_lines(path: Path) -> Iterator[tuple[int, str, str, int, float]]:
+    """(number of the line, query id, corpus id, rank, score) of every line that is not blank."""
     for number, line in raw_lines(path):
         fields = line.split()  # bytes: ASCII blanks only, an id may hold any other character
         if not fields:
@@ -89,7 +96,12 @@ def _read_trec(path: Path) -> dict[str, list[Hit]]:
                 line=number,
             )
         query, corpus = id_of(fields[0], path, number), id_of(fields[2], path, number)
-        rank, score = integer(fields[3], "rank", path, number), _finite(fields[4], path, number)
+        yield number, query, corpus, integer(fields[3], "rank", path, number), _finite(fields[4], path, number)
+
+
+def _read_trec(path: Path) -> dict[str, list[Hit]]:
+    found: dict[str, list[tuple[float, int, str]]] = {}
+    for _, query, corpus, rank, score in _trec_lines(path):
         found.setdefault(query, []).append((-score, rank, corpus))
     contradicted = 0
     for hits in found.values():

@@ -14,7 +14,7 @@ import shutil
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -278,3 +278,13 @@ def fuzz_and_count(reader: Reader, folder: Path, record: Callable[[str, object],
     """The body of a test; what was counted is shown at the end of ``make fuzz``."""
     counts = fuzz(reader, folder / "home")
     record("fuzz", f"{reader.name}: {counts['cases']:,} cases, {counts['refused']:,} refused")
+
+
+def fuzz_of(readers: Sequence[Reader]) -> Callable[..., None]:
+    """A test of each reader, for a module to give a name that begins with ``test_``."""
+
+    @pytest.mark.parametrize("reader", readers, ids=lambda reader: reader.name)
+    def test(reader: Reader, tmp_path: Path, record_property: Callable[[str, object], None]) -> None:
+        fuzz_and_count(reader, tmp_path, record_property)
+
+    return test

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import pytest
-from fuzzing import Reader, any_result, as_json, equal, fuzz_and_count, same
+from fuzzing import Reader, any_result, as_json, equal, fuzz_of, same
 from spoil import JSON, JSON_LINES, TEXT
 
 from builders.annotate.endpoint import text_in
@@ -179,8 +177,4 @@ class Answers(Server):
         return self.file.read_bytes() if self.asked == 1 else b'{"results": []}'
 
 
-@pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.name)
-def test_spoiled_rounds_give_what_they_say_or_one_line(
-    reader: Reader, tmp_path: Path, record_property: Callable[[str, object], None]
-) -> None:
-    fuzz_and_count(reader, tmp_path, record_property)
+test_spoiled_rounds_give_what_they_say_or_one_line = fuzz_of(READERS)

@@ -10,10 +10,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pytest
 from commands import Done
-from fuzzing import Reader, fuzz_and_count
+from fuzzing import Reader, fuzz_of
 from hub_client import run_at
+from hub_repos import Commit
 from hub_server import Answer, Hub
 from spoil import BYTES, JSON
 from test_fuzz_models import _checkpoint
@@ -21,6 +21,7 @@ from test_fuzz_models import _checkpoint
 REPO = "org/name"
 _HUB = "http://the-hub"  # in the files, for the address of a server that is another one every time
 Answers = Callable[[Hub], Callable[[str, str, Answer], Answer]]
+_pushed: list[Commit] = []  # the history of a repository that `push` has made of the checkpoint: the same in every case
 
 
 def _files_of(answers: Path, method: str, path: str) -> Path:
@@ -78,7 +79,10 @@ def _call(folder: Path, answers: Answers, words: list[Any]) -> tuple[Done, dict[
     with Hub() as hub:
         hub.create(REPO, "model")
         if words[0] == "pull":
-            run_at(hub, home, "baselines", "push", "--quiet", "--model", folder / "checkpoint", "--repo", REPO)
+            if not _pushed:
+                run_at(hub, home, "baselines", "push", "--quiet", "--model", folder / "checkpoint", "--repo", REPO)
+                _pushed.extend(hub.repos["model", REPO].commits)
+            hub.repos["model", REPO].commits[:] = _pushed
         hub.answer = answers(hub)
         done = run_at(hub, home, "baselines", *words, "--quiet", code=None)
         if "the same command again" in done.stderr:  # which would go on from what is there
@@ -145,9 +149,4 @@ READERS = [
     ),
 ]
 
-
-@pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.name)
-def test_spoiled_answers_give_what_they_say_or_one_line(
-    reader: Reader, tmp_path: Path, record_property: Callable[[str, object], None]
-) -> None:
-    fuzz_and_count(reader, tmp_path, record_property)
+test_spoiled_answers_give_what_they_say_or_one_line = fuzz_of(READERS)

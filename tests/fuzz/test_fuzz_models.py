@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import pytest
-from fuzzing import Reader, any_result, as_json, equal, fuzz_and_count
+from fuzzing import Reader, any_result, as_json, equal, fuzz_of
 from official_parameters import unpack
 from safetensors.numpy import save_file
 from spoil import BYTES, JSON, TEXT
@@ -214,10 +212,4 @@ READERS = [
         right=any_result,
     ),
 ]
-
-
-@pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.name)
-def test_spoiled_files_give_what_they_say_or_one_line(
-    reader: Reader, tmp_path: Path, record_property: Callable[[str, object], None]
-) -> None:
-    fuzz_and_count(reader, tmp_path, record_property)
+test_spoiled_files_give_what_they_say_or_one_line = fuzz_of(READERS)

@@ -9,8 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
-from fuzzing import Reader, any_result, fuzz_and_count
+from fuzzing import Reader, any_result, fuzz_of
 from releases import QUESTIONS, TEXTS
 from spoil import BYTES, JSON_LINES, PARQUET
 
@@ -59,10 +58,4 @@ READERS = [
         right=any_result,
     ),
 ]
-
-
-@pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.name)
-def test_spoiled_files_give_what_they_say_or_one_line(
-    reader: Reader, tmp_path: Path, record_property: Callable[[str, object], None]
-) -> None:
-    fuzz_and_count(reader, tmp_path, record_property)
+test_spoiled_files_give_what_they_say_or_one_line = fuzz_of(READERS)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
-from fuzzing import Reader, any_result, equal, fuzz_and_count
+from fuzzing import Reader, any_result, equal, fuzz_of
 from official_archives import BOTH, write_files
 from releases import make_release
 from spoil import BYTES, JSON, PARQUET
@@ -143,10 +141,4 @@ READERS = [
         makes_good=True,
     ),
 ]
-
-
-@pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.name)
-def test_spoiled_files_give_what_they_say_or_one_line(
-    reader: Reader, tmp_path: Path, record_property: Callable[[str, object], None]
-) -> None:
-    fuzz_and_count(reader, tmp_path, record_property)
+test_spoiled_files_give_what_they_say_or_one_line = fuzz_of(READERS)

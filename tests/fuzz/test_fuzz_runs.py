@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import pytest
-from fuzzing import Reader, any_result, as_json, equal, fuzz_and_count
+from fuzzing import Reader, any_result, as_json, equal, fuzz_of
 from releases import QUESTIONS, TEXTS, make_release, md5
 from spoil import BYTES, JSON, JSON_LINES, TEXT
 
@@ -163,7 +162,7 @@ READERS = [
     ),
     Reader(
         "a TREC run",
-        reaches=(f"{_RUN}_read_trec",),
+        reaches=(f"{_RUN}_trec_lines",),
         make=_run("run"),
         spoils={"run": TEXT},
         read=lambda folder: read_run(folder / "run").hits,
@@ -238,10 +237,4 @@ READERS = [
         right=_as_negatives,
     ),
 ]
-
-
-@pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.name)
-def test_spoiled_files_give_what_they_say_or_one_line(
-    reader: Reader, tmp_path: Path, record_property: Callable[[str, object], None]
-) -> None:
-    fuzz_and_count(reader, tmp_path, record_property)
+test_spoiled_files_give_what_they_say_or_one_line = fuzz_of(READERS)

@@ -10,8 +10,7 @@ from typing import Any
 from unittest import mock
 
 import msgspec
-import pytest
-from fuzzing import Reader, any_result, as_json, equal, fuzz_and_count
+from fuzzing import Reader, any_result, as_json, equal, fuzz_of
 from spoil import JSON, TEXT
 
 from baselines.leaderboard.published import LEADERBOARD, read_leaderboard
@@ -153,10 +152,4 @@ READERS = [
         right=any_result,
     ),
 ]
-
-
-@pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.name)
-def test_spoiled_files_give_what_they_say_or_one_line(
-    reader: Reader, tmp_path: Path, record_property: Callable[[str, object], None]
-) -> None:
-    fuzz_and_count(reader, tmp_path, record_property)
+test_spoiled_files_give_what_they_say_or_one_line = fuzz_of(READERS)

@@ -6,7 +6,6 @@ import gzip
 import json
 import tarfile
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +13,8 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 from commands import SAMPLE
-from fuzzing import Reader, any_result, fuzz_and_count
+from fuzzing import Reader, any_result, fuzz_of
 from official_archives import original_files, preprocessed_files, write_files, write_tar
 from spoil import BYTES, JSON, JSON_LINES, PARQUET, TEXT
 
@@ -219,10 +217,4 @@ READERS = [
         right=any_result,
     ),
 ]
-
-
-@pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.name)
-def test_spoiled_files_give_what_they_say_or_one_line(
-    reader: Reader, tmp_path: Path, record_property: Callable[[str, object], None]
-) -> None:
-    fuzz_and_count(reader, tmp_path, record_property)
+test_spoiled_files_give_what_they_say_or_one_line = fuzz_of(READERS)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fuzzing import Reader, any_result, fuzz_and_count, same
+from fuzzing import Reader, any_result, fuzz_of, same
 from spoil import BYTES, JSON
 
 from builders.common.files import sha256_of
@@ -153,10 +153,4 @@ READERS = [
         right=any_result,
     ),
 ]
-
-
-@pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.name)
-def test_spoiled_files_give_what_they_say_or_one_line(
-    reader: Reader, tmp_path: Path, record_property: Callable[[str, object], None]
-) -> None:
-    fuzz_and_count(reader, tmp_path, record_property)
+test_spoiled_files_give_what_they_say_or_one_line = fuzz_of(READERS)

@@ -1,0 +1,168 @@
+"""Commands killed at random moments, as by ``kill -9``, and given again."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from commands import ROOT, command
+from fuzzing import CASES
+
+KILLS = 10 if CASES else 1
+
+
+class Server(Protocol):
+    """What a command speaks to."""
+
+    requests: list[Any]
+
+    def environment(self, home: Path) -> dict[str, str]:
+        """The whole environment of a command that finds it; ``home`` for caches."""
+
+    def content(self) -> dict[str, bytes]:
+        """What it holds, as the command has left it there."""
+
+    def forget(self) -> None:
+        """Be as at the beginning."""
+
+
+def content(out: Path) -> dict[str, bytes]:
+    """The files of an output; of a training's record and card without how long it took."""
+    found = {path.relative_to(out).as_posix(): path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    if out.is_file():
+        found = {"": out.read_bytes()}
+    if "training.json" in found:
+        record = json.loads(found["training.json"])
+        for key in ("seconds", "rows_per_second"):
+            del record[key]
+        found["training.json"] = json.dumps(record).encode()
+        card = found["README.md"].splitlines()
+        found["README.md"] = b"\n".join(line for line in card if not line.startswith(b"| seconds |"))
+    return found
+
+
+@dataclass
+class Verb:
+    """A command to be killed.
+
+    Attributes:
+        words: {given} is the folder of its input, {here} that of its output, {here}/out, if it has one.
+        make: writes the input.
+        slow: more than a second or two a run.
+        begin: the folder of the input that is copied to {here}/out first, for a command that adds to what is there.
+        server: what it speaks to, of the folder of its input.
+        content: of its output, what must be the same.
+        refused: what it says when it is given again after it was done, where it does not just do it again.
+        repeats: how many requests a kill may have it make again.
+    """
+
+    words: str
+    make: Callable[[Path], object] = lambda _: None
+    slow: bool = True
+    begin: str = ""
+    server: Callable[[Path], AbstractContextManager[Server]] | None = None
+    content: Callable[[Path], dict[str, bytes]] = content
+    refused: str = ""
+    repeats: int | None = None
+
+    def serve(self, given: Path) -> AbstractContextManager[Server | None]:
+        return self.server(given) if self.server else nullcontext()
+
+
+def names(place: Path) -> list[str]:
+    """What lies in an output's place and among the temporary files."""
+    return sorted(path.name for path in [*place.iterdir(), *(place / "tmp").iterdir()])
+
+
+class Place:
+    """Where a command writes: its output, its cache, its temporary files, and its server."""
+
+    def __init__(self, folder: Path, verb: Verb, given: Path, server: Server | None) -> None:
+        self.folder, self.verb, self.given, self.server = folder, verb, given, server
+        for name in ("cache", "tmp"):
+            (folder / name).mkdir(parents=True)
+        self.words = [word.format(given=given, here=folder) for word in verb.words.split()]
+        home = {"XDG_CACHE_HOME": str(folder / "cache"), "TMPDIR": str(folder / "tmp"), "OMP_NUM_THREADS": "1"}
+        self.environment = {**(server.environment(folder / "cache" / "hub") if server else os.environ), **home}
+        self.forget()
+        self.before = names(folder)
+
+    def start(self) -> subprocess.Popen[bytes]:
+        self._state, self._asked = self._now(), len(self.server.requests) if self.server else 0
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+        words = command(*self.words)
+        return subprocess.Popen(words, cwd=ROOT, env=self.environment, start_new_session=True, **quiet)
+
+    def _now(self) -> list[str]:
+        """The names of everything that the command may add to."""
+        within = [name for _, folders, files in os.walk(self.folder / "out") for name in (*folders, *files)]
+        return names(self.folder) + sorted(within)
+
+    def has_begun(self) -> bool:
+        """Whether the command that was started last has written or asked something."""
+        return self._now() != self._state or bool(self.server and len(self.server.requests) > self._asked)
+
+    def end(self) -> float:
+        """Run the command to its end; returns how long that took after it had begun to write."""
+        process, begun = self.start(), None
+        assert process.stderr is not None
+        while begun is None and process.poll() is None:
+            begun = time.monotonic() if self.has_begun() else None
+            time.sleep(0.01)
+        said = process.stderr.read().decode()  # before it is waited for: a full pipe would stop it
+        self.ended(process.wait(), said)
+        return time.monotonic() - (begun or time.monotonic())
+
+    def ended(self, code: int, said: str) -> None:
+        """Fail where a whole run has failed."""
+        assert code == 0 or (self.verb.refused and self.verb.refused in said), said
+
+    def result(self) -> dict[str, bytes]:
+        out = self.folder / "out"
+        found = self.verb.content(out) if out.exists() else {}
+        return found | (self.server.content() if self.server else {})
+
+    def forget(self) -> None:
+        """Remove what was finished, as a user would who wants it made again."""
+        out = self.folder / "out"
+        shutil.rmtree(out) if out.is_dir() else out.unlink(missing_ok=True)
+        if self.verb.begin:
+            shutil.copytree(self.given / self.verb.begin, out)
+        if self.server:
+            self.server.forget()
+
+
+def kill_at_random(place: Place, seconds: float, kills: int, chosen: random.Random) -> None:
+    """Kill the command, and all its processes, ``kills`` times in a row: before it writes, while it does, or after."""
+    killed = 0
+    while killed < kills:
+        process = place.start()
+        while process.poll() is None and not place.has_begun():
+            time.sleep(0.005)
+        time.sleep(chosen.uniform(0, seconds))
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            killed += 1
+        else:
+            seconds *= 0.7  # what is done already is not done again: the rest takes less
+            place.forget()
+        process.communicate()
+
+
+def same_in_the_end(place: Place, whole: Place, kills: int) -> None:
+    """Fail where what was killed so often did not end as what was not, left something, or asked too much again."""
+    assert place.result() == whole.result() and whole.result()
+    assert names(place.folder) == names(whole.folder)
+    assert not {*names(whole.folder)} - {*whole.before, "out", "out.training"}  # a training's states stay
+    if place.verb.repeats is not None and place.server and whole.server:
+        assert len(place.server.requests) <= len(whole.server.requests) + kills * place.verb.repeats

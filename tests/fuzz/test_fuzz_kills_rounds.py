@@ -1,0 +1,206 @@
+"""Every step of a round of annotation, and what leads to one, killed: the same judgments, nothing left, nothing lost.
+
+In ``make test`` each step kills itself at a few of the points where it writes or speaks to a server (forked.py); in
+``make fuzz`` its process is killed at random moments, too.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+import pytest
+from annotating import ANNA, BEN, CARL, annotate, fill, judge, make_pool, read_table, truth, wrong_in
+from chat_server import Chat, chat
+from forked import Forks
+from fuzzing import CASES
+from killing import KILLS, Place, Verb, content, kill_at_random, same_in_the_end
+from releases import QUESTIONS, TEXTS, make_release, md5, tables
+from studio_server import Studio
+
+from builders.annotate.judgments import read_judgments
+from builders.store.runs import write_run
+
+POINTS = 20 if CASES else 1
+PARALLEL = 4
+
+
+def judged(out: Path) -> dict[str, bytes]:
+    """What a round is: its files, and what was judged; not when, and not in how many files."""
+    found = content(out)
+    ours = [name for name in found if name.startswith("judgments/") and name.endswith(".jsonl")]
+    for name in ours:
+        del found[name]
+    lines = [[each.place, each.label, each.note] for each in read_judgments(out)]
+    return found | {"judgments": "\n".join(sorted(map(json.dumps, lines))).encode()}
+
+
+class Judge:
+    """A language model that answers every question."""
+
+    def __init__(self, server: Chat) -> None:
+        self.requests, self.url = server.asked, server.url
+
+    def environment(self, home: Path) -> dict[str, str]:
+        return {**os.environ, "OPENAI_BASE_URL": self.url, "OPENAI_API_KEY": "none"}
+
+    def content(self) -> dict[str, bytes]:
+        return {}
+
+    def forget(self) -> None:
+        self.requests.clear()
+
+
+@contextmanager
+def judging(_: Path) -> Iterator[Judge]:
+    with chat(lambda prompt: f"最终得分：{len(prompt) % 4}") as server:
+        yield Judge(server)
+
+
+@contextmanager
+def holding(given: Path) -> Iterator[Studio]:
+    """A server with Anna's work on all packages."""
+    with Studio() as server:
+        server.hold(given / "fresh", ANNA, truth)
+        server.forget = server.requests.clear  # type: ignore[method-assign]
+        yield server
+
+
+def empty(_: Path) -> AbstractContextManager[Studio]:
+    return Studio()
+
+
+_RUNS = "--release {given}/release --split dev --runs {given}/one.run {given}/two.run"
+_TRAIN = "--release {given}/release --negatives {given}/negatives.jsonl"
+
+
+def _step(words: str, begin: str, **more: object) -> Verb:
+    return Verb(f"builders annotate {words}", begin=begin, content=judged, **more)  # type: ignore[arg-type]
+
+
+_AT = "--round {here}/out"
+VERBS = {
+    "pool candidates": Verb(f"builders pool candidates {_RUNS} --out {{here}}/out"),
+    "pool select": Verb(f"builders pool select {_RUNS} --scores {{given}}/scores.run --scale none --out {{here}}/out"),
+    "annotate export": Verb(
+        f"builders annotate export {_AT} --pool {{given}}/pool.jsonl --release {{given}}/release --package-size 12",
+        refused="is a round already",
+    ),
+    "annotate prefill": _step(
+        f"prefill {_AT} --model judge-7b --show --parallel {PARALLEL}", "fresh", server=judging, repeats=PARALLEL
+    ),
+    "annotate prefill --scores": _step(f"prefill {_AT} --model ce --scores {{given}}/scores.run --scale none", "fresh"),
+    "annotate upload": _step(f"upload {_AT}", "reviewing", server=empty),
+    "annotate import": _step(f"import {_AT} --annotator {ANNA} {{given}}/1.csv {{given}}/2.csv", "fresh"),
+    "annotate import of an export": _step(f"import {_AT} {{given}}/export.json", "fresh"),
+    "annotate import --from-server": _step(f"import {_AT} --from-server", "fresh", server=holding),
+    "annotate review": _step(f"review {_AT} --reviewers {BEN} {CARL}", "annotated"),
+    "annotate check": _step(f"check {_AT}", "reviewed"),
+    "annotate adjudicate": _step(f"adjudicate {_AT}", "reviewed"),
+    "annotate merge": Verb(
+        "builders annotate merge --round {given}/checked --release {given}/release --out {here}/out"
+    ),
+    "relabel candidates": Verb(f"builders relabel candidates {_TRAIN} --out {{here}}/out"),
+    "relabel move": Verb(f"builders relabel move {_TRAIN} --scores {{given}}/train.run --out {{here}}/out"),
+    "similar": Verb("builders similar --release {given}/release --list {here}/out/list --out {here}/out/release"),
+}
+
+
+@pytest.fixture(scope="module")
+def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A release, runs, a pool, and a round of it after each step."""
+    folder = tmp_path_factory.mktemp("given")
+    pool = make_pool(folder)
+    rows = tables([each["text"] for each in _corpus(folder)])
+    alike = {"_id": md5("高铁票 提前几天买？"), "text": "高铁票 提前几天买？"}  # as a dev question
+    rows["queries", "train"].append(alike)
+    rows["train", "train"].append({**rows["train", "train"][0], "query_id": alike["_id"], "query": alike["text"]})
+    rows["qrels", "train"].append({**rows["qrels", "train"][0], "query-id": alike["_id"]})
+    make_release(folder / "release", rows, rows_per_shard=1_000)
+    ids = [each["_id"] for each in _corpus(folder)]
+    hits = [(passage, 1 / rank) for rank, passage in enumerate(ids, 1)]
+    for name in ("one", "two", "scores"):
+        write_run(folder / f"{name}.run", [(query, hits) for query in map(md5, QUESTIONS["dev"])])
+    negatives = [(md5(question), [md5(text) for text in TEXTS[4:]]) for question in QUESTIONS["train"]]
+    lines = [json.dumps({"query-id": query, "negative-ids": own}) for query, own in negatives]
+    (folder / "negatives.jsonl").write_text("\n".join(lines))
+    write_run(folder / "train.run", [(query, [(own[0], 2.0), (own[1], -2.0)]) for query, own in negatives])
+    round_ = folder / "round"
+    words = ("--pool", pool, "--release", folder / "release", "--package-size", 12, "--review-pairs", 6)
+    annotate("export", round_, *words)
+    shutil.copytree(round_, folder / "fresh")
+    for number in (1, 2):
+        sheet = round_ / "packages" / f"dev-00{number}.csv"
+        wrong = wrong_in(6, read_table(sheet), "wrong") if number == 1 else truth
+        judge(round_, ANNA, fill(sheet, wrong, folder / f"{number}.csv"), lambda row: row["label"])
+    with Studio() as server:
+        server.hold(folder / "fresh", BEN, truth)
+        tasks = [task for project in server.projects for task in project["tasks"]]
+    (folder / "export.json").write_text(json.dumps(tasks))
+    shutil.copytree(round_, folder / "annotated")
+    annotate("review", round_, "--reviewers", BEN, CARL)
+    shutil.copytree(round_, folder / "reviewing")
+    for reviewer in (BEN, CARL):
+        for number in (1, 2):
+            sheet = round_ / "reviews" / reviewer / f"dev-00{number}.csv"
+            judge(round_, reviewer, fill(sheet, truth, folder / "review.csv"), lambda row: row["label"])
+    shutil.copytree(round_, folder / "reviewed")
+    states = json.loads(annotate("check", round_, "--format", "json").stdout)["packages"]
+    assert [each["state"] for each in states] == ["sent back as version 2", "accepted"]
+    shutil.copytree(round_, folder / "checked")
+    return folder
+
+
+def _corpus(folder: Path) -> list[dict[str, str]]:
+    from builders.store.reader import open_release
+
+    rows: list[dict[str, str]] = open_release(folder / "release").table("corpus", "corpus").to_pylist()
+    return rows
+
+
+@pytest.fixture(scope="module")
+def forks() -> Iterator[Forks]:
+    with Forks() as found:
+        yield found
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_a_step_killed_at_any_point_is_made_up_for_by_the_next(
+    name: str, given: Path, forks: Forks, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    verb = VERBS[name]
+    with verb.serve(given) as one, verb.serve(given) as other:
+        whole = Place(tmp_path / "whole", verb, given, one)
+        done = forks.run(whole.words, whole.environment, at=0)
+        whole.ended(done["code"], done["said"])
+        points = int(done["points"])
+        chosen = random.Random(f"points {name}").sample(range(1, points + 1), min(POINTS, points))
+        place = Place(tmp_path / "killed", verb, given, other)
+        for at in chosen:
+            place.forget()
+            forks.run(place.words, place.environment, at)
+            again = forks.run(place.words, place.environment)
+            place.ended(again["code"], f"point {at}: {again['said']}")
+            same_in_the_end(place, whole, 1)
+    record_property("fuzz", f"{name}: killed at {len(chosen)} of {points} points")
+
+
+@pytest.mark.skipif(not CASES, reason="takes minutes: make fuzz")
+@pytest.mark.parametrize("name", VERBS)
+def test_a_step_killed_ten_times_in_a_row_ends_as_one_that_was_not(
+    name: str, given: Path, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    verb = VERBS[name]
+    with verb.serve(given) as one, verb.serve(given) as other:
+        whole = Place(tmp_path / "whole", verb, given, one)
+        seconds = whole.end()
+        place = Place(tmp_path / "killed", verb, given, other)
+        kill_at_random(place, seconds, KILLS, random.Random(f"kill {name}"))
+        place.end()
+        same_in_the_end(place, whole, KILLS)
+    record_property("fuzz", f"{name}: {KILLS} kills, the same {len(whole.result())} files, nothing left")

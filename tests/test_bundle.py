@@ -121,32 +121,32 @@ def test_the_same_run_gives_the_same_bundle_and_its_sha256_is_printed(world: Pat
 
 
 def test_commands_and_recipes_behind_a_run_are_found_without_paths_of_the_machine(world: Path) -> None:
-    """As `reproduce` leaves them: a re-ranked run, made from a run, by two models of which one is there."""
-    model = world / "models" / "ce"
-    model.mkdir(parents=True)
-    (model / "recipe.json").write_text(json.dumps({"model": {"start": str(world / "start")}}))
-    (model / "training.json").write_text("{}")
+    """As `reproduce` leaves them: a re-ranked run, by a model that was started from another one's checkpoint."""
+    first, models = world / "first.run.gz", world / "models"
     commands = {
-        "first.run.gz": ["baselines", "bm25", "--release", "R", "--out", str(world / "first.run.gz")],
-        "some.run.gz": [
-            *("baselines", "rerank", "--run", str(world / "first.run.gz"), "--model", str(model)),
-            *("--set", f"model.start={world / 'start'}", "--out", str(world / "some.run.gz")),
-        ],
+        first: ["baselines", "bm25", "--release", "R", "--out", str(first)],
+        models / "ce-bm25-neg": ["baselines", "train", "ce-bm25-neg", "--set", f"model.start={world.parent / 'start'}"],
+        models / "ce-de-neg": ["baselines", "train", "ce-de-neg"],  # whose recipe starts from the one before
+        world / "some.run.gz": ["baselines", "rerank", "--run", str(first), "--model", str(models / "ce-de-neg")],
     }
-    for name, command in commands.items():
-        (world / f".{name}.step.json").write_text(json.dumps({"key": "0", "command": command}))
+    models.mkdir()
+    for output, command in commands.items():
+        command += ["--out", str(output)] if "--out" not in command else []
+        output.with_name(f".{output.name}.step.json").write_text(json.dumps({"key": "0", "command": command}))
+    for name in ("ce-bm25-neg", "ce-de-neg"):
+        (models / name).mkdir()
+        (models / name / "recipe.json").write_text(json.dumps({"model": {"start": str(world / "start")}}))
     pack(world)
     report = json.loads(run("baselines", "verify", world / "bundle.zip", "--format", "json").stdout)
-    assert report["models"] == ["ce"]
-    assert report["made_by"] == [
-        ["baselines", "bm25", "--release", "R", "--out", "first.run.gz"],
-        [
-            *("baselines", "rerank", "--run", "first.run.gz", "--model", "ce"),
-            *("--set", "model.start=start", "--out", "some.run.gz"),
-        ],
+    assert report["models"] == ["ce-bm25-neg", "ce-de-neg"]
+    assert [" ".join(words) for words in report["made_by"]] == [
+        "baselines bm25 --release R --out first.run.gz",
+        "baselines train ce-bm25-neg --set model.start=start --out models/ce-bm25-neg",
+        "baselines train ce-de-neg --out models/ce-de-neg",
+        "baselines rerank --run first.run.gz --model models/ce-de-neg --out some.run.gz",
     ]
     with zipfile.ZipFile(world / "bundle.zip") as archive:
-        assert json.loads(archive.read("models/ce/recipe.json")) == {"model": {"start": "start"}}
+        assert json.loads(archive.read("models/ce-de-neg/recipe.json")) == {"model": {"start": "start"}}
 
 
 def test_official_predictions_can_be_packed(world: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import json
@@ -16,6 +17,7 @@ from msgspec import Struct
 from baselines.bundle.packed import Environment
 from baselines.hub.checkpoint import RECIPE, TRAINING
 from baselines.reproduce.code import code_of
+from baselines.train.recipe import FROM_RECIPE, read_recipe
 from builders.common.command import VERSION, InputError
 from builders.common.typed import read_json
 
@@ -37,9 +39,8 @@ def commands_behind(output: Path) -> list[list[str]]:
         command = _command(path)
         if command and path not in found:
             found[path] = command  # also ends a circle
-            for option, value in itertools.pairwise(command):
-                if option.startswith("--") and option != "--out":
-                    follow(Path(value))
+            for other in _read_by(command, path):
+                follow(other)
             found[path] = found.pop(path)  # behind what it was made from
 
     follow(output)
@@ -53,14 +54,31 @@ def _command(output: Path) -> list[str]:
         return []
 
 
-def plain(command: list[str]) -> list[str]:
-    """A command without paths of this machine: of absolute ones, also behind ``=``, the last part alone."""
+def _read_by(command: list[str], output: Path) -> list[Path]:
+    """What a command was given, and the checkpoint beside its output that a training started from."""
+    pairs = list(itertools.pairwise(command))
+    found = [Path(value) for option, value in pairs if option.startswith("--") and option != "--out"]
+    if command[1:2] == ["train"] and len(command) > 2:
+        with contextlib.suppress(InputError):  # a recipe of another version
+            start = read_recipe(command[2], [value for option, value in pairs if option == "--set"]).model.start
+            found += [output.parent / start.removeprefix(FROM_RECIPE)] * start.startswith(FROM_RECIPE)
+    return found
+
+
+def plain(command: list[str], folder: Path) -> list[str]:
+    """A command without paths of this machine, also behind ``=``.
+
+    What lies in ``folder`` is named from there; of other absolute paths the last part is left.
+    """
     pairs = (word.rpartition("=") for word in command)
-    return [f"{key}{equals}{_last(value)}" for key, equals, value in pairs]
+    return [f"{key}{equals}{_shortened(value, folder)}" for key, equals, value in pairs]
 
 
-def _last(word: str) -> str:
-    return Path(word).name if Path(word).is_absolute() else word
+def _shortened(word: str, folder: Path) -> str:
+    path = Path(word)
+    if not path.is_absolute():
+        return word
+    return path.relative_to(folder).as_posix() if path.is_relative_to(folder) else path.name
 
 
 def recipes_of(models: list[Path]) -> dict[str, bytes]:
@@ -85,12 +103,17 @@ def _without_paths(value: Any) -> Any:
         return {key: _without_paths(inner) for key, inner in value.items()}
     if isinstance(value, list):
         return [_without_paths(inner) for inner in value]
-    return _last(value) if isinstance(value, str) else value
+    return Path(value).name if isinstance(value, str) and Path(value).is_absolute() else value
 
 
 def models_in(commands: list[list[str]]) -> list[Path]:
-    """What the commands name as ``--model``."""
-    return [Path(value) for words in commands for option, value in itertools.pairwise(words) if option == "--model"]
+    """What the commands trained, or name as ``--model``."""
+    return [
+        Path(value)
+        for words in commands
+        for option, value in itertools.pairwise(words)
+        if option == "--model" or (option == "--out" and words[1:2] == ["train"])
+    ]
 
 
 @functools.cache

@@ -55,7 +55,7 @@ def pack(run: Path, release: Path, measured_by: tuple[str, str, str, str], model
     content = {
         PREDICTIONS if first_character(run) == "{" else RUN: read_whole(run),
         PER_QUERY: b"".join(msgspec.json.encode(each) + b"\n" for each in values_of(by_query)),
-        MADE_BY: as_json(MadeBy([plain(words) for words in commands])),
+        MADE_BY: as_json(MadeBy([plain(words, run.resolve().parent) for words in commands])),
         ENVIRONMENT: as_json(environment()),
         **recipes_of([*models_in(commands), *models]),
     }

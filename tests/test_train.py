@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 import torch
 from commands import ROOT
-from safetensors.torch import load_file
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from training_world import SMALL, World, training_of
 
@@ -113,27 +112,6 @@ def test_a_killed_training_ends_in_the_same_bits(world: World, recipe: str) -> N
     assert _weights(killed) == _weights(whole)
     assert _weights(killed) != _weights(world.start)
     assert [loss for _, loss in training_of(killed)["losses"]] == [loss for _, loss in training_of(whole)["losses"]]
-
-
-def test_two_processes_see_the_loss_of_one(world: World, still: Path) -> None:
-    values = ["train.batch=16", "train.max_steps=4", "train.logs=4", "train.evaluations=0", "train.mini_batch=4"]
-    one, two = world.folder / "one", world.folder / "two"
-    assert world.train("de-bm25-neg-scratch", one, *values, start=still) == 0
-    run = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone", "-m", "baselines"]
-    command = [*run, *world.words("de-bm25-neg-scratch", two, *values)]
-    at = command.index("--start")
-    command[at : at + 2] = ["--start-from", str(still)]
-    subprocess.run(command, cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"}, check=True, timeout=300)
-    ours, theirs = training_of(one), training_of(two)
-    assert theirs["processes"] == 2 and theirs["batch"] == 16
-    assert np.allclose([loss for _, loss in ours["losses"]], [loss for _, loss in theirs["losses"]], atol=1e-4)
-    # The gradients, too: the weights have gone the same way.
-    start, left, right = (load_file(folder / "model.safetensors") for folder in (still, one, two))
-    for name, weights in left.items():
-        assert torch.allclose(weights, right[name], atol=2e-5), name
-    assert any(
-        not torch.equal(weights, start[f"bert.{name}"]) for name, weights in left.items() if f"bert.{name}" in start
-    )
 
 
 def test_a_cross_encoder_of_two_outputs_is_saved_as_one(world: World) -> None:

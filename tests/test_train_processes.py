@@ -59,10 +59,14 @@ def test_several_processes_see_the_losses_and_learn_the_weights_of_one(
     assert len(losses[0]) == 3 and np.allclose(*losses, atol=1e-4)
     files = sorted(path.relative_to(one) for path in one.rglob("*.safetensors"))
     assert len(files) == 1 + (kind == "towers")
+    start = load_file(world.start / "model.safetensors")
     for file in files:
         left, right = load_file(one / file), load_file(several / file)
         for name, weights in left.items():
             assert torch.allclose(weights, right[name], atol=2e-5), name
+        # The weights have gone somewhere.
+        known = [name for name in left if f"bert.{name}" in start or name in start]
+        assert known and any(not torch.equal(left[n], start.get(f"bert.{n}", start.get(n))) for n in known)
 
 
 def test_two_towers_are_both_trained(world: World, trained: Path) -> None:

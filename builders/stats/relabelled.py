@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from builders.stats.survey import Survey
 from builders.store.judged import Judged
 from builders.store.layout import BEFORE
 from builders.store.table3 import round_stat
+
+if TYPE_CHECKING:
+    from builders.stats.survey import Survey  # reads by DuckDB: what only prints figures does without
 
 
 def count_relabelled(tables: Survey) -> dict[str, dict[str, Any]]:

@@ -1,6 +1,7 @@
 # make demo: set-up, then the whole way on the embedded sample (RAW=path: on your raw DuReader files)
 # make test: set-up, then style, types and tests
 # make fuzz: spoiled files for every reader, and kills of every long command (CASES=20000: so many files a reader)
+# make test-space: the search page in a browser and asked by 50 at once, by Gradio in an environment of its own (300 MB)
 # make test-label-studio: rounds of annotation through a real Label Studio, which has an environment of its own (1 GB)
 PYTHON ?= python3
 CASES ?= 2000
@@ -13,7 +14,7 @@ REPRODUCE = $(if $(filter builders/sample,$(RAW)),--table 4 5 --scratch --one-pr
 # More threads than free cores wait for each other: models this small take many times as long.
 ONE_THREAD = $(if $(filter builders/sample,$(RAW)),OMP_NUM_THREADS=1)
 .DELETE_ON_ERROR:
-.PHONY: demo test test-label-studio fuzz setup setup-test clean
+.PHONY: demo test test-label-studio test-space fuzz setup setup-test clean
 
 # The marks are made last: an interrupted installation is taken up again.
 .venv/installed: pyproject.toml constraints.txt
@@ -47,6 +48,9 @@ test: setup-test
 
 test-label-studio: setup-test
 	TEST_LABEL_STUDIO=1 $(BIN)/python -m pytest -rs tests/test_label_studio.py
+
+test-space: setup-test
+	TEST_SPACE=1 $(BIN)/python -m pytest -rs tests/test_space_page.py
 
 fuzz: setup-test
 	FUZZ_CASES=$(CASES) $(BIN)/python -m pytest -n auto tests/fuzz

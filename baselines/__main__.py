@@ -27,6 +27,7 @@ GROUPS = {
         "predictions": "baselines.runs.predictions",
         "compare": "baselines.compare",
         "show": "baselines.show",
+        "space": "baselines.space",
         "errors": "baselines.errors",
         "reproduce": "baselines.reproduce",
         "leaderboard": "baselines.leaderboard",

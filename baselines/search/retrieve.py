@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow.compute as pc
 import torch
+from sentence_transformers import SentenceTransformer
 
 from baselines.models.devices import devices_of, dtype_of
 from baselines.models.encoder import Encoder
@@ -108,16 +109,24 @@ def _queries(args: argparse.Namespace, release: Release, config: str, vectors: V
     """
     if args.queries:
         return _given_queries(args, release, config, vectors)
+    model = encoding_model(args.model, vectors, device, args.dtype, args.revision)
+    return Encoder(model, "query").encode([text for _, text in read_queries(release, args.split, config)])
+
+
+def encoding_model(name: str, vectors: Vectors, device: str, dtype: str, revision: str = "") -> SentenceTransformer:
+    """A dual-encoder for queries, of the given device and ``--dtype``.
+
+    Raises :class:`InputError` where it is not the one that encoded the passages ``vectors``.
+    """
     wanted = vectors.manifest["model"]
     # As `encode --max-length` cut the passages.
-    model = open_dual(args.model, max_length=wanted.get("max_length"), revision=args.revision)
+    model = open_dual(name, max_length=wanted.get("max_length"), revision=revision)
     if fingerprint(model) != wanted["fingerprint"]:
         raise InputError(
             f"is not the model that encoded {vectors.path} ({wanted['name']!r}): weights or settings differ",
-            path=args.model,
+            path=name,
         )
-    model = model.to(device=device, dtype=DTYPES[dtype_of(args.dtype, device)])
-    return Encoder(model, "query").encode([text for _, text in read_queries(release, args.split, config)])
+    return model.to(device=device, dtype=DTYPES[dtype_of(dtype, device)])
 
 
 def _given_queries(args: argparse.Namespace, release: Release, config: str, vectors: Vectors) -> Halves:

@@ -1,0 +1,198 @@
+"""The search behind the page, and the page's HTML, without Gradio; and the folder that is pushed as a Space."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from commands import ROOT, run
+from test_packaging import PROJECT
+
+from baselines.bm25.index import INDEXES, open_index
+from baselines.passages import open_passages
+from baselines.runs.sets import read_judgments, read_queries
+from baselines.space.excerpts import CHARS, excerpt_of
+from baselines.space.search_page import words
+from baselines.space.searching import LONGEST, Searcher, System, bm25
+from baselines.space.shown import page_of
+from builders.store.layout import SETS
+from builders.store.reader import open_release
+
+
+class Seen(HTMLParser):
+    """The tags of a page with their attributes' names, and its text."""
+
+    def __init__(self, content: str) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.names: set[str] = set()
+        self.text = ""
+        self.feed(content)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.names |= {name for name, _ in attrs}
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+@pytest.fixture(scope="module")
+def searcher(sample_release: Path) -> Searcher:
+    release = open_release(sample_release)
+    judged = read_judgments(release, SETS["main"], "dev")
+    positives = {query: {corpus for corpus, score in own.items() if score > 0} for query, own in judged.items()}
+    index = open_index(release, INDEXES.home(), 1)
+    questions = read_queries(release, "dev")
+    # The re-ranker turns the order around.
+    return Searcher(
+        [bm25(index)],
+        open_passages(release),
+        questions,
+        positives,
+        rerank=("BM25 > turned", lambda _, ids: [(each, float(n)) for n, each in reversed(list(enumerate(ids)))]),
+        top_k=5,
+        candidates=8,
+    )
+
+
+def test_a_column_is_what_the_verb_finds(searcher: Searcher, sample_release: Path, tmp_path: Path) -> None:
+    run("baselines", "bm25", "--release", sample_release, "--out", tmp_path / "run", "--top-k", 5)
+    lines = [line.split() for line in (tmp_path / "run").read_text(encoding="utf-8").splitlines()]
+    for query, text in searcher.questions:
+        answer = searcher.answer(text)
+        assert answer and answer.id == query
+        found = [(hit.corpus, hit.rank, hit.score) for hit in answer.columns[0].hits]
+        assert found == [(line[2], int(line[3]), float(line[4])) for line in lines if line[0] == query]
+
+
+def test_positives_are_those_of_the_judgments(searcher: Searcher, sample_release: Path) -> None:
+    judged = read_judgments(open_release(sample_release), SETS["main"], "dev")
+    marked = 0
+    for query, text in searcher.questions:
+        answer = searcher.answer(text)
+        assert answer
+        for column in answer.columns:
+            assert column.positives == len(judged[query])
+            assert all(hit.positive == (hit.corpus in judged[query]) for hit in column.hits)
+            marked += sum(bool(hit.positive) for hit in column.hits)
+    assert marked > 10
+
+
+def test_a_re_ranker_orders_the_candidates_of_the_column_before_it(searcher: Searcher) -> None:
+    answer = searcher.answer("手机怎么办")
+    assert answer
+    first, second = answer.columns
+    assert [hit.before for hit in second.hits] == [8, 7, 6, 5, 4]
+    assert [hit.corpus for hit in first.hits[3:]] == [hit.corpus for hit in reversed(second.hits[3:])]
+
+
+def test_nobody_knows_the_positives_of_ones_own_query(searcher: Searcher) -> None:
+    answer = searcher.answer("手机怎么办")
+    assert answer and answer.id is None
+    assert {hit.positive for column in answer.columns for hit in column.hits} == {None}
+    assert "nobody knows its positives" in page_of(answer) and "positive</span>" not in page_of(answer)
+
+
+def test_a_question_of_the_split_is_known_by_its_text_whatever_its_blanks(searcher: Searcher) -> None:
+    query, text = searcher.questions[0]
+    answer = searcher.answer(f" \n{text}\t ")
+    assert answer and answer.id == query
+
+
+@pytest.mark.parametrize("text", ["", "  \n\u3000 "])
+def test_an_empty_query_is_told_what_to_do(searcher: Searcher, text: str) -> None:
+    assert searcher.answer(text) is None
+    assert "Type a question" in page_of(None)
+
+
+def test_of_ten_thousand_characters_the_first_thousand_are_searched_for(searcher: Searcher) -> None:
+    text = "手机没电" * 2_500
+    answer, short = searcher.answer(text), searcher.answer(text[:LONGEST])
+    assert answer and short and answer.cut == 10_000 and short.cut == 0
+    assert answer.columns == short.columns and answer.columns[0].hits
+    assert "Of its 10,000 characters the first 1,000 were searched for." in page_of(answer)
+
+
+@pytest.mark.parametrize("text", ["\ud800手机", "\x00\x1b[31m", "？！", "zzzzzzzz", "a" * 10_000])
+def test_any_text_has_an_answer(searcher: Searcher, text: str) -> None:
+    assert "<h3>BM25</h3>" in page_of(searcher.answer(text))
+
+
+def test_fifty_threads_get_the_answers_that_one_gets(searcher: Searcher) -> None:
+    texts = [f"{text} {number}" for number in range(10) for _, text in searcher.questions[:5]]
+    alone = [page_of(searcher.answer(text)) for text in texts]
+    searcher._answer.cache_clear()
+    with ThreadPoolExecutor(50) as pool:
+        assert list(pool.map(lambda text: page_of(searcher.answer(text)), texts)) == alone
+
+
+def test_html_of_queries_passages_and_ids_is_text() -> None:
+    bad = '<script>alert(1)</script><img src=x onerror="alert(2)"> 手机'
+
+    class Bad:
+        def rows(self, ids: list[str]) -> argparse.Namespace:
+            return argparse.Namespace(tolist=lambda: [0])
+
+        def texts(self, rows: list[int]) -> list[str]:
+            return [bad * 20]
+
+    searcher = Searcher([System("<b>", lambda *_: [(bad, 1.0)])], Bad(), [(bad, bad)], {bad: {bad}})  # type: ignore[arg-type]
+    found = page_of(searcher.answer(bad))
+    seen = Seen(found)
+    assert seen.tags <= {"style", "p", "div", "section", "h3", "span", "mark", "details", "summary"}
+    assert seen.names == {"class"}
+    assert seen.text.count("<script>alert(1)</script>") >= 20 and "<mark>手机</mark>" in found
+
+
+def test_an_excerpt_is_where_the_terms_are() -> None:
+    short, whole = excerpt_of("无关的文字。" * 60 + "手机没电了。" + "别的东西。" * 60, "手机没电怎么办")
+    assert "<mark>手机</mark>" in short and len(re.sub("<[^>]*>", "", short)) <= CHARS + 2
+    assert len(re.sub("<[^>]*>", "", whole)) == 6 * 60 + 6 + 5 * 60
+    assert excerpt_of("手机", "手机") == ("<mark>手机</mark>", "")
+
+
+def test_a_model_goes_with_its_embeddings() -> None:
+    done = run("baselines", "space", "--model", "M", code=1)
+    assert done.error == "--model M and --passages DIR, its embeddings of the passages, go together"
+
+
+def test_without_gradio_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gradio", None)
+    monkeypatch.delitem(sys.modules, "baselines.space.page", raising=False)
+    assert "the page needs Gradio: pip install" in run("baselines", "space", code=1).error
+
+
+def test_a_space_is_one_folder_with_code_release_and_card(sample_release: Path, tmp_path: Path) -> None:
+    out = tmp_path / "space"
+    for _ in range(2):  # an earlier one is replaced
+        run("baselines", "space", "--release", sample_release, "--assemble", out)
+    card = (out / "README.md").read_text(encoding="utf-8")
+    front = dict(line.split(": ", 1) for line in card.split("---\n")[1].splitlines())
+    assert front["sdk"] == "gradio" and (out / front["app_file"]).is_file()
+    assert open_release(out / "release").manifest == open_release(sample_release).manifest
+    assert (out / "baselines" / "space" / "page.py").is_file() and not list(out.rglob("__pycache__"))
+    assert words(out) == ["space", "--host", "0.0.0.0", "--release", str(out / "release")]
+
+
+def test_a_folder_of_something_else_is_not_replaced(sample_release: Path, tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text("mine")
+    assert "is not a Space" in run("baselines", "space", "--assemble", tmp_path, code=1).error
+
+
+def test_a_space_asks_for_what_the_group_does() -> None:
+    found = {*PROJECT["project"]["dependencies"]}
+    for name in ("builders", "baselines", "models"):
+        found |= {each for each in PROJECT["dependency-groups"][name] if isinstance(each, str)}
+    lines = (ROOT / "baselines" / "space" / "requirements.txt").read_text(encoding="utf-8").splitlines()
+    wanted = {line for line in lines if not line.startswith("#")}
+    assert wanted | {"huggingface-hub>=1.0"} == found  # (the hub's library comes with Gradio and datasets)
+    pinned = (ROOT / "tests" / "space-requirements.txt").read_text(encoding="utf-8")
+    version = re.search(r"^gradio==(\S+)$", pinned, re.MULTILINE)
+    card = (ROOT / "baselines" / "space" / "README.md").read_text(encoding="utf-8")
+    assert version and f"sdk_version: {version[1]}\n" in card

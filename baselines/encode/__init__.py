@@ -54,6 +54,7 @@ def run(args: argparse.Namespace) -> None:
     from baselines.encode.chunks import Job, check_input, encode
     from baselines.models.devices import batch_tokens, devices_of, dtype_of, tokenizers
     from baselines.models.loading import commit_of
+    from baselines.models.settings import ModelSettings
 
     configs, devices = SETS[args.set], devices_of(args.device)
     config = configs.queries if args.queries else configs.corpus
@@ -64,10 +65,8 @@ def run(args: argparse.Namespace) -> None:
         release=args.release,
         config=config,
         split=split,
-        model=args.model,
-        revision=revision,
+        settings=ModelSettings(args.model, revision=revision, max_length=args.max_length),
         dtype=dtype_of(args.dtype, devices[0]),
-        max_length=args.max_length,
         batch_tokens=args.batch_tokens or batch_tokens(devices[0]),
         tokenizers=tokenizers(devices) if args.tokenizers is None else args.tokenizers,
         chunk_rows=args.shard_rows or (ROWS_ON_CPU if devices[0] == "cpu" else ROWS_ON_GPU),

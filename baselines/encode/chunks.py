@@ -16,7 +16,8 @@ import numpy as np
 
 from baselines.models.devices import over_devices
 from baselines.models.encoder import Encoder
-from baselines.models.loading import fingerprint, open_dual, shown_name
+from baselines.models.loading import fingerprint, open_encoder, shown_name
+from baselines.models.settings import ModelSettings
 from baselines.passages import open_passages
 from baselines.runs.sets import read_queries
 from baselines.vectors.embeddings import FORMAT, MANIFEST, NAME, Chunk, Vectors, chunk_name, longest, read_vectors
@@ -32,18 +33,16 @@ from builders.store.reader import Release, open_release
 class Job:
     """What is encoded, by what and how: all that a process needs to encode any chunk.
 
-    ``split`` is ``corpus`` for passages. ``revision``: the commit of a model on the hub, else empty. ``max_length``:
-    tokens of a text; as the model cuts it where None. ``batch_tokens``: of a batch, padding included. ``tokenizers``:
-    processes a device; they change no embedding.
+    ``split`` is ``corpus`` for passages. ``settings``: of the model; its revision is the commit of a model on the hub,
+    else empty. ``batch_tokens``: of a batch, padding included. ``tokenizers``: processes a device; they change no
+    embedding.
     """
 
     release: Path
     config: str
     split: str
-    model: str
-    revision: str
+    settings: ModelSettings
     dtype: str
-    max_length: int | None
     batch_tokens: int
     tokenizers: int
     chunk_rows: int
@@ -101,12 +100,16 @@ def encode(job: Job, out: Path, devices: list[str]) -> None:
 def describe(job: Job, release: Release) -> dict[str, Any]:
     """What the embeddings depend on, without paths of this machine: the manifest, but for the list of its files."""
     # On the CPU, and given back: each process opens its own, on its device.
-    model = open_dual(job.model, max_length=job.max_length, revision=job.revision)
-    about: dict[str, Any] = {"name": shown_name(job.model), "fingerprint": fingerprint(model), "computed_in": job.dtype}
-    if job.max_length is not None:
-        about["max_length"] = job.max_length
-    if job.revision:
-        about["commit"] = job.revision
+    settings = job.settings
+    model = open_encoder(settings)
+    about: dict[str, Any] = {"name": shown_name(settings.name), "fingerprint": fingerprint(model)}
+    about["computed_in"] = job.dtype
+    if settings.max_length is not None:
+        about["max_length"] = settings.max_length
+    if settings.revision:
+        about["commit"] = settings.revision
+    if said := settings.said():
+        about["settings"] = said
     return {
         "name": NAME,
         "format": FORMAT,
@@ -178,7 +181,7 @@ def _entry_of(path: Path, done: Path) -> dict[str, Any] | None:
 
 @functools.lru_cache(maxsize=1)
 def _encoder(job: Job, device: str) -> Encoder:
-    model = open_dual(job.model, device, job.dtype, job.max_length, job.revision)
+    model = open_encoder(job.settings, device, job.dtype)
     return Encoder(model, "document" if job.of == "passages" else "query", job.batch_tokens, job.tokenizers)
 
 

@@ -18,6 +18,7 @@ from baselines.encode import ROWS_ON_CPU, ROWS_ON_GPU
 from baselines.encode.chunks import Job, encode
 from baselines.models.devices import batch_tokens, dtype_of, tokenizers
 from baselines.models.loading import commit_of, fingerprint, open_dual
+from baselines.models.settings import ModelSettings
 from baselines.passages import open_passages
 from baselines.search.retrieve import id_ranks, named
 from baselines.vectors import scan
@@ -84,10 +85,8 @@ class ByVectors:
             release=release.path,
             config=config,
             split=split,
-            model=self.model,
-            revision=self.revision,
+            settings=ModelSettings(self.model, revision=self.revision),
             dtype=self.dtype,
-            max_length=None,
             batch_tokens=batch_tokens(device),
             tokenizers=tokenizers(self.devices),
             chunk_rows=ROWS_ON_CPU if device == "cpu" else ROWS_ON_GPU,

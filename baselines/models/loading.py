@@ -13,8 +13,10 @@ from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.base.modules import Router, Transformer
 from transformers.utils.logging import disable_progress_bar
 
+from baselines.models.applied import apply_settings
 from baselines.models.libraries import model_commit
 from baselines.models.opening import MayLack, check_length, check_settings, opening, positions, unused_pooler
+from baselines.models.settings import ModelSettings
 from builders.common.command import InputError
 from builders.common.typed import read_json
 
@@ -29,12 +31,18 @@ def open_dual(
     ``max_length``: tokens that a text is cut to, prompt included, where the model would keep more. ``revision``: of a
     model on the hub (:func:`commit_of`).
     """
-    model = _open(SentenceTransformer, name, revision, unused_pooler)
+    return open_encoder(ModelSettings(name, revision=revision, max_length=max_length), device, dtype)
+
+
+def open_encoder(settings: ModelSettings, device: str = "cpu", dtype: str = "fp32") -> SentenceTransformer:
+    """A dual-encoder, used as ``settings`` say. Raises :class:`InputError`."""
+    model = _open(SentenceTransformer, settings, unused_pooler)
+    apply_settings(model, settings)
     if model.similarity_fn_name not in ("cosine", "dot"):
-        raise InputError(f"compares by {model.similarity_fn_name!r}; expected cosine or dot", path=name)
-    if limits := [limit for limit in (max_length, positions(model)) if limit is not None]:
-        _cut_at(model, min(limits))
-    return _moved(model, device, dtype)
+        raise InputError(f"compares by {model.similarity_fn_name!r}; expected cosine or dot", path=settings.name)
+    if limits := [limit for limit in (settings.max_length, positions(model)) if limit is not None]:
+        cut_at(model, min(limits))
+    return moved(model, device, dtype)
 
 
 def open_cross(
@@ -47,7 +55,7 @@ def open_cross(
     ``max_length``: tokens of query and passage together; the model's own where None. ``revision``: as of
     :func:`open_dual`.
     """
-    model = _open(CrossEncoder, name, revision, lambda *_: False)
+    model = _open(CrossEncoder, ModelSettings(name, revision=revision), lambda *_: False)
     if model.num_labels not in (1, 2):
         raise InputError(f"gives {model.num_labels} scores a pair; expected a cross-encoder of one or two", path=name)
     if max_length is not None:
@@ -55,7 +63,7 @@ def open_cross(
         model.max_seq_length = max_length
     elif (limit := positions(model)) is not None and (model.max_seq_length or limit) > limit:
         model.max_seq_length = limit
-    return _moved(model, device, dtype)
+    return moved(model, device, dtype)
 
 
 def commit_of(name: str, revision: str = "", option: str = "--revision") -> str:
@@ -69,15 +77,21 @@ def commit_of(name: str, revision: str = "", option: str = "--revision") -> str:
     return model_commit(name, revision, "a directory needs no hub") or ""
 
 
-def _open(kind: Any, name: str, revision: str, may_lack: MayLack) -> Any:
+def _open(kind: Any, settings: ModelSettings, may_lack: MayLack) -> Any:
     disable_progress_bar()  # type: ignore[no-untyped-call]
-    commit = commit_of(name, revision) or None
+    name, commit = settings.name, commit_of(settings.name, settings.revision) or None
     with opening(f"{name}: cannot be opened as a {kind.__name__}", may_lack), torch.random.fork_rng(devices=[]):
         _expect_kind(kind.__name__, Path(name))
         # The fingerprint is of all weights: those that may be missing get the same random numbers every time, and
         # all are in fp32 first, whatever the checkpoint was saved in.
         torch.manual_seed(0)
-        model = kind(name, device="cpu", revision=commit, model_kwargs={"dtype": torch.float32})
+        model = kind(
+            name,
+            device="cpu",
+            revision=commit,
+            model_kwargs={"dtype": torch.float32},
+            trust_remote_code=settings.trust_remote_code,
+        )
         check_settings(model, name)
         return model
 
@@ -95,7 +109,7 @@ def _expect_kind(kind: str, folder: Path) -> None:
         raise InputError(f"holds a {saved}; expected a {kind}", path=folder)
 
 
-def _cut_at(model: SentenceTransformer, max_length: int) -> None:
+def cut_at(model: SentenceTransformer, max_length: int) -> None:
     """Cut texts at ``max_length`` tokens, in every tower."""
     for module in model.modules():
         if isinstance(module, Transformer):
@@ -105,7 +119,8 @@ def _cut_at(model: SentenceTransformer, max_length: int) -> None:
                     setattr(module, name, min(own, max_length))
 
 
-def _moved(model: Any, device: str, dtype: str) -> Any:
+def moved(model: Any, device: str, dtype: str) -> Any:
+    """The model on a device, in a precision, for use and not for training."""
     return model.to(device=device, dtype=DTYPES[dtype]).eval()
 
 

@@ -15,7 +15,8 @@ from sentence_transformers import SentenceTransformer
 
 from baselines.models.devices import devices_of, dtype_of
 from baselines.models.encoder import Encoder
-from baselines.models.loading import DTYPES, fingerprint, open_dual
+from baselines.models.loading import DTYPES, fingerprint, open_encoder
+from baselines.models.settings import ModelSettings
 from baselines.passages import Passages, open_passages
 from baselines.runs.sets import read_queries
 from baselines.samples import sample_rows
@@ -119,8 +120,9 @@ def encoding_model(name: str, vectors: Vectors, device: str, dtype: str, revisio
     Raises :class:`InputError` where it is not the one that encoded the passages ``vectors``.
     """
     wanted = vectors.manifest["model"]
-    # As `encode --max-length` cut the passages.
-    model = open_dual(name, max_length=wanted.get("max_length"), revision=revision)
+    # Cut and prompted as the passages were.
+    said = {"max_length": wanted.get("max_length"), **(wanted.get("settings") or {})}
+    model = open_encoder(ModelSettings(name, revision=revision, **said))
     if fingerprint(model) != wanted["fingerprint"]:
         raise InputError(
             f"is not the model that encoded {vectors.path} ({wanted['name']!r}): weights or settings differ",

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from baselines.models.settings import SaidSettings
 from builders.common.command import InputError, progress
 from builders.common.limits import usable_cores
 from builders.common.names import name_within
@@ -130,6 +131,7 @@ class _Model(msgspec.Struct):
     name: str
     fingerprint: str
     max_length: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    settings: SaidSettings | None = None
 
 
 class Chunk(msgspec.Struct):

@@ -19,11 +19,12 @@ from filelock import FileLock
 UNREACHABLE = re.compile(r"connection broken by|NewConnectionError|NameResolutionError|ConnectTimeout|ProxyError")
 
 
-def environment(name: str, requirements: Path, variable: str, borrow: bool = False) -> Path:
+def environment(name: str, requirements: Path, variable: str, borrow: bool = False, alone: bool = False) -> Path:
     """The folder of commands of ``.venvs/NAME``, or of the folder that ``variable`` names, with the ``requirements``.
 
     ``borrow``: what the project's own environment has in the required version is used from there. Its other packages
-    can then be imported too, but not the project itself. Skips where no package registry can be reached.
+    can then be imported too, but not the project itself. ``alone``: nothing is installed but what is listed. Skips
+    where no package registry can be reached.
     """
     folder = Path(os.environ.get(variable) or ROOT / ".venvs" / name).absolute()
     commands = folder / ("Scripts" if os.name == "nt" else "bin")
@@ -40,6 +41,7 @@ def environment(name: str, requirements: Path, variable: str, borrow: bool = Fal
             # Not compiled: most of the modules are never imported, and compiling takes as long as unpacking.
             pip = [sys.executable, "-m", "pip", "--python", str(commands / "python"), "install", "--quiet"]
             pip += ["--retries", "1", "--no-compile", "-r", str(requirements)]
+            pip += ["--no-deps"] * alone
             result = subprocess.run(pip, capture_output=True, text=True, check=False)
             if result.returncode and UNREACHABLE.search(result.stdout + result.stderr):
                 pytest.skip(f"{name} is not installed and no package registry can be reached")

@@ -83,4 +83,9 @@ os._exit(0)  # an interpreter of 3.6 that has streamed Parquet can abort while i
     )
     assert result.returncode == 0, result.stderr
     found = json.loads(result.stdout.splitlines()[-1])
+    # The card has a split before those of the queries that holds them all.
+    queries = found.get("queries", {})
+    assert len(queries) < 2 or next(iter(queries)) == "queries"
+    if whole := queries.pop("queries", []):
+        assert sorted(map(str, whole)) == sorted(str(row) for rows in queries.values() for row in rows)
     return {(config, split): rows for config, splits in found.items() for split, rows in splits.items()}

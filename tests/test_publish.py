@@ -78,6 +78,11 @@ def test_the_card_says_what_a_reader_needs(hub: Hub, publish: Publish) -> None:
         "- zh\n- en\n",
     ):
         assert needed in card
+    # BEIR's HFDataLoader asks for the judgments without a name, and takes the first split of the queries for all.
+    configs = card.partition("configs:\n")[2].partition("dataset_info:")[0].split("- config_name: ")
+    assert [config.split()[0] for config in configs if "default: true" in config] == ["qrels"]
+    (queries,) = (config for config in configs if config.startswith("queries\n"))
+    assert queries.partition("- split: ")[2].startswith("queries\n    path: queries/*-*.parquet\n")
     for name in ("passage-length", "positives-per-query"):
         assert files[f"assets/{name}.png"].startswith(b"\x89PNG")
 

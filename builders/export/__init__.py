@@ -1,13 +1,24 @@
-"""Write a release for other tools: BEIR, TREC, MS MARCO, Tevatron.
+"""Write a release for other tools: BEIR, FlagEmbedding, Tevatron ...
 
 The formats, with the official files among them:
 
 beir      corpus.jsonl, queries.jsonl (every split), qrels/SPLIT.tsv with a header
 trec      corpus/docs-NN.jsonl ({"id", "contents"}: Pyserini's JsonCollection), topics.SPLIT.tsv, qrels.SPLIT.txt,
-          and the runs of the release (runs/NAME)
+          and the runs of the release (runs/NAME.trec)
 msmarco   collection.tsv, queries.SPLIT.tsv, qrels.SPLIT.tsv (query, 0, passage, score: trec_eval reads it, too)
 tevatron  SPLIT.jsonl (query_id, query, positive_passages, negative_passages), corpus.jsonl (docid, title, text)
+flagembedding          SPLIT.jsonl: query, pos (all positives), neg (all negatives)
+triplets               SPLIT.jsonl: query, positive, negative; a line a negative
+pylate                 SPLIT.jsonl: query, positive, negative_1, negative_2 ...; a line a positive
+sentence-transformers  as pylate, and SPLIT.pairs.jsonl: query, passage, label, for a CrossEncoder
 official  the files of the official archives (of the main set only), byte for byte where the release was made from them
+
+--negatives F ..., files that `python -m baselines mine` wrote, puts mined negatives before a query's own, in the
+formats of training data (tevatron to sentence-transformers). Each positive gets --negatives-per-positive of them, dealt
+in turn; where a query has fewer, a line of pylate holds one twice. Queries without a positive or a negative are counted
+and left out. --run RUN ... writes runs, too: trec (runs/NAME.trec), beir (runs/NAME.json, BEIR's results), official
+(predictions/NAME.json: at most 50 passages a query). No two scores of a query are equal there, also as 32 bits hold
+them: no tool can order ties in another way.
 
 JSON formats hold every text as it is. A line of a TSV file cannot hold a tab or a line end: each such character of a
 text is written as one space, the number of texts changed is logged and kept in EXPORT, and ids stay those of the
@@ -21,6 +32,8 @@ resttest-bucketN are its own, interpolation and extrapolation.
 example:
   python -m builders export --release build/sample --format beir --out build/beir
   python -m builders export --release dureader_retrieval --set cmedqa --format trec --out cmedqa-trec
+  python -m builders export --release build/sample --format flagembedding --negatives build/negatives.jsonl.gz \\
+    --out build/flagembedding
   python -m builders export --release DIR --set restrain-14K-extrapolation --format msmarco --out restrain
 """
 
@@ -29,6 +42,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from builders.common.command import whole_number
 from builders.export.drawn import set_name
 from builders.export.formats import FORMATS
 from builders.store.layout import SETS
@@ -44,13 +58,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SET",
         help=f"{', '.join(SETS)} or drawn questions (default: main)",
     )
+    parser.add_argument(
+        "--negatives", nargs="+", type=Path, default=[], metavar="F", help="hard negatives that `baselines mine` wrote"
+    )
+    parser.add_argument(
+        "--negatives-per-positive",
+        type=whole_number(1),
+        default=4,
+        metavar="N",
+        help="of a query's negatives, for each positive (default: 4)",
+    )
+    parser.add_argument("--run", nargs="+", type=Path, default=[], metavar="RUN", help="runs to write beside the set")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="the directory to write")
 
 
 def run(args: argparse.Namespace) -> None:
+    from builders.export.output import Options
     from builders.export.write import export
     from builders.store.reader import open_release
 
-    for name, rows in export(open_release(args.release), args.format, args.out, args.set).items():
+    options = Options(tuple(args.negatives), args.negatives_per_positive, tuple(args.run))
+    for name, rows in export(open_release(args.release), args.format, args.out, args.set, options).items():
         print(f"{name}: {rows:,} rows" if rows is not None else name)
     print(f"export: {args.out}")

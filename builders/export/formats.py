@@ -11,8 +11,11 @@ from typing import Any
 import pyarrow as pa
 
 from builders.common.command import InputError
+from builders.export.negatives import joined_with
 from builders.export.output import Output
+from builders.export.runs import write_runs
 from builders.export.sets import ReleaseSet
+from builders.export.training import flagembedding, pylate, sentence_transformers, triplets
 from builders.store.layout import JOINED
 
 PASSAGES_PER_FILE = 500_000  # Pyserini's indexer gives each of its threads a file
@@ -35,6 +38,7 @@ def beir(data: ReleaseSet, output: Output) -> None:
     for split in data.qrels_splits():
         columns = ["query-id", "corpus-id", "score"]
         output.qrels(f"qrels/{split}.tsv", data.qrels(split), columns, "\t", header=True)
+    write_runs(output, output.options.runs, "json")
 
 
 def trec(data: ReleaseSet, output: Output) -> None:
@@ -47,8 +51,7 @@ def trec(data: ReleaseSet, output: Output) -> None:
         output.texts(f"topics.{split}.tsv", data.query_texts(split))
     for split in data.qrels_splits():
         output.qrels(f"qrels.{split}.txt", data.qrels(split), ["query-id", "0", "corpus-id", "score"], " ")
-    for name in data.runs():
-        output.copy(name, data.release.named(name))
+    write_runs(output, [*map(data.release.named, data.runs()), *output.options.runs], "trec")
 
 
 def msmarco(data: ReleaseSet, output: Output) -> None:
@@ -64,8 +67,9 @@ def tevatron(data: ReleaseSet, output: Output) -> None:
     """Tevatron: a line a query with all its passages, and the corpus."""
     columns = ["docid", "title", "text"]
     output.json("corpus.jsonl", (batch.rename_columns(columns).to_pylist() for batch in data.corpus()))
-    for split in data.query_splits():
-        output.json(f"{split}.jsonl", (batch.select(JOINED.names).to_pylist() for batch in data.joined(split)))
+    with joined_with(data, output.options.negatives) as joined:
+        for split in data.query_splits():
+            output.json(f"{split}.jsonl", (batch.select(JOINED.names).to_pylist() for batch in joined(split)))
 
 
 def official(data: ReleaseSet, output: Output) -> None:
@@ -77,6 +81,7 @@ def official(data: ReleaseSet, output: Output) -> None:
     written = export_official(data.release, output.folder)
     output.rows = {file.name: file.rows for file in written}
     output.notes = {"equal_to_the_file_that_was_read": {file.name: file.equal for file in written}}
+    write_runs(output, output.options.runs, "predictions")
 
 
 FORMATS: dict[str, Callable[[ReleaseSet, Output], None]] = {
@@ -84,8 +89,15 @@ FORMATS: dict[str, Callable[[ReleaseSet, Output], None]] = {
     "trec": trec,
     "msmarco": msmarco,
     "tevatron": tevatron,
+    "flagembedding": flagembedding,
+    "triplets": triplets,
+    "pylate": pylate,
+    "sentence-transformers": sentence_transformers,
     "official": official,
 }
+# Which of them take what beside the release.
+WITH_NEGATIVES = ("tevatron", "flagembedding", "triplets", "pylate", "sentence-transformers")
+WITH_RUNS = ("beir", "trec", "official")
 
 
 def _files(batches: Iterator[tuple[pa.Array, pa.Array]], rows: int) -> Iterator[Iterator[tuple[pa.Array, pa.Array]]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,21 +15,37 @@ from builders.common.command import InputError, log, progress
 
 # What one reader or another takes for the end of a field or of a line: str.splitlines() ends lines at all but the tab.
 _BREAKS = r"[\t\n\v\f\r\x1c\x1d\x1e\x{85}\x{2028}\x{2029}]"
+_BLOCK = 1 << 20
 _ENCODER = msgspec.json.Encoder()
 _SPACES = "texts_with_spaces_for_tabs_and_line_ends"
-_BLOCK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Options:
+    """What an export takes beside the release.
+
+    Attributes:
+        negatives: files of hard negatives, as `baselines mine` writes them.
+        negatives_per_positive: how many of them a row of training data has.
+        runs: runs to be written beside the set.
+    """
+
+    negatives: tuple[Path, ...] = ()
+    negatives_per_positive: int = 4
+    runs: tuple[Path, ...] = ()
 
 
 class Output:
     """The folder of one export, and the release that it is made from.
 
     Attributes:
+        options: what the export takes beside the release.
         rows: rows of each file written, by its name below the folder; None where they are not counted.
         notes: what EXPORT says besides: by file, how many of its texts had tabs and line ends replaced.
     """
 
-    def __init__(self, folder: Path, source: Path) -> None:
-        self.folder, self._source = folder, source
+    def __init__(self, folder: Path, source: Path, options: Options) -> None:
+        self.folder, self._source, self.options = folder, source, options
         self.rows: dict[str, int | None] = {}
         self.notes: dict[str, dict[str, Any]] = {_SPACES: {}}
 
@@ -75,10 +92,19 @@ class Output:
 
         self._write(name, blocks())
 
+    def blocks(self, name: str, blocks: Iterable[tuple[int, bytes]]) -> None:
+        """Write a file from blocks of (rows, bytes)."""
+        self._write(name, blocks)
+
     def copy(self, name: str, path: Path) -> None:
         """Copy a file of lines."""
         with open(path, "rb") as file:
             self._write(name, ((block.count(b"\n"), block) for block in iter(lambda: file.read(_BLOCK), b"")))
+
+    def remove(self, name: str) -> None:
+        """Leave out a file that was written."""
+        (self.folder / name).unlink()
+        del self.rows[name]
 
     def _check_ids(self, ids: pa.Array, name: str) -> None:
         """Columns are told apart by blanks: an id must not hold one, nor be empty."""

@@ -10,15 +10,18 @@ from builders.common.command import InputError
 from builders.common.files import sha256_of, write_text
 from builders.common.folders import new_directory
 from builders.export.drawn import set_to_export
-from builders.export.formats import FORMATS
-from builders.export.output import Output
+from builders.export.formats import FORMATS, WITH_NEGATIVES, WITH_RUNS
+from builders.export.output import Options, Output
 from builders.store.layout import MANIFEST
 from builders.store.reader import Release
 
+_NOTHING = Options()
 MARKER = "EXPORT"  # no .json: tools that read every JSON file of a folder should not read this one
 
 
-def export(release: Release, form: str, out: Path, name: str = "main") -> dict[str, int | None]:
+def export(
+    release: Release, form: str, out: Path, name: str = "main", options: Options = _NOTHING
+) -> dict[str, int | None]:
     """Write the set ``name`` of a release in one format; returns the rows of every file (None: not counted).
 
     Args:
@@ -26,14 +29,21 @@ def export(release: Release, form: str, out: Path, name: str = "main") -> dict[s
         form: a key of :data:`builders.export.formats.FORMATS`.
         out: the directory to write; an earlier export there is replaced.
         name: a set, as :func:`builders.export.drawn.set_name` takes it.
+        options: negatives and runs that go with it.
 
     Raises:
-        InputError: the release has no such set, a text or an id of it does not fit the format, or ``out`` is something
-            else than an earlier export.
+        InputError: the release has no such set, a text or an id of it does not fit the format, which takes no negatives
+            or no runs, or ``out`` is something else than an earlier export.
     """
+    for given, option, forms in (
+        (options.negatives, "--negatives", WITH_NEGATIVES),
+        (options.runs, "--run", WITH_RUNS),
+    ):
+        if given and form not in forms:
+            raise InputError(f"{option} goes with --format {', '.join(forms)}, not {form}")
     _check_apart(Path(os.path.realpath(out)), Path(os.path.realpath(release.path)))
     with new_directory(out, "an export", MARKER) as folder:
-        output = Output(folder, release.path)
+        output = Output(folder, release.path, options)
         FORMATS[form](set_to_export(release, name), output)
         about = {"format": form, "set": name, "release": sha256_of(release.path / MANIFEST)}
         marker = {**about, **output.notes, "files": output.rows}

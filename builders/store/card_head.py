@@ -18,6 +18,9 @@ _SIZES = (
     (1_000_000, "100K<n<1M"),
     (10_000_000, "1M<n<10M"),
 )
+# Evaluation tools ask for the judgments without a config's name (BEIR's HFDataLoader), and take the first split of
+# the queries for all of them: of several splits, one of that name comes first that holds them all.
+_DEFAULT, _WHOLE = "qrels", "queries"
 
 
 def card_head(configs: Configs, squad: bool) -> str:
@@ -40,21 +43,30 @@ def card_head(configs: Configs, squad: bool) -> str:
         # `datasets` caches a local folder under its name and this head alone: naming the content here keeps a rebuilt
         # release from being served from the cache of the old one.
         content = hashlib.sha256("".join(s.sha256 for shards in splits.values() for s in shards).encode()).hexdigest()
-        lines += [f"- config_name: {config}", f"  description: content {content}", "  data_files:"]
-        for split in splits:
-            lines += [f"  - split: {split}", f"    path: {config}/{split}-*.parquet"]
+        lines += [f"- config_name: {config}", f"  description: content {content}"]
+        lines += ["  default: true"] * (config == _DEFAULT) + ["  data_files:"]
+        for split in _shown(config, splits):
+            lines += [f"  - split: {split}", f"    path: {config}/{split if split in splits else '*'}-*.parquet"]
     lines.append("dataset_info:")
     for config, splits in configs.items():
         lines += [f"- config_name: {config}", "  features:"]
         for field in schema_of(config):
             lines += _feature(field, "  ")
         lines.append("  splits:")
-        for split, shards in splits.items():
+        shown = _shown(config, splits)
+        for split, shards in shown.items():
             rows, size = rows_of(shards), bytes_of(shards)
             lines += [f"  - name: {split}", f"    num_bytes: {size}", f"    num_examples: {rows}"]
-        total = sum(map(bytes_of, splits.values()))
-        lines += [f"  download_size: {total}", f"  dataset_size: {total}"]
+        total, prepared = (sum(map(bytes_of, each.values())) for each in (splits, shown))
+        lines += [f"  download_size: {total}", f"  dataset_size: {prepared}"]
     return "\n".join(lines) + "\n"
+
+
+def _shown(config: str, splits: dict[str, list[FileEntry]]) -> dict[str, list[FileEntry]]:
+    """The splits of a config as readers of the card see them."""
+    if config != _WHOLE or len(splits) == 1:
+        return splits
+    return {_WHOLE: [shard for shards in splits.values() for shard in shards], **splits}
 
 
 def _feature(field: pa.Field, indent: str) -> list[str]:

@@ -1,0 +1,116 @@
+"""Runs for other tools: scores that no tool can order otherwise, in the format that it reads.
+
+Runs may have equal scores, and every tool orders those by a rule of its own: trec_eval by descending id, ranx by place,
+this project by ascending id. Exported scores fall strictly, also in the 32 bits in which trec_eval holds them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from builders.common.command import InputError
+from builders.common.lines import first_character
+from builders.common.names import problem_of
+from builders.export.output import Output
+from builders.store.runs import Hit, Run, read_run
+
+_DEPTH = 50  # of the official predictions
+
+
+def distinct(hits: list[Hit]) -> list[tuple[str, str]]:
+    """(passage, score) of a query's hits, best first, a passage once: scores as they are, but strictly falling.
+
+    A score that is not below the one before it, as 32 bits hold both, becomes the next one below. Where 32 bits do not
+    reach so far, ranks take the scores' place.
+    """
+    first = {passage: score for passage, score in reversed(hits)}
+    found: dict[str, np.float32] = {}
+    above = np.float32(np.inf)
+    for passage, _ in hits:
+        if passage not in found:
+            with np.errstate(over="ignore"):
+                above = found[passage] = min(np.float32(first[passage]), np.nextafter(above, np.float32(-np.inf)))
+    if not np.isfinite(above):
+        found = {passage: np.float32(len(found) - place) for place, passage in enumerate(found)}
+    return [(passage, np.format_float_positional(score, trim="0")) for passage, score in found.items()]
+
+
+def write_runs(output: Output, paths: list[Path], form: str) -> None:
+    """Write runs below ``runs/`` (``predictions/`` for the official ones), named as their files.
+
+    Args:
+        output: the export.
+        paths: TREC runs or official predictions.
+        form: ``trec``, ``json`` (BEIR's results: {query: {passage: score}}) or ``predictions`` ({query: [passages]}).
+
+    A TREC run whose scores fall strictly is copied as it is.
+
+    Raises:
+        InputError: for a file that is no run, a name that is no file's on every machine, and two of one name.
+    """
+    for path in paths:
+        stem = path.name.removesuffix(".gz")
+        for ending in (".json", ".trec", ".txt", ".run"):
+            stem = stem.removesuffix(ending)
+        name = f"{_FOLDERS[form]}/{stem}.{_ENDINGS[form]}"
+        if problem := problem_of(name):
+            raise InputError(problem, path=path)
+        if name in output.rows:
+            raise InputError(f"a second run {stem!r}; give each a name of its own", path=path)
+        run = read_run(path)
+        if form == "trec" and path.suffix != ".gz" and _falls(run) and first_character(path) != "{":
+            output.copy(name, path)
+        else:
+            output.blocks(name, _FORMS[form](run, stem))
+
+
+def _falls(run: Run) -> bool:
+    """Whether every query's scores fall strictly already, and none has a passage twice."""
+    return all(
+        len({passage for passage, _ in hits}) == len(hits)
+        and (np.diff(np.array([score for _, score in hits], np.float32)) < 0).all()
+        for hits in run.hits.values()
+    )
+
+
+_FOLDERS = {"trec": "runs", "json": "runs", "predictions": "predictions"}
+_ENDINGS = {"trec": "trec", "json": "json", "predictions": "json"}
+
+
+def _trec(run: Run, tag: str) -> Iterator[tuple[int, bytes]]:
+    tag = "_".join(tag.split()) or "run"
+    for query, hits in run.hits.items():
+        lines = [
+            f"{query} Q0 {passage} {rank} {score} {tag}\n" for rank, (passage, score) in enumerate(distinct(hits), 1)
+        ]
+        yield len(lines), "".join(lines).encode()
+
+
+def _json(run: Run, _: str) -> Iterator[tuple[int, bytes]]:
+    def of(hits: list[Hit]) -> str:
+        return "{" + ", ".join(f"{json.dumps(passage)}: {score}" for passage, score in distinct(hits)) + "}"
+
+    return _object(run, of)
+
+
+def _predictions(run: Run, _: str) -> Iterator[tuple[int, bytes]]:
+    return _object(run, lambda hits: json.dumps(list(dict.fromkeys(passage for passage, _ in hits))[:_DEPTH]))
+
+
+def _object(run: Run, value: Callable[[list[Hit]], str]) -> Iterator[tuple[int, bytes]]:
+    """A JSON object, a line a query."""
+    yield 0, b"{\n"
+    for number, (query, hits) in enumerate(run.hits.items()):
+        yield len(hits), (",\n" * (number > 0) + f"{json.dumps(query)}: {value(hits)}").encode()
+    yield 0, b"\n}\n"
+
+
+_FORMS: dict[str, Callable[[Run, str], Iterator[tuple[int, bytes]]]] = {
+    "trec": _trec,
+    "json": _json,
+    "predictions": _predictions,
+}

@@ -1,0 +1,154 @@
+"""``builders export`` for training elsewhere, with mined negatives; runs whose scores no tool orders otherwise."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from commands import Done, run
+from releases import QUESTIONS, TEXTS, make_release, md5, tables
+
+from builders.export.runs import distinct
+
+TRAIN = QUESTIONS["train"]
+
+
+def json_lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+
+
+@pytest.fixture
+def release(tmp_path: Path) -> Path:
+    """A release without negatives; train question n is answered by text n, the first one by text 4, too."""
+    rows = tables()
+    for split in ("train", "dev"):
+        for row in rows[split, split]:
+            row["negative_passages"] = []
+    rows["train", "train"][0]["positive_passages"].append({"docid": md5(TEXTS[4]), "title": "", "text": TEXTS[4]})
+    rows["qrels", "train"].append({"query-id": md5(TRAIN[0]), "corpus-id": md5(TEXTS[4]), "score": 1})
+    return make_release(tmp_path / "release", rows)
+
+
+def mined(path: Path, rows: dict[str, list[int]]) -> Path:
+    """A file of `mine`: by the question, the numbers of the texts."""
+    lines = [{"query-id": md5(query), "negative-ids": [md5(TEXTS[n]) for n in texts]} for query, texts in rows.items()]
+    path.write_bytes(gzip.compress("".join(json.dumps(line) + "\n" for line in lines).encode(), mtime=0))
+    return path
+
+
+@pytest.fixture
+def negatives(tmp_path: Path) -> Path:
+    return mined(tmp_path / "negatives.jsonl.gz", {TRAIN[0]: [1, 2, 3, 5], TRAIN[1]: [0], TRAIN[2]: []})
+
+
+def export(release: Path, layout: str, *words: object, code: int = 0) -> tuple[Done, Path]:
+    out = release.parent / layout
+    return run("builders", "export", "--release", release, "--format", layout, "--out", out, *words, code=code), out
+
+
+def test_flagembedding_gets_query_pos_and_neg(release: Path, negatives: Path) -> None:
+    done, out = export(release, "flagembedding", "--negatives", negatives)
+    assert json_lines(out / "train.jsonl") == [
+        {"query": TRAIN[0], "pos": [TEXTS[0], TEXTS[4]], "neg": [TEXTS[1], TEXTS[2], TEXTS[3], TEXTS[5]]},
+        {"query": TRAIN[1], "pos": [TEXTS[1]], "neg": [TEXTS[0]]},
+    ]
+    assert sorted(path.name for path in out.iterdir()) == ["EXPORT", "train.jsonl"]  # dev has no negatives
+    assert "train.jsonl: 2 queries without a positive or a negative passage are left out" in done.stderr
+    left_out = json.loads((out / "EXPORT").read_text("utf-8"))["queries_without_a_positive_or_a_negative"]
+    assert left_out == {"train.jsonl": 2}
+
+
+def test_triplets_deal_the_negatives_to_the_positives(release: Path, negatives: Path) -> None:
+    _, out = export(release, "triplets", "--negatives", negatives, "--negatives-per-positive", 2)
+    assert [tuple(row.values()) for row in json_lines(out / "train.jsonl")] == [
+        *((TRAIN[0], TEXTS[0], TEXTS[n]) for n in (1, 2)),
+        *((TRAIN[0], TEXTS[4], TEXTS[n]) for n in (3, 5)),
+        (TRAIN[1], TEXTS[1], TEXTS[0]),
+    ]
+
+
+def test_rows_for_pylate_have_as_many_negatives_each(release: Path, negatives: Path) -> None:
+    _, out = export(release, "pylate", "--negatives", negatives, "--negatives-per-positive", 3)
+    rows = json_lines(out / "train.jsonl")
+    assert [list(row) for row in rows] == [["query", "positive", "negative_1", "negative_2", "negative_3"]] * 3
+    assert [list(row.values())[2:] for row in rows] == [
+        [TEXTS[n] for n in own] for own in ((1, 2, 3), (5, 1, 2), (0,) * 3)
+    ]
+
+
+def test_sentence_transformers_gets_labelled_pairs_too(release: Path, negatives: Path) -> None:
+    _, out = export(release, "sentence-transformers", "--negatives", negatives, "--negatives-per-positive", 2)
+    assert len(json_lines(out / "train.jsonl")) == 3
+    pairs = json_lines(out / "train.pairs.jsonl")
+    assert [row["label"] for row in pairs] == [1, 0, 0, 1, 0, 0, 1, 0]
+    assert pairs[3] == {"query": TRAIN[0], "passage": TEXTS[4], "label": 1.0}
+
+
+def test_mined_negatives_come_before_a_row_s_own_and_none_is_a_positive(tmp_path: Path) -> None:
+    release = make_release(tmp_path / "release")  # whose rows have texts 0 and 1 as negatives
+    given = mined(tmp_path / "one.gz", {TRAIN[2]: [5, 2, 1]}), mined(tmp_path / "two.gz", {TRAIN[2]: [4, 5]})
+    _, out = export(release, "tevatron", "--negatives", *given)
+    rows = json_lines(out / "train.jsonl")
+    assert [row["docid"] for row in rows[2]["negative_passages"]] == [md5(TEXTS[n]) for n in (5, 1, 4, 0)]
+    assert rows[2]["negative_passages"][0] == {"docid": md5(TEXTS[5]), "title": "", "text": TEXTS[5]}
+    del rows[2]
+    assert rows == tables()["train", "train"][:2] + tables()["train", "train"][3:]
+
+
+def test_a_release_without_negatives_says_where_they_come_from(release: Path) -> None:
+    done, out = export(release, "flagembedding", code=1)
+    assert "no query has both a positive and a negative passage; --negatives F takes" in done.error
+    assert not out.exists()
+
+
+def test_negatives_that_the_release_does_not_know_are_refused(release: Path) -> None:
+    negatives = release.parent / "negatives.jsonl"
+    negatives.write_text(f'{{"query-id": "{md5(TRAIN[0])}", "negative-ids": ["{md5(TEXTS[1])}", "nowhere"]}}\n')
+    done, _ = export(release, "triplets", "--negatives", negatives, code=1)
+    assert done.error.startswith(f"{negatives}:1: has 1 passages that 'corpus' of {release} lacks, such as nowhere")
+    negatives.write_text(f'{{"query-id": "nobody", "negative-ids": ["{md5(TEXTS[1])}"]}}\n')
+    done, _ = export(release, "triplets", "--negatives", negatives, code=1)
+    assert "has no query that" in done.error
+    done, _ = export(release, "msmarco", "--negatives", negatives, code=1)
+    assert done.error.startswith("--negatives goes with --format tevatron, flagembedding")
+
+
+TIES = "q Q0 c 1 2.5 t\nq Q0 a 2 2.5 t\nq Q0 b 3 2.5000000001 t\nq Q0 d 4 -1 t\nr Q0 a 1 0 t\nr Q0 b 2 0 t\n"
+
+
+def test_exported_scores_fall_strictly_in_32_bits_and_keep_the_order(release: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine.run").write_text(TIES)
+    ours = {"q": ["b", "c", "a", "d"], "r": ["a", "b"]}
+    _, out = export(release, "trec", "--run", tmp_path / "mine.run")
+    found: dict[str, list[tuple[str, np.float32]]] = {}
+    for line in (out / "runs" / "mine.trec").read_text().splitlines():
+        query, _, passage, _, score, tag = line.split()
+        found.setdefault(query, []).append((passage, np.float32(score)))
+        assert tag == "mine"
+    assert {query: [passage for passage, _ in hits] for query, hits in found.items()} == ours
+    assert all((np.diff([score for _, score in hits]) < 0).all() for hits in found.values())
+    assert found["q"][2][1] == pytest.approx(2.5)
+    _, out = export(release, "beir", "--run", tmp_path / "mine.run")
+    results = json.loads((out / "runs" / "mine.json").read_text())
+    assert {query: sorted(own, key=lambda each: -own[each]) for query, own in results.items()} == ours
+    _, out = export(release, "official", "--run", tmp_path / "mine.run")
+    assert json.loads((out / "predictions" / "mine.json").read_text()) == ours
+
+
+def test_a_run_without_ties_is_copied_as_it_is(release: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine.trec").write_text("q Q0 a 1 2.123456789012345 t\nq Q0 b 2 1e-30 t\n")
+    _, out = export(release, "trec", "--run", tmp_path / "mine.trec")
+    assert (out / "runs" / "mine.trec").read_bytes() == (tmp_path / "mine.trec").read_bytes()
+    (tmp_path / "mine.txt").write_text(TIES)
+    done, _ = export(release, "trec", "--run", tmp_path / "mine.trec", tmp_path / "mine.txt", code=1)
+    assert done.error.endswith("a second run 'mine'; give each a name of its own")
+
+
+def test_scores_beyond_32_bits_stay_apart() -> None:
+    hits = [("a", 1e300), ("b", 1e300), ("c", 0.0), ("c", 0.0), ("d", -1e300)]
+    scores = [np.float32(score) for _, score in distinct(hits)]
+    assert len(scores) == 4 and np.isfinite(scores).all() and (np.diff(scores) < 0).all()

@@ -1,0 +1,177 @@
+"""The lines of docs/tools/ that want tools in environments of their own: ``TEST_TOOLS=1`` (``make test-tools``).
+
+Each tool reads, by its own loader, what `export` writes or the release itself; those that train take two steps.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import ROOT, run
+from environments import environment
+from hub_repos import Blob
+from hub_server import Hub
+from pages import blocks
+from test_peers import ROWS, Place
+from tiny_models import write_bert
+
+pytestmark = pytest.mark.skipif(not os.environ.get("TEST_TOOLS"), reason="set TEST_TOOLS=1: environments of 200 MB")
+
+TRAIN = ROWS["train", "train"]
+MINED = ROWS["corpus", "corpus"][3:6]
+TEXTS = [
+    row["text"]
+    for config in ("corpus", "queries")
+    for (name, _), rows in ROWS.items()
+    if name == config
+    for row in rows
+]
+Make = Callable[..., Place]
+
+
+@pytest.fixture
+def place_of(tmp_path: Path) -> Make:
+    """``place_of(tool)``: a folder with RELEASE, MODEL, mined NEGATIVES and RUN.run.gz, and the tool to run there."""
+    if sys.version_info[:2] != (3, 11):
+        pytest.skip("the other tools' environments are pinned for Python 3.11")
+
+    def make(tool: str, alone: bool = False) -> Place:
+        requirements = Path(__file__).with_name(f"{tool}-requirements.txt")
+        variable = f"DUREADER_RETRIEVAL_VENV_{tool.upper()}"
+        place = Place(tmp_path, environment(tool, requirements, variable, borrow=True, alone=alone))
+        write_bert(tmp_path / "MODEL", TEXTS)
+        rows = ({"query-id": row["query_id"], "negative-ids": [each["_id"] for each in MINED]} for row in TRAIN)
+        (tmp_path / "NEGATIVES").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+        release = ["--release", tmp_path / "RELEASE", "--split", "dev", "--quiet"]
+        run("baselines", "bm25", *release, "--out", tmp_path / "RUN.run.gz")
+        return place
+
+    return make
+
+
+def text_of(tool: str, language: str, number: int = 0) -> str:
+    """A block of a tool's page."""
+    return [each.text for each in blocks(ROOT / "docs" / "tools" / f"{tool}.md") if each.language == language][number]
+
+
+def test_flagembedding_trains_on_an_export(place_of: Make) -> None:
+    place = place_of("flagembedding")
+    place.environment |= {"CUDA_VISIBLE_DEVICES": ""}
+    place.shell(text_of("flagembedding", "bash"))
+    state = json.loads((place.folder / "TRAINED" / "checkpoint-2" / "trainer_state.json").read_text())
+    assert state["global_step"] == 2
+    code = """
+from FlagEmbedding.abc.finetune.embedder import AbsEmbedderDataArguments, AbsEmbedderTrainDataset
+arguments = AbsEmbedderDataArguments(train_data=["FLAG/train.jsonl"], train_group_size=4)
+read = AbsEmbedderTrainDataset(arguments, None)
+"""
+    read = place.python(code, "[list(read.dataset), [read[n] for n in range(len(read))]]")
+    assert [row["query"] for row in read[0]] == [row["query"] for row in TRAIN]
+    for row, (query, passages, _), expected in zip(*read, TRAIN, strict=True):
+        positives = [each["text"] for each in expected["positive_passages"]]
+        assert row["pos"] == positives and query == expected["query"]
+        assert passages[0] in positives and not {*passages[1:]} & {*positives} and len(passages) == 4
+
+
+def test_pylate_trains_on_an_export(place_of: Make) -> None:
+    place = place_of("pylate", alone=True)
+    place.environment |= {"CUDA_VISIBLE_DEVICES": ""}
+    place.shell(text_of("pylate", "bash"))
+    shown = "[train.column_names, train['query'][:], trainer.state.log_history[-1]]"
+    columns, queries, last = place.python(text_of("pylate", "python"), shown)
+    assert columns == ["query", "positive", *(f"negative_{n}" for n in range(1, 5))]
+    assert queries == [row["query"] for row in TRAIN for _ in row["positive_passages"]]
+    assert last["step"] == 2 and 0 < last["train_loss"] < 100
+
+
+def test_tevatron_reads_mined_negatives(place_of: Make) -> None:
+    place = place_of("tevatron")
+    place.shell(text_of("tevatron", "bash").replace("--format tevatron", "--format tevatron --negatives NEGATIVES"))
+    code = """
+from tevatron.arguments import DataArguments
+from tevatron.datasets import HFTrainDataset
+from transformers import AutoTokenizer
+tokenizer = AutoTokenizer.from_pretrained("MODEL")
+arguments = DataArguments(dataset_name="TEVATRON", dataset_proc_num=1)
+arguments.train_path = ["train.jsonl"]
+train = HFTrainDataset(tokenizer, arguments, None).process()
+"""
+    rows = place.python(code, "[[tokenizer.decode(text) for text in row['negatives']] for row in train]")
+    for row, expected in zip(rows, TRAIN, strict=True):
+        positive = {each["docid"] for each in expected["positive_passages"]}
+        mined = [each["text"] for each in MINED if each["_id"] not in positive]
+        assert [text.replace(" ", "") for text in row[: len(mined)]] == mined
+
+
+def test_sentence_transformers_trains_on_an_export(place_of: Make) -> None:
+    place = place_of("tevatron")
+    place.commands = Path(sys.executable).parent
+    place.shell(text_of("sentence-transformers", "bash"))
+    code = """
+from datasets import load_dataset
+from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+train = load_dataset("json", data_files="ST/train.jsonl", split="train")
+model = SentenceTransformer("MODEL", device="cpu")
+arguments = SentenceTransformerTrainingArguments("TRAINED", max_steps=2, report_to="none", use_cpu=True)
+trainer = SentenceTransformerTrainer(model, arguments, train, loss=MultipleNegativesRankingLoss(model))
+trainer.train()
+"""
+    assert place.python(code, "trainer.state.global_step") == 2
+
+
+def found_by_beir(place: Place, code: str) -> None:
+    """The three that a loader of BEIR's gives are the release's."""
+    shown = "[list(map(dict, corpus)), list(map(dict, queries)), qrels]"
+    if "Generic" in code:
+        shown = (
+            "[[{'id': k, **v} for k, v in corpus.items()], [{'id': k, 'text': v} for k, v in queries.items()], qrels]"
+        )
+    corpus, queries, qrels = place.python(code, shown)
+    assert {row["id"]: row["text"] for row in corpus} == {row["_id"]: row["text"] for row in ROWS["corpus", "corpus"]}
+    assert {row["id"]: row["text"] for row in queries} == {row["_id"]: row["text"] for row in ROWS["queries", "dev"]}
+    expected: dict[str, dict[str, int]] = {}
+    for row in ROWS["qrels", "dev"]:
+        expected.setdefault(row["query-id"], {})[row["corpus-id"]] = row["score"]
+    assert qrels == expected
+
+
+def test_beir_reads_a_release(place_of: Make) -> None:
+    place = place_of("beir")
+    found_by_beir(place, text_of("beir", "python"))
+    with Hub() as hub:
+        files = [path for path in (place.folder / "RELEASE").rglob("*") if path.is_file()]
+        names = {path.relative_to(place.folder / "RELEASE").as_posix(): path for path in files}
+        contents = {name: Blob(path.read_bytes(), path.suffix == ".parquet") for name, path in names.items()}
+        hub.create("org/name").add("a release", contents)
+        place.environment = {**hub.environment(place.folder / "home", None), "PATH": place.environment["PATH"]}
+        found_by_beir(place, text_of("beir", "python").replace("RELEASE", "org/name"))
+
+
+def test_beir_reads_an_export_and_measures_a_run_as_we_do(place_of: Make) -> None:
+    place = place_of("beir")
+    place.shell(text_of("beir", "bash"))
+    code = text_of("beir", "python", 1)
+    found_by_beir(place, code)
+    assert place.python(code, "mrr['MRR@10']") == pytest.approx(ours(place)["MRR@10"] / 100, abs=1e-4)
+
+
+def ours(place: Place) -> dict[str, Any]:
+    words = ["--release", place.folder / "RELEASE", "--split", "dev", "--format", "json", place.folder / "RUN.run.gz"]
+    figures: dict[str, Any] = json.loads(run("baselines", "evaluate", *words).stdout)[0]["official"]
+    return {name: 100 * value for name, value in figures.items()}
+
+
+def test_ranx_reads_the_parquet_files_and_measures_as_we_do(place_of: Make) -> None:
+    place = place_of("ranx")
+    place.shell(text_of("ranx", "bash"))
+    found = place.python(text_of("ranx", "python"), "{name: float(value) for name, value in figures.items()}")
+    expected = ours(place)
+    for theirs, mine in (("mrr@10", "MRR@10"), ("hit_rate@1", "recall@1"), ("hit_rate@50", "recall@50")):
+        assert 100 * found[theirs] == pytest.approx(expected[mine])

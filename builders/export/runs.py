@@ -7,7 +7,7 @@ this project by ascending id. Exported scores fall strictly, also in the 32 bits
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -39,7 +39,7 @@ def distinct(hits: list[Hit]) -> list[tuple[str, str]]:
     return [(passage, np.format_float_positional(score, trim="0")) for passage, score in found.items()]
 
 
-def write_runs(output: Output, paths: list[Path], form: str) -> None:
+def write_runs(output: Output, paths: Sequence[Path], form: str) -> None:
     """Write runs below ``runs/`` (``predictions/`` for the official ones), named as their files.
 
     Args:

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 import torch
 from releases import QUESTIONS, TEXTS, make_release, md5
-from sentence_transformers import SentenceTransformer
+from sentence_transformers import SentenceTransformer, SparseEncoder
+from tiny_kinds import write_masked, write_sparse, write_static
 from tiny_models import write_bert, write_cross, write_dual
 
-from baselines.kinds import Work, open_retriever
+from baselines.kinds import Work, open_retriever, sparse
 from baselines.kinds.told import kind_told
 from baselines.models.settings import ModelSettings
 from builders.common.command import InputError
@@ -29,6 +30,9 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("models")
     write_dual(folder / "dual", prompts={"query": "问", "other": "饺子"})
     write_cross(folder / "cross")
+    write_static(folder / "static")
+    write_sparse(folder / "sparse")
+    write_sparse(folder / "inference-free", inference_free=True)
     return folder
 
 
@@ -89,6 +93,79 @@ def test_what_is_said_of_a_model_is_done(
     expect(found, scores(SentenceTransformer(str(models / "dual"), device="cpu")), 0.02)
 
 
+def test_a_static_model_finds_what_its_own_encode_says(models: Path, release: Release, tmp_path: Path) -> None:
+    found = found_by(ModelSettings(str(models / "static")), release, tmp_path / "index")
+    model = SentenceTransformer(str(models / "static"), device="cpu")
+    expect(found, _unit(model.encode_query(ASKED)) @ _unit(model.encode_document(TEXTS)).T, 0.002)
+    cut = found_by(ModelSettings(str(models / "static"), max_length=3), release, tmp_path / "cut")
+    firsts = [_unit(model.encode([text[:3] for text in texts])) for texts in (ASKED, TEXTS)]
+    expect(cut, firsts[0] @ firsts[1].T, 0.002)
+
+
+@pytest.mark.parametrize("kind", ["sparse", "inference-free"])
+def test_an_inverted_index_finds_what_the_whole_embeddings_say(
+    models: Path, release: Release, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    found = found_by(ModelSettings(str(models / kind)), release, tmp_path / "index")
+    model = SparseEncoder(str(models / kind), device="cpu")
+    queries, passages = model.encode_query(ASKED).to_dense(), model.encode_document(TEXTS).to_dense()
+    expect(found, (queries.double() @ passages.double().T).numpy(), 1e-4)
+    monkeypatch.setattr("baselines.kinds.parts.Parts.rows_on_cpu", 2)
+    for hits, again in zip(
+        found, found_by(ModelSettings(str(models / kind)), release, tmp_path / "parts"), strict=True
+    ):
+        assert [corpus for corpus, _ in hits] == [corpus for corpus, _ in again]
+        np.testing.assert_allclose([score for _, score in hits], [score for _, score in again], rtol=1e-5)
+
+
+def test_an_interrupted_index_goes_on(
+    models: Path, release: Release, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("baselines.kinds.parts.Parts.rows_on_cpu", 2)
+    encode, encoded = sparse.encode_part, []
+
+    def noted(job: object, device: str, texts: list[str]) -> object:
+        if len(encoded) == 1:
+            encoded.append([])
+            raise KeyboardInterrupt
+        encoded.append(texts)
+        return encode(job, device, texts)
+
+    monkeypatch.setattr(sparse, "encode_part", noted)
+    with pytest.raises(KeyboardInterrupt):
+        found_by(ModelSettings(str(models / "sparse")), release, tmp_path / "index")
+    found = found_by(ModelSettings(str(models / "sparse")), release, tmp_path / "index")
+    assert encoded == [TEXTS[:2], [], TEXTS[2:4], TEXTS[4:]]  # each once
+    assert found == found_by(ModelSettings(str(models / "sparse")), release, tmp_path / "again")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["again", "cache", "index"]
+    with pytest.raises(InputError, match="is not the index of these passages by this model with these settings"):
+        other = open_retriever(ModelSettings(str(models / "inference-free")), WORK)
+        list(other.search(release, "corpus", tmp_path / "index", ASKED, 4))
+
+
+def test_passages_without_a_dimension_of_the_query_are_not_found(
+    models: Path, release: Release, tmp_path: Path
+) -> None:
+    """Inference-free queries have the dimensions of their own characters alone; one that no text has finds nothing."""
+    settings = ModelSettings(str(models / "inference-free"))
+    retriever = open_retriever(settings, WORK)
+    retriever.index(release, "corpus", tmp_path / "index")
+    (hits,) = retriever.search(release, "corpus", tmp_path / "index", [""], 4)
+    assert hits == []
+
+
+def test_a_masked_language_model_is_sparse_where_the_user_says_so(
+    release: Release, tmp_path: Path, models: Path
+) -> None:
+    plain = ModelSettings(str(write_masked(tmp_path / "masked")))
+    assert kind_told(plain) == "dense"
+    retriever = open_retriever(plain, WORK, "sparse")
+    retriever.index(release, "corpus", tmp_path / "index")
+    assert len(list(retriever.search(release, "corpus", tmp_path / "index", ASKED, 3))) == len(ASKED)
+    with pytest.raises(InputError, match="is no sparse encoder"):
+        open_retriever(ModelSettings(str(write_bert(tmp_path / "bert"))), WORK, "sparse").about()
+
+
 def _unit(vectors: np.ndarray) -> np.ndarray:
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
@@ -117,8 +194,9 @@ def test_a_models_own_files_say_its_kind(models: Path, tmp_path: Path) -> None:
     assert kind_told(ModelSettings(str(models / "dual"))) == "dense"
     assert kind_told(ModelSettings(str(models / "cross"))) == "cross"
     assert kind_told(ModelSettings(str(write_bert(tmp_path / "bert")))) == "dense"
-    with pytest.raises(InputError, match="is a model of kind cross; expected dense"):
+    with pytest.raises(InputError, match="is a model of kind cross; expected dense, "):
         open_retriever(ModelSettings(str(models / "cross")), WORK)
+    assert [kind_told(ModelSettings(str(models / name))) for name in ("static", "sparse")] == ["static", "sparse"]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ import numpy as np
 
 from baselines.models.devices import over_devices
 from baselines.models.encoder import Encoder
-from baselines.models.loading import fingerprint, open_encoder, shown_name
+from baselines.models.loading import described, open_encoder
 from baselines.models.settings import ModelSettings
 from baselines.passages import open_passages
 from baselines.runs.sets import read_queries
@@ -100,16 +100,7 @@ def encode(job: Job, out: Path, devices: list[str]) -> None:
 def describe(job: Job, release: Release) -> dict[str, Any]:
     """What the embeddings depend on, without paths of this machine: the manifest, but for the list of its files."""
     # On the CPU, and given back: each process opens its own, on its device.
-    settings = job.settings
-    model = open_encoder(settings)
-    about: dict[str, Any] = {"name": shown_name(settings.name), "fingerprint": fingerprint(model)}
-    about["computed_in"] = job.dtype
-    if settings.max_length is not None:
-        about["max_length"] = settings.max_length
-    if settings.revision:
-        about["commit"] = settings.revision
-    if said := settings.said():
-        about["settings"] = said
+    model = open_encoder(job.settings)
     return {
         "name": NAME,
         "format": FORMAT,
@@ -117,7 +108,7 @@ def describe(job: Job, release: Release) -> dict[str, Any]:
         "config": job.config,
         "split": job.split,
         "fingerprint": release.fingerprint(job.config, job.split),
-        "model": about,
+        "model": described(job.settings, model, job.dtype),
         "similarity": model.similarity_fn_name,
         "dim": model.get_embedding_dimension(),
         "dtype": "float16",

@@ -24,7 +24,11 @@ from builders.store.reader import Release
 from builders.store.runs import Hit
 
 # By the name that `--kind` takes; what a model is, its own files say (:mod:`.told`).
-RETRIEVERS = {"dense": "baselines.kinds.dense"}
+RETRIEVERS = {
+    "dense": "baselines.kinds.dense",
+    "static": "baselines.kinds.static",
+    "sparse": "baselines.kinds.sparse",
+}
 RERANKERS: dict[str, str] = {}
 
 
@@ -69,7 +73,7 @@ class Retriever(Protocol):
         Args:
             release, config, folder: as of :meth:`index`, which has been called.
             queries: texts, without any prompt.
-            top_k: passages a query; all, where there are fewer.
+            top_k: passages a query; fewer, where fewer are found.
         """
 
 

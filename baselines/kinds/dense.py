@@ -13,7 +13,7 @@ from baselines.encode.chunks import Job, check_input, encode
 from baselines.kinds import Work
 from baselines.models.devices import batch_tokens, tokenizers
 from baselines.models.encoder import Encoder
-from baselines.models.loading import DTYPES, commit_of, fingerprint, open_encoder, shown_name
+from baselines.models.loading import DTYPES, commit_of, described, fingerprint, open_encoder
 from baselines.models.settings import ModelSettings
 from baselines.passages import open_passages
 from baselines.search.retrieve import id_ranks, named
@@ -28,18 +28,16 @@ from builders.store.runs import Hit
 class Dense:
     """See :class:`baselines.kinds.Retriever`. The folder is one of `encode`, which `search` takes as well."""
 
+    rows_on_cpu = ROWS_ON_CPU  # of a file
+    batch_tokens: int | None = None  # where ``work`` says none; None: as the device takes it
+
     def __init__(self, settings: ModelSettings, work: Work) -> None:
         self._settings, self._work = replace(settings, revision=commit_of(settings.name, settings.revision)), work
 
     def about(self) -> dict[str, Any]:
         model = open_encoder(self._settings)
-        return {
-            "name": shown_name(self._settings.name),
-            "fingerprint": fingerprint(model),
-            "computed_in": self._work.dtype,
-            "similarity": model.similarity_fn_name,
-            "dim": model.get_embedding_dimension(),
-        }
+        about = described(self._settings, model, self._work.dtype)
+        return {**about, "similarity": model.similarity_fn_name, "dim": model.get_embedding_dimension()}
 
     def index(self, release: Release, config: str, folder: Path) -> None:
         check_input(release.path, config, "corpus", folder)
@@ -51,7 +49,8 @@ class Dense:
         vectors = open_vectors(folder)
         vectors.check("passages", release, config, "corpus")
         model = open_encoder(self._settings)
-        if fingerprint(model) != vectors.manifest["model"]["fingerprint"]:
+        told = vectors.manifest["model"]
+        if told["fingerprint"] != fingerprint(model) or told.get("max_length") != self._settings.max_length:
             raise InputError("was encoded by another model, or by this one with other settings", path=folder)
         model.to(device=self._work.devices[0], dtype=DTYPES[self._work.dtype])
         asked = Encoder(model, "query", self._work.batch_tokens).encode(queries)
@@ -76,9 +75,9 @@ class Dense:
             split="corpus",
             settings=self._settings,
             dtype=self._work.dtype,
-            batch_tokens=self._work.batch_tokens or batch_tokens(devices[0]),
+            batch_tokens=self._work.batch_tokens or self.batch_tokens or batch_tokens(devices[0]),
             tokenizers=tokenizers(devices) if self._work.tokenizers is None else self._work.tokenizers,
-            chunk_rows=ROWS_ON_CPU if devices[0] == "cpu" else ROWS_ON_GPU,
+            chunk_rows=self.rows_on_cpu if devices[0] == "cpu" else ROWS_ON_GPU,
         )
 
 

@@ -7,7 +7,7 @@ Router), the scores the logits of ``CrossEncoder.predict``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ from baselines.models.devices import batch_tokens
 from builders.common.command import InputError
 
 Halves = npt.NDArray[np.float16]
+Result = TypeVar("Result")
 _BYTES_A_TOKEN = 3  # UTF-8: of a Chinese character, and about that of a piece of an English word
 _MOST = 2_048  # texts in a batch, however short
 # encode_query and encode_document take the first of these prompts that the model has.
@@ -43,7 +44,7 @@ class Encoder:
         self._tokens = tokens or batch_tokens(self.device.type)
         given = {"prompt": prompt_of(model, task), "task": task}
         self._ahead = Ahead(model, given, tokenizers, pin=self.device.type == "cuda")
-        self._longest = _longest(self._ahead, "的 " * 5_000)
+        self._longest = longest_of(self._ahead, "的 " * 5_000)
 
     def encode(self, texts: Sequence[str]) -> Halves:
         """Embeddings, shape (texts, dimensions), in the texts' order; unit length where the model compares by cosine.
@@ -80,7 +81,7 @@ class CrossScorer:
         name = model.default_prompt_name
         given = {"prompt": None if name is None else model.prompts.get(name)}
         self._ahead = Ahead(model, given, tokenizers, pin=self.device.type == "cuda")
-        self._longest = _longest(self._ahead, ("的", "的 " * 5_000))
+        self._longest = longest_of(self._ahead, ("的", "的 " * 5_000))
 
     def scores(self, pairs: Sequence[tuple[str, str]]) -> npt.NDArray[np.float32]:
         """The logit of every pair, shape (pairs,), in the pairs' order."""
@@ -96,7 +97,7 @@ class CrossScorer:
         return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores[:, 0]
 
 
-def _longest(ahead: Ahead, text: Any) -> int:
+def longest_of(ahead: Ahead, text: Any) -> int:
     """The tokens that a text is cut to. It also sets the tokenizer up, which no other thread may do later."""
     return int(ahead.tokens([text])["input_ids"].shape[-1])
 
@@ -126,21 +127,33 @@ def _through(
     device: torch.device,
 ) -> torch.Tensor:
     """``compute`` of all texts in the texts' order; nothing waits for the device before the last batch is queued."""
+    every: torch.Tensor | None = None
+    for batch, computed in in_batches(ahead, compute, texts, longest, tokens, device):
+        if every is None:
+            # Once for all: small results kept between large passing ones would split the memory of those.
+            every = torch.empty((len(texts), *computed.shape[1:]), dtype=computed.dtype, device=device)
+        every[torch.from_numpy(batch).to(device, non_blocking=True)] = computed
+    assert every is not None  # there is a text
+    return every
+
+
+def in_batches(
+    ahead: Ahead,
+    compute: Callable[[dict[str, Any]], Result],
+    texts: Sequence[Any],
+    longest: int,
+    tokens: int,
+    device: torch.device,
+) -> Iterator[tuple[npt.NDArray[np.int64], Result]]:
+    """(the numbers of the texts of a batch, ``compute`` of it), for every batch."""
     places = list(batches(np.array([_size(text) for text in texts], np.int64), longest, tokens))
     tokenised = ahead([texts[number] for number in batch] for batch in places)
-    every: torch.Tensor | None = None
     with torch.inference_mode():
         for batch, found in zip(places, tokenised, strict=True):
             moved = {
                 n: each.to(device, non_blocking=True) if torch.is_tensor(each) else each for n, each in found.items()
             }
-            computed = compute(moved)
-            if every is None:
-                # Once for all: small results kept between large passing ones would split the memory of those.
-                every = torch.empty((len(texts), *computed.shape[1:]), dtype=computed.dtype, device=device)
-            every[torch.from_numpy(batch).to(device, non_blocking=True)] = computed
-    assert every is not None  # there is a text
-    return every
+            yield batch, compute(moved)
 
 
 def _size(text: str | tuple[str, str]) -> int:

@@ -11,6 +11,7 @@ import torch
 from msgspec import Struct
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.base.modules import Router, Transformer
+from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from transformers.utils.logging import disable_progress_bar
 
 from baselines.models.applied import apply_settings
@@ -36,7 +37,7 @@ def open_dual(
 
 def open_encoder(settings: ModelSettings, device: str = "cpu", dtype: str = "fp32") -> SentenceTransformer:
     """A dual-encoder, used as ``settings`` say. Raises :class:`InputError`."""
-    model = _open(SentenceTransformer, settings, unused_pooler)
+    model = open_as(SentenceTransformer, settings, unused_pooler)
     apply_settings(model, settings)
     if model.similarity_fn_name not in ("cosine", "dot"):
         raise InputError(f"compares by {model.similarity_fn_name!r}; expected cosine or dot", path=settings.name)
@@ -55,7 +56,7 @@ def open_cross(
     ``max_length``: tokens of query and passage together; the model's own where None. ``revision``: as of
     :func:`open_dual`.
     """
-    model = _open(CrossEncoder, ModelSettings(name, revision=revision), lambda *_: False)
+    model = open_as(CrossEncoder, ModelSettings(name, revision=revision), lambda *_: False)
     if model.num_labels not in (1, 2):
         raise InputError(f"gives {model.num_labels} scores a pair; expected a cross-encoder of one or two", path=name)
     if max_length is not None:
@@ -77,7 +78,8 @@ def commit_of(name: str, revision: str = "", option: str = "--revision") -> str:
     return model_commit(name, revision, "a directory needs no hub") or ""
 
 
-def _open(kind: Any, settings: ModelSettings, may_lack: MayLack) -> Any:
+def open_as(kind: Any, settings: ModelSettings, may_lack: MayLack) -> Any:
+    """A model as one of sentence-transformers' classes, on the CPU, in fp32. Raises :class:`InputError`."""
     disable_progress_bar()  # type: ignore[no-untyped-call]
     name, commit = settings.name, commit_of(settings.name, settings.revision) or None
     with opening(f"{name}: cannot be opened as a {kind.__name__}", may_lack), torch.random.fork_rng(devices=[]):
@@ -109,7 +111,7 @@ def _expect_kind(kind: str, folder: Path) -> None:
         raise InputError(f"holds a {saved}; expected a {kind}", path=folder)
 
 
-def cut_at(model: SentenceTransformer, max_length: int) -> None:
+def cut_at(model: torch.nn.Module, max_length: int) -> None:
     """Cut texts at ``max_length`` tokens, in every tower."""
     for module in model.modules():
         if isinstance(module, Transformer):
@@ -117,11 +119,26 @@ def cut_at(model: SentenceTransformer, max_length: int) -> None:
             for name in ("query_length", "document_length"):
                 if (own := getattr(module, name)) is not None:
                     setattr(module, name, min(own, max_length))
+        elif isinstance(module, StaticEmbedding):
+            module.tokenizer.enable_truncation(max_length)
 
 
 def moved(model: Any, device: str, dtype: str) -> Any:
     """The model on a device, in a precision, for use and not for training."""
     return model.to(device=device, dtype=DTYPES[dtype]).eval()
+
+
+def described(settings: ModelSettings, model: Any, dtype: str) -> dict[str, Any]:
+    """A model that is open, in fp32, for a manifest: what decides what it gives, without paths of this machine."""
+    about: dict[str, Any] = {"name": shown_name(settings.name), "fingerprint": fingerprint(model)}
+    about["computed_in"] = dtype
+    if settings.max_length is not None:
+        about["max_length"] = settings.max_length
+    if settings.revision:
+        about["commit"] = settings.revision
+    if said := settings.said():
+        about["settings"] = said
+    return about
 
 
 def shown_name(name: str) -> str:
@@ -144,6 +161,8 @@ def fingerprint(model: Any) -> str:
         "truncate": getattr(model, "truncate_dim", None),
         "vocabulary": sorted(model.tokenizer.get_vocab().items()),
     }
+    if (most := getattr(model, "max_active_dims", None)) is not None:
+        settings["max_active_dims"] = most
     if routes := [module for module in model if isinstance(module, Router)]:
         settings["routes"] = [_routes(router) for router in routes]
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode())

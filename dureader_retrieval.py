@@ -382,6 +382,20 @@ def load_dataset(
     return builder.as_dataset(split=split, in_memory=keep_in_memory)
 
 
+def splits_of(name: str, *, data_dir: str | os.PathLike[str] | None = None) -> dict[str, int | None]:
+    """The splits of a config with their rows, by the manifest alone: nothing is loaded, nothing downloaded.
+
+    Of the archive, which would have to be read for that, the rows are None. Raises as :func:`load_dataset`.
+    """
+    _declaration(name)
+    if data_dir is not None:
+        found = _read_manifest(os.path.abspath(os.path.expanduser(os.fspath(data_dir))), name)
+        return {split: sum(shard.rows for shard in shards) for split, shards in found.items()}
+    if name not in _ARCHIVED:
+        raise ReleaseError(_lacks(name))
+    return dict.fromkeys(_ARCHIVED[name])
+
+
 # A release directory
 
 

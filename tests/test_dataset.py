@@ -58,6 +58,8 @@ def test_two_releases_side_by_side_keep_their_own_rows(everything: Path, release
 def test_splits_are_those_of_the_release(release: Path, load: Load) -> None:
     assert list(load("queries", data_dir=str(release))) == ["train", "dev", "test"]
     assert list(load("qrels", data_dir=str(release))) == ["train", "dev"]
+    assert dureader_retrieval.splits_of("queries", data_dir=release) == {"train": 4, "dev": 2, "test": 1}
+    assert dureader_retrieval.splits_of("qrels") == {"train": None, "dev": None}  # the archive is not asked
     assert list(load("qrels", data_dir=str(release), streaming=True)) == ["train", "dev"]
     with pytest.raises(ValueError, match="test"):
         load("qrels", "test", data_dir=str(release))

@@ -50,9 +50,10 @@ def test_builders_know_nothing_of_baselines() -> None:
         assert not [name for name in imports(path) if name.split(".")[0] == "baselines"], path
 
 
-def test_the_dataset_module_stands_alone() -> None:
-    found = {name.split(".")[0] for name in imports(ROOT / "dureader_retrieval.py")}
-    assert not found & {"builders", "baselines"}
+def test_the_modules_that_are_shipped_stand_alone() -> None:
+    for name in ("dureader_retrieval.py", "dureader_retrieval_ir.py"):
+        found = {each.split(".")[0] for each in imports(ROOT / name)}
+        assert not found & {"builders", "baselines"}, name
 
 
 # What decodes JSON beside common/typed.py: rows of raw files, and what a library or the same run has made.

@@ -1,4 +1,4 @@
-"""What is handed on: the source distribution is the whole project, the wheel the dataset module and nothing else."""
+"""What is handed on: the source distribution is the whole project, the wheel what loads a release, and nothing else."""
 
 from __future__ import annotations
 
@@ -80,8 +80,9 @@ def test_the_programs_run_from_the_source_distribution(unpacked: Path, sample_re
         assert result.returncode == 0, result.stderr
 
 
-def test_the_wheel_ships_the_dataset_module_alone(wheel: Path) -> None:
-    assert {name for name in files_of(wheel) if ".dist-info/" not in name} == {"dureader_retrieval.py"}
+def test_the_wheel_ships_the_modules_of_readers_alone(wheel: Path) -> None:
+    modules = {"dureader_retrieval.py", "dureader_retrieval_ir.py"}
+    assert {name for name in files_of(wheel) if ".dist-info/" not in name} == modules
 
 
 def test_the_wheel_promises_nothing_that_it_lacks(wheel: Path) -> None:

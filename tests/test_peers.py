@@ -203,15 +203,6 @@ def test_ir_measures(place: Place) -> None:
     assert printed == {"RR@10": "0.7500", "Success@1": "0.5000", "Success@50": "1.0000"}
 
 
-def test_ir_datasets(place: Place) -> None:
-    place.shell(block("ir_datasets", "bash"))
-    shown = "[list(map(list, found)) for found in (dev.docs_iter(), dev.queries_iter(), dev.qrels_iter())]"
-    docs, queries, qrels = place.python(block("ir_datasets", "python"), shown)
-    assert docs == [[row["_id"], row["text"]] for row in ROWS["corpus", "corpus"]]
-    assert queries == [[row["_id"], row["text"]] for row in ROWS["queries", "dev"]]
-    assert qrels == [[row["query-id"], row["corpus-id"], row["score"], "0"] for row in ROWS["qrels", "dev"]]
-
-
 def test_pyserini(tmp_path: Path) -> None:
     folder = os.environ.get("DUREADER_RETRIEVAL_VENV_PYSERINI")
     if not folder:

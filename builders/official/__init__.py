@@ -1,4 +1,4 @@
-"""Make a release from the official archives, or parts of them.
+"""Make a release from the official archives, or from a copy.
 
 Both releases are read, unpacked or as tar or tar.gz, whatever part is there: passage_collection.json, train.json,
 dev.json, test1.json and test2.json of the original release, and of the pre-processed one part-00 to part-03 with
@@ -12,12 +12,19 @@ With --skip-bad-lines such a line is left out instead: logged, counted in stats.
 passage that is left out keeps its line number, so that the map stays right; judgments that name it are counted, and
 left out of the qrels.
 
+--copy reads what others keep on a hub, from there (HF_ENDPOINT names another), from folders or files: rows with their
+passages (zyznull/dureader-retrieval-ranking; ORG/NAME/dev.jsonl.gz takes that file alone), or corpus, queries and
+judgments (mteb/DuRetrieval; C-MTEB/DuRetrieval with C-MTEB/DuRetrieval-qrels), JSON lines or Parquet. Printed is how
+the copy differs from what was published, and with --compare RELEASE, by the texts, from a release. A copy holds some of
+the passages: figures on it are none on the whole collection.
+
 A tar.gz is unpacked once, beside --out, which takes the room of its official files. Memory does not grow with the
 texts; a passage takes about 40 bytes of it.
 
 example:
   python -m builders official --archive dureader_retrieval-data.v0.tar.gz dureader-retrieval-baseline-dataset.tar.gz \\
       test1.json --out dureader_retrieval
+  python -m builders official --copy mteb/DuRetrieval --compare dureader_retrieval --out build/mteb
 """
 
 from __future__ import annotations
@@ -26,19 +33,23 @@ import argparse
 import json
 from pathlib import Path
 
-from builders.common.command import add_format, whole_number
+from builders.common.command import InputError, add_format, whole_number
 from builders.common.limits import usable_cores
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+    given = parser.add_mutually_exclusive_group(required=True)
+    given.add_argument(
         "--archive",
         nargs="+",
         type=Path,
-        required=True,
         metavar="DIR_OR_TAR",
         help="folders, tar or tar.gz archives, or single official files",
     )
+    given.add_argument(
+        "--copy", nargs="+", metavar="DIR_OR_REPO", help="copies: folders, files, or ORG/NAME of datasets on a hub"
+    )
+    parser.add_argument("--compare", type=Path, metavar="RELEASE", help="a release that a copy is compared with")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="the release directory to write")
     parser.add_argument(
         "--workers", type=whole_number(1), default=usable_cores(), help="processes (default: all cores)"
@@ -55,6 +66,11 @@ def run(args: argparse.Namespace) -> None:
     from builders.official.build import build_official
     from builders.store.table3 import table3_text
 
+    if args.copy:
+        _copy(args)
+        return
+    if args.compare:
+        raise InputError("--compare goes with --copy")
     stats = build_official(args.archive, args.out, args.workers, args.skip_bad_lines)
     if args.format == "json":
         print(json.dumps(stats, ensure_ascii=False, indent=1))
@@ -65,3 +81,18 @@ def run(args: argparse.Namespace) -> None:
     for name, skipped in stats["official"].get("skipped", {}).items():
         print(f"bad lines of {name} (left out): {skipped['lines']:,}")
     print(f"release: {args.out}")
+
+
+def _copy(args: argparse.Namespace) -> None:
+    from builders.official.copies import build_copy
+    from builders.official.differences import differences_text
+    from builders.store.reader import open_release
+    from builders.store.table3 import table3_text
+
+    if args.skip_bad_lines:
+        raise InputError("--skip-bad-lines goes with --archive")
+    stats = build_copy(args.copy, args.out, open_release(args.compare) if args.compare else None)
+    if args.format == "json":
+        print(json.dumps(stats, ensure_ascii=False, indent=1))
+        return
+    print(f"{table3_text(stats)}\n\n{differences_text(stats['copy'])}\nrelease: {args.out}")

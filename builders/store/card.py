@@ -74,6 +74,11 @@ def _is_squad(builds: list[Build]) -> bool:
     return any(build.verb == "squad" for build in builds)
 
 
+def _is_original(build: Build) -> bool:
+    """Whether the build read the official archives: a copy holds some of the passages."""
+    return build.verb == "official" and "copy" not in build.options
+
+
 def _about(builds: list[Build]) -> str:
     if _is_squad(builds):
         return """# Reading comprehension as passage retrieval
@@ -81,7 +86,7 @@ def _about(builds: list[Build]) -> str:
 Questions of a reading comprehension set, each to find its paragraph in a collection, in the layout of
 DuReader-retrieval. Built by `dureader_retrieval` from the sources named below; nothing of DuReader is in it.
 """
-    own = "" if any(build.verb == "official" for build in builds) else ", not the published collection's"
+    own = "" if any(_is_original(build) for build in builds) else ", not the published collection's"
     return f"""# DuReader-retrieval
 
 Chinese passage retrieval from web search, after Qiu et al., EMNLP 2022: queries, a passage collection, and which

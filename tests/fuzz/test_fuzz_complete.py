@@ -21,6 +21,7 @@ _OURS = {
     "baselines.models.official_input:official_tokenizer": "likewise",
     "baselines.errors.measure:read_cases": "the project's own file",
     "builders.common.arrow_files:read_arrow": "files of a build under way, which appear when they are whole",
+    "builders.official.differences:published": "the project's own file",
     "builders.release.build:_label": "hands its blocks on to parse_row, which has a fuzzer",
     "builders.release.write:write_file": "a file of a build under way, which appears when it is whole",
     "builders.similar.blocks:_open": "what the same command has just written",

@@ -26,6 +26,7 @@ from builders.crosslingual.pairs import read_pairs
 from builders.extrapolate.embeddings import read_embeddings
 from builders.official.archives import find_members
 from builders.official.build import build_official
+from builders.official.copy_rows import Judgment, Ranked, Text, kind_of, rows_of
 from builders.official.formats import role_of
 from builders.release.rows import find_sources, parse_rows
 from builders.sources.files import find_files
@@ -144,7 +145,39 @@ def _read_official(folder: Path) -> Any:
     return None
 
 
+def _copies(folder: Path) -> None:
+    row = {
+        "query_id": "q",
+        "query": "几点？",
+        "positive_passages": [{"docid": "p", "text": "八点"}],
+        "negative_passages": [],
+    }
+    (folder / "dev.jsonl").write_text(f"{json.dumps(row)}\n{json.dumps(row, ensure_ascii=False)}\n", encoding="utf-8")
+    (folder / "queries.jsonl").write_text('{"_id": "q", "text": "几点？"}\n', encoding="utf-8")
+    pq.write_table(pa.table({"id": ["p"], "text": ["八点"]}), folder / "corpus.parquet")
+    pq.write_table(pa.table({"qid": ["q"], "pid": ["p"], "score": [1]}), folder / "qrels.parquet")
+
+
+def _read_copies(folder: Path) -> Any:
+    kinds = {"ranking": Ranked, "corpus": Text, "queries": Text, "qrels": Judgment}
+    paths = sorted(path for path in folder.iterdir() if path.is_file())
+    found = {path.name: kind_of(path, path.name) for path in paths}
+    return {path.name: [row for _, row in rows_of(path, kinds[found[path.name]])] for path in paths}
+
+
 READERS = [
+    Reader(
+        "copies",
+        reaches=(
+            "builders.official.copy_rows:rows_of",
+            "builders.official.copy_rows:_columns",
+            "builders.official.copy_rows:_parquet",
+        ),
+        make=_copies,
+        spoils={"*.jsonl": JSON_LINES, "*.parquet": PARQUET},
+        read=_read_copies,
+        right=any_result,
+    ),
     Reader(
         "raw rows",
         reaches=("builders.sources.lines:read_blocks", "builders.release.rows:parse_row"),

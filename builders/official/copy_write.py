@@ -61,8 +61,8 @@ class CopyWriter:
                     self._findings.add(what, 1, f"{query} {passage}")
                 else:
                     judged.setdefault(split, {}).setdefault(query, []).append(passages[passage])
-        for row in passages.values():
-            self._passage(row)
+        for each in passages.values():
+            self._passage(each)
         if again := len(passages) - len(self._known):
             self._findings.add("passages whose text came before (one passage)", again)
         if unjudged := questions.keys() - {query for found in judged.values() for query in found}:

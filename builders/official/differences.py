@@ -31,7 +31,7 @@ def compared(copy: Path, release: Release) -> dict[str, Any]:
     ids = {each for batch in mine.batches("corpus", "corpus", ["_id"]) for each in batch["_id"].to_pylist()}
     missing = release.missing("corpus", "corpus", ids)
     rest = release.rows("corpus", "corpus") - (len(ids) - len(missing))
-    found = {"passages": {"both": len(ids) - len(missing), "copy": len(missing), "release": rest}}
+    found: dict[str, Any] = {"passages": {"both": len(ids) - len(missing), "copy": len(missing), "release": rest}}
     if missing:
         found["passages"]["copy_example"] = missing[0]
     for split in SPLITS:

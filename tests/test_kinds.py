@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 from releases import QUESTIONS, TEXTS, make_release, md5
-from sentence_transformers import SentenceTransformer, SparseEncoder
-from tiny_kinds import write_masked, write_sparse, write_static
+from sentence_transformers import MultiVectorEncoder, SentenceTransformer, SparseEncoder
+from tiny_kinds import write_masked, write_multi_vector, write_sparse, write_static
 from tiny_models import write_bert, write_cross, write_dual
 
 from baselines.kinds import Work, open_retriever, sparse
@@ -21,6 +21,7 @@ from builders.store.reader import Release, open_release
 
 WORK = Work(["cpu"], "fp32")
 ASKED = QUESTIONS["dev"] + QUESTIONS["train"]
+KINDS = ["static", "sparse", "multi-vector"]  # models by the names of their kinds
 pytestmark = pytest.mark.usefixtures("own_cache")
 
 
@@ -31,6 +32,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_dual(folder / "dual", prompts={"query": "问", "other": "饺子"})
     write_cross(folder / "cross")
     write_static(folder / "static")
+    write_multi_vector(folder / "multi-vector")
     write_sparse(folder / "sparse")
     write_sparse(folder / "inference-free", inference_free=True)
     return folder
@@ -166,6 +168,27 @@ def test_a_masked_language_model_is_sparse_where_the_user_says_so(
         open_retriever(ModelSettings(str(write_bert(tmp_path / "bert"))), WORK, "sparse").about()
 
 
+def test_late_interaction_is_the_sum_of_the_best_tokens(
+    models: Path, release: Release, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = ModelSettings(str(models / "multi-vector"))
+    found = found_by(settings, release, tmp_path / "index")
+    model = MultiVectorEncoder(str(models / "multi-vector"), device="cpu")
+    queries, passages = (
+        [own.numpy() for own in encode(texts)]
+        for encode, texts in ((model.encode_query, ASKED), (model.encode_document, TEXTS))
+    )
+    assert {len(own) for own in queries} == {12} and len({len(own) for own in passages}) > 2
+    expect(found, np.array([[(query @ own.T).max(1).sum() for own in passages] for query in queries]), 0.02)
+    # One passage a part, a block a passage: nothing else.
+    monkeypatch.setattr("baselines.kinds.parts.Parts.rows_on_cpu", 1)
+    monkeypatch.setattr("baselines.kinds.multi_vector._TOKENS", 1)
+    for hits, again in zip(found, found_by(settings, release, tmp_path / "parts"), strict=True):
+        np.testing.assert_allclose([score for _, score in hits], [score for _, score in again], atol=0.01)
+    with pytest.raises(InputError, match="is no late-interaction model"):
+        open_retriever(ModelSettings(str(models / "dual")), WORK, "multi-vector").about()
+
+
 def _unit(vectors: np.ndarray) -> np.ndarray:
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
@@ -196,7 +219,7 @@ def test_a_models_own_files_say_its_kind(models: Path, tmp_path: Path) -> None:
     assert kind_told(ModelSettings(str(write_bert(tmp_path / "bert")))) == "dense"
     with pytest.raises(InputError, match="is a model of kind cross; expected dense, "):
         open_retriever(ModelSettings(str(models / "cross")), WORK)
-    assert [kind_told(ModelSettings(str(models / name))) for name in ("static", "sparse")] == ["static", "sparse"]
+    assert [kind_told(ModelSettings(str(models / name))) for name in KINDS] == KINDS
 
 
 @pytest.mark.parametrize(

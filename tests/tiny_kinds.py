@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
-from sentence_transformers import SentenceTransformer, SparseEncoder
-from sentence_transformers.base.modules import Router, Transformer
+from sentence_transformers import MultiVectorEncoder, SentenceTransformer, SparseEncoder
+from sentence_transformers.base.modules import Dense, Normalize, Router, Transformer
+from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding, SpladePooling
 from tiny_models import write_bert
@@ -31,6 +32,22 @@ def write_sparse(folder: Path, inference_free: bool = False) -> Path:
         weights = torch.rand(passages[0].model.config.vocab_size, generator=torch.Generator().manual_seed(3))
         modules = [Router.for_query_document([SparseStaticEmbedding(passages[0].tokenizer, weights)], passages)]
     SparseEncoder(modules=modules, device="cpu").save_pretrained(str(folder))
+    return folder
+
+
+def write_multi_vector(folder: Path) -> Path:
+    """A ColBERT: queries are filled up to 12 tokens with [MASK], which count; a passage's full stop does not."""
+    bert = write_bert(folder.with_name(f"{folder.name}-bert"))
+    expansion = {"strategy": "min", "length": 12, "token": None, "attend": False}
+    transformer = Transformer(str(bert), query_expansion=expansion)
+    modules = [
+        transformer,
+        MultiVectorMask(skiplist_words=["。"]),
+        Dense(32, 16, bias=False, module_input_name="token_embeddings", module_output_name="token_embeddings"),
+        Normalize(module_input_name="token_embeddings"),
+    ]
+    prompts = {"query": "问", "document": "文"}
+    MultiVectorEncoder(modules=modules, prompts=prompts, device="cpu").save_pretrained(str(folder))
     return folder
 
 

@@ -28,6 +28,7 @@ RETRIEVERS = {
     "dense": "baselines.kinds.dense",
     "static": "baselines.kinds.static",
     "sparse": "baselines.kinds.sparse",
+    "multi-vector": "baselines.kinds.multi_vector",
 }
 RERANKERS: dict[str, str] = {}
 

@@ -58,7 +58,7 @@ def _is_ours(error: Exception) -> bool:
 class _Settings(Struct):
     """What a model's own files set, and the libraries use later without a look at it."""
 
-    prompts: dict[str, str]
+    prompts: dict[str, str | None]  # None: of a late-interaction model without one
     default_prompt_name: str | None
     lengths: list[Annotated[int, Meta(ge=1)] | None]
 

@@ -1,0 +1,89 @@
+"""Tiny random models of the architectures that models.toml declares, under their names on the hub.
+
+Each has a tokenizer whose every character is a token, so that the tokens which a model gets are the encoded string,
+special tokens included, byte for byte. XLM-R's and BERT's tokenizers put their special tokens around a text; Qwen's
+here put none, as newer versions of transformers leave them out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from releases import QUESTIONS, TEXTS
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Normalize, Transformer
+from sentence_transformers.sentence_transformer.modules import Pooling
+from tokenizers import Regex, Tokenizer, models, pre_tokenizers, processors
+
+from baselines.models.families import families
+
+_SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+_BERT = ("BertConfig", {"max_position_embeddings": 512}, ("[CLS]", "[SEP]"))
+_XLMR = ("XLMRobertaConfig", {"max_position_embeddings": 514}, ("<s>", "</s>"))
+_QWEN = {"num_key_value_heads": 2, "max_position_embeddings": 8192}
+# By the name on the hub: the configuration, its settings, the special tokens around a text.
+ARCHITECTURES: dict[str, tuple[str, dict[str, Any], tuple[str, str]]] = {
+    "BAAI/bge-small-zh-v1.5": _BERT,
+    "TencentBAC/Conan-embedding-v1": _BERT,
+    "thenlper/gte-base-zh": _BERT,
+    "BAAI/bge-m3": ("XLMRobertaConfig", {"max_position_embeddings": 8194}, ("<s>", "</s>")),
+    "intfloat/multilingual-e5-large": _XLMR,
+    "intfloat/multilingual-e5-large-instruct": _XLMR,
+    "alibaba-nlp-community/gte-multilingual-base": ("GteConfig", {"max_position_embeddings": 512}, ("<s>", "</s>")),
+    "Alibaba-NLP/gte-Qwen2-1.5B-instruct": ("Qwen2Config", _QWEN, ("", "")),
+    "Qwen/Qwen3-Embedding-0.6B": ("Qwen3Config", {**_QWEN, "head_dim": 16}, ("", "")),
+}
+_SPECIAL = ["<pad>", "<unk>", "<s>", "</s>", "[CLS]", "[SEP]", "<|endoftext|>", "<|im_end|>"]
+
+
+def characters() -> list[str]:
+    """Those of the tiny release and of every declared prompt."""
+    prompts = [
+        prompt
+        for family in families().values()
+        for prompt in (family.query_prompt, family.passage_prompt, *family.prompts.values())
+    ]
+    words: Iterable[str] = [*TEXTS, *(each for some in QUESTIONS.values() for each in some), *filter(None, prompts)]
+    return sorted({character for text in words for character in text})
+
+
+def write_tokenizer(folder: Path, around: tuple[str, str], eos: str) -> int:
+    """The tokenizer's files; returns how many tokens it knows."""
+    words = {word: number for number, word in enumerate([*_SPECIAL, *characters()])}
+    tokenizer = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
+    if around != ("", ""):
+        first, last = around
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single=f"{first} $A {last}",
+            pair=f"{first} $A {last} $B {last}",
+            special_tokens=[(each, words[each]) for each in dict.fromkeys(around)],
+        )
+    special = {"pad_token": "<pad>", "unk_token": "<unk>", "eos_token": eos}
+    transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special).save_pretrained(folder)
+    return len(words)
+
+
+def write_encoder(folder: Path, hub_name: str, seed: int = 0) -> Path:
+    """A plain encoder, without any file of sentence-transformers, in ``folder``/NAME."""
+    config, settings, around = ARCHITECTURES[hub_name]
+    folder = folder / hub_name.rpartition("/")[2]
+    folder.mkdir(parents=True)
+    # Of Qwen3-Embedding the end of a text is not the tokenizer's eos_token.
+    known = write_tokenizer(folder, around, "<|im_end|>" if "Qwen3" in hub_name else "<|endoftext|>")
+    torch.manual_seed(seed)
+    made = getattr(transformers, config)(vocab_size=known, pad_token_id=0, initializer_range=0.2, **_SIZES, **settings)
+    transformers.AutoModel.from_config(made).eval().save_pretrained(folder)
+    return folder
+
+
+def with_modules(folder: Path, pooling: str, *, prompts: dict[str, str] | None = None, normalize: bool = False) -> Path:
+    """Make a plain encoder a model of sentence-transformers, in its place."""
+    module = Transformer(str(folder))
+    modules = [module, Pooling(module.get_embedding_dimension(), pooling), *([Normalize()] if normalize else [])]
+    SentenceTransformer(modules=modules, prompts=prompts, device="cpu").save_pretrained(str(folder))
+    return folder

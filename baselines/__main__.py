@@ -7,6 +7,9 @@ import sys
 from builders.common.command import main
 
 GROUPS = {
+    "any model": {
+        "run": "baselines.run",
+    },
     "search by words": {
         "bm25": "baselines.bm25",
     },

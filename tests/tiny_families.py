@@ -1,8 +1,8 @@
 """Tiny random models of the architectures that models.toml declares, under their names on the hub.
 
-Each has a tokenizer whose every character is a token, so that the tokens which a model gets are the encoded string,
-special tokens included, byte for byte. XLM-R's and BERT's tokenizers put their special tokens around a text; Qwen's
-here put none, as newer versions of transformers leave them out.
+Each has a tokenizer whose every character, or byte, is a token, so that the tokens which a model gets are the encoded
+string, special tokens included, byte for byte. XLM-R's and BERT's put their special tokens around a text; Qwen's here
+put none there: versions of transformers differ in that.
 """
 
 from __future__ import annotations
@@ -26,18 +26,16 @@ _BERT = ("BertConfig", {"max_position_embeddings": 512}, ("[CLS]", "[SEP]"))
 _XLMR = ("XLMRobertaConfig", {"max_position_embeddings": 514}, ("<s>", "</s>"))
 _QWEN = {"num_key_value_heads": 2, "max_position_embeddings": 8192}
 # By the name on the hub: the configuration, its settings, the special tokens around a text.
-ARCHITECTURES: dict[str, tuple[str, dict[str, Any], tuple[str, str]]] = {
+ARCHITECTURES: dict[str, tuple[str, dict[str, Any], tuple[str, str] | None]] = {
     "BAAI/bge-small-zh-v1.5": _BERT,
     "TencentBAC/Conan-embedding-v1": _BERT,
-    "thenlper/gte-base-zh": _BERT,
-    "BAAI/bge-m3": ("XLMRobertaConfig", {"max_position_embeddings": 8194}, ("<s>", "</s>")),
     "intfloat/multilingual-e5-large": _XLMR,
-    "intfloat/multilingual-e5-large-instruct": _XLMR,
     "alibaba-nlp-community/gte-multilingual-base": ("GteConfig", {"max_position_embeddings": 512}, ("<s>", "</s>")),
-    "Alibaba-NLP/gte-Qwen2-1.5B-instruct": ("Qwen2Config", _QWEN, ("", "")),
-    "Qwen/Qwen3-Embedding-0.6B": ("Qwen3Config", {**_QWEN, "head_dim": 16}, ("", "")),
+    "Alibaba-NLP/gte-Qwen2-1.5B-instruct": ("Qwen2Config", _QWEN, None),
+    "Qwen/Qwen3-Embedding-0.6B": ("Qwen3Config", {**_QWEN, "head_dim": 16}, None),
 }
-_SPECIAL = ["<pad>", "<unk>", "<s>", "</s>", "[CLS]", "[SEP]", "<|endoftext|>", "<|im_end|>"]
+END = "<|endoftext|>"
+_SPECIAL = ["<pad>", "<unk>", "<s>", "</s>", "[CLS]", "[SEP]"]
 
 
 def characters() -> list[str]:
@@ -47,25 +45,41 @@ def characters() -> list[str]:
         for family in families().values()
         for prompt in (family.query_prompt, family.passage_prompt, *family.prompts.values())
     ]
-    words: Iterable[str] = [*TEXTS, *(each for some in QUESTIONS.values() for each in some), *filter(None, prompts)]
+    asked = [question for some in QUESTIONS.values() for question in some]
+    words: Iterable[str] = ["问找查文", *TEXTS, *asked, *filter(None, prompts)]
     return sorted({character for text in words for character in text})
 
 
-def write_tokenizer(folder: Path, around: tuple[str, str], eos: str) -> int:
-    """The tokenizer's files; returns how many tokens it knows."""
+def write_tokenizer(folder: Path, around: tuple[str, str]) -> int:
+    """BERT's or XLM-R's tokenizer: a token a character. Returns how many it knows."""
     words = {word: number for number, word in enumerate([*_SPECIAL, *characters()])}
     tokenizer = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
+    tokenizer.add_special_tokens(_SPECIAL)
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
-    if around != ("", ""):
-        first, last = around
-        tokenizer.post_processor = processors.TemplateProcessing(
-            single=f"{first} $A {last}",
-            pair=f"{first} $A {last} $B {last}",
-            special_tokens=[(each, words[each]) for each in dict.fromkeys(around)],
-        )
-    special = {"pad_token": "<pad>", "unk_token": "<unk>", "eos_token": eos}
+    first, last = around
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{first} $A {last}",
+        pair=f"{first} $A {last} $B {last}",
+        special_tokens=[(each, words[each]) for each in around],
+    )
+    special = {"pad_token": "<pad>", "unk_token": "<unk>"}
     transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special).save_pretrained(folder)
     return len(words)
+
+
+def write_qwen_tokenizer(folder: Path, eos: str) -> int:
+    """Qwen's tokenizer: a token a byte, nothing around a text. Returns how many it knows."""
+    words = [END, "<|im_end|>", *sorted(pre_tokenizers.ByteLevel.alphabet())]
+    known = {word: number for number, word in enumerate(words)}
+    transformers.Qwen2Tokenizer(vocab=known, merges=[], eos_token=eos).save_pretrained(folder)
+    return len(known)
+
+
+def as_text(tokenizer: Any, ids: list[int]) -> str:
+    """The string that was encoded, byte for byte, special tokens included."""
+    tokens = tokenizer.convert_ids_to_tokens(ids)
+    decoder = tokenizer.backend_tokenizer.decoder
+    return "".join(tokens) if decoder is None else str(decoder.decode(tokens))
 
 
 def write_encoder(folder: Path, hub_name: str, seed: int = 0) -> Path:
@@ -74,7 +88,8 @@ def write_encoder(folder: Path, hub_name: str, seed: int = 0) -> Path:
     folder = folder / hub_name.rpartition("/")[2]
     folder.mkdir(parents=True)
     # Of Qwen3-Embedding the end of a text is not the tokenizer's eos_token.
-    known = write_tokenizer(folder, around, "<|im_end|>" if "Qwen3" in hub_name else "<|endoftext|>")
+    eos = "<|im_end|>" if "Qwen3" in hub_name else END
+    known = write_tokenizer(folder, around) if around else write_qwen_tokenizer(folder, eos)
     torch.manual_seed(seed)
     made = getattr(transformers, config)(vocab_size=known, pad_token_id=0, initializer_range=0.2, **_SIZES, **settings)
     transformers.AutoModel.from_config(made).eval().save_pretrained(folder)

@@ -15,6 +15,7 @@ from baselines.models.devices import batch_tokens, tokenizers
 from baselines.models.encoder import Encoder
 from baselines.models.loading import DTYPES, commit_of, described, fingerprint, open_encoder
 from baselines.models.settings import ModelSettings
+from baselines.models.used import used
 from baselines.passages import open_passages
 from baselines.search.retrieve import id_ranks, named
 from baselines.vectors import scan
@@ -37,7 +38,8 @@ class Dense:
     def about(self) -> dict[str, Any]:
         model = open_encoder(self._settings)
         about = described(self._settings, model, self._work.dtype)
-        return {**about, "similarity": model.similarity_fn_name, "dim": model.get_embedding_dimension()}
+        size = {"similarity": model.similarity_fn_name, "dim": model.get_embedding_dimension()}
+        return {**about, **size, "used": used(model)}
 
     def index(self, release: Release, config: str, folder: Path) -> None:
         check_input(release.path, config, "corpus", folder)

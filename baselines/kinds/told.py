@@ -36,16 +36,16 @@ class _Module(Struct):
 
 def kind_told(settings: ModelSettings) -> str:
     """dense, static, sparse, multi-vector or cross; dense where a model's files do not say (a plain encoder's)."""
-    saved = _file(settings, "config_sentence_transformers.json")
+    saved = model_file(settings, "config_sentence_transformers.json")
     kind = _BY_TYPE.get(read_json(saved, _Saved).model_type, "dense") if saved else "dense"
-    modules = _file(settings, "modules.json")
+    modules = model_file(settings, "modules.json")
     if kind == "dense" and modules:
         names = [module.type.rpartition(".")[2] for module in read_json(modules, list[_Module])]
         return "static" if names[:1] == ["StaticEmbedding"] else kind
     return kind
 
 
-def _file(settings: ModelSettings, name: str) -> Path | None:
+def model_file(settings: ModelSettings, name: str) -> Path | None:
     """A file of the model, from its folder, the hub or the libraries' cache; None where it has none of that name."""
     commit = commit_of(settings.name, settings.revision) or None
     with opening(f"{settings.name}: {name} cannot be read", lambda *_: True):

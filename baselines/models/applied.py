@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize
 from sentence_transformers.sentence_transformer.modules import Pooling
+from tokenizers import processors
 
 from baselines.models.encoder import prompt_of
 from baselines.models.settings import ModelSettings
@@ -33,6 +36,8 @@ def apply_settings(model: SentenceTransformer, settings: ModelSettings) -> None:
     apply_prompts(model, settings)
     if settings.pooling is not None:
         _pool(model, settings)
+    if settings.last_token is not None:
+        _end_texts(model, settings)
     if settings.truncate_dim is not None:
         if not 1 <= settings.truncate_dim <= (dim := model.get_embedding_dimension()):
             raise InputError(
@@ -65,3 +70,21 @@ def _pool(model: SentenceTransformer, settings: ModelSettings) -> None:
         if not isinstance(module.pooling_mode, str) and len(module.pooling_mode) != 1:
             raise InputError(f"pools by {module.pooling_mode}; only one way can be another", path=settings.name)
         module.pooling_mode = settings.pooling
+
+
+def _end_texts(model: SentenceTransformer, settings: ModelSettings) -> None:
+    """Have every text end with a token: what is pooled by the last token is another vector without it."""
+    tokenizer: Any = model.tokenizer
+    token = tokenizer.eos_token if settings.last_token == "eos_token" else settings.last_token
+    number = None if token is None else tokenizer.get_vocab().get(token)
+    if number is None:
+        raise InputError(
+            f"its tokenizer has no token {token or 'eos_token'!r}, which texts end with", path=settings.name
+        )
+    if tokenizer("的")["input_ids"][-1:] == [number]:
+        return
+    backend = tokenizer.backend_tokenizer
+    last = processors.TemplateProcessing(single=f"$A {token}", special_tokens=[(token, number)])
+    backend.post_processor = processors.Sequence([each for each in (backend.post_processor, last) if each])
+    if tokenizer("的")["input_ids"][-1:] != [number]:
+        raise InputError(f"its tokenizer cannot be told to end texts with {token!r}", path=settings.name)

@@ -107,15 +107,16 @@ def family_of(model: str) -> str:
     """The name of a model's family; empty where none is declared.
 
     Names on the hub are compared without regard to case. Of a folder its own name counts: ``models/bge-small-zh-v1.5``
-    is taken for the model of that name.
+    is taken for the model of that name, and where two have it for the one that needs no code of its own.
     """
     is_folder = Path(model).is_dir()
     wanted = (Path(model).resolve().name if is_folder else model).casefold()
-    for name, family in families().items():
-        for each in family.models:
-            if wanted == (each.rpartition("/")[2] if is_folder else each).casefold():
-                return name
-    return ""
+    found = [
+        (family.remote_code, name)
+        for name, family in families().items()
+        if wanted in ((each.rpartition("/")[2] if is_folder else each).casefold() for each in family.models)
+    ]
+    return min(found)[1] if found else ""
 
 
 def places(family: Family, key: str, sources: dict[str, Source]) -> list[str]:

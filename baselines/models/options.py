@@ -24,7 +24,7 @@ def add_device(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_revision(parser: argparse.ArgumentParser) -> None:
+def add_revision(parser: argparse._ActionsContainer) -> None:
     """``--revision``, for every command that opens a model."""
     parser.add_argument(
         "--revision", default="", metavar="R", help="of a model on the hub: a commit, tag or branch (default: main)"

@@ -22,6 +22,8 @@ class ModelSettings:
         prompt_name: the prompt of the model's own that is put before queries, where ``query_prompt`` is None.
         pooling: how a dual-encoder makes one vector of a text's: mean, cls, lasttoken ..., as sentence-transformers
             calls it.
+        last_token: with which every text ends, as its text, or "eos_token" for the tokenizer's own: put there where
+            the tokenizer does not.
         truncate_dim: the first dimensions of an embedding that are kept.
         normalize: whether embeddings have unit length.
         similarity: cosine or dot.
@@ -35,6 +37,7 @@ class ModelSettings:
     passage_prompt: str | None = None
     prompt_name: str = ""
     pooling: str | None = None
+    last_token: str | None = None
     truncate_dim: int | None = None
     normalize: bool | None = None
     similarity: str | None = None
@@ -55,6 +58,7 @@ class SaidSettings(Struct, forbid_unknown_fields=True):
     passage_prompt: str | None = None
     prompt_name: str = ""
     pooling: str | None = None
+    last_token: str | None = None
     truncate_dim: Annotated[int, Meta(ge=1)] | None = None
     normalize: bool | None = None
     similarity: str | None = None

@@ -1,0 +1,188 @@
+"""`run`: any model in one command, used as its family is declared, and the record of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from commands import Done, run
+from releases import QUESTIONS, TEXTS, make_release, md5
+from tiny_families import END, as_text, with_modules, write_encoder
+from transformers import AutoModel, AutoTokenizer
+
+from baselines.models import ahead
+from builders.common.files import sha256_of
+from builders.store.runs import read_run
+
+pytestmark = pytest.mark.usefixtures("own_cache")
+TASK = "Given a Chinese search query, retrieve web passages that answer the question"
+ASKED = "Given a web search query, retrieve relevant passages that answer the query"
+# By the model: what a query and a passage are when the model gets them, and how it is pooled.
+ENCODED = {
+    "BAAI/bge-small-zh-v1.5": ("[CLS]为这个句子生成表示以用于检索相关文章：{}[SEP]", "[CLS]{}[SEP]", "cls"),
+    "TencentBAC/Conan-embedding-v1": ("[CLS]{}[SEP]", "[CLS]{}[SEP]", "mean"),
+    "intfloat/multilingual-e5-large": ("<s>query: {}</s>", "<s>passage: {}</s>", "mean"),
+    "alibaba-nlp-community/gte-multilingual-base": ("<s>{}</s>", "<s>{}</s>", "cls"),
+    "Alibaba-NLP/gte-Qwen2-1.5B-instruct": (f"Instruct: {TASK}\nQuery: {{}}{END}", f"{{}}{END}", "lasttoken"),
+    "Qwen/Qwen3-Embedding-0.6B": (f"Instruct: {ASKED}\nQuery:{{}}{END}", f"{{}}{END}", "lasttoken"),
+}
+
+
+@pytest.fixture(scope="module")
+def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    torch.set_num_threads(1)
+    folder = tmp_path_factory.mktemp("run") / "release"
+    make_release(folder)
+    return folder
+
+
+@pytest.fixture
+def encoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What the model got since, as text: each token is a character or a special one, padding left out."""
+    found: list[str] = []
+
+    def spied(model: Any, texts: list[str], **given: Any) -> dict[str, Any]:
+        tokens = plain(model, texts, **given)
+        for row, mask in zip(tokens["input_ids"].tolist(), tokens["attention_mask"].tolist(), strict=True):
+            kept = [number for number, there in zip(row, mask, strict=True) if there]
+            found.append(as_text(model.tokenizer, kept))
+        return tokens
+
+    plain = ahead.preprocess
+    monkeypatch.setattr(ahead, "preprocess", spied)
+    return found
+
+
+def run_it(model: Path | str, release: Path, out: Path, *words: object, code: int = 0) -> Done:
+    given = ["--release", release, "--out", out, "--device", "cpu", "--dtype", "fp32"]
+    return run("baselines", "run", model, *given, *words, code=code)
+
+
+def manifest(out: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(out.with_name(f"{out.name}.manifest.json").read_text(encoding="utf-8"))
+    return found
+
+
+def used(out: Path) -> dict[str, Any]:
+    return {key: each["value"] for key, each in manifest(out)["used"].items()}
+
+
+def by_hand(folder: Path, queries: list[str], passages: list[str], pooling: str) -> torch.Tensor:
+    """Cosines, shape (queries, passages), by transformers alone, a text at a time with its special tokens in it."""
+    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()
+    rows = []
+    for text in queries + passages:
+        ids = tokenizer(text, return_tensors="pt", add_special_tokens=False)["input_ids"]
+        with torch.inference_mode():
+            states = model(input_ids=ids).last_hidden_state[0]
+        rows.append({"cls": states[0], "mean": states.mean(0), "lasttoken": states[-1]}[pooling])
+    unit = torch.nn.functional.normalize(torch.stack(rows), dim=1)
+    return unit[: len(queries)] @ unit[len(queries) :].T
+
+
+@pytest.mark.parametrize("name", ENCODED)
+def test_a_declared_model_alone_is_right(name: str, release: Path, tmp_path: Path, encoded: list[str]) -> None:
+    query, passage, pooling = ENCODED[name]
+    model, out = write_encoder(tmp_path, name), tmp_path / "run"
+    trusted = ["--trust-remote-code"] if name.startswith("Alibaba-NLP/") else []
+    run_it(model, release, out, *trusted)
+    queries, passages = [query.format(text) for text in QUESTIONS["dev"]], [passage.format(text) for text in TEXTS]
+    assert {text for text in encoded if "的 的" not in text} == {*queries, *passages}  # (by that the longest is found)
+    hits = read_run(out).hits
+    found = torch.tensor([[dict(hits[md5(question)])[md5(text)] for text in TEXTS] for question in QUESTIONS["dev"]])
+    wrong = {way: (found - by_hand(model, queries, passages, way)).abs().max() for way in ("cls", "mean", "lasttoken")}
+    assert min(wrong, key=wrong.__getitem__) == pooling and wrong[pooling] < 2e-3, wrong
+    assert used(out)["pooling"] == pooling and manifest(out)["model"]["family"] != "none"
+
+
+@pytest.fixture(scope="module")
+def unknown(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of no family, with prompts of its own, pooled by the mean."""
+    folder = write_encoder(tmp_path_factory.mktemp("unknown"), "BAAI/bge-small-zh-v1.5")
+    own = {"query": "问：", "short": "找："}
+    return with_modules(folder.rename(folder.with_name("my-model")), "mean", prompts=own, normalize=True)
+
+
+def test_what_options_say_is_used_and_recorded(
+    unknown: Path, release: Path, tmp_path: Path, encoded: list[str]
+) -> None:
+    out = tmp_path / "mine.run"
+    words = ["--query-prompt", "查：", "--passage-prompt", "文：", "--pooling", "cls", "--max-length", 9]
+    done = run_it(unknown, release, out, *words, "--truncate-dim", 8, "--no-normalize", "--top-k", 3)
+    assert {*encoded} >= {"[CLS]查：高铁票提前[SEP]", "[CLS]文：北京的冬天[SEP]"}
+    found = manifest(out)
+    assert used(out) == {
+        "query_prompt": "查：",
+        "passage_prompt": "文：",
+        "pooling": "cls",
+        "max_length": 9,
+        "truncate_dim": 8,
+        "normalize": False,
+        "similarity": "dot",
+    }
+    says = {key: each["says"] for key, each in found["used"].items()}
+    assert (says["pooling"], says["normalize"]) == ("--pooling", "--no-normalize")
+    assert (found["top_k"], found["kind"], found["split"], found["run"]["lines"]) == (3, "dense", "dev", 6)
+    assert str(tmp_path) not in json.dumps(found) and found["run"]["sha256"] == sha256_of(out)
+    (header,) = [line for line in done.stdout.splitlines() if line.startswith("query prompt")]
+    assert header.split() == ["query", "prompt", '"查："', "--query-prompt"]
+    assert {line.split()[5] for line in out.read_text().splitlines()} == {found["tag"]}
+    assert found["tag"].startswith("my-model:")
+
+
+def test_a_model_of_no_family_says_which_defaults_it_used(
+    unknown: Path, release: Path, tmp_path: Path, encoded: list[str]
+) -> None:
+    done = run_it(unknown, release, tmp_path / "run", "--quiet")
+    (line,) = done.stderr.strip().splitlines()
+    assert "is of no family in models.toml; used are" in line
+    assert 'query prompt "问：" (the model\'s own files), passage prompt none' in line and "pooling mean" in line
+    assert {*encoded} >= {f"[CLS]问：{QUESTIONS['dev'][0]}[SEP]", f"[CLS]{TEXTS[0]}[SEP]"}
+
+
+def test_a_prompt_is_found_by_its_name_in_the_model_or_in_the_declaration(
+    unknown: Path, release: Path, tmp_path: Path
+) -> None:
+    run_it(unknown, release, tmp_path / "one", "--prompt-name", "short")
+    assert used(tmp_path / "one")["query_prompt"] == "找："
+    run_it(unknown, release, tmp_path / "two", "--prompt-name", "duretrieval", "--family", "bge-multilingual-gemma2")
+    assert used(tmp_path / "two")["query_prompt"] == f"<instruct>{TASK}\n<query>"
+    wrong = run_it(unknown, release, tmp_path / "three", "--prompt-name", "long", code=1)
+    assert wrong.error.endswith("my-model: has no prompt 'long'; its prompts: 'document', 'query', 'short'")
+    both = run_it(unknown, release, tmp_path / "four", "--prompt-name", "short", "--query-prompt", "", code=1)
+    assert both.error == "--prompt-name and --query-prompt both name the query's prompt; expected one of them"
+
+
+def test_a_model_that_needs_its_own_code_is_refused_unless_it_may_run_it(tmp_path: Path, release: Path) -> None:
+    out = tmp_path / "run"
+    done = run_it("Alibaba-NLP/gte-multilingual-base", release, out, "--revision", "0" * 40, code=1)
+    assert done.error == (
+        "Alibaba-NLP/gte-multilingual-base: needs Python code of its own repository, which is not run unless "
+        "--trust-remote-code is given; alibaba-nlp-community/gte-multilingual-base is the same model without it"
+    )
+
+
+def test_pooling_files_of_a_model_come_before_the_declaration_and_a_difference_is_said(
+    release: Path, tmp_path: Path
+) -> None:
+    model = with_modules(write_encoder(tmp_path, "BAAI/bge-small-zh-v1.5"), "mean")
+    done = run_it(model, release, tmp_path / "run", "--quiet")
+    assert "its own files say pooling mean, models.toml (bge-zh) cls; its own files are followed" in done.stderr
+    assert used(tmp_path / "run")["pooling"] == "mean"
+
+
+def test_json_has_the_manifest_and_what_evaluate_says(unknown: Path, release: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run.gz"
+    found = json.loads(run_it(unknown, release, out, "--format", "json").stdout)
+    assert found["manifest"] == manifest(out)
+    again = run("baselines", "evaluate", "--release", release, "--split", "dev", out, "--format", "json")
+    assert [found["evaluation"]] == json.loads(again.stdout)
+
+
+def test_a_split_without_judgments_gets_a_run_and_no_figures(unknown: Path, release: Path, tmp_path: Path) -> None:
+    done = run_it(unknown, release, tmp_path / "run", "--split", "test")
+    assert "the split test is not judged: no figures" in done.stderr and "MRR" not in done.stdout
+    assert list(read_run(tmp_path / "run").hits) == [md5(QUESTIONS["test"][0])]

@@ -154,9 +154,10 @@ def test_the_table_of_verbs_in_readme_names_every_page(generator: ModuleType) ->
     assert generator.index() in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def test_readme_has_at_most_200_lines() -> None:
+def test_readme_has_at_most_180_lines_beside_its_table_of_verbs() -> None:
     for path in README:
-        assert len(path.read_text(encoding="utf-8").splitlines()) <= 200
+        before, _, rest = path.read_text(encoding="utf-8").partition("<!-- verbs -->")
+        assert len((before + rest.partition("<!-- end of verbs -->")[2]).splitlines()) <= 180
 
 
 def test_the_chinese_readme_names_every_verb() -> None:
@@ -166,5 +167,5 @@ def test_the_chinese_readme_names_every_verb() -> None:
 
 
 def test_every_tool_has_a_page() -> None:
-    tools = ["datasets", "ir_datasets", "ir_measures", "mteb", "pyserini", "sentence-transformers", "tevatron"]
-    assert [path.stem for path in TOOLS] == tools
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert [path.stem for path in TOOLS if f"](docs/tools/{path.name})" not in readme] == []

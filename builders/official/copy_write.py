@@ -18,6 +18,7 @@ from builders.store.layout import CORPUS, JOINED, QRELS, QUERIES
 from builders.store.table3 import LengthCounter, table3_column
 
 _BATCH = 2_048
+_JOINED_BATCH = 256  # a row with its passages can be 100 kB
 Places = Sequence[tuple[Path, str]]  # files, with the split that each is of
 
 
@@ -152,12 +153,13 @@ class _Rows:
 
     def __init__(self, draft: Draft, config: str, split: str, schema: pa.Schema) -> None:
         self._place, self._schema = (draft, config, split), schema
+        self._batch = _JOINED_BATCH if schema is JOINED else _BATCH
         self._writer: Any = None
         self._waiting: list[dict[str, Any]] = []
 
     def add(self, row: dict[str, Any]) -> None:
         self._waiting.append(row)
-        if len(self._waiting) == _BATCH:
+        if len(self._waiting) == self._batch:
             self.end()
 
     def end(self) -> None:

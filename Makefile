@@ -2,6 +2,7 @@
 # make test: set-up, then style, types and tests
 # make fuzz: spoiled files for every reader, and kills of every long command (CASES=20000: so many files a reader)
 # make test-space: the search page in a browser and asked by 50 at once, by Gradio in an environment of its own (300 MB)
+# make test-croissant: the Croissant file of a published release, by mlcroissant in an environment of its own (10 MB)
 # make test-label-studio: rounds of annotation through a real Label Studio, which has an environment of its own (1 GB)
 # make test-tools: what `export` writes and a release as it stands, read and trained on by other tools (200 MB)
 PYTHON ?= python3
@@ -15,7 +16,7 @@ REPRODUCE = $(if $(filter builders/sample,$(RAW)),--table 4 5 --scratch --one-pr
 # More threads than free cores wait for each other: models this small take many times as long.
 ONE_THREAD = $(if $(filter builders/sample,$(RAW)),OMP_NUM_THREADS=1)
 .DELETE_ON_ERROR:
-.PHONY: demo test test-label-studio test-space test-tools fuzz setup setup-test clean
+.PHONY: demo test test-croissant test-label-studio test-space test-tools fuzz setup setup-test clean
 
 # The marks are made last: an interrupted installation is taken up again.
 .venv/installed: pyproject.toml constraints.txt
@@ -49,6 +50,9 @@ test: setup-test
 
 test-label-studio: setup-test
 	TEST_LABEL_STUDIO=1 $(BIN)/python -m pytest -rs tests/test_label_studio.py
+
+test-croissant: setup-test
+	TEST_CROISSANT=1 $(BIN)/python -m pytest -rs tests/test_croissant.py
 
 test-space: setup-test
 	TEST_SPACE=1 $(BIN)/python -m pytest -rs tests/test_space_page.py

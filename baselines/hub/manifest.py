@@ -28,10 +28,17 @@ class File(Struct, frozen=True):
             raise ValueError(f"its manifest names {self.path}, which no checkpoint of ours holds")
 
 
+class Result(Struct, frozen=True):
+    """A file of ``.eval_results``: no part of the checkpoint, and never pulled; the next push replaces it."""
+
+    path: str
+
+
 class Manifest(Struct, frozen=True):
-    """All files of a checkpoint on the hub but the manifest itself."""
+    """All files of a checkpoint on the hub but the manifest itself; ``results``: what is beside the checkpoint."""
 
     files: list[File]
+    results: list[Result] = []
     name: str = NAME
     format: Literal[1] = 1
 
@@ -42,6 +49,8 @@ class Manifest(Struct, frozen=True):
     def text(self) -> str:
         """The content of the file."""
         content = {"name": self.name, "format": self.format, "files": msgspec.to_builtins(self.files)}
+        if self.results:
+            content["results"] = msgspec.to_builtins(self.results)
         return json.dumps(content, ensure_ascii=False, indent=1) + "\n"
 
 

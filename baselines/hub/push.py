@@ -3,9 +3,11 @@
 It is pushed in one commit. What goes there is what loading the model needs, the recipe, the record of the training and
 its loss curve. Scripts, pickles, trainer and optimizer states never leave. The card says how the model was made and on
 which data (--dataset names the release, where that is on the hub, too), how to use it, and, for runs that are named
-here, how it does: they are measured against the release's judgments on the way. Run again after an interruption: what
-the hub has received is not sent again. The token is that of `hf auth login`, or HF_TOKEN; HF_ENDPOINT names another hub
-(HF_HUB_DISABLE_XET=1 where that has no xet storage).
+here, how it does: they are measured against the release's judgments on the way. Where the release is what --dataset
+holds on the hub, byte for byte, their figures go to .eval_results/, too, from where the hub takes them for the
+dataset's leaderboard (its eval.yaml names the tasks). Run again after an interruption: what the hub has received is not
+sent again. The token is that of `hf auth login`, or HF_TOKEN; HF_ENDPOINT names another hub (HF_HUB_DISABLE_XET=1 where
+that has no xet storage).
 
 Then SentenceTransformer("ORG/NAME") or CrossEncoder("ORG/NAME") loads it with no code of this project, and
 `python -m baselines pull` or `train --start ORG/NAME` goes on from it.
@@ -18,11 +20,13 @@ example:
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from pathlib import Path
 
 from baselines.hub.card import model_card
 from baselines.hub.checkpoint import CARD, Checkpoint, open_checkpoint
-from baselines.hub.manifest import NAME, Manifest, listed
+from baselines.hub.manifest import NAME, Manifest, Result, listed
+from baselines.hub.results import eval_results
 from baselines.hub.sections import Measured
 from baselines.runs.evaluate import evaluate
 from baselines.runs.qrels import release_qrels
@@ -41,7 +45,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_repository(parser, "model")
     parser.add_argument("--license", metavar="ID", help="the weights', in the hub's words (default: as the data's)")
     parser.add_argument(
-        "--dataset", type=repo_name, metavar="ORG/NAME", help="the hub's dataset that it was trained on, for the card"
+        "--dataset",
+        type=repo_name,
+        metavar="ORG/NAME",
+        help="its release on the hub, for the card and the leaderboard",
     )
     measured = parser.add_argument_group("measures for the card")
     measured.add_argument("--release", type=Path, metavar="DIR", help="the release that the runs were made on")
@@ -56,10 +63,14 @@ def run(args: argparse.Namespace) -> None:
         args.usage_error("--run and --release come together")
     need_hub()
     checkpoint = open_checkpoint(args.model)
-    measured = measure(open_release(args.release), args.split, args.set, args.run) if args.run else []
+    measured, results = list[Measured](), dict[str, str]()
+    if args.run:
+        release = open_release(args.release)
+        measured = measure(release, args.split, args.set, args.run)
+        results = eval_results(measured, release, args.dataset, args.repo) if args.dataset else {}
     with temporary_folder() as work:
         card = model_card(checkpoint, args.repo, measured, args.license, args.dataset)
-        files = stage(checkpoint, card, work)
+        files = stage(checkpoint, card, work, results)
         print(
             upload(
                 files,
@@ -95,8 +106,8 @@ def measure(release: Release, split: str, set_name: str, runs: list[Path]) -> li
     return found
 
 
-def stage(checkpoint: Checkpoint, card: str, work: Path) -> dict[str, tuple[Path, str]]:
-    """What is pushed: path in the repository -> (file, SHA-256). Card and manifest are new, in ``work``."""
+def stage(checkpoint: Checkpoint, card: str, work: Path, results: Mapping[str, str]) -> dict[str, tuple[Path, str]]:
+    """What is pushed: path in the repository -> (file, SHA-256). New in ``work``: card, ``results``, manifest."""
     pushed, left = checkpoint.files()
     if left:
         log.info("not pushed: %s", ", ".join(sorted({name.split("/")[0] for name in left})))
@@ -105,7 +116,10 @@ def stage(checkpoint: Checkpoint, card: str, work: Path) -> dict[str, tuple[Path
     if MANIFEST in pushed:
         raise InputError(f"holds a {MANIFEST}, which push writes itself; remove it", path=checkpoint.path)
     entries = [listed(name, path) for name, path in sorted(paths.items())]
-    write_text(work / MANIFEST, Manifest(entries).text())
-    paths[MANIFEST] = work / MANIFEST
-    digests = {entry.path: entry.sha256 for entry in entries} | {MANIFEST: sha256_of(work / MANIFEST)}
+    digests = {entry.path: entry.sha256 for entry in entries}
+    write_text(work / MANIFEST, Manifest(entries, [Result(name) for name in sorted(results)]).text())
+    for name, text in results.items():
+        write_text(work / name, text)
+    for name in (MANIFEST, *results):
+        paths[name], digests[name] = work / name, sha256_of(work / name)
     return {name: (path, digests[name]) for name, path in paths.items()}

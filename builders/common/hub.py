@@ -134,10 +134,11 @@ class _Listed(msgspec.Struct):
 
 
 class _Listing(msgspec.Struct):
-    """What every manifest of ours says, a release's and a checkpoint's."""
+    """What every manifest of ours says: a release's, a checkpoint's, one of artefacts."""
 
     name: str
     files: list[_Listed]
+    results: list[_Listed] = []
 
 
 def _earlier(api: Any, repo: str, kind: str, manifest: str, name: str, revision: str) -> set[str]:
@@ -148,7 +149,7 @@ def _earlier(api: Any, repo: str, kind: str, manifest: str, name: str, revision:
             content = read_json(Path(path), _Listing)
         except InputError:
             return set()
-    return {entry.path for entry in content.files} if content.name == name else set()
+    return {entry.path for entry in [*content.files, *content.results]} if content.name == name else set()
 
 
 def commit_in(answer: Any, repo: str) -> str:
@@ -159,6 +160,13 @@ def commit_in(answer: Any, repo: str) -> str:
     if not COMMIT.fullmatch(str(answer.sha)):
         raise InputError(f"the hub gives {repo} the commit {answer.sha!r}; expected 40 hex digits")
     return str(answer.sha)
+
+
+def as_yaml(content: Any) -> str:
+    """Lists and objects as the YAML of a file on the hub, in their own order."""
+    from huggingface_hub import utils
+
+    return str(utils.yaml_dump(content, sort_keys=False))  # type: ignore[attr-defined]
 
 
 def need_hub() -> None:

@@ -4,15 +4,23 @@ It is published in one commit. The release must pass `check` and hold nothing th
 and no .lock file ever. Files of an earlier release that this one has not are deleted in the same commit; so readers
 find the one or the other, whole. Run again after an interruption: what the hub has received is not sent again. The
 token is that of `hf auth login`, or HF_TOKEN; HF_ENDPOINT names another hub (HF_HUB_DISABLE_XET=1 where that has no xet
-storage). The repository's card shows the histograms, too.
+storage).
 
-example:
+Beside the release go a card in English and one in Chinese (README.md, README.zh.md) with a row as an example,
+histograms, limitations, how to evaluate, and scores (--scores: what `python -m baselines evaluate --format json` prints
+of runs); eval.yaml, which registers the dataset as a benchmark, a task for each measure of each judged dev and test
+split; and croissant.json (Croissant 1.1), with every file's SHA-256 and the sources and commands that it was made by.
+All of them are made anew at each publication.
+
+examples:
   python -m builders publish --release build/sample --repo ORG/NAME --create --private
+  python -m builders publish --release DIR --repo ORG/NAME --scores dev=dev.json
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime
 from pathlib import Path
 
 from builders.check import add_accept
@@ -23,16 +31,46 @@ from builders.common.hub import add_repository
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--release", type=Path, required=True, metavar="DIR", help="the release directory")
     add_repository(parser, "dataset")
+    parser.add_argument(
+        "--scores",
+        type=_scores,
+        nargs="+",
+        default=[],
+        metavar="SPLIT=FILE",
+        help="what `evaluate --format json` printed of a split (dev, test, cmedqa_test ...), for the card",
+    )
+    parser.add_argument("--framework", default="", metavar="ID", help="evaluation_framework of eval.yaml")
+    parser.add_argument(
+        "--date",
+        type=_date,
+        metavar="YYYY-MM-DD",
+        help="of the publication, in croissant.json (default: that of the copy that is published again, or today)",
+    )
     add_accept(parser)
     add_tmp(parser)
 
 
 def run(args: argparse.Namespace) -> None:
     from builders.common.hub import need_hub
-    from builders.publish.upload import publish
+    from builders.publish.upload import Wishes, publish
     from builders.store.reader import open_release
 
     need_hub()
     accepted = frozenset(args.accept)
     release = open_release(args.release)
-    print(publish(release, args.repo, accepted, create=args.create, private=args.private, tmp=args.tmp))
+    wishes = Wishes(dict(args.scores), args.framework, args.date or "")
+    print(publish(release, args.repo, accepted, create=args.create, private=args.private, wishes=wishes, tmp=args.tmp))
+
+
+def _scores(text: str) -> tuple[str, Path]:
+    split, _, path = text.partition("=")
+    if not (split and path):
+        raise argparse.ArgumentTypeError(f"expected SPLIT=FILE, found {text}")
+    return split, Path(path)
+
+
+def _date(text: str) -> str:
+    try:
+        return datetime.date.fromisoformat(text).isoformat()
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected YYYY-MM-DD, found {text}") from None

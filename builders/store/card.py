@@ -7,13 +7,15 @@ built, from the same figures as ``stats.json`` and ``manifest.json``.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from builders.common.markdown import as_code, as_text
-from builders.store.card_head import Configs, bytes_of, card_head, rows_of, sets_of
+from builders.store.card_figures import figures, histograms, lines_of, overlap, samples, similar
+from builders.store.card_head import Configs, bytes_of, card_head, rows_of, sets_of, shown_config
+from builders.store.card_words import ARXIV, PAPER, evaluation, fields, is_official, is_reading, limitations
 from builders.store.layout import config_and_split, sort_key
 from builders.store.manifest import Build, FileEntry
-from builders.store.table3 import TABLE3_ROWS, bar_name
 
 CITATION = """\
 @inproceedings{qiu-etal-2022-dureader,
@@ -28,13 +30,27 @@ CITATION = """\
 """
 
 
+@dataclass(frozen=True)
+class Published:
+    """What a card on the hub says beside what a local one does: the repository, and sections as Markdown.
+
+    Attributes:
+        repo: ORG/NAME.
+        images: histograms beside the card, as relative paths.
+        example: rows of the release.
+        scores: what systems reach on it.
+        split: whose queries the commands of `how to evaluate` take; empty where the release has no judgments.
+    """
+
+    repo: str
+    images: Sequence[str] = ()
+    example: str = ""
+    scores: str = ""
+    split: str = ""
+
+
 def card(
-    entries: Iterable[FileEntry],
-    stats: dict[str, Any],
-    builds: list[Build],
-    *,
-    repo: str | None = None,
-    images: Sequence[str] = (),
+    entries: Iterable[FileEntry], stats: dict[str, Any], builds: list[Build], published: Published | None = None
 ) -> str:
     """The card as Markdown with a YAML head.
 
@@ -42,84 +58,99 @@ def card(
         entries: the manifest entries; those of Parquet shards count.
         stats: the content of ``stats.json``.
         builds: the builds that the manifest lists: verb, options, sources.
-        repo: the hub repository that the card is for.
-        images: histograms beside the card, as relative paths.
+        published: what a card on the hub says more.
     """
-    configs: Configs = {}
-    # A file that is no shard, a run say, is one that no config reads.
-    shards = [(*config_and_split(entry.path), entry) for entry in entries if entry.path.endswith(".parquet")]
-    for config, split, entry in sorted(shards, key=lambda shard: (sort_key(*shard[:2]), shard[2].path)):
-        configs.setdefault(config, {}).setdefault(split, []).append(entry)
+    configs = configs_of(entries)
     body = "\n".join(
         part.strip("\n") + "\n"
         for part in (
-            _about(builds),
-            _usage(configs, repo),
+            _about(builds, published),
+            _usage(configs, published.repo) if published else "",
+            titled("Example", published.example) if published else "",
             _configs(configs),
-            _figures(stats),
-            _similar(stats.get("similar")),
-            _overlap(stats),
-            _samples(stats.get("samples")),
-            _histograms(stats, images),
-            _built(builds),
-            _licence(configs, builds),
+            titled("Columns", lines_of(fields(configs))),
+            figures(stats),
+            titled("Scores", published.scores) if published else "",
+            titled("How to evaluate", evaluation(published.repo, published.split))
+            if published and published.split
+            else "",
+            similar(stats.get("similar")),
+            overlap(stats),
+            samples(stats.get("samples")),
+            histograms(stats, published.images if published else ()),
+            titled("Limitations", lines_of(limitations(configs, builds))),
+            titled("How it was built", built(builds)),
+            titled("Licence and citation", _licence(configs, builds)),
         )
         if part
     )
-    return f"---\n{card_head(configs, _is_squad(builds))}---\n\n{body}"
+    return f"---\n{card_head(configs, is_reading(builds))}---\n\n{body}"
 
 
-def _is_squad(builds: list[Build]) -> bool:
-    """Whether the passages are those of a reading comprehension set, and nothing of DuReader's."""
-    return any(build.verb == "squad" for build in builds)
+def configs_of(entries: Iterable[FileEntry]) -> Configs:
+    """The shards by config and split, in the order of the card. A file that is no shard, a run say, is none's."""
+    configs: Configs = {}
+    shards = [(*config_and_split(entry.path), entry) for entry in entries if entry.path.endswith(".parquet")]
+    for config, split, entry in sorted(shards, key=lambda shard: (sort_key(*shard[:2]), shard[2].path)):
+        configs.setdefault(config, {}).setdefault(split, []).append(entry)
+    return configs
 
 
-def _is_original(build: Build) -> bool:
-    """Whether the build read the official archives: a copy holds some of the passages."""
-    return build.verb == "official" and "copy" not in build.options
+def titled(title: str, body: str) -> str:
+    """A section; nothing where its body is empty."""
+    return f"\n## {title}\n\n{body}" if body else ""
 
 
-def _about(builds: list[Build]) -> str:
-    if _is_squad(builds):
-        return """# Reading comprehension as passage retrieval
+def _about(builds: list[Build], published: Published | None) -> str:
+    chinese = "\n[中文](README.zh.md)\n" if published else ""
+    if is_reading(builds):
+        return f"""# Reading comprehension as passage retrieval
 
 Questions of a reading comprehension set, each to find its paragraph in a collection, in the layout of
 DuReader-retrieval. Built by `dureader_retrieval` from the sources named below; nothing of DuReader is in it.
-"""
-    own = "" if any(_is_original(build) for build in builds) else ", not the published collection's"
+{chinese}"""
+    own = "" if is_official(builds) else ", not the published collection's"
     return f"""# DuReader-retrieval
 
-Chinese passage retrieval from web search, after Qiu et al., EMNLP 2022: queries, a passage collection, and which
-passages answer which query. This copy was built by `dureader_retrieval` from the sources named below; its figures are
-those of these sources{own}.
-"""
+Chinese passage retrieval from web search, after Qiu et al. ([EMNLP 2022]({PAPER}), [arXiv]({ARXIV})):
+queries, a passage collection, and which passages answer which query. This copy was built by `dureader_retrieval` from
+the sources named below; its figures are those of these sources{own}.
+{chinese}"""
 
 
-def _usage(configs: Configs, repo: str | None) -> str:
-    if not repo:
-        return ""
-    joined = next((name for name in ("dev", "train", "test") if name in configs), next(iter(configs)))
+def _usage(configs: Configs, repo: str) -> str:
     return f"""
 ```python
-from datasets import load_dataset
-
-rows = load_dataset("{repo}", "{joined}")
-for row in load_dataset("{repo}", "{joined}", split="{next(iter(configs[joined]))}", streaming=True):
-    ...
+{usage_of(configs, repo)}
 ```
 """
 
 
-def _configs(configs: Configs) -> str:
-    table = ["| config | split | rows | files | size |", "|---|---|---:|---:|---:|"]
+def usage_of(configs: Configs, repo: str) -> str:
+    """Code that loads what is published."""
+    shown = shown_config(configs)
+    return f"""from datasets import load_dataset
+
+rows = load_dataset("{repo}", "{shown}")
+for row in load_dataset("{repo}", "{shown}", split="{next(iter(configs[shown]))}", streaming=True):
+    ..."""
+
+
+def table_of(configs: Configs, head: str) -> list[str]:
+    """A table of every split under ``head``: the titles of config, split, rows, files, size."""
+    table = [head, "|---|---|---:|---:|---:|"]
     for config, by_split in configs.items():
         for split, shards in by_split.items():
             size = _size(bytes_of(shards))
             table.append(f"| `{config}` | {split} | {rows_of(shards):,} | {len(shards):,} | {size} |")
+    return table
+
+
+def _configs(configs: Configs) -> str:
     return f"""
 ## Configs
 
-{_lines(table)}
+{lines_of(table_of(configs, "| config | split | rows | files | size |"))}
 
 `corpus`, `queries` and `qrels` are laid out as in BEIR; `train`, `dev` and `test` join them: one row a query, with its
 positive passages (`docid`, `title`, `text`). Ids are the MD5 of the text; titles are empty, because the benchmark drops
@@ -132,139 +163,22 @@ def _size(size: int) -> str:
     return f"{size / 1e6:,.1f} MB" if size >= 1e6 else f"{size / 1e3:,.1f} kB"
 
 
-def _lines(lines: Iterable[str]) -> str:
-    return "\n".join(lines)
-
-
-def _figures(stats: dict[str, Any]) -> str:
-    columns = list(stats["table3"])
-    table = [f"| | {' | '.join(columns)} |", f"|---{'|---:' * len(columns)}|"]
-    for key, title in TABLE3_ROWS:
-        cells = (_cell(stats["table3"][column].get(key)) for column in columns)
-        table.append(f"| {title} | {' | '.join(cells)} |")
-    collections = [
-        f"`{name}` holds {_cell(figures['passages'])} passages of {_cell(figures['mean_chars'])} characters on average"
-        f" (median {_cell(figures['median_chars'])})."
-        for name, figures in stats["collections"].items()
-    ]
-    english = [
-        f"`crosslingual` {split} has {_cell(found['queries'])} English queries;"
-        f" words per query: {_cell(found['words_per_query'])}."
-        for split, found in stats.get("english", {}).items()
-    ]
-    judged = [
-        f"`qrels` {split} was judged by people: {found['per_query_before']:.2f} positive passages a query before"
-        f" (`qrels-before`), {found['per_query_after']:.2f} after; {found['share_with_false_negatives']:.2%} of"
-        f" {_cell(found['queries'])} queries had a false negative, {found['share_with_false_positives']:.2%} a false"
-        " positive. Pairs judged not to answer have the score 0."
-        for split, found in stats.get("relabelled", {}).items()
-    ]
-    return _lines(["", "## Figures", "", *(table if columns else []), "", *collections, *english, *judged])
-
-
-def _cell(value: float | int | None) -> str:
-    return "-" if value is None else f"{value:,}"
-
-
-def _similar(found: dict[str, Any] | None) -> str:
-    """What was removed because it is similar to a development or test question; the paper's counts (Section 2.3)."""
-    if not found:
-        return ""
-    paper = found["paper"]
-    ways = ", ".join(f"{number:,} {how}" for how, number in found["by"].items())
-    return f"""
-## Similar training questions
-
-Removed: {found["removed"]:,} training questions ({ways}), similar to {found["duplicated"]:,} of the
-{found["queries"]:,} development and test questions ({found["share"] or 0:.2%}). The paper removed
-{paper["removed"]:,}, similar to {paper["duplicated"]:,} ({paper["share"]:.2%}). `train-similar` keeps them with their
-passages; `duplicated` and `others` tell the development and test questions apart.
-"""
-
-
-def _overlap(stats: dict[str, Any]) -> str:
-    """Label overlap of training and test queries, and the sets that are drawn to look beside it."""
-    lines = [
-        f"- {as_code(split)}: {_cell(found['overlapping'])} of {_cell(found['test_queries'])} queries"
-        f" ({found['overlapping_share'] or 0:.2%})"
-        for split, found in stats.get("label_overlap", {}).items()
-    ]
-    if lines:
-        words = "Queries with a positive passage that is a positive of a training query, too (Zhan et al., 2022):"
-        lines = ["", "## Label overlap with `train`", "", words, "", *lines]
-    if found := stats.get("extrapolation"):
-        names = ("train_queries", "test_queries", "nearest_cosine", "overlapping")
-        lines += [
-            "",
-            "## Interpolation and extrapolation",
-            "",
-            f"| config | test | {' | '.join(names)} |".replace("_", " "),
-        ]
-        lines += [f"|---|---{'|---:' * len(names)}|"]
-        for rows in found.values():
-            for row in rows if isinstance(rows, list) else [rows]:
-                cells = " | ".join(_cell(row[name]) for name in names)
-                lines.append(f"| {as_code(row['config'])} | {as_text(row['test'])} | {cells} |")
-    return _lines(lines)
-
-
-def _samples(found: dict[str, Any] | None) -> str:
-    """The samples of the collection: what a figure on one of them is a figure of."""
-    if not found:
-        return ""
-    lines = []
-    for name, row in found.items():
-        hard = f", {_cell(row['hard'])} that runs rank high" if row["hard"] is not None else ""
-        of = as_text("+".join(row["split"]))
-        lines.append(
-            f"- {as_code(name)}: {_cell(row['passages'])} passages, {_cell(row['positives'])} positives of {of}{hard}"
-        )
-    words = "Ids of passages, nested. Figures on a sample are higher than on the whole collection, and not comparable:"
-    return _lines(["", "## Samples of the collection", "", words, "", *lines])
-
-
-def _histograms(stats: dict[str, Any], images: Sequence[str]) -> str:
-    lengths = {name: found.get("histogram") for name, found in stats["collections"].items()}
-    positives = {name: found for name, found in stats.get("positives_per_query", {}).items() if found}
-    parts = [f"![{image.rsplit('/', 1)[-1].removesuffix('.png').replace('-', ' ')}]({image})\n" for image in images]
-    parts += _bars("characters a passage", {name: bars for name, bars in lengths.items() if bars})
-    parts += _bars("positive passages a query", positives)
-    return _lines(["", "## Histograms", "", *parts]) if parts else ""
-
-
-def _bars(title: str, columns: dict[str, list[dict[str, Any]]]) -> list[str]:
-    """A table: a row a bar, a column a collection or split, with counts and shares."""
-    if not columns:
-        return []
-    bars = {bar["from"]: bar for found in columns.values() for bar in found}
-    lines = [f"| {title} | {' | '.join(columns)} |", f"|---:{'|---:' * len(columns)}|"]
-    for low in sorted(bars):
-        cells = []
-        for found in columns.values():
-            count = next((bar["count"] for bar in found if bar["from"] == low), 0)
-            cells.append(f"{count:,} ({count / max(1, sum(bar['count'] for bar in found)):.1%})")
-        lines.append(f"| {bar_name(bars[low])} | {' | '.join(cells)} |")
-    return [*lines, ""]
-
-
-def _built(builds: list[Build]) -> str:
-    built = []
+def built(builds: list[Build]) -> str:
+    """The commands that made it with their options, and the sources of each with their SHA-256, as a list."""
+    made = []
     for build in builds:
         options = ", ".join(as_text(f"{name} = {value}") for name, value in build.options.items())
-        built.append(f"- {as_code(build.verb)}{f' with {options}' if options else ''}{', from:' * bool(build.sources)}")
-        built += [f"  - {as_text(source.name)} (sha256 {as_code(source.sha256)})" for source in build.sources]
-    return _lines(["", "## How it was built", "", *built])
+        made.append(f"- {as_code(build.verb)}{f' with {options}' if options else ''}{', from:' * bool(build.sources)}")
+        made += [f"  - {as_text(source.name)} (sha256 {as_code(source.sha256)})" for source in build.sources]
+    return lines_of(made)
 
 
 def _licence(configs: Configs, builds: list[Build]) -> str:
     own = "DuReader and DuReader-retrieval are published by Baidu under the Apache License 2.0."
-    if _is_squad(builds):
+    if is_reading(builds):
         own = "The texts are under the licences of the sources above; the layout is that of DuReader-retrieval."
     origins = [found.terms for found in sets_of(configs) if found.terms]
-    return f"""
-## Licence and citation
-
-{_lines([own, *origins])}
+    return f"""{lines_of([own, *origins])}
 
 ```bibtex
 {CITATION}```

@@ -21,6 +21,7 @@ _SIZES = (
 # Evaluation tools ask for the judgments without a config's name (BEIR's HFDataLoader), and take the first split of
 # the queries for all of them: of several splits, one of that name comes first that holds them all.
 _DEFAULT, _WHOLE = "qrels", "queries"
+_TAGS = ("information-retrieval", "passage-retrieval", "dense-retrieval", "benchmark", "dureader", "dureader_retrieval")
 
 
 def card_head(configs: Configs, squad: bool) -> str:
@@ -32,9 +33,13 @@ def card_head(configs: Configs, squad: bool) -> str:
         lines.append("- en")
     rows = max((rows_of(shards) for splits in configs.values() for shards in splits.values()), default=0)
     lines += [
-        f"pretty_name: {'Reading comprehension as passage retrieval' if squad else 'DuReader-retrieval'}",
+        f"pretty_name: {pretty_name(squad)}",
         "task_categories:",
         "- text-retrieval",
+        "task_ids:",
+        "- document-retrieval",
+        "tags:",
+        *(f"- {tag}" for tag in _TAGS),
         "size_categories:",
         f"- {_size_category(rows)}",
         "configs:",
@@ -76,6 +81,16 @@ def _feature(field: pa.Field, indent: str) -> list[str]:
             lines += _feature(inner, indent + "  ")
         return lines
     return [f"{indent}- name: {field.name}", f"{indent}  dtype: {field.type}"]
+
+
+def pretty_name(reading: bool) -> str:
+    """What the release is called; ``reading``: its passages are those of a reading comprehension set."""
+    return "Reading comprehension as passage retrieval" if reading else "DuReader-retrieval"
+
+
+def shown_config(configs: Configs) -> str:
+    """The config that a card takes for its examples: the joined rows of the fewest queries."""
+    return next((name for name in ("dev", "test", "train") if name in configs), next(iter(configs)))
 
 
 def sets_of(configs: Configs) -> list[Set]:

@@ -21,7 +21,17 @@ from builders.common.files import sha256_of, write_text
 from builders.common.folders import check_output, replace_directory, work_beside
 from builders.store.card import card
 from builders.store.layout import MANIFEST, config_and_split, schema_of
-from builders.store.manifest import CARD, STATS, Build, FileEntry, describe, read_stats, write_manifest, write_stats
+from builders.store.manifest import (
+    CARD,
+    STATS,
+    Build,
+    FileEntry,
+    describe,
+    is_published,
+    read_stats,
+    write_manifest,
+    write_stats,
+)
 from builders.store.overlap import overlaps_with_train
 from builders.store.reader import Release
 from builders.store.writer import SplitWriter
@@ -47,7 +57,8 @@ class Draft:
             self.stats |= read_stats(base.path)
             self._builds = list(base.manifest.builds)
             for entry in base.manifest.files:
-                if entry.path == CARD:  # written anew; people may have changed it
+                # They say what the base is, and people may have changed them.
+                if entry.path == CARD or is_published(entry.path):
                     continue
                 source, target = base.file(entry), folder / entry.path
                 if entry.path != STATS:

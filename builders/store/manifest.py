@@ -14,8 +14,16 @@ from builders.common.files import sha256_of, write_text
 from builders.common.names import name_within
 from builders.common.typed import Count, Sha256, read_object, typed
 from builders.store.layout import FORMAT, MANIFEST, NAME
+from builders.store.tasks import EVAL
 
 STATS, CARD = "stats.json", "README.md"
+CARD_ZH, CROISSANT = "README.zh.md", "croissant.json"
+_PUBLISHED = {CARD_ZH, CROISSANT, EVAL}
+
+
+def is_published(path: str) -> bool:
+    """Whether `publish` makes that file anew: it says what a release is, and is none of another that is made of it."""
+    return path in _PUBLISHED or path.startswith("assets/")
 
 
 class FileEntry(msgspec.Struct, frozen=True):

@@ -1,0 +1,130 @@
+"""What ``publish`` puts beside a release: two cards, the benchmark's registration, Croissant."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import run
+from hub_client import error_of
+from hub_server import Hub
+from huggingface_hub import DatasetCard
+from publishing import REPO, Publish, _equal_figures_are_drawn_once, hub, listed, publish, release  # noqa: F401
+from whole_release import whole_tables
+from yaml import safe_load
+
+from builders.publish.chinese import chinese_card
+from builders.publish.sections import scores
+from builders.store.card import Published, card, configs_of
+from builders.store.manifest import Build
+from builders.store.reader import open_release
+
+DATE = "2026-11-22"
+SCORED = [{"run": "runs/de.dev.run.gz", "queries": 2, "official": {"MRR@10": 0.75, "recall@1": 0.5, "recall@50": 1.0}}]
+
+
+@pytest.fixture
+def files(hub: Hub, publish: Publish, tmp_path: Path) -> dict[str, bytes]:
+    """What is in the repository after a publication with scores."""
+    (tmp_path / "dev.json").write_text(json.dumps(SCORED))
+    publish("--create", "--date", DATE, "--scores", f"dev={tmp_path / 'dev.json'}")
+    return listed(hub)
+
+
+def test_the_registration_has_a_task_for_each_measure_of_a_judged_split(files: dict[str, bytes]) -> None:
+    found = safe_load(files["eval.yaml"])
+    assert found["name"] == "DuReader-retrieval" and "evaluation_framework" not in found
+    parts = [("dev", "queries", "dev"), ("cmedqa_test", "cmedqa-queries", "test")]
+    parts += [("ccovid_test", "ccovid-queries", "test"), ("crosslingual_dev", "crosslingual-queries", "dev")]
+    assert found["tasks"] == [
+        {"id": f"{part}_{measure}", "config": config, "split": split}
+        for part, config, split in parts
+        for measure in ("mrr_at_10", "recall_at_1", "recall_at_50")
+    ]  # main's test split has no judgments
+    assert "a collection of 6." in found["description"] and "2 (main dev)" in found["description"]
+
+
+def test_a_framework_is_named_where_the_user_names_one(hub: Hub, publish: Publish) -> None:
+    publish("--create", "--framework", "mteb")
+    assert safe_load(listed(hub)["eval.yaml"])["evaluation_framework"] == "mteb"
+
+
+def test_croissant_lists_every_file_with_its_checksum_and_what_it_was_made_by(
+    hub: Hub, release: Path, files: dict[str, bytes]
+) -> None:
+    found = json.loads(files["croissant.json"])
+    assert found["conformsTo"] == "http://mlcommons.org/croissant/1.1" and found["datePublished"] == DATE
+    described = {each["@id"]: each for each in found["distribution"]}
+    for entry in open_release(release).manifest.files:
+        if entry.path != "README.md":
+            assert described[entry.path]["sha256"] == entry.sha256
+            assert described[entry.path]["contentUrl"] == f"{hub.url}/datasets/{REPO}/resolve/main/{entry.path}"
+    assert [each["@id"] for each in found["recordSet"]][:2] == ["corpus-corpus", "queries-train"]
+    (made,) = found["prov:wasGeneratedBy"]
+    assert (made["prov:label"], made["description"]) == ("python -m builders test", "size = tiny")
+
+
+def test_the_head_names_tags_and_one_default_config(files: dict[str, bytes]) -> None:
+    data = DatasetCard(files["README.md"].decode()).data.to_dict()
+    assert "passage-retrieval" in data["tags"] and data["task_ids"] == ["document-retrieval"]
+    assert [each["config_name"] for each in data["configs"] if each.get("default")] == ["qrels"]
+
+
+def test_both_cards_show_a_row_columns_scores_limits_and_how_to_evaluate(files: dict[str, bytes]) -> None:
+    english, chinese = files["README.md"].decode(), files["README.zh.md"].decode()
+    shared = ["https://arxiv.org/abs/2203.10232", "| de.dev.run.gz | `dev` | 75.00 | 50.00 | 100.00 |"]
+    shared += [f"hf download {REPO} --repo-type dataset", "python -m baselines evaluate", "`query-id`", "14.8"]
+    for text in (english, chinese):
+        for needed in shared:
+            assert needed in text
+        (row,) = re.findall(r"```json\n(.*?)\n```", text, re.DOTALL)
+        first = whole_tables()["dev", "dev"][0]
+        assert json.loads(row) == first | {"negative_passages": first["negative_passages"][:1]}
+    for title in ("Example", "Columns", "Scores", "How to evaluate", "Limitations", "How it was built"):
+        assert f"\n## {title}\n" in english
+    for title in ("示例", "各列", "分数", "如何评测", "局限", "由什么构建", "许可与引用"):
+        assert f"\n## {title}\n" in chinese
+    assert "(README.zh.md)" in english and "(README.md)" in chinese
+
+
+def test_scores_of_other_queries_or_of_no_split_are_refused(publish: Publish, tmp_path: Path) -> None:
+    file = tmp_path / "scores.json"
+    file.write_text(json.dumps([SCORED[0] | {"queries": 3}]))
+    assert "was measured on 3 queries; dev has 2" in error_of(publish("--scores", f"dev={file}", code=1))
+    assert "the release has dev, cmedqa_test" in error_of(publish("--scores", f"test={file}", code=1))
+    assert "there is no such file" in error_of(publish("--scores", f"dev={tmp_path / 'no'}", code=1))
+    file.write_text('[{"run": "x"}]')
+    assert "queries" in error_of(publish("--scores", f"dev={file}", code=1))
+    assert "expected SPLIT=FILE" in publish("--scores", "dev", code=2).stderr
+    assert "expected YYYY-MM-DD" in publish("--date", "today", code=2).stderr
+
+
+def test_the_papers_figures_stand_on_the_card_of_the_official_data_alone(whole_release: Path) -> None:
+    release = open_release(whole_release)
+    assert scores(release, [Build("release")], {}) == ""
+    assert "| BM25 | `test` | 21.03 | 12.08 | 70.00 | paper, Table 4 |" in scores(release, [Build("official")], {})
+
+
+def test_a_reading_comprehension_set_has_cards_of_its_own(whole_release: Path) -> None:
+    entries, builds = open_release(whole_release).manifest.files, [Build("squad")]
+    stats: dict[str, Any] = {"table3": {}, "collections": {}}
+    shown = chinese_card(configs_of(entries), stats, builds, Published("org/name"))
+    assert shown.startswith("# 阅读理解作为段落检索") and "14.8" not in shown and "一个已知正例" in shown
+    assert "one known positive" in card(entries, stats, builds, Published("org/name"))
+
+
+def test_what_publish_made_stays_out_of_releases_made_of_a_copy(hub: Hub, publish: Publish, tmp_path: Path) -> None:
+    publish("--create")
+    copy = tmp_path / "copy"
+    for name, content in listed(hub).items():
+        if name != ".gitattributes":
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            (copy / name).write_bytes(content)
+    out = tmp_path / "made"
+    run("builders", "samples", "--release", copy, "--sizes", "5", "--out", out)
+    paths = {entry.path for entry in open_release(out).manifest.files}
+    assert "sample-5/corpus-00000-of-00001.parquet" in paths
+    assert not paths & {"eval.yaml", "croissant.json", "README.zh.md", "assets/passage-length.png"}

@@ -6,8 +6,9 @@ import re
 from pathlib import Path
 
 import pytest
+from commands import ROOT
 
-from baselines.models.families import families, family_of, read_families
+from baselines.models.families import families, family_of, read_families, table
 from builders.common.command import InputError
 
 ONE = """
@@ -49,7 +50,10 @@ def test_prompts_are_declared_byte_for_byte() -> None:
     # Qwen3 has no blank after "Query:", the others have one.
     asked = "Given a web search query, retrieve relevant passages that answer the query"
     assert found["qwen3-embedding"] == (f"Instruct: {asked}\nQuery:", "")
-    assert families()["qwen3-embedding"].prompts == {"duretrieval": f"Instruct: {task}\nQuery:"}
+    assert families()["qwen3-embedding"].prompts == {
+        "duretrieval": f"Instruct: {task}\nQuery:",
+        "mteb": "Instruct: Retrieval relevant passage for the given query.\nQuery:",
+    }
     assert found["gte-qwen2"] == found["e5-multilingual-instruct"] == (f"Instruct: {task}\nQuery: ", "")
     assert found["bge-m3"] == found["gte-zh"] == found["conan"] == ("", "")
 
@@ -87,3 +91,8 @@ def test_a_declaration_that_is_not_whole_is_refused(tmp_path: Path, old: str, ne
     assert list(read_families(written(tmp_path, ONE)).families) == ["a"]
     with pytest.raises(InputError, match=re.escape(error)):
         read_families(written(tmp_path, ONE.replace(old, new)))
+
+
+def test_the_page_has_every_family() -> None:
+    page = (ROOT / "docs" / "run.md").read_text(encoding="utf-8")
+    assert page.split("<!-- families -->\n")[1].split("<!-- end")[0] == table()

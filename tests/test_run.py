@@ -174,6 +174,14 @@ def test_pooling_files_of_a_model_come_before_the_declaration_and_a_difference_i
     assert used(tmp_path / "run")["pooling"] == "mean"
 
 
+def test_search_uses_the_prompts_that_the_index_was_made_with(unknown: Path, release: Path, tmp_path: Path) -> None:
+    words = ["--query-prompt", "查：", "--passage-prompt", "文：", "--index", tmp_path / "index"]
+    run_it(unknown, release, tmp_path / "one", *words)
+    given = ["--release", release, "--split", "dev", "--model", unknown, "--passages", tmp_path / "index"]
+    run("baselines", "search", *given, "--dtype", "fp32", "--out", tmp_path / "two")
+    assert read_run(tmp_path / "one").hits == read_run(tmp_path / "two").hits
+
+
 def test_json_has_the_manifest_and_what_evaluate_says(unknown: Path, release: Path, tmp_path: Path) -> None:
     out = tmp_path / "run.gz"
     found = json.loads(run_it(unknown, release, out, "--format", "json").stdout)

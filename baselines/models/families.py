@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -122,3 +123,18 @@ def family_of(model: str) -> str:
 def places(family: Family, key: str, sources: dict[str, Source]) -> list[str]:
     """The repositories and files that say a value of a family."""
     return [f"{sources[name].repository}: {sources[name].file}" for name in family.said[key].split(_WITH)]
+
+
+def table() -> str:
+    """The families as a table in Markdown, for docs/run.md."""
+    titles = ("family", "models", "before a query", "before a passage", "pooling", "tokens")
+    rows = [titles, ("---",) * len(titles)]
+    for name, family in families().items():
+        prompts = (_shown(family.query_prompt), _shown(family.passage_prompt))
+        length = "" if family.max_length is None else f"{family.max_length:,}"
+        rows.append((name, ", ".join(family.models), *prompts, family.pooling or "its own", length))
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def _shown(prompt: str | None) -> str:
+    return "nothing" if not prompt else f"`{json.dumps(prompt, ensure_ascii=False)}`"

@@ -11,6 +11,7 @@ import torch
 from commands import Done, run
 from releases import QUESTIONS, TEXTS, make_release, md5
 from tiny_families import END, as_text, with_modules, write_encoder
+from tiny_kinds import write_multi_vector, write_sparse, write_static
 from transformers import AutoModel, AutoTokenizer
 
 from baselines.models import ahead
@@ -180,6 +181,15 @@ def test_search_uses_the_prompts_that_the_index_was_made_with(unknown: Path, rel
     given = ["--release", release, "--split", "dev", "--model", unknown, "--passages", tmp_path / "index"]
     run("baselines", "search", *given, "--dtype", "fp32", "--out", tmp_path / "two")
     assert read_run(tmp_path / "one").hits == read_run(tmp_path / "two").hits
+
+
+@pytest.mark.parametrize("kind", ["static", "sparse", "multi-vector"])
+def test_a_model_of_another_kind_is_told_by_its_files(kind: str, release: Path, tmp_path: Path) -> None:
+    write = {"static": write_static, "sparse": write_sparse, "multi-vector": write_multi_vector}[kind]
+    model = write(tmp_path / "model")
+    run_it(model, release, tmp_path / "run", "--query-prompt", "水")
+    assert (manifest(tmp_path / "run")["kind"], used(tmp_path / "run")["query_prompt"]) == (kind, "水")
+    assert len(read_run(tmp_path / "run").hits) == len(QUESTIONS["dev"])
 
 
 def test_json_has_the_manifest_and_what_evaluate_says(unknown: Path, release: Path, tmp_path: Path) -> None:

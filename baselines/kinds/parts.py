@@ -23,6 +23,7 @@ from baselines.kinds import Work
 from baselines.models.devices import batch_tokens, over_devices, tokenizers
 from baselines.models.loading import commit_of, described
 from baselines.models.settings import ModelSettings
+from baselines.models.used import used
 from baselines.passages import open_passages
 from baselines.search.retrieve import named
 from builders.common.command import InputError, log, progress
@@ -81,7 +82,8 @@ class Parts:
 
     def about(self) -> dict[str, Any]:
         model = self.open_model()
-        return {**described(self.settings, model, self.work.dtype), "similarity": model.similarity_fn_name}
+        about = described(self.settings, model, self.work.dtype)
+        return {**about, "similarity": model.similarity_fn_name, "used": used(model)}
 
     def index(self, release: Release, config: str, folder: Path) -> None:
         job, folder = self._job(release, config), real_path(folder)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from baselines.kinds import Work, open_retriever
-from baselines.kinds.told import kind_told
 from baselines.models.devices import devices_of, dtype_of
 from baselines.models.families import families
 from baselines.models.loading import commit_of, shown_name
@@ -37,15 +36,14 @@ def run_model(args: argparse.Namespace) -> None:
     devices = devices_of(args.device)
     args.revision = commit_of(args.model, args.revision)
     use = use_of(args)
-    kind = args.kind or kind_told(use.settings)
     work = Work(devices, dtype_of(args.dtype, devices[0]), args.batch_tokens, args.tokenizers)
-    retriever = open_retriever(use.settings, work, kind)
+    retriever = open_retriever(use.settings, work, use.kind)
     about = retriever.about()
-    found = record(use, about, _asked(args, release, kind))
+    found = record(use, about, _asked(args, release, use.kind))
     warn_of_defaults(use, found)
     if use.family:
         warn_of_others(use, found, families()[use.family].values)
-    folder = args.index or _kept(release, configs.corpus, kind, about)
+    folder = args.index or _kept(release, configs.corpus, use.kind, about)
     log.info("the index: %s", folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     retriever.index(release, configs.corpus, folder)

@@ -6,7 +6,7 @@ import argparse
 from dataclasses import dataclass
 from typing import Any
 
-from baselines.kinds.told import model_file
+from baselines.kinds.told import kind_told, model_file
 from baselines.models.families import Family, families, family_of, places, read_families
 from baselines.models.settings import ModelSettings
 from builders.common.command import InputError, log
@@ -24,12 +24,14 @@ class Use:
 
     Attributes:
         settings: of the model.
+        kind: what the model is (:mod:`baselines.kinds`).
         family: its name in models.toml; empty where the model is of none.
         said: by the name of a setting, who says it: an option, or models.toml with the place of the value.
         plain: whether the model is an encoder without files of sentence-transformers: the library's defaults hold.
     """
 
     settings: ModelSettings
+    kind: str
     family: str
     said: dict[str, str]
     plain: bool
@@ -44,15 +46,17 @@ def use_of(args: argparse.Namespace) -> Use:
     name = _family_name(args)
     family = families().get(name) or Family(models=[args.model], said={})
     _expect_trusted(args, name, family)
-    plain = model_file(ModelSettings(args.model, revision=args.revision), "modules.json") is None
+    opened = ModelSettings(args.model, revision=args.revision)
+    kind, plain = args.kind or kind_told(opened), model_file(opened, "modules.json") is None
     values, said = _chosen(args, name, family)
-    if "pooling" in values and args.pooling is None and not plain:
-        del values["pooling"], said["pooling"]  # its own files say it: what they say is compared afterwards
-    if args.normalize is not None and args.similarity is None:
-        values.pop("similarity", None)
-        said.pop("similarity", None)
+    # What a dual-encoder's own files say is compared with the declaration afterwards; other kinds have none.
+    ignored = ["pooling"] * (args.pooling is None and not (plain and kind == "dense"))
+    ignored += ["similarity"] * (args.similarity is None and (args.normalize is not None or kind != "dense"))
+    for key in ignored:
+        values.pop(key, None)
+        said.pop(key, None)
     settings = ModelSettings(args.model, revision=args.revision, trust_remote_code=args.trust_remote_code, **values)
-    return Use(settings, name, said, plain)
+    return Use(settings, kind, name, said, plain)
 
 
 def _family_name(args: argparse.Namespace) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import pytrec_eval
 from commands import Done, run
 from releases import QUESTIONS, TEXTS, make_release, md5, tables
 
@@ -139,10 +140,29 @@ def test_exported_scores_fall_strictly_in_32_bits_and_keep_the_order(release: Pa
     assert json.loads((out / "predictions" / "mine.json").read_text()) == ours
 
 
+def test_trec_eval_finds_in_an_exported_run_what_we_find(release: Path, tmp_path: Path) -> None:
+    query, right, wrong = md5(QUESTIONS["dev"][0]), md5(TEXTS[4]), "f" * 32
+    (tmp_path / "mine.run").write_text(f"{query} Q0 {right} 1 1.5 t\n{query} Q0 {wrong} 2 1.5 t\n")
+    _, out = export(release, "trec", "--run", tmp_path / "mine.run")
+    judged = pytrec_eval.RelevanceEvaluator({query: {right: 1}}, {"recip_rank"})
+
+    def reciprocal_rank(path: Path) -> float:
+        lines = [line.split() for line in path.read_text().splitlines()]
+        found: float = judged.evaluate({query: {line[2]: float(line[4]) for line in lines}})[query]["recip_rank"]
+        return found
+
+    assert reciprocal_rank(tmp_path / "mine.run") == 0.5  # of equal scores the higher id comes first there
+    assert reciprocal_rank(out / "runs" / "mine.trec") == 1
+
+
 def test_a_run_without_ties_is_copied_as_it_is(release: Path, tmp_path: Path) -> None:
     (tmp_path / "mine.trec").write_text("q Q0 a 1 2.123456789012345 t\nq Q0 b 2 1e-30 t\n")
     _, out = export(release, "trec", "--run", tmp_path / "mine.trec")
     assert (out / "runs" / "mine.trec").read_bytes() == (tmp_path / "mine.trec").read_bytes()
+    _, out = export(release, "trec", "--run", tmp_path / "mine.trec", "--runs-only")
+    assert sorted(path.name for path in out.rglob("*") if path.is_file()) == ["EXPORT", "mine.trec"]
+    done, _ = export(release, "trec", "--runs-only", code=1)
+    assert done.error == "--runs-only goes with --run"
     (tmp_path / "mine.txt").write_text(TIES)
     done, _ = export(release, "trec", "--run", tmp_path / "mine.trec", tmp_path / "mine.txt", code=1)
     assert done.error.endswith("a second run 'mine'; give each a name of its own")

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from commands import ROOT, run
 from environments import environment
-from hub_repos import Blob
+from hub_client import run_at
 from hub_server import Hub
 from pages import blocks
 from test_peers import ROWS, Place
@@ -67,11 +67,17 @@ def test_flagembedding_trains_on_an_export(place_of: Make) -> None:
     state = json.loads((place.folder / "TRAINED" / "checkpoint-2" / "trainer_state.json").read_text())
     assert state["global_step"] == 2
     code = """
+from transformers import AutoTokenizer
+tokenizer = AutoTokenizer.from_pretrained("MODEL")
 from FlagEmbedding.abc.finetune.embedder import AbsEmbedderDataArguments, AbsEmbedderTrainDataset
 arguments = AbsEmbedderDataArguments(train_data=["FLAG/train.jsonl"], train_group_size=4)
 read = AbsEmbedderTrainDataset(arguments, None)
+from FlagEmbedding.abc.finetune.reranker import AbsRerankerDataArguments, AbsRerankerTrainDataset
+arguments = AbsRerankerDataArguments(train_data=["FLAG/train.jsonl"], train_group_size=4)
+rerank = AbsRerankerTrainDataset(arguments, tokenizer)
 """
-    read = place.python(code, "[list(read.dataset), [read[n] for n in range(len(read))]]")
+    read = place.python(code, "[list(read.dataset), [read[n] for n in range(len(read))], len(rerank[0][0])]")
+    assert read.pop() == 4  # a positive and three negatives of the first line, for a re-ranker
     assert [row["query"] for row in read[0]] == [row["query"] for row in TRAIN]
     for row, (query, passages, _), expected in zip(*read, TRAIN, strict=True):
         positives = [each["text"] for each in expected["positive_passages"]]
@@ -146,10 +152,8 @@ def test_beir_reads_a_release(place_of: Make) -> None:
     place = place_of("beir")
     found_by_beir(place, text_of("beir", "python"))
     with Hub() as hub:
-        files = [path for path in (place.folder / "RELEASE").rglob("*") if path.is_file()]
-        names = {path.relative_to(place.folder / "RELEASE").as_posix(): path for path in files}
-        contents = {name: Blob(path.read_bytes(), path.suffix == ".parquet") for name, path in names.items()}
-        hub.create("org/name").add("a release", contents)
+        words = ["--release", place.folder / "RELEASE", "--repo", "org/name", "--create"]
+        run_at(hub, place.folder / "publisher", "builders", "publish", *words)
         place.environment = {**hub.environment(place.folder / "home", None), "PATH": place.environment["PATH"]}
         found_by_beir(place, text_of("beir", "python").replace("RELEASE", "org/name"))
 

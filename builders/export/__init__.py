@@ -69,6 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="of a query's negatives, for each positive (default: 4)",
     )
     parser.add_argument("--run", nargs="+", type=Path, default=[], metavar="RUN", help="runs to write beside the set")
+    parser.add_argument("--runs-only", action="store_true", help="write these runs and nothing else")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="the directory to write")
 
 
@@ -77,7 +78,7 @@ def run(args: argparse.Namespace) -> None:
     from builders.export.write import export
     from builders.store.reader import open_release
 
-    options = Options(tuple(args.negatives), args.negatives_per_positive, tuple(args.run))
+    options = Options(tuple(args.negatives), args.negatives_per_positive, tuple(args.run), args.runs_only)
     for name, rows in export(open_release(args.release), args.format, args.out, args.set, options).items():
         print(f"{name}: {rows:,} rows" if rows is not None else name)
     print(f"export: {args.out}")

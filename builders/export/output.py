@@ -28,11 +28,13 @@ class Options:
         negatives: files of hard negatives, as `baselines mine` writes them.
         negatives_per_positive: how many of them a row of training data has.
         runs: runs to be written beside the set.
+        runs_only: write them and nothing else.
     """
 
     negatives: tuple[Path, ...] = ()
     negatives_per_positive: int = 4
     runs: tuple[Path, ...] = ()
+    runs_only: bool = False
 
 
 class Output:

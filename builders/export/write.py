@@ -10,8 +10,9 @@ from builders.common.command import InputError
 from builders.common.files import sha256_of, write_text
 from builders.common.folders import new_directory
 from builders.export.drawn import set_to_export
-from builders.export.formats import FORMATS, WITH_NEGATIVES, WITH_RUNS
+from builders.export.formats import FORMATS, RUN_FORMS, WITH_NEGATIVES
 from builders.export.output import Options, Output
+from builders.export.runs import write_runs
 from builders.store.layout import MANIFEST
 from builders.store.reader import Release
 
@@ -37,14 +38,19 @@ def export(
     """
     for given, option, forms in (
         (options.negatives, "--negatives", WITH_NEGATIVES),
-        (options.runs, "--run", WITH_RUNS),
+        (options.runs, "--run", tuple(RUN_FORMS)),
     ):
         if given and form not in forms:
             raise InputError(f"{option} goes with --format {', '.join(forms)}, not {form}")
+    if options.runs_only and not options.runs:
+        raise InputError("--runs-only goes with --run")
     _check_apart(Path(os.path.realpath(out)), Path(os.path.realpath(release.path)))
     with new_directory(out, "an export", MARKER) as folder:
         output = Output(folder, release.path, options)
-        FORMATS[form](set_to_export(release, name), output)
+        if options.runs_only:
+            write_runs(output, options.runs, RUN_FORMS[form])
+        else:
+            FORMATS[form](set_to_export(release, name), output)
         about = {"format": form, "set": name, "release": sha256_of(release.path / MANIFEST)}
         marker = {**about, **output.notes, "files": output.rows}
         write_text(folder / MARKER, json.dumps(marker, ensure_ascii=False, indent=1) + "\n")

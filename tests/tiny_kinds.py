@@ -11,7 +11,8 @@ from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding, SpladePooling
 from tiny_models import write_bert
-from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 
 def write_masked(folder: Path, seed: int = 0) -> Path:
@@ -57,4 +58,33 @@ def write_static(folder: Path) -> Path:
     torch.manual_seed(0)
     module = StaticEmbedding(tokenizer, embedding_dim=16)
     SentenceTransformer(modules=[module], device="cpu").save_pretrained(str(folder))
+    return folder
+
+
+CHAT = (
+    "{% for message in messages %}"
+    "{{ '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}"
+    "{% if enable_thinking is false %}{{ '<think>\n\n</think>\n\n' }}{% endif %}{% endif %}"
+)
+
+
+def write_language_model(folder: Path, template: str | None = CHAT) -> Path:
+    """A Qwen2 of two layers, whose words are bytes, yes and no."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokenizer = Tokenizer(models.BPE({byte: number for number, byte in enumerate(alphabet)}, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    special = ["<|pad|>", "<|im_start|>", "<|im_end|>"]
+    tokenizer.add_special_tokens(special)
+    tokenizer.add_tokens(["yes", "no"])
+    words = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, pad_token=special[0], eos_token=special[2], model_max_length=2048
+    )
+    words.chat_template = template
+    words.save_pretrained(folder)
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+    config = Qwen2Config(vocab_size=len(words), num_key_value_heads=2, initializer_range=0.5, **sizes)
+    Qwen2ForCausalLM(config).eval().save_pretrained(folder)
     return folder

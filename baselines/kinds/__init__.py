@@ -30,7 +30,11 @@ RETRIEVERS = {
     "sparse": "baselines.kinds.sparse",
     "multi-vector": "baselines.kinds.multi_vector",
 }
-RERANKERS: dict[str, str] = {}
+RERANKERS = {
+    "cross": "baselines.kinds.cross",
+    "llm": "baselines.kinds.llm",
+    "listwise": "baselines.kinds.listwise",
+}
 
 
 @dataclass(frozen=True)
@@ -42,12 +46,14 @@ class Work:
         dtype: fp32, fp16 or bf16 (:func:`baselines.models.devices.dtype_of`).
         batch_tokens: of a batch, padding included; None: as the device takes it.
         tokenizers: processes a device; None: as the device wants them.
+        parallel: questions at a time to a model behind an endpoint.
     """
 
     devices: Sequence[str]
     dtype: str
     batch_tokens: int | None = None
     tokenizers: int | None = None
+    parallel: int = 4
 
 
 class Retriever(Protocol):
@@ -85,7 +91,10 @@ class Reranker(Protocol):
         """What decides the scores, as JSON values. Opens the model, or asks nobody where it is another's."""
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
-        """A finite score of every (query, passage), in the pairs' order; to be compared within a query."""
+        """A finite score of every (query, passage), in the pairs' order; to be compared within a query.
+
+        The pairs of a query come one after the other, in the order that is re-ranked.
+        """
 
 
 def open_retriever(settings: ModelSettings, work: Work, kind: str = "") -> Retriever:
@@ -97,4 +106,14 @@ def open_retriever(settings: ModelSettings, work: Work, kind: str = "") -> Retri
     if kind not in RETRIEVERS:
         raise InputError(f"is a model of kind {kind}; expected {', '.join(RETRIEVERS)}", path=settings.name)
     found: Retriever = importlib.import_module(RETRIEVERS[kind]).open_kind(settings, work)
+    return found
+
+
+def open_reranker(settings: ModelSettings, work: Work, kind: str = "") -> Reranker:
+    """The re-ranker of a model: of the kind that its own files say, or of ``kind``. Raises :class:`InputError`."""
+    if not kind:
+        from baselines.kinds.told import reranker_told
+
+        kind = reranker_told(settings)
+    found: Reranker = importlib.import_module(RERANKERS[kind]).open_kind(settings, work)
     return found

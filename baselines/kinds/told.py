@@ -34,6 +34,12 @@ class _Module(Struct):
     type: str
 
 
+class _Config(Struct):
+    """What is asked of ``config.json``."""
+
+    architectures: list[str] | None = None
+
+
 def kind_told(settings: ModelSettings) -> str:
     """dense, static, sparse, multi-vector or cross; dense where a model's files do not say (a plain encoder's)."""
     saved = model_file(settings, "config_sentence_transformers.json")
@@ -43,6 +49,13 @@ def kind_told(settings: ModelSettings) -> str:
         names = [module.type.rpartition(".")[2] for module in read_json(modules, list[_Module])]
         return "static" if names[:1] == ["StaticEmbedding"] else kind
     return kind
+
+
+def reranker_told(settings: ModelSettings) -> str:
+    """llm of a language model, else cross."""
+    config = model_file(settings, "config.json")
+    names = (read_json(config, _Config).architectures or []) if config else []
+    return "llm" if any(name.endswith("ForCausalLM") for name in names) else "cross"
 
 
 def model_file(settings: ModelSettings, name: str) -> Path | None:

@@ -11,7 +11,6 @@ from typing import Any
 from baselines.match.candidates import TRAIN, Found, by_vectors, by_words
 from baselines.models.cross import CrossJob, cross_job
 from baselines.models.devices import devices_of
-from baselines.models.loading import fingerprint, open_cross
 from baselines.passages import Passages, open_passages
 from baselines.rerank.windows import kept_scores
 from baselines.runs.sets import read_queries
@@ -41,10 +40,10 @@ def match(args: argparse.Namespace) -> None:
     words = by_words(release, config, args.engine)
     vectors = by_vectors(args.encoder, args.encoder_revision, args.dtype, devices) if args.encoder else None
     about = {
-        "model": fingerprint(open_cross(args.model, max_length=args.max_length, revision=job.revision)),
+        "model": job.reranker("cpu").about(),
         "candidates": [words.about, vectors.about if vectors else None, args.top_k],
         "questions": [release.fingerprint(config, split) for split in (TRAIN, *splits)],
-        "options": [job.dtype, job.max_length, job.tokens],
+        "options": [job.dtype, job.settings.max_length, job.tokens],
     }
     with work_beside(args.out, key_of(about)) as work:
         found = {"words": words.candidates(list(asked.items()), args.top_k)}

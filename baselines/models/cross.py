@@ -1,4 +1,4 @@
-"""A cross-encoder's scores of queries and passages of a release, in any process: for `rerank`, `mine` and `match`."""
+"""A re-ranker's scores of queries and passages of a release, in any process: for `rerank`, `mine` and `match`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from baselines.kinds import Reranker, Work, open_reranker
 from baselines.models.devices import batch_tokens, dtype_of, tokenizers
-from baselines.models.encoder import CrossScorer
-from baselines.models.loading import commit_of, open_cross
+from baselines.models.loading import commit_of
+from baselines.models.settings import ModelSettings
 from baselines.passages import Passages, open_passages
 from builders.store.reader import Release, open_release
 
@@ -24,44 +25,60 @@ class CrossJob:
     release: Path
     corpus: str
     split: str
-    model: str
+    settings: ModelSettings
     dtype: str
     tokens: int
-    max_length: int | None
-    revision: str
     tokenizers: int
+    kind: str = "cross"
+    parallel: int = 1
+
+    def reranker(self, device: str) -> Reranker:
+        """The model of the job, for one device."""
+        work = Work([device], self.dtype, self.tokens, self.tokenizers, self.parallel)
+        return open_reranker(self.settings, work, self.kind)
 
 
 def cross_job(
     args: argparse.Namespace, model: str, release: Release, corpus: str, devices: list[str], split: str = "corpus"
 ) -> CrossJob:
-    """The job that the options (:func:`baselines.models.options.add_pairs` and ``add_device``) ask for."""
+    """The job that the options (:func:`baselines.models.options.add_pairs` and ``add_device``) ask for.
+
+    The model is of the kind that its own files say, where ``--kind`` says none (:mod:`baselines.kinds`).
+    """
+    from baselines.kinds.told import reranker_told
+
+    kind = getattr(args, "kind", None) or ""
+    settings = ModelSettings(
+        model,
+        revision=commit_of(model, args.revision) if kind != "listwise" else args.revision,
+        max_length=args.max_length,
+        query_prompt=getattr(args, "prompt", None),
+        trust_remote_code=getattr(args, "trust_remote_code", False),
+    )
     return CrossJob(
         release=release.path,
         corpus=corpus,
         split=split,
-        model=model,
+        settings=settings,
         dtype=dtype_of(args.dtype, devices[0]),
         tokens=args.batch_tokens or batch_tokens(devices[0]),
-        max_length=args.max_length,
-        revision=commit_of(model, args.revision),
         tokenizers=tokenizers(devices) if args.tokenizers is None else args.tokenizers,
+        kind=kind or reranker_told(settings),
+        parallel=getattr(args, "parallel", 1),
     )
 
 
 @functools.lru_cache(maxsize=1)
-def scorer(job: CrossJob, device: str) -> tuple[CrossScorer, Passages]:
+def scorer(job: CrossJob, device: str) -> tuple[Reranker, Passages]:
     """This process's model and passages, opened once."""
-    model = open_cross(job.model, device, job.dtype, job.max_length, job.revision)
-    passages = open_passages(open_release(job.release), job.corpus, split=job.split)
-    return CrossScorer(model, job.tokens, job.tokenizers), passages
+    return job.reranker(device), open_passages(open_release(job.release), job.corpus, split=job.split)
 
 
 def score_groups(job: CrossJob, device: str, groups: Sequence[Group]) -> list[list[float]]:
-    """The logits of each query's passages, in their order. The collection has every passage."""
-    cross, passages = scorer(job, device)
+    """The scores of each query's passages, in their order. The collection has every passage."""
+    reranker, passages = scorer(job, device)
     rows = passages.rows([corpus for _, ids in groups for corpus in ids])
     texts = iter(passages.texts(rows.tolist()))
     pairs = [(query, next(texts)) for query, ids in groups for _ in ids]
-    scores = iter(cross.scores(pairs).tolist() if pairs else [])
+    scores = iter(reranker.score(pairs))
     return [[next(scores) for _ in ids] for _, ids in groups]

@@ -9,7 +9,7 @@ import numpy as np
 
 from baselines.models.cross import CrossJob, Group
 from baselines.models.encoder import Encoder
-from baselines.models.loading import open_dual
+from baselines.models.loading import open_encoder
 from baselines.passages import Passages, open_passages
 from builders.store.reader import open_release
 
@@ -17,7 +17,7 @@ from builders.store.reader import open_release
 @functools.lru_cache(maxsize=1)
 def encoders(job: CrossJob, device: str) -> tuple[Encoder, Encoder, Passages]:
     """This process's model, as it encodes queries and as it encodes passages, and the passages: opened once."""
-    model = open_dual(job.model, device, job.dtype, job.max_length, job.revision)
+    model = open_encoder(job.settings, device, job.dtype)
     sides = (Encoder(model, task, job.tokens, job.tokenizers) for task in ("query", "document"))
     return *sides, open_passages(open_release(job.release), job.corpus)  # type: ignore[return-value]
 

@@ -56,7 +56,13 @@ def open_cross(
     ``max_length``: tokens of query and passage together; the model's own where None. ``revision``: as of
     :func:`open_dual`.
     """
-    model = open_as(CrossEncoder, ModelSettings(name, revision=revision), lambda *_: False)
+    return moved(open_pairs(ModelSettings(name, revision=revision, max_length=max_length)), device, dtype)
+
+
+def open_pairs(settings: ModelSettings) -> CrossEncoder:
+    """A cross-encoder, in fp32 on the CPU, of the length that ``settings`` say. Raises :class:`InputError`."""
+    name, max_length = settings.name, settings.max_length
+    model = open_as(CrossEncoder, settings, lambda *_: False)
     if model.num_labels not in (1, 2):
         raise InputError(f"gives {model.num_labels} scores a pair; expected a cross-encoder of one or two", path=name)
     if max_length is not None:
@@ -64,7 +70,7 @@ def open_cross(
         model.max_seq_length = max_length
     elif (limit := positions(model)) is not None and (model.max_seq_length or limit) > limit:
         model.max_seq_length = limit
-    return moved(model, device, dtype)
+    return model
 
 
 def commit_of(name: str, revision: str = "", option: str = "--revision") -> str:

@@ -1,14 +1,21 @@
-"""Re-rank a run by a cross-encoder: a TREC run of its scores.
+"""Re-rank a run by a cross-encoder or a language model.
 
 The queries stay in the order of the given run. The best 50 passages of each query, pairs of at most 384 tokens if the
 model was trained so (Sections 3.1, A.2). Scores are logits: the order of ``CrossEncoder.predict``, but without the ties
 of a sigmoid that has reached 1. Pairs are scored in windows of queries, sorted by length; finished windows are kept, so
 that the command started again after an interruption goes on where it was. One process a GPU.
 
+--kind llm: a language model is asked whether a passage answers the query; the score is its logit of yes less that of
+no. --kind listwise: --model of the endpoint in OPENAI_BASE_URL (any that speaks OpenAI's chat API; OPENAI_API_KEY where
+it needs a key) is shown 20 passages at a time and says their order; the scores are places from the end. Queries and
+passages are sent there. Without --kind, a model's own files say whether it is a cross-encoder or a language model.
+
 Example:
 
   python -m baselines rerank --release build/sample --split dev --run build/runs/bm25.dev.run.gz \\
     --model build/models/ce-bm25-neg --out build/runs/ce.dev.run.gz
+  OPENAI_BASE_URL=http://localhost:8000/v1 python -m baselines rerank --release DIR --run RUN --out RUN2 --top-k 20 \\
+    --kind listwise --model NAME
 """
 
 from __future__ import annotations
@@ -27,9 +34,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_set(parser)
     parser.add_argument("--split", default="dev", help="whose queries (default: dev)")
     parser.add_argument("--run", type=Path, required=True, metavar="RUN", help="the run whose passages are re-ranked")
-    parser.add_argument("--model", required=True, metavar="M", help="a cross-encoder: hub name or folder")
+    parser.add_argument("--model", required=True, metavar="M", help="hub name or folder, or as the endpoint calls it")
+    parser.add_argument("--kind", choices=["cross", "llm", "listwise"], help="of the model (default: as its files say)")
+    parser.add_argument("--prompt", metavar="TEXT", help="a language model's instruction; else put before each query")
     parser.add_argument("--out", type=Path, required=True, metavar="RUN2", help="gzipped where it ends in .gz")
     parser.add_argument("--top-k", type=whole_number(1), default=50, metavar="K", help="passages a query (default: 50)")
+    parser.add_argument(
+        "--parallel", type=whole_number(1), default=4, metavar="N", help="listwise: questions at a time (4)"
+    )
+    parser.add_argument(
+        "--trust-remote-code",
+        action="store_true",
+        help="run Python code of the model's own repository (default: never)",
+    )
     add_pairs(parser)
     add_device(parser)
 

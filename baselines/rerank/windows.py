@@ -11,7 +11,6 @@ from typing import Any
 
 from baselines.models.cross import CrossJob, Group, cross_job, score_groups, scorer
 from baselines.models.devices import devices_of, over_devices
-from baselines.models.loading import fingerprint, open_cross
 from baselines.passages import open_passages
 from baselines.runs.sets import read_queries
 from builders.common.command import InputError, log, progress
@@ -23,6 +22,7 @@ from builders.store.reader import Release, open_release
 from builders.store.runs import read_run, write_run
 
 _WINDOW = 256  # queries scored together
+_ASKED = 16  # queries that an endpoint is asked about: what a kill may lose costs money
 
 
 def rerank(args: argparse.Namespace) -> None:
@@ -33,21 +33,23 @@ def rerank(args: argparse.Namespace) -> None:
     groups = _groups(release, args, given.rankings)
     passages = open_passages(release, configs.corpus)
     passages.expect((corpus for _, ids in groups.values() for corpus in ids), args.run)
-    devices = devices_of(args.device)
+    # What an endpoint is asked, no device of this machine computes.
+    devices = ["cpu"] if args.kind == "listwise" else devices_of(args.device)
     job = cross_job(args, args.model, release, configs.corpus, devices)
+    window = _ASKED if job.kind == "listwise" else None
     with work_beside(args.out, key_of(_about(args, job, release))) as work:
-        scores = kept_scores(job, list(groups.values()), work, devices, "rerank")
+        scores = kept_scores(job, list(groups.values()), work, devices, "rerank", window)
         hits = (
             (query, zip(ids, own, strict=True)) for (query, (_, ids)), own in zip(groups.items(), scores, strict=True)
         )
-        lines = write_run(args.out, hits, tag="cross")
+        lines = write_run(args.out, hits, tag=job.kind)
     log.info("%s: %d lines for %d queries", args.out, lines, len(groups))
 
 
 def kept_scores(
     job: CrossJob, groups: Sequence[Group], work: Path, devices: list[str], label: str, window: int | None = None
 ) -> list[list[float]]:
-    """The logits of each group's passages, in their order; finished windows are kept in the folder ``work``.
+    """The scores of each group's passages, in their order; finished windows are kept in the folder ``work``.
 
     ``window``: queries scored together. The folder is of these groups, this job and this window alone.
     """
@@ -55,11 +57,13 @@ def kept_scores(
     if done := len(list(work.glob("window-*.json"))):
         log.info("%d windows of %d queries are done already", done, window)
     scores: list[list[float]] = []
-    with progress(total=len(groups), unit="query", label=label) as bar:
-        for found in over_devices(_score_window, _windows(job, work, groups, window), devices):
-            scores += found
-            bar.update(len(found))
-    scorer.cache_clear()
+    try:
+        with progress(total=len(groups), unit="query", label=label) as bar:
+            for found in over_devices(_score_window, _windows(job, work, groups, window), devices):
+                scores += found
+                bar.update(len(found))
+    finally:
+        scorer.cache_clear()
     return scores
 
 
@@ -78,10 +82,10 @@ def _about(args: argparse.Namespace, job: CrossJob, release: Release) -> dict[st
     configs = SETS[args.set]
     return {
         "run": sha256_of(args.run),
-        "model": fingerprint(open_cross(args.model, max_length=args.max_length, revision=job.revision)),
+        "model": job.reranker("cpu").about(),
         "corpus": release.fingerprint(configs.corpus, "corpus"),
         "queries": release.fingerprint(configs.queries, args.split),
-        "options": [args.top_k, job.dtype, job.max_length, job.tokens, _WINDOW],
+        "options": [args.top_k, job.dtype, job.settings.max_length, job.tokens, _WINDOW],
     }
 
 
@@ -93,7 +97,7 @@ def _windows(
 
 
 def _score_window(task: tuple[CrossJob, Path, Sequence[Group]], device: str) -> list[list[float]]:
-    """The logits of a window's passages, query by query: computed, or found done."""
+    """The scores of a window's passages, query by query: computed, or found done."""
     job, path, groups = task
     with contextlib.suppress(FileNotFoundError, InputError):  # not done yet; damaged
         kept = read_json(path, list[list[float]])

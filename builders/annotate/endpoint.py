@@ -40,15 +40,18 @@ def text_in(content: bytes, where: str) -> str:
 class Endpoint:
     """The endpoint that the environment names, and the model that is asked there."""
 
-    def __init__(self, model: str) -> None:
-        """:class:`InputError` where the environment names none, or the library is not installed."""
+    def __init__(self, model: str, otherwise: str = ", or --scores RUN") -> None:
+        """:class:`InputError` where the environment names none, or the library is not installed.
+
+        ``otherwise``: what else the user may give; ends the error.
+        """
         try:
             from openai import OpenAI
         except ImportError as error:
             raise InputError("this needs openai: pip install openai") from error
         self.url, self.model = os.environ.get("OPENAI_BASE_URL", "").strip(), model
         if not self.url.startswith(("http://", "https://")):
-            raise InputError("expected an address in OPENAI_BASE_URL (http://localhost:8000/v1), or --scores RUN")
+            raise InputError(f"expected an address in OPENAI_BASE_URL (http://localhost:8000/v1){otherwise}")
         key = os.environ.get("OPENAI_API_KEY", "").strip() or "none"
         self._client = OpenAI(base_url=self.url, api_key=key, timeout=_SECONDS, max_retries=_RETRIES)
 

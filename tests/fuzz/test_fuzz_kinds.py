@@ -35,15 +35,18 @@ def _model(folder: Path) -> None:
     (folder / "config_sentence_transformers.json").write_text('{"model_type": "SentenceTransformer", "prompts": {}}')
     module = {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.StaticEmbedding"}
     (folder / "modules.json").write_text(json.dumps([module]))
+    (folder / "config.json").write_text('{"architectures": ["Qwen3ForCausalLM"], "vocab_size": 7}')
 
 
-def _kind(folder: Path) -> str:
-    from baselines.kinds.told import kind_told
+def _kind(folder: Path) -> tuple[str, str]:
+    from baselines.kinds.told import kind_told, reranker_told
     from baselines.models.settings import ModelSettings
 
-    return kind_told(ModelSettings(str(folder)))
+    settings = ModelSettings(str(folder))
+    return kind_told(settings), reranker_told(settings)
 
 
+KINDS = ("dense", "static", "sparse", "multi-vector", "cross")
 READERS = [
     Reader(
         "an index in parts",
@@ -55,11 +58,11 @@ READERS = [
     ),
     Reader(
         "a model's kind",
-        reaches=("baselines.kinds.told:kind_told",),
+        reaches=("baselines.kinds.told:kind_told", "baselines.kinds.told:reranker_told"),
         make=_model,
         spoils={"*.json": JSON},
         read=_kind,
-        right=lambda found, *_: found in ("dense", "static", "sparse", "multi-vector", "cross"),
+        right=lambda found, *_: found[0] in KINDS and found[1] in ("cross", "llm"),
     ),
 ]
 test_spoiled_files_give_what_they_say_or_one_line = fuzz_of(READERS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,14 +30,14 @@ class CopyWriter:
         self._draft, self._findings = draft, findings
         self._corpus = _Rows(draft, "corpus", "corpus", CORPUS)
         self._known: set[bytes] = set()
-        self._lengths = LengthCounter()
+        self._lengths = array("I")  # of the passages, in characters
 
     def finish(self) -> None:
         """Write what is left; :class:`InputError` where no passage was found."""
         self._corpus.end()
         if not self._known:
             raise InputError("the copy has no passage")
-        self._draft.stats["collections"]["corpus"] = self._lengths.summary()
+        self._draft.stats["collections"]["corpus"] = _counted(self._lengths).summary()
 
     def ranking(self, split: str, paths: Sequence[Path]) -> None:
         """Rows with their passages: the collection is all passages that any row names."""
@@ -97,7 +98,7 @@ class CopyWriter:
         own = text_id(passage.text)
         if (key := bytes.fromhex(own)) not in self._known:
             self._known.add(key)
-            self._lengths.add(np.array([len(passage.text)]))
+            self._lengths.append(len(passage.text))
             self._corpus.add({"_id": own, "title": passage.title or "", "text": passage.text})
         return {"docid": own, "title": passage.title or "", "text": passage.text}
 
@@ -105,7 +106,7 @@ class CopyWriter:
         configs = {"queries": QUERIES, "qrels": QRELS, split: JOINED}
         queries, qrels, joined = (_Rows(self._draft, name, split, schema) for name, schema in configs.items())
         seen: set[str] = set()
-        chars, passages = 0, LengthCounter()
+        chars, lengths = 0, array("I")
         for place, row in rows:
             if not row.query.strip():
                 raise InputError("expected the text of a query, found nothing", path=place)
@@ -119,7 +120,7 @@ class CopyWriter:
             queries.add({"_id": query, "text": row.query})
             for docid, passage in positives.items():
                 qrels.add({"query-id": query, "corpus-id": docid, "score": 1})
-                passages.add(np.array([len(passage["text"])]))
+                lengths.append(len(passage["text"]))
             both = {"positive_passages": [*positives.values()], "negative_passages": [*negatives.values()]}
             joined.add({"query_id": query, "query": row.query, **both})
             chars += len(row.query)
@@ -127,7 +128,7 @@ class CopyWriter:
             return
         for each in (queries, qrels, joined):
             each.end()
-        self._draft.stats["table3"][split] = table3_column(len(seen), chars, passages.count, passages)
+        self._draft.stats["table3"][split] = table3_column(len(seen), chars, len(lengths), _counted(lengths))
 
     def _found(
         self, passages: Iterable[Passage], hold: bool, but: Mapping[str, dict[str, str]] | None = None
@@ -146,6 +147,12 @@ class CopyWriter:
             else:
                 found[passage["docid"]] = passage
         return found
+
+
+def _counted(lengths: array[int]) -> LengthCounter:
+    counter = LengthCounter()
+    counter.add(np.array(lengths))
+    return counter
 
 
 class _Rows:

@@ -132,6 +132,7 @@ def test_copies_come_from_a_hub(tmp_path: Path) -> None:
     ranking(folders[RANKING] / "dev.jsonl.gz", tables()["dev", "dev"])
     (folders[RANKING] / "train.jsonl.gz").write_bytes(b"not looked at")
     (folders[RANKING] / "script.py").write_text("raise SystemExit")
+    (folders[MTEB] / "dataset_infos.json").write_text("{}")
     folders |= dict(zip((C_MTEB, f"{C_MTEB}-qrels"), c_mteb(tmp_path / "c"), strict=True))
     with Hub() as hub:
         for name, folder in folders.items():
@@ -150,7 +151,10 @@ def test_copies_come_from_a_hub(tmp_path: Path) -> None:
             assert build_of["options"] == {"copy": [*words]}
             assert all(source["name"].startswith(words[0].split("/")[0]) for source in build_of["sources"])
         assert not any(
-            "train.jsonl.gz" in path or "script.py" in path for method, path in hub.requests if method == "GET"
+            name in path
+            for name in ("train.jsonl.gz", "script.py", "infos.json")
+            for method, path in hub.requests
+            if method == "GET"
         )
         assert (
             "the copy has no qrels (C-MTEB keeps them in a repository of their own" in build_at(C_MTEB, code=1).stderr
@@ -172,7 +176,7 @@ def test_copies_come_from_a_hub(tmp_path: Path) -> None:
         ("texts.jsonl", '{"id": "1", "text": "q"}', ": texts of what? expected a name with corpus or queries in it"),
         ("dev.jsonl", "", ": is empty"),
         ("dev.parquet", "PAR1", ": is no Parquet file"),
-        ("notes.txt", "x", "has no .jsonl, .jsonl.gz, .json or .parquet file"),
+        ("notes.txt", "x", "has no .jsonl, .jsonl.gz or .parquet file"),
     ],
 )
 def test_what_is_no_copy_is_refused(name: str, content: str, said: str, tmp_path: Path) -> None:
@@ -181,3 +185,10 @@ def test_what_is_no_copy_is_refused(name: str, content: str, said: str, tmp_path
     done, _ = build(tmp_path / "out", tmp_path / "copy", code=1)
     assert said in done.error
     assert not (tmp_path / "out").exists()
+
+
+def test_a_wrong_row_of_parquet_is_named(tmp_path: Path) -> None:
+    folder, _ = c_mteb(tmp_path / "copy")
+    parquet(folder / "data/corpus-2.parquet", id=["a", "b"], text=["北京", None])
+    done, _ = build(tmp_path / "out", tmp_path / "copy", code=1)
+    assert done.error == f"{folder}/data/corpus-2.parquet, row 2: text: expected `str`, got `null`"

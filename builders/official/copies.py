@@ -111,7 +111,7 @@ def _files(word: str) -> list[CopyFile]:
         found = [p for p in sorted(path.rglob("*")) if p.is_file() and not _hidden(p.relative_to(path))]
         files = {p.relative_to(path).as_posix(): p for p in found if DATA.search(p.name)}
         if not files:
-            raise InputError("has no .jsonl, .jsonl.gz, .json or .parquet file", path=path)
+            raise InputError("has no .jsonl, .jsonl.gz or .parquet file", path=path)
         return [CopyFile(file, path.name, name) for name, file in files.items()]
     if match := _REPOSITORY.fullmatch(word):
         return _fetched(match[1], match[2] or "")
@@ -134,7 +134,7 @@ def _fetched(repo: str, start: str) -> list[CopyFile]:
         names = sorted(each.rfilename for each in info.siblings or [] if DATA.search(each.rfilename))
         names = [name for name in names if not start or f"{name}/".startswith(f"{start.rstrip('/')}/")]
         if not names:
-            raise InputError(f"{repo} has no .jsonl, .jsonl.gz, .json or .parquet file {start}".rstrip())
+            raise InputError(f"{repo} has no .jsonl, .jsonl.gz or .parquet file {start}".rstrip())
         if bad := next((problem for name in names if (problem := problem_of(name))), None):
             raise InputError(f"{repo}: the name of a file {bad}")
         log.info("%s at %s: %d files", repo, commit, len(names))

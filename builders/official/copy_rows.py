@@ -16,7 +16,7 @@ from builders.common.command import InputError
 from builders.common.lines import raw_lines
 from builders.common.typed import json_of, typed
 
-DATA = re.compile(r"\.(jsonl?(\.gz)?|parquet)$")
+DATA = re.compile(r"\.(jsonl(\.gz)?|parquet)$")  # not dataset_infos.json and the like
 _ROWS = 256  # a row with its passages can be 100 kB
 _NAMES = {"id": "_id", "qid": "query-id", "pid": "corpus-id"}  # C-MTEB's to mteb's
 _KINDS = "query and positive_passages; _id and text; query-id, corpus-id and score"

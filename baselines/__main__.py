@@ -42,6 +42,7 @@ GROUPS = {
         "convert": "baselines.convert",
         "push": "baselines.hub.push",
         "pull": "baselines.hub.pull",
+        "artefacts": "baselines.artefacts",
     },
 }
 VERBS = {verb: module for verbs in GROUPS.values() for verb, module in verbs.items()}

@@ -46,7 +46,8 @@ def fetch(
 ) -> None:
     """Fetch what ``wanted`` picks of the manifest of a commit into ``folder``, what is there already excepted.
 
-    Files go on where they broke off. What arrives damaged is fetched once more.
+    Within this process a file goes on where its connection broke; what another one has left of a file is fetched anew
+    (huggingface_hub 2 keeps no parts). What arrives damaged is fetched once more.
 
     Args:
         repo: ORG/NAME.

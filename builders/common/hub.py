@@ -10,7 +10,7 @@ import argparse
 import contextlib
 import re
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +55,8 @@ def upload(
     message: str,
     create: bool,
     private: bool,
+    keep: Collection[str] = (),
+    after: str = "",
 ) -> str:
     """Make the repository hold ``files``, in one commit; returns the commit's address.
 
@@ -67,6 +69,8 @@ def upload(
         message: of the commit.
         create: make the repository where it is missing.
         private: refuse a public repository, make a private one.
+        keep: files of the earlier manifest that stay, though they are none of ``files``.
+        after: the commit that ``files`` were made for; :class:`Unfinished` where the repository has got another.
 
     Raises:
         InputError: the hub refuses the token, the right or the repository, cannot be reached, or still fails after
@@ -79,9 +83,11 @@ def upload(
         answer = api.whoami()
         user = answer.get("name") if isinstance(answer, dict) else answer
         info = _repository(api, repo, kind, create=create, private=private)
+        if after and info.sha != after:
+            raise Unfinished(f"{repo} has got another commit in the meantime; run the same command again")
         there = {sibling.rfilename for sibling in info.siblings or []}
         earlier = _earlier(api, repo, kind, manifest, name, info.sha) & there if manifest in there else set()
-        kept = KEPT | {manifest}
+        kept = {*KEPT, manifest, *keep}
         strangers = sorted(there - earlier - set(files) - kept)
         if scripts := [path for path in strangers if path.endswith(".py")]:
             raise InputError(f"{repo} holds {scripts[0]}, with which no library loads it safely; delete it there")

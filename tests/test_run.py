@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from commands import Done, run
+from hub_server import Hub
 from releases import QUESTIONS, TEXTS, make_release, md5
 from tiny_families import END, as_text, with_modules, write_encoder
+from tiny_hub import publish
 from tiny_kinds import write_multi_vector, write_sparse, write_static
+from tiny_models import write_cross
 from transformers import AutoModel, AutoTokenizer
 
 from baselines.models import ahead
@@ -19,11 +23,12 @@ from builders.common.files import sha256_of
 from builders.store.runs import read_run
 
 pytestmark = pytest.mark.usefixtures("own_cache")
+BGE = "BAAI/bge-small-zh-v1.5"
 TASK = "Given a Chinese search query, retrieve web passages that answer the question"
 ASKED = "Given a web search query, retrieve relevant passages that answer the query"
 # By the model: what a query and a passage are when the model gets them, and how it is pooled.
 ENCODED = {
-    "BAAI/bge-small-zh-v1.5": ("[CLS]为这个句子生成表示以用于检索相关文章：{}[SEP]", "[CLS]{}[SEP]", "cls"),
+    BGE: ("[CLS]为这个句子生成表示以用于检索相关文章：{}[SEP]", "[CLS]{}[SEP]", "cls"),
     "TencentBAC/Conan-embedding-v1": ("[CLS]{}[SEP]", "[CLS]{}[SEP]", "mean"),
     "intfloat/multilingual-e5-large": ("<s>query: {}</s>", "<s>passage: {}</s>", "mean"),
     "alibaba-nlp-community/gte-multilingual-base": ("<s>{}</s>", "<s>{}</s>", "cls"),
@@ -84,12 +89,9 @@ def by_hand(folder: Path, queries: list[str], passages: list[str], pooling: str)
     return unit[: len(queries)] @ unit[len(queries) :].T
 
 
-@pytest.mark.parametrize("name", ENCODED)
-def test_a_declared_model_alone_is_right(name: str, release: Path, tmp_path: Path, encoded: list[str]) -> None:
+def expect_as_declared(name: str, model: Path, out: Path, encoded: list[str]) -> None:
+    """The model got the declared strings, byte for byte, and its scores are those of transformers, pooled by hand."""
     query, passage, pooling = ENCODED[name]
-    model, out = write_encoder(tmp_path, name), tmp_path / "run"
-    trusted = ["--trust-remote-code"] if name.startswith("Alibaba-NLP/") else []
-    run_it(model, release, out, *trusted)
     queries, passages = [query.format(text) for text in QUESTIONS["dev"]], [passage.format(text) for text in TEXTS]
     assert {text for text in encoded if "的 的" not in text} == {*queries, *passages}  # (by that the longest is found)
     hits = read_run(out).hits
@@ -99,10 +101,30 @@ def test_a_declared_model_alone_is_right(name: str, release: Path, tmp_path: Pat
     assert used(out)["pooling"] == pooling and manifest(out)["model"]["family"] != "none"
 
 
+@pytest.mark.parametrize("name", [name for name in ENCODED if name != BGE])
+def test_a_declared_model_alone_is_right(name: str, release: Path, tmp_path: Path, encoded: list[str]) -> None:
+    model, out = write_encoder(tmp_path, name), tmp_path / "run"
+    trusted = ["--trust-remote-code"] if name.startswith("Alibaba-NLP/") else []
+    run_it(model, release, out, *trusted)
+    expect_as_declared(name, model, out, encoded)
+
+
+def test_a_name_on_the_hub_alone_is_right(
+    hub: Hub, call: Callable[..., Done], release: Path, tmp_path: Path, encoded: list[str]
+) -> None:
+    model, out = write_encoder(tmp_path, BGE), tmp_path / "run"
+    commit = publish(hub, BGE, model)
+    call("run", BGE, "--release", release, "--out", out, "--device", "cpu", "--dtype", "fp32")
+    expect_as_declared(BGE, model, out, encoded)
+    found = manifest(out)
+    assert (found["model"]["name"], found["model"]["commit"]) == (BGE, commit.oid)
+    assert found["tag"].startswith(f"{BGE}@{commit.oid[:8]}:")
+
+
 @pytest.fixture(scope="module")
 def unknown(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model of no family, with prompts of its own, pooled by the mean."""
-    folder = write_encoder(tmp_path_factory.mktemp("unknown"), "BAAI/bge-small-zh-v1.5")
+    folder = write_encoder(tmp_path_factory.mktemp("unknown"), BGE)
     own = {"query": "问：", "short": "找："}
     return with_modules(folder.rename(folder.with_name("my-model")), "mean", prompts=own, normalize=True)
 
@@ -120,6 +142,8 @@ def test_what_options_say_is_used_and_recorded(
         "passage_prompt": "文：",
         "pooling": "cls",
         "max_length": 9,
+        "query_length": None,
+        "passage_length": None,
         "truncate_dim": 8,
         "normalize": False,
         "similarity": "dot",
@@ -166,10 +190,15 @@ def test_a_model_that_needs_its_own_code_is_refused_unless_it_may_run_it(tmp_pat
     )
 
 
+def test_a_re_ranker_is_sent_to_its_verb(release: Path, tmp_path: Path) -> None:
+    done = run_it(write_cross(tmp_path / "cross"), release, tmp_path / "run", code=1)
+    assert done.error.endswith("cross: is a re-ranker (cross): `python -m baselines rerank --run RUN` takes it")
+
+
 def test_pooling_files_of_a_model_come_before_the_declaration_and_a_difference_is_said(
     release: Path, tmp_path: Path
 ) -> None:
-    model = with_modules(write_encoder(tmp_path, "BAAI/bge-small-zh-v1.5"), "mean")
+    model = with_modules(write_encoder(tmp_path, BGE), "mean")
     done = run_it(model, release, tmp_path / "run", "--quiet")
     assert "its own files say pooling mean, models.toml (bge-zh) cls; its own files are followed" in done.stderr
     assert used(tmp_path / "run")["pooling"] == "mean"

@@ -48,6 +48,8 @@ def use_of(args: argparse.Namespace) -> Use:
     _expect_trusted(args, name, family)
     opened = ModelSettings(args.model, revision=args.revision)
     kind, plain = args.kind or kind_told(opened), model_file(opened, "modules.json") is None
+    if kind == "cross":
+        raise InputError("is a re-ranker (cross): `python -m baselines rerank --run RUN` takes it", path=args.model)
     values, said = _chosen(args, name, family)
     # What a dual-encoder's own files say is compared with the declaration afterwards; other kinds have none.
     ignored = ["pooling"] * (args.pooling is None and not (plain and kind == "dense"))

@@ -43,6 +43,8 @@ def test_a_checkpoint_says_what_it_is(world: World, capsys: pytest.CaptureFixtur
     assert str(world.folder) not in (out / "training.json").read_text(encoding="utf-8")
     assert (out / "loss.png").read_bytes().startswith(b"\x89PNG")
     assert "trained with the recipe `de-bm25-neg-scratch`" in (out / "README.md").read_text(encoding="utf-8")
+    settings = json.loads((out / "config_sentence_transformers.json").read_text(encoding="utf-8"))
+    assert settings["requirements"]["sentence-transformers"]["specifier"] == ">=6.0.0"
     model = SentenceTransformer(str(out), device="cpu")
     long = " ".join(["sabada"] * 60)
     assert model.preprocess([long], task="query")["input_ids"].shape == (1, 8)

@@ -17,6 +17,7 @@ from builders.common.names import problem_of
 from builders.common.typed import Sha256, read_json, read_object
 
 RECIPE, TRAINING, CARD = "recipe.json", "training.json", "README.md"
+SETTINGS = "config_sentence_transformers.json"
 # Weights are safetensors alone: no pickle, which may run code when it is loaded, and no script, leaves or enters.
 _SUFFIXES = {".json", ".safetensors", ".txt", ".model", ".png", ".jinja"}
 _STATES = ("checkpoint-", "runs")  # folders of the trainer's states and of TensorBoard
@@ -132,7 +133,7 @@ class Checkpoint:
     @property
     def prompts(self) -> dict[str, str]:
         """What is put before queries and passages, by the library's names; without empty ones."""
-        prompts = self._settings("config_sentence_transformers.json").prompts
+        prompts = self._settings(SETTINGS).prompts
         return {name: prompt for name, prompt in prompts.items() if prompt}
 
     @property

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from baselines.hub.checkpoint import Checkpoint
+from baselines.hub.needs import need_of
 from baselines.runs.measures import PAPER
 from baselines.runs.tables import percent
 from baselines.train.recipe import PAIRS
@@ -42,9 +43,6 @@ _ENCODER = """from transformers import AutoModel, AutoTokenizer
 tokenizer, model = AutoTokenizer.from_pretrained("{name}"), AutoModel.from_pretrained("{name}")
 read = tokenizer({passages}, padding=True, truncation=True, return_tensors="pt")
 print(model(**read).last_hidden_state.shape)"""
-# The lowest versions that were tried and give today's numbers. sentence-transformers 6 wants transformers 5.
-_ONE_TOWER = "sentence-transformers 6.0.0 or later (earlier ones do not know lengths of queries and of passages)"
-_TWO_TOWERS = "sentence-transformers 6.0.1 or later (6.0.0 cuts queries at the passages' length)"
 
 
 @dataclass(frozen=True)
@@ -117,7 +115,7 @@ def usage(checkpoint: Checkpoint, name: str) -> str:
     """Code that runs, the libraries' versions that it needs, and what a user has to know of the texts."""
     transformers = f"transformers {checkpoint.transformers} or later"
     code, needs = {
-        "dual": (_DUAL, _TWO_TOWERS if checkpoint.towers == 2 else _ONE_TOWER),
+        "dual": (_DUAL, str(need_of(checkpoint))),
         "cross": (
             _CROSS_OF_TWO if checkpoint.outputs == 2 else _CROSS,
             f"sentence-transformers 3.0.0 or later, {transformers}",

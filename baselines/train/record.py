@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from baselines.hub.card import write_card
+from baselines.hub.needs import write_needs
 from baselines.train.order import Order
 from builders.common.command import InputError, log
 from builders.common.files import sha256_of, write_text
@@ -112,6 +113,7 @@ def write_checkpoint(out: Path, work: Path, trainer: Any, recipe: dict[str, Any]
     write_text(work / RECIPE, json.dumps(recipe, ensure_ascii=False, indent=1) + "\n")
     write_text(work / TRAINING, json.dumps(training, ensure_ascii=False, indent=1) + "\n")
     draw_losses(work / LOSSES, training["losses"], training["dev"], recipe["name"])
+    write_needs(work)
     write_card(work, out.name)
     replace_directory(work, out)
 

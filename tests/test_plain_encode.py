@@ -1,0 +1,148 @@
+"""A dual-encoder where another tool calls plain ``encode()``: what it needs is said, and the scores are ours.
+
+The blocks of ``docs/tools/encode.md`` run in BEIR, LlamaIndex and Haystack, each in an environment of its own, where
+``TEST_TOOLS=1`` (``make test-tools``); with ``TOOLS_MODEL`` and ``TOOLS_RELEASE`` on that checkpoint and release, and
+the figures are printed.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import sentence_transformers.base.model as library
+from checkpoints import describe
+from commands import ROOT, run
+from pages import blocks
+from releases import QUESTIONS
+from releases import TEXTS as PASSAGES
+from sentence_transformers import SentenceTransformer
+from test_peers import Place
+from test_tools import TEXTS, Make, place_of  # noqa: F401
+from tiny_models import write_dual
+
+from baselines.hub.needs import write_needs
+from builders.store.reader import open_release
+
+PAGE = ROOT / "docs" / "tools" / "encode.md"
+BEIR, LLAMA_INDEX, HAYSTACK, SPLIT = [block.text for block in blocks(PAGE) if block.language == "python"]
+TOOLS = {"beir": BEIR, "llamaindex": LLAMA_INDEX, "haystack": HAYSTACK}
+GIVEN = os.environ.get("TOOLS_MODEL"), os.environ.get("TOOLS_RELEASE")
+KINDS = {
+    "one encoder": {},
+    "prompts": {"prompts": {"query": "问：", "document": "文："}},
+    "two encoders": {"router": True},
+}
+
+
+def trained(path: Path, **more: Any) -> Path:
+    """A dual-encoder as training leaves it: a plain ``encode()`` cuts where passages are cut."""
+    write_dual(path, 1, "cosine", query_length=20, document_length=24, texts=TEXTS, **more)
+    model = SentenceTransformer(str(path), device="cpu")
+    for module in model.modules():
+        if type(module).__name__ == "Transformer":
+            module.max_seq_length = 24  # type: ignore[assignment]
+    model.save_pretrained(str(path))
+    return path
+
+
+@pytest.mark.parametrize(("router", "version", "reason"), [(False, "6.0.0", "lengths"), (True, "6.0.1", "6.0.0 cuts")])
+def test_the_configuration_says_what_it_needs_and_the_library_holds_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, router: bool, version: str, reason: str
+) -> None:
+    folder = describe(write_dual(tmp_path / "dual", router=router), "dual")
+    before = json.loads((folder / "config_sentence_transformers.json").read_text(encoding="utf-8"))
+    write_needs(folder)
+    after = json.loads((folder / "config_sentence_transformers.json").read_text(encoding="utf-8"))
+    needs = after.pop("requirements")["sentence-transformers"]
+    assert after == before and needs["specifier"] == f">={version}" and reason in needs["reason"]
+    assert SentenceTransformer(str(folder), device="cpu").encode("水").shape == (32,)
+    checks = importlib.import_module(library.check_version_requirements.__module__)
+    monkeypatch.setattr(checks, "get_installed_version", lambda _: "5.9.9")
+    with pytest.raises(ImportError, match=f"sentence-transformers>={version}, but .*5.9.9.* is installed. .*{reason}"):
+        SentenceTransformer(str(folder), device="cpu")
+
+
+def test_each_of_two_encoders_becomes_a_model_that_a_plain_encode_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    model = SentenceTransformer(str(trained(tmp_path / "MODEL", router=True)), device="cpu")
+    exec(SPLIT, {})
+    both = [SentenceTransformer(f"MODEL-{side}", device="cpu") for side in ("query", "document")]
+    questions = [question for asked in QUESTIONS.values() for question in asked]
+    assert np.allclose(both[0].encode(questions), model.encode_query(questions))
+    assert np.allclose(both[1].encode(PASSAGES), model.encode_document(PASSAGES))
+    assert not np.allclose(both[1].encode(questions), model.encode_query(questions))
+    assert both[0].similarity_fn_name == "cosine"
+
+
+def ours(place: Place) -> tuple[dict[str, dict[str, float]], float]:
+    """What `encode` and `search` find of the dev queries, and its MRR@10 by `evaluate`."""
+    release, model = ["--release", place.folder / "RELEASE"], ["--model", place.folder / "MODEL"]
+    run("baselines", "encode", *release, *model, "--out", place.folder / "vectors", "--quiet")
+    words = [*release, *model, "--split", "dev", "--passages", place.folder / "vectors", "--top-k", "10"]
+    run("baselines", "search", *words, "--out", place.folder / "dense.run", "--quiet")
+    words = [*release, "--split", "dev", "--format", "json", place.folder / "dense.run"]
+    figure = json.loads(run("baselines", "evaluate", *words).stdout)[0]["official"]["MRR@10"]
+    found: dict[str, dict[str, float]] = {}
+    for line in (place.folder / "dense.run").read_text(encoding="utf-8").splitlines():
+        query, _, passage, _, score, _ = line.split()
+        found.setdefault(query, {})[passage] = float(score)
+    return found, 100 * figure
+
+
+def block_for(tool: str, folder: Path, kind: str) -> str:
+    """A tool's block with the prompts that the model has, and its two encoders where it has two."""
+    settings = json.loads((folder / "MODEL" / "config_sentence_transformers.json").read_text(encoding="utf-8"))
+    code = TOOLS[tool]
+    for said, name in (("query: ", "query"), ("passage: ", "document")):
+        code = code.replace(json.dumps(said), json.dumps(settings["prompts"].get(name) or "", ensure_ascii=False))
+    if kind != "two encoders":
+        return code
+    exec(SPLIT.replace('"MODEL"', repr(str(folder / "MODEL"))).replace('f"MODEL-', f'f"{folder}/MODEL-'), {})
+    if tool == "beir":
+        return code.replace('SentenceBERT("MODEL"', 'SentenceBERT(("MODEL-query", "MODEL-document")')
+    if tool == "haystack":
+        return code.replace('DocumentEmbedder(model="MODEL"', 'DocumentEmbedder(model="MODEL-document"').replace(
+            'TextEmbedder(model="MODEL"', 'TextEmbedder(model="MODEL-query"'
+        )
+    code = code.replace('HuggingFaceEmbedding("MODEL"', 'HuggingFaceEmbedding("MODEL-document"')
+    return code.replace(
+        "as_retriever(", 'as_retriever(embed_model=HuggingFaceEmbedding("MODEL-query", query_instruction=""), '
+    )
+
+
+@pytest.mark.skipif(not os.environ.get("TEST_TOOLS"), reason="set TEST_TOOLS=1: environments of 100 MB")
+@pytest.mark.parametrize("kind", ["given"] if all(GIVEN) else KINDS)
+@pytest.mark.parametrize("tool", TOOLS)
+def test_a_tool_scores_as_we_do(place_of: Make, tool: str, kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    place = place_of(tool)
+    if all(GIVEN):
+        for name, path in zip(("MODEL", "RELEASE"), GIVEN, strict=True):
+            (place.folder / name).rename(place.folder / f"tiny-{name}")
+            (place.folder / name).symlink_to(Path(str(path)).absolute())
+    else:
+        (place.folder / "MODEL").rename(place.folder / "bert")
+        trained(place.folder / "MODEL", **KINDS[kind])
+    found, expected = ours(place)
+    theirs = place.python(block_for(tool, place.folder, kind), "found")
+    relevant: dict[str, set[str]] = {}
+    for row in open_release(place.folder / "RELEASE").table("qrels", "dev").to_pylist():
+        relevant.setdefault(row["query-id"], set()).add(row["corpus-id"])
+    total = 0.0
+    for query, scores in theirs.items():
+        best = sorted(scores, key=lambda passage: -scores[passage])[:10]
+        total += next((1 / rank for rank, passage in enumerate(best, 1) if passage in relevant[query]), 0)
+        common = {passage for passage in best if passage in found[query]}
+        assert len(common) >= len(best) - 1  # the last place may be a tie
+        assert {p: scores[p] for p in common} == pytest.approx({p: found[query][p] for p in common}, abs=2e-3)
+    figure = 100 * total / len(relevant)
+    with capsys.disabled():
+        print(f"\n{tool}, {kind}: MRR@10 {figure:.2f}, ours {expected:.2f}")
+    assert figure == pytest.approx(expected, abs=0.05 if all(GIVEN) else 1e-6)

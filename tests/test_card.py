@@ -65,6 +65,10 @@ def test_the_base_model_is_named_where_it_is_one_of_the_hub(tmp_path: Path) -> N
     assert head_of(card)["base_model"] == "bert-base-chinese"
     assert f"`bert-base-chinese` at its commit `{'c' * 40}`" in card.replace("\n", " ")
     assert head_of(started(folder, start="org/base", start_commit=None))["base_model"] == "org/base"  # an older record
+    recipe = json.loads((folder / "recipe.json").read_text())
+    (folder / "recipe.json").write_text(json.dumps(recipe | {"model": recipe["model"] | {"start": "models/mine"}}))
+    for start in (None, "../models/mine"):  # the recipe's word for it may be any path
+        assert "base_model" not in head_of(started(folder, start=start, start_commit=None))
 
 
 def test_a_dataset_is_named_where_the_user_names_it(kinds: Path) -> None:

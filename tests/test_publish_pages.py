@@ -9,29 +9,36 @@ from typing import Any
 
 import pytest
 from commands import run
-from hub_client import error_of
+from hub_client import run_at
 from hub_server import Hub
 from huggingface_hub import DatasetCard
-from publishing import REPO, Publish, _equal_figures_are_drawn_once, hub, listed, publish, release  # noqa: F401
+from publishing import REPO, listed
 from whole_release import whole_tables
 from yaml import safe_load
 
+from builders.common.command import InputError
+from builders.publish.benchmark import eval_yaml
 from builders.publish.chinese import chinese_card
 from builders.publish.sections import scores
 from builders.store.card import Published, card, configs_of
+from builders.store.draft import draft_release
 from builders.store.manifest import Build
 from builders.store.reader import open_release
 
 DATE = "2026-11-22"
+HUB = "http://the-hub"
 SCORED = [{"run": "runs/de.dev.run.gz", "queries": 2, "official": {"MRR@10": 0.75, "recall@1": 0.5, "recall@50": 1.0}}]
 
 
-@pytest.fixture
-def files(hub: Hub, publish: Publish, tmp_path: Path) -> dict[str, bytes]:
+@pytest.fixture(scope="module")
+def files(whole_release: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     """What is in the repository after a publication with scores."""
-    (tmp_path / "dev.json").write_text(json.dumps(SCORED))
-    publish("--create", "--date", DATE, "--scores", f"dev={tmp_path / 'dev.json'}")
-    return listed(hub)
+    folder = tmp_path_factory.mktemp("published")
+    (folder / "dev.json").write_text(json.dumps(SCORED))
+    words = ["publish", "--release", whole_release, "--repo", REPO, "--create", "--date", DATE]
+    with Hub() as hub:
+        run_at(hub, folder / "home", "builders", *words, "--scores", f"dev={folder / 'dev.json'}")
+        return {name: content.replace(hub.url.encode(), HUB.encode()) for name, content in listed(hub).items()}
 
 
 def test_the_registration_has_a_task_for_each_measure_of_a_judged_split(files: dict[str, bytes]) -> None:
@@ -47,21 +54,23 @@ def test_the_registration_has_a_task_for_each_measure_of_a_judged_split(files: d
     assert "a collection of 6." in found["description"] and "2 (main dev)" in found["description"]
 
 
-def test_a_framework_is_named_where_the_user_names_one(hub: Hub, publish: Publish) -> None:
-    publish("--create", "--framework", "mteb")
-    assert safe_load(listed(hub)["eval.yaml"])["evaluation_framework"] == "mteb"
+def test_a_framework_is_named_where_the_user_names_one(whole_release: Path) -> None:
+    configs = configs_of(open_release(whole_release).manifest.files)
+    assert safe_load(eval_yaml(configs, False, "mteb"))["evaluation_framework"] == "mteb"
+    del configs["qrels"]["dev"], configs["cmedqa-qrels"], configs["ccovid-qrels"]
+    assert eval_yaml(configs, False) == ""  # nothing to be measured by
 
 
 def test_croissant_lists_every_file_with_its_checksum_and_what_it_was_made_by(
-    hub: Hub, release: Path, files: dict[str, bytes]
+    whole_release: Path, files: dict[str, bytes]
 ) -> None:
     found = json.loads(files["croissant.json"])
     assert found["conformsTo"] == "http://mlcommons.org/croissant/1.1" and found["datePublished"] == DATE
     described = {each["@id"]: each for each in found["distribution"]}
-    for entry in open_release(release).manifest.files:
+    for entry in open_release(whole_release).manifest.files:
         if entry.path != "README.md":
             assert described[entry.path]["sha256"] == entry.sha256
-            assert described[entry.path]["contentUrl"] == f"{hub.url}/datasets/{REPO}/resolve/main/{entry.path}"
+            assert described[entry.path]["contentUrl"] == f"{HUB}/datasets/{REPO}/resolve/main/{entry.path}"
     assert [each["@id"] for each in found["recordSet"]][:2] == ["corpus-corpus", "queries-train"]
     (made,) = found["prov:wasGeneratedBy"]
     assert (made["prov:label"], made["description"]) == ("python -m builders test", "size = tiny")
@@ -90,16 +99,19 @@ def test_both_cards_show_a_row_columns_scores_limits_and_how_to_evaluate(files: 
     assert "(README.zh.md)" in english and "(README.md)" in chinese
 
 
-def test_scores_of_other_queries_or_of_no_split_are_refused(publish: Publish, tmp_path: Path) -> None:
-    file = tmp_path / "scores.json"
+def test_scores_of_other_queries_or_of_no_split_are_refused(whole_release: Path, tmp_path: Path) -> None:
+    release, file = open_release(whole_release), tmp_path / "scores.json"
     file.write_text(json.dumps([SCORED[0] | {"queries": 3}]))
-    assert "was measured on 3 queries; dev has 2" in error_of(publish("--scores", f"dev={file}", code=1))
-    assert "the release has dev, cmedqa_test" in error_of(publish("--scores", f"test={file}", code=1))
-    assert "there is no such file" in error_of(publish("--scores", f"dev={tmp_path / 'no'}", code=1))
-    file.write_text('[{"run": "x"}]')
-    assert "queries" in error_of(publish("--scores", f"dev={file}", code=1))
-    assert "expected SPLIT=FILE" in publish("--scores", "dev", code=2).stderr
-    assert "expected YYYY-MM-DD" in publish("--date", "today", code=2).stderr
+    for part, path, said in (
+        ("dev", file, "was measured on 3 queries; dev has 2"),
+        ("test", file, "expected a judged split; the release has dev, cmedqa_test"),
+        ("dev", tmp_path / "no", "there is no such file"),
+    ):
+        with pytest.raises(InputError, match=said):
+            scores(release, [], {part: path})
+    words = ["publish", "--release", whole_release, "--repo", REPO]
+    assert "expected SPLIT=FILE" in run("builders", *words, "--scores", "dev", code=2).stderr
+    assert "expected YYYY-MM-DD" in run("builders", *words, "--date", "today", code=2).stderr
 
 
 def test_the_papers_figures_stand_on_the_card_of_the_official_data_alone(whole_release: Path) -> None:
@@ -116,15 +128,15 @@ def test_a_reading_comprehension_set_has_cards_of_its_own(whole_release: Path) -
     assert "one known positive" in card(entries, stats, builds, Published("org/name"))
 
 
-def test_what_publish_made_stays_out_of_releases_made_of_a_copy(hub: Hub, publish: Publish, tmp_path: Path) -> None:
-    publish("--create")
-    copy = tmp_path / "copy"
-    for name, content in listed(hub).items():
+def test_what_publish_made_stays_out_of_releases_made_of_a_copy(files: dict[str, bytes], tmp_path: Path) -> None:
+    for name, content in files.items():
         if name != ".gitattributes":
-            (copy / name).parent.mkdir(parents=True, exist_ok=True)
-            (copy / name).write_bytes(content)
-    out = tmp_path / "made"
-    run("builders", "samples", "--release", copy, "--sizes", "5", "--out", out)
-    paths = {entry.path for entry in open_release(out).manifest.files}
-    assert "sample-5/corpus-00000-of-00001.parquet" in paths
+            (tmp_path / "copy" / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / "copy" / name).write_bytes(content)
+    copy = open_release(tmp_path / "copy")
+    assert "eval.yaml" in {entry.path for entry in copy.manifest.files}
+    with draft_release(tmp_path / "made", {"verb": "test"}, copy):
+        pass
+    paths = {entry.path for entry in open_release(tmp_path / "made").manifest.files}
+    assert "corpus/corpus-00000-of-00001.parquet" in paths
     assert not paths & {"eval.yaml", "croissant.json", "README.zh.md", "assets/passage-length.png"}

@@ -6,6 +6,7 @@ changed. What of a checkpoint goes to the hub, and comes back from there, is dec
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
@@ -22,6 +23,7 @@ SETTINGS = "config_sentence_transformers.json"
 _SUFFIXES = {".json", ".safetensors", ".txt", ".model", ".png", ".jinja"}
 _STATES = ("checkpoint-", "runs")  # folders of the trainer's states and of TensorBoard
 _STATE_FILES = {"trainer_state.json"}
+_HUB = re.compile(r"[\w.-]{1,96}(/[\w.-]{1,96})?")  # a model's name there
 
 
 class _Model(Struct):
@@ -105,9 +107,10 @@ class Checkpoint:
     @property
     def hub_start(self) -> tuple[str, str | None] | None:
         """The name of a start on the hub, and its commit where that was recorded; None for any other start."""
-        commit = self.training.get("about", {}).get("start_commit")
-        # Of a folder, `train` records the name alone: what has a slash was fetched.
-        return (self.start, commit) if commit or "/" in self.start else None
+        about = self.training.get("about", {})
+        start, commit = str(about.get("start") or ""), about.get("start_commit")
+        # Of a folder, `train` records the name alone: what has a slash was fetched. A recipe may name any path.
+        return (start, commit) if _HUB.fullmatch(start) and (commit or "/" in start) else None
 
     @property
     def towers(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -111,7 +112,7 @@ def family_of(model: str) -> str:
     is taken for the model of that name, and where two have it for the one that needs no code of its own.
     """
     is_folder = Path(model).is_dir()
-    wanted = (Path(model).resolve().name if is_folder else model).casefold()
+    wanted = (Path(os.path.abspath(model)).name if is_folder else model).casefold()  # a link is known by its own name
     found = [
         (family.remote_code, name)
         for name, family in families().items()

@@ -10,7 +10,7 @@ from typing import Any
 from baselines.kinds import Work, open_retriever
 from baselines.models.devices import devices_of, dtype_of
 from baselines.models.families import families
-from baselines.models.loading import commit_of, shown_name
+from baselines.models.loading import shown_name
 from baselines.run.record import header, record, tag_of, warn_of_defaults, warn_of_others, write_manifest
 from baselines.run.use import use_of
 from baselines.runs import evaluate
@@ -34,7 +34,6 @@ def run_model(args: argparse.Namespace) -> None:
     if not queries:
         raise InputError(f"has no queries in its split {args.split!r}", path=args.release)
     devices = devices_of(args.device)
-    args.revision = commit_of(args.model, args.revision)
     use = use_of(args)
     work = Work(devices, dtype_of(args.dtype, devices[0]), args.batch_tokens, args.tokenizers)
     retriever = open_retriever(use.settings, work, use.kind)

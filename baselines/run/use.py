@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from baselines.kinds.told import kind_told, model_file
 from baselines.models.families import Family, families, family_of, places, read_families
+from baselines.models.loading import commit_of
 from baselines.models.settings import ModelSettings
 from builders.common.command import InputError, log
 
@@ -42,11 +44,11 @@ class Use:
 
 
 def use_of(args: argparse.Namespace) -> Use:
-    """What the options and the declarations say of a model. Raises :class:`InputError`."""
+    """What the options and the declarations say of a model, at its commit. Raises :class:`InputError`."""
     name = _family_name(args)
     family = families().get(name) or Family(models=[args.model], said={})
-    _expect_trusted(args, name, family)
-    opened = ModelSettings(args.model, revision=args.revision)
+    _expect_trusted(args, family)
+    opened = ModelSettings(args.model, revision=commit_of(args.model, args.revision))
     kind, plain = args.kind or kind_told(opened), model_file(opened, "modules.json") is None
     if kind == "cross":
         raise InputError("is a re-ranker (cross): `python -m baselines rerank --run RUN` takes it", path=args.model)
@@ -57,7 +59,7 @@ def use_of(args: argparse.Namespace) -> Use:
     for key in ignored:
         values.pop(key, None)
         said.pop(key, None)
-    settings = ModelSettings(args.model, revision=args.revision, trust_remote_code=args.trust_remote_code, **values)
+    settings = replace(opened, trust_remote_code=args.trust_remote_code, **values)
     return Use(settings, kind, name, said, plain)
 
 
@@ -69,14 +71,14 @@ def _family_name(args: argparse.Namespace) -> str:
     return "" if args.family == NO_FAMILY else str(args.family)
 
 
-def _expect_trusted(args: argparse.Namespace, name: str, family: Family) -> None:
+def _expect_trusted(args: argparse.Namespace, family: Family) -> None:
     if family.remote_code and not args.trust_remote_code:
         other = f"; {family.instead} is the same model without it" if family.instead else ""
         raise InputError(
             f"needs Python code of its own repository, which is not run unless --trust-remote-code is given{other}",
             path=args.model,
         )
-    if args.trust_remote_code and not args.revision:
+    if args.trust_remote_code and not args.revision and not Path(args.model).is_dir():
         log.warning("--trust-remote-code without --revision runs whatever the repository holds today")
 
 

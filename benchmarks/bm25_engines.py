@@ -97,10 +97,11 @@ def open_ours(engine: str, index: Path, threads: int) -> Engine:
     opened = importlib.import_module(ENGINES[engine]).open_folder(index, K1, B, threads)
 
     def search(queries: Queries, k: int, threads: int) -> Any:
-        parts = [queries[start : start + 32] for start in range(0, len(queries), 32)]
-        return list(in_threads(lambda part: opened.search_many(part, k), parts, threads))
+        parts = [list(range(start, min(start + 32, len(queries)))) for start in range(0, len(queries), 32)]
+        ask = lambda part: opened.search_columns(list(map(str, part)), [queries[n] for n in part], k)  # noqa: E731
+        return list(in_threads(ask, parts, threads))
 
-    return search, lambda found: [[corpus_id for corpus_id, _ in hits] for part in found for hits in part]
+    return search, lambda found: [ids for part in found for ids in part.rankings().values()]
 
 
 def main(engine: str, step: str, work: Path, threads: int) -> None:

@@ -17,7 +17,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from rows import row, write_rows
 
-from baselines.bm25.tokens import segmenter, tokens
+from baselines.bm25.tokens import WORDS, tokens
 from builders.common import words as segment
 from builders.common.command import InputError
 from builders.common.words import cutter, segmenter_version, words
@@ -187,5 +187,5 @@ def test_a_manifest_names_the_segmenter_where_the_rows_carried_no_words(tmp_path
 
 
 def test_an_index_is_keyed_by_the_segmenter_and_its_version() -> None:
-    assert f"rjieba {importlib.metadata.version('rjieba')} " in segmenter()
+    assert f"rjieba {importlib.metadata.version('rjieba')} " in WORDS.version
     assert tokens("Baidu.com在2016-09-04，上线！") == ["baidu", "com", "在", "2016", "09", "04", "上线"]

@@ -1,13 +1,16 @@
 """Search by words (BM25): a TREC run of a split's queries.
 
-jieba's tokens; k1 = 1.2, b = 0.75 unless given: Elasticsearch's defaults, on which the paper's BM25 ran (Section 3.1;
-Table 4). The engine runs inside this process (numba: any k1 and b; tantivy: the defaults alone) or is an Elasticsearch
-server. The index is kept (by default under $XDG_CACHE_HOME or ~/.cache, in dureader_retrieval/bm25; on the server, in
-an index dureader-retrieval-*) and used again as long as the corpus, the segmentation and the engine are the same.
+jieba's words unless --analyzer says otherwise; k1 = 1.2, b = 0.75 unless given: Elasticsearch's defaults, on which the
+paper's BM25 ran (Section 3.1; Table 4). --tune train finds k1 and b on questions of that split, by their MRR@10, before
+those of --split are searched; OUT.tuned.json has every value that was tried. The engine runs inside this process
+(numba: any k1 and b; tantivy: the defaults alone) or is an Elasticsearch server. The index is kept (by default under
+$XDG_CACHE_HOME or ~/.cache, in dureader_retrieval/bm25; on the server, in an index dureader-retrieval-*) and used again
+as long as the corpus, the analyzer and the engine are the same.
 
 Example:
 
   python -m baselines bm25 --release build/sample --split dev --out build/runs/bm25.dev.run.gz --top-k 50
+  python -m baselines bm25 --release DIR --out RUN --analyzer bigrams --stop-words drop --tune train
   python -m baselines bm25 --release DIR --out RUN --engine elasticsearch --address http://localhost:9200 --k1 0.9
 """
 
@@ -17,18 +20,21 @@ import argparse
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
-from baselines.bm25.index import DEFAULT_ENGINE, ENGINES, INDEXES, K1, B, Index, open_index
-from baselines.bm25.tokens import segmenter, tokens
+from baselines.bm25.index import DEFAULT_ENGINE, ENGINES, INDEXES, K1, B, Index, open_index, reopened
+from baselines.bm25.tokens import ANALYZERS, Analyzer
+from baselines.bm25.tune import QUESTIONS, tune
 from baselines.runs.sets import add_queries, add_set, expect_main, read_queries
 from baselines.samples import add_sample
 from builders.common.command import InputError, log, number_between, progress, whole_number
 from builders.common.files import check_file
 from builders.common.jobs import in_threads
 from builders.common.limits import usable_cores
+from builders.store.columns import Columns, Hit
 from builders.store.layout import SETS
 from builders.store.reader import Release, open_release
-from builders.store.runs import Hit, write_run
+from builders.store.runs import write_columns
 
 _QUERIES_PER_TASK = 32
 _CLIENT = "pip install 'elasticsearch>=8.19,<9'"
@@ -54,6 +60,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--k1", type=number_between(0, math.inf), default=K1, help=f"saturation of term counts (default: {K1})"
     )
     parser.add_argument("--b", type=number_between(0, 1), default=B, help=f"weight of passage lengths (default: {B})")
+    parser.add_argument(
+        "--analyzer", choices=[*ANALYZERS], default="words", help="what the tokens are; both: words and bigrams"
+    )
+    parser.add_argument(
+        "--stop-words", choices=["keep", "drop"], default="keep", help="drop: leave out words like 的 and 怎么"
+    )
+    parser.add_argument("--tune", metavar="SPLIT", help="find k1 and b on the questions of this split (train)")
+    parser.add_argument(
+        "--tune-questions",
+        type=whole_number(1),
+        default=QUESTIONS,
+        metavar="N",
+        help=f"that are drawn for --tune where there are more (default: {QUESTIONS})",
+    )
+    parser.add_argument("--seed", type=whole_number(0), default=0, metavar="N", help="of that draw (default: 0)")
     parser.add_argument("--top-k", type=whole_number(1), default=50, metavar="K", help="passages a query (default: 50)")
     parser.add_argument(
         "--max-chars",
@@ -80,15 +101,29 @@ def run(args: argparse.Namespace) -> None:
     queries = read_queries(release, args.split, expect_main(args, "--queries", args.queries) or configs.queries)
     if not queries:
         raise InputError(f"has no queries in its split {args.split!r}", path=args.release)
+    if args.tune == args.split:
+        raise InputError(f"--tune {args.tune}: values tuned on the questions that are searched flatter the run")
+    if args.tune and args.engine != DEFAULT_ENGINE:
+        raise InputError(f"--tune goes with --engine {DEFAULT_ENGINE}")
     index = _open(release, args, configs.corpus)
-    bar = progress(search(index, queries, args.top_k, args.threads), total=len(queries), unit="query", label="search")
-    lines = write_run(args.out, bar, tag="bm25")
+    if args.tune:
+        k1, b = tune(index, release, configs, args, search_columns)
+        index = reopened(index, k1, b, args.threads)
+    with progress(total=len(queries), unit="query", label="search") as bar:
+        lines = write_columns(args.out, _counted(search_columns(index, queries, args.top_k, args.threads), bar), "bm25")
     log.info("%s: %d lines for %d queries", args.out, lines, len(queries))
+
+
+def _counted(parts: Iterator[Columns], bar: Any) -> Iterator[Columns]:
+    for part in parts:
+        bar.update(len(part.queries))
+        yield part
 
 
 def _open(release: Release, args: argparse.Namespace, corpus: str) -> Index:
     if (args.engine == "elasticsearch") != (args.address is not None):
         raise InputError("--engine elasticsearch and --address URL go together")
+    analyzer = Analyzer(args.analyzer, args.stop_words == "drop")
     if args.engine == "elasticsearch":
         if args.max_chars is not None or args.sample:
             raise InputError("--max-chars and --sample go with the engines " + ", ".join(ENGINES))
@@ -97,16 +132,16 @@ def _open(release: Release, args: argparse.Namespace, corpus: str) -> Index:
         except ImportError as error:
             raise InputError(f"--engine elasticsearch needs its client: {_CLIENT} ({error})") from error
 
-        return open_remote(release, args.address, args.threads, corpus, args.k1, args.b, args.ca_certs)
+        return open_remote(release, args.address, args.threads, corpus, args.k1, args.b, args.ca_certs, analyzer)
     return open_index(
-        *(release, args.index, args.threads, corpus, args.engine, args.k1, args.b, args.max_chars), sample=args.sample
+        *(release, args.index, args.threads, corpus, args.engine, args.k1, args.b, args.max_chars),
+        sample=args.sample,
+        analyzer=analyzer,
     )
 
 
-def search(
-    index: Index, queries: Sequence[tuple[str, str]], top_k: int, threads: int
-) -> Iterator[tuple[str, list[Hit]]]:
-    """(query id, hits) for every (query id, text), in the same order; the same hits for every number of threads.
+def search_columns(index: Index, queries: Sequence[tuple[str, str]], top_k: int, threads: int) -> Iterator[Columns]:
+    """The hits of (query id, text) pairs in their order, some queries at a time; the same for every number of threads.
 
     At most ``top_k`` hits a query: scores falling, ties by corpus id. A query none of whose tokens is in the corpus
     has no hit. Queries without any token are counted in a warning.
@@ -114,14 +149,21 @@ def search(
     empty = 0
     batches = (queries[start : start + _QUERIES_PER_TASK] for start in range(0, len(queries), _QUERIES_PER_TASK))
 
-    def search_batch(batch: Sequence[tuple[str, str]]) -> list[tuple[str, list[Hit], bool]]:
-        words = [tokens(text) for _, text in batch]
-        hits = index.search_many(words, top_k)
-        return [(query, found, not have) for (query, _), found, have in zip(batch, hits, words, strict=True)]
+    def search_batch(batch: Sequence[tuple[str, str]]) -> tuple[Columns, int]:
+        words = [index.analyzer(text) for _, text in batch]
+        return index.search_columns([query for query, _ in batch], words, top_k), sum(not have for have in words)
 
-    for rows in in_threads(search_batch, batches, threads):
-        for query, hits, is_empty in rows:
-            empty += is_empty
-            yield query, hits
+    for part, without in in_threads(search_batch, batches, threads):
+        empty += without
+        yield part
     if empty:
-        log.warning("%d of %d queries have no token (%s); nothing is found for them", empty, len(queries), segmenter())
+        how = index.analyzer.version
+        log.warning("%d of %d queries have no token (%s); nothing is found for them", empty, len(queries), how)
+
+
+def search(
+    index: Index, queries: Sequence[tuple[str, str]], top_k: int, threads: int
+) -> Iterator[tuple[str, list[Hit]]]:
+    """:func:`search_columns`, a query at a time: (query id, hits)."""
+    for part in search_columns(index, queries, top_k, threads):
+        yield from part.hits().items()

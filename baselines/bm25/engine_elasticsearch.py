@@ -22,6 +22,7 @@ from elasticsearch.helpers import streaming_bulk
 
 from baselines.bm25.index import K1, B, Index, index_key, token_strings
 from baselines.bm25.ties import end_of_ties, settle
+from baselines.bm25.tokens import WORDS, Analyzer
 from builders.common.command import InputError, log
 from builders.common.folders import key_of
 from builders.common.jobs import in_threads
@@ -167,7 +168,7 @@ class ElasticsearchIndex(Index):
         ids = chain.from_iterable(
             batch.column("_id").to_pylist() for batch in release.batches(corpus, "corpus", ["_id"])
         )
-        actions = _actions(zip(ids, token_strings(release, corpus, workers), strict=True))
+        actions = _actions(zip(ids, token_strings(release, corpus, workers, analyzer=self.analyzer), strict=True))
         for _ in in_threads(self._send, iter(lambda: list(islice(actions, _PASSAGES)), []), workers):
             pass
         ask(lambda: indices.refresh(index=self.name))
@@ -255,12 +256,14 @@ def open_remote(
     k1: float = K1,
     b: float = B,
     ca_certs: Path | None = None,
+    analyzer: Analyzer = WORDS,
 ) -> ElasticsearchIndex:
     """The server's index of a release's corpus config, built where it is missing or not whole."""
     server = Server(address, ca_certs)
     server.check()
-    key = {**index_key(release, corpus, "elasticsearch 1"), "k1": k1, "b": b}
+    key = {**index_key(release, corpus, "elasticsearch 1", analyzer=analyzer), "k1": k1, "b": b}
     index = ElasticsearchIndex(server, f"dureader-retrieval-{key_of(key)}", release.rows(corpus, "corpus"))
+    index.analyzer = analyzer
     whole = index.is_whole(key)
     if not whole:
         if whole is not None:

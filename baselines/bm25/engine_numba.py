@@ -8,8 +8,9 @@ numbers (a query's weights share out 2 ** 30), so sums do not depend on their or
 
 from __future__ import annotations
 
-import math
 from collections import Counter
+from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,17 +23,18 @@ from baselines.bm25.postings import write_index as write_index
 from builders.common.command import log
 from builders.common.compiled import compiled
 from builders.common.jobs import in_threads
+from builders.store.columns import Columns
 
 _SHARE = 26  # bits after the point of a saturated count, tf / (tf + norm)
 _BOUND = 11  # fewer in the bound of a list
 _WEIGHTS = 1 << 30
-_MOST = (1 << 31) - 1  # no sum reaches this
 _LISTS = 1 << 20
 
 
 class NumbaIndex(KeptIndex):
     def __init__(self, folder: Path, k1: float, b: float, threads: int) -> None:
         super().__init__(folder)
+        self._names = self._ids.array()
         self._terms, self._lists, chunk, start, postings, pairs, tokens = (
             _mapped(folder / name, dtype) for name, dtype in FILES.items()
         )
@@ -53,24 +55,40 @@ class NumbaIndex(KeptIndex):
         self._columns = (chunk, bounds, start, postings, shares)
 
     def search(self, words: list[str], top_k: int) -> list[tuple[str, float]]:
-        times = Counter(words)
-        hashes = hashes_of(pa.array(list(times), pa.string()))
+        return self.search_many([words], top_k)[0]
+
+    def search_many(self, queries: list[list[str]], top_k: int) -> list[list[tuple[str, float]]]:
+        return list(
+            self.search_columns([str(number) for number in range(len(queries))], queries, top_k).hits().values()
+        )
+
+    def search_columns(self, ids: Sequence[str], queries: list[list[str]], top_k: int) -> Columns:
+        times = [Counter(words) for words in queries]
+        hashes = hashes_of(pa.array([word for each in times for word in each], pa.string()))
         terms = np.searchsorted(self._terms, hashes)
         known = terms < len(self._terms)
         known[known] = self._terms[terms[known]] == hashes[known]
-        if not known.any():
-            return []
-        lists = np.stack([self._lists[terms[known]], self._lists[terms[known] + 1]], 1).astype(np.int64)
+        terms = terms[known]
+        numbers = np.repeat(np.arange(len(times)), [len(each) for each in times])[known]  # of each term's query
+        lists = np.stack([self._lists[terms], self._lists[terms + 1]], 1).astype(np.int64)
         holders = np.diff(self._columns[2][lists].astype(np.int64))[:, 0]
-        weights = np.array(list(times.values()))[known] * np.log1p((self._holding - holders + 0.5) / (holders + 0.5))
-        scale = _WEIGHTS / weights.sum()
-        order = np.argsort(weights)
-        whole = np.rint(weights[order] * scale).astype(np.int64)
-        rows, scores = _search(whole, lists[order], *self._columns, CHUNK, self.passages, top_k)
-        hits = sorted(zip((-scores.astype(np.int64)).tolist(), self.ids_of(rows), strict=True))[:top_k]
+        counts = np.array([count for each in times for count in each.values()], np.int64)[known]
+        weights = counts * np.log1p((self._holding - holders + 0.5) / (holders + 0.5))
+        first = np.searchsorted(numbers, np.arange(len(times) + 1))
+        # Each query's own sum, and not numpy's of several: the order of adding is in the last digits of the scores.
+        sums = np.array([weights[begin:end].sum() or 1.0 for begin, end in pairwise(first.tolist())])
+        scales = _WEIGHTS / sums
+        order = np.lexsort((weights, numbers))
+        whole = np.rint(weights[order] * scales[numbers]).astype(np.int64)
+        sizes = CHUNK, self.passages, min(top_k, self.passages)
+        rows, scores, found = _search_all(first, whole, lists[order], *self._columns, *self._ids.raw(), *sizes)
+        taken = np.arange(rows.shape[1]) < found[:, None]
         # Eleven digits of the largest possible score tell any two of the sums apart.
-        shown = np.round(np.array([-score for score, _ in hits]) / scale, 10 - math.floor(math.log10(weights.sum())))
-        return [(corpus_id, score) for (_, corpus_id), score in zip(hits, shown.tolist(), strict=True)]
+        digits = 10 - np.floor(np.log10(sums)).astype(np.int64)
+        shown = scores / scales[:, None]
+        for number in np.unique(digits).tolist():
+            shown[digits == number] = np.round(shown[digits == number], number)
+        return Columns(ids, found, self._names.take(pa.array(rows[taken])), shown[taken])
 
 
 def _mapped(path: Path, dtype: Any) -> Any:
@@ -83,8 +101,8 @@ def engine_version() -> str:
 
 def prepare(k1: float, b: float) -> None:
     """Any k1 and b will do; says what takes seconds where numba's cache has no compiled loops yet."""
-    kept = _search.stats.cache_path  # None where numba can keep nothing
-    if not kept or not any(Path(kept).glob(f"{__name__.rpartition('.')[2]}._search-*.nbi")):
+    kept = _search_all.stats.cache_path  # None where numba can keep nothing
+    if not kept or not any(Path(kept).glob(f"{__name__.rpartition('.')[2]}._search_all-*.nbi")):
         log.info("numba compiles the loops of the BM25 index and search: some seconds, once in this clone")
 
 
@@ -98,35 +116,90 @@ def _added(weight, share):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _best(rows, scores, top_k):  # type: ignore[no-untyped-def]
-    """Move the ``top_k`` best, and all that tie with the last of them, to the front: (how many, the last's score)."""
-    # The highest score that top_k passages reach, by halving: numba takes six seconds to compile a partition.
-    least, above = np.int32(0), np.int32(_MOST)
-    while above - least > 1:
-        middle, reached = np.int32(least + (above - least) // 2), 0
-        for number in range(len(scores)):
-            reached += scores[number] >= middle
-        least, above = (middle, above) if reached >= top_k else (least, middle)
-    kept = 0
-    for number in range(len(scores)):
-        if scores[number] >= least:
-            rows[kept], scores[kept] = rows[number], scores[number]
-            kept += 1
-    return kept, np.int64(least)
+def _raise(best, score):  # type: ignore[no-untyped-def]
+    """Put a score in the place of the lowest of ``best``, a heap that has it first."""
+    place, size = 0, len(best)
+    while 2 * place + 1 < size:
+        below = 2 * place + 1
+        if below + 1 < size and best[below + 1] < best[below]:
+            below += 1
+        if best[below] >= score:
+            break
+        best[place] = best[below]
+        place = below
+    best[place] = score
 
 
 @compiled
-def _search(weights, lists, chunk, bounds, start, postings, shares, size, passages, top_k):  # type: ignore[no-untyped-def]
-    """Rows and scores of the ``top_k`` best passages and of all that tie with the last, in no order.
+def _before(row, score, other, higher, ids, ends):  # type: ignore[no-untyped-def]
+    """Whether a hit stands above another: by score, then by id (bytes of UTF-8 sort as characters do)."""
+    if score != higher:
+        return score > higher
+    here, there = ends[row], ends[other]
+    length, longer = ends[row + 1] - here, ends[other + 1] - there
+    for byte in range(min(length, longer)):
+        if ids[here + byte] != ids[there + byte]:
+            return ids[here + byte] < ids[there + byte]
+    return length < longer
 
-    ``weights`` rise; ``lists`` are where the lists of each term begin and end; a chunk has ``size`` rows (no constant:
-    the cache of compiled code would not see that another module's constant has changed).
+
+@compiled
+def _sink(rows, scores, place, size, ids, ends):  # type: ignore[no-untyped-def]
+    """Let one hit of a heap, which has the first of a run first, fall to its place."""
+    row, score = rows[place], scores[place]
+    while 2 * place + 1 < size:
+        below = 2 * place + 1
+        if below + 1 < size and _before(rows[below + 1], scores[below + 1], rows[below], scores[below], ids, ends):
+            below += 1
+        if not _before(rows[below], scores[below], row, score, ids, ends):
+            break
+        rows[place], scores[place] = rows[below], scores[below]
+        place = below
+    rows[place], scores[place] = row, score
+
+
+@compiled
+def _search_all(first, weights, lists, chunk, bounds, start, postings, shares, ids, ends, size, passages, top_k):  # type: ignore[no-untyped-def]
+    """Rows and scores of the ``top_k`` best passages of some queries, in order, and how many each query has.
+
+    ``first``: where each query's terms begin in ``weights``, which rise within a query, and in ``lists``, where the
+    lists of each term begin and end; a chunk has ``size`` rows (no constant: the cache of compiled code would not see
+    that another module's constant has changed).
+    """
+    queries = len(first) - 1
+    rows, scores = np.empty((queries, top_k), np.int32), np.zeros((queries, top_k), np.int32)
+    counts = np.zeros(queries, np.int64)
+    sums, touched = np.zeros(size, np.int32), np.empty(size, np.int32)
+    kept_rows, kept_scores = np.empty(passages, np.int32), np.empty(passages, np.int32)
+    for query in range(queries):
+        own = slice(first[query], first[query + 1])
+        kept = 0
+        if first[query] < first[query + 1]:
+            kept = _search(
+                weights[own], lists[own], chunk, bounds, start, postings, shares, size, passages, top_k,
+                sums, touched, kept_rows, kept_scores,
+            )  # fmt: skip
+        for place in range(kept // 2 - 1, -1, -1):
+            _sink(kept_rows, kept_scores, place, kept, ids, ends)
+        while kept and counts[query] < top_k:
+            rows[query, counts[query]], scores[query, counts[query]] = kept_rows[0], kept_scores[0]
+            counts[query] += 1
+            kept -= 1
+            kept_rows[0], kept_scores[0] = kept_rows[kept], kept_scores[kept]
+            _sink(kept_rows, kept_scores, 0, kept, ids, ends)
+    return rows, scores, counts
+
+
+@compiled
+def _search(weights, lists, chunk, bounds, start, postings, shares, size, passages, top_k, sums, touched, rows, scores):  # type: ignore[no-untyped-def]
+    """Put the ``top_k`` best passages of one query, and all that tie with the last, into ``rows`` and ``scores``.
+
+    In no order; returns how many. ``sums`` are nought before and after; ``touched`` has room for a chunk's rows.
     """
     terms = len(weights)
     at, head, tail = lists[:, 0].copy(), np.empty(terms, np.int64), np.empty(terms, np.int64)
     reach = np.zeros(terms + 1, np.int64)  # what the first terms add to a passage at most
-    sums, touched = np.zeros(size, np.int32), np.empty(size, np.int32)
-    rows, scores = np.empty(passages, np.int32), np.empty(passages, np.int32)  # takes the memory that is written to
+    best = np.zeros(top_k, np.int64)  # the best scores so far, the lowest first
     kept, least = 0, np.int64(1)
     for here in range((passages + size - 1) // size):
         looked_up = found = 0
@@ -164,8 +237,12 @@ def _search(weights, lists, chunk, bounds, start, postings, shares, size, passag
             if score >= least:
                 rows[kept], scores[kept] = here * size + row, score
                 kept += 1
-        if 4 * kept >= 5 * top_k:
-            kept, least = _best(rows[:kept], scores[:kept], top_k)
-    if kept > top_k:
-        kept, least = _best(rows[:kept], scores[:kept], top_k)
-    return rows[:kept], scores[:kept]
+                if score > best[0]:
+                    _raise(best, score)
+                    least = max(least, best[0])
+    found = 0
+    for number in range(kept):
+        if scores[number] >= least:
+            rows[found], scores[found] = rows[number], scores[number]
+            found += 1
+    return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import importlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from baselines.bm25.tokens import segment_batches, segmenter
+from baselines.bm25.tokens import WORDS, Analyzer, segment_batches
 from baselines.kept import Cache, Strings, StringsWriter
 from baselines.samples import Rows, sample_rows, taken
 from builders.common.command import InputError, log, progress
+from builders.store.columns import Columns, columns_of
 from builders.store.reader import Release
 
 _FORMAT = 4
@@ -34,6 +35,7 @@ class Index(abc.ABC):
     """An index opened for searching; safe to share between threads."""
 
     passages: int
+    analyzer: Analyzer = WORDS  # that made its tokens; a query's must be made by the same
 
     @abc.abstractmethod
     def search(self, words: list[str], top_k: int) -> list[tuple[str, float]]:
@@ -46,6 +48,10 @@ class Index(abc.ABC):
     def search_many(self, queries: list[list[str]], top_k: int) -> list[list[tuple[str, float]]]:
         """:meth:`search` for several queries."""
         return [self.search(words, top_k) for words in queries]
+
+    def search_columns(self, ids: Sequence[str], queries: list[list[str]], top_k: int) -> Columns:
+        """:meth:`search_many` as columns; ``ids``: the queries' own."""
+        return columns_of(list(zip(ids, self.search_many(queries, top_k), strict=True)))
 
 
 class KeptIndex(Index):
@@ -67,6 +73,7 @@ def index_key(
     max_chars: int | None = None,
     split: str = "corpus",
     sample: str | None = None,
+    analyzer: Analyzer = WORDS,
 ) -> dict[str, Any]:
     """What an index of a corpus config, or of a sample of it, depends on."""
     cut: dict[str, Any] = {} if max_chars is None else {"max_chars": max_chars}
@@ -76,7 +83,7 @@ def index_key(
         **cut,
         "format": _FORMAT,
         "corpus": release.fingerprint(corpus, split),
-        "segmenter": segmenter(),
+        "segmenter": analyzer.version,
         "engine": engine,
     }
 
@@ -92,6 +99,7 @@ def open_index(
     max_chars: int | None = None,
     split: str = "corpus",
     sample: str | None = None,
+    analyzer: Analyzer = WORDS,
 ) -> KeptIndex:
     """The index of a release's corpus config from the folder ``keep``, built where it is missing or damaged.
 
@@ -103,18 +111,27 @@ def open_index(
     """
     module = importlib.import_module(ENGINES[engine])
     module.prepare(k1, b)
-    key = index_key(release, corpus, module.engine_version(), max_chars, split, sample)
+    key = index_key(release, corpus, module.engine_version(), max_chars, split, sample, analyzer)
 
     def build(new: Path) -> None:
         rows = None if sample is None else sample_rows(release, corpus, sample)
-        module.write_index(new, token_strings(release, corpus, workers, max_chars, split, rows), workers)
+        module.write_index(new, token_strings(release, corpus, workers, max_chars, split, rows, analyzer), workers)
         batches = taken(release.batches(corpus, split, ["_id"]), rows)
         write_ids(new, (batch.column("_id") for batch in batches))
 
     folder, made = INDEXES.folder(keep, key, build)
     index: KeptIndex = module.open_folder(folder, k1, b, workers)
+    index.analyzer = analyzer
     log.info("BM25 index %s: %s (%d passages)", "built" if made else "reused", folder, index.passages)
     return index
+
+
+def reopened(index: Index, k1: float, b: float, threads: int) -> Index:
+    """The same index of the ``numba`` engine with another k1 and b."""
+    assert isinstance(index, KeptIndex)
+    other: KeptIndex = importlib.import_module(ENGINES["numba"]).open_folder(index.folder, k1, b, threads)
+    other.analyzer = index.analyzer
+    return other
 
 
 def token_strings(
@@ -124,6 +141,7 @@ def token_strings(
     max_chars: int | None = None,
     split: str = "corpus",
     rows: Rows | None = None,
+    analyzer: Analyzer = WORDS,
 ) -> Iterator[str]:
     """The tokens of every passage (of its first ``max_chars`` characters), joined by spaces, in the release's order.
 
@@ -134,7 +152,7 @@ def token_strings(
         raise InputError("has no passages", path=release.path)
     passages = _passages(release, corpus, max_chars, split, rows)
     with progress(total=total, unit="passage", label="index") as bar:
-        for count, texts in segment_batches(passages, workers if total >= _FEW else 1):
+        for count, texts in segment_batches(passages, workers if total >= _FEW else 1, analyzer):
             yield from texts
             bar.update(count)
 

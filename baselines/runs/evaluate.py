@@ -128,7 +128,7 @@ def evaluate(run: Run, qrels: Qrels) -> tuple[dict[str, Any], pa.Table]:
 
 def expect_queries(run: Run, qrels: Qrels) -> None:
     """Warn of queries that a run lacks; :class:`InputError` where it has none of the reference's."""
-    missing = sum(query not in run.hits for query in qrels.positives)
+    missing = sum(query not in run.rankings for query in qrels.positives)
     if missing == len(qrels.positives):
         raise InputError(f"no matching query: it has none of the {missing} queries of {qrels.name}", path=run.path)
     if missing:

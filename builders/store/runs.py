@@ -7,10 +7,10 @@ broken by corpus id; gzipped where the name ends in ``.gz``. The official predic
 
 from __future__ import annotations
 
+import functools
 import json
 import math
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,21 +19,28 @@ from builders.common.command import InputError, log
 from builders.common.files import atomic_text, read_whole
 from builders.common.lines import expect_id, first_character, id_of, integer, raw_lines, shown
 from builders.common.typed import json_of
+from builders.store.columns import Columns
+from builders.store.columns import Hit as Hit
+from builders.store.run_table import read_plain
 
-Hit = tuple[str, float]  # corpus id, score
 
-
-@dataclass(frozen=True)
 class Run:
-    """What was retrieved: ``hits`` maps a query's id to its hits, best first. A passage may stand there twice."""
+    """What was retrieved: by dictionaries, or as columns, of which dictionaries are made when they are asked for."""
 
-    path: Path
-    hits: dict[str, list[Hit]]
+    def __init__(self, path: Path, hits: Mapping[str, list[Hit]] | Columns) -> None:
+        self.path, self._hits = path, hits
 
-    @property
+    @functools.cached_property
+    def hits(self) -> dict[str, list[Hit]]:
+        """A query's hits, best first, by its id. A passage may stand there twice."""
+        return self._hits.hits() if isinstance(self._hits, Columns) else dict(self._hits)
+
+    @functools.cached_property
     def rankings(self) -> dict[str, list[str]]:
         """Corpus ids alone, best first, by query id."""
-        return {query: [hit[0] for hit in hits] for query, hits in self.hits.items()}
+        if isinstance(self._hits, Columns):
+            return self._hits.rankings()
+        return {query: [hit[0] for hit in hits] for query, hits in self._hits.items()}
 
 
 def write_run(path: Path, rankings: Iterable[tuple[str, Iterable[Hit]]], tag: str = "dureader_retrieval") -> int:
@@ -52,14 +59,40 @@ def write_run(path: Path, rankings: Iterable[tuple[str, Iterable[Hit]]], tag: st
             ordered = sorted(((float(score), corpus) for corpus, score in hits), key=lambda hit: (-hit[0], hit[1]))
             for rank, (score, corpus) in enumerate(ordered, 1):
                 if len(f"{query} {corpus}".split()) != 2 or not math.isfinite(score):
-                    raise InputError(
-                        f"cannot hold query {query!r}, passage {corpus!r}, score {score}: a TREC run needs ids without "
-                        "blanks and finite scores",
-                        path=path,
-                    )
+                    raise _unfit(path, query, corpus, score)
                 file.write(f"{query} Q0 {corpus} {rank} {score!r} {tag}\n")
                 lines += 1
     return lines
+
+
+def write_columns(path: Path, parts: Iterable[Columns], tag: str = "dureader_retrieval") -> int:
+    """:func:`write_run` of hits that are columns, and in order already: the same bytes, without an object a hit."""
+    lines = 0
+    seen: set[str] = set()
+    with atomic_text(path) as file:
+        for part in parts:
+            if again := seen.intersection(part.queries):
+                raise ValueError(f"query {min(again)!r} comes twice")
+            seen.update(part.queries)
+            if unfit := part.first_unfit():
+                raise _unfit(path, *unfit)
+            if not part.are_ordered():
+                raise ValueError(f"the hits of queries {part.queries[0]!r} to {part.queries[-1]!r} are out of order")
+            text = str(part.trec(tag), "utf-8")
+            if path.suffix == ".gz":  # what gzip makes of them depends on the pieces that it is given
+                file.writelines(text.splitlines(keepends=True))
+            else:
+                file.write(text)
+            lines += len(part)
+    return lines
+
+
+def _unfit(path: Path, query: str, corpus: str, score: float) -> InputError:
+    return InputError(
+        f"cannot hold query {query!r}, passage {corpus!r}, score {score}: a TREC run needs ids without blanks and "
+        "finite scores",
+        path=path,
+    )
 
 
 def read_run(path: Path) -> Run:
@@ -73,7 +106,12 @@ def read_run(path: Path) -> Run:
         return Run(path, _read_predictions(path))
     if first in '["':
         raise InputError("expected a JSON object {query id: [passage ids]} or a TREC run", path=path)
-    return Run(path, _read_trec(path))
+    found = read_plain(path)
+    if found is None:
+        return Run(path, _read_trec(path))
+    columns, contradicted = found
+    _warn(path, contradicted)
+    return Run(path, columns)
 
 
 def first_line_with(path: Path, passage: str) -> int | None:
@@ -107,9 +145,13 @@ def _read_trec(path: Path) -> dict[str, list[Hit]]:
     for hits in found.values():
         hits.sort(key=lambda hit: hit[:2])
         contradicted += any(above[1] > below[1] for above, below in pairwise(hits))
+    _warn(path, contradicted)
+    return {query: [(corpus, -negated) for negated, _, corpus in hits] for query, hits in found.items()}
+
+
+def _warn(path: Path, contradicted: int) -> None:
     if contradicted:
         log.warning("%s: the ranks of %d queries contradict the scores; ordered by score", path, contradicted)
-    return {query: [(corpus, -negated) for negated, _, corpus in hits] for query, hits in found.items()}
 
 
 def _finite(field: bytes, path: Path, line: int) -> float:

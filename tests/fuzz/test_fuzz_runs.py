@@ -32,6 +32,11 @@ def _run(name: str) -> Callable[[Path], object]:
     return lambda folder: write_run(folder / name, [(q, [(p, 1 / (n + 1)) for n, p in enumerate(IDS)]) for q in ASKED])
 
 
+def _tabs(folder: Path) -> None:
+    _run("run")(folder)
+    (folder / "run").write_bytes((folder / "run").read_bytes().replace(b" ", b"\t"))
+
+
 def _as_a_trec_run(found: dict[str, Any], _: Any, folder: Path) -> bool:
     """By the rules of the format, read once more."""
     path = next(folder.glob("run*"))
@@ -162,8 +167,16 @@ READERS = [
     ),
     Reader(
         "a TREC run",
-        reaches=(f"{_RUN}_trec_lines",),
+        reaches=("builders.store.run_table:_parsed",),
         make=_run("run"),
+        spoils={"run": TEXT},
+        read=lambda folder: read_run(folder / "run").hits,
+        right=_as_a_trec_run,
+    ),
+    Reader(
+        "a TREC run with tabs",
+        reaches=(f"{_RUN}_trec_lines",),
+        make=_tabs,
         spoils={"run": TEXT},
         read=lambda folder: read_run(folder / "run").hits,
         right=_as_a_trec_run,

@@ -1,0 +1,84 @@
+"""k1 and b found on questions whose positives are known: those with the highest MRR@10.
+
+One after the other, until neither changes: b of nine values with k1 as it is, then k1 of nine with that b. A grid of
+both would take 81 searches; this takes some 30. Of values that are equally good, the one nearest to the last best.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from baselines.bm25.index import K1, B, Index, reopened
+from baselines.runs.measures import MRR_DEPTH, official
+from baselines.runs.qrels import Qrels, release_qrels
+from baselines.runs.sets import read_queries
+from builders.common.command import InputError, log
+from builders.common.files import write_text
+from builders.store.columns import Columns
+from builders.store.layout import SETS, Set
+from builders.store.reader import Release
+
+QUESTIONS = 1_000
+K1_TRIED = (0.3, 0.6, 0.9, 1.2, 1.5, 1.8, 2.1, 2.4, 3.0)
+B_TRIED = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.75, 0.9, 1.0)
+Search = Callable[[Index, Sequence[tuple[str, str]], int, int], Iterator[Columns]]
+
+
+def tune(index: Index, release: Release, configs: Set, args: argparse.Namespace, search: Search) -> tuple[float, float]:
+    """The best (k1, b); writes ``OUT.tuned.json``.
+
+    ``args``: set, tune (the split), tune_questions, seed, threads, out, analyzer, stop_words, split. Raises
+    :class:`InputError` where the split has no judged question.
+    """
+    name = next(name for name, each in SETS.items() if each == configs)
+    qrels = release_qrels(release, args.tune, name)
+    asked = [query for query in read_queries(release, args.tune, configs.queries) if query[0] in qrels.positives]
+    if shared := {text for _, text in asked} & {text for _, text in read_queries(release, args.split, configs.queries)}:
+        log.warning("--tune %s: %d of its questions are asked in %s, too", args.tune, len(shared), args.split)
+    drawn = random.Random(args.seed).sample(asked, min(len(asked), args.tune_questions))
+    if not drawn:
+        raise InputError(f"has no judged question in its split {args.tune!r}", path=release.path)
+    some = Qrels(qrels.name, {query: qrels.positives[query] for query, _ in drawn})
+    tried: dict[tuple[float, float], float] = {}
+
+    def measured(k1: float, b: float) -> float:
+        if (k1, b) not in tried:
+            at = reopened(index, k1, b, args.threads)
+            rankings: dict[str, list[str]] = {}
+            for part in search(at, drawn, MRR_DEPTH, args.threads):
+                rankings |= part.rankings()
+            tried[k1, b] = official(rankings, some)["MRR@10"]
+        return tried[k1, b]
+
+    best = descend(measured)
+    log.info("tuned on %d questions of %s: k1 %g, b %g, MRR@10 %.4f", len(drawn), args.tune, *best, tried[best])
+    result: dict[str, Any] = {
+        "k1": best[0],
+        "b": best[1],
+        "MRR@10": tried[best],
+        "tuned_on": args.tune,
+        "questions": len(drawn),
+        "seed": args.seed,
+        "analyzer": args.analyzer,
+        "stop_words": args.stop_words,
+        "tried": [{"k1": k1, "b": b, "MRR@10": value} for (k1, b), value in tried.items()],
+    }
+    write_text(args.out.with_name(f"{args.out.name}.tuned.json"), json.dumps(result, indent=1) + "\n")
+    return best
+
+
+def descend(measured: Callable[[float, float], float]) -> tuple[float, float]:
+    """The (k1, b) that ``measured`` makes the most of, from the defaults, one of the two at a time."""
+    best = (K1, B)
+    while True:
+        k1, _ = best
+        with_b = max(((k1, b) for b in B_TRIED), key=lambda at: (measured(*at), -abs(at[1] - best[1])))
+        b = with_b[1]
+        found = max(((k1, b) for k1 in K1_TRIED), key=lambda at: (measured(*at), -abs(at[0] - with_b[0])))
+        if found == best:
+            return best
+        best = found

@@ -1,0 +1,136 @@
+"""BM25 by analyzer: MRR@10 and R@50 with the default k1 and b, and with those tuned on the set's training questions.
+
+A row a set: NAME=RELEASE[:SET[:SPLIT]] (SET: main; SPLIT: dev, or test where it has no dev). Each analyzer, with stop
+words kept and dropped; k1 and b found as by `bm25 --tune train` (--questions drawn by --seed, MRR@10), then measured
+on SPLIT. --mteb adds what mteb's BM25 did until 2026: bm25s's own tokens (runs of letters between signs), English stop
+words, an English stemmer.
+
+example:
+  python benchmarks/bm25_analyzers.py cmrc2018=build/cmrc drcd=build/drcd cepilepsyqa=build/c:cmedqa:test --json FILE
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from common import machine, write_json
+
+from baselines.bm25 import search_columns
+from baselines.bm25.index import K1, B, Index, open_index, reopened
+from baselines.bm25.tokens import ANALYZERS, Analyzer
+from baselines.bm25.tune import QUESTIONS, tune
+from baselines.runs.measures import mean, official, per_query
+from baselines.runs.qrels import Qrels, release_qrels
+from baselines.runs.sets import read_queries
+from builders.store.layout import SETS
+from builders.store.reader import Release, open_release
+
+MEASURES = ["nDCG@10", "R@50"]
+
+
+def measured(rankings: dict[str, list[str]], qrels: Qrels) -> dict[str, float]:
+    found = {name: mean(values) for name, values in per_query(rankings, qrels, MEASURES).items()}
+    return {name: round(100 * v, 2) for name, v in {"MRR@10": official(rankings, qrels)["MRR@10"], **found}.items()}
+
+
+def searched(index: Index, queries: list[tuple[str, str]]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for part in search_columns(index, queries, 50, 1):
+        found |= part.rankings()
+    return found
+
+
+def of_mteb(release: Release, corpus: str, queries: list[tuple[str, str]]) -> dict[str, list[str]]:
+    """bm25s with its defaults, English stop words and an English stemmer, as mteb/baseline-bm25s 0_1_10 had it."""
+    import bm25s
+    import Stemmer
+
+    how: dict[str, Any] = {"stopwords": "en", "stemmer": Stemmer.Stemmer("english"), "show_progress": False}
+    rows = [row for batch in release.batches(corpus, "corpus", ["_id", "text"]) for row in batch.to_pylist()]
+    engine = bm25s.BM25()
+    engine.index(bm25s.tokenize(["\n" + row["text"] for row in rows], **how), show_progress=False)
+    asked = bm25s.tokenize([text for _, text in queries], **how)
+    best, scores = engine.retrieve(asked, k=min(50, len(rows)), show_progress=False)
+    return {
+        query: [rows[row]["_id"] for row, score in zip(own, reached, strict=True) if score > 0]
+        for (query, _), own, reached in zip(queries, best.tolist(), scores.tolist(), strict=True)
+    }
+
+
+def row_of(name: str, where: str, args: argparse.Namespace, work: Path) -> dict[str, Any]:
+    path, set_name, split = [*where.split(":"), "", ""][:3]
+    release, configs = open_release(Path(path)), SETS[set_name or "main"]
+    splits = [each for config, each in release.splits() if config == configs.qrels]
+    split = split or ("dev" if "dev" in splits else "test")
+    qrels = release_qrels(release, split, set_name or "main")
+    queries = [query for query in read_queries(release, split, configs.queries) if query[0] in qrels.positives]
+    row: dict[str, Any] = {
+        "set": name,
+        "split": split,
+        "passages": release.rows(configs.corpus, "corpus"),
+        "queries": len(queries),
+        "analyzers": {},
+    }
+    for analyzer in [Analyzer(each, drop) for each in ANALYZERS for drop in (False, True)]:
+        begin = time.perf_counter()
+        index = open_index(release, work / "indexes", 1, configs.corpus, analyzer=analyzer)
+        shown = f"{analyzer.name}{', no stop words' * analyzer.drop_stop_words}"
+        found: dict[str, Any] = {"default": {"k1": K1, "b": B, **measured(searched(index, queries), qrels)}}
+        if "train" in splits:
+            options = argparse.Namespace(
+                **{"tune": "train", "tune_questions": args.questions, "seed": args.seed, "threads": 1, "split": split},
+                **{"out": work / f"{name}.run", "analyzer": analyzer.name, "stop_words": ""},
+            )
+            k1, b = tune(index, release, configs, options, search_columns)
+            tuned = measured(searched(reopened(index, k1, b, 1), queries), qrels)
+            found["tuned"] = {"k1": k1, "b": b, **tuned}
+        row["analyzers"][shown] = found
+        print(f"{name} {shown}: {found} ({time.perf_counter() - begin:.0f} s)", file=sys.stderr, flush=True)
+    if args.mteb:
+        row["mteb"] = measured(of_mteb(release, configs.corpus, queries), qrels)
+        print(f"{name} mteb: {row['mteb']}", file=sys.stderr, flush=True)
+    return row
+
+
+def report(rows: list[dict[str, Any]]) -> None:
+    for row in rows:
+        print(f"\n{row['set']}: {row['queries']:,} questions of {row['split']}, {row['passages']:,} passages")
+        print(f"{'':26}  MRR@10  nDCG@10    R@50  tuned: k1     b  MRR@10  nDCG@10    R@50")
+        for name, found in row["analyzers"].items():
+            cells = f"{name:26}  {_cells(found['default'])}"
+            if best := found.get("tuned"):
+                cells += f"  {best['k1']:9g} {best['b']:5g}  {_cells(best)}"
+            print(cells)
+        if "mteb" in row:
+            print(f"{'mteb until 2026':26}  {_cells(row['mteb'])}")
+
+
+def _cells(found: dict[str, float]) -> str:
+    return f"{found['MRR@10']:6.2f}  {found['nDCG@10']:7.2f}  {found['R@50']:6.2f}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("sets", nargs="+", metavar="NAME=RELEASE[:SET[:SPLIT]]")
+    parser.add_argument("--questions", type=int, default=QUESTIONS, help=f"to tune on (default: {QUESTIONS})")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--mteb", action="store_true", help="needs bm25s and PyStemmer")
+    parser.add_argument("--work", type=Path, help="keep the indexes here")
+    parser.add_argument("--json", type=Path, help="where to write the figures")
+    args = parser.parse_args()
+    rows = []
+    with tempfile.TemporaryDirectory() as name:
+        for each in args.sets:
+            title, _, where = each.partition("=")
+            rows.append(row_of(title, where, args, args.work or Path(name)))
+            write_json(args.json, {**machine("numba", "rjieba"), "seed": args.seed, "rows": rows})
+    report(rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from commands import run
 from releases import QUESTIONS, TEXTS, make_release, md5
 from sentence_transformers import MultiVectorEncoder, SentenceTransformer, SparseEncoder
 from tiny_kinds import write_masked, write_multi_vector, write_sparse, write_static
@@ -18,6 +19,7 @@ from baselines.kinds.told import kind_told
 from baselines.models.settings import ModelSettings
 from builders.common.command import InputError
 from builders.store.reader import Release, open_release
+from builders.store.runs import read_run
 
 WORK = Work(["cpu"], "fp32")
 ASKED = QUESTIONS["dev"] + QUESTIONS["train"]
@@ -154,6 +156,27 @@ def test_passages_without_a_dimension_of_the_query_are_not_found(
     retriever.index(release, "corpus", tmp_path / "index")
     (hits,) = retriever.search(release, "corpus", tmp_path / "index", [""], 4)
     assert hits == []
+
+
+def test_kinds_are_fused_as_their_whole_scores_say(models: Path, release: Release, tmp_path: Path) -> None:
+    """A hybrid: three kinds by `run`, their runs by `fuse`."""
+    runs = {name: tmp_path / f"{name}.run" for name in ("static", "inference-free", "multi-vector")}
+    for name, out in runs.items():
+        words = ["--release", release.path, "--split", "dev", "--index", tmp_path / name, "--out", out, "--top-k", 6]
+        run("baselines", "run", models / name, *words)
+    run("baselines", "fuse", *runs.values(), "--out", tmp_path / "fused.run", "--top-k", 6)
+    static = SentenceTransformer(str(models / "static"), device="cpu")
+    sparse_ = SparseEncoder(str(models / "inference-free"), device="cpu")
+    late = MultiVectorEncoder(str(models / "multi-vector"), device="cpu")
+    for question in QUESTIONS["dev"]:
+        scores = [
+            static.similarity(static.encode_query([question]), static.encode_document(TEXTS))[0],
+            sparse_.similarity(sparse_.encode_query([question]), sparse_.encode_document(TEXTS))[0],
+            late.similarity(late.encode_query([question]), late.encode_document(TEXTS))[0],
+        ]
+        expected = sum(1 / (61 + np.argsort(np.argsort(-own.numpy()))) for own in scores)
+        hits = read_run(tmp_path / "fused.run").hits[md5(question)]
+        assert dict(hits) == pytest.approx({md5(text): score for text, score in zip(TEXTS, expected, strict=True)})
 
 
 def test_a_masked_language_model_is_sparse_where_the_user_says_so(

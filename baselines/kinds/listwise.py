@@ -52,7 +52,7 @@ class Listwise:
     def __init__(self, settings: ModelSettings, work: Work) -> None:
         expect_no(settings, "a model behind an endpoint", "revision", "max_length", "trust_remote_code")
         self._settings, self._parallel = settings, work.parallel
-        self._endpoint: Endpoint | None = None
+        self._endpoint = Endpoint(settings.name, otherwise="")
 
     def about(self) -> dict[str, Any]:
         asked = prompt_of("", [""], self._settings.query_prompt or "")
@@ -62,7 +62,6 @@ class Listwise:
         groups = [
             (query, [text for _, text in own]) for query, own in itertools.groupby(pairs, key=lambda pair: pair[0])
         ]
-        self._endpoint = self._endpoint or Endpoint(self._settings.name, "")
         scores: list[float] = []
         with ThreadPoolExecutor(self._parallel) as pool:
             try:
@@ -76,7 +75,6 @@ class Listwise:
 
     def _ranked(self, query: str, passages: list[str]) -> list[int]:
         """The order of a query's passages, as their numbers."""
-        assert self._endpoint
         order, end = list(range(len(passages))), len(passages)
         while len(passages) > 1:
             begin = max(0, end - WINDOW)

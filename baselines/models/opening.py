@@ -1,6 +1,6 @@
 """What is checked of every model that is opened, whoever made it: files that can be read, weights for all that is used.
 
-The libraries run no code of a model (``trust_remote_code`` is never given) and unpickle tensors alone.
+The libraries run no code of a model, unless the user says ``--trust-remote-code``, and unpickle tensors alone.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ def run_plan(plan: Mapping[str, Step], release: Release, args: argparse.Namespac
     )
 
 
-def typed(plan: Mapping[str, Step], args: argparse.Namespace) -> str:
+def command_lines(plan: Mapping[str, Step], args: argparse.Namespace) -> str:
     """The commands of a plan, a line each; as JSON, lists of their words."""
     commands = [step.command for step in plan.values()]
     if args.format == "json":

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import structs
 
-from baselines.reproduce.commands import fill, run_plan, typed
+from baselines.reproduce.commands import command_lines, fill, run_plan
 from baselines.reproduce.matrix import Matrix, Row, read_matrix
 from baselines.reproduce.rows import runnable
 from baselines.reproduce.settings import Settings, read_settings
@@ -66,7 +66,7 @@ def reproduce_extrapolation(args: argparse.Namespace) -> None:
     rows = [structs.replace(row, step=trained[row.step, config]) for config in configs for row in systems]
     plan = extended.plan(rows, fill(args), read_settings(args.settings) if args.settings else Settings())
     if args.dry_run:
-        print(typed(plan, args))
+        print(command_lines(plan, args))
         return
     run_plan(plan, release, args)
     measured = []

@@ -16,21 +16,13 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from baselines.runs.reference import judgments
-from baselines.runs.sets import QRELS, add_queries, add_set, expect_main
+from baselines.runs.reference import add_split
+from baselines.runs.sets import expect_main
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--release", type=Path, required=True, metavar="DIR", help="the release that it was run on")
-    parser.add_argument("--split", default="dev", help="the release's split (default: dev)")
-    add_set(parser)
-    add_queries(parser)
-    parser.add_argument(
-        "--qrels-config",
-        type=judgments,
-        metavar="CONFIG",
-        help=f"the judgments of this config of the release: {', '.join(QRELS)}, resttest-bucketN (default: the set's)",
-    )
+    add_split(parser)
     parser.add_argument(
         "--model", type=Path, nargs="+", default=[], metavar="DIR", help="checkpoints that the run was made by"
     )

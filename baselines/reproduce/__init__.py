@@ -43,17 +43,25 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from baselines.reproduce.commands import commands_of, displayed, evaluate_command, predictions, sample_command
+from baselines.reproduce.commands import (
+    commands_of,
+    displayed,
+    evaluate_command,
+    fill,
+    predictions,
+    run_plan,
+    sample_command,
+)
 from baselines.reproduce.curves import trainings
 from baselines.reproduce.data import data_figures
 from baselines.reproduce.figure import draw_figures
-from baselines.reproduce.matrix import SCRATCH, Matrix, Row, read_matrix
+from baselines.reproduce.matrix import Matrix, Row, read_matrix
 from baselines.reproduce.measure import measure
 from baselines.reproduce.page import PAGE, write_page
 from baselines.reproduce.report import side_by_side
 from baselines.reproduce.rows import is_labelled, runnable
 from baselines.reproduce.settings import Settings, read_settings
-from baselines.reproduce.steps import call, run_steps, shown
+from baselines.reproduce.steps import call, shown
 from baselines.reproduce.tally import WHY as TALLY_WANTED
 from baselines.reproduce.tally import error_figures
 from baselines.reproduce.text import text
@@ -121,11 +129,9 @@ def run(args: argparse.Namespace) -> None:
     matrix = read_matrix()
     chosen = (args.table, args.row, args.figure)
     rows = matrix.select(*chosen)
-    variant = SCRATCH if args.scratch else ""
-    fill = {"release": str(args.release), "split": args.split, "out": str(args.out), "variant": variant}
     settings = read_settings(args.settings) if args.settings else Settings()
     if args.dry_run:
-        _show(matrix, rows, fill, settings, args)
+        _show(matrix, rows, settings, args)
         return
     if args.release == SAMPLE and not args.release.exists():
         if args.split == "test":
@@ -147,16 +153,9 @@ def run(args: argparse.Namespace) -> None:
     errors = error_figures(matrix, categories, args.errors) if categories and args.errors else []
     if categories and not errors and not (rows or data):
         raise InputError(TALLY_WANTED)
-    plan = matrix.plan(rows, fill, settings)
+    plan = matrix.plan(rows, fill(args), settings)
     steps = plan | {step.name: step for step in (predictions(row, plan, args) for row in blind)}
-    done = run_steps(
-        *(steps, release),
-        resume=not args.no_resume,
-        quiet=args.quiet,
-        here=args.one_process,
-        processes=args.processes,
-        any_code=args.any_code,
-    )
+    done = run_plan(steps, release, args)
     measured, own = measure(labelled, plan, release, args.split)
     report = side_by_side(matrix, release, measured, steps, done, settings)
     report["data"], report["errors"] = data, errors
@@ -205,9 +204,7 @@ def _runnable(rows: Sequence[Row], release: Release, args: argparse.Namespace) -
     return runnable(rows, release, args.split, scratch=args.scratch, asked=asked, named=args.row is not None)
 
 
-def _show(
-    matrix: Matrix, rows: Sequence[Row], fill: Mapping[str, str], settings: Settings, args: argparse.Namespace
-) -> None:
+def _show(matrix: Matrix, rows: Sequence[Row], settings: Settings, args: argparse.Namespace) -> None:
     """Print the commands of ``--dry-run``, and those that measure."""
     release = open_release(args.release) if args.release.exists() else None
     before = [sample_command(args.release)] if args.release == SAMPLE and not release else []
@@ -215,7 +212,7 @@ def _show(
         rows = _runnable(rows, release, args)
     elif args.scratch:
         rows = [row for row in rows if not row.official_negatives]
-    plan = matrix.plan(rows, fill, settings)
+    plan = matrix.plan(rows, fill(args), settings)
 
     def labelled(row: Row) -> bool:
         if release:

@@ -3,16 +3,44 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from baselines.reproduce.matrix import Row, Step
+from baselines.reproduce.matrix import SCRATCH, Row, Step
 from baselines.reproduce.report import behind
-from baselines.reproduce.steps import shown
+from baselines.reproduce.steps import Finished, run_steps, shown
+from builders.store.reader import Release
 
 _CHECKOUT = Path(__file__).resolve().parents[2]
+
+
+def fill(args: argparse.Namespace) -> dict[str, str]:
+    """What stands in the place of the words in braces of a matrix's steps."""
+    variant = SCRATCH if args.scratch else ""
+    return {"release": str(args.release), "split": args.split, "out": str(args.out), "variant": variant}
+
+
+def run_plan(plan: Mapping[str, Step], release: Release, args: argparse.Namespace) -> dict[str, Finished]:
+    """Run what is missing of a plan, as the options say."""
+    return run_steps(
+        *(plan, release),
+        resume=not args.no_resume,
+        quiet=args.quiet,
+        here=args.one_process,
+        processes=args.processes,
+        any_code=args.any_code,
+    )
+
+
+def command_lines(plan: Mapping[str, Step], args: argparse.Namespace) -> str:
+    """The commands of a plan, a line each; as JSON, lists of their words."""
+    commands = [step.command for step in plan.values()]
+    if args.format == "json":
+        return json.dumps(commands)
+    return "\n".join(shown(command, args.processes if command[1] == "train" else 1) for command in commands)
 
 
 def sample_command(release: Path) -> list[str]:

@@ -21,10 +21,10 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import structs
 
-from baselines.reproduce.matrix import SCRATCH, Matrix, Row, read_matrix
+from baselines.reproduce.commands import command_lines, fill, run_plan
+from baselines.reproduce.matrix import Matrix, Row, read_matrix
 from baselines.reproduce.rows import runnable
 from baselines.reproduce.settings import Settings, read_settings
-from baselines.reproduce.steps import run_steps, shown
 from baselines.runs.intervals import LEVEL, RESAMPLES
 from baselines.runs.measures import PAPER, paper_by_query
 from baselines.runs.qrels import Qrels, release_qrels
@@ -62,23 +62,13 @@ def reproduce_extrapolation(args: argparse.Namespace) -> None:
     matrix = read_matrix(args.matrix) if args.matrix else read_matrix()
     systems = _systems(matrix, release, args)
     configs = list(dict.fromkeys(config for folds in sets.values() for fold in folds for config in fold.configs))
-    variant = SCRATCH if args.scratch else ""
-    extended, trained = trained_on(matrix, [row.step for row in systems], configs, variant)
+    extended, trained = trained_on(matrix, [row.step for row in systems], configs, fill(args)["variant"])
     rows = [structs.replace(row, step=trained[row.step, config]) for config in configs for row in systems]
-    fill = {"release": str(args.release), "split": args.split, "out": str(args.out), "variant": variant}
-    plan = extended.plan(rows, fill, read_settings(args.settings) if args.settings else Settings())
+    plan = extended.plan(rows, fill(args), read_settings(args.settings) if args.settings else Settings())
     if args.dry_run:
-        commands = [step.command for step in plan.values()]
-        print(json.dumps(commands) if args.format == "json" else "\n".join(map(shown, commands)))
+        print(command_lines(plan, args))
         return
-    run_steps(
-        *(plan, release),
-        resume=not args.no_resume,
-        quiet=args.quiet,
-        here=args.one_process,
-        processes=args.processes,
-        any_code=args.any_code,
-    )
+    run_plan(plan, release, args)
     measured = []
     for name, folds in sets.items():
         qrels = {test: release_qrels(release, test[1], qrels=test[0]) for fold in folds for test in fold.tests}

@@ -20,10 +20,10 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import structs
 
+from baselines.reproduce.commands import command_lines, fill, run_plan
 from baselines.reproduce.matrix import Matrix, Row, read_matrix
 from baselines.reproduce.rows import runnable
 from baselines.reproduce.settings import Settings, read_settings
-from baselines.reproduce.steps import run_steps, shown
 from baselines.runs.intervals import of_means
 from baselines.runs.measures import PAPER, paper_by_query
 from baselines.runs.qrels import Qrels, release_qrels
@@ -52,21 +52,11 @@ def reproduce_samples(args: argparse.Namespace) -> None:
     systems = _systems(matrix, release, args)
     extended, on = with_samples(matrix, [row.step for row in systems], samples)
     rows = [structs.replace(row, step=on[row.step, where]) for row in systems for where in (WHOLE, *samples)]
-    variant = "-scratch" if args.scratch else ""
-    fill = {"release": str(args.release), "split": args.split, "out": str(args.out), "variant": variant}
-    plan = extended.plan(rows, fill, read_settings(args.settings) if args.settings else Settings())
+    plan = extended.plan(rows, fill(args), read_settings(args.settings) if args.settings else Settings())
     if args.dry_run:
-        commands = [step.command for step in plan.values()]
-        print(json.dumps(commands) if args.format == "json" else "\n".join(map(shown, commands)))
+        print(command_lines(plan, args))
         return
-    run_steps(
-        *(plan, release),
-        resume=not args.no_resume,
-        quiet=args.quiet,
-        here=args.one_process,
-        processes=args.processes,
-        any_code=args.any_code,
-    )
+    run_plan(plan, release, args)
     qrels = release_qrels(release, args.split)
     values = {
         (row.name, where): _values(plan[on[row.step, where]].output, qrels)

@@ -17,6 +17,11 @@ def add_reference(parser: argparse.ArgumentParser) -> None:
     reference = parser.add_mutually_exclusive_group(required=True)
     reference.add_argument("--release", type=Path, metavar="DIR", help="the release whose judgments are the reference")
     reference.add_argument("--qrels", type=Path, metavar="FILE", help="TREC qrels, BEIR's TSV or an official dev.json")
+    add_split(parser)
+
+
+def add_split(parser: argparse.ArgumentParser) -> None:
+    """What of a release: the split, the set, its queries and judgments."""
     parser.add_argument("--split", default="dev", help="the release's split (default: dev)")
     add_set(parser)
     add_queries(parser)

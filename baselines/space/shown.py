@@ -22,6 +22,7 @@ _STYLE = """<style>
 .found mark { background: #fde047; color: #111; padding: 0 .05em; }
 .found summary { cursor: pointer; }
 .found .whole { margin: .4rem 0 0; max-height: 18rem; overflow-y: auto; }
+div:has(.found) { transition: none !important; } /* Gradio fades an answer in */
 </style>"""
 
 

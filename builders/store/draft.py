@@ -111,7 +111,11 @@ class Draft:
 
     def _read(self, config: str, split: str) -> pa.Table:
         paths = [self.folder / entry.path for entry in self._entries if config_and_split(entry.path) == (config, split)]
-        return pa.concat_tables(pq.read_table(path, columns=schema_of(config).names) for path in paths)
+        tables = []
+        for path in paths:
+            with path.open("rb") as opened:  # by the path, which may be one of an object store
+                tables.append(pq.read_table(opened, columns=schema_of(config).names))
+        return pa.concat_tables(tables)
 
 
 def check_release_output(out: Path) -> Path:

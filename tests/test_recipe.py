@@ -53,7 +53,14 @@ def test_recipes_hold_the_values_of_the_paper(name: str) -> None:
 
 def test_every_recipe_has_one_for_machines_without_pretrained_weights() -> None:
     matching = {f"question-matching{variant}" for variant in ("", "-cpu", "-scratch")}
-    assert set(names()) == {*PAPER, *OFFICIAL, *(f"{name}-scratch" for name in PAPER), "mlm-scratch", *matching}
+    assert set(names()) == {
+        *PAPER,
+        *OFFICIAL,
+        *(f"{name}-scratch" for name in PAPER),
+        "mlm-scratch",
+        "static",
+        *matching,
+    }
     assert read_recipe("mlm-scratch").model.start == "scratch"
     for name in PAPER:
         paper, scratch = read_recipe(name), read_recipe(f"{name}-scratch")
@@ -95,7 +102,7 @@ def test_an_override_is_read_as_the_value_that_its_key_takes() -> None:
     ("override", "said"),
     [
         ("train.batsch=3", "unknown key 'batsch'; expected batch, epochs"),
-        ("trian.batch=3", "unknown key 'trian'; expected model, data, train, scratch"),
+        ("trian.batch=3", "unknown key 'trian'; expected model, data, train, scratch, words"),
         ("train.batch=many", "expected `int`, got `str`"),
         ("train.batch=0", "expected `int` >= 1"),
         ("train.epochs=nan", "expected `float` > 0"),
@@ -135,6 +142,9 @@ def test_a_wrong_override_is_one_clear_error(override: str, said: str) -> None:
         ("de-bm25-neg", "train.adversarial=0.01", "train.adversarial: for kind = cross alone, found kind = dual"),
         ("de-bm25-neg", "model.inputs=official", "model: inputs: the official ones differ for queries and passages"),
         ("ce-de-neg", "model.revision=main", "model: revision: of a start on the hub; recipe:ce-bm25-neg is none"),
+        ("ce-bm25-neg", "model.start=words", "model: start = words: for kind = dual alone, found kind = cross"),
+        ("ce-bm25-neg", "train.shortest=64", "train.shortest: for kind = dual alone, found kind = cross"),
+        ("static", "model.revision=main", "model: revision: of a start on the hub; words is none"),
         ("mlm-scratch", "model.revision=main", "model: revision: of a start on the hub; scratch is none"),
         ("de-ccovid", "data.negatives=release", "data.negatives: the official negatives are those of main, not of"),
         ("de-bm25-neg", "data.source=pairs", "data.source: for kind = cross alone, found kind = dual"),
@@ -184,7 +194,7 @@ MODEL = '[model]\nkind = "dual"\nstart = "x"\n'
         ("[model\n", "expected TOML"),
         (f'[model]\nkind = "dual"\n{TRAIN}', "model: lacks start"),
         (MODEL, "train: lacks epochs"),
-        (f"{MODEL}{TRAIN}[trian]\n", "unknown key 'trian'; expected model, data, train, scratch"),
+        (f"{MODEL}{TRAIN}[trian]\n", "unknown key 'trian'; expected model, data, train, scratch, words"),
         (f"{MODEL}{TRAIN}wings = 2\n", "train: unknown key 'wings'; expected batch, epochs"),
         (f"{MODEL}{TRAIN}seed = -1\n", "train.seed: expected `int` >= 0"),
         (f"{MODEL}{TRAIN}scale = nan\n", "train.scale: expected `float` > 0"),

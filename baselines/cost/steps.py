@@ -20,7 +20,7 @@ from baselines.cost.ranking import DTYPE, encoding_cost, reranking_cost
 from baselines.cost.sizes import Sizes
 from baselines.cost.training import training_cost
 from baselines.models.opening import new_head, opening
-from baselines.train.recipe import FROM_RECIPE, Recipe, read_recipe
+from baselines.train.recipe import FROM_RECIPE, WORDS, Recipe, read_recipe
 from builders.store.layout import REMOVED, set_of
 
 # Bytes on the disk: measured on runs of 300 to 10,111 queries, ids of 32 hexadecimal digits, which no gzip can shorten
@@ -85,10 +85,7 @@ def architecture(recipe: Recipe, recipes: Mapping[str, Recipe]) -> PretrainedCon
     ``recipes``: those that are trained before, with their own values; others are read as they stand. Raises
     :class:`InputError` where the first start cannot be had.
     """
-    by_name = {each.name: each for each in recipes.values()}
-    while recipe.model.start.startswith(FROM_RECIPE):
-        name = recipe.model.start.removeprefix(FROM_RECIPE)
-        recipe = by_name.get(name) or read_recipe(name)
+    recipe = _first(recipe, recipes)
     start = recipe.model.start
     with opening(
         f"{start}: its config.json cannot be read; --settings FILE with model.start = DIR names another", new_head
@@ -96,8 +93,19 @@ def architecture(recipe: Recipe, recipes: Mapping[str, Recipe]) -> PretrainedCon
         return config_of(recipe)
 
 
+def _first(recipe: Recipe, recipes: Mapping[str, Recipe]) -> Recipe:
+    """The recipe that a recipe's starts go back to: itself, where it starts from none."""
+    by_name = {each.name: each for each in recipes.values()}
+    while recipe.model.start.startswith(FROM_RECIPE):
+        name = recipe.model.start.removeprefix(FROM_RECIPE)
+        recipe = by_name.get(name) or read_recipe(name)
+    return recipe
+
+
 def step_cost(words: Sequence[str], sizes: Sizes, recipes: Mapping[str, Recipe], cards: int = 1) -> StepCost | None:
-    """What a command costs; None for one that writes no file, and for a verb that is not counted here.
+    """What a command costs; None for one that writes no file, and for what is not counted here.
+
+    Not counted are other verbs, and static models, which are looked up and not computed: minutes of a processor.
 
     Args:
         words: the command, as of :class:`baselines.reproduce.matrix.Step`.
@@ -107,6 +115,11 @@ def step_cost(words: Sequence[str], sizes: Sizes, recipes: Mapping[str, Recipe],
     """
     options = dict(_pairs(words))
     if "--out" not in options or words[1] not in _VERBS:
+        return None
+    model = (
+        recipes[options["--out"]] if words[1] == "train" else _model(options, recipes) if "--model" in options else None
+    )
+    if model and _first(model, recipes).model.start == WORDS:
         return None
     return _VERBS[words[1]](words, options, sizes, recipes, cards)
 

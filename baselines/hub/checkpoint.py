@@ -101,7 +101,7 @@ class Checkpoint:
 
     @property
     def start(self) -> str:
-        """What the weights were before: a hub name, the name of a folder, or ``scratch``."""
+        """What the weights were before: a hub name, the name of a folder, ``scratch`` or ``words``."""
         return str(self.training.get("about", {}).get("start") or self.recipe["model"].get("start", ""))
 
     @property

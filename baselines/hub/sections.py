@@ -93,6 +93,8 @@ form in which the official baseline of DuReader-retrieval (Qiu et al., EMNLP 202
     begun = f"the model in a folder {as_code(checkpoint.start)}"
     if checkpoint.start == "scratch":
         begun = "random weights and a vocabulary of its own"
+    elif checkpoint.start == "words":
+        begun = "random vectors of the collection's words, times their inverse document frequency"
     elif hub:
         begun = as_code(hub[0]) + (f" at its commit {as_code(hub[1])}" if hub[1] else "")
     purpose = "telling whether two questions ask the same" if learns_from_pairs(checkpoint) else "passage retrieval"

@@ -13,7 +13,7 @@ from typing import Any
 from baselines.models.libraries import model_commit
 from baselines.reproduce.code import code_of
 from baselines.reproduce.matrix import Step
-from baselines.train.recipe import FROM_RECIPE, FROM_RELEASE, SCRATCH, Recipe, read_recipe
+from baselines.train.recipe import FROM_RECIPE, FROM_RELEASE, MADE, Recipe, read_recipe
 from baselines.train.record import commit_begun_from
 from baselines.train.start import weights_sha256
 from builders.store.layout import REMOVED, SETS, base_set, set_of
@@ -70,7 +70,7 @@ def key_of_step(step: Step, read: list[str], release: Release, commit: str | Non
 def _start(recipe: Recipe) -> str | None:
     """The weights that a recipe starts from: their SHA-256 or their commit; None where a step, or nobody, made them."""
     start = recipe.model.start
-    if start == SCRATCH or start.startswith(FROM_RECIPE):
+    if start in MADE or start.startswith(FROM_RECIPE):
         return None
     if Path(start).is_dir():
         return weights_sha256(Path(start))

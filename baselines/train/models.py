@@ -20,6 +20,7 @@ from transformers import BertForMaskedLM as _BertForMaskedLM
 from baselines.models.official_input import official_tokenizer
 from baselines.models.opening import check_length, check_settings, classes, new_head, opening
 from baselines.train.recipe import Recipe
+from baselines.train.static import is_static
 from builders.common.command import InputError
 from builders.common.names import problem_of
 
@@ -72,6 +73,11 @@ def dual_encoder(recipe: Recipe, start: str, device: str, commit: str | None = N
             )
         if not any(isinstance(module, Normalize) for module in model.modules()):
             model.append(Normalize())  # so that dot products, which every index can do, are cosines
+    _check_shortest(recipe, model, similarity, start)
+    if is_static(model):
+        if wanted.towers == 2 or wanted.inputs == "official":
+            raise InputError(f"{start} is a static model: it has one tower, and inputs of its own")
+        return model
     if wanted.towers == 2:
         model = _two_towers(model, device)
     towers = _towers(model, wanted.towers, start)
@@ -92,6 +98,23 @@ def dual_encoder(recipe: Recipe, start: str, device: str, commit: str | None = N
         tower = towers.get(route) or next(iter(towers.values()))
         check_length(f"data.{key} = {length}", length, tower, tower.tokenizer)
     return model
+
+
+def halves(model: SentenceTransformer, shortest: int) -> list[int]:
+    """How many numbers a model's vectors have, half of them, a quarter ..., as long as that is ``shortest`` or more."""
+    found = [model.get_embedding_dimension() or 0]
+    while found[-1] // 2 >= shortest:
+        found.append(found[-1] // 2)
+    return found
+
+
+def _check_shortest(recipe: Recipe, model: SentenceTransformer, similarity: str, start: str) -> None:
+    """Raise :class:`InputError` where the model's vectors cannot be trained cut down to ``train.shortest``."""
+    full, shortest = model.get_embedding_dimension() or 0, recipe.train.shortest
+    if shortest > full:
+        raise InputError(f"train.shortest = {shortest} is more than the {full} dimensions of {start}")
+    if shortest and similarity != "cos":
+        raise InputError(f"train.shortest: {start} compares by dot product; expected model.similarity = cos")
 
 
 def _two_towers(model: SentenceTransformer, device: str) -> SentenceTransformer:

@@ -11,7 +11,7 @@ from typing import Any
 
 from baselines.models.libraries import model_commit
 from baselines.train.question_pairs import PairFile, pair_file
-from baselines.train.recipe import FROM_RECIPE, FROM_RELEASE, PAIRS, SCRATCH, Recipe, names, read_recipe
+from baselines.train.recipe import FROM_RECIPE, FROM_RELEASE, MADE, PAIRS, WORDS, Recipe, names, read_recipe
 from baselines.train.start import weights_sha256
 from builders.common.command import InputError
 from builders.common.files import real_path, sha256_of
@@ -28,7 +28,7 @@ class Order:
         pairs, dev_pairs: files of labelled pairs of questions, to train and to measure on; empty with a release.
         negatives: the files of hard negatives; none where the recipe wants none, or those of the release.
         dev_run: a run of the dev queries, whose top a cross-encoder re-ranks in between; None: it does not.
-        start: ``scratch``, a directory, or a name on the hub.
+        start: ``scratch``, ``words``, a directory, or a name on the hub.
         device: auto, cpu or cuda.
         resume: go on from earlier states, and leave a finished checkpoint.
         cache: where unpacked collections are kept; None: where all commands keep them.
@@ -101,7 +101,7 @@ class Order:
     @functools.cached_property
     def commit(self) -> str | None:
         """The commit of a start on the hub; None for any other. Raises :class:`InputError` where none can be had."""
-        if self.start == SCRATCH:
+        if self.start in MADE:
             return None
         scratch = f"{self.recipe.name}-scratch"
         otherwise = "--start DIR" + f", or the recipe {scratch}, needs no hub" * (scratch in names())
@@ -137,8 +137,8 @@ def _check_source(args: argparse.Namespace, recipe: Recipe) -> None:
         for option in ("release", "negatives", "dev_run"):
             if getattr(args, option):
                 raise InputError(f"--{option.replace('_', '-')}: the recipe {recipe.name} learns from --pairs alone")
-        if (args.start or recipe.model.start) == SCRATCH:
-            raise InputError("start scratch: its vocabulary comes from the passages of a release; train mlm-scratch")
+        if (start := args.start or recipe.model.start) in MADE:
+            raise InputError(f"start {start}: its vocabulary comes from the passages of a release; train mlm-scratch")
     elif args.pairs or args.dev_pairs:
         raise InputError(f"--pairs and --dev-pairs: the recipe {recipe.name} learns from a release")
     elif not args.release:
@@ -174,7 +174,9 @@ def _dev_run(given: Path | None, recipe: Recipe) -> Path | None:
 
 def _start(given: str | None, recipe: Recipe, out: Path) -> str:
     start = given or recipe.model.start
-    if start == SCRATCH:
+    if start == WORDS and recipe.model.kind != "dual":
+        raise InputError(f"start words: vectors of words are a dual-encoder's; the recipe {recipe.name} trains another")
+    if start in MADE:
         return start
     if start.startswith(FROM_RECIPE):
         name = start.removeprefix(FROM_RECIPE)

@@ -20,6 +20,8 @@ from builders.store.layout import SETS, base_set, set_of
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 SCRATCH = "scratch"
+WORDS = "words"  # start = "words": vectors of words, made from the collection
+MADE = (SCRATCH, WORDS)  # starts that are made, from the collection, by the training itself
 FROM_RELEASE = "release"  # data.negatives: those that came with the official data
 PAIRS = "pairs"  # data.source: labelled pairs of questions, from files
 FROM_RECIPE = "recipe:"  # start = "recipe:NAME": the checkpoint that the recipe NAME left
@@ -42,7 +44,8 @@ Name = Annotated[str, Meta(min_length=1)]
 class Model(Struct, frozen=True, forbid_unknown_fields=True):
     """What is trained, and from what.
 
-    ``start``: a name on the hub, a directory, ``scratch`` (random weights, own vocabulary), or ``recipe:NAME``.
+    ``start``: a name on the hub, a directory, ``scratch`` (random weights, own vocabulary), ``words`` (a vector a word,
+    a dual-encoder's alone: :mod:`baselines.train.static`), or ``recipe:NAME``.
     ``revision``: a commit, tag or branch of a start on the hub; empty: its main branch.
 
     A dual-encoder's alone: ``pooling`` and ``similarity`` (empty: those of a start that is a SentenceTransformer,
@@ -62,10 +65,11 @@ class Model(Struct, frozen=True, forbid_unknown_fields=True):
     outputs: Literal[1, 2] = 1
 
     def __post_init__(self) -> None:
-        if self.revision and (self.start == SCRATCH or self.start.startswith(FROM_RECIPE)):
+        if self.revision and (self.start in MADE or self.start.startswith(FROM_RECIPE)):
             raise ValueError(f"revision: of a start on the hub; {self.start} is none")
         for name in ("pooling", "similarity", "towers"):
             _of_kind(name, getattr(self, name) in ("", 1), self.kind, "dual")
+        _of_kind("start = words", self.start != WORDS, self.kind, "dual")
         _of_kind("outputs", self.outputs == 1, self.kind, "cross")
         _of_kind("inputs", self.inputs == "plain", self.kind, "dual", "cross")
         if self.kind == "dual" and self.inputs == "official" and self.towers == 1:
@@ -91,8 +95,20 @@ class Scratch(Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError(f"hidden: expected a multiple of heads ({self.heads}), found {self.hidden}")
 
 
+class Words(Struct, frozen=True, forbid_unknown_fields=True):
+    """The vectors of words that a static model begins with; read where ``model.start = "words"``.
+
+    ``vocabulary``: the most frequent words of ``vocabulary_passages`` passages, evenly spaced over the collection, and
+    every character of them. ``dimensions``: of the vectors.
+    """
+
+    vocabulary: Positive = 60_000
+    vocabulary_passages: Positive = 200_000
+    dimensions: Size = 512
+
+
 class Data(Struct, frozen=True, forbid_unknown_fields=True):
-    """What is learned from. Lengths in tokens, special tokens included.
+    """What is learned from. Lengths in tokens, special tokens included; a static model reads whole texts.
 
     ``set``: one of a release's sets, or a config of training questions that `extrapolate` drew: then these alone are
     learned from, and main's ``dev_split`` is ranked during training.
@@ -146,9 +162,12 @@ class Train(Struct, frozen=True, forbid_unknown_fields=True):
     ``schedule``: after the warm-up the rate falls to 0, or stays. ``clip``: the largest norm of the gradients (0:
     any). ``scale``: what a dual-encoder's similarities are multiplied with in its loss (cosines need more than 1).
     ``adversarial``, a cross-encoder's alone: how far its word embeddings are moved along their gradient for the loss
-    that trains (0: not; the official code: 0.01). ``precision``: auto is bf16 where the device has it. ``workers``
-    processes join and cut texts beside a graphics card (0 on a CPU). ``logs``, ``evaluations`` and ``saves``: how often
-    over the training.
+    that trains (0: not; the official code: 0.01). ``shortest``, a
+    dual-encoder's alone: the loss is also that of the first half of each vector's numbers, of the first quarter, and so
+    on down to so many, so that ``truncate_dim`` may be one of these (Matryoshka; 0: of whole vectors alone).
+    ``precision``: auto is bf16 where the device has it. ``workers`` processes join and cut texts beside a graphics card
+    (0 on a CPU). ``logs``, ``evaluations`` and ``saves``: how often over
+    the training.
     """
 
     batch: Positive
@@ -159,6 +178,7 @@ class Train(Struct, frozen=True, forbid_unknown_fields=True):
     weight_decay: Amount = 0.0
     clip: Amount = 1.0
     adversarial: Amount = 0.0
+    shortest: Count = 0
     mini_batch: Positive = 32
     max_steps: Count = 0
     scale: PositiveAmount = 1.0
@@ -179,10 +199,12 @@ class Sections(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     data: Data = Data()
     train: Train
     scratch: Scratch = Scratch()
+    words: Words = Words()
 
     def __post_init__(self) -> None:
         kind = self.model.kind
         _of_kind("data.rows", self.data.rows == "one-negative", kind, "dual")
+        _of_kind("train.shortest", not self.train.shortest, kind, "dual")
         _of_kind("train.adversarial", not self.train.adversarial, kind, "cross")
         _of_kind("data.source", self.data.source == "release", kind, "cross")
         if self.data.negatives == FROM_RELEASE and base_set(self.data.set) != "main":
@@ -197,8 +219,11 @@ class Recipe(Sections, frozen=True, kw_only=True):
     def resolved(self) -> dict[str, Any]:
         """Everything, defaults and overrides included, as ``recipe.json`` holds it."""
         content: dict[str, Any] = msgspec.to_builtins(self)
-        if self.model.start != SCRATCH:
-            del content["scratch"]
+        for start in MADE:
+            if self.model.start != start:
+                del content[start]
+        if not self.train.shortest:  # as with similar
+            del content["train"]["shortest"]
         if not self.data.similar:  # so that trainings of versions that did not know it are still done
             del content["data"]["similar"]
         return {"name": content.pop("name"), **content}

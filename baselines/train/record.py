@@ -108,7 +108,7 @@ def write_checkpoint(out: Path, work: Path, trainer: Any, recipe: dict[str, Any]
     no_card = {"create_model_card": False} if hasattr(trainer.model, "model_card_data") else {}
     _forget_lengths(trainer)
     trainer.model.save_pretrained(str(work), **no_card)
-    if trainer.processing_class is not None:
+    if hasattr(trainer.processing_class, "save_pretrained"):  # a static model's tokenizer is in its module's files
         trainer.processing_class.save_pretrained(str(work))
     write_text(work / RECIPE, json.dumps(recipe, ensure_ascii=False, indent=1) + "\n")
     write_text(work / TRAINING, json.dumps(training, ensure_ascii=False, indent=1) + "\n")

@@ -25,7 +25,11 @@ from sentence_transformers import (
     SentenceTransformerTrainingArguments,
 )
 from sentence_transformers.base.modules import Router
-from sentence_transformers.sentence_transformer.losses import CachedMultipleNegativesRankingLoss
+from sentence_transformers.sentence_transformer.losses import (
+    CachedMultipleNegativesRankingLoss,
+    MatryoshkaLoss,
+    MultipleNegativesRankingLoss,
+)
 from torch.utils.data import DataLoader
 from transformers import Trainer, TrainingArguments
 
@@ -34,8 +38,10 @@ from baselines.models.encoder import prompt_of
 from baselines.models.tokens import preprocess
 from baselines.train.cross_loss import PairLoss, PairTokens, moved_embeddings
 from baselines.train.masks import Masked
+from baselines.train.models import halves
 from baselines.train.recipe import Recipe
 from baselines.train.rows import Batches
+from baselines.train.static import is_static
 from baselines.train.watch import FiniteWeights, diverged
 from builders.common.command import log
 from builders.common.jobs import can_start_processes
@@ -164,19 +170,20 @@ def dual_trainer(recipe: Recipe, model: SentenceTransformer, rows: Any, batches:
     """The dual-encoder's trainer: every query against all passages of the batch, those of other processes included.
 
     Cross-batch negatives (RocketQA; Section 3.1, A.2) under torchrun, in-batch negatives in one process: the same loss.
-    Gradients are cached, so a batch of any size fits at the memory of ``train.mini_batch`` rows.
+    Gradients are cached, so a batch of any size fits at the memory of ``train.mini_batch`` rows; a static model, which
+    has next to nothing to keep, reads the batch at once.
     """
     from sentence_transformers.util import dot_score
 
     routes = {name: "query" if name == "query" else "document" for name in rows.column_names}
     prompts = {name: prompt for name, route in routes.items() if (prompt := prompt_of(model, route))}
-    loss = CachedMultipleNegativesRankingLoss(
-        model,
-        scale=recipe.train.scale,
-        similarity_fct=dot_score,  # of vectors that are normalised already where the recipe says cos
-        mini_batch_size=recipe.train.mini_batch,
-        gather_across_devices=True,
-    )
+    kind, mini = CachedMultipleNegativesRankingLoss, {"mini_batch_size": recipe.train.mini_batch}
+    if is_static(model):
+        kind, mini = MultipleNegativesRankingLoss, {}
+    # Dot products: of vectors that are normalised already where the recipe says cos.
+    loss: Any = kind(model, scale=recipe.train.scale, similarity_fct=dot_score, gather_across_devices=True, **mini)
+    if recipe.train.shortest:
+        loss = MatryoshkaLoss(model, loss, matryoshka_dims=halves(model, recipe.train.shortest))
     # With two towers the last mini-batch, after which the processes' gradients are summed, reaches one of them alone.
     towers = any(isinstance(module, Router) for module in model)
     args = SentenceTransformerTrainingArguments(

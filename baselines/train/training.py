@@ -22,11 +22,12 @@ from baselines.train.order import Order
 from baselines.train.pairs import read_pairs
 from baselines.train.processes import from_first, together
 from baselines.train.question_pairs import Measured, expect_both, hold_out, read_question_pairs
-from baselines.train.recipe import SCRATCH
+from baselines.train.recipe import MADE, WORDS
 from baselines.train.record import training_record, write_checkpoint
 from baselines.train.rows import Batches, CrossRows, DualRows, PassageRows, QuestionRows
 from baselines.train.scratch import make_scratch
 from baselines.train.state import last_state, remove_broken, states_kept, states_of
+from baselines.train.static import make_words
 from baselines.train.watch import Evaluate, Watch
 from builders.common.command import InputError, log
 from builders.common.files import check_place
@@ -135,11 +136,12 @@ def find_device(wanted: str) -> str:
 
 
 def _start(order: Order, passages: Passages | None, states: Path) -> str:
-    """The directory or hub name of the model to start from; one with random weights is made now."""
-    if order.start != SCRATCH:
+    """The directory or hub name of the model to start from; one of random weights, or of words, is made now."""
+    if order.start not in MADE:
         return order.start
     assert passages is not None  # the order has seen to it
-    return str(make_scratch(order.recipe, passages, states / "start"))
+    make = make_words if order.start == WORDS else make_scratch
+    return str(make(order.recipe, passages, states / "start"))
 
 
 def _rows(order: Order, release: Release, passages: Passages) -> tuple[Any, dict[str, int]]:

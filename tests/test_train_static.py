@@ -88,6 +88,7 @@ def test_the_checkpoint_is_a_plain_sentence_transformer_that_can_be_cut_to_the_t
     folder, texts = world.folder / "model", ["saba rabe", "sebi"]
     plain = SentenceTransformer(str(folder), device="cpu")
     assert [type(module) for module in plain] == [StaticEmbedding, Normalize]
+    assert "texts are read whole" in (folder / "README.md").read_text(encoding="utf-8")
     whole = plain.encode(texts)
     assert np.allclose(np.linalg.norm(whole, axis=1), 1, atol=1e-5)
     assert np.allclose(Encoder(open_dual(str(folder)), "document").encode(texts), whole, atol=1e-3)

@@ -81,6 +81,12 @@ class _Settings(Struct):
     tokenizer_class: str | None = None
 
 
+class _Module(Struct):
+    """A module of a SentenceTransformer, as ``modules.json`` lists it."""
+
+    type: str
+
+
 @dataclass(frozen=True)
 class Checkpoint:
     """``recipe`` and ``training`` are the two files' contents."""
@@ -116,6 +122,12 @@ class Checkpoint:
     def towers(self) -> int:
         """A dual-encoder's encoders: 1, or 2 where queries have one of their own."""
         return 2 if (self.path / "router_config.json").is_file() else 1
+
+    @property
+    def is_static(self) -> bool:
+        """Whether it has one vector a word, and no transformer that would cut texts."""
+        modules = self.path / "modules.json"
+        return modules.is_file() and any(".StaticEmbedding" in m.type for m in read_json(modules, list[_Module]))
 
     @property
     def plain_length(self) -> float | None:

@@ -150,6 +150,8 @@ def _notes(checkpoint: Checkpoint) -> Iterator[str]:
             yield f"`encode_query` and `encode_document` put its prompts before texts ({shown}), a plain `encode` none."
         if checkpoint.towers == 2:
             yield "A plain `encode` takes the passages' encoder: queries want `encode_query`."
+        elif checkpoint.is_static:
+            yield "A text's vector is the mean of its words' vectors: texts are read whole, no card is needed."
         elif checkpoint.plain_length:
             yield f"A plain `encode` cuts texts at {checkpoint.plain_length} tokens: it was not trained on them."
         elif not checkpoint.prompts:

@@ -47,7 +47,7 @@ def test_a_smaller_vocabulary_has_the_most_frequent_words_and_all_characters(cou
 
 def test_texts_are_at_first_as_like_as_the_weights_of_the_words_that_they_share(counts: Counts) -> None:
     tokenizer, words = words_tokenizer(counts, 100)
-    vectors = start_vectors(words, counts, Words(dimensions=10_000), seed=1)
+    vectors = start_vectors(words, counts, Words(dimensions=10_000, characters=0), seed=1)
     number = {word: n for n, word in enumerate(words)}
     assert np.allclose((vectors**2).sum(1)[number["北京"]], np.log(5 / 3) ** 2, rtol=1e-4)  # in two of four passages
     assert np.allclose((vectors**2).sum(1)[number["大"]], np.log(5 / 2) ** 2, rtol=1e-4)  # a character of 北京大学
@@ -55,6 +55,14 @@ def test_texts_are_at_first_as_like_as_the_weights_of_the_words_that_they_share(
     one, other = (vectors[tokenizer.encode(text).ids].sum(0) for text in ("北京有公司", "公司在上海"))
     shared = (vectors[number["公司"]] ** 2).sum()
     assert one @ other == pytest.approx(shared, abs=0.1)
+
+
+def test_words_that_share_a_character_are_a_little_alike(counts: Counts) -> None:
+    _, words = words_tokenizer(counts, 100)
+    vectors = start_vectors(words, counts, Words(dimensions=10_000, characters=0.5), seed=1)
+    one, other, third = (vectors[words.index(word)] for word in ("上海", "在", "大"))
+    assert one @ vectors[words.index("海")] == pytest.approx(0.25 * counts.idf("海") ** 2, abs=0.05)
+    assert one @ other == pytest.approx(0, abs=0.1) and one @ third == pytest.approx(0, abs=0.1)
 
 
 class World:

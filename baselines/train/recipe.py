@@ -99,12 +99,14 @@ class Words(Struct, frozen=True, forbid_unknown_fields=True):
     """The vectors of words that a static model begins with; read where ``model.start = "words"``.
 
     ``vocabulary``: the most frequent words of ``vocabulary_passages`` passages, evenly spaced over the collection, and
-    every character of them. ``dimensions``: of the vectors.
+    every character of them. ``dimensions``: of the vectors. ``characters``: how much of a word's first vector is of its
+    characters' vectors, where its own is 1 (0: nothing).
     """
 
     vocabulary: Positive = 60_000
     vocabulary_passages: Positive = 200_000
-    dimensions: Size = 512
+    dimensions: Size = 1024
+    characters: Amount = 0.5
 
 
 class Data(Struct, frozen=True, forbid_unknown_fields=True):

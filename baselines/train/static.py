@@ -3,8 +3,8 @@
 It is sentence-transformers' StaticEmbedding, loaded by plain ``SentenceTransformer(DIR)``. With ``start = "words"`` it
 is made from the collection: the words that jieba finds there, in a Unigram tokenizer, which cuts a text into the
 likeliest of them as jieba does, and into characters where it knows none. A word begins as a random vector times its
-inverse document frequency: texts are then as like as the weights of the words that they share, to within the
-dimensions' noise. What is learned is which words matter, and which stand for each other.
+inverse document frequency, and the same of its characters: texts are then as like as what they share weighs, to within
+the dimensions' noise. What is learned is which words matter, and which stand for each other.
 """
 
 from __future__ import annotations
@@ -120,8 +120,21 @@ def words_tokenizer(counts: Counts, size: int) -> tuple[Tokenizer, list[str]]:
 
 
 def start_vectors(words: list[str], counts: Counts, sizes: Sizes, seed: int) -> npt.NDArray[np.float32]:
-    """A random vector of unit length a word, times its inverse document frequency; shape (words, dimensions)."""
+    """The vectors that the words begin with, shape (words, dimensions).
+
+    A random vector of unit length, times the word's inverse document frequency; and, times ``characters``, the same of
+    each of its characters, so that words are alike that share some.
+    """
     generator = np.random.default_rng(seed)
-    weights = np.array([0.0, *map(counts.idf, words[1:])], np.float32)
-    signs = generator.integers(0, 2, (len(words), sizes.dimensions), dtype=np.int8) * 2 - 1
-    return signs.astype(np.float32) * (weights / math.sqrt(sizes.dimensions))[:, None]
+
+    def weighted(every: list[str]) -> npt.NDArray[np.float32]:
+        signs = generator.integers(0, 2, (len(every), sizes.dimensions), dtype=np.int8) * 2 - 1
+        weights = np.array([0.0 if each == _UNKNOWN else counts.idf(each) for each in every], np.float32)
+        return signs.astype(np.float32) * (weights / math.sqrt(sizes.dimensions))[:, None]
+
+    vectors = weighted(words)
+    characters = sorted({character for word in words[1:] for character in word})
+    own, number = weighted(characters) * sizes.characters, {each: n for n, each in enumerate(characters)}
+    for place, word in enumerate(words[1:], 1):
+        vectors[place] += own[[number[character] for character in word]].sum(axis=0)
+    return vectors

@@ -17,7 +17,7 @@ from baselines.models.loading import open_dual
 from baselines.train.recipe import Words
 from baselines.train.static import Counts, start_vectors, words_tokenizer
 
-SMALL = ["words.dimensions=256", "train.shortest=64", "train.batch=64", "train.saves=0", "data.dev_passages=50"]
+SMALL = ["words.dimensions=128", "train.shortest=64", "train.batch=64", "train.saves=0", "data.dev_passages=50"]
 
 
 class _Texts(list[str]):
@@ -123,7 +123,7 @@ def test_a_static_model_is_a_start_like_any_other(world: World) -> None:
 @pytest.mark.parametrize(
     ("value", "said"),
     [
-        ("train.shortest=512", "train.shortest = 512 is more than the 256 dimensions of"),
+        ("train.shortest=512", "train.shortest = 512 is more than the 128 dimensions of"),
         ("model.towers=2", "is a static model: it has one tower"),
         ("model.pooling=cls", "model.pooling = cls"),
     ],

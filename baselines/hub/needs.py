@@ -33,6 +33,7 @@ class Need:
 # sentence-transformers 6 wants transformers 5.
 _ONE_TOWER = Need("6.0.0", "earlier ones do not know lengths of queries and of passages")
 _TWO_TOWERS = Need("6.0.1", "6.0.0 cuts queries at the passages' length")
+_STATIC = Need("6.0.0", "earlier ones were not tried")
 
 
 class _Any(Struct):
@@ -41,6 +42,8 @@ class _Any(Struct):
 
 def need_of(checkpoint: Checkpoint) -> Need:
     """Of a dual-encoder."""
+    if checkpoint.is_static:
+        return _STATIC
     return _TWO_TOWERS if checkpoint.towers == 2 else _ONE_TOWER
 
 

@@ -82,8 +82,14 @@ os._exit(0)  # an interpreter of 3.6 that has streamed Parquet can abort while i
         [interpreter, "-c", code], cwd=home, env=environment, capture_output=True, text=True, check=False
     )
     assert result.returncode == 0, result.stderr
-    found = json.loads(result.stdout.splitlines()[-1])
-    # The card has a split before those of the queries that holds them all.
+    return rows_by_split(json.loads(result.stdout.splitlines()[-1]))
+
+
+def rows_by_split(found: dict[str, dict[str, Any]]) -> dict[tuple[str, str], Any]:
+    """The rows of every config and split that were loaded by a card.
+
+    The card has a split before those of the queries that holds them all: it is held against these, and left out.
+    """
     queries = found.get("queries", {})
     assert len(queries) < 2 or next(iter(queries)) == "queries"
     if whole := queries.pop("queries", []):

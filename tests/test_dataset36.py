@@ -16,6 +16,7 @@ import pytest
 from archive_server import archive, rows_of_archive, serve
 from commands import ROOT
 from environments import clean_environ
+from publishing import rows_by_split
 from releases import TEXTS, all_tables, make_release, tables
 
 SCRIPT = ROOT / "dureader_retrieval.py"
@@ -76,12 +77,12 @@ names = datasets.get_dataset_config_names({release!r})
 loaded = {{name: datasets.load_dataset({release!r}, name, {how}) for name in names}}
 print(json.dumps({{name: {{split: list(rows) for split, rows in splits.items()}} for name, splits in loaded.items()}}))
 """
-    assert rows_of(run36(code.format(release=str(everything), how=how))) == all_tables()
+    assert rows_by_split(run36(code.format(release=str(everything), how=how))) == all_tables()
     code = code.format(release=str(release), how=how)
-    assert rows_of(run36(code)) == tables()
+    assert rows_by_split(run36(code)) == tables()
     changed = tables([TEXTS[0].replace("四", "五"), *TEXTS[1:]])
     make_release(release, changed)
-    assert rows_of(run36(code)) == changed
+    assert rows_by_split(run36(code)) == changed
 
 
 def test_the_module_loads_with_its_public_api(run36: Load, release: Path) -> None:

@@ -53,20 +53,21 @@ def rerank(world: Path, out: Path, model: object, *words: object, code: int = 0)
     return run("baselines", "rerank", *first, "--model", model, *words, code=code)
 
 
-def log_odds(folder: Path, prompt: str) -> float:
-    """Of yes against no after a prompt, each alone: nothing is padded."""
+def log_odds(folder: Path, prompts: list[str]) -> list[float]:
+    """Of yes against no after each prompt alone: nothing is padded."""
     tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModelForCausalLM.from_pretrained(folder)
-    with torch.inference_mode():
-        logits = model(torch.tensor([tokenizer.encode(prompt, add_special_tokens=False)])).logits[0, -1]
     yes, no = tokenizer.convert_tokens_to_ids(["yes", "no"])
-    return float(logits[yes] - logits[no])
+    with torch.inference_mode():
+        tokens = [torch.tensor([tokenizer.encode(prompt, add_special_tokens=False)]) for prompt in prompts]
+        logits = [model(each).logits[0, -1] for each in tokens]
+    return [float(each[yes] - each[no]) for each in logits]
 
 
 def expect(folder: Path, found: dict[str, list[Hit]], prompt: str, **more: str) -> None:
     query, hits = next(iter(found.items()))
     prompts = [prompt.format(query=BY_ID[query], passage=BY_ID[corpus], **more) for corpus, _ in hits]
     scores = [score for _, score in hits]
-    np.testing.assert_allclose(scores, [log_odds(folder, each) for each in prompts], atol=1e-3)
+    np.testing.assert_allclose(scores, log_odds(folder, prompts), atol=1e-3)
     assert len(set(scores)) == len(TEXTS) and scores == sorted(scores, reverse=True)
 
 

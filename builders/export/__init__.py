@@ -1,4 +1,4 @@
-"""Write a release for other tools: BEIR, FlagEmbedding, Tevatron ...
+"""Write a release for other tools: BEIR, FlagEmbedding, PyLate.
 
 The formats, with the official files among them:
 

@@ -149,6 +149,7 @@ READERS = [
             "baselines.hub.checkpoint:_read",
             "baselines.hub.checkpoint:_settings",
             "baselines.hub.checkpoint:_check_weights",
+            "baselines.hub.checkpoint:is_static",
         ),
         make=_checkpoint,
         spoils={"*.json": JSON, "model.safetensors": BYTES},

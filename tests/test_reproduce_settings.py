@@ -71,7 +71,7 @@ def test_options_are_given_to_every_step_of_their_verb(settings: Path) -> None:
         ("[mlm-scratch]\nepochs = 3\n", "settings.toml: mlm-scratch: expected a table a recipe"),
         ("[mlm-scratch\n", "settings.toml: expected TOML"),
         ("options = 3\n", r"settings.toml: expected a table a verb: \[options.rerank\]"),
-        ("[options.fly]\nhigh = 3\n", "settings.toml: options.fly: no verb of baselines; expected bm25, "),
+        ("[options.fly]\nhigh = 3\n", "settings.toml: options.fly: no verb of baselines; expected run, bm25, "),
         ("[options.rerank]\ntop-k = [3]\n", "settings.toml: options.rerank.top-k: expected a text, a number or true"),
         ("[mlm-scratch]\nmodel.start = ['x']\n", "settings.toml: mlm-scratch.model.start: expected a text, a number"),
         ("['*']\nmodel.start = {x = 1}\n", r"settings.toml: \*.model.start: expected a text, a number or true"),

@@ -28,6 +28,7 @@ from builders.store.columns import Columns
 _SHARE = 26  # bits after the point of a saturated count, tf / (tf + norm)
 _BOUND = 11  # fewer in the bound of a list
 _WEIGHTS = 1 << 30
+_MOST = (1 << 31) - 1  # no sum reaches this
 _LISTS = 1 << 20
 
 
@@ -131,10 +132,8 @@ def _raise(best, score):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _before(row, score, other, higher, ids, ends):  # type: ignore[no-untyped-def]
-    """Whether a hit stands above another: by score, then by id (bytes of UTF-8 sort as characters do)."""
-    if score != higher:
-        return score > higher
+def _before(row, other, ids, ends):  # type: ignore[no-untyped-def]
+    """Whether a passage's id sorts before another's (bytes of UTF-8 sort as characters do)."""
     here, there = ends[row], ends[other]
     length, longer = ends[row + 1] - here, ends[other + 1] - there
     for byte in range(min(length, longer)):
@@ -144,18 +143,41 @@ def _before(row, score, other, higher, ids, ends):  # type: ignore[no-untyped-de
 
 
 @compiled
-def _sink(rows, scores, place, size, ids, ends):  # type: ignore[no-untyped-def]
-    """Let one hit of a heap, which has the first of a run first, fall to its place."""
-    row, score = rows[place], scores[place]
+def _sink(rows, place, size, ids, ends):  # type: ignore[no-untyped-def]
+    """Let one passage of a heap, which has the first id first, fall to its place."""
+    row = rows[place]
     while 2 * place + 1 < size:
         below = 2 * place + 1
-        if below + 1 < size and _before(rows[below + 1], scores[below + 1], rows[below], scores[below], ids, ends):
+        if below + 1 < size and _before(rows[below + 1], rows[below], ids, ends):
             below += 1
-        if not _before(rows[below], scores[below], row, score, ids, ends):
+        if not _before(rows[below], row, ids, ends):
             break
-        rows[place], scores[place] = rows[below], scores[below]
+        rows[place] = rows[below]
         place = below
-    rows[place], scores[place] = row, score
+    rows[place] = row
+
+
+@compiled
+def _in_order(rows, scores, ids, ends, hits, hit_scores):  # type: ignore[no-untyped-def]
+    """Fill ``hits`` and ``hit_scores`` with the best, as a run has them: by score, ties by id. Returns how many."""
+    keys = np.empty(len(rows), np.int64)
+    for number in range(len(rows)):
+        keys[number] = (np.int64(_MOST) - scores[number]) << 32 | number
+    keys.sort()
+    tied, count, begin = np.empty(len(rows), np.int32), 0, 0
+    while begin < len(keys) and count < len(hits):
+        size, score = 0, scores[keys[begin] & 0xFFFFFFFF]
+        while begin < len(keys) and scores[keys[begin] & 0xFFFFFFFF] == score:
+            tied[size] = rows[keys[begin] & 0xFFFFFFFF]
+            size, begin = size + 1, begin + 1
+        for place in range(size // 2 - 1, -1, -1):
+            _sink(tied, place, size, ids, ends)
+        while size and count < len(hits):
+            hits[count], hit_scores[count] = tied[0], score
+            count, size = count + 1, size - 1
+            tied[0] = tied[size]
+            _sink(tied, 0, size, ids, ends)
+    return count
 
 
 @compiled
@@ -179,14 +201,7 @@ def _search_all(first, weights, lists, chunk, bounds, start, postings, shares, i
                 weights[own], lists[own], chunk, bounds, start, postings, shares, size, passages, top_k,
                 sums, touched, kept_rows, kept_scores,
             )  # fmt: skip
-        for place in range(kept // 2 - 1, -1, -1):
-            _sink(kept_rows, kept_scores, place, kept, ids, ends)
-        while kept and counts[query] < top_k:
-            rows[query, counts[query]], scores[query, counts[query]] = kept_rows[0], kept_scores[0]
-            counts[query] += 1
-            kept -= 1
-            kept_rows[0], kept_scores[0] = kept_rows[kept], kept_scores[kept]
-            _sink(kept_rows, kept_scores, 0, kept, ids, ends)
+        counts[query] = _in_order(kept_rows[:kept], kept_scores[:kept], ids, ends, rows[query], scores[query])
     return rows, scores, counts
 
 

@@ -35,7 +35,7 @@ def still(world: World) -> Path:
 
 
 def _weights(folder: Path) -> bytes:
-    return (folder / "model.safetensors").read_bytes()
+    return next(folder.rglob("model.safetensors")).read_bytes()
 
 
 def test_a_dual_encoder_learns_what_words_do_not_tell(world: World, still: Path) -> None:
@@ -81,7 +81,7 @@ def test_a_cross_encoder_learns_what_words_do_not_tell(world: World) -> None:
     assert trained > 0.9
 
 
-@pytest.mark.parametrize("recipe", ["mlm-scratch", "de-bm25-neg-scratch", "ce-bm25-neg-scratch"])
+@pytest.mark.parametrize("recipe", ["mlm-scratch", "de-bm25-neg-scratch", "ce-bm25-neg-scratch", "static"])
 def test_a_killed_training_ends_in_the_same_bits(world: World, recipe: str) -> None:
     values = [
         "train.batch=16",
@@ -93,10 +93,12 @@ def test_a_killed_training_ends_in_the_same_bits(world: World, recipe: str) -> N
     ]
     values += SMALL * recipe.startswith("mlm")
     values += ["model.outputs=2", "train.adversarial=0.01"] * recipe.startswith("ce")
+    values += ["words.dimensions=32", "train.shortest=0"] * (recipe == "static")
+    start = Path("words") if recipe == "static" else None
     whole, killed = world.folder / f"whole-{recipe}", world.folder / f"killed-{recipe}"
-    assert world.train(recipe, whole, *values) == 0
+    assert world.train(recipe, whole, *values, start=start) == 0
     states = killed.with_name(f"{killed.name}.training")
-    command = [sys.executable, "-m", "baselines", *world.words(recipe, killed, *values)]
+    command = [sys.executable, "-m", "baselines", *world.words(recipe, killed, *values, start=start)]
     with subprocess.Popen(command, cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"}) as process:
         while process.poll() is None and not list(states.glob("checkpoint-1*/sealed.json")):
             time.sleep(0.02)
@@ -107,7 +109,7 @@ def test_a_killed_training_ends_in_the_same_bits(world: World, recipe: str) -> N
     half = states / "checkpoint-23"  # as if killed while it was written
     half.mkdir()
     (half / "model.safetensors").write_bytes(b"half")
-    assert world.train(recipe, killed, *values) == 0
+    assert world.train(recipe, killed, *values, start=start) == 0
     assert not half.exists()
     assert _weights(killed) == _weights(whole)
     assert _weights(killed) != _weights(world.start)

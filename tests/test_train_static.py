@@ -105,7 +105,7 @@ def test_the_checkpoint_is_a_plain_sentence_transformer_that_can_be_cut_to_the_t
     assert cut.encode(texts).shape == (2, 64) and np.allclose(np.diag(found), 1, atol=1e-5)
 
 
-def test_the_same_training_gives_the_same_bytes_and_is_taken_up_again(world: World) -> None:
+def test_the_same_training_gives_the_same_bytes_whether_states_are_kept_or_not(world: World) -> None:
     values = ["train.max_steps=4", "train.evaluations=0"]
     world.train("again", *values)
     world.train("once-more", *values, "train.saves=2")

@@ -21,13 +21,12 @@ from sentence_transformers.util.similarity import maxsim
 
 from baselines.kinds import Work
 from baselines.kinds.parts import Arrays, Best, Job, Part, Parts, Rows, Scores
+from baselines.kinds.side import Side
 from baselines.kinds.told import kind_told
-from baselines.models.ahead import Ahead
 from baselines.models.applied import apply_prompts
-from baselines.models.devices import batch_tokens
-from baselines.models.encoder import Halves, in_batches, longest_of, prompt_of
-from baselines.models.loading import cut_at, moved, open_as
-from baselines.models.opening import positions, unused_pooler
+from baselines.models.encoder import Halves
+from baselines.models.loading import moved, open_as, shorten
+from baselines.models.opening import unused_pooler
 from baselines.models.settings import ModelSettings
 from baselines.vectors.embeddings import widened
 from builders.common.command import InputError
@@ -44,25 +43,17 @@ def open_multi_vector(settings: ModelSettings) -> MultiVectorEncoder:
         raise InputError("is no late-interaction model: not saved as one", path=settings.name)
     model = open_as(MultiVectorEncoder, settings, unused_pooler)
     apply_prompts(model, settings)
-    if limits := [limit for limit in (settings.max_length, positions(model)) if limit is not None]:
-        cut_at(model, min(limits))
+    shorten(model, settings.max_length)
     return model
 
 
-class TokenSide:
+class TokenSide(Side[MultiVectorEncoder]):
     """A late-interaction model's side for queries or for passages (``task``: query or document)."""
-
-    def __init__(self, model: MultiVectorEncoder, task: str, tokens: int | None = None, tokenizers: int = 0) -> None:
-        self._model, self._task, self._device = model, task, torch.device(model.device)
-        self._tokens = tokens or batch_tokens(self._device.type)
-        given = {"prompt": prompt_of(model, task), "task": task}
-        self._ahead = Ahead(model, given, tokenizers, pin=self._device.type == "cuda")
-        self._longest = longest_of(self._ahead, "的 " * 5_000)
 
     def encode(self, texts: Sequence[str]) -> list[Halves]:
         """The vectors of each text's tokens, shape (tokens, dimensions): those that count in MaxSim."""
         found: list[Halves] = [np.empty((0, 0), np.float16)] * len(texts)
-        for batch, vectors in in_batches(self._ahead, self._embed, texts, self._longest, self._tokens, self._device):
+        for batch, vectors in self.batches(texts, self._embed):
             for number, own in zip(batch.tolist(), vectors, strict=True):
                 found[number] = own
         if not all(np.isfinite(own).all() for own in found):
@@ -70,7 +61,7 @@ class TokenSide:
         return found
 
     def _embed(self, features: dict[str, Any]) -> list[Halves]:
-        features = self._model(features, task=self._task)
+        features = self.model(features, task=self.task)
         vectors, counted = features["token_embeddings"].half().cpu(), features["attention_mask"].bool().cpu()
         return [own[mask].numpy() for own, mask in zip(vectors, counted, strict=True)]
 

@@ -20,13 +20,11 @@ from sentence_transformers.util import select_max_active_dims
 
 from baselines.kinds import Work
 from baselines.kinds.parts import Arrays, Best, Job, Part, Parts, Rows, Scores
+from baselines.kinds.side import Side
 from baselines.kinds.told import kind_told
-from baselines.models.ahead import Ahead
 from baselines.models.applied import apply_prompts
-from baselines.models.devices import batch_tokens
-from baselines.models.encoder import in_batches, longest_of, prompt_of
-from baselines.models.loading import cut_at, moved, open_as
-from baselines.models.opening import positions, unused_pooler
+from baselines.models.loading import moved, open_as, shorten
+from baselines.models.opening import unused_pooler
 from baselines.models.settings import ModelSettings
 from builders.common.command import InputError
 
@@ -49,27 +47,17 @@ def open_sparse(settings: ModelSettings) -> SparseEncoder:
         model.similarity_fn_name = settings.similarity or "dot"
     if model.similarity_fn_name not in ("cosine", "dot"):
         raise InputError(f"compares by {model.similarity_fn_name!r}; expected cosine or dot", path=settings.name)
-    if limits := [limit for limit in (settings.max_length, positions(model)) if limit is not None]:
-        cut_at(model, min(limits))
+    shorten(model, settings.max_length)
     return model
 
 
-class SparseSide:
+class SparseSide(Side[SparseEncoder]):
     """A sparse encoder's side for queries or for passages (``task``: query or document)."""
-
-    def __init__(self, model: SparseEncoder, task: str, tokens: int | None = None, tokenizers: int = 0) -> None:
-        self._model, self._task, self._device = model, task, torch.device(model.device)
-        self._tokens = tokens or batch_tokens(self._device.type)
-        given = {"prompt": prompt_of(model, task), "task": task}
-        self._ahead = Ahead(model, given, tokenizers, pin=self._device.type == "cuda")
-        self._longest = longest_of(self._ahead, "的 " * 5_000)
 
     def encode(self, texts: Sequence[str]) -> tuple[Rows, Rows, Floats]:
         """(number of the text, dimension, weight) of everything that is not 0, in the texts' and dimensions' order."""
         found: list[tuple[Rows, Rows, Floats]] = []
-        for batch, (rows, dims, weights) in in_batches(
-            self._ahead, self._embed, texts, self._longest, self._tokens, self._device
-        ):
+        for batch, (rows, dims, weights) in self.batches(texts, self._embed):
             found.append((batch[rows], dims, weights))
         rows, dims, weights = (np.concatenate(each) for each in zip(*found, strict=True))
         if not np.isfinite(weights).all():
@@ -78,13 +66,13 @@ class SparseSide:
         return rows[order], dims[order], weights[order]
 
     def _embed(self, features: dict[str, Any]) -> tuple[Rows, Rows, Floats]:
-        most = self._model.max_active_dims
+        most = self.model.max_active_dims
         given = {} if most is None else {"max_active_dims": most}
-        embeddings = self._model(features, task=self._task, **given)["sentence_embedding"]
+        embeddings = self.model(features, task=self.task, **given)["sentence_embedding"]
         if most is not None:
             embeddings = select_max_active_dims(embeddings, max_active_dims=most)
         embeddings = embeddings.float()
-        if self._model.similarity_fn_name == "cosine":
+        if self.model.similarity_fn_name == "cosine":
             embeddings = torch.nn.functional.normalize(embeddings, dim=1)
         rows, dims = torch.nonzero(embeddings, as_tuple=True)
         return rows.cpu().numpy(), dims.cpu().numpy(), embeddings[rows, dims].cpu().numpy()

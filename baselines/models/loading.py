@@ -41,8 +41,7 @@ def open_encoder(settings: ModelSettings, device: str = "cpu", dtype: str = "fp3
     apply_settings(model, settings)
     if model.similarity_fn_name not in ("cosine", "dot"):
         raise InputError(f"compares by {model.similarity_fn_name!r}; expected cosine or dot", path=settings.name)
-    if limits := [limit for limit in (settings.max_length, positions(model)) if limit is not None]:
-        cut_at(model, min(limits))
+    shorten(model, settings.max_length)
     return moved(model, device, dtype)
 
 
@@ -117,16 +116,21 @@ def _expect_kind(kind: str, folder: Path) -> None:
         raise InputError(f"holds a {saved}; expected a {kind}", path=folder)
 
 
-def cut_at(model: torch.nn.Module, max_length: int) -> None:
-    """Cut texts at ``max_length`` tokens, in every tower."""
-    for module in model.modules():
-        if isinstance(module, Transformer):
-            module.max_seq_length = min(module.max_seq_length or max_length, max_length)
-            for name in ("query_length", "document_length"):
-                if (own := getattr(module, name)) is not None:
-                    setattr(module, name, min(own, max_length))
-        elif isinstance(module, StaticEmbedding):
-            module.tokenizer.enable_truncation(max_length)
+def shorten(model: torch.nn.Module, max_length: int | None) -> None:
+    """Cut texts at ``max_length`` tokens, and at the model's positions, in every tower."""
+    limits = [limit for limit in (max_length, positions(model)) if limit is not None]
+    for module in model.modules() if limits else ():
+        _cut_at(module, min(limits))
+
+
+def _cut_at(module: torch.nn.Module, max_length: int) -> None:
+    if isinstance(module, Transformer):
+        module.max_seq_length = min(module.max_seq_length or max_length, max_length)
+        for name in ("query_length", "document_length"):
+            if (own := getattr(module, name)) is not None:
+                setattr(module, name, min(own, max_length))
+    elif isinstance(module, StaticEmbedding):
+        module.tokenizer.enable_truncation(max_length)
 
 
 def moved(model: Any, device: str, dtype: str) -> Any:

@@ -58,7 +58,7 @@ class CopyFile:
 
 
 def build_copy(words: Sequence[str], out: Path, against: Release | None = None) -> dict[str, Any]:
-    """Build the release ``out`` from copies; returns the content of its ``stats.json``.
+    """Build the release ``out`` from copies; returns its ``stats.json``, with the comparison with ``against``.
 
     Args:
         words: folders, files, or repositories of datasets on a hub: ORG/NAME, or ORG/NAME/PATH for some of its files.

@@ -159,6 +159,18 @@ def kill_at_random(place: Place, seconds: float, kills: int, chosen: random.Rand
         process.communicate()
 
 
+def killed_and_given_again(verb: Verb, given: Path, folder: Path, name: str) -> str:
+    """Kill a command ``KILLS`` times in a row and let it end, as one that was not killed; returns what to report."""
+    with verb.serve(given) as one, verb.serve(given) as other:
+        whole = Place(folder / "whole", verb, given, one)
+        seconds = whole.end()
+        place = Place(folder / "killed", verb, given, other)
+        kill_at_random(place, seconds, KILLS, random.Random(f"kill {name}"))
+        place.end()
+        same_in_the_end(place, whole, KILLS)
+        return f"{name}: {KILLS} kills, the same {len(whole.result())} files, nothing left"
+
+
 def same_in_the_end(place: Place, whole: Place, kills: int) -> None:
     """Fail where what was killed so often did not end as what was not, left something, or asked too much again."""
     assert place.result() == whole.result() and whole.result()

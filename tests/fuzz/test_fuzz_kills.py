@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import pytest
 from commands import SAMPLE
 from fuzzing import CASES
 from hub_server import Hub
-from killing import KILLS, Place, Verb, kill_at_random, same_in_the_end
+from killing import Verb, killed_and_given_again
 from official_archives import BOTH, write_tar
 from releases import QUESTIONS, TEXTS, make_release, md5, tables
 from whole_release import make_whole
@@ -93,11 +92,4 @@ def test_a_killed_command_ends_in_the_same_bytes_and_leaves_nothing(
 ) -> None:
     verb, given = VERBS[name], tmp_path / "given"
     verb.make(given)
-    with verb.serve(given) as one, verb.serve(given) as other:
-        whole = Place(tmp_path / "whole", verb, given, one)
-        seconds = whole.end()
-        place = Place(tmp_path / "killed", verb, given, other)
-        kill_at_random(place, seconds, KILLS, random.Random(f"kill {name}"))
-        place.end()
-        same_in_the_end(place, whole, KILLS)
-        record_property("fuzz", f"{name}: {KILLS} kills, the same {len(whole.result())} files, nothing left")
+    record_property("fuzz", killed_and_given_again(verb, given, tmp_path, name))

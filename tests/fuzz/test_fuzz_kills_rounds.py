@@ -19,7 +19,7 @@ from annotating import ANNA, BEN, CARL, annotate, fill, judge, make_pool, read_t
 from chat_server import Chat, chat
 from forked import Forks
 from fuzzing import CASES
-from killing import KILLS, Place, Verb, content, kill_at_random, same_in_the_end
+from killing import Place, Verb, content, killed_and_given_again, same_in_the_end
 from releases import QUESTIONS, TEXTS, make_release, md5, tables
 from studio_server import Studio
 
@@ -195,12 +195,4 @@ def test_a_step_killed_at_any_point_is_made_up_for_by_the_next(
 def test_a_step_killed_ten_times_in_a_row_ends_as_one_that_was_not(
     name: str, given: Path, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
-    verb = VERBS[name]
-    with verb.serve(given) as one, verb.serve(given) as other:
-        whole = Place(tmp_path / "whole", verb, given, one)
-        seconds = whole.end()
-        place = Place(tmp_path / "killed", verb, given, other)
-        kill_at_random(place, seconds, KILLS, random.Random(f"kill {name}"))
-        place.end()
-        same_in_the_end(place, whole, KILLS)
-    record_property("fuzz", f"{name}: {KILLS} kills, the same {len(whole.result())} files, nothing left")
+    record_property("fuzz", killed_and_given_again(VERBS[name], given, tmp_path, name))

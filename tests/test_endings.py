@@ -52,6 +52,7 @@ def test_a_stopped_command_cleans_up(tmp_path: Path, number: int, code: int, cap
     assert names(tmp_path) == []
 
 
+@pytest.mark.usefixtures("heeded")
 def test_what_a_library_makes_of_a_signal_is_no_fault(capfd: pytest.CaptureFixture[str]) -> None:
     def work() -> int:
         try:

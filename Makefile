@@ -16,18 +16,23 @@ REPRODUCE = $(if $(filter builders/sample,$(RAW)),--table 4 5 --scratch --one-pr
 # More threads than free cores wait for each other: models this small take many times as long.
 ONE_THREAD = $(if $(filter builders/sample,$(RAW)),OMP_NUM_THREADS=1)
 .DELETE_ON_ERROR:
-.PHONY: demo test test-croissant test-label-studio test-space test-tools fuzz setup setup-test clean
+# Bytecode by all cores, and not of the packages' own tests; some have files for other Pythons, which do not compile.
+define install
+$(BIN)/python -m pip install --quiet --no-compile -c constraints.txt -e . --group $(1)
+$(BIN)/python -m compileall -qq -j 0 -x '/tests?/' .venv/lib || true
+endef
+.PHONY: demo test types pytest test-croissant test-label-studio test-space test-tools fuzz setup setup-test clean
 
 # The marks are made last: an interrupted installation is taken up again.
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit("Python 3.10 to 3.14 is needed, this is %d.%d (make PYTHON=python3.12 ...)" % sys.version_info[:2] if not (3, 10) <= sys.version_info < (3, 15) else 0)'
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt 'pip>=25.1'
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e . --group models
+	$(call install,models)
 	@touch $@
 
 .venv/installed-test: .venv/installed
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e . --group dev
+	$(call install,dev)
 	@touch $@
 
 setup: .venv/installed
@@ -45,7 +50,13 @@ demo: setup
 test: setup-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	+@$(MAKE) --no-print-directory -j 2 types pytest
+
+# Side by side: the one takes a core for a minute, the other waits often.
+types:
 	$(BIN)/mypy
+
+pytest:
 	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
 test-label-studio: setup-test

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-
-from builders.common.command import main
+from builders.common.command import end, main
 
 GROUPS = {
     "any model": {
@@ -48,4 +46,4 @@ GROUPS = {
 VERBS = {verb: module for verbs in GROUPS.values() for verb, module in verbs.items()}
 
 if __name__ == "__main__":
-    sys.exit(main("baselines", "A release directory in; runs, checkpoints and tables out.", VERBS, groups=GROUPS))
+    end(main("baselines", "A release directory in; runs, checkpoints and tables out.", VERBS, groups=GROUPS))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-
-from builders.common.command import main
+from builders.common.command import end, main
 
 GROUPS = {
     "make a release": {
@@ -39,4 +37,4 @@ GROUPS = {
 VERBS = {verb: module for verbs in GROUPS.values() for verb, module in verbs.items()}
 
 if __name__ == "__main__":
-    sys.exit(main("builders", "Public sources in, a release directory out.", VERBS, groups=GROUPS))
+    end(main("builders", "Public sources in, a release directory out.", VERBS, groups=GROUPS))

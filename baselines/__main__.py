@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from builders.common.command import end, main
+import sys
+
+from builders.common.command import main
 
 GROUPS = {
     "any model": {
@@ -46,4 +48,4 @@ GROUPS = {
 VERBS = {verb: module for verbs in GROUPS.values() for verb, module in verbs.items()}
 
 if __name__ == "__main__":
-    end(main("baselines", "A release directory in; runs, checkpoints and tables out.", VERBS, groups=GROUPS))
+    sys.exit(main("baselines", "A release directory in; runs, checkpoints and tables out.", VERBS, groups=GROUPS))

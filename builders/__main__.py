@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from builders.common.command import end, main
+import sys
+
+from builders.common.command import main
 
 GROUPS = {
     "make a release": {
@@ -37,4 +39,4 @@ GROUPS = {
 VERBS = {verb: module for verbs in GROUPS.values() for verb, module in verbs.items()}
 
 if __name__ == "__main__":
-    end(main("builders", "Public sources in, a release directory out.", VERBS, groups=GROUPS))
+    sys.exit(main("builders", "Public sources in, a release directory out.", VERBS, groups=GROUPS))

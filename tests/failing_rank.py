@@ -8,7 +8,7 @@ from typing import Any
 
 from baselines.__main__ import VERBS
 from baselines.train import trainers
-from builders.common.command import InputError, end, main
+from builders.common.command import InputError, main
 
 failing, words = sys.argv[1], sys.argv[2:]
 step = trainers._OurBatches.training_step
@@ -22,4 +22,4 @@ def fail(self: Any, *args: Any, **given: Any) -> Any:
 
 if os.environ["RANK"] == failing:
     trainers._OurBatches.training_step = fail  # type: ignore[method-assign]
-end(main("baselines", "", VERBS, words))
+sys.exit(main("baselines", "", VERBS, words))

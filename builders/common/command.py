@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import ast
 import difflib
-import gc
 import importlib
 import logging
 import math
@@ -14,7 +13,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import Any
 
 VERSION = "0.1.0"
 
@@ -115,12 +114,6 @@ def overview(program: str, description: str, groups: Mapping[str, Mapping[str, s
     for title, verbs in groups.items():
         lines += ["", f"{title}:", *(f"  {verb:<13} {summary(module)}" for verb, module in verbs.items())]
     return "\n".join([*lines, "", f"python -m {program} VERB --help shows a verb's options, with an example."])
-
-
-def end(code: int) -> NoReturn:
-    """End this process. What libraries leave is not looked through once more: after torch, that takes a second."""
-    gc.freeze()
-    sys.exit(code)
 
 
 def main(

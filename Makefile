@@ -69,7 +69,7 @@ test-space: setup-test
 	TEST_SPACE=1 $(BIN)/python -m pytest -rs tests/test_space_page.py
 
 test-tools: setup-test
-	TEST_TOOLS=1 $(BIN)/python -m pytest -rs tests/test_tools.py tests/test_peers.py tests/test_plain_encode.py
+	TEST_TOOLS=1 $(BIN)/python -m pytest -rs tests/test_tools.py tests/test_tools_bm25.py tests/test_peers.py tests/test_plain_encode.py
 
 fuzz: setup-test
 	FUZZ_CASES=$(CASES) $(BIN)/python -m pytest -n auto tests/fuzz

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +89,7 @@ class World:
 
         ``loaded``: the process that forks it, which has to have this world's ``environment`` where the hub is asked.
         """
-        start = loaded.run if loaded else process
+        start = loaded.run if loaded else partial(process, timeout=600)
         return start(*self.words(*words, settings=settings), code=code, **self.environment() | environment)
 
     def words(self, *words: object, settings: str = SETTINGS) -> list[str]:

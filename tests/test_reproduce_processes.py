@@ -129,7 +129,8 @@ def kill_in(world: World, loaded: Loaded, words: list[str], verb: str) -> str:
             wait_for(lambda: any(world.out.glob("models/*.training/checkpoint-*/sealed.json")), run)
     finally:
         os.killpg(run.pid, signal.SIGKILL)
-    assert run.wait() == -signal.SIGKILL
+        code = run.wait()
+    assert code == -signal.SIGKILL
     return log.read_text("utf-8")
 
 

@@ -17,6 +17,7 @@ from fuzzing import CASES, Reader, any_result, fuzz_and_count
 from hub_client import run_at
 from hub_server import Hub
 from judged_rounds import make_round
+from publishing import _equal_figures_are_drawn_once  # noqa: F401
 from releases import QUESTIONS, TEXTS, md5
 from spoil import JSON, PARQUET
 from test_fuzz_releases import sign
@@ -182,7 +183,7 @@ def _reader(verb: str, hostile: bool, good: Path) -> Reader:
         read=read,
         right=any_result if hostile else right,
         mend=sign if hostile else lambda _: None,
-        share=0.02 if verb in TORCH else 0.025,
+        share=0.02 if verb in TORCH else 0.04,
         names_files=name != "export",  # an id that a format cannot hold: it names the file of the export
     )
 

@@ -17,6 +17,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 from commands import ROOT, SAMPLE, Done, run
 from environments import environment
 from hub_server import Hub
+from loaded import Loaded
 from releases import draft_everything
 from whole_release import make_whole
 
@@ -152,6 +153,13 @@ def call(hub: Hub, tmp_path: Path) -> Callable[..., Done]:
     from hub_client import run_at
 
     return lambda *words, **given: run_at(hub, tmp_path / "home", "baselines", *words, **given)
+
+
+@pytest.fixture(scope="session")
+def loaded() -> Iterator[Loaded]:
+    """A process that has loaded what trainings load: commands in forks of it begin at once."""
+    with Loaded(HF_ENDPOINT="http://127.0.0.1:9") as process:
+        yield process
 
 
 @pytest.fixture(scope="session")

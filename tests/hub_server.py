@@ -78,6 +78,7 @@ class Hub:
             environment.pop(key.upper(), None)
         environment |= {"HF_ENDPOINT": self.url, "HF_HOME": str(home), "HF_HUB_DISABLE_XET": "1"}
         environment |= {"HF_HUB_DISABLE_TELEMETRY": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
+        environment.pop("SSL_CERT_FILE", None)  # which goes before the folder
         environment["SSL_CERT_DIR"] = str(home)  # no certificates: the system's take 0.1 s a client
         return environment | ({"HF_TOKEN": token} if token else {})
 

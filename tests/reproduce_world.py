@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from commands import Done, process
 from hub_server import Hub
+from loaded import Loaded
 from official_archives import BOTH, DEV, PASSAGES, TRAIN, write_files
 from releases import BUILD, md5
 
@@ -80,10 +82,15 @@ class World:
     def __init__(self, hub: Hub, folder: Path, release: Path) -> None:
         self.hub, self.folder, self.release, self.out = hub, folder, release, folder / "out"
 
-    def reproduce(self, *words: object, settings: str = SETTINGS, code: int = 0, **environment: str) -> Done:
-        """One run, its steps in one process. ``settings``: the text of the file that it is given."""
-        given = self.environment() | environment
-        return process(*self.words(*words, settings=settings), code=code, timeout=600, **given)
+    def reproduce(
+        self, *words: object, settings: str = SETTINGS, code: int = 0, loaded: Loaded | None = None, **environment: str
+    ) -> Done:
+        """One run, its steps in one process. ``settings``: the text of the file that it is given.
+
+        ``loaded``: the process that forks it, which has to have this world's ``environment`` where the hub is asked.
+        """
+        start = loaded.run if loaded else partial(process, timeout=600)
+        return start(*self.words(*words, settings=settings), code=code, **self.environment() | environment)
 
     def words(self, *words: object, settings: str = SETTINGS) -> list[str]:
         path = self.folder / "settings.toml"

@@ -247,7 +247,7 @@ def test_the_command_prints_every_test_and_exits_by_what_it_found(whole_copy: Pa
 _texts = st.lists(st.text("ab \u3000\x07\n", max_size=3), min_size=1, max_size=8)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(passages=_texts, wrong=st.sets(st.integers(0, 7)), judged=st.lists(st.integers(0, 9), max_size=6))
 def test_counts_are_those_of_brute_force(
     tmp_path: Path, passages: list[str], wrong: set[int], judged: list[int]

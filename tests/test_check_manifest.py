@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from findings import found
 from releases import make_release
-from whole_release import make_whole
 
 from builders.check.release import check
 from builders.store.layout import MANIFEST
@@ -35,20 +34,19 @@ def _flip(path: Path) -> None:
     ],
     ids=["missing", "flipped bit", "longer"],
 )
-def test_a_file_that_is_not_what_the_manifest_says(tmp_path: Path, damage: Callable[[Path], Any], words: str) -> None:
-    release = make_whole(tmp_path / "release")
-    damage(release / SHARD)
-    report = check(open_release(release))
+def test_a_file_that_is_not_what_the_manifest_says(whole_copy: Path, damage: Callable[[Path], Any], words: str) -> None:
+    damage(whole_copy / SHARD)
+    report = check(open_release(whole_copy))
     ((where, _),) = found(report)["manifest"][2]
     assert (where, list(found(report))) == (SHARD, ["manifest"])
     assert words in report.of("manifest")[0].what
     assert "dev" in report.of("not-tested")[-1].what
 
 
-def test_every_byte_is_read_again_whatever_is_known_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("own_cache")
+def test_every_byte_is_read_again_whatever_is_known_of_a_file(whole_copy: Path) -> None:
     """A disk that forgets changes a file and neither its inode nor its times."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    release = make_whole(tmp_path / "release")
+    release = whole_copy
     os.utime(release / SHARD, (1, 1))
     assert not found(check(open_release(release)))
     _flip(release / SHARD)
@@ -57,8 +55,8 @@ def test_every_byte_is_read_again_whatever_is_known_of_a_file(tmp_path: Path, mo
 
 
 @pytest.mark.parametrize("name", ["nonsense/dev-00000-of-00001.parquet", "dev/it's.parquet"])
-def test_a_manifest_with_a_name_that_is_none(tmp_path: Path, name: str) -> None:
-    release = make_whole(tmp_path / "release")
+def test_a_manifest_with_a_name_that_is_none(whole_copy: Path, name: str) -> None:
+    release = whole_copy
     manifest = json.loads((release / MANIFEST).read_text())
     manifest["files"].append({"path": name, "bytes": 1, "rows": 1, "sha256": "0" * 64})
     (release / MANIFEST).write_text(json.dumps(manifest))

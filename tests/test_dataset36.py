@@ -58,31 +58,36 @@ def rows_of(found: dict[str, dict[str, Any]]) -> dict[tuple[str, str], Any]:
     return {(config, split): rows for config, splits in found.items() for split, rows in splits.items()}
 
 
-@pytest.mark.parametrize("how", ["streaming=True", "num_proc=2", ""], ids=["streaming", "num_proc", "plain"])
-def test_the_script_gives_the_rows_that_were_written(run36: Load, everything: Path, how: str) -> None:
+def test_the_script_gives_the_rows_that_were_written(run36: Load, everything: Path) -> None:
     names = list(dict.fromkeys(config for config, _ in all_tables()))
+    some = ["corpus", "dev", "crosslingual"]  # two processes are started for each
     found = run36(f"""
 arguments = dict(data_dir={str(everything)!r}, trust_remote_code=True)
 assert "cmedqa-qrels" in datasets.get_dataset_config_names({str(SCRIPT)!r}, trust_remote_code=True)
-loaded = {{name: datasets.load_dataset({str(SCRIPT)!r}, name, **arguments, {how}) for name in {names!r}}}
-print(json.dumps({{name: {{split: list(rows) for split, rows in splits.items()}} for name, splits in loaded.items()}}))
+hows = (({names!r}, {{}}), ({names!r}, {{"streaming": True}}), ({some!r}, {{"num_proc": 2, "cache_dir": "other"}}))
+loaded = [
+    {{name: datasets.load_dataset({str(SCRIPT)!r}, name, **arguments, **how) for name in names}} for names, how in hows
+]
+print(json.dumps([
+    {{name: {{split: list(rows) for split, rows in splits.items()}} for name, splits in each.items()}}
+    for each in loaded
+]))
 """)
-    assert rows_of(found) == all_tables()
+    plain, streaming, in_processes = map(rows_of, found)
+    assert plain == streaming == all_tables()
+    assert in_processes == {key: rows for key, rows in all_tables().items() if key[0] in some}
 
 
-@pytest.mark.parametrize("how", ["streaming=True", ""], ids=["streaming", "plain"])
-def test_the_release_loads_by_its_path_alone(run36: Load, everything: Path, release: Path, how: str) -> None:
-    code = """
-names = datasets.get_dataset_config_names({release!r})
-loaded = {{name: datasets.load_dataset({release!r}, name, {how}) for name in names}}
-print(json.dumps({{name: {{split: list(rows) for split, rows in splits.items()}} for name, splits in loaded.items()}}))
-"""
-    assert rows_by_split(run36(code.format(release=str(everything), how=how))) == all_tables()
-    code = code.format(release=str(release), how=how)
-    assert rows_by_split(run36(code)) == tables()
-    changed = tables([TEXTS[0].replace("四", "五"), *TEXTS[1:]])
-    make_release(release, changed)
-    assert rows_by_split(run36(code)) == changed
+def test_the_release_loads_by_its_path_alone(run36: Load, everything: Path) -> None:
+    plain, streaming = run36(f"""
+names = datasets.get_dataset_config_names({str(everything)!r})
+print(json.dumps([
+    {{name: {{split: list(rows) for split, rows in datasets.load_dataset({str(everything)!r}, name, **how).items()}}
+     for name in names}}
+    for how in ({{}}, {{"streaming": True}})
+]))
+""")
+    assert rows_by_split(plain) == rows_by_split(streaming) == all_tables()
 
 
 def test_the_module_loads_with_its_public_api(run36: Load, release: Path) -> None:
@@ -98,40 +103,45 @@ print(json.dumps(list(dureader_retrieval.load_dataset("dev", "dev", data_dir={st
 
 
 def test_a_rebuilt_release_gives_its_new_rows(run36: Load, release: Path) -> None:
+    """By the script and by its path."""
     code = f"""
-arguments = dict(data_dir={str(release)!r}, split="corpus", trust_remote_code=True)
-print(json.dumps([datasets.load_dataset({str(SCRIPT)!r}, "corpus", **arguments)["text"],
-                  [row["text"] for row in
-                   datasets.load_dataset({str(SCRIPT)!r}, "corpus", streaming=True, **arguments)]]))
+by_script = dict(path={str(SCRIPT)!r}, data_dir={str(release)!r}, trust_remote_code=True)
+print(json.dumps([[row["text"] for row in
+                   datasets.load_dataset(name="corpus", split="corpus", streaming=streaming, **way)]
+                  for way in (by_script, dict(path={str(release)!r})) for streaming in (False, True)]))
 """
-    assert run36(code) == [TEXTS, TEXTS]
+    assert run36(code) == [TEXTS] * 4
     changed = [TEXTS[0].replace("四", "五"), *TEXTS[1:]]
     make_release(release, tables(changed))
-    assert run36(code) == [changed, changed]
+    assert run36(code) == [changed] * 4
 
 
-@pytest.mark.parametrize("how", ["streaming=True", "num_proc=2", ""], ids=["streaming", "num_proc", "plain"])
-def test_what_is_wrong_is_one_clear_error(run36: Load, release: Path, tmp_path: Path, how: str) -> None:
+def test_what_is_wrong_is_one_clear_error(run36: Load, release: Path, tmp_path: Path) -> None:
     shard = sorted((release / "corpus").iterdir())[1]
     content = bytearray(shard.read_bytes())
     content[len(content) // 2] ^= 1
     shard.write_bytes(content)
-    messages = run36(f"""
+    found = run36(f"""
 def message(config, folder):
     try:
         loaded = datasets.load_dataset(
-            {str(SCRIPT)!r}, config, data_dir=folder, trust_remote_code=True, {how})
+            {str(SCRIPT)!r}, config, data_dir=folder, trust_remote_code=True, **how)
         return list(loaded[config])
     except (ValueError, FileNotFoundError) as error:
         return str(error)
-print(json.dumps([message("corpus", {str(release)!r}), message("dev", {str(tmp_path / "nowhere")!r}),
-                  message("cmedqa-qrels", None), message("nonsense", {str(release)!r})]))
+said = []
+for how in ({{}}, {{"streaming": True}}, {{"num_proc": 2}}):
+    said.append([message("corpus", {str(release)!r}), message("dev", {str(tmp_path / "nowhere")!r}),
+                 message("cmedqa-qrels", None), message("nonsense", {str(release)!r})])
+print(json.dumps(said))
 """)
-    assert messages[0].startswith(f"{shard}: has the SHA-256 ")
-    assert "not a release directory" in messages[1]
-    assert "python -m builders cmedqa" in messages[2]
-    assert "nonsense" in messages[3]
-    assert all("\n" not in message for message in messages)
+    assert len(found) == 3
+    for messages in found:
+        assert messages[0].startswith(f"{shard}: has the SHA-256 ")
+        assert "not a release directory" in messages[1]
+        assert "python -m builders cmedqa" in messages[2]
+        assert "nonsense" in messages[3]
+        assert all("\n" not in message for message in messages)
 
 
 def test_the_script_reads_the_published_archive(run36: Load) -> None:

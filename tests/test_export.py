@@ -121,7 +121,7 @@ def test_an_export_read_back_is_the_release(check: Callable[..., None], texts: l
 
 
 @pytest.mark.parametrize("check", CHECKS)
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(texts=st.lists(TEXT, min_size=6, max_size=9, unique=True))
 def test_any_text_survives(check: Callable[..., None], tmp_path: Path, texts: list[str]) -> None:
     rows = tables(texts)

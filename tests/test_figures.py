@@ -19,7 +19,7 @@ from commands import run
 from hypothesis import given
 from hypothesis import strategies as st
 from releases import QUESTIONS, TEXTS
-from whole_release import edit_stats, make_whole
+from whole_release import edit_stats
 
 from builders.stats.count import count
 from builders.stats.histograms import draw
@@ -28,8 +28,8 @@ from builders.store.reader import open_release
 from builders.store.table3 import LENGTH_EDGES, POSITIVES_EDGES, LengthCounter, bar_name
 
 
-def test_the_figures_are_those_of_the_rows(tmp_path: Path) -> None:
-    stats = count(open_release(make_whole(tmp_path / "release"))).stats
+def test_the_figures_are_those_of_the_rows(whole_release: Path) -> None:
+    stats = count(open_release(whole_release)).stats
     assert stats["table3"] == {
         "train": {
             "queries": 4,
@@ -93,8 +93,8 @@ def test_a_build_writes_the_figures_that_are_counted_from_its_rows(sample_releas
     assert "| positive passages a query | train | dev |" in card
 
 
-def test_the_command_prints_ours_beside_the_papers(tmp_path: Path) -> None:
-    release = make_whole(tmp_path / "release")
+def test_the_command_prints_ours_beside_the_papers(whole_copy: Path, tmp_path: Path) -> None:
+    release = whole_copy
     # What stats.json says does not count.
     edit_stats(release, lambda stats: stats["table3"]["dev"].update(queries=77))
     result = run("builders", "stats", "--release", release, "--out", tmp_path / "figures")
@@ -113,16 +113,15 @@ def test_the_command_prints_ours_beside_the_papers(tmp_path: Path) -> None:
     assert printed["paper"]["table3"]["cmedqa"]["queries"] == 3999
 
 
-def test_what_cannot_be_counted_is_one_error(tmp_path: Path) -> None:
+def test_what_cannot_be_counted_is_one_error(whole_copy: Path, tmp_path: Path) -> None:
     assert run("builders", "stats", "--release", tmp_path / "nowhere", code=1).error
-    release = make_whole(tmp_path / "release")
-    shard = release / "corpus" / "corpus-00000-of-00001.parquet"
+    shard = whole_copy / "corpus" / "corpus-00000-of-00001.parquet"
     shard.write_bytes(shard.read_bytes()[:100])
-    assert f"{shard}: has 100 bytes where" in run("builders", "stats", "--release", release, code=1).error
+    assert f"{shard}: has 100 bytes where" in run("builders", "stats", "--release", whole_copy, code=1).error
 
 
-def test_the_same_counts_give_the_same_pictures(tmp_path: Path) -> None:
-    release = open_release(make_whole(tmp_path / "release"))
+def test_the_same_counts_give_the_same_pictures(whole_release: Path) -> None:
+    release = open_release(whole_release)
     first, second = count(release), count(release)
     assert draw(first.lengths, first.positives) == draw(second.lengths, second.positives)
 
@@ -181,21 +180,22 @@ def test_long_tails_are_drawn(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("verb", ["stats", "check"])
-def test_a_disk_without_room_for_the_tables_is_named(tmp_path: Path, verb: str) -> None:
-    release, tmp = make_whole(tmp_path / "release"), tmp_path / "tmp"
+def test_a_disk_without_room_for_the_tables_is_named(whole_release: Path, tmp_path: Path, verb: str) -> None:
+    tmp = tmp_path / "tmp"
     tmp.mkdir()
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 12, hard))  # as a full disk: writing fails
     try:
-        error = run("builders", verb, "--release", release, "--tmp", tmp, code=1).error
+        error = run("builders", verb, "--release", whole_release, "--tmp", tmp, code=1).error
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert error.startswith(f"{tmp}: file too large; ") and error.endswith("--tmp names a folder on another disk")
     assert not list(tmp.iterdir())
 
 
-def test_too_little_room_is_said_before_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    release = make_whole(tmp_path / "release")
+def test_too_little_room_is_said_before_the_work(
+    whole_release: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=100))
-    done = run("builders", "stats", "--release", release, "--tmp", tmp_path)
+    done = run("builders", "stats", "--release", whole_release, "--tmp", tmp_path)
     assert f"{tmp_path}: its disk has 0 MB free; " in done.stderr

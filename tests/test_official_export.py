@@ -44,7 +44,7 @@ def test_archives_survive_a_release_and_an_export(tmp_path: Path, files: dict[st
     check_round_trip(tmp_path, files)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sets(st.sampled_from(sorted(without(BOTH, "readme", "License"))), min_size=1))
 def test_round_trip_of_any_part(tmp_path: Path, names: set[str]) -> None:
     files = {name: BOTH[name] for name in names}

@@ -159,26 +159,24 @@ def reciprocal_rank(vectors: dict[str, list[float]]) -> float:
     return total / len(queries)
 
 
-def test_datasets(place: Place) -> None:
-    rows = place.python(block("datasets", "python"), "[list(corpus), list(dev)]")
-    assert rows == [ROWS["corpus", "corpus"], ROWS["dev", "dev"]]
-
-
-def test_mteb(place: Place, model: Values) -> None:
+def test_datasets_sentence_transformers_and_mteb(place: Place, model: Values) -> None:
+    """One after the other in one process: torch and what stands on it are loaded once."""
     code = block("mteb", "python")
     sets = code.replace('["zho-Hans"]', '{"cmedqa": ["zho-Hans"], "ccovid": ["zho-Hans"]}')
     assert sets != code
-    main, others = place.python(f"{code}\nmain = results\n{sets}", "[run[0].scores['dev'] for run in (main, results)]")
+    pages = (
+        *(block("datasets", "python"), "rows = [list(corpus), list(dev)]"),
+        *(block("sentence-transformers", "python"), "score = results['dev_cosine_mrr@10']"),
+        *(code, "main = results[0].scores['dev']", sets, "others = results[0].scores['dev']"),
+    )
+    rows, score, main, others = place.python("\n".join(pages), "[rows, score, main, others]")
+    assert rows == [ROWS["corpus", "corpus"], ROWS["dev", "dev"]]
     expected = reciprocal_rank(model["vectors"])
     assert 0 < expected < 1
+    assert score == pytest.approx(expected, abs=1e-5)
     assert main[0]["main_score"] == main[0]["mrr_at_10"] == pytest.approx(expected, abs=1e-5)
     assert {scores["hf_subset"] for scores in others} == {"cmedqa", "ccovid"}
     assert all(0 < scores["main_score"] <= 1 for scores in others)  # of three passages one is relevant
-
-
-def test_sentence_transformers(place: Place, model: Values) -> None:
-    score = place.python(block("sentence-transformers", "python"), "results['dev_cosine_mrr@10']")
-    assert score == pytest.approx(reciprocal_rank(model["vectors"]), abs=1e-5)
 
 
 def test_tevatron(place: Place, model: Values) -> None:

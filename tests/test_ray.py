@@ -8,6 +8,7 @@ import gzip
 import hashlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -36,7 +37,7 @@ ray = pytest.importorskip("ray", reason="Ray is not installed: pip install --gro
 cluster_utils = pytest.importorskip("ray.cluster_utils")
 
 CHAR = Options(unit="char")
-BLOCKS = 26  # of the rows below, in parts of 16 KB
+BLOCKS = 13  # of the rows below, in parts of 32 KB
 STORE_MB = 80  # a node's object store; Ray takes no less than 75
 
 
@@ -72,6 +73,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         monkeypatch.setenv("RAY_enable_worker_prestart", "0")  # processes that no task of a build can use
         monkeypatch.setenv("RAY_prestart_worker_first_driver", "0")
+        monkeypatch.setenv("RAY_num_workers_soft_limit", "4")  # the command's own do not end those of the other tests
         handler = signal.getsignal(signal.SIGTERM)
         started = Cluster(folder, bucket)
         signal.signal(signal.SIGTERM, handler)  # a head node takes it for itself, for all tests of this process
@@ -88,9 +90,9 @@ def bucket(cluster: Cluster) -> Path:
 
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Some twenty blocks and files of the sample."""
-    monkeypatch.setattr(blocks.read_blocks, "__defaults__", (16 << 10, ()))
-    monkeypatch.setattr(layout, "ROWS_PER_SHARD", 40)
+    """Some ten blocks and files of the sample."""
+    monkeypatch.setattr(blocks.read_blocks, "__defaults__", (32 << 10, ()))
+    monkeypatch.setattr(layout, "ROWS_PER_SHARD", 80)
 
 
 @pytest.fixture
@@ -145,13 +147,13 @@ def test_workers_that_are_killed_do_not_change_a_byte(
 ) -> None:
     """kill -9 while labelling and while writing, when the work of a task is done and nobody has heard of it yet."""
     sources = raw.find_sources([put(rows, bucket / "raw")])
-    deaths = {"label_block": 5, "write_file": 5}
+    deaths = {"label_block": 3, "write_file": 3}
     with Watched(cluster.address, tmp_path / "calls", deaths) as engine:
         assert engine.workers == 2
         build_release(sources, bucket / "out", CHAR, engine=engine)
     for name in deaths:
         assert (tmp_path / "calls" / name / "death").exists()
-    assert engine.calls("label_block") > 20 and engine.calls("write_file") > 10
+    assert engine.calls("label_block") > 10 and engine.calls("write_file") > 5
     assert objects(bucket / "out") == local(rows, tmp_path / "out", CHAR)
     assert {name.split("/")[0] for name in objects(bucket)} == {"raw", "out"}
 
@@ -161,27 +163,27 @@ def test_a_machine_that_is_lost_and_a_driver_that_is_killed(
     cluster: Cluster, bucket: Path, rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The finished parts are found again in the store."""
-    monkeypatch.setattr(ray_engine, "_WINDOW", 6)
+    monkeypatch.setattr(ray_engine, "_WINDOW", 4)
     sources = raw.find_sources([put(rows, bucket / "raw")])
     node = cluster.add()
 
     class Killed(Watched):
         def map(self, function: Any, tasks: Iterable[Any]) -> Iterator[Any]:
             for number, result in enumerate(super().map(function, tasks)):
-                if number == 7:
+                if number == 5:
                     cluster.kill(node)
-                if number == 15:
+                if number == 9:
                     raise KeyboardInterrupt
                 yield result
 
     with Killed(cluster.address, tmp_path / "first", {}) as engine, pytest.raises(KeyboardInterrupt):
         build_release(sources, bucket / "out", CHAR, engine=engine)
     assert not objects(bucket / "out")
-    # Fifteen results have come, of three windows of six tasks; the last of these may be done or not.
-    assert engine.calls("label_block") >= 15
+    # Nine results have come, of three windows of four tasks; the last of these may be done or not.
+    assert engine.calls("label_block") >= 9
     with Watched(cluster.address, tmp_path / "second", {}) as engine:
         build_release(sources, bucket / "out", CHAR, engine=engine)
-    assert BLOCKS - 18 <= engine.calls("label_block") <= BLOCKS - 15
+    assert BLOCKS - 12 <= engine.calls("label_block") <= BLOCKS - 9
     assert objects(bucket / "out") == local(rows, tmp_path / "out", CHAR)
 
 
@@ -215,10 +217,10 @@ def test_a_wrong_row_is_one_error_and_leaves_nothing(cluster: Cluster, bucket: P
 
 
 def test_what_ray_holds_is_bounded(cluster: Cluster) -> None:
-    """240 MB of compressed sources' text through stores of 80 MB: all but a little never has to be put on disk."""
+    """112 MB of compressed sources' text through a store of 80 MB: all but a little never has to be put on disk."""
     with RayEngine(cluster.address, store_bytes=64 << 20) as engine:
-        sizes = list(engine.map(len, (bytes(8 << 20) for _ in range(30))))
-    assert sizes == [8 << 20] * 30
+        sizes = list(engine.map(len, (bytes(8 << 20) for _ in range(14))))
+    assert sizes == [8 << 20] * 14
     assert sum(path.stat().st_size for path in cluster.spilled.rglob("*") if path.is_file()) <= 16 << 20
 
 
@@ -248,12 +250,18 @@ def test_machines_with_other_packages_are_refused(cluster: Cluster, monkeypatch:
         list(engine.map(abs, [1]))
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1:1", "nonsense", "ray://127.0.0.1:10001/x"])
-def test_a_wrong_address_is_one_error(address: str, tmp_path: Path) -> None:
-    done = command("--quiet", "--ray-address", address, "--raw", SAMPLE, "--out", tmp_path / "out", code=1)
+def test_a_wrong_address_is_one_error(tmp_path: Path) -> None:
+    done = command("--quiet", "--ray-address", "127.0.0.1:1", "--raw", SAMPLE, "--out", tmp_path / "out", code=1)
     assert len(done.stderr.strip().splitlines()) == 1
-    assert f"no Ray cluster answers at {address} (" in done.stderr
+    assert "no Ray cluster answers at 127.0.0.1:1 (" in done.stderr
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("address", ["nonsense", "ray://127.0.0.1:10001/x"])
+def test_what_is_no_address_is_one_error(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)  # as in a process that has no cluster yet
+    with pytest.raises(InputError, match=rf"no Ray cluster answers at {re.escape(address)} \("):
+        RayEngine(address)
 
 
 def test_without_ray_the_error_says_what_to_install(

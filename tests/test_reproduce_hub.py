@@ -10,6 +10,7 @@ import pytest
 from commands import Done
 from conftest import Once
 from hub_server import Hub
+from loaded import Loaded
 from reproduce_world import SETTINGS, TEXTS, World, make_paper_release, ran
 
 pytest.importorskip("torch")
@@ -29,6 +30,12 @@ def world(once: Once, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worl
 
 
 @pytest.fixture(scope="module")
+def loaded(world: World) -> Iterator[Loaded]:
+    with Loaded(**world.environment()) as process:
+        yield process
+
+
+@pytest.fixture(scope="module")
 def pinned(world: World) -> str:
     """A commit of multilingual BERT that is no longer its newest."""
     commit = world.commit(MBERT)
@@ -40,9 +47,10 @@ ALL = ("--table", 4, 5, 6, 7, 8, 9, "--figure", 2, "--format", "json")
 
 
 @pytest.fixture(scope="module")
-def first(world: World, pinned: str) -> Done:
+def first(world: World, loaded: Loaded, pinned: str) -> Done:
     """The run of all rows, one model of them from a pinned commit."""
-    return world.reproduce(*ALL, settings=f"{SETTINGS}[mbert-supervised]\nmodel.revision = '{pinned}'\n")
+    pins = f"{SETTINGS}[mbert-supervised]\nmodel.revision = '{pinned}'\n"
+    return world.reproduce(*ALL, settings=pins, loaded=loaded)
 
 
 def test_every_row_runs_from_the_hub_names_of_its_recipes(world: World, first: Done, pinned: str) -> None:
@@ -80,10 +88,10 @@ def test_without_the_hub_and_its_cache_what_is_done_is_done(world: World, first:
     assert ran(other) == [] and other.stderr.strip().endswith("model.start = DIR does without")
 
 
-def test_a_branch_that_moved_is_another_start(world: World, first: Done) -> None:
+def test_a_branch_that_moved_is_another_start(world: World, loaded: Loaded, first: Done) -> None:
     before = world.commit(ERNIE)
     publish(world.hub, ERNIE, write_ernie(world.folder / "other", TEXTS, seed=1))
-    done = world.reproduce("--table", 4, "--row", "de-bm25-neg")
+    done = world.reproduce("--table", 4, "--row", "de-bm25-neg", loaded=loaded)
     assert ran(done) == ["train", "encode", "search"]
     assert world.training("de-bm25-neg")["about"]["start_commit"] == world.commit(ERNIE) != before
 

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -15,9 +14,9 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from commands import ROOT
 from conftest import Once
 from hub_server import Hub
+from loaded import Loaded, Started
 from reproduce_world import SETTINGS, TEXTS, World, make_paper_release, ran
 
 from baselines.reproduce.steps import call
@@ -46,7 +45,7 @@ def settings(world: World, more: str = "") -> str:
     return SETTINGS + more + STARTS % {"start": world.folder / "ernie"}
 
 
-class Started:
+class Asked:
     """What ``subprocess.Popen`` was asked for, in the place of it: a process that is done at once."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,7 +64,7 @@ def test_a_training_in_one_process_sees_one_card(
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    started = Started(monkeypatch)
+    started = Asked(monkeypatch)
     call(["baselines", "train", "x"], quiet=False)
     call(["baselines", "encode", "x"], quiet=False)  # takes every card, a process each
     (_, train), (_, encode) = started.calls
@@ -75,7 +74,7 @@ def test_a_training_in_one_process_sees_one_card(
 
 def test_several_processes_are_torchruns_and_see_every_card(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
-    started = Started(monkeypatch)
+    started = Asked(monkeypatch)
     call(["baselines", "train", "x"], quiet=True, here=True, processes=4)
     ((words, environment),) = started.calls
     assert words == [
@@ -85,10 +84,10 @@ def test_several_processes_are_torchruns_and_see_every_card(monkeypatch: pytest.
     assert environment["CUDA_VISIBLE_DEVICES"] == "0,1,2,3"
 
 
-def test_a_row_is_trained_in_two_processes(world: World) -> None:
+def test_a_row_is_trained_in_two_processes(world: World, loaded: Loaded) -> None:
     more = '[options.train]\ndevice = "cpu"\n'
     row = ("--row", "de-bm25-neg", "--format", "json")
-    report = json.loads(world.reproduce(*row, "--processes", 2, settings=settings(world, more)).stdout)
+    report = json.loads(world.reproduce(*row, "--processes", 2, settings=settings(world, more), loaded=loaded).stdout)
     assert world.training("de-bm25-neg")["processes"] == 2
     assert report["steps"]["de"]["processes"] == 2 and report["steps"]["de-passages"]["processes"] == 1
     assert "torch.distributed.run" in report["steps"]["de"]["command"]
@@ -96,18 +95,18 @@ def test_a_row_is_trained_in_two_processes(world: World) -> None:
     assert ran(world.reproduce(*row, settings=settings(world, more))) == []
 
 
-def test_killed_once_in_each_kind_of_step_it_ends_in_the_same_table(world: World) -> None:
+def test_killed_once_in_each_kind_of_step_it_ends_in_the_same_table(world: World, loaded: Loaded) -> None:
     world.out = world.folder / "out"
     text = settings(world).replace("max_steps = 1", "max_steps = 4").replace("saves = 0", "saves = 4")
     row = ("--row", "ce-de-neg-on-de")
-    whole = world.reproduce(*row, settings=text)
+    whole = world.reproduce(*row, settings=text, loaded=loaded)
     verbs = ["bm25", "mine", "train", "encode", "search", "rerank"]
     assert list(dict.fromkeys(ran(whole))) == verbs
     shutil.move(world.out, world.folder / "undisturbed")
     shutil.rmtree(world.folder / "cache")
     words = world.words(*row, settings=text)
     for verb in verbs:
-        last = kill_in(world, words, verb)
+        last = kill_in(world, loaded, words, verb)
         if verb == "train":
             assert list(world.out.glob("models/de-bm25-neg.training/checkpoint-*"))
         if verb == "encode":
@@ -116,32 +115,26 @@ def test_killed_once_in_each_kind_of_step_it_ends_in_the_same_table(world: World
     assert again.stdout == whole.stdout and ran(again) == ["rerank"]
 
 
-def kill_in(world: World, words: list[str], verb: str) -> str:
+def kill_in(world: World, loaded: Loaded, words: list[str], verb: str) -> str:
     """Start the run, and kill its whole group in the first step of a verb; what it logged.
 
     A training is killed when it has left its first state, every other step as soon as it begins.
     """
     log = world.folder / f"{verb}.log"
-    with open(log, "wb") as file:
-        process = subprocess.Popen(
-            [sys.executable, "-m", *words],
-            cwd=ROOT,
-            env=os.environ | world.environment(),
-            stdout=subprocess.DEVNULL,
-            stderr=file,
-            start_new_session=True,
-        )
+    log.touch()
+    run = loaded.start(*words, stderr=log, **world.environment())
     try:
-        wait_for(lambda: f"running: python -m baselines {verb} " in log.read_text("utf-8"), process)
+        wait_for(lambda: f"running: python -m baselines {verb} " in log.read_text("utf-8"), run)
         if verb == "train":
-            wait_for(lambda: any(world.out.glob("models/*.training/checkpoint-*/sealed.json")), process)
+            wait_for(lambda: any(world.out.glob("models/*.training/checkpoint-*/sealed.json")), run)
     finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        os.killpg(run.pid, signal.SIGKILL)
+        code = run.wait()
+    assert code == -signal.SIGKILL
     return log.read_text("utf-8")
 
 
-def wait_for(event: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
+def wait_for(event: Callable[[], bool], run: Started) -> None:
     while not event():
-        assert process.poll() is None, "it ended before it was killed"
+        assert run.poll() is None, "it ended before it was killed"
         time.sleep(0.02)

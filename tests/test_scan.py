@@ -58,7 +58,7 @@ def engines_of(name: str, queries: np.ndarray, count: int, devices: int = 1) -> 
     return [kind(queries, count) for _ in range(devices)]
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     engine=st.sampled_from(["faiss", "torch"]),

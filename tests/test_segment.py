@@ -42,7 +42,7 @@ def model_terms(cut: list[str]) -> tuple[Counter[tuple[str, str]], Counter[tuple
     return Counter(zip("".join(cut), places, strict=True)), Counter(itertools.pairwise(places))
 
 
-@settings(max_examples=1_500, deadline=None)
+@settings(max_examples=500, deadline=None)
 @given(TEXTS)
 @example("度票票票们")  # 度票 票票们, 度票票 票们: the same terms, added in another order
 def test_random_texts_are_cut_as_jieba_cuts_them(text: str) -> None:
@@ -91,7 +91,7 @@ def test_every_pair_and_triple_of_latin_characters_beside_chinese() -> None:
 
 
 def test_a_long_text_in_one_piece() -> None:
-    text = "绿萝喜阴见干见湿冬天少浇水3.5-6%的王小明" * 20_000  # 460,000 characters without a break
+    text = "绿萝喜阴见干见湿冬天少浇水3.5-6%的王小明" * 4_000  # 92,000 characters without a break
     assert words(text) == words(text, "jieba")
 
 
@@ -136,7 +136,7 @@ def paragraphs(folder: Path) -> Iterator[str]:
 
 
 def test_the_real_paragraphs_are_cut_as_jieba_cuts_them(shared_data: Path) -> None:
-    texts = list(paragraphs(shared_data / "dureader-2.0-demo"))
+    texts = list(paragraphs(shared_data / "dureader-2.0-demo"))[::4]
     assert not [text for text in texts if words(text) != words(text, "jieba")]
 
 

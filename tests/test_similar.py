@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import random
 from collections import defaultdict
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 from commands import run
+from conftest import Once
 from releases import md5
 from whole_release import Rows, make_whole
 
@@ -38,8 +40,18 @@ def _add(rows: Rows, questions: list[str]) -> None:
         del rows[config, split]
 
 
-def _release(tmp_path: Path, *questions: str) -> Path:
-    return make_whole(tmp_path / "release", lambda rows: _add(rows, list(questions)))
+Release = Callable[..., Path]
+
+
+@pytest.fixture
+def release_with(once: Once) -> Release:
+    """``release_with(question, ...)``: a release with these training questions, too. Read it, never write."""
+
+    def made(*questions: str) -> Path:
+        name = f"similar-{md5('|'.join(questions))}"
+        return once(name, lambda folder: make_whole(folder, lambda rows: _add(rows, list(questions))))
+
+    return made
 
 
 def _rows(release: Path, config: str, split: str) -> list[dict[str, Any]]:
@@ -60,8 +72,8 @@ def _scores(path: Path, *pairs: tuple[str, str, float]) -> Path:
     return path
 
 
-def test_duplicates_are_removed_without_a_model_and_kept_apart(tmp_path: Path) -> None:
-    release, out = _release(tmp_path, PUNCTUATED, NEAR, UNLIKE), tmp_path / "out"
+def test_duplicates_are_removed_without_a_model_and_kept_apart(release_with: Release, tmp_path: Path) -> None:
+    release, out = release_with(PUNCTUATED, NEAR, UNLIKE), tmp_path / "out"
     before = _questions(release, "queries", "train")
     run("builders", "similar", "--release", release, "--out", out, "--jaccard", 0.75)
     left = [text for text in before if text not in (PUNCTUATED, NEAR)]
@@ -74,31 +86,31 @@ def test_duplicates_are_removed_without_a_model_and_kept_apart(tmp_path: Path) -
     assert _rows(out, "corpus", "corpus") == _rows(release, "corpus", "corpus")
 
 
-def test_the_new_release_passes_every_test_of_check(tmp_path: Path) -> None:
-    release, out = _release(tmp_path, PUNCTUATED), tmp_path / "out"
+def test_the_new_release_passes_every_test_of_check(release_with: Release, tmp_path: Path) -> None:
+    release, out = release_with(PUNCTUATED), tmp_path / "out"
     scores = _scores(tmp_path / "run", (PHONE, "北京冬天冷吗", 0.9))  # which has a translation, too
     run("builders", "similar", "--release", release, "--scores", scores, "--out", out)
     assert not check(open_release(out)).errors
     assert "北京冬天冷吗" not in [row["query_zh"] for row in _rows(out, "crosslingual", "train")]
 
 
-def test_a_question_is_similar_above_the_threshold_and_not_at_it(tmp_path: Path) -> None:
-    release, out = _release(tmp_path, PARAPHRASE, UNLIKE), tmp_path / "out"
+def test_a_question_is_similar_above_the_threshold_and_not_at_it(release_with: Release, tmp_path: Path) -> None:
+    release, out = release_with(PARAPHRASE, UNLIKE), tmp_path / "out"
     scores = _scores(tmp_path / "run", (TICKETS, PARAPHRASE, 0.51), (PHONE, UNLIKE, 0.5))
     run("builders", "similar", "--release", release, "--scores", scores, "--out", out)
     assert _questions(out, "train-similar", "train") == [PARAPHRASE]
     assert _questions(out, "duplicated", "dev") == [TICKETS]
 
 
-def test_the_way_of_the_paper_is_the_model_alone(tmp_path: Path) -> None:
-    release, out = _release(tmp_path, PUNCTUATED, PARAPHRASE), tmp_path / "out"
+def test_the_way_of_the_paper_is_the_model_alone(release_with: Release, tmp_path: Path) -> None:
+    release, out = release_with(PUNCTUATED, PARAPHRASE), tmp_path / "out"
     scores = _scores(tmp_path / "run", (TICKETS, PARAPHRASE, 0.9))
     run("builders", "similar", "--release", release, "--scores", scores, "--by", "model", "--out", out)
     assert _questions(out, "train-similar", "train") == [PARAPHRASE]
 
 
-def test_counts_stand_beside_those_of_the_paper(tmp_path: Path) -> None:
-    release, out = _release(tmp_path, EXACT, PUNCTUATED, PARAPHRASE), tmp_path / "out"
+def test_counts_stand_beside_those_of_the_paper(release_with: Release, tmp_path: Path) -> None:
+    release, out = release_with(EXACT, PUNCTUATED, PARAPHRASE), tmp_path / "out"
     scores = _scores(tmp_path / "run", (TICKETS, PARAPHRASE, 0.9), (TICKETS, PUNCTUATED, 0.99))
     words = ["--release", release, "--scores", scores, "--out", out]
     counts = json.loads(run("builders", "similar", *words, "--format", "json").stdout)
@@ -122,8 +134,8 @@ def test_a_release_without_questions_to_keep_apart_has_counts_of_none() -> None:
     assert lines[-2].split()[-2:] == ["0.00%", "6.45%"]
 
 
-def test_a_second_removal_adds_to_the_first(tmp_path: Path) -> None:
-    release, out = _release(tmp_path, PUNCTUATED, PARAPHRASE), tmp_path / "out"
+def test_a_second_removal_adds_to_the_first(release_with: Release, tmp_path: Path) -> None:
+    release, out = release_with(PUNCTUATED, PARAPHRASE), tmp_path / "out"
     run("builders", "similar", "--release", release, "--out", out)
     scores = _scores(tmp_path / "run", (PHONE, PARAPHRASE, 0.9))
     words = ["--release", out, "--scores", scores, "--out", out, "--format", "json"]
@@ -146,15 +158,15 @@ def test_a_release_without_joined_rows_keeps_the_removed_ones_joined(tmp_path: P
     assert [passage["text"] for passage in row["positive_passages"]] == ["高铁票可以在开车前十五天购买。"]
 
 
-def test_samples_of_the_training_questions_are_left_out(tmp_path: Path) -> None:
-    release, out = _release(tmp_path, PUNCTUATED), tmp_path / "out"
+def test_samples_of_the_training_questions_are_left_out(release_with: Release, tmp_path: Path) -> None:
+    release, out = release_with(PUNCTUATED), tmp_path / "out"
     done = run("builders", "similar", "--release", release, "--out", out)
     assert not [config for config, _ in open_release(out).splits() if config.startswith("rest")]
     assert "left out: restrain-2-extrapolation, restrain-2-interpolation, resttest-bucket1" in done.stderr
 
 
-def test_the_list_names_every_pair(tmp_path: Path) -> None:
-    release = _release(tmp_path, PUNCTUATED, PARAPHRASE)
+def test_the_list_names_every_pair(release_with: Release, tmp_path: Path) -> None:
+    release = release_with(PUNCTUATED, PARAPHRASE)
     scores = _scores(tmp_path / "run", (PHONE, PUNCTUATED, 0.75), (TICKETS, PARAPHRASE, 0.6))
     words = ["--release", release, "--scores", scores, "--out", tmp_path / "out", "--list", tmp_path / "list"]
     run("builders", "similar", *words)
@@ -174,8 +186,10 @@ def test_the_list_names_every_pair(tmp_path: Path) -> None:
         ((TICKETS, UNLIKE, 3.2), "expected scores from 0 to 1, found 3.2"),
     ],
 )
-def test_wrong_scores_are_one_line_and_leave_nothing(tmp_path: Path, pair: tuple[str, str, float], words: str) -> None:
-    release, scores = _release(tmp_path, UNLIKE), _scores(tmp_path / "run", pair)
+def test_wrong_scores_are_one_line_and_leave_nothing(
+    release_with: Release, tmp_path: Path, pair: tuple[str, str, float], words: str
+) -> None:
+    release, scores = release_with(UNLIKE), _scores(tmp_path / "run", pair)
     options = ["--quiet", "--release", release, "--scores", scores, "--out", tmp_path / "out"]
     assert words in run("builders", "similar", *options, code=1).error
     assert not (tmp_path / "out").exists()

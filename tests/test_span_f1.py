@@ -65,7 +65,7 @@ tokens = st.lists(st.integers(0, 5), max_size=14)
 @given(
     paragraph=st.lists(st.integers(0, 9), max_size=40) | tokens, answer=tokens, threshold=st.sampled_from(THRESHOLDS)
 )
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_the_largest_f1_and_the_decision_equal_brute_force(
     paragraph: list[int], answer: list[int], threshold: Fraction
 ) -> None:
@@ -80,7 +80,7 @@ def test_the_largest_f1_and_the_decision_equal_brute_force(
     answers=st.lists(st.text(alphabet="一二三ab", max_size=6), max_size=3),
     threshold=st.sampled_from(THRESHOLDS),
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_labels_of_a_question_equal_brute_force(paragraphs: list[str], answers: list[str], threshold: Fraction) -> None:
     scores = [[brute_best(paragraph, answer) for answer in answers] for paragraph in paragraphs]
     reached = [any(score >= threshold for score in row) for row in scores]
@@ -94,7 +94,7 @@ rows = st.lists(st.tuples(st.lists(tokens, max_size=3), st.lists(tokens, max_siz
 
 
 @given(rows=rows, match=st.sampled_from(["threshold", "best"]))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_questions_labelled_together_are_labelled_as_alone(
     rows: list[tuple[list[list[int]], list[list[int]]]], match: str
 ) -> None:
@@ -135,10 +135,10 @@ def test_words_and_characters_become_numbers() -> None:
 
 @pytest.mark.parametrize("unit", ["char", "word"])
 def test_labels_of_the_real_rows_equal_brute_force(shared_data: Path, unit: str) -> None:
-    """Every paragraph of up to 60 tokens of 40 real rows; longer ones are too slow by brute force."""
+    """Every paragraph of up to 60 tokens of 15 real rows; longer ones are too slow by brute force."""
     threshold, compared, positive = Fraction(1, 2), 0, 0
     with gzip.open(shared_data / "dureader-2.0-demo/search.train.json.gz", "rb") as file:
-        rows = [json.loads(line) for line in file.read().split(b"\n")[:40] if line]
+        rows = [json.loads(line) for line in file.read().split(b"\n")[:15] if line]
     for row in rows:
         field = "segmented_" if unit == "word" else ""
         paragraphs = [p for document in row["documents"] for p in document[f"{field}paragraphs"] if len(p) <= 60]
@@ -156,5 +156,5 @@ def test_labels_of_the_real_rows_equal_brute_force(shared_data: Path, unit: str)
         assert label_questions(question, threshold).tolist() == expected
         compared += len(paragraphs)
         positive += sum(expected)
-    assert compared > 500
-    assert positive > 20
+    assert compared > 150
+    assert positive > 5

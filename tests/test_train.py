@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from commands import ROOT
+from commands import ROOT, command
+from loaded import Loaded, Started
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from training_world import SMALL, World, training_of
 
@@ -82,11 +83,11 @@ def test_a_cross_encoder_learns_what_words_do_not_tell(world: World) -> None:
 
 
 @pytest.mark.parametrize("recipe", ["mlm-scratch", "de-bm25-neg-scratch", "ce-bm25-neg-scratch", "static"])
-def test_a_killed_training_ends_in_the_same_bits(world: World, recipe: str) -> None:
+def test_a_killed_training_ends_in_the_same_bits(world: World, loaded: Loaded, recipe: str) -> None:
     values = [
         "train.batch=16",
-        "train.max_steps=24",
-        "train.saves=12",
+        "train.max_steps=16",
+        "train.saves=8",
         "train.evaluations=0",
         "train.mini_batch=16",
         "scratch.dropout=0.1",
@@ -98,15 +99,19 @@ def test_a_killed_training_ends_in_the_same_bits(world: World, recipe: str) -> N
     whole, killed = world.folder / f"whole-{recipe}", world.folder / f"killed-{recipe}"
     assert world.train(recipe, whole, *values, start=start) == 0
     states = killed.with_name(f"{killed.name}.training")
-    command = [sys.executable, "-m", "baselines", *world.words(recipe, killed, *values, start=start)]
-    with subprocess.Popen(command, cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"}) as process:
-        while process.poll() is None and not list(states.glob("checkpoint-1*/sealed.json")):
-            time.sleep(0.02)
-        process.send_signal(signal.SIGKILL)
-    assert process.returncode == -signal.SIGKILL and not killed.exists()
+    words = world.words(recipe, killed, *values, start=start)
+    process: subprocess.Popen[bytes] | Started
+    if recipe == "mlm-scratch":
+        process = subprocess.Popen(command("baselines", *words), cwd=ROOT)
+    else:
+        process = loaded.start("baselines", *words, stderr=world.folder / f"{recipe}.log")
+    while process.poll() is None and not list(states.glob("checkpoint-*/sealed.json")):
+        time.sleep(0.02)
+    os.kill(process.pid, signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL and not killed.exists()
     last = max(int(path.name.split("-")[1]) for path in states.glob("checkpoint-*"))
-    assert 10 <= last < 24
-    half = states / "checkpoint-23"  # as if killed while it was written
+    assert 2 <= last < 16
+    half = states / "checkpoint-15"  # as if killed while it was written
     half.mkdir()
     (half / "model.safetensors").write_bytes(b"half")
     assert world.train(recipe, killed, *values, start=start) == 0

@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from commands import ROOT
+from commands import ROOT, Done
+from loaded import Loaded
 from safetensors.torch import load_file
 from training_world import SMALL, World, training_of
 
@@ -37,14 +38,14 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
 
 
 @pytest.fixture(scope="module")
-def trained(world: World) -> Path:
+def trained(world: World, loaded: Loaded) -> Path:
     """The folder of every kind's checkpoints, by one process and by several."""
     jobs = []
     for kind, (recipe, counts, values) in KINDS.items():
         assert world.train(recipe, world.folder / f"{kind}-1", *STEPS, *values) == 0
-        jobs += [(count, world.words(recipe, world.folder / f"{kind}-{count}", *STEPS, *values)) for count in counts]
-    script = [sys.executable, str(ROOT / "tests" / "ranks.py"), json.dumps(jobs)]
-    subprocess.run(script, cwd=ROOT, env=ALONE, check=True, timeout=600)
+        for count in counts:
+            jobs.append((count, "baselines", world.words(recipe, world.folder / f"{kind}-{count}", *STEPS, *values)))
+    loaded.run("ranks", json.dumps(jobs))
     return world.folder
 
 
@@ -80,15 +81,17 @@ def test_two_towers_are_both_trained(world: World, trained: Path) -> None:
 
 
 @pytest.mark.parametrize("failing", [0, 1])
-def test_where_one_process_fails_all_end_with_its_line(world: World, failing: int) -> None:
+def test_where_one_process_fails_all_end_with_its_line(world: World, loaded: Loaded, failing: int) -> None:
     out = world.folder / f"failed-{failing}"
-    words = world.words("ce-bm25-neg-scratch", out, *STEPS)
+    words = [str(failing), *world.words("ce-bm25-neg-scratch", out, *STEPS)]
     words[words.index("--start")] = "--start-from"
-    script = [str(ROOT / "tests" / "failing_rank.py"), str(failing)]
-    done = subprocess.run(
-        [*TORCHRUN, *script, *words], cwd=ROOT, env=ALONE, capture_output=True, text=True, timeout=180
-    )
-    assert done.returncode == 1
+    if failing:
+        script = [*TORCHRUN, str(ROOT / "tests" / "failing_rank.py"), *words]
+        ended = subprocess.run(script, cwd=ROOT, env=ALONE, capture_output=True, text=True, timeout=300)
+        done = Done(ended.returncode, ended.stdout, ended.stderr)
+    else:
+        done = loaded.run("ranks", json.dumps([[2, "failing_rank", words]]), code=None)
+    assert done.code == 1
     errors = [line for line in done.stderr.splitlines() if line.startswith("error:")]
     assert errors == ["error: the second step fails here"]
     assert not out.exists()

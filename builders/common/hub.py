@@ -85,7 +85,8 @@ def upload(
         info = _repository(api, repo, kind, create=create, private=private)
         if after and info.sha != after:
             raise Unfinished(f"{repo} has got another commit in the meantime; run the same command again")
-        there = {sibling.rfilename for sibling in info.siblings or []}
+        named = [sibling.rfilename for sibling in info.siblings or []]
+        there = {path for path in named if isinstance(path, str)}  # a hub may list anything
         earlier = _earlier(api, repo, kind, manifest, name, info.sha) & there if manifest in there else set()
         kept = {*KEPT, manifest, *keep}
         strangers = sorted(there - earlier - set(files) - kept)

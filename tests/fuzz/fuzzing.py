@@ -77,7 +77,7 @@ def as_json(name: str) -> Callable[[Any, Any, Path], bool]:
 
     def right(found: Any, _: Any, folder: Path) -> bool:
         try:
-            said = json.loads((folder / name).read_text(encoding="utf-8-sig"), parse_int=whole_number)
+            said = loads((folder / name).read_text(encoding="utf-8-sig"))
         except RecursionError:
             return True  # in what is passed over
         return equal(msgspec.to_builtins(found), said)
@@ -85,9 +85,9 @@ def as_json(name: str) -> Callable[[Any, Any, Path], bool]:
     return right
 
 
-def whole_number(text: str) -> Any:
-    """A number of JSON; its text where Python makes no number of so many digits."""
-    return int(text) if len(text) < 4000 else text
+def loads(text: str | bytes) -> Any:
+    """What JSON says, by Python; a number of so many digits that Python makes none of it is its text."""
+    return json.loads(text, parse_int=lambda digits: int(digits) if len(digits) < 4000 else digits)
 
 
 def equal(found: Any, said: Any) -> bool:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from commands import Done
-from fuzzing import Reader, fuzz_of
+from fuzzing import Reader, fuzz_of, loads
 from hub_client import run_at
 from hub_repos import Commit
 from hub_server import Answer, Hub
@@ -119,7 +119,7 @@ def _read_pulled(folder: Path) -> Any:
 def _as_its_manifest(found: dict[str, bytes], good: dict[str, bytes], folder: Path) -> bool:
     """Nothing but what was pushed, or what the manifest that the hub gives says instead."""
     (manifest,) = (folder / "answers").glob("GET_*_manifest.json.json")
-    listed = {file["path"] for file in json.loads(manifest.read_bytes().decode("utf-8-sig"))["files"]}
+    listed = {file["path"] for file in loads(manifest.read_bytes().decode("utf-8-sig"))["files"]}
     return all(found.get(path) == content for path, content in good.items() if path in listed) and {*found} <= listed
 
 

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from fuzzing import Reader, any_result, as_json, equal, fuzz_of
+from fuzzing import Reader, any_result, as_json, equal, fuzz_of, loads
 from official_parameters import unpack
 from safetensors.numpy import save_file
 from spoil import BYTES, JSON, TEXT
@@ -65,7 +65,7 @@ def _read_checkpoint(folder: Path) -> Any:
 
 def _as_its_files(found: Any, _: Any, folder: Path) -> bool:
     names = ("recipe.json", "training.json")
-    return all(equal(found[name], json.loads((folder / name).read_text(encoding="utf-8-sig"))) for name in names)
+    return all(equal(found[name], loads((folder / name).read_text(encoding="utf-8-sig"))) for name in names)
 
 
 def _manifest(folder: Path) -> None:
@@ -82,7 +82,7 @@ def _listing(folder: Path) -> Any:
 def _as_listed(found: set[str], _: Any, folder: Path) -> bool:
     if not found:
         return True
-    said = json.loads((folder / "manifest.json").read_bytes())
+    said = loads((folder / "manifest.json").read_bytes())
     return found == {file["path"] for file in said["files"]} and said["name"] == "dureader_retrieval checkpoint"
 
 
@@ -99,7 +99,7 @@ def _done(folder: Path) -> Any:
 
 def _as_trained(found: tuple[str | None, bool], _: Any, folder: Path) -> bool:
     """What is done is just this training, begun from the commit that its record names."""
-    about = json.loads((folder / "model" / TRAINING).read_text(encoding="utf-8-sig"))["about"]
+    about = loads((folder / "model" / TRAINING).read_text(encoding="utf-8-sig"))["about"]
     commit = about.get("start_commit")
     begun = commit if about.get("start") == "org/base" and isinstance(commit, str) else None
     return found == (begun, about == ABOUT)
@@ -124,11 +124,11 @@ def _read_states(folder: Path) -> Any:
 def _as_states(found: Any, good: Any, folder: Path) -> bool:
     about, last = found
     try:
-        said = json.loads((folder / "model.training" / "about.json").read_text(encoding="utf-8-sig"))
+        said = loads((folder / "model.training" / "about.json").read_text(encoding="utf-8-sig"))
     except (ValueError, RecursionError):
         said = {}
     if last:
-        step = json.loads((folder / "model.training" / last / "trainer_state.json").read_bytes())["global_step"]
+        step = loads((folder / "model.training" / last / "trainer_state.json").read_bytes())["global_step"]
         assert last == f"checkpoint-{step}"
     return about in (said, {}) and last in ("checkpoint-4", "checkpoint-2", None)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from fuzzing import Reader, any_result, equal, fuzz_of
+from fuzzing import Reader, any_result, equal, fuzz_of, loads
 from official_archives import BOTH, write_files
 from releases import make_release
 from spoil import BYTES, JSON, PARQUET
@@ -33,10 +33,10 @@ def read(folder: Path) -> Any:
 def as_listed(found: Any, good: Any, folder: Path) -> bool:
     """Every table is the good one, but where the manifest lists fewer of its files; figures are as they are said."""
     (tables, stats), (good_tables, _) = found, good
-    said = json.loads((folder / "release" / "stats.json").read_text(encoding="utf-8-sig"))
+    said = loads((folder / "release" / "stats.json").read_text(encoding="utf-8-sig"))
     assert equal(stats, said)
     listed = {
-        entry["path"] for entry in json.loads((folder / "release" / MANIFEST).read_bytes().decode("utf-8-sig"))["files"]
+        entry["path"] for entry in loads((folder / "release" / MANIFEST).read_bytes().decode("utf-8-sig"))["files"]
     }
     for split, rows in tables.items():
         shards = {path for path in listed if path.startswith("/".join(split) + "-")}
@@ -77,7 +77,7 @@ def _names_within(found: dict[str, bytes], _: Any, __: Path) -> bool:
 
 def _as_it_was(found: dict[str, bytes], good: dict[str, bytes], folder: Path) -> bool:
     """Where the manifest lists all that it did, every file comes out again as it was read."""
-    listed = json.loads((folder / "release" / MANIFEST).read_bytes().decode("utf-8-sig"))["files"]
+    listed = loads((folder / "release" / MANIFEST).read_bytes().decode("utf-8-sig"))["files"]
     there = sum(path.is_file() for path in (folder / "release").rglob("*"))
     return found == good or len(listed) < there - 1
 

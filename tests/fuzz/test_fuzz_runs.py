@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from fuzzing import Reader, any_result, as_json, equal, fuzz_of, whole_number
+from fuzzing import Reader, any_result, as_json, equal, fuzz_of, loads
 from releases import QUESTIONS, TEXTS, make_release, md5
 from spoil import BYTES, JSON, JSON_LINES, TEXT
 
@@ -58,7 +58,7 @@ def _as_predictions(found: dict[str, Any], _: Any, folder: Path) -> bool:
     content = (folder / "predictions.json").read_bytes().removeprefix(b"\xef\xbb\xbf")
     if not content.lstrip().startswith(b"{"):
         return True
-    return {query: [passage for passage, _ in hits] for query, hits in found.items()} == json.loads(content)
+    return {query: [passage for passage, _ in hits] for query, hits in found.items()} == loads(content)
 
 
 def _judgments(text: str) -> Callable[[Path], object]:
@@ -104,7 +104,7 @@ def _read_negatives(folder: Path) -> Any:
 
 def _as_negatives(found: dict[str, list[int]], _: Any, folder: Path) -> bool:
     lines = (folder / "negatives.jsonl").read_bytes().removeprefix(b"\xef\xbb\xbf").split(b"\n")
-    rows = (json.loads(line, parse_int=whole_number) for line in lines if line.strip())
+    rows = (loads(line) for line in lines if line.strip())
     said = {row["query-id"]: row["negative-ids"] for row in rows}
     return found == {q: [IDS.index(p) for p in said[q] if p != IDS[0]] for q in ASKED if q in said}
 
@@ -117,7 +117,7 @@ def _pool(folder: Path) -> None:
 def _as_a_pool(found: list[Pooled], _: Any, folder: Path) -> bool:
     """Every pair is what its line says, which says all of it."""
     lines = (folder / "pool.jsonl").read_bytes().removeprefix(b"\xef\xbb\xbf").split(b"\n")
-    said = [json.loads(line, parse_int=whole_number) for line in lines if line.strip()]
+    said = [loads(line) for line in lines if line.strip()]
     return equal(msgspec.to_builtins(found), said) and all(row.keys() >= _POOLED for row in said)
 
 

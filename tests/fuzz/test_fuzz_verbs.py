@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from commands import Done, run
 from conftest import Once
-from fuzzing import CASES, Reader, any_result, fuzz_and_count
+from fuzzing import CASES, Reader, any_result, fuzz_and_count, loads
 from hub_client import run_at
 from hub_server import Hub
 from judged_rounds import make_round
@@ -132,7 +132,7 @@ def make_with_models(folder: Path) -> None:
 
 def _listed(folder: Path) -> list[list[Any]]:
     try:
-        files = json.loads((folder / "release" / MANIFEST).read_text(encoding="utf-8-sig"))["files"]
+        files = loads((folder / "release" / MANIFEST).read_text(encoding="utf-8-sig"))["files"]
         return sorted([entry["path"], entry["bytes"], entry["rows"], entry["sha256"]] for entry in files)
     except (ValueError, KeyError, TypeError, RecursionError):
         return []

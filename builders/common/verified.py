@@ -17,7 +17,7 @@ from builders.common.folders import key_of
 
 _MOST = 1 << 20  # bytes of notes, for 40,000 files; then they begin anew
 _here: set[str] = set()  # this process' own notes
-_read: list[Any] = [None, set()]  # the state of the file of notes when it was last read, and the notes
+_read: tuple[object, set[str]] = None, set()  # the state of the file of notes when it was last read, and the notes
 _SETTLED = 2 * 10**9  # ns: a file may be changed twice within one tick of its clock, which is 2 s on the coarsest disks
 
 
@@ -70,15 +70,16 @@ def _notes() -> Path:
 
 def _noted() -> set[str]:
     """The notes of all processes, read again where there are others: a release has dozens of files to ask for."""
+    global _read
     notes = _notes()
     try:
-        state = notes.stat()
-        now = (notes, state.st_ino, state.st_size, state.st_mtime_ns)
-        if _read[0] != now:
-            _read[:] = now, set(notes.read_text(encoding="ascii", errors="replace").split())
+        found = notes.stat()
+        state = notes, found.st_ino, found.st_size, found.st_mtime_ns
+        if _read[0] != state:
+            _read = state, set(notes.read_text(encoding="ascii", errors="replace").split())
     except OSError:
         return set()
-    return _read[1]  # type: ignore[no-any-return]
+    return _read[1]
 
 
 def _add(note: str) -> None:

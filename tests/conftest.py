@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,18 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 def _processes() -> None:
     """Have multiprocessing keep its sockets in a folder that stays: a test may have a TMPDIR that goes with it."""
     can_start_processes()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _signals() -> Iterator[None]:
+    """A library that takes SIGTERM for itself, as Ray's nodes do, has it for the tests of one file.
+
+    The processes that later tests fork, and stop, would not heed it.
+    """
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture(scope="session")

@@ -74,9 +74,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         monkeypatch.setenv("RAY_enable_worker_prestart", "0")  # processes that no task of a build can use
         monkeypatch.setenv("RAY_prestart_worker_first_driver", "0")
         monkeypatch.setenv("RAY_num_workers_soft_limit", "4")  # the command's own do not end those of the other tests
-        handler = signal.getsignal(signal.SIGTERM)
         started = Cluster(folder, bucket)
-        signal.signal(signal.SIGTERM, handler)  # a head node takes it for itself, for all tests of this process
         ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # the nodes do not have this file
         with RayEngine(started.address):  # one connection for all: its processes are there for the next test
             yield started

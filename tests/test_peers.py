@@ -160,16 +160,17 @@ def reciprocal_rank(vectors: dict[str, list[float]]) -> float:
 
 
 def test_datasets_sentence_transformers_and_mteb(place: Place, model: Values) -> None:
-    """One after the other in one process: torch and what stands on it are loaded once."""
+    """Each page for itself, but in one process: torch and what stands on it are loaded once."""
     code = block("mteb", "python")
     sets = code.replace('["zho-Hans"]', '{"cmedqa": ["zho-Hans"], "ccovid": ["zho-Hans"]}')
     assert sets != code
-    pages = (
-        *(block("datasets", "python"), "rows = [list(corpus), list(dev)]"),
-        *(block("sentence-transformers", "python"), "score = results['dev_cosine_mrr@10']"),
-        *(code, "main = results[0].scores['dev']", sets, "others = results[0].scores['dev']"),
+    pages = [block("datasets", "python"), block("sentence-transformers", "python"), code, sets]
+    runs = "".join(f"pages.append({{}})\nexec({page!r}, pages[-1])\n" for page in pages)
+    rows, score, main, others = place.python(
+        f"pages = []\n{runs}datasets, trainer, main, others = pages",
+        "[[list(datasets['corpus']), list(datasets['dev'])], trainer['results']['dev_cosine_mrr@10'],"
+        " *(each['results'][0].scores['dev'] for each in (main, others))]",
     )
-    rows, score, main, others = place.python("\n".join(pages), "[rows, score, main, others]")
     assert rows == [ROWS["corpus", "corpus"], ROWS["dev", "dev"]]
     expected = reciprocal_rank(model["vectors"])
     assert 0 < expected < 1

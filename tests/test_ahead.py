@@ -32,6 +32,11 @@ def encoder(folder: Path) -> Encoder:
     return Encoder(open_dual(str(folder / "dual")), "document", 300, 2)
 
 
+@pytest.fixture(autouse=True)
+def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("baselines.models.ahead.MANY", 1)
+
+
 def workers() -> set[int | None]:
     return {worker.pid for worker in torch.multiprocessing.active_children()}
 

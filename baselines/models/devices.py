@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import torch
 from filelock import BaseFileLock, FileLock, Timeout
+from transformers import PreTrainedModel
 
 from builders.common.command import InputError
 from builders.common.jobs import in_order, process_pool
@@ -47,6 +48,19 @@ def computes_bf16(device: str) -> bool:
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     able: dict[str, object] = getattr(torch.cpu, "get_capabilities", dict)()  # an older PyTorch cannot be asked
     return bool(able.get("avx512_bf16") or able.get("amx_bf16"))
+
+
+def compile_transformers(model: torch.nn.Module) -> None:
+    """Compile the transformers of a model in place, once for batches of any shape. The weights keep their names.
+
+    torch.compile takes about a minute at the first batches, so it pays for long work on a GPU alone.
+    """
+    for module in [model] if isinstance(model, PreTrainedModel) else model.children():
+        if isinstance(module, PreTrainedModel):
+            # Not module.compile(): sentence-transformers calls forward itself.
+            module.forward = torch.compile(module.forward, dynamic=True)  # type: ignore[method-assign]
+        else:
+            compile_transformers(module)
 
 
 def batch_tokens(device: str) -> int:

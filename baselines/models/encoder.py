@@ -35,7 +35,7 @@ def prompt_of(model: SentenceTransformer, task: str) -> str | None:
 class Encoder:
     """A dual-encoder's side for queries or for passages (``task``: query or document).
 
-    ``tokens``: of a batch, padding included; ``tokenizers``: processes that tokenise, 0 for a thread.
+    ``tokens``: of a batch, padding included; ``tokenizers``: processes that tokenise many texts, 0 for a thread.
     """
 
     def __init__(self, model: SentenceTransformer, task: str, tokens: int | None = None, tokenizers: int = 0) -> None:
@@ -147,7 +147,7 @@ def in_batches(
 ) -> Iterator[tuple[npt.NDArray[np.int64], Result]]:
     """(the numbers of the texts of a batch, ``compute`` of it), for every batch."""
     places = list(batches(np.array([_size(text) for text in texts], np.int64), longest, tokens))
-    tokenised = ahead([texts[number] for number in batch] for batch in places)
+    tokenised = ahead(([texts[number] for number in batch] for batch in places), len(texts))
     with torch.inference_mode():
         for batch, found in zip(places, tokenised, strict=True):
             moved = {

@@ -16,7 +16,8 @@ from baselines.train.recipe import FROM_RECIPE, SCRATCH, Recipe, read_recipe
 OK, CLOSE, OFF, NOT = "OK", "close", "off", "not comparable"
 # What a training may have otherwise and still be the same training: another draw, other ways to the same result, what
 # is measured and kept on the way.
-_NEUTRAL = {f"train.{key}" for key in ("seed", "mini_batch", "workers", "logs", "evaluations", "saves", "compile")}
+_NEUTRAL = {f"train.{key}" for key in ("seed", "mini_batch", "mini_batch_tokens", "workers", "compile")}
+_NEUTRAL |= {f"train.{key}" for key in ("logs", "evaluations", "saves")}
 _NEUTRAL |= {"data.dev_split", "data.dev_queries", "data.dev_passages", "model.revision"}
 _NEUTRAL_OPTIONS = {"batch-tokens", "tokenizers", "shard-rows", "threads", "device", "cache", "quiet"}
 _HALF = 0.005  # of the last digit that is printed

@@ -53,6 +53,29 @@ class PairLoss(nn.Module):
         return nn.functional.cross_entropy(logits, labels.long())
 
 
+def token_parts(batch: dict[str, Any], tokens: int) -> Iterator[dict[str, Any]]:
+    """A batch of :class:`PairTokens` in parts of at most ``tokens`` tokens, padding included; the batch where 0.
+
+    Pairs of like lengths come together, the longest first, and padding that a part does not need is cut off. A pair
+    with more tokens is a part of its own.
+    """
+    mask = batch["attention_mask"]
+    if not tokens or mask.numel() <= tokens:
+        yield batch
+        return
+    positions = torch.arange(1, mask.shape[1] + 1, device=mask.device)
+    lengths, order = (mask * positions).amax(1).sort(descending=True, stable=True)
+    wanted, start = lengths.tolist(), 0  # the last token's place: some models pad on the left
+    while start < len(wanted):
+        some = order[start : start + max(1, tokens // wanted[start])]
+        part = {name: value[some] if torch.is_tensor(value) else value for name, value in batch.items()}
+        for name, value in batch.items():
+            if torch.is_tensor(value) and value.shape == mask.shape:
+                part[name] = part[name][:, : wanted[start]]
+        yield part
+        start += len(some)
+
+
 @contextlib.contextmanager
 def moved_embeddings(embeddings: nn.Parameter, loss: Tensor, distance: float) -> Iterator[None]:
     """Inside, the embeddings are moved by ``distance`` along the gradient that ``loss`` has there; then as before.

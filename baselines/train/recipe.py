@@ -160,13 +160,16 @@ class Train(Struct, frozen=True, forbid_unknown_fields=True):
 
     A row: for the dual-encoder what ``data.rows`` says, for the cross-encoder a (query, passage) pair, for the masked
     language model a passage. ``mini_batch`` rows go through the model at once in the dual-encoder's training and in
-    evaluations; no result depends on it. ``max_steps`` ends the training earlier (0: after the epochs).
+    evaluations; no result depends on it. ``mini_batch_tokens`` limits the tokens that go through a dual-encoder or a
+    cross-encoder at once in training (0: 32,768 on a GPU; on a CPU ``mini_batch`` rows, or a cross-encoder's whole
+    batch). ``max_steps`` ends the training earlier (0: after the epochs).
     ``schedule``: after the warm-up the rate falls to 0, or stays. ``clip``: the largest norm of the gradients (0:
     any). ``scale``: what a dual-encoder's similarities are multiplied with in its loss (cosines need more than 1).
     ``adversarial``, a cross-encoder's alone: how far its word embeddings are moved along their gradient for the loss
     that trains (0: not; the official code: 0.01). ``shortest``, a
     dual-encoder's alone: the loss is also that of the first half of each vector's numbers, of the first quarter, and so
     on down to so many, so that ``truncate_dim`` may be one of these (Matryoshka; 0: of whole vectors alone).
+    ``compile``: torch.compile of the transformers, for long trainings on a GPU.
     ``precision``: auto is bf16 where the device has it. ``workers`` processes join and cut texts beside a graphics card
     (0 on a CPU). ``logs``, ``evaluations`` and ``saves``: how often over
     the training.
@@ -182,6 +185,7 @@ class Train(Struct, frozen=True, forbid_unknown_fields=True):
     adversarial: Amount = 0.0
     shortest: Count = 0
     mini_batch: Positive = 32
+    mini_batch_tokens: Count = 0
     max_steps: Count = 0
     scale: PositiveAmount = 1.0
     mask: PositiveShare = 0.15
@@ -224,8 +228,9 @@ class Recipe(Sections, frozen=True, kw_only=True):
         for start in MADE:
             if self.model.start != start:
                 del content[start]
-        if not self.train.shortest:  # as with similar
-            del content["train"]["shortest"]
+        for key in ("mini_batch_tokens", "shortest"):  # as with similar
+            if not getattr(self.train, key):
+                del content["train"][key]
         if not self.data.similar:  # so that trainings of versions that did not know it are still done
             del content["data"]["similar"]
         return {"name": content.pop("name"), **content}

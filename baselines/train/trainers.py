@@ -36,7 +36,7 @@ from transformers import Trainer, TrainingArguments
 from baselines.models.devices import computes_bf16
 from baselines.models.encoder import prompt_of
 from baselines.models.tokens import preprocess
-from baselines.train.cross_loss import PairLoss, PairTokens, moved_embeddings
+from baselines.train.cross_loss import PairLoss, PairTokens, moved_embeddings, token_parts
 from baselines.train.masks import Masked
 from baselines.train.models import halves
 from baselines.train.recipe import Recipe
@@ -89,17 +89,29 @@ class _DualTrainer(_OurBatches, SentenceTransformerTrainer):  # type: ignore[mis
 
 
 class _CrossTrainer(_OurBatches, CrossEncoderTrainer):  # type: ignore[misc]
-    adversarial = 0.0
+    adversarial, tokens, _share = 0.0, 0, 1.0
 
     def collect_features(self, inputs: dict[str, Any]) -> tuple[list[dict[str, Any]], torch.Tensor]:
         """(the tokens, the labels) of a batch of :class:`PairTokens`."""
         return [inputs], inputs.pop("label")
 
+    def compute_loss(self, *args: Any, **given: Any) -> Any:
+        """The part's share of the batch's mean loss."""
+        return super().compute_loss(*args, **given) * self._share
+
     def training_step(self, model: Any, inputs: dict[str, Any], *args: Any, **given: Any) -> torch.Tensor:
-        """One batch forward and back; with ``adversarial``, on embeddings that an earlier loss has moved."""
+        """One batch forward and back, in parts of at most ``tokens`` tokens, whose gradients add up to the batch's."""
+        inputs, rows = self._prepare_inputs(inputs), len(inputs["label"])
+        losses = []
+        for part in token_parts(inputs, self.tokens):
+            self._share = len(part["label"]) / rows
+            losses.append(self._part_step(model, part, *args, **given))
+        return torch.stack(losses).sum()
+
+    def _part_step(self, model: Any, inputs: dict[str, Any], *args: Any, **given: Any) -> torch.Tensor:
+        """A part forward and back; with ``adversarial``, on embeddings that an earlier loss of it has moved."""
         if not self.adversarial:
             return super().training_step(model, inputs, *args, **given)
-        inputs = self._prepare_inputs(inputs)
         tokens = {name: value for name, value in inputs.items() if name != "label"}
         self.model.eval()  # without dropout; the trainer's own step goes back to training
         with self.compute_loss_context_manager():
@@ -112,6 +124,8 @@ class _CrossTrainer(_OurBatches, CrossEncoderTrainer):  # type: ignore[misc]
 class _MaskTrainer(_OurBatches, Trainer):
     pass
 
+
+TOKENS_ON_GPU = 32_768  # of a BERT of base size about 13 GB in bf16 (benchmarks/gpu.py has the formula)
 
 # The official code names none: these are the defaults of Paddle's Adam. Its decay, too, is apart from the gradients.
 _ADAM = {"optim": "adamw_torch", "adam_beta1": 0.9, "adam_beta2": 0.999, "adam_epsilon": 1e-8}
@@ -144,7 +158,6 @@ def arguments(recipe: Recipe, states: Path, batches: Batches, device: str) -> di
         "use_cpu": device == "cpu",
         "bf16": bf16,
         "tf32": True if cuda and torch.cuda.get_device_capability()[0] >= 8 else None,
-        "torch_compile": train.compile,
         "dataloader_num_workers": workers,
         "dataloader_drop_last": True,
         "ddp_backend": None if batches.world == 1 else "nccl" if cuda else "gloo",
@@ -160,6 +173,11 @@ def arguments(recipe: Recipe, states: Path, batches: Batches, device: str) -> di
         "disable_tqdm": True,
         "remove_unused_columns": False,
     }
+
+
+def tokens_at_once(recipe: Recipe, device: torch.device) -> int:
+    """The limit that ``train.mini_batch_tokens`` means on a device; 0: none."""
+    return recipe.train.mini_batch_tokens or (TOKENS_ON_GPU if device.type == "cuda" else 0)
 
 
 def _has_tensorboard() -> bool:
@@ -178,6 +196,8 @@ def dual_trainer(recipe: Recipe, model: SentenceTransformer, rows: Any, batches:
     routes = {name: "query" if name == "query" else "document" for name in rows.column_names}
     prompts = {name: prompt for name, route in routes.items() if (prompt := prompt_of(model, route))}
     kind, mini = CachedMultipleNegativesRankingLoss, {"mini_batch_size": recipe.train.mini_batch}
+    if tokens := tokens_at_once(recipe, model.device):
+        mini = {"mini_batch_size": recipe.train.batch, "mini_batch_num_tokens": tokens}
     if is_static(model):
         kind, mini = MultipleNegativesRankingLoss, {}
     # Dot products: of vectors that are normalised already where the recipe says cos.
@@ -191,7 +211,14 @@ def dual_trainer(recipe: Recipe, model: SentenceTransformer, rows: Any, batches:
     )
     trainer = _made(_DualTrainer, batches, model=model, args=args, train_dataset=rows, loss=loss)
     trainer.data_collator.preprocess_fn = functools.partial(preprocess, model)  # the same tokens, in less time
+    if "mini_batch_num_tokens" in mini:
+        trainer.data_collator = functools.partial(_longest_first, trainer.data_collator)
     return trainer
+
+
+def _longest_first(collator: Any, rows: list[dict[str, Any]]) -> Any:
+    """A batch whose rows with the longest positives come first, so that mini-batches of tokens hold little padding."""
+    return collator(sorted(rows, key=lambda row: -len(row["positive"])))
 
 
 def cross_trainer(recipe: Recipe, model: CrossEncoder, rows: Any, batches: Batches, given: dict[str, Any]) -> Any:
@@ -205,7 +232,7 @@ def cross_trainer(recipe: Recipe, model: CrossEncoder, rows: Any, batches: Batch
         data_collator=PairTokens(model),
         loss=PairLoss(model),
     )
-    trainer.adversarial = recipe.train.adversarial
+    trainer.adversarial, trainer.tokens = recipe.train.adversarial, tokens_at_once(recipe, model.device)
     return trainer
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from transformers import set_seed
 
+from baselines.models.devices import compile_transformers
 from baselines.models.libraries import quiet_libraries
 from baselines.passages import Passages, open_passages
 from baselines.train import models, trainers
@@ -171,14 +172,18 @@ def _trainer(order: Order, start: str, rows: Any, batches: Batches, states: Path
     """The library's trainer of the recipe's kind, with the model to train."""
     recipe = order.recipe
     given = trainers.arguments(recipe, states, batches, device)
-    if recipe.model.kind == "dual":
+    if recipe.model.kind == "mlm":
+        masked, tokenizer = models.masked_language_model(recipe, start, order.commit)
+        trainer = trainers.mask_trainer(recipe, masked, tokenizer, rows, batches, given)
+    elif recipe.model.kind == "dual":
         dual = models.dual_encoder(recipe, start, device, order.commit)
-        return trainers.dual_trainer(recipe, dual, rows, batches, given)
-    if recipe.model.kind == "cross":
+        trainer = trainers.dual_trainer(recipe, dual, rows, batches, given)
+    else:
         cross = models.cross_encoder(recipe, start, device, order.commit)
-        return trainers.cross_trainer(recipe, cross, rows, batches, given)
-    masked = models.masked_language_model(recipe, start, order.commit)
-    return trainers.mask_trainer(recipe, *masked, rows, batches, given)
+        trainer = trainers.cross_trainer(recipe, cross, rows, batches, given)
+    if recipe.train.compile:
+        compile_transformers(trainer.model)
+    return trainer
 
 
 def _state(states: Path, processes: int) -> tuple[Path | None, float]:

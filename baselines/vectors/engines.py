@@ -87,11 +87,20 @@ class FaissEngine:
 
 
 class TorchEngine:
-    """Matrix products and top-k by PyTorch, in ``fp32`` or ``bf16``."""
+    """Matrix products and top-k by PyTorch, in ``fp32`` or ``bf16``.
+
+    On a GPU, fp32 is the products of the 16-bit numbers as they are, summed in 32 bits: matrix units do that at fifteen
+    times the rate of 32-bit products. A product of two 16-bit numbers fits into 32 bits, so nothing else is rounded.
+    """
 
     def __init__(self, queries: Halves, count: int, device: str = "cpu", precision: str = "fp32") -> None:
         torch.set_float32_matmul_precision("highest")
-        self._device, self._dtype = device, {"fp32": torch.float32, "bf16": torch.bfloat16}[precision]
+        self._device = device
+        self._sums: dict[str, Any] = {}
+        self._dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[precision]
+        if device.startswith("cuda") and precision == "fp32":
+            self._dtype = torch.float16
+            self._sums = {"out_dtype": torch.float32}
         self._queries = torch.from_numpy(queries).to(device).to(self._dtype)
         self._best = _Best(len(queries), count, device)
 
@@ -105,7 +114,7 @@ class TorchEngine:
             k, step = min(len(block), self._best.scores.shape[1]), max(1, SCORES // len(block))
             for low in range(0, len(self._queries), step):
                 place = slice(low, low + step)
-                scores, rows = top(self._queries[place] @ passages.T, k)
+                scores, rows = top(torch.mm(self._queries[place], passages.T, **self._sums), k)
                 self._best.merge(place, scores.float(), rows + start)
 
     def best(self) -> tuple[Floats, Rows]:

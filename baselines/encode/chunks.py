@@ -94,7 +94,7 @@ def encode(job: Job, out: Path, devices: list[str]) -> None:
             path.unlink()
         write_text(folder / MANIFEST, json.dumps({**about, "shards": entries}, indent=1, sort_keys=True) + "\n")
         replace_directory(folder, out)
-    log.info("%s: %d rows of %d dimensions in %d files", out, rows, about["dim"], len(entries))
+    log.info("%s: %d rows of %d dimensions; precision: %s", out, rows, about["dim"], job.dtype)
 
 
 def describe(job: Job, release: Release) -> dict[str, Any]:

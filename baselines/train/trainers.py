@@ -35,6 +35,7 @@ from transformers import Trainer, TrainingArguments
 
 from baselines.models.devices import computes_bf16
 from baselines.models.encoder import prompt_of
+from baselines.models.heads import widen_heads
 from baselines.models.tokens import preprocess
 from baselines.train.cross_loss import PairLoss, PairTokens, moved_embeddings
 from baselines.train.masks import Masked
@@ -90,6 +91,7 @@ class _DualTrainer(_OurBatches, SentenceTransformerTrainer):  # type: ignore[mis
 
 class _CrossTrainer(_OurBatches, CrossEncoderTrainer):  # type: ignore[misc]
     adversarial = 0.0
+    embeddings_gradient = 1.0
 
     def collect_features(self, inputs: dict[str, Any]) -> tuple[list[dict[str, Any]], torch.Tensor]:
         """(the tokens, the labels) of a batch of :class:`PairTokens`."""
@@ -105,8 +107,11 @@ class _CrossTrainer(_OurBatches, CrossEncoderTrainer):  # type: ignore[misc]
         with self.compute_loss_context_manager():
             # Not the wrapped model: it would wait for the other processes' gradients.
             loss = self.loss.of(self.model, tokens, inputs["label"])
-        with moved_embeddings(self.model.model.get_input_embeddings().weight, loss, self.adversarial):
-            return super().training_step(model, inputs, *args, **given)
+        words = self.model.model.get_input_embeddings().weight
+        with moved_embeddings(words, loss, self.adversarial):
+            found = super().training_step(model, inputs, *args, **given)
+        words.grad *= self.embeddings_gradient
+        return found
 
 
 class _MaskTrainer(_OurBatches, Trainer):
@@ -195,7 +200,11 @@ def dual_trainer(recipe: Recipe, model: SentenceTransformer, rows: Any, batches:
 
 
 def cross_trainer(recipe: Recipe, model: CrossEncoder, rows: Any, batches: Batches, given: dict[str, Any]) -> Any:
-    """The cross-encoder's trainer: the loss of its outputs over (query, passage) pairs, padded batch by batch."""
+    """The cross-encoder's trainer: the loss of its outputs over (query, passage) pairs, padded batch by batch.
+
+    In bf16, too, the head is in fp32: logits that differ must not round to the same number.
+    """
+    widen_heads(model)
     trainer = _made(
         _CrossTrainer,
         batches,
@@ -206,6 +215,7 @@ def cross_trainer(recipe: Recipe, model: CrossEncoder, rows: Any, batches: Batch
         loss=PairLoss(model),
     )
     trainer.adversarial = recipe.train.adversarial
+    trainer.embeddings_gradient = recipe.train.embeddings_gradient
     return trainer
 
 

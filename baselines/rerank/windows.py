@@ -48,7 +48,7 @@ def rerank(args: argparse.Namespace) -> None:
     given_run = {"file": args.run.name, "sha256": about["run"]}
     found = record(about["model"], {**asked_of(args, release, job.kind), "reranked": given_run})
     write_manifest(args.out, found, job.kind, len(groups), lines)
-    precision = about["model"].get("computed_in", "places, by an endpoint")
+    precision = about["model"].get("computed_in", "the endpoint's own")
     log.info("%s: %d lines for %d queries; precision: %s", args.out, lines, len(groups), precision)
 
 

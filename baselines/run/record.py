@@ -11,7 +11,7 @@ from typing import Any
 from baselines.models.loading import shown_name
 from baselines.run.use import NO_FAMILY, Use
 from builders.common.command import VERSION, log
-from builders.common.files import sha256_of, write_text
+from builders.common.files import kind_of, sha256_of, write_text
 from builders.common.folders import key_of
 from builders.store.layout import SETS
 from builders.store.reader import Release
@@ -80,7 +80,12 @@ def manifest_of(out: Path) -> Path:
 
 
 def write_manifest(out: Path, found: dict[str, Any], tag: str, queries: int, lines: int) -> dict[str, Any]:
-    """Write the manifest of the run ``out`` beside it, and return it. ``tag``: the last column of the run's lines."""
+    """Write the manifest of the run ``out`` beside it, and return it. ``tag``: the last column of the run's lines.
+
+    A run that went to a stream has no place beside it: its manifest is only returned.
+    """
+    if kind_of(out):
+        return {**found, "tag": tag}
     of_file = {"file": out.name, "bytes": out.stat().st_size, "sha256": sha256_of(out)}
     whole = {**found, "tag": tag, "run": {**of_file, "queries": queries, "lines": lines}}
     write_text(manifest_of(out), json.dumps(whole, ensure_ascii=False, indent=1) + "\n")

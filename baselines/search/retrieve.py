@@ -78,7 +78,8 @@ def retrieve(args: argparse.Namespace) -> None:
     precisions = {"passages": _precision_of(vectors), "queries": queries_in, "search": args.precision}
     asked = {**asked_of(args, release, "dense"), "index": args.index, "sample": args.sample, "precision": precisions}
     write_manifest(args.out, record(vectors.manifest["model"], asked), tag, len(ids), lines)
-    log.info("%s: %d lines for %d queries; precision: %s", args.out, lines, len(ids), precisions)
+    said = ", ".join(f"{name} {precision}" for name, precision in precisions.items())
+    log.info("%s: %d lines for %d queries; precision: %s", args.out, lines, len(ids), said)
     if len(checked):
         best = zip(checked.tolist(), named(exact(queries[checked]), passages, args.top_k, chosen), strict=True)
         shares = [len({corpus for corpus, _ in own} & kept[query]) / len(own) for query, own in best]

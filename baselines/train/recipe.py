@@ -165,11 +165,11 @@ class Train(Struct, frozen=True, forbid_unknown_fields=True):
     any). ``scale``: what a dual-encoder's similarities are multiplied with in its loss (cosines need more than 1).
     ``adversarial``, a cross-encoder's alone: how far its word embeddings are moved along their gradient for the loss
     that trains (0: not; the official code: 0.01). ``embeddings_gradient``: the factor of these embeddings' gradient in
-    such a step (the official code: 2, as docs/train.md says). ``shortest``, a dual-encoder's alone: the loss is also that of the first half of
-    each vector's numbers, of the first quarter, and so on down to so many, so that ``truncate_dim`` may be one of these
-    (Matryoshka; 0: of whole vectors alone). ``precision``: auto is bf16 on a GPU that has it, fp32 on every CPU.
-    ``workers`` processes join and cut texts beside a graphics card (0 on a CPU). ``logs``, ``evaluations`` and
-    ``saves``: how often over the training.
+    such a step (the official code: 2, as docs/train.md says). ``shortest``, a dual-encoder's alone: the loss is also
+    that of the first half of each vector's numbers, of the first quarter, and so on down to so many, so that
+    ``truncate_dim`` may be one of these (Matryoshka; 0: of whole vectors alone). ``precision``: auto is bf16 on a GPU
+    that has it, fp32 on every CPU. ``workers`` processes join and cut texts beside a graphics card (0 on a CPU).
+    ``logs``, ``evaluations`` and ``saves``: how often over the training.
     """
 
     batch: Positive

@@ -70,7 +70,7 @@ def test_a_re_ranker_in_16_bits_makes_no_ties(tmp_path: Path, name: str, dtype: 
     settings = ModelSettings(str(RERANKERS[name](tmp_path / "model")))
     exact, found = (np.array(open_reranker(settings, Work(["cpu"], each)).score(PAIRS)) for each in ("fp32", dtype))
     assert len(set(exact)) == len(set(found)) == len(PAIRS)
-    assert (found != exact).any() and np.corrcoef(exact, found)[0, 1] > 0.95
+    assert (found != exact).any() and np.corrcoef(exact, found)[0, 1] > 0.9
 
 
 def test_a_cross_encoder_that_is_trained_in_bf16_makes_no_ties(tmp_path: Path) -> None:

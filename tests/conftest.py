@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import shutil
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,11 @@ from filelock import FileLock
 
 # A process a core runs the tests: more threads than cores would wait for each other. Read when torch is loaded.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+if "CPU_UNITS" in os.environ:  # the units that the CPU is said to have, here and in every process that tests start
+    sys.path.insert(0, str(Path(__file__).parent / "cpu_units"))
+    os.environ["PYTHONPATH"] = os.pathsep.join([sys.path[0], *filter(None, [os.environ.get("PYTHONPATH")])])
+    importlib.import_module("sitecustomize")
 
 from commands import ROOT, SAMPLE, Done, run
 from environments import environment

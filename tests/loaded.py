@@ -48,7 +48,8 @@ class Loaded:
     """``with Loaded(**environment) as loaded``: the process that forks. One command at a time."""
 
     def __init__(self, **environment: str) -> None:
-        own = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")]), "OMP_NUM_THREADS": "1"}
+        path = os.pathsep.join([str(ROOT), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")])
+        own = {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         script = [sys.executable, __file__]
         self._process = subprocess.Popen(script, cwd=ROOT, env=os.environ | own | environment, text=True, **pipes)

@@ -139,6 +139,7 @@ def test_a_wrong_override_is_one_clear_error(override: str, said: str) -> None:
         ("de-bm25-neg", "model.outputs=2", "model: outputs: for kind = cross alone, found kind = dual"),
         ("mlm-scratch", "model.inputs=official", "model: inputs: for kind = dual or cross alone, found kind = mlm"),
         ("ce-bm25-neg", "data.rows=all-negatives", "data.rows: for kind = dual alone, found kind = cross"),
+        ("ce-bm25-neg", "train.embeddings_gradient=2", "train.embeddings_gradient: of an adversarial step alone"),
         ("de-bm25-neg", "train.adversarial=0.01", "train.adversarial: for kind = cross alone, found kind = dual"),
         ("de-bm25-neg", "model.inputs=official", "model: inputs: the official ones differ for queries and passages"),
         ("ce-de-neg", "model.revision=main", "model: revision: of a start on the hub; recipe:ce-bm25-neg is none"),
@@ -167,6 +168,9 @@ def test_the_official_choices_can_be_given_to_any_recipe_that_they_fit() -> None
     cross = read_recipe("ce-bm25-neg", [*values, "model.revision=v1"])
     assert (cross.model.outputs, cross.train.schedule, cross.train.adversarial) == (2, "constant", 0.01)
     assert cross.resolved()["model"]["revision"] == "v1"
+    assert "embeddings_gradient" not in cross.resolved()["train"]  # a training of an earlier version is still done
+    doubled = read_recipe("official-ce", ["train.embeddings_gradient=2"]).resolved()
+    assert doubled["train"]["embeddings_gradient"] == 2
 
 
 def test_what_a_recipe_leaves_out_is_the_official_row_layout_and_the_usual_training(tmp_path: Path) -> None:

@@ -89,7 +89,13 @@ def test_an_interrupted_run_goes_on(world: Path, tmp_path: Path) -> None:
     with scoring_noted([]):
         assert run_rerank(world, tmp_path / "b.run") == 0
     assert (tmp_path / "a.run").read_bytes() == (tmp_path / "b.run").read_bytes()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.run", "b.run", "cache"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "a.run",
+        "a.run.manifest.json",
+        "b.run",
+        "b.run.manifest.json",
+        "cache",
+    ]
 
 
 def test_two_outputs_rank_by_the_probability_of_the_second(world: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import torch
 from sentence_transformers.base.losses import RandContext
 from tiny_training import Make, first_batch, maker, step
 from torch import nn
+from transformers import TrainingArguments
 
 from baselines.models import devices
 from baselines.train.recipe import read_recipe
@@ -48,7 +50,16 @@ def test_a_training_in_bf16_follows_one_in_fp32(make: Make, kind: str) -> None:
 
 
 def test_of_several_visible_gpus_one_is_used(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    found = TrainingArguments._setup_devices.func
+
+    def two(arguments: TrainingArguments) -> torch.device:
+        device: torch.device = found(arguments)
+        arguments._n_gpu = 2
+        return device
+
+    setup = functools.cached_property(two)
+    setup.__set_name__(TrainingArguments, "_setup_devices")
+    monkeypatch.setattr(TrainingArguments, "_setup_devices", setup)  # whatever the machine has
     wrapped: list[Any] = []
 
     class Parallel(nn.Module):
@@ -58,7 +69,7 @@ def test_of_several_visible_gpus_one_is_used(make: Make, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(nn, "DataParallel", Parallel)
     for kind in ("dual", "cross"):
-        trainer = make(kind, "train.max_steps=1", "train.saves=0", use_cpu=False)
+        trainer = make(kind, "train.max_steps=1", "train.saves=0")
         trainer.train()
         assert trainer.args.n_gpu == 1
     assert not wrapped
@@ -124,15 +135,11 @@ def test_the_cached_loss_keeps_the_random_state_of_the_card_that_its_batch_is_on
     assert (int(states[0]), int(states[1])) == (20, 21)
 
 
-@pytest.mark.parametrize(
-    ("able", "expected"),
-    [({}, "fp32"), ({"avx512_bf16": True}, "bf16"), ({"amx_bf16": True, "avx512_bf16": False}, "bf16")],
-)
-def test_a_cpu_computes_in_bf16_where_it_has_units_for_it(
-    make: Make, monkeypatch: pytest.MonkeyPatch, able: dict[str, bool], expected: str
+@pytest.mark.parametrize("able", [{}, {"avx512_bf16": True}, {"amx_bf16": True}])
+def test_a_cpu_computes_in_bf16_only_where_it_is_asked_for(
+    make: Make, monkeypatch: pytest.MonkeyPatch, able: dict[str, bool]
 ) -> None:
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: able, raising=False)
-    assert devices.dtype_of("auto", "cpu") == expected
-    assert make("cross").args.bf16 == (expected == "bf16")
-    assert not make("cross", "train.precision=fp32").args.bf16
-    assert devices.dtype_of("fp32", "cpu") == "fp32"
+    assert [devices.dtype_of(wanted, "cpu") for wanted in ("auto", "fp32", "bf16")] == ["fp32", "fp32", "bf16"]
+    precisions = ("auto", "fp32", "bf16")
+    assert [make("cross", f"train.precision={each}").args.bf16 for each in precisions] == [False, False, True]

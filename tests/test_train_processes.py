@@ -24,7 +24,8 @@ KINDS = {
     "cross": ("ce-bm25-neg-scratch", [2], []),
 }
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
-ALONE = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+PATH = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+ALONE = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": PATH}
 
 
 @pytest.fixture(scope="module")

@@ -105,9 +105,9 @@ def test_the_loaders_processes_cut_the_texts_to_the_same_tokens(make: Make, kind
             assert torch.equal(value, right[name]) if torch.is_tensor(value) else value == right[name]
 
 
-@pytest.mark.parametrize("outputs", [1, 2])
-def test_the_adversarial_step_trains_on_moved_embeddings(make: Make, outputs: int) -> None:
-    trainer = make("cross", "train.adversarial=0.01", outputs=outputs)
+@pytest.mark.parametrize(("outputs", "factor"), [(1, 1), (2, 1), (2, 2)])
+def test_the_adversarial_step_trains_on_moved_embeddings(make: Make, outputs: int, factor: int) -> None:
+    trainer = make("cross", "train.adversarial=0.01", f"train.embeddings_gradient={factor}", outputs=outputs)
     batch = first_batch(trainer)
     reference = copy.deepcopy(trainer.model)
     before = trainer.model.model.get_input_embeddings().weight.detach().clone()
@@ -130,7 +130,8 @@ def test_the_adversarial_step_trains_on_moved_embeddings(make: Make, outputs: in
     expected.backward()  # type: ignore[no-untyped-call]
     assert found == pytest.approx(expected.item(), rel=1e-5)
     for name, value in reference.named_parameters():
-        assert torch.allclose(gradients[name], value.grad, rtol=1e-4, atol=1e-7), name
+        wanted = factor * value.grad if value is words else value.grad
+        assert torch.allclose(gradients[name], wanted, rtol=1e-4, atol=1e-7), name
     plain, _ = step(make("cross", outputs=outputs), batch)
     assert found > plain + 1e-5  # the same dropout, on embeddings that are worse
 

@@ -3,7 +3,7 @@
 Written are memory-mapped files of 16-bit floats. Row n is passage n of the release. Each file is sorted by length while
 it is encoded, and finished files are kept: the command started again after an interruption goes on where it was. One
 process a GPU; memory holds one file's texts and embeddings a process. A finished directory that was made from the
-same release, model and options is left as it is.
+same release, model and options is left as it is. Its manifest.json records the precision that the model computed in.
 
 The passages are unpacked once into $XDG_CACHE_HOME (or ~/.cache)/dureader_retrieval/texts.
 

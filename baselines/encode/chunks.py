@@ -79,7 +79,7 @@ def encode(job: Job, out: Path, devices: list[str]) -> None:
     about = describe(job, release)
     with work_beside(out, key_of(about)) as folder:
         if is_done(out, about):
-            log.info("%s: already encoded", out)
+            log.info("%s: already encoded; precision: %s", out, job.dtype)
             return
         if done := len(list(folder.glob("*.npy.json"))):
             log.info("%d files are done already", done)
@@ -94,7 +94,7 @@ def encode(job: Job, out: Path, devices: list[str]) -> None:
             path.unlink()
         write_text(folder / MANIFEST, json.dumps({**about, "shards": entries}, indent=1, sort_keys=True) + "\n")
         replace_directory(folder, out)
-    log.info("%s: %d rows of %d dimensions in %d files", out, rows, about["dim"], len(entries))
+    log.info("%s: %d rows of %d dimensions; precision: %s", out, rows, about["dim"], job.dtype)
 
 
 def describe(job: Job, release: Release) -> dict[str, Any]:

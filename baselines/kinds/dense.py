@@ -13,7 +13,7 @@ from baselines.encode.chunks import Job, check_input, encode
 from baselines.kinds import Work
 from baselines.models.devices import batch_tokens, tokenizers
 from baselines.models.encoder import Encoder
-from baselines.models.loading import DTYPES, commit_of, described, fingerprint, open_encoder
+from baselines.models.loading import commit_of, described, fingerprint, moved, open_encoder
 from baselines.models.settings import ModelSettings
 from baselines.models.used import used
 from baselines.passages import open_passages
@@ -54,7 +54,7 @@ class Dense:
         told = vectors.manifest["model"]
         if told["fingerprint"] != fingerprint(model) or told.get("max_length") != self._settings.max_length:
             raise InputError("was encoded by another model, or by this one with other settings", path=folder)
-        model.to(device=self._work.devices[0], dtype=DTYPES[self._work.dtype])
+        moved(model, self._work.devices[0], self._work.dtype)
         asked = Encoder(model, "query", self._work.batch_tokens).encode(queries)
         on_faiss = self._work.devices[0] == "cpu" and importlib.util.find_spec("faiss") is not None
         kind = FaissEngine if on_faiss else TorchEngine

@@ -36,18 +36,18 @@ def devices_of(wanted: str | None) -> list[str]:
 
 
 def dtype_of(wanted: str, device: str) -> str:
-    """The precision (fp32, fp16 or bf16) that ``--dtype`` means on a device."""
+    """Return the precision (fp32, fp16 or bf16) that ``--dtype`` means on a device.
+
+    ``auto`` is fp32 on every CPU, whatever its units, so that every CPU gives the same figures.
+    """
     if wanted != "auto":
         return wanted
-    return "fp16" if device != "cpu" else "bf16" if computes_bf16(device) else "fp32"
+    return "fp32" if device == "cpu" else "fp16"
 
 
 def computes_bf16(device: str) -> bool:
-    """Whether a device has units for matrices in bf16; a CPU without them may be slower in it than in fp32."""
-    if device.startswith("cuda"):
-        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    able: dict[str, object] = getattr(torch.cpu, "get_capabilities", dict)()  # an older PyTorch cannot be asked
-    return bool(able.get("avx512_bf16") or able.get("amx_bf16"))
+    """True if the device is a GPU with units for bf16: trainings use them unless the recipe says otherwise."""
+    return device.startswith("cuda") and bool(torch.cuda.is_bf16_supported(including_emulation=False))
 
 
 def compile_transformers(model: torch.nn.Module) -> None:

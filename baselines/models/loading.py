@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from pathlib import Path
@@ -15,6 +16,7 @@ from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from transformers.utils.logging import disable_progress_bar
 
 from baselines.models.applied import apply_settings
+from baselines.models.heads import heads_in_fp32
 from baselines.models.libraries import model_commit
 from baselines.models.opening import MayLack, check_length, check_settings, opening, positions, unused_pooler
 from baselines.models.settings import ModelSettings
@@ -134,8 +136,10 @@ def _cut_at(module: torch.nn.Module, max_length: int) -> None:
 
 
 def moved(model: Any, device: str, dtype: str) -> Any:
-    """The model on a device, in a precision, for use and not for training."""
-    return model.to(device=device, dtype=DTYPES[dtype]).eval()
+    """The model on a device, in a precision, for use and not for training. Its heads stay in fp32."""
+    with contextlib.nullcontext() if dtype == "fp32" else heads_in_fp32(model):
+        model.to(dtype=DTYPES[dtype])
+    return model.to(device=device).eval()
 
 
 def described(settings: ModelSettings, model: Any, dtype: str) -> dict[str, Any]:

@@ -20,7 +20,7 @@ def add_device(parser: argparse.ArgumentParser) -> None:
         "--dtype",
         choices=["auto", *PRECISIONS],
         default="auto",
-        help="the model's (auto: fp16 on a GPU, fp32 on a CPU, bf16 on one with units for it)",
+        help="precision of the model; its head is always in fp32 (default: fp16 on a GPU, fp32 on a CPU)",
     )
 
 

@@ -10,6 +10,8 @@ no. --kind listwise: --model of the endpoint in OPENAI_BASE_URL (any that speaks
 it needs a key) is shown 20 passages at a time and says their order; the scores are places from the end. Queries and
 passages are sent there. Without --kind, a model's own files say whether it is a cross-encoder or a language model.
 
+RUN2.manifest.json records the model, its precision, and the SHA-256 of both runs.
+
 Example:
 
   python -m baselines rerank --release build/sample --split dev --run build/runs/bm25.dev.run.gz \\

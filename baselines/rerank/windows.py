@@ -12,6 +12,7 @@ from typing import Any
 from baselines.models.cross import CrossJob, Group, cross_job, score_groups, scorer
 from baselines.models.devices import devices_of, over_devices
 from baselines.passages import open_passages
+from baselines.run.record import asked_of, record, write_manifest
 from baselines.runs.sets import read_queries
 from builders.common.command import InputError, log, progress
 from builders.common.files import check_file, sha256_of, write_text
@@ -37,13 +38,18 @@ def rerank(args: argparse.Namespace) -> None:
     devices = ["cpu"] if args.kind == "listwise" else devices_of(args.device)
     job = cross_job(args, args.model, release, configs.corpus, devices)
     window = _ASKED if job.kind == "listwise" else None
-    with work_beside(args.out, key_of(_about(args, job, release))) as work:
+    about = _about(args, job, release)
+    with work_beside(args.out, key_of(about)) as work:
         scores = kept_scores(job, list(groups.values()), work, devices, "rerank", window)
         hits = (
             (query, zip(ids, own, strict=True)) for (query, (_, ids)), own in zip(groups.items(), scores, strict=True)
         )
         lines = write_run(args.out, hits, tag=job.kind)
-    log.info("%s: %d lines for %d queries", args.out, lines, len(groups))
+    given_run = {"file": args.run.name, "sha256": about["run"]}
+    found = record(about["model"], {**asked_of(args, release, job.kind), "reranked": given_run})
+    write_manifest(args.out, found, job.kind, len(groups), lines)
+    precision = about["model"].get("computed_in", "the endpoint's own")
+    log.info("%s: %d lines for %d queries; precision: %s", args.out, lines, len(groups), precision)
 
 
 def kept_scores(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from importlib import metadata
 from pathlib import Path
@@ -10,39 +11,60 @@ from typing import Any
 from baselines.models.loading import shown_name
 from baselines.run.use import NO_FAMILY, Use
 from builders.common.command import VERSION, log
-from builders.common.files import sha256_of, write_text
+from builders.common.files import kind_of, sha256_of, write_text
 from builders.common.folders import key_of
+from builders.store.layout import SETS
+from builders.store.reader import Release
 
 NAME, FORMAT = "dureader_retrieval run", 1
 _PACKAGES = ("sentence-transformers", "transformers", "tokenizers", "torch", "numpy")
 _TITLES = {"truncate_dim": "dimensions kept", "normalize": "unit length"}
 
 
-def record(use: Use, about: dict[str, Any], asked: dict[str, Any]) -> dict[str, Any]:
+def record(model: dict[str, Any], asked: dict[str, Any]) -> dict[str, Any]:
     """All that decides a run, as JSON values, without paths and times.
+
+    Args:
+        model: what the manifest says of the model.
+        asked: the rest: :func:`asked_of`, and what is the verb's own.
+    """
+    versions = {"dureader_retrieval": VERSION, **{name: metadata.version(name) for name in _PACKAGES}}
+    return {"name": NAME, "format": FORMAT, "model": model, **asked, "versions": versions}
+
+
+def asked_of(args: argparse.Namespace, release: Release, kind: str) -> dict[str, Any]:
+    """The kind of model, the set, the split, the passages a query and the fingerprints of the release."""
+    configs = SETS[args.set]
+    return {
+        "kind": kind,
+        "set": args.set,
+        "split": args.split,
+        "top_k": args.top_k,
+        "release": {
+            configs.corpus: release.fingerprint(configs.corpus, "corpus"),
+            configs.queries: release.fingerprint(configs.queries, args.split),
+        },
+    }
+
+
+def record_of_use(use: Use, about: dict[str, Any], asked: dict[str, Any]) -> dict[str, Any]:
+    """The :func:`record` of a model that `run` uses.
 
     Args:
         use: of the model.
         about: what its retriever says of itself (:meth:`baselines.kinds.Retriever.about`).
-        asked: kind, set, split, passages a query, fingerprints of the release.
+        asked: see :func:`record`.
     """
     values: dict[str, Any] = about.get("used") or use.settings.said()
     settings = {key: {"value": value, "says": use.says(key)} for key, value in values.items()}
-    model = {key: value for key, value in about.items() if key != "used"}
-    return {
-        "name": NAME,
-        "format": FORMAT,
-        "model": {
-            "name": shown_name(use.settings.name),
-            "commit": use.settings.revision,
-            "family": use.family or NO_FAMILY,
-            "trust_remote_code": use.settings.trust_remote_code,
-            **model,
-        },
-        "used": settings,
-        **asked,
-        "versions": {"dureader_retrieval": VERSION, **{name: metadata.version(name) for name in _PACKAGES}},
+    model = {
+        "name": shown_name(use.settings.name),
+        "commit": use.settings.revision,
+        "family": use.family or NO_FAMILY,
+        "trust_remote_code": use.settings.trust_remote_code,
+        **{key: value for key, value in about.items() if key != "used"},
     }
+    return record(model, {"used": settings, **asked})
 
 
 def tag_of(found: dict[str, Any]) -> str:
@@ -57,10 +79,15 @@ def manifest_of(out: Path) -> Path:
     return out.with_name(f"{out.name}.manifest.json")
 
 
-def write_manifest(out: Path, found: dict[str, Any], queries: int, lines: int) -> dict[str, Any]:
-    """The manifest of the run ``out``, written beside it."""
+def write_manifest(out: Path, found: dict[str, Any], tag: str, queries: int, lines: int) -> dict[str, Any]:
+    """Write the manifest of the run ``out`` beside it, and return it. ``tag``: the last column of the run's lines.
+
+    A run that went to a stream has no place beside it: its manifest is only returned.
+    """
+    if kind_of(out):
+        return {**found, "tag": tag}
     of_file = {"file": out.name, "bytes": out.stat().st_size, "sha256": sha256_of(out)}
-    whole = {**found, "tag": tag_of(found), "run": {**of_file, "queries": queries, "lines": lines}}
+    whole = {**found, "tag": tag, "run": {**of_file, "queries": queries, "lines": lines}}
     write_text(manifest_of(out), json.dumps(whole, ensure_ascii=False, indent=1) + "\n")
     return whole
 

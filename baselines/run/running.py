@@ -11,7 +11,15 @@ from baselines.kinds import Work, open_retriever
 from baselines.models.devices import devices_of, dtype_of
 from baselines.models.families import families
 from baselines.models.loading import shown_name
-from baselines.run.record import header, record, tag_of, warn_of_defaults, warn_of_others, write_manifest
+from baselines.run.record import (
+    asked_of,
+    header,
+    record_of_use,
+    tag_of,
+    warn_of_defaults,
+    warn_of_others,
+    write_manifest,
+)
 from baselines.run.use import use_of
 from baselines.runs import evaluate
 from baselines.runs.qrels import release_qrels
@@ -38,7 +46,7 @@ def run_model(args: argparse.Namespace) -> None:
     work = Work(devices, dtype_of(args.dtype, devices[0]), args.batch_tokens, args.tokenizers)
     retriever = open_retriever(use.settings, work, use.kind)
     about = retriever.about()
-    found = record(use, about, _asked(args, release, use.kind))
+    found = record_of_use(use, about, asked_of(args, release, use.kind))
     warn_of_defaults(use, found)
     if use.family:
         warn_of_others(use, found, families()[use.family].values)
@@ -49,23 +57,9 @@ def run_model(args: argparse.Namespace) -> None:
     hits = retriever.search(release, configs.corpus, folder, [text for _, text in queries], args.top_k)
     bar = progress(hits, total=len(queries), unit="query", label="search")
     lines = write_run(out, zip((query for query, _ in queries), bar, strict=True), tag=tag_of(found))
-    manifest = write_manifest(out, found, len(queries), lines)
+    manifest = write_manifest(out, found, tag_of(found), len(queries), lines)
     log.info("%s: %d lines for %d queries; how it was made: %s.manifest.json", out, lines, len(queries), out)
     _print(args, release, out, manifest)
-
-
-def _asked(args: argparse.Namespace, release: Release, kind: str) -> dict[str, Any]:
-    configs = SETS[args.set]
-    return {
-        "kind": kind,
-        "set": args.set,
-        "split": args.split,
-        "top_k": args.top_k,
-        "release": {
-            configs.corpus: release.fingerprint(configs.corpus, "corpus"),
-            configs.queries: release.fingerprint(configs.queries, args.split),
-        },
-    }
 
 
 def _kept(release: Release, corpus: str, kind: str, about: dict[str, Any]) -> Path:

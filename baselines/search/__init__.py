@@ -6,6 +6,9 @@ memory does not grow with the passages. Faster: --precision bf16 (on processors 
 memory. Both score their candidates again exactly, and the recall of their results against exact search, on
 --check-queries queries, is printed.
 
+RUN.manifest.json records the model, the precision of passages, queries and search, and the SHA-256 of the run. Passages
+and queries that were encoded in different precisions cause a warning.
+
 Example:
 
   python -m baselines search --release build/sample --split dev --model build/models/de-bm25-neg \\

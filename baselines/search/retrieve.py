@@ -15,9 +15,10 @@ from sentence_transformers import SentenceTransformer
 
 from baselines.models.devices import devices_of, dtype_of
 from baselines.models.encoder import Encoder
-from baselines.models.loading import DTYPES, fingerprint, open_encoder
+from baselines.models.loading import fingerprint, moved, open_encoder
 from baselines.models.settings import ModelSettings
 from baselines.passages import Passages, open_passages
+from baselines.run.record import asked_of, record, write_manifest
 from baselines.runs.sets import read_queries
 from baselines.samples import sample_rows
 from baselines.vectors import ann, scan
@@ -45,7 +46,7 @@ def retrieve(args: argparse.Namespace) -> None:
     ids = [query for query, _ in read_queries(release, args.split, configs.queries)]
     if not ids:
         raise InputError(f"has no queries in its split {args.split!r}", path=args.release)
-    queries = _queries(args, release, configs.queries, vectors, devices[0])
+    queries, queries_in = _queries(args, release, configs.queries, vectors, devices[0])
     passages = open_passages(release, configs.corpus)
     chosen: Rows | None = None
     if args.sample:
@@ -72,8 +73,13 @@ def retrieve(args: argparse.Namespace) -> None:
     kept: dict[int, set[str]] = {}
     hits = _keeping(named(found, passages, args.top_k, chosen), kept, set(checked.tolist()))
     bar = progress(hits, total=len(ids), unit="query", label="search")
-    lines = write_run(args.out, zip(ids, bar, strict=True), tag=f"dense-{args.index}")
-    log.info("%s: %d lines for %d queries", args.out, lines, len(ids))
+    tag = f"dense-{args.index}"
+    lines = write_run(args.out, zip(ids, bar, strict=True), tag=tag)
+    precisions = {"passages": _precision_of(vectors), "queries": queries_in, "search": args.precision}
+    asked = {**asked_of(args, release, "dense"), "index": args.index, "sample": args.sample, "precision": precisions}
+    write_manifest(args.out, record(vectors.manifest["model"], asked), tag, len(ids), lines)
+    said = ", ".join(f"{name} {precision}" for name, precision in precisions.items())
+    log.info("%s: %d lines for %d queries; precision: %s", args.out, lines, len(ids), said)
     if len(checked):
         best = zip(checked.tolist(), named(exact(queries[checked]), passages, args.top_k, chosen), strict=True)
         shares = [len({corpus for corpus, _ in own} & kept[query]) / len(own) for query, own in best]
@@ -103,15 +109,29 @@ def _engine_name(args: argparse.Namespace, device: str) -> str:
     return args.engine or ("faiss" if has_faiss and device == "cpu" else "torch")
 
 
-def _queries(args: argparse.Namespace, release: Release, config: str, vectors: Vectors, device: str) -> Halves:
-    """The queries' embeddings, by the model that the passages were encoded by, or an :class:`InputError`.
+def _queries(
+    args: argparse.Namespace, release: Release, config: str, vectors: Vectors, device: str
+) -> tuple[Halves, str]:
+    """The queries' embeddings, by the model that the passages were encoded by, and their precision.
 
-    On one device: `encode --queries` is there for more.
+    On one device: `encode --queries` is there for more. Raises :class:`InputError` for another model.
     """
     if args.queries:
-        return _given_queries(args, release, config, vectors)
+        given = _given_queries(args, release, config, vectors)
+        return given.all(), _precision_of(given)
     model = encoding_model(args.model, vectors, device, args.dtype, args.revision)
-    return Encoder(model, "query").encode([text for _, text in read_queries(release, args.split, config)])
+    texts = [text for _, text in read_queries(release, args.split, config)]
+    return Encoder(model, "query").encode(texts), dtype_of(args.dtype, device)
+
+
+def _precision_of(vectors: Vectors) -> str:
+    """The precision that embeddings were computed in, as their manifest says."""
+    return str(vectors.manifest["model"].get("computed_in", "unknown"))
+
+
+def _warn_of_precision(vectors: Vectors, queries_in: str) -> None:
+    if (passages_in := _precision_of(vectors)) != queries_in:
+        log.warning("%s: the passages were encoded in %s, the queries in %s", vectors.path, passages_in, queries_in)
 
 
 def encoding_model(name: str, vectors: Vectors, device: str, dtype: str, revision: str = "") -> SentenceTransformer:
@@ -128,10 +148,13 @@ def encoding_model(name: str, vectors: Vectors, device: str, dtype: str, revisio
             f"is not the model that encoded {vectors.path} ({wanted['name']!r}): weights or settings differ",
             path=name,
         )
-    return model.to(device=device, dtype=DTYPES[dtype_of(dtype, device)])
+    precision = dtype_of(dtype, device)
+    _warn_of_precision(vectors, precision)
+    found: SentenceTransformer = moved(model, device, precision)
+    return found
 
 
-def _given_queries(args: argparse.Namespace, release: Release, config: str, vectors: Vectors) -> Halves:
+def _given_queries(args: argparse.Namespace, release: Release, config: str, vectors: Vectors) -> Vectors:
     """The embeddings that ``--queries`` names."""
     given, wanted = open_vectors(args.queries), vectors.manifest["model"]
     given.check("queries", release, config, args.split)
@@ -143,7 +166,8 @@ def _given_queries(args: argparse.Namespace, release: Release, config: str, vect
             f"({wanted['name']!r})",
             path=given.path,
         )
-    return given.all()
+    _warn_of_precision(vectors, _precision_of(given))
+    return given
 
 
 def _approximate(args: argparse.Namespace, vectors: Vectors, queries: Halves, devices: list[str], count: int) -> Rows:

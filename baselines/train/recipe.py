@@ -166,13 +166,12 @@ class Train(Struct, frozen=True, forbid_unknown_fields=True):
     ``schedule``: after the warm-up the rate falls to 0, or stays. ``clip``: the largest norm of the gradients (0:
     any). ``scale``: what a dual-encoder's similarities are multiplied with in its loss (cosines need more than 1).
     ``adversarial``, a cross-encoder's alone: how far its word embeddings are moved along their gradient for the loss
-    that trains (0: not; the official code: 0.01). ``shortest``, a
-    dual-encoder's alone: the loss is also that of the first half of each vector's numbers, of the first quarter, and so
-    on down to so many, so that ``truncate_dim`` may be one of these (Matryoshka; 0: of whole vectors alone).
-    ``compile``: torch.compile of the transformers, for long trainings on a GPU.
-    ``precision``: auto is bf16 where the device has it. ``workers`` processes join and cut texts beside a graphics card
-    (0 on a CPU). ``logs``, ``evaluations`` and ``saves``: how often over
-    the training.
+    that trains (0: not; the official code: 0.01). ``embeddings_gradient``: the factor of these embeddings' gradient in
+    such a step (the official code: 2, as docs/train.md says). ``shortest``, a dual-encoder's alone: the loss is also
+    that of the first half of each vector's numbers, of the first quarter, and so on down to so many, so that
+    ``truncate_dim`` may be one of these (Matryoshka; 0: of whole vectors alone). ``compile``: torch.compile of the
+    transformers. ``precision``: auto is bf16 on a GPU that has it, fp32 on every CPU. ``workers`` processes join and
+    cut texts beside a GPU (0 on a CPU). ``logs``, ``evaluations`` and ``saves``: how often over the training.
     """
 
     batch: Positive
@@ -183,6 +182,7 @@ class Train(Struct, frozen=True, forbid_unknown_fields=True):
     weight_decay: Amount = 0.0
     clip: Amount = 1.0
     adversarial: Amount = 0.0
+    embeddings_gradient: PositiveAmount = 1.0
     shortest: Count = 0
     mini_batch: Positive = 32
     mini_batch_tokens: Count = 0
@@ -212,6 +212,8 @@ class Sections(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         _of_kind("data.rows", self.data.rows == "one-negative", kind, "dual")
         _of_kind("train.shortest", not self.train.shortest, kind, "dual")
         _of_kind("train.adversarial", not self.train.adversarial, kind, "cross")
+        if self.train.embeddings_gradient != 1 and not self.train.adversarial:
+            raise ValueError("train.embeddings_gradient: of an adversarial step alone; expected train.adversarial too")
         _of_kind("data.source", self.data.source == "release", kind, "cross")
         if self.data.negatives == FROM_RELEASE and base_set(self.data.set) != "main":
             raise ValueError(f"data.negatives: the official negatives are those of main, not of {self.data.set}")
@@ -228,10 +230,11 @@ class Recipe(Sections, frozen=True, kw_only=True):
         for start in MADE:
             if self.model.start != start:
                 del content[start]
-        for key in ("mini_batch_tokens", "shortest"):  # as with similar
-            if not getattr(self.train, key):
+        # Not where they change nothing, so that trainings of versions that did not know them are still done.
+        for key, neutral in (("mini_batch_tokens", 0), ("shortest", 0), ("embeddings_gradient", 1)):
+            if getattr(self.train, key) == neutral:
                 del content["train"][key]
-        if not self.data.similar:  # so that trainings of versions that did not know it are still done
+        if not self.data.similar:
             del content["data"]["similar"]
         return {"name": content.pop("name"), **content}
 

@@ -35,6 +35,7 @@ from transformers import Trainer, TrainingArguments
 
 from baselines.models.devices import computes_bf16
 from baselines.models.encoder import prompt_of
+from baselines.models.heads import widen_heads
 from baselines.models.tokens import preprocess
 from baselines.train.cross_loss import PairLoss, PairTokens, moved_embeddings, token_parts
 from baselines.train.masks import Masked
@@ -89,7 +90,7 @@ class _DualTrainer(_OurBatches, SentenceTransformerTrainer):  # type: ignore[mis
 
 
 class _CrossTrainer(_OurBatches, CrossEncoderTrainer):  # type: ignore[misc]
-    adversarial, tokens, _share = 0.0, 0, 1.0
+    adversarial, embeddings_gradient, tokens, _share = 0.0, 1.0, 0, 1.0
 
     def collect_features(self, inputs: dict[str, Any]) -> tuple[list[dict[str, Any]], torch.Tensor]:
         """(the tokens, the labels) of a batch of :class:`PairTokens`."""
@@ -106,6 +107,8 @@ class _CrossTrainer(_OurBatches, CrossEncoderTrainer):  # type: ignore[misc]
         for part in token_parts(inputs, self.tokens):
             self._share = len(part["label"]) / rows
             losses.append(self._part_step(model, part, *args, **given))
+        if self.adversarial:
+            self.model.model.get_input_embeddings().weight.grad *= self.embeddings_gradient
         return torch.stack(losses).sum()
 
     def _part_step(self, model: Any, inputs: dict[str, Any], *args: Any, **given: Any) -> torch.Tensor:
@@ -222,7 +225,11 @@ def _longest_first(collator: Any, rows: list[dict[str, Any]]) -> Any:
 
 
 def cross_trainer(recipe: Recipe, model: CrossEncoder, rows: Any, batches: Batches, given: dict[str, Any]) -> Any:
-    """The cross-encoder's trainer: the loss of its outputs over (query, passage) pairs, padded batch by batch."""
+    """The cross-encoder's trainer: the loss of its outputs over (query, passage) pairs, padded batch by batch.
+
+    In bf16, too, the head is in fp32: logits that differ must not round to the same number.
+    """
+    widen_heads(model)
     trainer = _made(
         _CrossTrainer,
         batches,
@@ -232,7 +239,9 @@ def cross_trainer(recipe: Recipe, model: CrossEncoder, rows: Any, batches: Batch
         data_collator=PairTokens(model),
         loss=PairLoss(model),
     )
-    trainer.adversarial, trainer.tokens = recipe.train.adversarial, tokens_at_once(recipe, model.device)
+    trainer.adversarial = recipe.train.adversarial
+    trainer.embeddings_gradient = recipe.train.embeddings_gradient
+    trainer.tokens = tokens_at_once(recipe, model.device)
     return trainer
 
 

@@ -46,7 +46,7 @@ class Forks:
 
     def __enter__(self) -> Forks:
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-        path = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
+        path = os.pathsep.join([str(ROOT), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")])
         environment = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
         self._process = subprocess.Popen([sys.executable, __file__], cwd=ROOT, env=environment, text=True, **pipes)
         return self

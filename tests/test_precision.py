@@ -1,0 +1,134 @@
+"""Models in 16 bits: scores and vectors leave their heads in 32, so that texts that differ are told apart."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from commands import run
+from releases import QUESTIONS, TEXTS, make_release
+from sentence_transformers import CrossEncoder
+from tiny_kinds import write_language_model, write_multi_vector, write_sparse
+from tiny_models import write_bert, write_cross, write_dual
+from tiny_training import maker
+from transformers import (
+    AutoConfig,
+    ModernBertConfig,
+    ModernBertForSequenceClassification,
+    Qwen2ForCausalLM,
+    XLMRobertaConfig,
+    XLMRobertaForSequenceClassification,
+)
+
+from baselines.kinds import Work, open_reranker, open_retriever
+from baselines.models.encoder import CrossScorer
+from baselines.models.settings import ModelSettings
+from builders.store.reader import open_release
+from builders.store.runs import read_run
+
+PAIRS = [(question, text[n:]) for n, text in itertools.product(range(4), TEXTS) for question in QUESTIONS["train"]]
+SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+pytestmark = pytest.mark.usefixtures("own_cache")
+
+
+def write_classifier(folder: Path, config: Any, kind: Any) -> Path:
+    """A cross-encoder of another architecture, with the tokenizer of a BERT."""
+    bert = write_bert(folder.with_name(f"{folder.name}-bert"))
+    words = AutoConfig.from_pretrained(bert).vocab_size
+    torch.manual_seed(0)
+    kind(config(vocab_size=words, num_labels=1, pad_token_id=0, initializer_range=0.2, **SIZES)).save_pretrained(bert)
+    CrossEncoder(str(bert), device="cpu", max_length=64).save_pretrained(str(folder))
+    return folder
+
+
+def write_tied_language_model(folder: Path) -> Path:
+    """Its head shares its matrix with the embeddings."""
+    config = AutoConfig.from_pretrained(write_language_model(folder), tie_word_embeddings=True)
+    torch.manual_seed(0)
+    Qwen2ForCausalLM(config).save_pretrained(folder)
+    return folder
+
+
+RERANKERS = {
+    "bert": write_cross,
+    "two-outputs": lambda folder: write_cross(folder, labels=2),
+    "xlm-r": lambda folder: write_classifier(folder, XLMRobertaConfig, XLMRobertaForSequenceClassification),
+    "modernbert": lambda folder: write_classifier(folder, ModernBertConfig, ModernBertForSequenceClassification),
+    "language-model": write_language_model,
+    "tied": write_tied_language_model,
+}
+
+
+@pytest.mark.parametrize("name", RERANKERS)
+@pytest.mark.parametrize("dtype", ["bf16", "fp16"])
+def test_a_re_ranker_in_16_bits_makes_no_ties(tmp_path: Path, name: str, dtype: str) -> None:
+    settings = ModelSettings(str(RERANKERS[name](tmp_path / "model")))
+    exact, found = (np.array(open_reranker(settings, Work(["cpu"], each)).score(PAIRS)) for each in ("fp32", dtype))
+    assert len(set(exact)) == len(set(found)) == len(PAIRS)
+    assert (found != exact).any() and np.corrcoef(exact, found)[0, 1] > 0.9
+
+
+def test_a_cross_encoder_that_is_trained_in_bf16_makes_no_ties(tmp_path: Path) -> None:
+    trainer = maker(tmp_path)("cross", "train.precision=bf16")
+    trainer.accelerator.prepare_model(trainer.model)  # bf16 is put around its forward
+    exact = CrossScorer(CrossEncoder(str(tmp_path / "cross-1"), device="cpu", max_length=24)).scores(PAIRS[:24])
+    found = CrossScorer(trainer.model.eval()).scores(PAIRS[:24])
+    assert len(set(found)) == 24 and (found != exact).any()
+
+
+@pytest.mark.parametrize("write", [write_dual, write_sparse, write_multi_vector])
+def test_every_kind_of_retriever_runs_in_bf16(tmp_path: Path, write: Any) -> None:
+    make_release(tmp_path / "release")
+    release, settings = open_release(tmp_path / "release"), ModelSettings(str(write(tmp_path / "model")))
+    scores = {}
+    for dtype in ("fp32", "bf16"):
+        retriever = open_retriever(settings, Work(["cpu"], dtype))
+        assert retriever.about()["computed_in"] == dtype
+        retriever.index(release, "corpus", tmp_path / dtype)
+        hits = retriever.search(release, "corpus", tmp_path / dtype, QUESTIONS["dev"], len(TEXTS))
+        scores[dtype] = np.array([[dict(own)[each] for each in sorted(dict(own))] for own in hits])
+    assert (scores["bf16"] != scores["fp32"]).any()
+    np.testing.assert_allclose(scores["bf16"], scores["fp32"], rtol=0.05)
+
+
+def test_verbs_say_and_keep_their_precision(tmp_path: Path) -> None:
+    release = tmp_path / "release"
+    make_release(release)
+    dual, cross = write_dual(tmp_path / "dual"), write_cross(tmp_path / "cross")
+
+    def call(verb: str, *words: object) -> str:
+        return run("baselines", verb, "--release", release, *words).stderr
+
+    def manifest(path: Path) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return found
+
+    passages, queries, searched, reranked = (tmp_path / name for name in ("p", "q", "s.run", "r.run.gz"))
+    of_queries = ["--queries", "--split", "dev", "--dtype", "bf16"]
+    assert "precision: fp32" in call("encode", "--model", dual, "--out", passages)
+    assert "precision: bf16" in call("encode", "--model", dual, "--out", queries, *of_queries)
+    assert manifest(queries / "manifest.json")["model"]["computed_in"] == "bf16"
+    for words, other in (
+        (["--queries", queries], True),
+        (["--model", dual, "--dtype", "bf16"], True),
+        (["--model", dual], False),
+    ):
+        said = call("search", "--passages", passages, "--out", searched, *words)
+        assert ("the passages were encoded in fp32, the queries in bf16" in said) == other
+        found = manifest(tmp_path / "s.run.manifest.json")
+        assert found["precision"] == {"passages": "fp32", "queries": "bf16" if other else "fp32", "search": "fp32"}
+        assert found["model"]["name"] == "dual" and found["run"]["queries"] == len(read_run(searched).hits)
+    assert "precision: " in call("search", "--passages", passages, "--out", "/dev/null", "--queries", queries)
+    assert not Path("/dev/null.manifest.json").exists()  # a stream has no place beside it
+    assert "precision: bf16" in call(
+        "rerank", "--run", searched, "--model", cross, "--out", reranked, "--dtype", "bf16"
+    )
+    found = manifest(tmp_path / "r.run.gz.manifest.json")
+    assert (found["model"]["computed_in"], found["kind"], found["reranked"]["file"]) == ("bf16", "cross", "s.run")
+    assert found["reranked"]["sha256"] == manifest(tmp_path / "s.run.manifest.json")["run"]["sha256"]
+    assert str(tmp_path) not in json.dumps(found)

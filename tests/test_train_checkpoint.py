@@ -10,12 +10,14 @@ import numpy as np
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
+from stopping import InDestructor, heeded  # noqa: F401
 from training_world import World, training_of
 from transformers import AutoTokenizer
 
 from baselines.__main__ import VERBS
 from baselines.passages import open_passages
 from baselines.train.scratch import wordpieces
+from baselines.train.watch import FiniteWeights
 from builders.common.command import main
 from builders.store.reader import open_release
 
@@ -67,6 +69,23 @@ def test_a_checkpoint_does_not_say_which_text_was_read_last(world: World) -> Non
     assert world.train("de-bm25-neg-scratch", out, "train.batch=16", "train.max_steps=1", "train.evaluations=0") == 0
     said = [json.loads(path.read_text(encoding="utf-8")) for path in out.rglob("tokenizer.json")]
     assert [(tokenizer["truncation"], tokenizer["padding"]) for tokenizer in said] == [(None, None)] * len(said) != []
+
+
+@pytest.mark.usefixtures("heeded")
+def test_a_signal_inside_a_destructor_stops_a_training(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    out, values = world.folder / "stopped", ["train.batch=16", "train.max_steps=6", "train.evaluations=0"]
+    steps: list[int] = []
+    plain = FiniteWeights.on_step_end
+
+    def on_step_end(self: FiniteWeights, args: Any, state: Any, control: Any, **given: Any) -> None:
+        steps.append(state.global_step)
+        if state.global_step == 3:
+            InDestructor()
+        plain(self, args, state, control, **given)
+
+    monkeypatch.setattr(FiniteWeights, "on_step_end", on_step_end)
+    assert world.train("de-bm25-neg-scratch", out, *values) == 143
+    assert steps == [1, 2, 3] and not out.exists()
 
 
 def test_the_test_split_is_never_read(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

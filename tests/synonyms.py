@@ -33,7 +33,7 @@ def make_synonyms(
     as every question has one. No text comes twice: dev's questions and passages are new ones.
     """
     chance = random.Random(seed)
-    asked, said, empty = words("s", size), words("t", size), words("r", 40)
+    asked, said, empty = words("s", size), words("t", size), [*words("r", 39), "的"]
     synonym = dict(zip(asked, said, strict=True))
     sets = list(itertools.combinations(asked, each))
     rows: dict[tuple[str, str], list[Row]] = {("corpus", "corpus"): []}

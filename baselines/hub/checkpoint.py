@@ -26,7 +26,7 @@ SETTINGS = "config_sentence_transformers.json"
 _SUFFIXES = {".json", ".safetensors", ".txt", ".model", ".png", ".jinja"}
 _STATES = ("checkpoint-", "runs")  # folders of the trainer's states and of TensorBoard
 _STATE_FILES = {"trainer_state.json"}
-_AGAIN = "pull the checkpoint again, or train it again (--no-resume)"
+_AGAIN = "pull or convert the checkpoint again, or train it again (--no-resume)"
 _HUB = re.compile(r"[\w.-]{1,96}(/[\w.-]{1,96})?")  # a model's name there
 
 

@@ -9,7 +9,6 @@ The libraries run no code of a model, unless the user says ``--trust-remote-code
 from __future__ import annotations
 
 import contextlib
-import json
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,9 +26,9 @@ from transformers import PreTrainedModel
 from baselines.hub.checkpoint import check_hashes
 from baselines.models.settings import ModelSettings
 from builders.common.command import InputError
-from builders.common.typed import typed
+from builders.common.typed import json_of, typed
 
-SENTENCE = "我们在北京的冬天问一个问题怎么找到答案"
+SENTENCE = "在北京的冬天我们可以怎么找到一个问题的答案"
 _STRANGE = "\U0002ebe0 \u0e01"  # in few vocabularies
 _PANIC = "PanicException"  # of libraries in Rust, as tokenizers; no Exception of Python's
 _NAMED = 3  # missing weights that an error names
@@ -111,6 +110,19 @@ def check_tokenizers(model: Any, name: str) -> None:
             check_tokenizer(module.tokenizer, module.weight, name)
 
 
+class _Words(Struct):
+    """What is asked of a tokenizer's model: the token of unknown words, by its id or its text."""
+
+    unk_id: int | None = None
+    unk_token: str | None = None
+
+
+class _Saved(Struct):
+    """What is asked of a ``tokenizer.json``."""
+
+    model: _Words
+
+
 def check_tokenizer(tokenizer: Any, embeddings: Any, name: str) -> None:
     """Raise :class:`InputError` where a tokenizer is not the model's, or is empty.
 
@@ -130,10 +142,10 @@ def check_tokenizer(tokenizer: Any, embeddings: Any, name: str) -> None:
         used = [*tokenizer(SENTENCE)["input_ids"], tokenizer.pad_token_id]
         unknown, spelled = {tokenizer.unk_token_id}, tokenizer.convert_ids_to_tokens(made)
     else:
-        decoder, state = tokenizer.get_added_tokens_decoder(), json.loads(tokenizer.to_str())["model"]
+        decoder, state = tokenizer.get_added_tokens_decoder(), json_of(tokenizer.to_str().encode(), _Saved, name).model
         added = {each.content for each in decoder.values()}
         used = made = tokenizer.encode(SENTENCE, add_special_tokens=False).ids
-        unknown = {state.get("unk_id"), tokenizer.token_to_id(state.get("unk_token") or "")}
+        unknown = {state.unk_id, tokenizer.token_to_id(state.unk_token or "")}
         spelled = [tokenizer.id_to_token(number) for number in made]
     special = unknown | {number for number, each in decoder.items() if each.special}
     known = typed(tokenizer.get_vocab(), dict[str, Annotated[int, Meta(ge=0)]], name)

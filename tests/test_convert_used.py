@@ -72,7 +72,7 @@ def test_a_model_of_the_same_weights_that_reads_otherwise_has_another_fingerprin
     assert fingerprint(open_dual(str(parameters / "dual"))) == before
     towers = [parameters / "dual" / f"{part}_0_Transformer" / "tokenizer.json" for part in ("query", "document")]
     shutil.copy(*towers)
-    with pytest.raises(InputError, match="document_0_Transformer/tokenizer.json: SHA-256 differs from training.json"):
+    with pytest.raises(InputError, match="SHA-256 differs from training"):
         open_dual(str(parameters / "dual"))
     (parameters / "dual" / "training.json").unlink()
     assert fingerprint(open_dual(str(parameters / "dual"))) != before

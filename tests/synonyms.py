@@ -30,10 +30,11 @@ def make_synonyms(
     """(release, file of hard negatives): for every training question four passages with its own words.
 
     Answers and the others have the same form: ``each`` question words, ``each`` synonyms, and a word that says nothing,
-    as every question has one. No text comes twice: dev's questions and passages are new ones.
+    as every question has one; it may be Chinese, so that a tokenizer of these texts knows some. No text comes twice:
+    dev's questions and passages are new ones.
     """
     chance = random.Random(seed)
-    asked, said, empty = words("s", size), words("t", size), words("r", 40)
+    asked, said, empty = words("s", size), words("t", size), [*words("r", 40), "的"]
     synonym = dict(zip(asked, said, strict=True))
     sets = list(itertools.combinations(asked, each))
     rows: dict[tuple[str, str], list[Row]] = {("corpus", "corpus"): []}

@@ -24,6 +24,7 @@ from baselines.hub.checkpoint import open_checkpoint
 from baselines.models.loading import fingerprint, open_dual
 from baselines.train.models import cross_encoder, dual_encoder
 from baselines.train.recipe import read_recipe
+from builders.common.command import InputError
 from builders.store.runs import read_run, write_run
 
 
@@ -71,6 +72,9 @@ def test_a_model_of_the_same_weights_that_reads_otherwise_has_another_fingerprin
     assert fingerprint(open_dual(str(parameters / "dual"))) == before
     towers = [parameters / "dual" / f"{part}_0_Transformer" / "tokenizer.json" for part in ("query", "document")]
     shutil.copy(*towers)
+    with pytest.raises(InputError, match="SHA-256 differs from training"):
+        open_dual(str(parameters / "dual"))
+    (parameters / "dual" / "training.json").unlink()
     assert fingerprint(open_dual(str(parameters / "dual"))) != before
 
 

@@ -6,16 +6,18 @@ import errno
 import os
 import signal
 import subprocess
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from commands import ROOT, SAMPLE, command, run
 from small_disks import small_disk
+from stopping import InDestructor, heeded  # noqa: F401
 
 from builders.common import jobs
-from builders.common.command import InputError
+from builders.common.command import InputError, progress
 from builders.common.disks import DiskFull, writing
 from builders.common.ending import exit_code
 from builders.common.files import new_file, write_text
@@ -24,16 +26,6 @@ from builders.common.folders import work_beside
 
 def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
-
-
-@pytest.fixture
-def heeded() -> Iterator[None]:
-    """Signals as a terminal's command finds them: one that a script puts into the background ignores Ctrl-C."""
-    usual = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
-    before = {number: signal.signal(number, handler) for number, handler in usual.items()}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
 
 
 @pytest.mark.usefixtures("heeded")
@@ -64,6 +56,115 @@ def test_what_a_library_makes_of_a_signal_is_no_fault(capfd: pytest.CaptureFixtu
 
     assert exit_code(work) == 143
     assert capfd.readouterr().err == "interrupted\n"
+
+
+def _at_a_step(steps: list[int]) -> None:
+    for step in progress(range(5)):
+        steps.append(step)
+        if step == 2:
+            InDestructor()
+
+
+def _at_an_update(steps: list[int]) -> None:
+    with progress(total=5) as bar:
+        for step in range(5):
+            steps.append(step)
+            if step == 2:
+                InDestructor()
+            bar.update()
+
+
+def _at_a_task(steps: list[int]) -> None:
+    for step in jobs.in_threads(lambda step: step, range(5), threads=1, ahead=1):
+        steps.append(step)
+        if step == 2:
+            InDestructor()
+
+
+def _after_the_last(steps: list[int]) -> None:
+    steps += range(3)
+    InDestructor()
+
+
+@pytest.mark.usefixtures("heeded")
+@pytest.mark.parametrize("loop", [_at_a_step, _at_an_update, _at_a_task, _after_the_last])
+def test_a_signal_inside_a_destructor_stops_at_the_next_step(
+    loop: Callable[[list[int]], None], capfd: pytest.CaptureFixture[str]
+) -> None:
+    steps: list[int] = []
+
+    def work() -> int:
+        loop(steps)
+        return 0
+
+    assert exit_code(work) == 143
+    assert steps == [0, 1, 2] and capfd.readouterr().err == "interrupted\n"
+    assert list(progress(range(2))) == [0, 1]  # what this process does next is not stopped, too
+
+
+@pytest.mark.usefixtures("heeded")
+def test_a_signal_inside_a_destructor_stops_an_inner_command_and_its_outer_one() -> None:
+    codes: list[int] = []
+
+    def inner() -> int:
+        InDestructor()
+        return 0
+
+    def work() -> int:
+        codes.append(exit_code(inner))
+        return 0
+
+    assert exit_code(work) == 143 and codes == [143]
+
+
+_SIGNALLED = """
+import os, signal, sys, time
+from pathlib import Path
+from builders.common.ending import exit_code
+from builders.common.folders import work_beside
+
+class InDestructor:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0)
+
+def second():
+    InDestructor()
+    print("dropped", flush=True)
+    os.kill(os.getpid(), getattr(signal, sys.argv[2]))
+    print("went on", flush=True)
+    return 0
+
+def together():
+    both = {signal.SIGINT, signal.SIGTERM}
+    with work_beside(Path(sys.argv[2])):
+        signal.pthread_sigmask(signal.SIG_BLOCK, both)
+        for number in both:
+            os.kill(os.getpid(), number)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, both)
+        time.sleep(60)
+    return 0
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background, a shell's process ignores Ctrl-C
+sys.exit(exit_code(globals()[sys.argv[1]]))
+"""
+
+
+def _signalled(*words: object) -> subprocess.CompletedProcess[str]:
+    given = [sys.executable, "-c", _SIGNALLED, *map(str, words)]
+    return subprocess.run(given, cwd=ROOT, capture_output=True, text=True, check=False, timeout=50)
+
+
+@pytest.mark.parametrize("number", ["SIGTERM", "SIGINT"])
+def test_a_second_signal_always_ends_a_command(number: str) -> None:
+    done = _signalled("second", number)
+    assert (done.returncode, done.stdout) == (-getattr(signal, number), "dropped\n")
+
+
+def test_signals_that_come_together_are_one(tmp_path: Path) -> None:
+    """timeout(1) stops the process that it started, then the whole group; the process is to clean up all the same."""
+    done = _signalled("together", tmp_path / "out")
+    assert (done.returncode, done.stderr) == (130, "interrupted\n") and names(tmp_path) == []
 
 
 def test_a_build_is_terminated_with_nothing_left(tmp_path: Path) -> None:

@@ -12,7 +12,10 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from tiny_families import ARCHITECTURES, with_modules, write_encoder
+from tiny_kinds import write_static
 from tiny_models import write_bert, write_cross, write_dual
+from transformers import AutoTokenizer
 
 from baselines.models.loading import fingerprint, open_cross, open_dual
 from baselines.train.models import cross_encoder, dual_encoder, masked_language_model
@@ -121,6 +124,77 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
     "a tokenizer cut": lambda f: (f / "tokenizer.json").write_text((f / "tokenizer.json").read_text()[:500]),
     "a tokenizer that is a list": lambda f: (f / "tokenizer.json").write_text("[]"),
 }
+
+
+def _without_tokenizer(folder: Path) -> None:
+    for path in folder.rglob("*"):
+        if path.name.startswith(("tokenizer", "vocab", "merges", "special_tokens")):
+            path.unlink()
+
+
+def _other_words(folder: Path, words: Callable[[dict[str, int]], dict[str, int]]) -> None:
+    """A tokenizer with other words of the same ids, or more of them."""
+    content = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
+    content["model"]["vocab"] = words(content["model"]["vocab"])
+    (folder / "tokenizer.json").write_text(json.dumps(content), encoding="utf-8")
+
+
+def _latin(words: dict[str, int]) -> dict[str, int]:
+    return {word if "[" in word else f"word{number}": number for word, number in words.items()}
+
+
+_EMPTY, _UNREAD = "special or unknown tokens of a Chinese sentence", "the tokenizer is another model's"
+_FEW: dict[str, tuple[Callable[[Path], object], str]] = {
+    "no tokenizer": (_without_tokenizer, _EMPTY),
+    "Latin words": (
+        lambda f: _other_words(f, _latin),
+        _EMPTY,
+    ),
+    "more words than weights": (lambda f: _other_words(f, lambda w: w | {"more": len(w)}), _UNREAD),
+    "no pad token": (lambda f: _set(f / "tokenizer_config.json", pad_token=None), "no pad token"),
+}
+
+
+@pytest.mark.parametrize("damage", _FEW)
+@pytest.mark.parametrize("what", OPEN)
+def test_a_tokenizer_that_is_not_the_models_is_refused(models: Path, tmp_path: Path, what: str, damage: str) -> None:
+    folder = Path(shutil.copytree(models / ("cross" if what == "rerank" else "bert"), tmp_path / "model"))
+    change, said = _FEW[damage]
+    change(folder)
+    assert said in _refused(what, str(folder))
+
+
+@pytest.mark.parametrize("name", sorted(ARCHITECTURES))
+def test_an_encoder_of_a_family_is_refused_without_its_tokenizer(tmp_path: Path, name: str) -> None:
+    folder = with_modules(write_encoder(tmp_path, name), "mean")
+    open_dual(str(folder))
+    _without_tokenizer(folder)
+    _refused("encode", str(folder))
+
+
+def test_a_static_model_is_refused_without_its_words(tmp_path: Path) -> None:
+    folder = write_static(tmp_path / "static")
+    open_dual(str(folder))
+    _other_words(folder, _latin)
+    assert _EMPTY in _refused("encode", str(folder))
+
+
+def test_an_added_token_without_a_weight_is_passed_over(models: Path, tmp_path: Path) -> None:
+    """transformers adds some of its own to a tokenizer of an architecture; only a text that spells it out has it."""
+    folder = Path(shutil.copytree(models / "dual", tmp_path / "model"))
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<extra>"]})
+    tokenizer.save_pretrained(folder)
+    assert open_dual(str(folder)).encode(["北京"]).shape == (1, 32)
+
+
+@pytest.mark.parametrize("what", ["encode", "rerank", "train a dual-encoder", "train a cross-encoder"])
+def test_weights_that_are_no_numbers_are_refused(models: Path, tmp_path: Path, what: str) -> None:
+    def broken(weights: Weights) -> Weights:
+        return {name: each * float("nan") if "word_embeddings" in name else each for name, each in weights.items()}
+
+    name = {"encode": "dual", "train a dual-encoder": "bert"}.get(what, "cross")
+    assert "its weights are damaged" in _refused(what, _changed(models / name, tmp_path / "model", broken))
 
 
 def _set(path: Path, **values: Any) -> None:

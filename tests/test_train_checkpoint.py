@@ -10,12 +10,14 @@ import numpy as np
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
+from stopping import InDestructor, heeded  # noqa: F401
 from training_world import World, training_of
 from transformers import AutoTokenizer
 
 from baselines.__main__ import VERBS
 from baselines.passages import open_passages
 from baselines.train.scratch import wordpieces
+from baselines.train.watch import FiniteWeights
 from builders.common.command import main
 from builders.store.reader import open_release
 
@@ -67,6 +69,62 @@ def test_a_checkpoint_does_not_say_which_text_was_read_last(world: World) -> Non
     assert world.train("de-bm25-neg-scratch", out, "train.batch=16", "train.max_steps=1", "train.evaluations=0") == 0
     said = [json.loads(path.read_text(encoding="utf-8")) for path in out.rglob("tokenizer.json")]
     assert [(tokenizer["truncation"], tokenizer["padding"]) for tokenizer in said] == [(None, None)] * len(said) != []
+
+
+def test_a_checkpoint_with_a_damaged_file_is_refused_by_every_verb(
+    world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    values = ["train.batch=16", "train.max_steps=1", "train.evaluations=0"]
+    out = tmp_path / "model"
+    assert world.train("de-bm25-neg-scratch", out, *values) == 0
+    given = ["--release", str(world.release), "--device", "cpu", "--model", str(out)]
+    verbs = {
+        "encode": ["encode", *given, "--out", str(tmp_path / "vectors")],
+        "push": ["push", "--model", str(out), "--repo", "org/name"],
+        "a training that is done": world.words("de-bm25-neg-scratch", out, *values),
+        "train --start": world.words("de-bm25-neg-scratch", tmp_path / "next", *values, start=out),
+    }
+    files = {path.relative_to(out).as_posix(): path for path in out.rglob("*") if path.is_file()}
+    hashed = training_of(out)["files"]
+    assert set(hashed) == set(files) - {"training.json", "README.md"}
+
+    def refused(words: list[str], path: Path, said: str) -> None:
+        capsys.readouterr()
+        assert main("baselines", "", VERBS, words) == 1
+        errors = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
+        assert len(errors) == 1 and f"{path}: {said}" in errors[0], errors
+
+    for number, name in enumerate(sorted(hashed)):
+        content = files[name].read_bytes()
+        files[name].write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+        for words in verbs.values() if name == "model.safetensors" else [list(verbs.values())[number % len(verbs)]]:
+            refused(words, files[name], "SHA-256 differs from training.json")
+        files[name].write_bytes(content)
+    files["loss.png"].unlink()
+    refused(verbs["encode"], files["loss.png"], "is missing, but training.json names it")
+    training = training_of(out)
+    (out / "training.json").write_text(json.dumps(training | {"files": {"../x.json": "0" * 64}}))
+    refused(verbs["encode"], out / "training.json", "files: names ../x.json")
+    del training["files"]  # as earlier versions wrote it
+    (out / "training.json").write_text(json.dumps(training))
+    assert main("baselines", "", VERBS, verbs["encode"]) == 0
+
+
+@pytest.mark.usefixtures("heeded")
+def test_a_signal_inside_a_destructor_stops_a_training(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    out, values = world.folder / "stopped", ["train.batch=16", "train.max_steps=6", "train.evaluations=0"]
+    steps: list[int] = []
+    plain = FiniteWeights.on_step_end
+
+    def on_step_end(self: FiniteWeights, args: Any, state: Any, control: Any, **given: Any) -> None:
+        steps.append(state.global_step)
+        if state.global_step == 3:
+            InDestructor()
+        plain(self, args, state, control, **given)
+
+    monkeypatch.setattr(FiniteWeights, "on_step_end", on_step_end)
+    assert world.train("de-bm25-neg-scratch", out, *values) == 143
+    assert steps == [1, 2, 3] and not out.exists()
 
 
 def test_the_test_split_is_never_read(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,11 +42,13 @@ def run(args: argparse.Namespace) -> None:
 
     from baselines.convert.checkpoint import write_checkpoint  # the large libraries: what is wrong is said before
     from baselines.hub.card import write_card
+    from baselines.hub.checkpoint import write_hashes
     from baselines.hub.needs import write_needs
 
     with work_beside(out) as work:
         write_checkpoint(work, official, args.params.resolve().name)
         write_needs(work)
         write_card(work, out.name)
+        write_hashes(work)
         replace_directory(work, out)
     print(args.out)

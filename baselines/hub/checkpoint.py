@@ -1,11 +1,12 @@
 """A checkpoint directory, opened: a model that sentence-transformers loads, beside what it was trained with and on.
 
-``recipe.json`` is the resolved recipe, ``training.json`` the record of the training. Both are read here and nowhere
-changed. What of a checkpoint goes to the hub, and comes back from there, is decided here, too.
+``recipe.json`` is the resolved recipe, ``training.json`` the record of the training, with the SHA-256 of every other
+file. What of a checkpoint goes to the hub, and comes back from there, is decided here, too.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -14,8 +15,10 @@ from typing import Any, Literal
 from msgspec import UNSET, Struct, UnsetType, field
 
 from builders.common.command import InputError
+from builders.common.files import sha256_of, write_text
 from builders.common.names import problem_of
 from builders.common.typed import Sha256, read_json, read_object
+from builders.common.verified import wrong_sha256
 
 RECIPE, TRAINING, CARD = "recipe.json", "training.json", "README.md"
 SETTINGS = "config_sentence_transformers.json"
@@ -23,6 +26,7 @@ SETTINGS = "config_sentence_transformers.json"
 _SUFFIXES = {".json", ".safetensors", ".txt", ".model", ".png", ".jinja"}
 _STATES = ("checkpoint-", "runs")  # folders of the trainer's states and of TensorBoard
 _STATE_FILES = {"trainer_state.json"}
+_AGAIN = "pull or convert the checkpoint again, or train it again (--no-resume)"
 _HUB = re.compile(r"[\w.-]{1,96}(/[\w.-]{1,96})?")  # a model's name there
 
 
@@ -69,6 +73,12 @@ class _Training(Struct):
     versions: dict[str, str] = {}
     dev: list[dict[str, float]] | None = None
     dev_run: _DevRun | None = None
+
+
+class _Hashes(Struct):
+    """The SHA-256 of every file but the card, in ``training.json``; checkpoints of earlier versions have none."""
+
+    files: dict[str, Sha256] = {}
 
 
 class _Settings(Struct):
@@ -188,9 +198,34 @@ def belongs(name: str) -> bool:
     )
 
 
+def write_hashes(folder: Path) -> None:
+    """Add the SHA-256 of every file to the ``training.json`` of a checkpoint that is written, but for its card."""
+    names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    hashes = {name: sha256_of(folder / name) for name in names if belongs(name) and name != TRAINING}
+    training = read_object(folder / TRAINING, _Training) | {"files": hashes}
+    write_text(folder / TRAINING, json.dumps(training, ensure_ascii=False, indent=1) + "\n")
+
+
+def check_hashes(folder: Path) -> None:
+    """Raise :class:`InputError` for the first file that is not as ``training.json`` has it.
+
+    Another's model, and a checkpoint of an earlier version, have no hashes: nothing of them is checked.
+    """
+    if not ((folder / RECIPE).is_file() and (folder / TRAINING).is_file()):
+        return
+    for name, sha256 in read_json(folder / TRAINING, _Hashes).files.items():
+        if not belongs(name):
+            raise InputError(f"files: names {name}, which no checkpoint of ours holds", path=folder / TRAINING)
+        if not (folder / name).is_file():
+            raise InputError(f"is missing, but {TRAINING} names it; {_AGAIN}", path=folder / name)
+        if wrong_sha256(folder / name, sha256):
+            raise InputError(f"SHA-256 differs from {TRAINING}; {_AGAIN}", path=folder / name)
+
+
 def open_checkpoint(path: Path) -> Checkpoint:
-    """Open a checkpoint directory; an :class:`InputError` where it is none, or its weights are missing or cut short."""
+    """Open a checkpoint directory. Raises :class:`InputError` where it is none, or a file is missing or damaged."""
     recipe, training = _read(path, RECIPE, _Recipe), _read(path, TRAINING, _Training)
+    check_hashes(path)
     _check_weights(path)
     return Checkpoint(path, recipe, training)
 

@@ -15,6 +15,7 @@ from sentence_transformers import CrossEncoder
 
 from baselines.kinds import Work
 from baselines.kinds.cross import Cross
+from baselines.models.opening import check_reading
 from baselines.models.settings import ModelSettings
 from builders.common.command import InputError
 
@@ -72,6 +73,7 @@ class LanguageModel(Cross):
                     break
             else:
                 raise InputError(f"its chat template cannot be asked ({failure})", path=self.settings.name)
+        check_reading(model, self.settings)
         return model
 
     def told(self, model: CrossEncoder) -> dict[str, Any]:

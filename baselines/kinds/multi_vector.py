@@ -26,7 +26,7 @@ from baselines.kinds.told import kind_told
 from baselines.models.applied import apply_prompts
 from baselines.models.encoder import Halves
 from baselines.models.loading import moved, open_as, shorten
-from baselines.models.opening import unused_pooler
+from baselines.models.opening import check_reading, unused_pooler
 from baselines.models.settings import ModelSettings
 from baselines.vectors.embeddings import widened
 from builders.common.command import InputError
@@ -44,6 +44,7 @@ def open_multi_vector(settings: ModelSettings) -> MultiVectorEncoder:
     model = open_as(MultiVectorEncoder, settings, unused_pooler)
     apply_prompts(model, settings)
     shorten(model, settings.max_length)
+    check_reading(model, settings)
     return model
 
 

@@ -24,7 +24,7 @@ from baselines.kinds.side import Side
 from baselines.kinds.told import kind_told
 from baselines.models.applied import apply_prompts
 from baselines.models.loading import moved, open_as, shorten
-from baselines.models.opening import unused_pooler
+from baselines.models.opening import check_reading, unused_pooler
 from baselines.models.settings import ModelSettings
 from builders.common.command import InputError
 
@@ -48,6 +48,7 @@ def open_sparse(settings: ModelSettings) -> SparseEncoder:
     if model.similarity_fn_name not in ("cosine", "dot"):
         raise InputError(f"compares by {model.similarity_fn_name!r}; expected cosine or dot", path=settings.name)
     shorten(model, settings.max_length)
+    check_reading(model, settings)
     return model
 
 

@@ -12,13 +12,23 @@ import torch
 from msgspec import Struct
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.base.modules import Router, Transformer
+from sentence_transformers.cross_encoder.modules import LogitScore
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from transformers.utils.logging import disable_progress_bar
 
 from baselines.models.applied import apply_settings
 from baselines.models.heads import heads_in_fp32
 from baselines.models.libraries import model_commit
-from baselines.models.opening import MayLack, check_length, check_settings, opening, positions, unused_pooler
+from baselines.models.opening import (
+    MayLack,
+    check_length,
+    check_reading,
+    check_settings,
+    check_tokenizers,
+    opening,
+    positions,
+    unused_pooler,
+)
 from baselines.models.settings import ModelSettings
 from builders.common.command import InputError
 from builders.common.typed import read_json
@@ -44,6 +54,7 @@ def open_encoder(settings: ModelSettings, device: str = "cpu", dtype: str = "fp3
     if model.similarity_fn_name not in ("cosine", "dot"):
         raise InputError(f"compares by {model.similarity_fn_name!r}; expected cosine or dot", path=settings.name)
     shorten(model, settings.max_length)
+    check_reading(model, settings)
     return moved(model, device, dtype)
 
 
@@ -71,6 +82,8 @@ def open_pairs(settings: ModelSettings) -> CrossEncoder:
         model.max_seq_length = max_length
     elif (limit := positions(model)) is not None and (model.max_seq_length or limit) > limit:
         model.max_seq_length = limit
+    if not any(isinstance(module, LogitScore) for module in model):  # of a language model the form is not set yet
+        check_reading(model, settings)
     return model
 
 
@@ -89,7 +102,7 @@ def open_as(kind: Any, settings: ModelSettings, may_lack: MayLack) -> Any:
     """A model as one of sentence-transformers' classes, on the CPU, in fp32. Raises :class:`InputError`."""
     disable_progress_bar()  # type: ignore[no-untyped-call]
     name, commit = settings.name, commit_of(settings.name, settings.revision) or None
-    with opening(f"{name}: cannot be opened as a {kind.__name__}", may_lack), torch.random.fork_rng(devices=[]):
+    with opening(f"{name}: cannot be opened as a {kind.__name__}", may_lack, name), torch.random.fork_rng(devices=[]):
         _expect_kind(kind.__name__, Path(name))
         # The fingerprint is of all weights: those that may be missing get the same random numbers every time, and
         # all are in fp32 first, whatever the checkpoint was saved in.
@@ -102,6 +115,7 @@ def open_as(kind: Any, settings: ModelSettings, may_lack: MayLack) -> Any:
             trust_remote_code=settings.trust_remote_code,
         )
         check_settings(model, name)
+        check_tokenizers(model, name)
         return model
 
 

@@ -25,6 +25,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from baselines.hub.checkpoint import check_hashes
 from baselines.reproduce.keys import code_of_steps, key_of_step, started_from
 from baselines.reproduce.matrix import Step
 from baselines.train.state import states_of
@@ -222,10 +223,14 @@ def _write(path: Path, stamp: dict[str, Any]) -> None:
 
 
 def _done(output: Path, key: str, code: str = "") -> Finished | None:
-    """What the stamp says of a step that left just this; None where it has to be run. No ``code``: of any version."""
+    """What the stamp says of a step that left just this; None where it has to be run. No ``code``: of any version.
+
+    Raises :class:`InputError` where a file of a checkpoint is damaged.
+    """
     stamp = _read(_stamp(output))
     if stamp.key != key or code not in ("", stamp.code) or not output.exists() or stamp.files != _listing(output):
         return None
+    check_hashes(output)
     return Finished(stamp.seconds, stamp.processes)
 
 

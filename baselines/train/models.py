@@ -18,7 +18,18 @@ from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer, PreTra
 from transformers import BertForMaskedLM as _BertForMaskedLM
 
 from baselines.models.official_input import official_tokenizer
-from baselines.models.opening import check_length, check_settings, classes, new_head, opening
+from baselines.models.opening import (
+    SENTENCE,
+    check_length,
+    check_reading,
+    check_settings,
+    check_tokenizer,
+    check_tokenizers,
+    classes,
+    new_head,
+    opening,
+)
+from baselines.models.settings import ModelSettings
 from baselines.train.recipe import Recipe
 from baselines.train.static import is_static
 from builders.common.command import InputError
@@ -49,7 +60,7 @@ def dual_encoder(recipe: Recipe, start: str, device: str, commit: str | None = N
     the recipe says otherwise, and where cosines would be trained on at their own scale.
     """
     wanted, data = recipe.model, recipe.data
-    with opening(f"cannot start from the model {start!r}", new_head):
+    with opening(f"cannot start from the model {start!r}", new_head, start):
         if _is_sentence_transformer(start, commit):
             model = SentenceTransformer(start, device=device, revision=commit, model_kwargs=dict(_FP32))
             check_settings(model, start)
@@ -65,6 +76,8 @@ def dual_encoder(recipe: Recipe, start: str, device: str, commit: str | None = N
             model = SentenceTransformer(modules=modules, device=device, similarity_fn_name="dot")
             similarity = wanted.similarity or "dot"
         _check_names(start, list(model.modules()))
+        check_tokenizers(model, start)
+    check_reading(model, ModelSettings(start))
     if similarity == "cos":
         if recipe.train.scale <= 1:
             raise InputError(
@@ -174,7 +187,7 @@ def cross_encoder(recipe: Recipe, start: str, device: str, commit: str | None = 
     Raises :class:`InputError` where a start that is a cross-encoder has another number of outputs than the recipe.
     """
     outputs, length = recipe.model.outputs, recipe.data.passage_length
-    with opening(f"cannot start from the model {start!r}", new_head):
+    with opening(f"cannot start from the model {start!r}", new_head, start):
         config = AutoConfig.from_pretrained(start, **_at(commit))
         is_cross = next(iter(classes(config)), "").endswith("ForSequenceClassification")
         if is_cross and config.num_labels != outputs:  # the library says it in thirty lines
@@ -184,6 +197,8 @@ def cross_encoder(recipe: Recipe, start: str, device: str, commit: str | None = 
             start, num_labels=outputs, max_length=length, device=device, revision=commit, model_kwargs=dict(_FP32)
         )
         _check_names(start, list(model.modules()))
+        check_tokenizers(model, start)
+    check_reading(model, ModelSettings(start))
     if recipe.model.inputs == "official":
         model[0].processor = official_tokenizer(model.tokenizer, "pair", length)
     check_length(f"data.passage_length = {length}", length, model, model.tokenizer, texts=2)
@@ -193,12 +208,18 @@ def cross_encoder(recipe: Recipe, start: str, device: str, commit: str | None = 
 def masked_language_model(recipe: Recipe, start: str, commit: str | None = None) -> tuple[PreTrainedModel, Any]:
     """(masked language model, tokenizer) to train on, from ``start`` (a directory, or a hub name at a ``commit``)."""
     at, length = _at(commit), recipe.data.passage_length
-    with opening(f"cannot start from the model {start!r}", new_head):
+    with opening(f"cannot start from the model {start!r}", new_head, start):
         config = AutoConfig.from_pretrained(start, **at)
         kind = BertForMaskedLM if config.model_type == "bert" else AutoModelForMaskedLM
         model = kind.from_pretrained(start, dtype=torch.float32, **at)
         tokenizer = AutoTokenizer.from_pretrained(start, **at)
         _check_names(start, [], tokenizer)
+        check_tokenizer(tokenizer, model.get_input_embeddings().weight, start)
+        if tokenizer.mask_token_id is None:
+            raise InputError(f"cannot start from the model {start!r}: its tokenizer has no mask token")
+        texts = tokenizer([SENTENCE, SENTENCE[:1]], padding=True, return_tensors="pt")
+        with torch.no_grad():
+            model(texts["input_ids"], attention_mask=texts["attention_mask"], labels=texts["input_ids"])
     check_length(f"data.passage_length = {length}", length, model, tokenizer)
     return model, tokenizer
 

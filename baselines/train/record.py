@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from baselines.hub.card import write_card
+from baselines.hub.checkpoint import check_hashes, write_hashes
 from baselines.hub.needs import write_needs
 from baselines.train.order import Order
 from builders.common.command import InputError, log
@@ -30,7 +31,9 @@ class _Trained(msgspec.Struct):
 
 
 def is_done(order: Order) -> bool:
-    """Whether the output is the end of just this training. :class:`InputError` where something else is in its place.
+    """True if the output is the end of just this training.
+
+    Raises :class:`InputError` where something else is in its place, or a file of it is damaged.
 
     Where nobody can be asked for the commit of a start on the hub now, the one that the training began from counts.
     """
@@ -45,10 +48,13 @@ def is_done(order: Order) -> bool:
     if about != order.about_but_commit:
         return False
     try:
-        return bool(order.commit == commit)
+        done = bool(order.commit == commit)
     except InputError as error:
         log.warning("%s; %s began from the commit %s", error, out, commit)
-        return True
+        done = True
+    if done:
+        check_hashes(out)
+    return done
 
 
 def commit_begun_from(out: Path, start: str) -> str | None:
@@ -115,6 +121,7 @@ def write_checkpoint(out: Path, work: Path, trainer: Any, recipe: dict[str, Any]
     draw_losses(work / LOSSES, training["losses"], training["dev"], recipe["name"])
     write_needs(work)
     write_card(work, out.name)
+    write_hashes(work)
     replace_directory(work, out)
 
 

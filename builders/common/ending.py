@@ -8,6 +8,7 @@ import re
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from types import FrameType
 
@@ -20,14 +21,18 @@ _NO_MEMORY = re.compile(
     r"bad_alloc|out of memory|outofmemory|(?:can't|cannot|unable to|failed to) allocate|can't start new thread",
     re.IGNORECASE,
 )
+_SIGNALS = ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL))  # with usual handlers
+_TOGETHER = 0.05  # seconds in which a signal may come twice and be one: timeout(1) stops a process, then its group
 _came: list[int] = []  # the signal that stops this process, where one has come
+_guarded = False  # inside of exit_code, in the main thread
 
 
 def exit_code(work: Callable[[], int]) -> int:
     """Do the work of a command, which returns its exit code.
 
     What stops it is said on stderr: 1 where input, data, disk or memory are the reason, 130 after Ctrl-C, 143 after
-    SIGTERM (both let it clean up), 141 where the reader of stdout is gone. A fault of the program is raised.
+    SIGTERM (both let it clean up; a second signal ends the process at once), 141 where the reader of stdout is gone. A
+    fault of the program is raised.
     """
     _open_streams()
     say_once()
@@ -39,12 +44,16 @@ def exit_code(work: Callable[[], int]) -> int:
             except SystemExit:  # --help has printed, too
                 sys.stdout.flush()
                 raise
+            raise_if_stopped()
             sys.stdout.flush()
             return code
     except BaseException as error:
         # Not by the error alone: DuckDB, say, makes one of its own of it, and a worker may be stopped first.
         if _came or isinstance(error, KeyboardInterrupt):
-            return _say("interrupted", 128 + (_came[0] if _came else signal.SIGINT))
+            number = _came[0] if _came else signal.SIGINT
+            if not _guarded:
+                _came.clear()
+            return _say("interrupted", 128 + number)
         full = full_disk(error)
         if isinstance(error, DiskFull) or (isinstance(error, InputError) and not full):
             return _say(f"error: {error}")
@@ -68,29 +77,45 @@ def _say(line: str, code: int = 1) -> int:
     return code
 
 
+def raise_if_stopped() -> None:
+    """Raise KeyboardInterrupt where a signal has asked this process to stop. For loops, at every step.
+
+    The signal's handler raises it, too, but Python drops what is raised inside a destructor.
+    """
+    if _came:
+        raise KeyboardInterrupt
+
+
 @contextlib.contextmanager
 def _stoppable() -> Iterator[None]:
     """Let SIGTERM stop the block as Ctrl-C does. A block inside another's leaves that to it."""
-    ours = (signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL)
-    before = [signal.getsignal(number) for number, _ in ours]
-    if threading.current_thread() is not threading.main_thread() or _stop in before:
+    global _guarded
+    if _guarded or threading.current_thread() is not threading.main_thread():
         yield
         return
+    before = [signal.getsignal(number) for number, _ in _SIGNALS]
     _came.clear()
+    _guarded = True
     try:
-        for (number, usual), found in zip(ours, before, strict=True):
+        for (number, usual), found in zip(_SIGNALS, before, strict=True):
             if found == usual:  # else whoever started this process wants it ignored, or handles it
                 signal.signal(number, _stop)
         yield
     finally:
-        for (number, _), found in zip(ours, before, strict=True):
+        for (number, _), found in zip(_SIGNALS, before, strict=True):
             signal.signal(number, found)
+        _guarded = False
 
 
 def _stop(number: int, _: FrameType | None) -> None:
+    if _came:
+        return
     _came.append(number)
-    if number == signal.SIGTERM:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough: what follows is cleaning up
+    time.sleep(_TOGETHER)
+    signal.raise_signal(number)  # has Python call this for all that have come by now, before it forgets the handler
+    for each, _usual in _SIGNALS:
+        if signal.getsignal(each) == _stop:
+            signal.signal(each, signal.SIG_DFL)  # the next one ends the process, whatever it is at
     raise KeyboardInterrupt
 
 
@@ -109,16 +134,18 @@ def _open_streams() -> None:
 
 
 def say_once() -> None:
-    """Leave out what Python prints where a file that a full disk did not take is closed, or freed, once more.
+    """Leave out what Python prints of an error in a destructor that is reported elsewhere.
 
-    For this process; the error itself is raised, and said once.
+    That is a file that a full disk did not take and that is closed, or freed, once more; and a signal, which
+    :func:`raise_if_stopped` raises again. For this process.
     """
     before = sys.unraisablehook
     if before.__module__ == __name__:
         return
 
     def say(found: sys.UnraisableHookArgs) -> None:
-        if found.exc_value is None or not full_disk(found.exc_value):
+        dropped = bool(_came) and isinstance(found.exc_value, KeyboardInterrupt)
+        if not dropped and (found.exc_value is None or not full_disk(found.exc_value)):
             before(found)
 
     sys.unraisablehook = say

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from builders.common.command import Unfinished, log
-from builders.common.ending import say_once
+from builders.common.ending import raise_if_stopped, say_once
 from builders.common.temporary import temporary_folder
 
 Pool = concurrent.futures.Executor
@@ -113,10 +113,12 @@ def in_order(
     running: deque[concurrent.futures.Future[Result]] = deque()
     try:
         for task in tasks:
+            raise_if_stopped()
             running.append(pool.submit(function, task))
             if len(running) >= ahead:
                 yield running.popleft().result()
         while running:
+            raise_if_stopped()
             yield running.popleft().result()
     except BrokenProcessPool:
         raise WorkerDied from None

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from fuzzing import Reader, any_result, as_json, equal, fuzz_of, loads
+from fuzzing import Reader, any_result, as_json, equal, fuzz_of, loads, same
 from official_parameters import unpack
 from safetensors.numpy import save_file
 from spoil import BYTES, JSON, TEXT
@@ -17,7 +17,7 @@ from spoil import BYTES, JSON, TEXT
 from baselines.convert.ernie import read_config, read_vocabulary
 from baselines.convert.parameters import read_parameter
 from baselines.hub.card import model_card
-from baselines.hub.checkpoint import open_checkpoint
+from baselines.hub.checkpoint import check_hashes, open_checkpoint, write_hashes
 from baselines.hub.manifest import Manifest, listed, read_manifest
 from baselines.train import state
 from baselines.train.record import TRAINING, commit_begun_from, is_done
@@ -66,6 +66,16 @@ def _read_checkpoint(folder: Path) -> Any:
 def _as_its_files(found: Any, _: Any, folder: Path) -> bool:
     names = ("recipe.json", "training.json")
     return all(equal(found[name], loads((folder / name).read_text(encoding="utf-8-sig"))) for name in names)
+
+
+def _hashed(folder: Path) -> None:
+    _checkpoint(folder)
+    write_hashes(folder)
+
+
+def _read_hashed(folder: Path) -> Any:
+    check_hashes(folder)
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != TRAINING}
 
 
 def _manifest(folder: Path) -> None:
@@ -155,6 +165,14 @@ READERS = [
         spoils={"*.json": JSON, "model.safetensors": BYTES},
         read=_read_checkpoint,
         right=_as_its_files,
+    ),
+    Reader(
+        "a checkpoint's hashes",
+        reaches=("baselines.hub.checkpoint:check_hashes",),
+        make=_hashed,
+        spoils={"*.json": JSON, "model.safetensors": BYTES},
+        read=_read_hashed,
+        right=same,
     ),
     Reader(
         "a checkpoint's manifest",

@@ -1,0 +1,100 @@
+"""Model folders of every kind, spoiled: whoever opens one and gives it texts gets numbers, or one line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from fuzzing import Reader, any_result, fuzz_of
+from spoil import BYTES, JSON
+from tiny_families import with_modules, write_encoder
+from tiny_kinds import write_language_model, write_multi_vector, write_sparse, write_static
+from tiny_models import write_bert, write_cross, write_dual
+
+from baselines.kinds import Work, open_reranker
+from baselines.kinds.dense import Dense
+from baselines.kinds.multi_vector import TokenSide, open_multi_vector
+from baselines.kinds.sparse import SparseSide, open_sparse
+from baselines.kinds.told import kind_told
+from baselines.models.encoder import Encoder
+from baselines.models.loading import open_encoder
+from baselines.models.settings import ModelSettings
+from baselines.train.models import cross_encoder, dual_encoder, masked_language_model
+from baselines.train.recipe import read_recipe
+
+_TEXTS = ["北京的冬天很冷", "饺子怎么煮，问一问"]
+_PAIRS = [("北京冬天冷吗", text) for text in _TEXTS]
+_WORK = Work(["cpu"], "fp32")
+
+
+def _dense(folder: Path) -> Any:
+    settings = ModelSettings(str(folder / "model"), max_length=64)
+    kind = kind_told(settings)
+    Dense(settings, _WORK).about()
+    model = open_encoder(settings)
+    return kind, [Encoder(model, task).encode(_TEXTS).tolist() for task in ("query", "document")]
+
+
+def _sparse(folder: Path) -> Any:
+    model = open_sparse(ModelSettings(str(folder / "model")))
+    return [[part.tolist() for part in SparseSide(model, task).encode(_TEXTS)] for task in ("query", "document")]
+
+
+def _multi_vector(folder: Path) -> Any:
+    model = open_multi_vector(ModelSettings(str(folder / "model")))
+    return [[own.tolist() for own in TokenSide(model, task).encode(_TEXTS)] for task in ("query", "document")]
+
+
+def _reranked(folder: Path) -> Any:
+    reranker = open_reranker(ModelSettings(str(folder / "model")), _WORK)
+    reranker.about()
+    return reranker.score(_PAIRS)
+
+
+def _started(folder: Path) -> Any:
+    """A training's first look at its start, whatever it trains."""
+    start = str(folder / "model")
+    lengths = ["data.passage_length=64", "data.query_length=16"]
+    dual_encoder(read_recipe("de-bm25-neg-scratch", lengths), start, "cpu").encode(_TEXTS)
+    cross_encoder(read_recipe("ce-bm25-neg-scratch", lengths), start, "cpu").predict(_PAIRS)
+    model, tokenizer = masked_language_model(read_recipe("mlm-scratch", lengths), start)
+    tokens = tokenizer(_TEXTS, padding=True, return_tensors="pt")
+    model(tokens["input_ids"], attention_mask=tokens["attention_mask"], labels=tokens["input_ids"])
+    return np.zeros(0)
+
+
+def _family(name: str, pooling: str) -> Callable[[Path], Any]:
+    return lambda folder: with_modules(write_encoder(folder, name), pooling).rename(folder / "model")
+
+
+_SPOILS = {"model/**/*.json": JSON, "model/**/*.safetensors": BYTES}
+
+
+def _reader(name: str, write: Callable[[Path], Any], read: Callable[[Path], Any], reaches: str) -> Reader:
+    return Reader(
+        f"a model: {name}",
+        reaches=(reaches,),
+        make=write,
+        spoils=_SPOILS,
+        read=read,
+        right=any_result,
+        share=0.4,
+    )
+
+
+_OPENING, _LOADING, _TRAIN = "baselines.models.opening", "baselines.models.loading", "baselines.train.models"
+READERS = [
+    _reader("dual-encoder", lambda f: write_dual(f / "model"), _dense, f"{_LOADING}:open_encoder"),
+    _reader("two towers", lambda f: write_dual(f / "model", router=True), _dense, f"{_LOADING}:open_encoder"),
+    _reader("Qwen3", _family("Qwen/Qwen3-Embedding-0.6B", "lasttoken"), _dense, f"{_LOADING}:open_encoder"),
+    _reader("XLM-R", _family("intfloat/multilingual-e5-large", "mean"), _dense, f"{_LOADING}:open_encoder"),
+    _reader("static", lambda f: write_static(f / "model"), _dense, f"{_OPENING}:check_tokenizer"),
+    _reader("sparse", lambda f: write_sparse(f / "model", inference_free=True), _sparse, f"{_LOADING}:open_as"),
+    _reader("late interaction", lambda f: write_multi_vector(f / "model"), _multi_vector, f"{_LOADING}:open_as"),
+    _reader("cross-encoder", lambda f: write_cross(f / "model"), _reranked, f"{_LOADING}:open_pairs"),
+    _reader("language model", lambda f: write_language_model(f / "model"), _reranked, f"{_LOADING}:open_pairs"),
+    _reader("start", lambda f: write_bert(f / "model"), _started, f"{_TRAIN}:dual_encoder"),
+]
+test_a_spoiled_model_is_used_or_refused_in_one_line = fuzz_of(READERS)

@@ -460,7 +460,7 @@ def _read_shard(shard: Shard, config: str, columns: list[str]) -> Iterator[pa.Ta
                 reason = f"has the SHA-256 {sha256} where manifest.json says {shard.sha256}"
                 raise ReleaseError(f"{path}: {reason}; build or copy the release again")
             file.seek(0)
-            parquet = pq.ParquetFile(file)
+            parquet = pq.ParquetFile(file, page_checksum_verification=True)  # it may rot after the SHA-256
             schema = parquet.schema_arrow
             if any(schema.names.count(name) != 1 for name in columns):
                 has = ", ".join(schema.names)
@@ -476,7 +476,7 @@ def _read_shard(shard: Shard, config: str, columns: list[str]) -> Iterator[pa.Ta
                 if nulls := [name for name in columns if _holds_null(batch[name])]:
                     raise ReleaseError(f"{path}: expected no null; the column {nulls[0]} has one")
                 yield pa.Table.from_batches([batch])
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
         raise ReleaseError(f"{path}: cannot be read ({error})") from error
 
 

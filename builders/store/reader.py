@@ -12,10 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from builders.common.command import InputError
+from builders.common.verified import other_sha256
 from builders.store import layout
 from builders.store.layout import MANIFEST, config_and_split, schema_of
 from builders.store.manifest import FileEntry, Manifest, read_manifest
-from builders.store.shards import wrong_file
+from builders.store.shards import wrong_columns, wrong_file
 
 
 @dataclass(frozen=True)
@@ -79,9 +80,14 @@ class Release:
         """The paths of a split's shards, for DuckDB to read inside the block; errors as of :meth:`file`.
 
         Also at its end: DuckDB opens them when it likes, and another release may have taken this one's place.
+        DuckDB verifies no page checksums, so each shard's SHA-256 is computed every time.
         """
         shards = self.shards(config, split)
-        yield [str(self.file(entry)) for entry in shards]
+        paths = [self.file(entry) for entry in shards]
+        for path, entry in zip(paths, shards, strict=True):
+            if fault := other_sha256(path, entry.sha256):
+                raise InputError(f"{fault}; build the release again", path=path)
+        yield [str(path) for path in paths]
         for entry in shards:
             self.file(entry)
 
@@ -98,11 +104,16 @@ class Release:
             wanted = columns or schema_of(config).names
             names = list(dict.fromkeys(column.partition(".")[0] for column in wanted))
             try:
-                with pa.OSFile(str(path)) as opened, pq.ParquetFile(opened) as file:
+                with pa.OSFile(str(path)) as opened, pq.ParquetFile(opened, page_checksum_verification=True) as file:
                     self.file(entry)  # by now it is open: it stays this one, even if another release takes its place
-                    for batch in file.iter_batches(batch_size=rows, columns=wanted):
+                    # Parquet has no checksum of the footer, which holds the schema and the number of rows.
+                    fault, held = wrong_columns(file.schema_arrow, schema_of(config)), 0
+                    for batch in () if fault else file.iter_batches(batch_size=rows, columns=wanted):
+                        held += batch.num_rows
                         yield batch.select(names)  # in one order, whatever the file's is
-            except (pa.ArrowException, OSError) as error:
+                    if fault or held != entry.rows:
+                        raise pa.ArrowInvalid(fault or f"{held:,} rows where the manifest says {entry.rows or 0:,}")
+            except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
                 raise InputError(f"is damaged ({error}); build the release again", path=path) from error
 
     def table(self, config: str, split: str, columns: list[str] | None = None) -> pa.Table:

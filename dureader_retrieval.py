@@ -27,6 +27,7 @@ import itertools
 import json
 import os
 import re
+import stat
 import sys
 import tarfile
 import time
@@ -186,6 +187,7 @@ _ORIGINS = {
 
 _SHARD = re.compile(r"([\w.-]+)/([\w.-]+)-(\d{5})-of-(\d{5})\.parquet")
 _HOW = f"`python -m builders release --raw PATH --out DIR`{_HERE} makes one"
+_LARGEST_MANIFEST = 64 << 20  # bytes
 _BLOCK = 1 << 20
 _open = io.open  # datasets puts an open() of its own into this module: it takes "::" in a path for an address
 _BATCH_ROWS = 1024  # a joined row can be 100 kB
@@ -403,6 +405,9 @@ def _read_manifest(folder: str, config: str) -> dict[str, list[Shard]]:
     """The shards of one config by split, in the declared order of splits, as absolute paths."""
     path = f"{folder}/manifest.json"
     try:
+        status = os.stat(path)
+        if not stat.S_ISREG(status.st_mode) or status.st_size > _LARGEST_MANIFEST:
+            raise ReleaseError(f"{path}: expected a regular file of at most {_LARGEST_MANIFEST} bytes")
         with pa.OSFile(path) as file:
             content = file.read()
     except OSError:

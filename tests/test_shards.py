@@ -9,16 +9,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from commands import run
-from releases import TEXTS, make_release, md5, tables
+from releases import QUESTIONS, TEXTS, make_release, md5, tables
 
 from baselines.passages import open_passages
 from builders.common.command import InputError
 from builders.store import shards
-from builders.store.layout import MANIFEST
+from builders.store.layout import MANIFEST, schema_of
 from builders.store.reader import Release, open_release
+from builders.store.runs import write_run
 
 SHARD = "corpus/corpus-00001-of-00003.parquet"
 pytestmark = pytest.mark.usefixtures("own_cache")
@@ -90,6 +92,37 @@ def test_texts_are_found_by_id_in_all_shards_and_what_is_missing_is_told(release
     assert opened.texts("corpus", "corpus") == {md5(text): text for text in TEXTS}
     assert opened.missing("corpus", "corpus", ids) == ["nowhere"]
     assert opened.texts("corpus", "corpus", ()) == {} and opened.missing("corpus", "corpus", ()) == []
+
+
+def test_an_empty_split_has_the_columns_of_its_config(tmp_path: Path) -> None:
+    opened = open_release(make_release(tmp_path / "release", {**tables(), ("dev", "dev"): []}))
+    assert opened.table("dev", "dev").schema == schema_of("dev")
+    fields = ["query_id", "positive_passages.list.element.docid"]
+    assert opened.table("dev", "dev", fields).column_names == ["query_id", "positive_passages"]
+    assert not opened.table("dev", "dev").num_rows
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (("stats",), ""),
+        (("crosslingual", "export", "--out", "OUT.tsv"), ""),
+        (("extrapolate", "overlap"), ""),
+        (("extrapolate", "restrain", "--size", "2", "--embeddings", "V.npy", "--out", "OUT"), "has no queries in dev"),
+        (("pool", "candidates", "--runs", "RUN", "--out", "OUT"), "queries/dev lacks"),
+        (("samples", "--sizes", "5", "--out", "OUT", "--split", "dev"), "no positive passages in qrels/dev"),
+    ],
+)
+def test_verbs_read_an_empty_split(tmp_path: Path, words: tuple[str, ...], error: str) -> None:
+    release = make_release(
+        tmp_path / "release", {pair: [] if "dev" in pair else rows for pair, rows in tables().items()}
+    )
+    write_run(tmp_path / "RUN", [("q", [("p", 1.0)])])
+    np.save(tmp_path / "V.npy", np.eye(5))
+    (tmp_path / "V.ids.txt").write_text("".join(f"{md5(query)}\n" for query in QUESTIONS["train"] + QUESTIONS["test"]))
+    given = [str(tmp_path / word) if word.isupper() or word[:1] in "VO" else word for word in words]
+    done = run("builders", *given, "--release", release, code=1 if error else 0)
+    assert not error or error in done.error
 
 
 def entries(manifest: dict[str, Any]) -> list[dict[str, Any]]:

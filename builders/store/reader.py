@@ -53,6 +53,14 @@ class Release:
             self.file(entry)
         return sum(entry.rows or 0 for entry in found)
 
+    def place(self, config: str, split: str, row: int) -> str:
+        """The shard of a row of a split, and its row there from 1, for an error about it."""
+        for entry in self.shards(config, split):
+            if row < (entry.rows or 0):
+                return f"{self.path / entry.path}, row {row + 1}"
+            row -= entry.rows or 0
+        raise IndexError(row)
+
     def fingerprint(self, config: str, split: str) -> str:
         """Changes when, and only when, the split's bytes change: the shards' SHA-256, hashed."""
         return hashlib.sha256("".join(entry.sha256 for entry in self.shards(config, split)).encode()).hexdigest()
@@ -101,8 +109,7 @@ class Release:
         """
         for entry in self.shards(config, split):
             path = self.file(entry)
-            wanted = columns or schema_of(config).names
-            names = list(dict.fromkeys(column.partition(".")[0] for column in wanted))
+            wanted, names = columns or schema_of(config).names, _top(config, columns)
             try:
                 with pa.OSFile(str(path)) as opened, pq.ParquetFile(opened, page_checksum_verification=True) as file:
                     self.file(entry)  # by now it is open: it stays this one, even if another release takes its place
@@ -117,9 +124,9 @@ class Release:
                 raise InputError(f"is damaged ({error}); build the release again", path=path) from error
 
     def table(self, config: str, split: str, columns: list[str] | None = None) -> pa.Table:
-        """One split as a whole: for queries and qrels, not for a corpus of millions."""
+        """One split as a whole: for queries and qrels, not for a corpus of millions. Empty, it has its columns, too."""
         found = list(self.batches(config, split, columns))
-        return pa.Table.from_batches(found) if found else pa.table({})
+        return pa.Table.from_batches(found) if found else schema_of(config).empty_table().select(_top(config, columns))
 
     def rows_with(
         self, config: str, split: str, column: str, values: Collection[str], columns: list[str] | None = None
@@ -148,6 +155,11 @@ class Release:
         """Those of ``ids`` that a config of passages or queries lacks, sorted. Read are its ids alone."""
         rows = self.rows_with(config, split, "_id", ids, ["_id"])
         return sorted({*ids}.difference(*(table["_id"].to_pylist() for table in rows)))
+
+
+def _top(config: str, columns: list[str] | None) -> list[str]:
+    """The columns of the table that ``columns``, or the fields inside them, are read into."""
+    return list(dict.fromkeys(name.partition(".")[0] for name in columns or schema_of(config).names))
 
 
 def open_release(path: Path | str) -> Release:

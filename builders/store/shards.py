@@ -5,6 +5,7 @@ What is a shard's content is looked at together with its bytes, once: then every
 
 from __future__ import annotations
 
+import stat
 from pathlib import Path
 
 import pyarrow as pa
@@ -31,7 +32,10 @@ def wrong_file(path: Path, entry: FileEntry, *, again: bool = False) -> str:
         return other_sha256(path, entry.sha256) or (_wrong_shard(path, entry) if shard else "")
 
     try:
-        if (size := path.stat().st_size) != entry.bytes:
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode):
+            return "is no regular file"
+        if (size := found.st_size) != entry.bytes:
             return f"has {size:,} bytes where the manifest says {entry.bytes:,}"
         return fault_once(
             path, ["file of a release", entry.path if shard else "", entry.sha256, entry.rows], look, again=again

@@ -103,6 +103,7 @@ def test_json_in_a_release_or_a_model_folder_is_a_regular_file_of_a_stated_size(
 ) -> None:
     path = tmp_path / "inner" / "tokenizer.json"
     path.parent.mkdir()
+    (tmp_path / "a.json").symlink_to("nowhere")
     make(path)
     for read in (lambda: read_json(path, dict[str, str]), lambda: check_json_files(tmp_path)):
         with pytest.raises(InputError) as error:

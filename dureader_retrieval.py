@@ -27,8 +27,10 @@ import itertools
 import json
 import os
 import re
+import stat
 import sys
 import tarfile
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -89,6 +91,7 @@ COLUMNS: dict[str, dict[str, Any]] = {
 COLUMNS["crosslingual"] = {**COLUMNS["joined"], "query_zh": _TEXT}
 
 _ALL = ("train", "dev", "test")
+_WHOLE = "queries"  # this config's first split, of the same name, holds the queries of all its splits: see the card
 Declaration = tuple[str, tuple[str, ...], str]
 
 
@@ -152,7 +155,7 @@ _ROOT = "dureader_retrieval-data"
 _LABELLED = {"train": f"{_ROOT}/train.json", "dev": f"{_ROOT}/dev.json"}
 _ARCHIVED: dict[str, dict[str, str]] = {
     "corpus": {"corpus": f"{_ROOT}/passage_collection.json"},
-    "queries": _LABELLED,
+    _WHOLE: _LABELLED,
     "qrels": _LABELLED,
     "train": {"train": _LABELLED["train"]},
     "dev": {"dev": _LABELLED["dev"]},
@@ -186,6 +189,7 @@ _ORIGINS = {
 
 _SHARD = re.compile(r"([\w.-]+)/([\w.-]+)-(\d{5})-of-(\d{5})\.parquet")
 _HOW = f"`python -m builders release --raw PATH --out DIR`{_HERE} makes one"
+_LARGEST_MANIFEST = 64 << 20  # bytes
 _BLOCK = 1 << 20
 _open = io.open  # datasets puts an open() of its own into this module: it takes "::" in a path for an address
 _BATCH_ROWS = 1024  # a joined row can be 100 kB
@@ -208,6 +212,14 @@ def _declaration(name: str) -> Declaration:
 
 def _columns(name: str) -> dict[str, Any]:
     return COLUMNS[_declaration(name)[0]]
+
+
+def _with_whole(config: str, splits: dict[str, list[Any]]) -> dict[str, list[Any]]:
+    """The splits of a config with their sources, and where the config has one, the split of all of these first."""
+    if config != _WHOLE or len(splits) == 1:
+        return splits
+    # In the order of their names, as the pattern in the card finds them.
+    return {_WHOLE: [source for split in sorted(splits) for source in splits[split]], **splits}
 
 
 class ReleaseError(datasets.exceptions.DatasetGenerationError, ValueError):  # type: ignore[misc]  # datasets is untyped
@@ -263,7 +275,8 @@ class ReleaseConfig(datasets.BuilderConfig):  # type: ignore[misc]
                 raise ReleaseError(_lacks(self.name))
             url = _archive_url()
             sha256 = ARCHIVE["sha256"] or _read_note(_places(url).note).get("sha256") or _fetch(url)[1]
-            self.sources = {split: [Member(url, sha256, name)] for split, name in _ARCHIVED[self.name].items()}
+            members = {split: [Member(url, sha256, name)] for split, name in _ARCHIVED[self.name].items()}
+            self.sources = _with_whole(self.name, members)
             content = [sha256]
         features = None if custom_features is None else custom_features.to_dict()
         key = json.dumps([*content, features], default=str)
@@ -289,6 +302,7 @@ class DureaderRetrieval(datasets.ArrowBasedBuilder):  # type: ignore[misc]
     BUILDER_CONFIG_CLASS = ReleaseConfig
     BUILDER_CONFIGS: ClassVar[list[ReleaseConfig]] = [_config(name) for name in CONFIGS]
     builder_configs: ClassVar[dict[str, ReleaseConfig]] = _Configs({config.name: config for config in BUILDER_CONFIGS})
+    _spool = ""  # while all splits are prepared: the folder of what was read of sources that two splits have
 
     def _info(self) -> datasets.DatasetInfo:
         splits = None
@@ -318,13 +332,28 @@ class DureaderRetrieval(datasets.ArrowBasedBuilder):  # type: ignore[misc]
         if missing := sorted(set(columns) - set(_columns(self.config.name))):
             raise ReleaseError(f"config {self.config.name!r} has no columns {', '.join(missing)}")
         for source in sources:
-            if isinstance(source, Member):
-                tables = _read_member(source, self.config.name)
-            else:
-                tables = _read_shard(source, self.config.name, columns)
-            for number, table in enumerate(tables):
+            for number, table in enumerate(self._read(source, columns)):
                 table = datasets.table.table_cast(table.select(columns), self.info.features.arrow_schema)
                 yield f"{source[0]}:{number}", table
+
+    def _read(self, source: Shard | Member, columns: list[str]) -> Iterator[pa.Table]:
+        # Two splits may share a source. It is read and checked once, whichever process reads it.
+        path = f"{self._spool}/{hashlib.sha256(repr(source).encode()).hexdigest()}"
+        if self._spool and os.access(path, os.R_OK):
+            return _spooled(path)
+        if isinstance(source, Member):
+            tables = _read_member(source, self.config.name)
+        else:
+            tables = _read_shard(source, self.config.name, columns)
+        return _spooling(path, tables) if self._spool and _WHOLE in self.config.sources else tables
+
+    def download_and_prepare(self, *args: Any, **kwargs: Any) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            self._spool = folder
+            try:
+                super().download_and_prepare(*args, **kwargs)
+            finally:
+                self._spool = ""
 
     def as_dataset(self, split: Any = None, *args: Any, **kwargs: Any) -> Any:
         self._check_split(split)
@@ -393,7 +422,7 @@ def splits_of(name: str, *, data_dir: str | os.PathLike[str] | None = None) -> d
         return {split: sum(shard.rows for shard in shards) for split, shards in found.items()}
     if name not in _ARCHIVED:
         raise ReleaseError(_lacks(name))
-    return dict.fromkeys(_ARCHIVED[name])
+    return dict.fromkeys(_with_whole(name, {split: [] for split in _ARCHIVED[name]}))
 
 
 # A release directory
@@ -403,6 +432,9 @@ def _read_manifest(folder: str, config: str) -> dict[str, list[Shard]]:
     """The shards of one config by split, in the declared order of splits, as absolute paths."""
     path = f"{folder}/manifest.json"
     try:
+        status = os.stat(path)
+        if not stat.S_ISREG(status.st_mode) or status.st_size > _LARGEST_MANIFEST:
+            raise ReleaseError(f"{path}: expected a regular file of at most {_LARGEST_MANIFEST} bytes")
         with pa.OSFile(path) as file:
             content = file.read()
     except OSError:
@@ -432,7 +464,7 @@ def _read_manifest(folder: str, config: str) -> dict[str, list[Shard]]:
     if not found:
         have = ", ".join(sorted({name for name, _ in filled})) or "nothing"
         raise ReleaseError(f"{folder}: this release has no rows of config {config!r}; it has {have}. {_HOW}")
-    return {split: [shards[number] for number in sorted(shards)] for split, shards in found.items()}
+    return _with_whole(config, {split: [each[number] for number in sorted(each)] for split, each in found.items()})
 
 
 def _check_size(shard: Shard) -> tuple[int, int]:
@@ -460,7 +492,7 @@ def _read_shard(shard: Shard, config: str, columns: list[str]) -> Iterator[pa.Ta
                 reason = f"has the SHA-256 {sha256} where manifest.json says {shard.sha256}"
                 raise ReleaseError(f"{path}: {reason}; build or copy the release again")
             file.seek(0)
-            parquet = pq.ParquetFile(file)
+            parquet = pq.ParquetFile(file, page_checksum_verification=True)  # it may rot after the SHA-256
             schema = parquet.schema_arrow
             if any(schema.names.count(name) != 1 for name in columns):
                 has = ", ".join(schema.names)
@@ -476,8 +508,28 @@ def _read_shard(shard: Shard, config: str, columns: list[str]) -> Iterator[pa.Ta
                 if nulls := [name for name in columns if _holds_null(batch[name])]:
                     raise ReleaseError(f"{path}: expected no null; the column {nulls[0]} has one")
                 yield pa.Table.from_batches([batch])
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
         raise ReleaseError(f"{path}: cannot be read ({error})") from error
+
+
+def _spooling(path: str, tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    """The ``tables``, which are written to ``path`` on the way."""
+    part, writer = f"{path}.part", None
+    with pa.OSFile(part, "wb") as file:
+        for table in tables:
+            writer = writer or pa.ipc.new_stream(file, table.schema)
+            writer.write_table(table)
+            yield table
+        if writer:
+            writer.close()
+    if writer:
+        os.replace(part, path)
+
+
+def _spooled(path: str) -> Iterator[pa.Table]:
+    with pa.OSFile(path) as file, pa.ipc.open_stream(file) as stream:
+        for batch in stream:
+            yield pa.Table.from_batches([batch])
 
 
 def _holds_null(array: pa.Array) -> bool:

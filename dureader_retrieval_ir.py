@@ -125,7 +125,8 @@ class Source:
         if split:
             translated = set_name == "crosslingual"
             if split not in (found := self.splits(queries)):
-                lacks = f"{self.release}: has no {split} queries; it has those of {', '.join(found)}"
+                own = ", ".join(each for each in found if each != "queries")  # which are those of all
+                lacks = f"{self.release}: has no {split} queries; it has those of {own}"
                 raise ReleaseError(lacks if self.release else dureader_retrieval._lacks(queries, split))
             handlers.append(_Queries(self, queries, split, translated))
             if split in self._splits_if_any(qrels):

@@ -86,9 +86,9 @@ os._exit(0)  # an interpreter of 3.6 that has streamed Parquet can abort while i
 
 
 def rows_by_split(found: dict[str, dict[str, Any]]) -> dict[tuple[str, str], Any]:
-    """The rows of every config and split that were loaded by a card.
+    """The rows of every config and split that were loaded.
 
-    The card has a split before those of the queries that holds them all: it is held against these, and left out.
+    There is a split before those of the queries that holds them all: it is held against these, and left out.
     """
     queries = found.get("queries", {})
     assert len(queries) < 2 or next(iter(queries)) == "queries"

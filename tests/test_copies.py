@@ -95,12 +95,41 @@ def test_what_is_odd_in_rows_is_counted(tmp_path: Path) -> None:
     assert joined["negative_passages"] == [passage(TEXTS[0])]
     for said in (
         "queries whose id in the copy is not the MD5 of the text: 2",
-        "passages whose id in the copy is not the MD5 of the text: 1",
-        "passages without a text (left out): 1",
-        "negatives that are a positive of their query (left out): 1",
-        "rows of dev whose query came before (left out): 1",
+        "passages whose id in the copy is not the MD5 of the text: 2",
+        "passages without a text (left out): 2",
+        "negatives that are a positive of their query (left out): 2",
+        "rows of dev whose query came before (their passages are united): 1",
     ):
         assert said in done.stdout
+
+
+@pytest.mark.parametrize("layout", ["rows", "tables"])
+def test_rows_of_one_question_are_united(layout: str, tmp_path: Path) -> None:
+    """As everywhere (CONTRIBUTING, The rules): no positive is lost, and none is also a negative."""
+    if layout == "rows":
+        given = [([4], [0, 2]), ([5], [1]), ([4, 3], [2, 5])]  # the positives and negatives of three rows
+        lines = [
+            {"query": DEV[0], **{f"{kind}_passages": [passage(TEXTS[n]) for n in each] for kind, each in both}}
+            for both in (zip(("positive", "negative"), row, strict=True) for row in given)
+        ]
+        lines.insert(1, {"query": DEV[1], "positive_passages": [passage(TEXTS[5])], "negative_passages": []})
+        (tmp_path / "dev.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        words = [tmp_path / "dev.jsonl"]
+    else:
+        words = [mteb(tmp_path / "copy")]
+        parquet(words[0] / "queries/dev-00000-of-00001.parquet", _id=["a", "b", "c"], text=[DEV[0], DEV[1], DEV[0]])
+        judged = {"query-id": ["a", "b", "c", "c"], "corpus-id": [md5(TEXTS[n]) for n in (4, 5, 5, 3)]}
+        parquet(words[0] / "data/dev-00000-of-00001.parquet", **judged, score=[1] * 4)
+    done, release = build(tmp_path / "out", *words)
+    first, second = rows(release, "dev", "dev")
+    assert (first["query"], second["query"]) == (DEV[0], DEV[1])
+    assert first["positive_passages"] == [passage(TEXTS[n]) for n in (4, 5, 3)]
+    assert first["negative_passages"] == ([passage(TEXTS[n]) for n in (0, 2, 1)] if layout == "rows" else [])
+    assert [row["corpus-id"] for row in rows(release, "qrels", "dev")] == [md5(TEXTS[n]) for n in (4, 5, 3, 5)]
+    assert len(rows(release, "queries", "dev")) == 2
+    again = 2 if layout == "rows" else 1
+    assert f"rows of dev whose query came before (their passages are united): {again}" in done.stdout
+    run("builders", "check", "--release", tmp_path / "out")
 
 
 @pytest.mark.parametrize("layout", ["C-MTEB", "mteb"])

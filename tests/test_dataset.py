@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
+import sys
 from pathlib import Path
 
 import datasets
 import pytest
+from commands import ROOT
 from loading import NAME, Load, load, release  # noqa: F401
 from releases import QUESTIONS, TEXTS, all_tables, make_release, md5, tables
 
@@ -56,9 +59,9 @@ def test_two_releases_side_by_side_keep_their_own_rows(everything: Path, release
 
 
 def test_splits_are_those_of_the_release(release: Path, load: Load) -> None:
-    assert list(load("queries", data_dir=str(release))) == ["train", "dev", "test"]
+    assert list(load("queries", data_dir=str(release))) == ["queries", "train", "dev", "test"]
     assert list(load("qrels", data_dir=str(release))) == ["train", "dev"]
-    assert dureader_retrieval.splits_of("queries", data_dir=release) == {"train": 4, "dev": 2, "test": 1}
+    assert dureader_retrieval.splits_of("queries", data_dir=release) == {"queries": 7, "train": 4, "dev": 2, "test": 1}
     assert dureader_retrieval.splits_of("qrels") == {"train": None, "dev": None}  # the archive is not asked
     assert list(load("qrels", data_dir=str(release), streaming=True)) == ["train", "dev"]
     with pytest.raises(ValueError, match="test"):
@@ -67,9 +70,32 @@ def test_splits_are_those_of_the_release(release: Path, load: Load) -> None:
 
 def test_a_split_of_no_rows_is_left_out(tmp_path: Path, load: Load) -> None:
     release = make_release(tmp_path / "release", {**tables(), ("queries", "test"): [], ("test", "test"): []})
-    assert list(load("queries", data_dir=str(release))) == ["train", "dev"]
+    assert list(load("queries", data_dir=str(release))) == ["queries", "train", "dev"]
     with pytest.raises(ValueError, match="no rows of config 'test'"):
         load("test", data_dir=str(release))
+
+
+@pytest.mark.parametrize("num_proc", [None, 2])
+def test_the_split_of_all_queries_reads_no_shard_again(release: Path, tmp_path: Path, num_proc: int | None) -> None:
+    """In fresh interpreters: what the processes read is noted in a file, a line a shard."""
+    notes = tmp_path / "notes"
+    notes.touch()
+    code = f"""
+import dureader_retrieval as d
+read = d._read_shard
+def noted(shard, *rest):
+    with open({str(notes)!r}, "a") as file:
+        file.write(shard.path + chr(10))
+    return read(shard, *rest)
+d._read_shard = noted
+if __name__ == "__main__":
+    given = dict(data_dir={str(release)!r}, cache_dir={str(tmp_path / "cache")!r})
+    found = d.load_dataset("queries", num_proc={num_proc}, **given)
+    assert found["queries"][:]["text"] == [text for name in ("dev", "test", "train") for text in found[name]["text"]]
+"""
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+    shards = sorted(map(str, (release / "queries").iterdir()))
+    assert sorted(notes.read_text().split("\n")[:-1]) == shards and len(shards) == 4
 
 
 def test_several_processes_share_the_shards(release: Path, load: Load) -> None:

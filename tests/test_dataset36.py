@@ -54,10 +54,6 @@ def release(tmp_path: Path) -> Path:
     return make_release(tmp_path / "release")
 
 
-def rows_of(found: dict[str, dict[str, Any]]) -> dict[tuple[str, str], Any]:
-    return {(config, split): rows for config, splits in found.items() for split, rows in splits.items()}
-
-
 def test_the_script_gives_the_rows_that_were_written(run36: Load, everything: Path) -> None:
     names = list(dict.fromkeys(config for config, _ in all_tables()))
     some = ["corpus", "dev", "crosslingual"]  # two processes are started for each
@@ -73,7 +69,7 @@ print(json.dumps([
     for each in loaded
 ]))
 """)
-    plain, streaming, in_processes = map(rows_of, found)
+    plain, streaming, in_processes = map(rows_by_split, found)
     assert plain == streaming == all_tables()
     assert in_processes == {key: rows for key, rows in all_tables().items() if key[0] in some}
 
@@ -159,8 +155,8 @@ print(json.dumps(list(loaded.values())))
         server.break_after = [server.size // 2]
         online = {"HF_HUB_OFFLINE": "0", "HF_DATASETS_OFFLINE": "0", "DUREADER_RETRIEVAL_BASE_URL": server.url}
         found = run36(code, **online)
-        assert rows_of(found[0]) == rows_of(found[1]) == rows_of_archive()
+        assert rows_by_split(found[0]) == rows_by_split(found[1]) == rows_of_archive()
         assert [request.start for request in server.requests] == [0, server.size // 2]
         found = run36(code, DUREADER_RETRIEVAL_BASE_URL=server.url)  # from now on without a network
-        assert rows_of(found[1]) == rows_of_archive()
+        assert rows_by_split(found[1]) == rows_of_archive()
         assert len(server.requests) == 2

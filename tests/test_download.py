@@ -33,7 +33,20 @@ def test_one_download_serves_every_config(load: Load, server: ArchiveServer, tmp
             assert list(loaded) == rows
     assert starts(server) == [0]
     assert list(load("qrels")) == ["train", "dev"]
-    assert datasets.get_dataset_split_names(NAME, "queries") == ["train", "dev"]
+    assert datasets.get_dataset_split_names(NAME, "queries") == ["queries", "train", "dev"]
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_the_split_of_all_queries_is_those_of_its_splits(
+    load: Load, server: ArchiveServer, monkeypatch: pytest.MonkeyPatch, streaming: bool
+) -> None:
+    """As by a release's card; prepared, every file of the archive is unpacked once."""
+    read, reader = list[str](), dureader_retrieval._read_member
+    monkeypatch.setattr(dureader_retrieval, "_read_member", lambda *given: read.append(given[0].name) or reader(*given))
+    found = {split: list(rows) for split, rows in load("queries", streaming=streaming).items()}
+    assert list(found) == ["queries", "train", "dev"]
+    assert found["queries"] == [*found["dev"], *found["train"]]
+    assert sorted(read) == sorted([f"{FOLDER}/train.json", f"{FOLDER}/dev.json"] * (1 + streaming))
 
 
 def test_a_prepared_copy_needs_no_archive(

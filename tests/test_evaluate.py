@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import re
+import threading
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from commands import process
+from commands import process, run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from releases import make_release, tables
 
+from baselines.passages import open_passages
 from baselines.runs.evaluate import evaluate
 from baselines.runs.qrels import read_qrels
 from builders.common.command import InputError, main
+from builders.store.reader import open_release
 from builders.store.runs import read_run
 
 VERBS = {"evaluate": "baselines.runs.evaluate"}
@@ -207,6 +212,64 @@ def test_a_release_and_an_official_dev_json_give_the_same(tmp_path: Path, capsys
         shown.append(capsys.readouterr().out)
     assert shown[0] == shown[1]
     assert json.loads(shown[0])[0]["official"]["recall@1"] == 0.5
+
+
+def test_a_pair_that_is_judged_twice_is_one_line(tmp_path: Path) -> None:
+    for second, said in ((0, "with 1, then with 0"), (1, "with 1 each time")):
+        (tmp_path / "twice").write_text(f"q 0 p 1\nq 0 other 1\nq 0 p {second}\n")
+        with pytest.raises(InputError, match=rf"twice:3: query 'q' and passage 'p' are judged again \({said}\)"):
+            read_qrels(tmp_path / "twice")
+
+
+@pytest.mark.parametrize(
+    ("config", "more", "message"),
+    [
+        (("qrels", "dev"), {"score": 0}, r"are judged again \(with 1, then with 0\)"),
+        (("qrels", "dev"), {}, r"are judged again \(with 1 each time\)"),
+        (("queries", "dev"), {"text": "another"}, "comes again; expected it once"),
+        (("corpus", "corpus"), {"text": "another"}, "comes again; expected it once"),
+    ],
+)
+def test_what_comes_twice_in_a_release_is_one_line_as_for_check(
+    tmp_path: Path, config: tuple[str, str], more: dict[str, Any], message: str
+) -> None:
+    """The error names the id or the pair, and the shard and the row where it comes again."""
+    rows = tables()
+    rows[config] += [rows[config][0] | more]
+    release = make_release(tmp_path / "release", rows)
+    (tmp_path / "run").write_text("q Q0 p 1 1.0 t\n")
+    words = ["bm25", "--threads", "1", "--index", tmp_path / "index", "--out", tmp_path / "out"]
+    commands = {
+        "qrels": [["evaluate", tmp_path / "run"], [*words, "--split", "train", "--tune", "dev"]],
+        "queries": [["evaluate", tmp_path / "run"], words],
+        "corpus": [words],
+    }
+    number, rest = divmod(len(rows[config]) - 1, 2)
+    last = f"{'/'.join(config)}-{number:05d}-of-{number + 1:05d}.parquet, row {rest + 1}: "
+    for each in commands[config[0]]:
+        assert re.search(last + ".*" + message, run("baselines", *each, "--quiet", "--release", release, code=1).error)
+    run("builders", "check", "--release", release, code=1)
+    if config[0] == "corpus":  # what search, run and every reader of passages by their rows opens
+        with pytest.raises(InputError, match=last):
+            open_passages(open_release(release), keep=tmp_path / "keep")
+
+
+def test_files_that_a_command_line_names_may_be_pipes(tmp_path: Path) -> None:
+    """As of ``evaluate <(zcat RUN)``. Each is longer than a pipe's buffer, and is opened more than once."""
+    (tmp_path / "qrels").write_text("".join(f"q{n} 0 p{n} 1\n" for n in range(9_000)))
+    (tmp_path / "run").write_text("".join(f"q{n} Q0 p{n + n % 2} 1 1.0 t\n" for n in range(9_000)))
+    pipes = tmp_path / "pipes"
+    pipes.mkdir()
+    for name in ("qrels", "run"):
+        os.mkfifo(pipes / name)
+        content = (tmp_path / name).read_bytes()
+        threading.Thread(target=(pipes / name).write_bytes, args=(content,), daemon=True).start()
+    by_name, by_pipe = (
+        process("baselines", "evaluate", "--quiet", "--format", "json", "--qrels", folder / "qrels", folder / "run")
+        for folder in (tmp_path, pipes)
+    )
+    assert by_pipe.stdout.replace(str(pipes), str(tmp_path)) == by_name.stdout
+    assert json.loads(by_name.stdout)[0]["official"]["QueriesRanked"] == 9_000
 
 
 def test_no_common_query_is_one_line_and_exit_1(files: tuple[Path, Path], tmp_path: Path) -> None:

@@ -31,6 +31,42 @@ def test_a_release_is_one_commit_and_loads_everywhere(hub: Hub, publish: Publish
     assert load(hub, tmp_path / "streaming", "streaming=True") == whole_tables()
 
 
+def test_a_config_has_the_same_splits_by_name_by_path_and_from_a_hub(
+    hub: Hub, publish: Publish, release: Path, tmp_path: Path
+) -> None:
+    publish("--create")
+    code = f"""
+import datasets, dureader_retrieval, json, os, sys
+ways = [("dureader_retrieval", {{"data_dir": {str(release)!r}}}), ({str(release)!r}, {{}}), ({REPO!r}, {{}})]
+names = datasets.get_dataset_config_names({REPO!r})
+print(json.dumps([
+    {{
+        name: [
+            datasets.get_dataset_split_names(path, name, **more),
+            *([[split, list(rows)] for split, rows in datasets.load_dataset(path, name, **more, **how).items()]
+              for how in ({{}}, {{"streaming": True}})),
+            [[split, info.num_examples] for split, info in
+             datasets.load_dataset_builder(path, name, **more).info.splits.items()],
+        ]
+        for name in names
+    }}
+    for path, more in ways
+]))
+sys.stdout.flush()
+os._exit(0)  # an interpreter that has streamed Parquet can abort while it shuts down
+"""
+    environment = hub.environment(tmp_path / "loads", None) | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    by_name, by_path, from_hub = json.loads(done.stdout.splitlines()[-1])
+    assert by_name == by_path == from_hub
+    assert by_name.keys() == {config for config, _ in whole_tables()}
+    assert by_name["queries"][0] == ["queries", "train", "dev", "test"]
+    for names, plain, streamed, counted in by_name.values():
+        assert plain == streamed and names == [split for split, _ in plain]
+        assert counted == [[split, len(rows)] for split, rows in plain]
+
+
 @pytest.mark.parametrize("how", ["streaming=True", ""], ids=["streaming", "plain"])
 def test_it_loads_on_datasets_36(
     hub: Hub,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -106,9 +105,7 @@ def test_embeddings_of_fewer_rows_than_the_release_are_one_error(folder: Path, t
         open_vectors(fewer).check("passages", release, "corpus", "corpus")
 
 
-def test_embeddings_are_read_through_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for path in folder.iterdir():
-        os.utime(path, (1, 1))
+def test_embeddings_are_read_through_once(folder: Path, settled: None, monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[Path] = []
     digest = embeddings.other_sha256
     monkeypatch.setattr(embeddings, "other_sha256", lambda path, sha256: looked.append(path) or digest(path, sha256))

@@ -23,6 +23,7 @@ from elasticsearch.helpers import streaming_bulk
 from baselines.bm25.index import K1, B, Index, index_key, token_strings
 from baselines.bm25.ties import end_of_ties, settle
 from baselines.bm25.tokens import WORDS, Analyzer
+from baselines.passages import expect_ids_once
 from builders.common.command import InputError, log
 from builders.common.folders import key_of
 from builders.common.jobs import in_threads
@@ -162,6 +163,7 @@ class ElasticsearchIndex(Index):
 
     def fill(self, release: Release, corpus: str, workers: int, key: dict[str, Any], k1: float, b: float) -> None:
         """Create the index and fill it; ``workers`` processes segment, as many threads send."""
+        expect_ids_once(release, corpus)
         ask, indices = self.server.ask, self.client.indices
         mappings, settings = _mappings(key), _settings(k1, b)
         ask(lambda: indices.create(index=self.name, mappings=mappings, settings={"index": settings}))

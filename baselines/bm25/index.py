@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from baselines.bm25.tokens import WORDS, Analyzer, segment_batches
 from baselines.kept import Cache, Strings, StringsWriter
+from baselines.passages import expect_ids_once
 from baselines.samples import Rows, sample_rows, taken
 from builders.common.command import InputError, log, progress
 from builders.store.columns import Columns, columns_of
@@ -114,6 +115,7 @@ def open_index(
     key = index_key(release, corpus, module.engine_version(), max_chars, split, sample, analyzer)
 
     def build(new: Path) -> None:
+        expect_ids_once(release, corpus, split)
         rows = None if sample is None else sample_rows(release, corpus, sample)
         module.write_index(new, token_strings(release, corpus, workers, max_chars, split, rows, analyzer), workers)
         batches = taken(release.batches(corpus, split, ["_id"]), rows)

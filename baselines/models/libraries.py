@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from builders.common.command import InputError, log
 from builders.common.hub import COMMIT, clear_errors, commit_in
+from builders.common.typed import check_json_files
 
 _ANSWER, _PATIENCE = 5.0, 8.0  # seconds for an answer, and for everything, names and certificates included
 _FIRST = ("config.json", "modules.json")  # a model has one of them
@@ -40,7 +41,8 @@ def model_commit(model: str, revision: str, otherwise: str) -> str | None:
     """
     from huggingface_hub import constants
 
-    if Path(model).is_dir():
+    if (folder := Path(model)).is_dir():
+        check_json_files(folder)
         return None
     if COMMIT.fullmatch(revision):
         return revision

@@ -43,7 +43,7 @@ def error_figures(matrix: Matrix, categories: Sequence[Category], path: Path) ->
     Raises :class:`InputError` where the file is none, or lacks a category.
     """
     try:
-        tally = read_json(path, _Tally)
+        tally = read_json(path, _Tally, any_file=True)
     except (FileNotFoundError, NotADirectoryError):
         raise InputError("no such file; expected what `errors --tally ROUND --format json` prints", path=path) from None
     found = []

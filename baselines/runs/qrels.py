@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from baselines.runs.sets import read_judgments
+from baselines.runs.sets import judged_again, read_judgments
 from builders.common.command import InputError, log
 from builders.common.files import read_whole
 from builders.common.lines import expect_id, first_character, id_of, integer, raw_lines
@@ -65,7 +65,7 @@ def read_qrels(path: Path) -> Qrels:
 
     TREC: ``query-id 0 corpus-id score``. BEIR: a header line, then ``query-id corpus-id score``. Official: JSON lines
     ``{question_id, question, answer_paragraphs: [{paragraph_id, paragraph_text}]}`` or all of them in
-    ``{"data": [...]}``.
+    ``{"data": [...]}``. Rows of one question are united; a pair that TREC's or BEIR's lines judge twice is an error.
     """
     every: dict[str, dict[str, int]] = {}
     if first_character(path) in "{[":
@@ -73,8 +73,11 @@ def read_qrels(path: Path) -> Qrels:
             passages = (expect_id(each.paragraph_id, path) for each in row.answer_paragraphs)
             every.setdefault(expect_id(row.question_id, path), {}).update(dict.fromkeys(passages, 1))
     else:
-        for query, corpus, score in _columns(path):
-            every.setdefault(query, {})[corpus] = score
+        for number, query, corpus, score in _columns(path):
+            scores = every.setdefault(query, {})
+            if corpus in scores:
+                raise InputError(judged_again(query, corpus, scores[corpus], score), path=path, line=number)
+            scores[corpus] = score
     return _positives(str(path), every)
 
 
@@ -97,7 +100,8 @@ def _positives(name: str, every: dict[str, dict[str, int]]) -> Qrels:
     return qrels
 
 
-def _columns(path: Path) -> Iterator[tuple[str, str, int]]:
+def _columns(path: Path) -> Iterator[tuple[int, str, str, int]]:
+    """(number of the line, query id, corpus id, score) of every line that is not blank."""
     beir = False
     for number, line in raw_lines(path):
         fields = line.split()
@@ -110,7 +114,7 @@ def _columns(path: Path) -> Iterator[tuple[str, str, int]]:
             expected = "3 columns (query-id corpus-id score)" if beir else "4 columns (query-id 0 corpus-id score)"
             raise InputError(f"expected {expected}, found {len(fields)}", path=path, line=number)
         score = integer(fields[-1], "score", path, number)
-        yield id_of(fields[0], path, number), id_of(fields[-2], path, number), score
+        yield number, id_of(fields[0], path, number), id_of(fields[-2], path, number), score
 
 
 class _Paragraph(msgspec.Struct):

@@ -24,11 +24,12 @@ def read_judgments(
         qrels: one of ``QRELS`` in the place of the set's judgments.
 
     Raises:
-        InputError: the release lacks one of these configs, or its split.
+        InputError: the release lacks one of these configs, or its split; an id or a judged pair comes twice.
     """
     if queries and schema_of(queries) == JOINED:
         columns = ["query_id", "positive_passages.list.element.docid"]
         rows = [row for batch in release.batches(queries, split, columns) for row in batch.to_pylist()]
+        _expect_once(release, queries, split, [row["query_id"] for row in rows])
         return {row["query_id"]: {each["docid"]: 1 for each in row["positive_passages"]} for row in rows}
     every = _judgments(release, configs, split, qrels or configs.qrels)
     if not queries:
@@ -40,26 +41,48 @@ def _judgments(release: Release, configs: Set, split: str, qrels: str) -> dict[s
     every: dict[str, dict[str, int]] = {}
     judged: dict[str, list[str]] = {}  # the query that qrels name -> itself, or its translations
     if (configs.queries, split) in release.splits():
-        for row in release.table(configs.queries, split).to_pylist():
+        rows = release.table(configs.queries, split).to_pylist()
+        _expect_once(release, configs.queries, split, [row["_id"] for row in rows])
+        for row in rows:
             every[row["_id"]] = {}
             judged.setdefault(row["zh_id"] if configs.translated else row["_id"], []).append(row["_id"])
     elif configs is not SETS["main"]:
         release.shards(configs.queries, split)  # raises: the set is not there
-    for batch in release.batches(qrels, split):
-        rows = zip(*(batch.column(name).to_pylist() for name in ("query-id", "corpus-id", "score")), strict=True)
-        for query, corpus, score in rows:
-            # A query that nobody translated is none of the cross-lingual set's.
-            for target in judged.get(query, []) if configs.translated else [query]:
-                every.setdefault(target, {})[corpus] = score
+    names = ("query-id", "corpus-id", "score")
+    batches = release.batches(qrels, split)
+    pairs = (pair for batch in batches for pair in zip(*(batch[name].to_pylist() for name in names), strict=True))
+    for row, (query, corpus, score) in enumerate(pairs):
+        # A query that nobody translated is none of the cross-lingual set's.
+        for target in judged.get(query, []) if configs.translated else [query]:
+            scores = every.setdefault(target, {})
+            if corpus in scores:
+                said = judged_again(query, corpus, scores[corpus], score)
+                raise InputError(said, path=release.place(qrels, split, row))
+            scores[corpus] = score
     return every
 
 
+def judged_again(query: str, corpus: str, before: int, score: int) -> str:
+    """The error for a pair of a query and a passage that is judged twice."""
+    scores = f"with {before}, then with {score}" if before != score else f"with {score} each time"
+    return f"query {query!r} and passage {corpus!r} are judged again ({scores}); expected one judgment of each pair"
+
+
+def _expect_once(release: Release, config: str, split: str, ids: list[str]) -> None:
+    seen = set[str]()
+    for row, each in enumerate(ids):
+        if each in seen:
+            raise InputError(f"the id {each!r} comes again; expected it once", path=release.place(config, split, row))
+        seen.add(each)
+
+
 def read_queries(release: Release, split: str, config: str = "queries") -> list[tuple[str, str]]:
-    """(id, text) of every query of a split, in the release's order."""
+    """(id, text) of every query of a split, in the release's order; :class:`InputError` for an id that comes twice."""
     found: list[tuple[str, str]] = []
     names = ["query_id", "query"] if schema_of(config) == JOINED else ["_id", "text"]
     for batch in release.batches(config, split, names):
         found += zip(*(batch.column(name).to_pylist() for name in names), strict=True)
+    _expect_once(release, config, split, [query for query, _ in found])
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import gzip
 import hashlib
@@ -28,6 +29,29 @@ else:  # Python 3.10
 
 _BLOCK = 1 << 20
 _LINKS = 40  # that a name may lead through, as on Linux
+
+
+_copies: dict[tuple[int, int], Path] = {}  # of pipes, by device and inode
+
+
+def rereadable(path: Path) -> Path:
+    """The file to open for ``path``, which is read more than once: a copy of what a pipe holds, else ``path`` itself.
+
+    A pipe (``<(zcat RUN)``, ``/dev/stdin``) gives its bytes once: whoever opens it again goes on in the middle. Its
+    copy lasts as long as this process.
+    """
+    found = path.stat()
+    if not stat.S_ISFIFO(found.st_mode):
+        return path
+    key = found.st_dev, found.st_ino
+    if key not in _copies:
+        held = contextlib.ExitStack()
+        copy = held.enter_context(temporary_folder()) / "pipe"
+        atexit.register(held.close)
+        with writing(copy.parent), open(path, "rb") as pipe, open(copy, "wb") as file:
+            shutil.copyfileobj(pipe, file, _BLOCK)
+        _copies[key] = copy
+    return _copies[key]
 
 
 def sha256_of(path: Path) -> str:
@@ -192,7 +216,7 @@ def fsync_directory(path: Path) -> None:
 def read_whole(path: Path) -> bytes:
     """The bytes of a (possibly gzipped) file; an :class:`InputError` where it cannot be read."""
     try:
-        data = path.read_bytes()
+        data = rereadable(path).read_bytes()
         return gzip.decompress(data) if path.suffix == ".gz" else data
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise InputError(f"not a whole gzip file ({error})", path=path) from error

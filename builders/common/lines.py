@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from builders.common.command import InputError
+from builders.common.files import rereadable
 
 _BOM = b"\xef\xbb\xbf"
 _SHOWN = 40  # bytes of a column that an error quotes
@@ -21,7 +22,8 @@ def raw_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     mark is dropped. Raises :class:`InputError` for a damaged gzip file, :class:`OSError` where nothing can be read.
     """
     number = 0
-    with io.BufferedReader(gzip.GzipFile(path)) if path.suffix == ".gz" else open(path, "rb") as file:
+    found = rereadable(path)
+    with io.BufferedReader(gzip.GzipFile(found)) if path.suffix == ".gz" else open(found, "rb") as file:
         try:
             for number, line in enumerate(file, 1):
                 yield number, (line.removeprefix(_BOM) if number == 1 else line).rstrip(b"\r\n")

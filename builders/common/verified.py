@@ -1,4 +1,4 @@
-"""Files that are looked at once: what was found in a file holds until its inode, size or time of change is another.
+"""Cache of verified files, invalidated when a file's inode, size, mtime or ctime changes.
 
 What was found without a fault is noted in the user's cache, a line of 24 hex digits each: lines are only ever added,
 each by one write, so processes need no lock, and a line that is damaged is one that is not found.
@@ -29,7 +29,7 @@ def caches() -> Path:
 def fault_once(path: Path, claim: Any, look: Callable[[], str], *, again: bool = False) -> str:
     """What ``look`` finds wrong with the content of a file; empty where that is nothing.
 
-    Not called where it has found nothing in this very file (device, inode, size, time of change) for this claim before.
+    Not called where it has found nothing in this very file (device, inode, size, mtime, ctime) for this claim before.
     Where the user's cache cannot be read or written, it is called once a process.
 
     Args:
@@ -43,7 +43,7 @@ def fault_once(path: Path, claim: Any, look: Callable[[], str], *, again: bool =
     if not again and (note in _here or note in _noted()):
         return ""
     fault = look()
-    if not fault and started - file.st_mtime_ns > _SETTLED and _note(path.stat(), claim) == note:
+    if not fault and started - max(file.st_mtime_ns, file.st_ctime_ns) > _SETTLED and _note(path.stat(), claim) == note:
         _here.add(note)
         _add(note)
     return fault
@@ -61,7 +61,8 @@ def wrong_sha256(path: Path, sha256: str) -> str:
 
 
 def _note(file: os.stat_result, claim: Any) -> str:
-    return key_of([file.st_dev, file.st_ino, file.st_size, file.st_mtime_ns, claim])
+    # No program can set ctime: it also moves where an edit in place puts the old mtime back.
+    return key_of([file.st_dev, file.st_ino, file.st_size, file.st_mtime_ns, file.st_ctime_ns, claim])
 
 
 def _notes() -> Path:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,10 @@ Places = Sequence[tuple[Path, str]]  # files, with the split that each is of
 
 
 class CopyWriter:
-    """Writes corpus, queries, qrels and joined rows into a draft; memory: some 100 bytes a passage of a ranking."""
+    """Writes corpus, queries, qrels and joined rows into a draft.
+
+    Memory: some 100 bytes a passage of a ranking, and the rows whose question came before.
+    """
 
     def __init__(self, draft: Draft, findings: Findings) -> None:
         self._draft, self._findings = draft, findings
@@ -46,7 +49,7 @@ class CopyWriter:
             for path in paths:
                 yield from progress(rows_of(path, Ranked), unit="query", label=path.name)
 
-        self._split(split, rows())
+        self._split(split, rows)
 
     def tables(self, corpus: Places, queries: Places, qrels: Places) -> None:
         """Corpus, queries and judgments, each in files of their own. Queries that nobody judged are left out."""
@@ -70,8 +73,8 @@ class CopyWriter:
         if unjudged := questions.keys() - {query for found in judged.values() for query in found}:
             self._findings.add("queries that nobody judged (left out)", len(unjudged), min(unjudged))
         for split, found in judged.items():
-            rows = (Ranked(questions[query].text, positive, query) for query, positive in found.items())
-            self._split(split, (("", row) for row in rows))
+            rows = [("", Ranked(questions[query].text, positive, query)) for query, positive in found.items()]
+            self._split(split, lambda rows=rows: rows)  # type: ignore[misc]
 
     def _texts(self, what: str, places: Places) -> dict[str, Passage]:
         found: dict[str, Passage] = {}
@@ -102,21 +105,21 @@ class CopyWriter:
             self._corpus.add({"_id": own, "title": passage.title or "", "text": passage.text})
         return {"docid": own, "title": passage.title or "", "text": passage.text}
 
-    def _split(self, split: str, rows: Iterable[tuple[str, Ranked]]) -> None:
+    def _split(self, split: str, rows: Callable[[], Iterable[tuple[str, Ranked]]]) -> None:
+        """Write the rows of a split. Those of one question are one row, where the first stands, with all passages."""
+        again = self._again(split, rows())
         configs = {"queries": QUERIES, "qrels": QRELS, split: JOINED}
         queries, qrels, joined = (_Rows(self._draft, name, split, schema) for name, schema in configs.items())
         seen: set[str] = set()
         chars, lengths = 0, array("I")
-        for place, row in rows:
-            if not row.query.strip():
-                raise InputError("expected the text of a query, found nothing", path=place)
-            query = self._held("queries", str(row.query_id) if place else "", row.query)
+        for place, row in rows():
+            query = text_id(row.query)
             if query in seen:
-                self._findings.add(f"rows of {split} whose query came before (left out)", 1, query)
                 continue
             seen.add(query)
-            positives = self._found(row.positive_passages, bool(place))
-            negatives = self._found(row.negative_passages, bool(place), positives)
+            same = [row, *again.get(query, ())]
+            positives = self._found((each for one in same for each in one.positive_passages), bool(place))
+            negatives = self._found((each for one in same for each in one.negative_passages), bool(place), positives)
             queries.add({"_id": query, "text": row.query})
             for docid, passage in positives.items():
                 qrels.add({"query-id": query, "corpus-id": docid, "score": 1})
@@ -129,6 +132,19 @@ class CopyWriter:
         for each in (queries, qrels, joined):
             each.end()
         self._draft.stats["table3"][split] = table3_column(len(seen), chars, len(lengths), _counted(lengths))
+
+    def _again(self, split: str, rows: Iterable[tuple[str, Ranked]]) -> dict[str, list[Ranked]]:
+        """The rows whose question came before, by its id. :class:`InputError` for a row without a question."""
+        seen, again = set[str](), dict[str, list[Ranked]]()
+        for place, row in rows:
+            if not row.query.strip():
+                raise InputError("expected the text of a query, found nothing", path=place)
+            query = self._held("queries", str(row.query_id) if place else "", row.query)
+            if query in seen:
+                self._findings.add(f"rows of {split} whose query came before (their passages are united)", 1, query)
+                again.setdefault(query, []).append(row)
+            seen.add(query)
+        return again
 
     def _found(
         self, passages: Iterable[Passage], hold: bool, but: Mapping[str, dict[str, str]] | None = None

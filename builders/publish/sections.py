@@ -79,7 +79,7 @@ class Scored(msgspec.Struct):
 def read_scores(path: Path) -> list[Scored]:
     """What `python -m baselines evaluate --format json` printed; :class:`InputError` for what is none of that."""
     try:
-        return read_json(path, list[Scored])
+        return read_json(path, list[Scored], any_file=True)
     except FileNotFoundError:
         said = "there is no such file; `python -m baselines evaluate --format json` prints one"
         raise InputError(said, path=path) from None

@@ -81,7 +81,7 @@ class _Index(NamedTuple):
 
 @functools.lru_cache(maxsize=1)
 def _open(file: Path) -> _Index:
-    known = read_json(file, Known)
+    known = read_json(file, Known, any_file=True)  # this build wrote it
     settings = known.by, known.ngram, known.jaccard
     return _Index(LikeTexts(known.questions, *settings), LikeTexts(known.passages, *settings), known.scores)
 

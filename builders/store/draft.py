@@ -114,7 +114,7 @@ class Draft:
         tables = []
         for path in paths:
             with path.open("rb") as opened:  # by the path, which may be one of an object store
-                tables.append(pq.read_table(opened, columns=schema_of(config).names))
+                tables.append(pq.read_table(opened, columns=schema_of(config).names, page_checksum_verification=True))
         return pa.concat_tables(tables)
 
 

@@ -12,10 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from builders.common.command import InputError
+from builders.common.verified import other_sha256
 from builders.store import layout
 from builders.store.layout import MANIFEST, config_and_split, schema_of
 from builders.store.manifest import FileEntry, Manifest, read_manifest
-from builders.store.shards import wrong_file
+from builders.store.shards import wrong_columns, wrong_file
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,14 @@ class Release:
             self.file(entry)
         return sum(entry.rows or 0 for entry in found)
 
+    def place(self, config: str, split: str, row: int) -> str:
+        """The shard of a row of a split, and its row there from 1, for an error about it."""
+        for entry in self.shards(config, split):
+            if row < (entry.rows or 0):
+                return f"{self.path / entry.path}, row {row + 1}"
+            row -= entry.rows or 0
+        raise IndexError(row)
+
     def fingerprint(self, config: str, split: str) -> str:
         """Changes when, and only when, the split's bytes change: the shards' SHA-256, hashed."""
         return hashlib.sha256("".join(entry.sha256 for entry in self.shards(config, split)).encode()).hexdigest()
@@ -79,9 +88,14 @@ class Release:
         """The paths of a split's shards, for DuckDB to read inside the block; errors as of :meth:`file`.
 
         Also at its end: DuckDB opens them when it likes, and another release may have taken this one's place.
+        DuckDB verifies no page checksums, so each shard's SHA-256 is computed every time.
         """
         shards = self.shards(config, split)
-        yield [str(self.file(entry)) for entry in shards]
+        paths = [self.file(entry) for entry in shards]
+        for path, entry in zip(paths, shards, strict=True):
+            if fault := other_sha256(path, entry.sha256):
+                raise InputError(f"{fault}; build the release again", path=path)
+        yield [str(path) for path in paths]
         for entry in shards:
             self.file(entry)
 
@@ -95,20 +109,24 @@ class Release:
         """
         for entry in self.shards(config, split):
             path = self.file(entry)
-            wanted = columns or schema_of(config).names
-            names = list(dict.fromkeys(column.partition(".")[0] for column in wanted))
+            wanted, names = columns or schema_of(config).names, _top(config, columns)
             try:
-                with pa.OSFile(str(path)) as opened, pq.ParquetFile(opened) as file:
+                with pa.OSFile(str(path)) as opened, pq.ParquetFile(opened, page_checksum_verification=True) as file:
                     self.file(entry)  # by now it is open: it stays this one, even if another release takes its place
-                    for batch in file.iter_batches(batch_size=rows, columns=wanted):
+                    # Parquet has no checksum of the footer, which holds the schema and the number of rows.
+                    fault, held = wrong_columns(file.schema_arrow, schema_of(config)), 0
+                    for batch in () if fault else file.iter_batches(batch_size=rows, columns=wanted):
+                        held += batch.num_rows
                         yield batch.select(names)  # in one order, whatever the file's is
-            except (pa.ArrowException, OSError) as error:
+                    if fault or held != entry.rows:
+                        raise pa.ArrowInvalid(fault or f"{held:,} rows where the manifest says {entry.rows or 0:,}")
+            except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
                 raise InputError(f"is damaged ({error}); build the release again", path=path) from error
 
     def table(self, config: str, split: str, columns: list[str] | None = None) -> pa.Table:
-        """One split as a whole: for queries and qrels, not for a corpus of millions."""
+        """One split as a whole: for queries and qrels, not for a corpus of millions. Empty, it has its columns, too."""
         found = list(self.batches(config, split, columns))
-        return pa.Table.from_batches(found) if found else pa.table({})
+        return pa.Table.from_batches(found) if found else schema_of(config).empty_table().select(_top(config, columns))
 
     def rows_with(
         self, config: str, split: str, column: str, values: Collection[str], columns: list[str] | None = None
@@ -137,6 +155,11 @@ class Release:
         """Those of ``ids`` that a config of passages or queries lacks, sorted. Read are its ids alone."""
         rows = self.rows_with(config, split, "_id", ids, ["_id"])
         return sorted({*ids}.difference(*(table["_id"].to_pylist() for table in rows)))
+
+
+def _top(config: str, columns: list[str] | None) -> list[str]:
+    """The columns of the table that ``columns``, or the fields inside them, are read into."""
+    return list(dict.fromkeys(name.partition(".")[0] for name in columns or schema_of(config).names))
 
 
 def open_release(path: Path | str) -> Release:

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
+from builders.common.files import rereadable
 from builders.store.columns import Columns
 
 _BLOCK = 32 << 20  # bytes that are parsed at a time
@@ -58,7 +59,8 @@ def read_plain(path: Path) -> tuple[Columns, int] | None:
 def _blocks(path: Path) -> Iterator[bytes]:
     """The bytes of a file, gzipped where it ends in ``.gz``, cut at the ends of lines."""
     rest = b""
-    with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as file:
+    found = rereadable(path)
+    with gzip.open(found) if path.suffix == ".gz" else open(found, "rb") as file:
         while read := file.read(_BLOCK):
             whole, end, rest = (rest + read).rpartition(b"\n")
             if whole:

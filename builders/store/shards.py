@@ -5,6 +5,7 @@ What is a shard's content is looked at together with its bytes, once: then every
 
 from __future__ import annotations
 
+import stat
 from pathlib import Path
 
 import pyarrow as pa
@@ -31,7 +32,10 @@ def wrong_file(path: Path, entry: FileEntry, *, again: bool = False) -> str:
         return other_sha256(path, entry.sha256) or (_wrong_shard(path, entry) if shard else "")
 
     try:
-        if (size := path.stat().st_size) != entry.bytes:
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode):
+            return "is no regular file"
+        if (size := found.st_size) != entry.bytes:
             return f"has {size:,} bytes where the manifest says {entry.bytes:,}"
         return fault_once(
             path, ["file of a release", entry.path if shard else "", entry.sha256, entry.rows], look, again=again
@@ -49,10 +53,10 @@ def _wrong_shard(path: Path, entry: FileEntry) -> str:
     except ValueError:
         return f"is of no config of a release ({config!r})"
     try:
-        with pq.ParquetFile(path) as file:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
             if (rows := file.metadata.num_rows) != entry.rows:
                 return f"has {rows:,} rows where the manifest says {entry.rows or 0:,}"
-            if fault := _wrong_columns(file.schema_arrow, expected):
+            if fault := wrong_columns(file.schema_arrow, expected):
                 return fault
             held = 0  # the number above is the file's own word
             for batch in file.iter_batches(_ROWS, columns=expected.names):
@@ -60,11 +64,12 @@ def _wrong_shard(path: Path, entry: FileEntry) -> str:
                 if fault := wrong_values(batch):
                     return fault
             return "" if held == rows else f"holds {held:,} rows and says {rows:,}"
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         return f"is not Parquet ({error})"
 
 
-def _wrong_columns(schema: pa.Schema, expected: pa.Schema) -> str:
+def wrong_columns(schema: pa.Schema, expected: pa.Schema) -> str:
+    """Describe the first column of ``expected`` that a shard's ``schema`` lacks; empty if it has them all."""
     for column in expected:
         index = schema.get_field_index(column.name)
         # Lists may name their items differently: two schemas are equal where their fields' types are.

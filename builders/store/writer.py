@@ -15,7 +15,11 @@ from builders.store import layout
 from builders.store.manifest import FileEntry
 
 # Pages of 4 MiB: on news, files get 1.7 % smaller than with Parquet's usual 1 MiB, in the same time.
-_WRITING = {"compression": "zstd", "compression_level": 3, "use_dictionary": False, "data_page_size": 4 << 20}
+# Page checksums (CRC-32): readers notice bytes that rot on the disk after the file's SHA-256 was verified.
+_WRITING = {
+    **{"compression": "zstd", "compression_level": 3, "use_dictionary": False, "data_page_size": 4 << 20},
+    "write_page_checksum": True,
+}
 
 
 class ParquetFile:

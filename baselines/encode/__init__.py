@@ -21,6 +21,7 @@ from pathlib import Path
 from baselines.models.options import add_batch_tokens, add_device, add_revision
 from baselines.runs.sets import add_set
 from builders.common.command import InputError, whole_number
+from builders.common.hub import model_name
 from builders.store.layout import SETS
 
 # 200 MB at 768 dimensions; on a CPU some minutes. At most that much is encoded again after an interruption.
@@ -30,7 +31,9 @@ ROWS_ON_GPU, ROWS_ON_CPU = 1 << 17, 1 << 13
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--release", type=Path, required=True, metavar="DIR", help="the release directory")
     add_set(parser)
-    parser.add_argument("--model", required=True, metavar="M", help="a sentence-transformers model: hub name or folder")
+    parser.add_argument(
+        "--model", type=model_name, required=True, metavar="M", help="a sentence-transformers model: hub name or folder"
+    )
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="the directory of embeddings")
     parser.add_argument("--queries", action="store_true", help="encode queries instead of passages")
     parser.add_argument("--split", help="whose queries (with --queries; default: dev)")

@@ -36,6 +36,7 @@ from baselines.runs.qrels import Qrels, release_qrels
 from baselines.runs.sets import add_queries, add_set, expect_main, read_queries
 from builders.common.command import InputError, log, number_between, progress, whole_number
 from builders.common.files import atomic_text, check_file
+from builders.common.hub import model_name
 from builders.store.layout import SETS
 from builders.store.reader import Release, open_release
 from builders.store.runs import Run, read_run
@@ -59,8 +60,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--seed", type=int, default=0, help="default: 0")
     models = parser.add_mutually_exclusive_group()
-    models.add_argument("--cross-encoder", metavar="M", help="leave out what this model holds for relevant")
-    models.add_argument("--bi-encoder", metavar="M", help="likewise, by a dual-encoder")
+    models.add_argument(
+        "--cross-encoder", type=model_name, metavar="M", help="leave out what this model holds for relevant"
+    )
+    models.add_argument("--bi-encoder", type=model_name, metavar="M", help="likewise, by a dual-encoder")
     parser.add_argument("--margin", type=_ANY, metavar="X", help="candidates score at most best positive - X")
     parser.add_argument(
         "--relative-margin",

@@ -26,12 +26,13 @@ from pathlib import Path
 from baselines.models.options import add_batch_tokens, add_device, add_revision
 from baselines.runs.sets import add_set
 from builders.common.command import add_format, whole_number
+from builders.common.hub import model_name
 
 POOLINGS = ("cls", "mean", "lasttoken")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="MODEL", help="a name on the hub, or a folder")
+    parser.add_argument("model", type=model_name, metavar="MODEL", help="a name on the hub, or a folder")
     parser.add_argument("--release", type=Path, required=True, metavar="DIR", help="the release directory")
     add_set(parser)
     parser.add_argument("--split", default="dev", help="whose queries (default: dev)")

@@ -22,6 +22,7 @@ from baselines.models.options import add_device, add_revision
 from baselines.runs.sets import add_set
 from baselines.samples import add_sample
 from builders.common.command import add_format, whole_number
+from builders.common.hub import model_name
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,7 +33,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_sample(parser)
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument(
-        "--model", metavar="M", help="the model that encoded the passages: encode the queries by it now"
+        "--model",
+        type=model_name,
+        metavar="M",
+        help="the model that encoded the passages: encode the queries by it now",
     )
     source.add_argument("--queries", type=Path, metavar="DIR", help="the queries' embeddings")
     parser.add_argument("--out", type=Path, required=True, metavar="RUN", help="the run; gzipped where it ends in .gz")

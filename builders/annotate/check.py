@@ -1,10 +1,12 @@
 """Accept packages, or send them back; print how far people agree.
 
 A package that is whole is accepted where the mean of its reviewers' accuracies is at least 93 % (at least two, 100
-pairs each; A.3). Ties count neither for nor against it: pairs on which as many annotators say one thing as another.
-`annotate adjudicate` collects them before and after the review; a tie that is decided counts. One below is sent back: its next version is written, in packages/ and label-studio/, with the labels
+pairs each; A.3). One below is sent back: its next version is written, in packages/ and label-studio/, with the labels
 that it has so far, for the annotators to revise and the reviewers to review anew. What is decided is kept in
 round.json.
+
+A tie is a pair on which as many annotators say one thing as another. It counts neither for nor against a package, until
+an adjudicator decides it: `annotate adjudicate` collects ties before and after the review.
 
 Cohen's kappa is of each two people on the pairs that both have judged, Fleiss' of all pairs that as many people have.
 """

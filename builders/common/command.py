@@ -46,10 +46,15 @@ class Unfinished(InputError):
 
 
 def progress(items: Iterable[Any] | None = None, *, total: int | None = None, unit: str = "it", label: str = "") -> Any:
-    """A progress bar on stderr, shown only where a person can see it (a terminal)."""
-    from tqdm import tqdm
+    """A progress bar on stderr; where that is no terminal, a line in the log every 30 seconds."""
+    options: dict[str, Any] = {"total": total, "unit": unit, "desc": label, "unit_scale": True}
+    if sys.stderr.isatty():
+        from tqdm import tqdm
 
-    return tqdm(items, total=total, unit=unit, desc=label, disable=None, unit_scale=True, file=sys.stderr)
+        return tqdm(items, **options, file=sys.stderr)
+    from builders.common.log_progress import LogProgress
+
+    return LogProgress(items, **options)
 
 
 def add_format(parser: argparse.ArgumentParser) -> None:

@@ -24,6 +24,7 @@ from builders.common.typed import read_json
 
 _AGAIN = "run the same command again: what was received is not sent again"
 _REPO = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}")
+_MODEL = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?", re.ASCII)  # models of the hub's first years have no ORG/
 COMMIT = re.compile(r"[0-9a-f]{40}")
 _SMALL = 1 << 20
 KEPT = {".gitattributes", "README.md", "stats.json"}  # never deleted, never strangers
@@ -43,6 +44,18 @@ def repo_name(text: str) -> str:
     if not _REPO.fullmatch(text):
         raise argparse.ArgumentTypeError(f"expected ORG/NAME, found {text}")
     return text
+
+
+def model_name(text: str) -> str:
+    """An argparse type: a model's folder, or a name that a model on the hub can have.
+
+    A mistyped folder is an :class:`InputError` here, before the model libraries are imported: that takes many seconds.
+    """
+    path = Path(text)
+    if path.is_dir() or (_MODEL.fullmatch(text) and not path.exists()):
+        return text
+    problem = "is a file" if path.exists() else "no such folder, and not the name of a model on the hub"
+    raise InputError(f"{problem}; expected a model's folder, or its name on the hub (ORG/NAME)", path=text)
 
 
 def upload(
@@ -177,11 +190,8 @@ def as_yaml(content: Any) -> str:
 
 
 def need_hub() -> None:
-    """:class:`InputError` where huggingface_hub is not installed."""
-    try:
-        import huggingface_hub  # noqa: F401
-    except ImportError as error:
-        raise InputError("this needs huggingface_hub: pip install huggingface_hub") from error
+    """Fail before any work is done where huggingface_hub is not installed."""
+    import huggingface_hub  # noqa: F401
 
 
 @contextlib.contextmanager

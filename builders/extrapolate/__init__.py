@@ -40,6 +40,7 @@ from pathlib import Path
 from typing import Any
 
 from builders.common.command import add_format, whole_number
+from builders.common.hub import model_name
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -95,7 +96,9 @@ def _add_embeddings(parser: argparse.ArgumentParser) -> None:
 
 def _add_model(where: Any, parser: argparse.ArgumentParser, required: bool = False) -> None:
     text = "a sentence-transformers model, by name or folder, that embeds the queries"
-    where.add_argument("--model", metavar="NAME", help=text, **({"required": True} if required else {}))
+    where.add_argument(
+        "--model", type=model_name, metavar="NAME", help=text, **({"required": True} if required else {})
+    )
     parser.add_argument("--prompt", metavar="TEXT", help="what the model wants before every query (default: nothing)")
     parser.add_argument("--batch-size", type=whole_number(1), default=64, metavar="N", help="queries a batch (64)")
 

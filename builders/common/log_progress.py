@@ -1,0 +1,49 @@
+"""Progress without a terminal: a line in the log now and then, in the place of a bar."""
+
+from __future__ import annotations
+
+import io
+import logging
+import threading
+import weakref
+from typing import Any
+
+from tqdm import tqdm
+
+from builders.common.command import log
+
+EVERY = 30.0  # seconds
+
+
+class LogProgress(tqdm):  # type: ignore[misc]
+    """A bar that draws nothing, and logs its state every :data:`EVERY` seconds until it is closed.
+
+    A thread does so, because one step may take minutes. Work that takes less than that logs nothing.
+    """
+
+    monitor_interval = 0  # tqdm's own thread has nothing to do
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        quiet = not log.isEnabledFor(logging.INFO)
+        super().__init__(*args, **options, file=io.StringIO(), ncols=0, miniters=1, disable=quiet)
+        self._closed = threading.Event()
+        if not quiet:
+            threading.Thread(target=_tell, args=(weakref.ref(self), self._closed), daemon=True).start()
+
+    def display(self, msg: str | None = None, pos: int | None = None) -> None:
+        """Draw nothing."""
+
+    def close(self) -> None:
+        """Stop logging."""
+        if closed := getattr(self, "_closed", None):  # missing where __init__ has failed
+            closed.set()
+        super().close()
+
+
+def _tell(bar: weakref.ref[LogProgress], closed: threading.Event) -> None:
+    # A weak reference: a bar that an exception has left open ends with it.
+    while not closed.wait(EVERY):
+        if (found := bar()) is None:
+            return
+        log.info("%s", str(found))  # now, not when a handler writes it
+        del found

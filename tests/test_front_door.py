@@ -139,14 +139,15 @@ runpy.run_module(sys.argv[1], run_name="__main__", alter_sys=False)
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("name", ["./nosuch", "a/b/c", "nosuch.d/", "README.md"])
+@pytest.mark.parametrize("name", ["./nosuch", "a/b/c", "nosuch.d/", __file__])
 @pytest.mark.parametrize(
     "words",
     [
         "baselines run {name} --release r",
         "baselines encode --release r --out o --model {name}",
         "baselines rerank --release r --run a --out b --model {name}",
-        "baselines train de-bm25-neg --release r --out o --start {name}",
+        "baselines search --release r --passages p --out o --model {name}",
+        "baselines mine --release r --split train --run a --out o --margin 1 --bi-encoder {name}",
         "builders extrapolate embed --release r --out o --model {name}",
     ],
 )

@@ -21,7 +21,7 @@ from pathlib import Path
 from baselines.models.options import add_batch_tokens, add_device, add_revision
 from baselines.runs.sets import add_set
 from builders.common.command import InputError, whole_number
-from builders.common.hub import model_name
+from builders.common.hub import check_models
 from builders.store.layout import SETS
 
 # 200 MB at 768 dimensions; on a CPU some minutes. At most that much is encoded again after an interruption.
@@ -31,9 +31,7 @@ ROWS_ON_GPU, ROWS_ON_CPU = 1 << 17, 1 << 13
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--release", type=Path, required=True, metavar="DIR", help="the release directory")
     add_set(parser)
-    parser.add_argument(
-        "--model", type=model_name, required=True, metavar="M", help="a sentence-transformers model: hub name or folder"
-    )
+    parser.add_argument("--model", required=True, metavar="M", help="a sentence-transformers model: hub name or folder")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="the directory of embeddings")
     parser.add_argument("--queries", action="store_true", help="encode queries instead of passages")
     parser.add_argument("--split", help="whose queries (with --queries; default: dev)")
@@ -54,6 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     if args.split and not args.queries:
         raise InputError("--split goes with --queries: passages have no split")
+    check_models(args.model)
     from baselines.encode.chunks import Job, check_input, encode
     from baselines.models.devices import batch_tokens, devices_of, dtype_of, tokenizers
     from baselines.models.loading import commit_of

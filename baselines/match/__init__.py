@@ -23,7 +23,7 @@ from baselines.bm25.index import DEFAULT_ENGINE, ENGINES
 from baselines.models.options import add_device, add_pairs
 from baselines.runs.sets import add_set
 from builders.common.command import InputError, add_format, number_between, whole_number
-from builders.common.hub import model_name
+from builders.common.hub import check_models
 from builders.similar.likeness import THRESHOLD
 
 
@@ -33,12 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--split", nargs="+", metavar="S", help="whose questions are compared with those of train (default: dev test)"
     )
-    parser.add_argument(
-        "--model", type=model_name, required=True, metavar="CE", help="a question-matching cross-encoder: hub or folder"
-    )
-    parser.add_argument(
-        "--encoder", type=model_name, metavar="DE", help="candidates by this sentence-transformers model, too"
-    )
+    parser.add_argument("--model", required=True, metavar="CE", help="a question-matching cross-encoder: hub or folder")
+    parser.add_argument("--encoder", metavar="DE", help="candidates by this sentence-transformers model, too")
     parser.add_argument(
         "--encoder-revision", default="", metavar="R", help="of --encoder, as --revision is of --model (default: main)"
     )
@@ -71,6 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     if args.encoder_revision and not args.encoder:
         raise InputError("--encoder-revision goes with --encoder")
+    check_models(args.model, args.encoder)
     from baselines.match.matching import match
 
     match(args)

@@ -36,7 +36,7 @@ from baselines.runs.qrels import Qrels, release_qrels
 from baselines.runs.sets import add_queries, add_set, expect_main, read_queries
 from builders.common.command import InputError, log, number_between, progress, whole_number
 from builders.common.files import atomic_text, check_file
-from builders.common.hub import model_name
+from builders.common.hub import check_models
 from builders.store.layout import SETS
 from builders.store.reader import Release, open_release
 from builders.store.runs import Run, read_run
@@ -60,10 +60,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--seed", type=int, default=0, help="default: 0")
     models = parser.add_mutually_exclusive_group()
-    models.add_argument(
-        "--cross-encoder", type=model_name, metavar="M", help="leave out what this model holds for relevant"
-    )
-    models.add_argument("--bi-encoder", type=model_name, metavar="M", help="likewise, by a dual-encoder")
+    models.add_argument("--cross-encoder", metavar="M", help="leave out what this model holds for relevant")
+    models.add_argument("--bi-encoder", metavar="M", help="likewise, by a dual-encoder")
     parser.add_argument("--margin", type=_ANY, metavar="X", help="candidates score at most best positive - X")
     parser.add_argument(
         "--relative-margin",
@@ -79,6 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     _check_limits(args)
+    check_models(args.cross_encoder, args.bi_encoder)
     check_file(args.out)
     release, configs = open_release(args.release), SETS[args.set]
     qrels = release_qrels(release, args.split, args.set, expect_main(args, "--queries", args.queries))

@@ -28,7 +28,7 @@ from baselines.models.options import add_device, add_pairs
 from baselines.runs.sets import add_set
 from builders.common.command import InputError, whole_number
 from builders.common.files import real_path
-from builders.common.hub import model_name
+from builders.common.hub import check_models
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> None:
     if real_path(args.run) == real_path(args.out):
         raise InputError("is both --run and --out; expected another file for the re-ranked run", path=args.out)
     if args.kind != "listwise":  # a model behind an endpoint has any name
-        model_name(args.model)
+        check_models(args.model)
     from baselines.rerank.windows import rerank
 
     rerank(args)

@@ -26,13 +26,13 @@ from pathlib import Path
 from baselines.models.options import add_batch_tokens, add_device, add_revision
 from baselines.runs.sets import add_set
 from builders.common.command import add_format, whole_number
-from builders.common.hub import model_name
+from builders.common.hub import check_models
 
 POOLINGS = ("cls", "mean", "lasttoken")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", type=model_name, metavar="MODEL", help="a name on the hub, or a folder")
+    parser.add_argument("model", metavar="MODEL", help="a name on the hub, or a folder")
     parser.add_argument("--release", type=Path, required=True, metavar="DIR", help="the release directory")
     add_set(parser)
     parser.add_argument("--split", default="dev", help="whose queries (default: dev)")
@@ -69,6 +69,7 @@ def _add_use(group: argparse._ArgumentGroup) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
+    check_models(args.model)
     from baselines.run.running import run_model
 
     run_model(args)

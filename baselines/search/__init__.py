@@ -22,7 +22,7 @@ from baselines.models.options import add_device, add_revision
 from baselines.runs.sets import add_set
 from baselines.samples import add_sample
 from builders.common.command import add_format, whole_number
-from builders.common.hub import model_name
+from builders.common.hub import check_models
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,7 +34,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument(
         "--model",
-        type=model_name,
         metavar="M",
         help="the model that encoded the passages: encode the queries by it now",
     )
@@ -61,6 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
+    check_models(args.model)
     from baselines.search.retrieve import retrieve
 
     retrieve(args)

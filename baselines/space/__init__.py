@@ -26,7 +26,7 @@ from baselines.models.options import add_device
 from baselines.reproduce import SAMPLE
 from baselines.runs.sets import add_set
 from builders.common.command import InputError, log, whole_number
-from builders.common.hub import model_name
+from builders.common.hub import check_models
 from builders.common.limits import usable_cores
 
 _MISSING = "the page needs Gradio: pip install 'gradio>=6.20'"
@@ -38,11 +38,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_set(parser)
     parser.add_argument("--split", default="dev", help="whose queries and positives (default: dev)")
-    parser.add_argument(
-        "--model", type=model_name, metavar="M", help="a dual-encoder: hub name or folder; with --passages"
-    )
+    parser.add_argument("--model", metavar="M", help="a dual-encoder: hub name or folder; with --passages")
     parser.add_argument("--passages", type=Path, metavar="DIR", help="the passages' embeddings by --model")
-    parser.add_argument("--reranker", type=model_name, metavar="M", help="a cross-encoder: hub name or folder")
+    parser.add_argument("--reranker", metavar="M", help="a cross-encoder: hub name or folder")
     parser.add_argument("--top-k", type=whole_number(1), default=10, metavar="K", help="passages shown (default: 10)")
     parser.add_argument(
         "--candidates", type=whole_number(1), default=50, metavar="N", help="that --reranker reads (default: 50)"
@@ -65,6 +63,7 @@ def run(args: argparse.Namespace) -> None:
 
         assemble(args)  # a Space builds the sample for itself
         return
+    check_models(args.model, args.reranker)
     try:
         from baselines.space.page import serve
     except ImportError as error:

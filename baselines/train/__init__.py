@@ -36,7 +36,6 @@ from pathlib import Path
 from baselines.train.recipe import names
 from builders.common.command import log
 from builders.common.folders import work_beside
-from builders.common.hub import model_name
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -66,7 +65,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         *("--start", "--start-from"),  # torchrun takes --start for an abbreviation of its own --start-method
-        type=model_name,
         metavar="MODEL",
         help="a directory or a hub name in the place of the recipe's start (under torchrun write --start-from)",
     )

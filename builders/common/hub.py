@@ -46,16 +46,17 @@ def repo_name(text: str) -> str:
     return text
 
 
-def model_name(text: str) -> str:
-    """An argparse type: a model's folder, or a name that a model on the hub can have.
+def check_models(*names: str | None) -> None:
+    """Refuse what is neither a model's folder nor a name that a model on the hub can have.
 
-    A mistyped folder is an :class:`InputError` here, before the model libraries are imported: that takes many seconds.
+    Called before the model libraries are imported, which takes many seconds. Raises :class:`InputError`.
     """
-    path = Path(text)
-    if path.is_dir() or (_MODEL.fullmatch(text) and not path.exists()):
-        return text
-    problem = "is a file" if path.exists() else "no such folder, and not the name of a model on the hub"
-    raise InputError(f"{problem}; expected a model's folder, or its name on the hub (ORG/NAME)", path=text)
+    for name in filter(None, names):
+        path = Path(name)
+        if path.is_dir() or (_MODEL.fullmatch(name) and not path.exists()):
+            continue
+        problem = "is a file" if path.exists() else "no such folder, and not the name of a model on the hub"
+        raise InputError(f"{problem}; expected a model's folder, or its name on the hub (ORG/NAME)", path=name)
 
 
 def upload(

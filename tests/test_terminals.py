@@ -16,14 +16,19 @@ from commands import run
 from builders.common import log_progress
 from builders.common.command import main, progress
 from builders.common.ending import exit_code
+from builders.store.runs import read_run, write_run
 
 
 @pytest.fixture(scope="module")
 def given(sample_release: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The embedded sample, and a run of it."""
+    """The embedded sample, a run of it, and one that ranks the other way round."""
     out = tmp_path_factory.mktemp("given") / "bm25.dev.run"
     run("baselines", "bm25", "--quiet", "--release", sample_release, "--split", "dev", "--out", out)
-    return {"release": sample_release, "run": out, "folder": out.parent}
+    other = out.with_name("other.run")
+    write_run(
+        other, [(query, [(corpus, -score) for corpus, score in hits]) for query, hits in read_run(out).hits.items()]
+    )
+    return {"release": sample_release, "run": out, "other": other, "folder": out.parent}
 
 
 def stream(encoding: str) -> io.TextIOWrapper:
@@ -45,8 +50,8 @@ def written(to: io.TextIOWrapper) -> str:
         "builders check --release {release}",
         "baselines show --release {release} --split dev {run}",
         "baselines evaluate --release {release} --split dev {run}",
-        "baselines compare --release {release} --split dev {run} {run}",
-        "baselines compare --release {release} --split dev {run} {run} --format latex",
+        "baselines compare --release {release} --split dev {run} {other}",
+        "baselines compare --release {release} --split dev {run} {other} --format latex",
         "baselines errors --release {release} --split dev {run} --format json",
         "baselines leaderboard --format markdown",
         "baselines leaderboard --release {release} {run}",

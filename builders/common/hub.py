@@ -55,8 +55,7 @@ def check_models(*names: str | None) -> None:
         path = Path(name)
         if path.is_dir() or (_MODEL.fullmatch(name) and not path.exists()):
             continue
-        problem = "is a file" if path.exists() else "no such folder, and not the name of a model on the hub"
-        raise InputError(f"{problem}; expected a model's folder, or its name on the hub (ORG/NAME)", path=name)
+        raise InputError("is neither a folder nor the name of a model on the hub (ORG/NAME)", path=name)
 
 
 def upload(

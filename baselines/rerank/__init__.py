@@ -27,7 +27,7 @@ from baselines.kinds import RERANKERS
 from baselines.models.options import add_device, add_pairs
 from baselines.runs.sets import add_set
 from builders.common.command import InputError, whole_number
-from builders.common.files import real_path
+from builders.common.files import check_file, real_path
 from builders.common.hub import check_models
 
 
@@ -56,6 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     if real_path(args.run) == real_path(args.out):
         raise InputError("is both --run and --out; expected another file for the re-ranked run", path=args.out)
+    check_file(args.out)
     if args.kind != "listwise":  # a model behind an endpoint has any name
         check_models(args.model)
     from baselines.rerank.windows import rerank

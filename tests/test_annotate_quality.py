@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -192,13 +193,51 @@ def test_a_package_that_is_not_accepted_changes_no_qrels(round_: Path) -> None:
     assert settled_labels(round_, open_round(round_)).labels == {}
 
 
+def test_a_tie_between_annotators_is_nobodys_error_and_an_adjudicator_may_decide_it(tmp_path: Path) -> None:
+    """A second annotator, who is right where the first errs, makes no package worse."""
+    round_ = make_round(tmp_path, "--review-pairs", 80, passages=80, size=80)
+    sheet = round_ / "packages" / "dev-001.csv"
+    errors = [f"{row['query-id']} {row['corpus-id']}" for row in read_table(sheet)][:7]
+
+    def but(wrong: list[str]) -> Label:
+        return lambda row: truth(row) ^ (f"{row['query-id']} {row['corpus-id']}" in wrong)
+
+    def package(place: Path) -> dict[str, Any]:
+        # In a copy: a package that is accepted once stays so.
+        found: dict[str, Any] = check(Path(shutil.copytree(round_, place)))["packages"][0]
+        return found
+
+    judge(round_, ANNA, sheet, but(errors[:4]))
+    reviewed(round_)
+    one = package(tmp_path / "one")
+    assert (one["accuracy"], one["state"], one["ties"]) == ("95.00 %", "accepted", 0)
+    judge(round_, "eve", sheet, but(errors[4:]))
+    two = package(tmp_path / "two")
+    assert (two["accuracy"], two["state"], two["ties"]) == ("100.00 %", "accepted", 7)
+    assert two["reviews"] == {BEN: [73, 73], CARL: [73, 73]}
+    assert annotate("adjudicate", round_).stdout.endswith("7 pairs to decide\n")
+    judge(round_, "dora", round_ / "adjudication" / "dev-001.csv", but(errors[:6]))
+    decided = package(tmp_path / "decided")
+    assert (decided["accuracy"], decided["state"], decided["ties"]) == ("92.50 %", "sent back as version 2", 0)
+
+
+def test_a_package_of_ties_alone_waits_for_an_adjudicator(round_: Path) -> None:
+    sheet = round_ / "packages" / "dev-001.csv"
+    judge(round_, ANNA, sheet, truth)
+    judge(round_, "eve", sheet, lambda row: 1 - truth(row))
+    reviewed(round_)
+    found = check(round_)["packages"][0]
+    assert (found["state"], found["ties"]) == ("open", 100)
+    assert found["why"] == f"has nothing but ties among the items judged by {BEN}; decide the ties first"
+
+
 def test_annotators_who_contradict_each_other_leave_a_pair_undecided(tmp_path: Path) -> None:
     round_ = make_round(tmp_path, passages=SIZE, size=SIZE)
     sheet = round_ / "packages" / "dev-001.csv"
     judge(round_, ANNA, sheet, truth)
     judge(round_, "eve", sheet, wrong_in(3, read_table(sheet), "eve"))
     reviewed(round_)
-    assert state(check(round_)) == "accepted"  # 97 of 100: undecided pairs are not right
+    assert state(check(round_)) == "accepted"
     settled = settled_labels(round_, open_round(round_))
     assert (len(settled.labels), len(settled.undecided)) == (97, 3)
 

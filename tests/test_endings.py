@@ -271,6 +271,28 @@ def test_a_full_disk_is_named_whatever_a_library_says(tmp_path: Path, error: Exc
     assert f"bytes are free), while writing to {disk / 'runs'}; make room there" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "error", [OSError(errno.EFBIG, os.strerror(errno.EFBIG)), OSError("1369950 requested and 86016 written")]
+)
+def test_a_limit_on_the_size_of_files_is_no_full_disk(
+    tmp_path: Path, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("builders.common.disks.file_limit", lambda: 4096)
+    with pytest.raises(DiskFull) as caught, writing(tmp_path):
+        raise error
+    limit = "file too large (ulimit -f allows 4,096 bytes); raise that limit, and run the same command again"
+    assert str(caught.value) == f"{tmp_path}: {limit}"
+
+
+def test_a_build_under_a_limit_on_the_size_of_files_names_the_limit(tmp_path: Path) -> None:
+    words = command("builders", "release", "--quiet", "--raw", SAMPLE, "--out", tmp_path / "out")
+    limited = ["bash", "-c", 'ulimit -f 20; exec "$@"', "bash", *words]
+    done = subprocess.run(limited, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and done.stderr.startswith(f"error: {tmp_path}")
+    assert ": file too large (ulimit -f allows 20,480 bytes); raise that limit" in done.stderr
+    assert names(tmp_path) in ([], [".out.building"])
+
+
 def test_other_errors_are_not_those_of_a_disk(tmp_path: Path) -> None:
     for error in (OSError(errno.EACCES, "Permission denied"), ValueError("x"), InputError("y")):
         with pytest.raises(type(error)) as caught, writing(tmp_path):

@@ -5,13 +5,15 @@ from __future__ import annotations
 import importlib
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
-from commands import ROOT
+from commands import ROOT, SAMPLE, run
 
 from baselines.__main__ import GROUPS as BASELINES
 from builders.__main__ import GROUPS as BUILDERS
 from builders.common.command import VERSION, main, overview
+from builders.store.reader import open_release
 
 PROGRAMS = {"builders": BUILDERS, "baselines": BASELINES}
 VERBS = [
@@ -99,3 +101,69 @@ def test_a_wrong_option_is_a_usage_error() -> None:
     with pytest.raises(SystemExit) as caught:
         call("builders", "release", "--nothing")
     assert caught.value.code == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "missing", "group"),
+    [
+        ("builders release --raw {sample} --out {out}", "msgspec", "builders"),
+        ("builders check --release {release}", "numpy", "builders"),
+        ("baselines evaluate --release {release} --split dev {run}", "ir_measures", "baselines"),
+        ("baselines encode --release {release} --model {model} --out {out}", "torch", "models"),
+        ("baselines bm25 --release {release} --engine tantivy --out {out}", "tantivy", "baselines"),
+    ],
+)
+def test_a_missing_library_is_one_line_that_names_its_group(
+    sample_release: Path, tmp_path: Path, words: str, missing: str, group: str
+) -> None:
+    run_ = tmp_path / "a.run"
+    release = open_release(sample_release)
+    query, passage = (release.table(*split).column("_id")[0] for split in (("queries", "dev"), ("corpus", "corpus")))
+    run_.write_text(f"{query} Q0 {passage} 1 1.0 t\n")
+    places = {"sample": SAMPLE, "release": sample_release, "run": run_, "model": tmp_path, "out": tmp_path / "out"}
+    code = f"""
+import runpy, sys
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == {missing!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+sys.meta_path.insert(0, Missing())
+runpy.run_module(sys.argv[1], run_name="__main__", alter_sys=False)
+"""
+    program, *rest = words.format(**places).split()
+    argv = [sys.executable, "-c", code.replace("sys.argv[1]", repr(program)), *rest]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False)
+    line = done.stderr.strip().splitlines()[-1]
+    assert "Traceback" not in done.stderr and done.returncode == 1
+    assert line.startswith(f"error: {missing}") and line.endswith(f"--group {group}"), done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("name", ["./nosuch", "a/b/c", "nosuch.d/", __file__])
+@pytest.mark.parametrize(
+    "words",
+    [
+        "baselines run {name} --release r",
+        "baselines encode --release r --out o --model {name}",
+        "baselines rerank --release r --run a --out b --model {name}",
+        "baselines search --release r --passages p --out o --model {name}",
+        "baselines mine --release r --split train --run a --out o --margin 1 --bi-encoder {name}",
+        "builders extrapolate embed --release r --out o --model {name}",
+    ],
+)
+def test_a_mistyped_model_is_refused_before_the_libraries_are_imported(words: str, name: str) -> None:
+    program, *rest = words.format(name=name).split()
+    done = run(program, *rest, code=1)
+    assert done.error == f"{name}: is neither a folder nor the name of a model on the hub (ORG/NAME)"
+
+
+def test_refusing_a_model_imports_no_library_that_takes_seconds() -> None:
+    code = """
+import sys
+from baselines.__main__ import VERBS
+from builders.common.command import main
+assert main("baselines", "", VERBS, ["run", "./nosuch", "--release", "r"]) == 1
+print(*sys.modules)
+"""
+    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert not set(result.stdout.split()) & SLOW

@@ -14,10 +14,11 @@ from sentence_transformers import MultiVectorEncoder, SentenceTransformer, Spars
 from tiny_kinds import write_masked, write_multi_vector, write_sparse, write_static
 from tiny_models import write_bert, write_cross, write_dual
 
-from baselines.kinds import Work, open_retriever, sparse
+from baselines import rerank
+from baselines.kinds import RERANKERS, Work, open_retriever, sparse
 from baselines.kinds.told import kind_told
 from baselines.models.settings import ModelSettings
-from builders.common.command import InputError
+from builders.common.command import InputError, verb_parser
 from builders.store.reader import Release, open_release
 from builders.store.runs import read_run
 
@@ -259,3 +260,10 @@ def test_what_a_model_cannot_do_is_one_error(
 ) -> None:
     with pytest.raises(InputError, match=message):
         found_by(ModelSettings(str(models / "dual"), **said), release, tmp_path / "index")
+
+
+def test_rerank_takes_a_kind_that_is_added_to_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(RERANKERS, "toy", "a.module")
+    parser = verb_parser("baselines", "rerank", rerank)
+    words = ["--release", "r", "--run", "a.run", "--model", "m", "--out", "b.run"]
+    assert parser.parse_args([*words, "--kind", "toy"]).kind == "toy"

@@ -21,6 +21,7 @@ from pathlib import Path
 from baselines.models.options import add_batch_tokens, add_device, add_revision
 from baselines.runs.sets import add_set
 from builders.common.command import InputError, whole_number
+from builders.common.hub import check_models
 from builders.store.layout import SETS
 
 # 200 MB at 768 dimensions; on a CPU some minutes. At most that much is encoded again after an interruption.
@@ -51,6 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     if args.split and not args.queries:
         raise InputError("--split goes with --queries: passages have no split")
+    check_models(args.model)
     from baselines.encode.chunks import Job, check_input, encode
     from baselines.models.devices import batch_tokens, devices_of, dtype_of, tokenizers
     from baselines.models.loading import commit_of

@@ -23,6 +23,7 @@ from baselines.bm25.index import DEFAULT_ENGINE, ENGINES
 from baselines.models.options import add_device, add_pairs
 from baselines.runs.sets import add_set
 from builders.common.command import InputError, add_format, number_between, whole_number
+from builders.common.hub import check_models
 from builders.similar.likeness import THRESHOLD
 
 
@@ -66,6 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     if args.encoder_revision and not args.encoder:
         raise InputError("--encoder-revision goes with --encoder")
+    check_models(args.model, args.encoder)
     from baselines.match.matching import match
 
     match(args)

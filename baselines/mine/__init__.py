@@ -36,6 +36,7 @@ from baselines.runs.qrels import Qrels, release_qrels
 from baselines.runs.sets import add_queries, add_set, expect_main, read_queries
 from builders.common.command import InputError, log, number_between, progress, whole_number
 from builders.common.files import atomic_text, check_file
+from builders.common.hub import check_models
 from builders.store.layout import SETS
 from builders.store.reader import Release, open_release
 from builders.store.runs import Run, read_run
@@ -76,6 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     _check_limits(args)
+    check_models(args.cross_encoder, args.bi_encoder)
     check_file(args.out)
     release, configs = open_release(args.release), SETS[args.set]
     qrels = release_qrels(release, args.split, args.set, expect_main(args, "--queries", args.queries))

@@ -25,10 +25,12 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from baselines.kinds import RERANKERS
 from baselines.models.options import add_device, add_pairs
 from baselines.runs.sets import add_set
 from builders.common.command import InputError, whole_number
-from builders.common.files import real_path
+from builders.common.files import check_file, real_path
+from builders.common.hub import check_models
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--split", default="dev", help="whose queries (default: dev)")
     parser.add_argument("--run", type=Path, required=True, metavar="RUN", help="the run whose passages are re-ranked")
     parser.add_argument("--model", required=True, metavar="M", help="hub name or folder, or as the endpoint calls it")
-    parser.add_argument("--kind", choices=["cross", "llm", "listwise"], help="of the model (default: as its files say)")
+    parser.add_argument("--kind", choices=[*RERANKERS], help="of the model (default: as its files say)")
     parser.add_argument("--prompt", metavar="TEXT", help="a language model's instruction; else put before each query")
     parser.add_argument("--out", type=Path, required=True, metavar="RUN2", help="gzipped where it ends in .gz")
     parser.add_argument("--top-k", type=whole_number(1), default=50, metavar="K", help="passages a query (default: 50)")
@@ -56,6 +58,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     if real_path(args.run) == real_path(args.out):
         raise InputError("is both --run and --out; expected another file for the re-ranked run", path=args.out)
+    check_file(args.out)
+    if args.kind != "listwise":  # a model behind an endpoint has any name
+        check_models(args.model)
     from baselines.rerank.windows import rerank
 
     rerank(args)

@@ -15,7 +15,7 @@ from baselines.passages import open_passages
 from baselines.run.record import asked_of, record, write_manifest
 from baselines.runs.sets import read_queries
 from builders.common.command import InputError, log, progress
-from builders.common.files import check_file, sha256_of, write_text
+from builders.common.files import sha256_of, write_text
 from builders.common.folders import key_of, work_beside
 from builders.common.typed import read_json
 from builders.store.layout import SETS
@@ -28,7 +28,6 @@ _ASKED = 16  # queries that an endpoint is asked about: what a kill may lose cos
 
 def rerank(args: argparse.Namespace) -> None:
     """Write the run that the options of `rerank` ask for."""
-    check_file(args.out)
     release, configs = open_release(args.release), SETS[args.set]
     given = read_run(args.run)
     groups = _groups(release, args, given.rankings)

@@ -26,6 +26,7 @@ from pathlib import Path
 from baselines.models.options import add_batch_tokens, add_device, add_revision
 from baselines.runs.sets import add_set
 from builders.common.command import add_format, whole_number
+from builders.common.hub import check_models
 
 POOLINGS = ("cls", "mean", "lasttoken")
 
@@ -68,6 +69,7 @@ def _add_use(group: argparse._ArgumentGroup) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
+    check_models(args.model)
     from baselines.run.running import run_model
 
     run_model(args)

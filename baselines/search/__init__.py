@@ -25,6 +25,7 @@ from baselines.models.options import add_device, add_revision
 from baselines.runs.sets import add_set
 from baselines.samples import add_sample
 from builders.common.command import add_format, whole_number
+from builders.common.hub import check_models
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,7 +36,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_sample(parser)
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument(
-        "--model", metavar="M", help="the model that encoded the passages: encode the queries by it now"
+        "--model",
+        metavar="M",
+        help="the model that encoded the passages: encode the queries by it now",
     )
     source.add_argument("--queries", type=Path, metavar="DIR", help="the queries' embeddings")
     parser.add_argument("--out", type=Path, required=True, metavar="RUN", help="the run; gzipped where it ends in .gz")
@@ -60,6 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
+    check_models(args.model)
     from baselines.search.retrieve import retrieve
 
     retrieve(args)

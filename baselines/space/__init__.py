@@ -26,6 +26,7 @@ from baselines.models.options import add_device
 from baselines.reproduce import SAMPLE
 from baselines.runs.sets import add_set
 from builders.common.command import InputError, log, whole_number
+from builders.common.hub import check_models
 from builders.common.limits import usable_cores
 
 _MISSING = "the page needs Gradio: pip install 'gradio>=6.20'"
@@ -62,6 +63,7 @@ def run(args: argparse.Namespace) -> None:
 
         assemble(args)  # a Space builds the sample for itself
         return
+    check_models(args.model, args.reranker)
     try:
         from baselines.space.page import serve
     except ImportError as error:

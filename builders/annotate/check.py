@@ -5,6 +5,9 @@ pairs each; A.3). One below is sent back: its next version is written, in packag
 that it has so far, for the annotators to revise and the reviewers to review anew. What is decided is kept in
 round.json.
 
+A tie is a pair on which as many annotators say one thing as another. It counts neither for nor against a package, until
+an adjudicator decides it: `annotate adjudicate` collects ties before and after the review.
+
 Cohen's kappa is of each two people on the pairs that both have judged, Fleiss' of all pairs that as many people have.
 """
 
@@ -75,18 +78,20 @@ def _decide(standing: Standing, rule: Rule) -> tuple[Package, Verdict]:
     return (sent_back(package, verdict) if verdict.reviewed else package), verdict
 
 
-def _reviews(standing: Standing, rule: Rule) -> dict[str, list[bool]]:
+def _reviews(standing: Standing, rule: Rule) -> dict[str, list[bool | None]]:
     """By reviewer: of each pair that they were given and judged, whether the annotators judged it as they do.
 
-    Nobody reviews their own work, and pairs that were not drawn do not count.
+    None for a tie that no adjudicator has decided. Nobody reviews their own work, and pairs that were not drawn do not
+    count.
     """
-    found: dict[str, list[bool]] = {}
+    found: dict[str, list[bool | None]] = {}
     drawn = {name: drawn_pairs(standing, name, rule) for names in standing.reviews.values() for name in names}
     passed = 0
     for pair, labels in standing.reviews.items():
         for reviewer, label in labels.items():
             if pair in drawn[reviewer] and reviewer not in standing.annotations.get(pair, {}):
-                found.setdefault(reviewer, []).append(label == standing.annotated(pair))
+                known = standing.reviewed(pair)
+                found.setdefault(reviewer, []).append(None if known is None else label == known)
             else:
                 passed += 1
     if passed:
@@ -120,6 +125,7 @@ def _print(known: Sequence[Standing], decided: Sequence[tuple[Package, Verdict]]
     for row in rows:
         reviews = ", ".join(f"{name} {right}/{judged}" for name, (right, judged) in row["reviews"].items())
         words = f"package {row['package']}, version {row['version']}: {row['judged']:,} of {row['pairs']:,} judged"
+        words += f", {row['ties']:,} ties" if row["ties"] else ""
         outcome = f"; {reviews}; accuracy {row['accuracy']}" if reviews else ""
         print(f"{words}{outcome}; {row['state']}{'; ' * bool(row['why'])}{row['why']}")
     for people, figures in result["cohen"].items():
@@ -136,7 +142,7 @@ def _row(standing: Standing, package: Package, verdict: Verdict) -> dict[str, An
     why = f"{missing:,} pairs are not judged" if missing else "" if package.state == "accepted" else verdict.refusal
     return {
         **{"package": old.name, "version": old.version, "pairs": old.pairs, "judged": old.pairs - missing},
-        **{"disputed": len(standing.disputed), "reviews": dict(verdict.reviews)},
+        **{"disputed": len(standing.disputed), "ties": len(standing.ties), "reviews": dict(verdict.reviews)},
         "accuracy": None if verdict.accuracy is None else percent(verdict.accuracy),
         "state": f"sent back as version {package.version}" if is_sent_back else package.state,
         "why": why,

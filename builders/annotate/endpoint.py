@@ -41,14 +41,12 @@ class Endpoint:
     """The endpoint that the environment names, and the model that is asked there."""
 
     def __init__(self, model: str, otherwise: str = ", or --scores RUN") -> None:
-        """:class:`InputError` where the environment names none, or the library is not installed.
+        """:class:`InputError` where the environment names none.
 
         ``otherwise``: what else the user may give; ends the error.
         """
-        try:
-            from openai import OpenAI
-        except ImportError as error:
-            raise InputError("this needs openai: pip install openai") from error
+        from openai import OpenAI
+
         self.url, self.model = os.environ.get("OPENAI_BASE_URL", "").strip(), model
         if not self.url.startswith(("http://", "https://")):
             raise InputError(f"expected an address in OPENAI_BASE_URL (http://localhost:8000/v1){otherwise}")

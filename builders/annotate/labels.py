@@ -57,6 +57,20 @@ class Standing:
         first, second = [*Counter(self.annotations.get(pair, {}).values()).most_common(2), (None, 0), (None, 0)][:2]
         return first[0] if first[1] > second[1] else None
 
+    def reviewed(self, pair: Pair) -> int | None:
+        """The label that reviews are compared with: that of most annotators; of a tie, the adjudicator's.
+
+        Where annotators agree, an adjudicator's label does not count here: such pairs are corrected where a reviewer
+        saw them, and the rest of the package would seem as good.
+        """
+        label = self.annotated(pair)
+        return self.adjudications.get(pair) if label is None else label
+
+    @property
+    def ties(self) -> list[Pair]:
+        """The pairs on which as many annotators say one thing as another, and that nobody has decided."""
+        return [pair for pair in self.pairs if pair in self.annotations and self.label(pair) is None]
+
     def label(self, pair: Pair) -> int | None:
         """What counts: the adjudicator's label, else that of most annotators. Reviewers say whether a package is good
         enough; their labels change none (A.3)."""

@@ -1,7 +1,8 @@
 """Quality control of human work in packages (Appendix A.3): when a package is accepted.
 
 Work is handed out in packages of 1,000. At least two reviewers judge 100 random items of a package, each on their own;
-it is accepted when the mean of their accuracies is at least 93 %, and revised until it is.
+it is accepted when the mean of their accuracies is at least 93 %, and revised until it is. An item on which as many
+annotators say one thing as another is a tie: nobody's error. Accuracy is over the items that are decided.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ class Verdict:
 
     Attributes:
         size: its items.
-        reviews: by reviewer, the numbers of items found right and judged.
+        reviews: by reviewer, the numbers of items found right and judged, without ties.
         refusal: why it is not accepted; empty where it is.
         reviewed: by as many reviewers, and on as many items each, as the rule asks; refused all the same, it is sent
             back.
@@ -98,20 +99,25 @@ class Verdict:
         return sum(shares, Fraction(0)) / len(shares) if shares else None
 
 
-def judge(package: str, size: int, reviews: Mapping[str, Sequence[bool]], rule: Acceptance) -> Verdict:
+def judge(package: str, size: int, reviews: Mapping[str, Sequence[bool | None]], rule: Acceptance) -> Verdict:
     """The verdict on one package.
 
     Args:
         size: the package's items; one smaller than ``rule.items`` is judged whole.
-        reviews: by reviewer, for each item that they judged, whether it is right.
+        reviews: by reviewer, for each item that they judged, whether it is right; None for a tie, which counts as
+            judged, but not for or against the package.
     """
-    counts = {reviewer: (sum(found), len(found)) for reviewer, found in reviews.items() if found}
+    reviews = {reviewer: found for reviewer, found in reviews.items() if found}
+    decided = {reviewer: [right for right in found if right is not None] for reviewer, found in reviews.items()}
+    counts = {reviewer: (sum(found), len(found)) for reviewer, found in decided.items()}
     needed = min(rule.items, size)
     verdict = Verdict(package, size, counts, "", reviewed=True)
     if len(counts) < rule.reviewers:
         refusal = f"has {len(counts)} reviews, expected at least {rule.reviewers}"
-    elif few := [reviewer for reviewer, (_, judged) in counts.items() if judged < needed]:
-        refusal = f"has {counts[few[0]][1]} items judged by {few[0]}, expected at least {needed}"
+    elif few := [reviewer for reviewer, found in reviews.items() if len(found) < needed]:
+        refusal = f"has {len(reviews[few[0]])} items judged by {few[0]}, expected at least {needed}"
+    elif ties := [reviewer for reviewer, (_, judged) in counts.items() if not judged]:
+        refusal = f"has nothing but ties among the items judged by {ties[0]}; decide the ties first"
     elif verdict.accuracy is not None and verdict.accuracy < rule.accuracy:
         refusal = f"has an accuracy of {percent(verdict.accuracy)}, expected at least {percent(rule.accuracy)}"
         return replace(verdict, refusal=refusal)

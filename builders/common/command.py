@@ -10,7 +10,7 @@ import logging
 import math
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -46,25 +46,14 @@ class Unfinished(InputError):
 
 
 def progress(items: Iterable[Any] | None = None, *, total: int | None = None, unit: str = "it", label: str = "") -> Any:
-    """A progress bar on stderr, shown only where a person can see it (a terminal).
+    """A progress bar on stderr; where that is no terminal, a line in the log every 30 seconds.
 
     Every step of the loop raises KeyboardInterrupt where a signal has asked this process to stop.
     """
-    from tqdm import tqdm
+    from builders.common.progress import Bar, LogProgress  # tqdm is slow to import; they know the log of this module
 
-    from builders.common.ending import raise_if_stopped  # it knows the error of this module
-
-    class Bar(tqdm):  # type: ignore[misc]
-        def __iter__(self) -> Iterator[Any]:
-            for item in super().__iter__():
-                raise_if_stopped()
-                yield item
-
-        def update(self, n: float = 1) -> None:
-            raise_if_stopped()
-            super().update(n)
-
-    return Bar(items, total=total, unit=unit, desc=label, disable=None, unit_scale=True, file=sys.stderr)
+    options: dict[str, Any] = {"total": total, "unit": unit, "desc": label, "unit_scale": True}
+    return Bar(items, **options, file=sys.stderr) if sys.stderr.isatty() else LogProgress(items, **options)
 
 
 def add_format(parser: argparse.ArgumentParser) -> None:

@@ -33,6 +33,6 @@ def compiled(function: Callable[..., Any]) -> Any:
 @functools.cache
 def _warn() -> None:
     log.warning(
-        "numba can keep nothing (no folder is writable, or its disk is full) and compiles anew; NUMBA_CACHE_DIR names a"
-        " folder"
+        "numba's cache cannot be written (no folder is writable, its disk is full, or ulimit -f allows no larger file):"
+        " it compiles anew; NUMBA_CACHE_DIR names a folder"
     )

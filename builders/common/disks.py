@@ -1,4 +1,4 @@
-"""Full disks: told by what the many libraries that write say of them, and named."""
+"""Full disks, and limits on the size of a file: told by what the many libraries that write say of them, and named."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from builders.common.command import InputError, Unfinished
+from builders.common.limits import file_limit
 
 _ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_TOO_LARGE = os.strerror(errno.EFBIG).lower()
 # numpy, torch and DuckDB do not hand on the system's number and words (those of Rust and FAISS hand on the words).
 _WORDS = re.compile(
     r"\d+ requested and \d+ written|file write failed|unexpected pos \d+ vs|max_temp_directory_size|write all bytes"
@@ -26,7 +28,10 @@ _places: list[Path] = []  # where the blocks of `writing` write that this proces
 
 
 class DiskFull(Unfinished):
-    """A disk is full, or a quota reached. What is done stays, where the command takes it up again."""
+    """A disk is full, a quota reached, or a file as large as it may be.
+
+    What is done stays, where the command takes it up again.
+    """
 
 
 @contextlib.contextmanager
@@ -68,6 +73,11 @@ def unnamed(error: BaseException, reason: str) -> str:
 
 def _full(reason: str, places: list[Path]) -> DiskFull:
     free, disk, where = min((*_free(place), place) for place in places)
+    if reason.startswith(_TOO_LARGE):
+        if free >= _NOTHING:
+            advice = "raise that limit" if file_limit() is not None else "choose a file system that takes larger ones"
+            return DiskFull(f"{places[-1]}: {reason}; {advice}, and run the same command again")
+        reason = os.strerror(errno.ENOSPC).lower()
     return DiskFull(
         f"{disk}: {reason} ({free:,} bytes are free), while writing to {where}; make room there, and run the same"
         " command again"
@@ -75,14 +85,19 @@ def _full(reason: str, places: list[Path]) -> DiskFull:
 
 
 def full_disk(error: BaseException) -> str:
-    """The system's words where an error, or one that led to it, is that of a full disk or quota; else empty."""
+    """The system's words where an error, or one that led to it, is that of a full disk or quota; else empty.
+
+    So are those of a file that is as large as it may be, with the limit.
+    """
+    limit = file_limit()
+    too_large = _TOO_LARGE if limit is None else f"{_TOO_LARGE} (ulimit -f allows {limit:,} bytes)"
     cause: BaseException | None = error
     while cause is not None:
         for number in _ERRNOS:
             if getattr(cause, "errno", None) == number or os.strerror(number).lower() in str(cause).lower():
-                return os.strerror(number).lower()
-        if _WORDS.search(str(cause)):
-            return os.strerror(errno.ENOSPC).lower()
+                return too_large if number == errno.EFBIG else os.strerror(number).lower()
+        if _WORDS.search(str(cause)):  # where there is a limit, that is nearer than the end of the disk
+            return os.strerror(errno.ENOSPC).lower() if limit is None else too_large
         cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
     return ""
 

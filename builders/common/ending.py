@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
+import io
 import os
 import re
 import signal
@@ -14,6 +16,7 @@ from types import FrameType
 
 from builders.common.command import InputError
 from builders.common.disks import DiskFull, full_disk, unnamed
+from builders.common.groups import group_of
 from builders.common.limits import reserve_little
 
 # Libraries have kinds of their own for it (MemoryError, duckdb.OutOfMemoryException, torch's RuntimeError).
@@ -30,9 +33,9 @@ _guarded = False  # inside of exit_code, in the main thread
 def exit_code(work: Callable[[], int]) -> int:
     """Do the work of a command, which returns its exit code.
 
-    What stops it is said on stderr: 1 where input, data, disk or memory are the reason, 130 after Ctrl-C, 143 after
-    SIGTERM (both let it clean up; a second signal ends the process at once), 141 where the reader of stdout is gone. A
-    fault of the program is raised.
+    What stops it is said on stderr: 1 where input, data, disk, memory or a missing library are the reason, 130 after
+    Ctrl-C, 143 after SIGTERM (both let it clean up; a second signal ends the process at once), 141 where the reader of
+    stdout is gone. A fault of the program is raised.
     """
     _open_streams()
     say_once()
@@ -63,6 +66,8 @@ def exit_code(work: Callable[[], int]) -> int:
         if full:
             _drop_stdout()  # what did not go there would be tried once more at the end
             return _say(f"error: {unnamed(error, full)}")
+        if isinstance(error, ModuleNotFoundError) and (group := group_of(error.name or "")):
+            return _say(f"error: {error.name} is not installed: pip install -c constraints.txt -e . --group {group}")
         if isinstance(error, MemoryError) or _NO_MEMORY.search(f"{type(error).__name__}: {error}"):
             return _say(f"error: not enough memory ({' '.join(str(error).split())[:200] or 'an allocation failed'})")
         if isinstance(error, OSError):
@@ -120,7 +125,10 @@ def _stop(number: int, _: FrameType | None) -> None:
 
 
 def _open_streams() -> None:
-    """Have closed streams lead nowhere: else the first file that is opened takes the place of stdout."""
+    """Have closed streams lead nowhere: else the first file that is opened takes the place of stdout.
+
+    What stdout and stderr cannot encode is escaped.
+    """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(number)
@@ -131,6 +139,21 @@ def _open_streams() -> None:
                 os.close(nowhere)
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w" if number else "r", encoding="utf-8"))  # noqa: SIM115
+    codecs.register_error("escape", _escaped)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="escape")
+
+
+def _escaped(error: UnicodeError) -> tuple[str, int]:
+    r"""Write the characters that a stream's encoding (GBK, ASCII) lacks as \uXXXX.
+
+    JSON stays JSON: of Python's own escapes (backslashreplace), \xXX and \UXXXXXXXX are none of JSON's.
+    """
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    units = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[place : place + 4]}" for place in range(0, len(units), 4)), error.end
 
 
 def say_once() -> None:

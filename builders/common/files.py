@@ -200,12 +200,17 @@ def fsync_file(path: Path) -> None:
     """Make a file's content durable; that of an object in a store is when it is there."""
     if is_address(path):
         return
-    with open(path, "rb") as file:
+    with open(path, "r+b" if os.name == "nt" else "rb") as file:  # Windows syncs what is open for writing alone
         os.fsync(file.fileno())
 
 
 def fsync_directory(path: Path) -> None:
-    """Make the names in a directory durable (a rename is only safe once its directory is synced)."""
+    """Make the names in a directory durable: a rename is only safe once its directory is synced.
+
+    Windows opens no directories; its file system keeps a journal of names.
+    """
+    if os.name == "nt":
+        return
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

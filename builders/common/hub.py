@@ -24,6 +24,7 @@ from builders.common.typed import read_json
 
 _AGAIN = "run the same command again: what was received is not sent again"
 _REPO = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}")
+_MODEL = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?", re.ASCII)  # models of the hub's first years have no ORG/
 COMMIT = re.compile(r"[0-9a-f]{40}")
 _SMALL = 1 << 20
 KEPT = {".gitattributes", "README.md", "stats.json"}  # never deleted, never strangers
@@ -43,6 +44,18 @@ def repo_name(text: str) -> str:
     if not _REPO.fullmatch(text):
         raise argparse.ArgumentTypeError(f"expected ORG/NAME, found {text}")
     return text
+
+
+def check_models(*names: str | None) -> None:
+    """Refuse what is neither a model's folder nor a name that a model on the hub can have.
+
+    Called before the model libraries are imported, which takes many seconds. Raises :class:`InputError`.
+    """
+    for name in filter(None, names):
+        path = Path(name)
+        if path.is_dir() or (_MODEL.fullmatch(name) and not path.exists()):
+            continue
+        raise InputError("is neither a folder nor the name of a model on the hub (ORG/NAME)", path=name)
 
 
 def upload(
@@ -177,11 +190,8 @@ def as_yaml(content: Any) -> str:
 
 
 def need_hub() -> None:
-    """:class:`InputError` where huggingface_hub is not installed."""
-    try:
-        import huggingface_hub  # noqa: F401
-    except ImportError as error:
-        raise InputError("this needs huggingface_hub: pip install huggingface_hub") from error
+    """Fail before any work is done where huggingface_hub is not installed."""
+    import huggingface_hub  # noqa: F401
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""What of a machine a process may have: its cores, and its memory where that is limited (``ulimit -v``, ``ulimit -d``).
+"""What of a machine a process may have: its cores; its memory and its files where these are limited (``ulimit``).
 
 Libraries reserve more memory than they use: pyarrow 1 GB, each thread 72 MB. Where they do not get it, some end in a
 segmentation fault. So where there is a limit, less is reserved, and fewer threads are started.
@@ -25,6 +25,16 @@ def memory_limit() -> int | None:
         return None
     limits = [resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA)]
     return min((limit for limit in limits if limit != resource.RLIM_INFINITY), default=None)
+
+
+def file_limit() -> int | None:
+    """The bytes that a file of this process may have (``ulimit -f``); None where nothing limits them but the disk."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    return None if limit == resource.RLIM_INFINITY else limit
 
 
 def usable_cores() -> int:

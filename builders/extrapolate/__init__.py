@@ -40,6 +40,7 @@ from pathlib import Path
 from typing import Any
 
 from builders.common.command import add_format, whole_number
+from builders.common.hub import check_models
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -118,6 +119,7 @@ def run(args: argparse.Namespace) -> None:
     from builders.extrapolate.resttest import resttest
     from builders.store.reader import open_release
 
+    check_models(getattr(args, "model", None))
     release = open_release(args.release)
     if args.command == "embed":
         write_embeddings(encode(args.model, texts(release, args.split), args.batch_size, args.prompt), args.out)

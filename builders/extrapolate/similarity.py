@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from builders.common.command import InputError, progress
+from builders.common.command import progress
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
@@ -33,10 +33,8 @@ _ROUNDS = 100
 
 def _faiss() -> Any:
     logging.getLogger("faiss").setLevel(logging.WARNING)  # it logs which of its builds it loads
-    try:
-        import faiss
-    except ImportError:
-        raise InputError("needs FAISS for the neighbours and clusters: pip install faiss-cpu") from None
+    import faiss
+
     return faiss
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from builders.common.command import InputError
 from builders.store.table3 import LengthCounter
 
 _SHOWN = 0.99  # a tail of a few very long passages would press all others into one bar
@@ -60,11 +59,9 @@ def draw_positives(positives: dict[str, LengthCounter]) -> bytes:
 
 
 def _panels(number: int) -> tuple[Any, list[Any]]:
-    try:
-        # Not pyplot: no display, no global state.
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise InputError("the histograms need matplotlib: pip install matplotlib") from error
+    # Not pyplot: no display, no global state.
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(5 * number, 3.2), dpi=110, layout="constrained")
     panels = list(np.atleast_1d(figure.subplots(1, number)))
     for panel in panels:

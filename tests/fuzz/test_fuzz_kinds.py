@@ -10,6 +10,7 @@ import numpy as np
 from fuzzing import Reader, fuzz_of, same
 from spoil import BYTES, JSON
 
+from baselines.kinds import RERANKERS, RETRIEVERS
 from builders.common.files import sha256_of
 
 _ABOUT = {"name": "dureader_retrieval index", "format": 1, "kind": "sparse", "part_rows": 2, "model": {"name": "m"}}
@@ -46,7 +47,6 @@ def _kind(folder: Path) -> tuple[str, str]:
     return kind_told(settings), reranker_told(settings)
 
 
-KINDS = ("dense", "static", "sparse", "multi-vector", "cross")
 READERS = [
     Reader(
         "an index in parts",
@@ -62,7 +62,7 @@ READERS = [
         make=_model,
         spoils={"*.json": JSON},
         read=_kind,
-        right=lambda found, *_: found[0] in KINDS and found[1] in ("cross", "llm"),
+        right=lambda found, *_: found[0] in {*RETRIEVERS, "cross"} and found[1] in RERANKERS,
     ),
 ]
 test_spoiled_files_give_what_they_say_or_one_line = fuzz_of(READERS)

@@ -1,0 +1,133 @@
+"""What a command prints where: terminals and pipes of any encoding, logs without a terminal."""
+
+from __future__ import annotations
+
+import importlib
+import io
+import json
+import logging
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from commands import run
+
+from builders.common import progress
+from builders.common.command import main, progress
+from builders.common.ending import exit_code
+from builders.store.runs import read_run, write_run
+
+
+@pytest.fixture(scope="module")
+def given(sample_release: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The embedded sample, a run of it, and one that ranks the other way round."""
+    out = tmp_path_factory.mktemp("given") / "bm25.dev.run"
+    run("baselines", "bm25", "--quiet", "--release", sample_release, "--split", "dev", "--out", out)
+    other = out.with_name("other.run")
+    write_run(
+        other, [(query, [(corpus, -score) for corpus, score in hits]) for query, hits in read_run(out).hits.items()]
+    )
+    return {"release": sample_release, "run": out, "other": other, "folder": out.parent}
+
+
+def stream(encoding: str) -> io.TextIOWrapper:
+    return io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+
+
+def written(to: io.TextIOWrapper) -> str:
+    to.flush()
+    assert isinstance(to.buffer, io.BytesIO)
+    return to.buffer.getvalue().decode(to.encoding)
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "gbk"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        "builders sources",
+        "builders stats --release {release}",
+        "builders check --release {release}",
+        "baselines show --release {release} --split dev {run}",
+        "baselines evaluate --release {release} --split dev {run}",
+        "baselines compare --release {release} --split dev {run} {other}",
+        "baselines compare --release {release} --split dev {run} {other} --format latex",
+        "baselines errors --release {release} --split dev {run} --format json",
+        "baselines leaderboard --format markdown",
+        "baselines leaderboard --release {release} {run}",
+        "baselines reproduce --table 4 --row bm25 --release {release} --out {folder}/runs --one-process",
+        "baselines estimate --help",
+        "builders annotate --help",
+    ],
+)
+def test_a_terminal_of_any_encoding_ends_no_command(
+    given: dict[str, Path], encoding: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, err = stream(encoding), stream(encoding)
+    monkeypatch.setattr(sys, "stdout", out)
+    monkeypatch.setattr(sys, "stderr", err)
+    program, *rest = words.format(**given).split()
+    try:
+        code = main(program, "", importlib.import_module(f"{program}.__main__").VERBS, rest)
+    except SystemExit as help_:
+        code = help_.code  # type: ignore[assignment]
+    monkeypatch.undo()
+    assert code == 0, written(err)
+    assert written(out)
+
+
+def test_json_stays_json_in_any_encoding(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "é 中文 😀 \ud800"
+    out = stream("ascii")
+    monkeypatch.setattr(sys, "stdout", out)
+    assert exit_code(lambda: print(json.dumps(text, ensure_ascii=False)) or 0) == 0
+    monkeypatch.undo()
+    assert json.loads(written(out)) == text
+
+
+def test_long_work_is_logged_without_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also where one step takes long: each waits here for a line of the log."""
+    caplog.set_level(logging.INFO)
+    told = threading.Event()
+
+    class Heard(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            told.set()
+
+    handler = Heard()
+    monkeypatch.setattr(progress, "EVERY", 0.001)
+    logging.getLogger().addHandler(handler)
+    try:
+        for _ in progress(["a", "b"], label="encode", unit="row"):
+            told.clear()
+            assert told.wait(60)
+    finally:
+        logging.getLogger().removeHandler(handler)
+    assert any(line.startswith("encode:   0% 0.00/2.00 [") for line in caplog.messages), caplog.messages
+
+
+def test_short_work_logs_nothing(caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]) -> None:
+    caplog.set_level(logging.INFO)
+    with progress(total=2, label="index") as bar:
+        bar.update(2)
+    assert (caplog.messages, capsys.readouterr()) == ([], ("", ""))
+
+
+def test_quiet_work_starts_no_thread(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+    before = threading.active_count()
+    with progress(total=2) as bar:
+        assert threading.active_count() == before
+        bar.update(2)
+
+
+def test_a_terminal_has_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    assert list(progress([1, 2], label="index")) == [1, 2]
+    assert "index: 100%|" in sys.stderr.getvalue()  # type: ignore[attr-defined]

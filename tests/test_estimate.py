@@ -59,6 +59,9 @@ def bytes_in(path: Path) -> int:
 
 def test_rows_cost_what_their_steps_write_and_compute(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(world / "cache"))
+    # The two short texts that a model is tried with when it is opened are not estimated.
+    for module in ("loading", "opening"):
+        monkeypatch.setattr(f"baselines.models.{module}.check_reading", lambda *_: None)
     steps = {
         step["output"]: step
         for table, row in ((4, "de-bm25-neg"), (5, "ce-bm25-neg-on-bm25"))

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from commands import run
 
-from builders.common import progress
+from builders.common import progress as progress_module
 from builders.common.command import main, progress
 from builders.common.ending import exit_code
 from builders.store.runs import read_run, write_run
@@ -97,7 +97,7 @@ def test_long_work_is_logged_without_a_terminal(
             told.set()
 
     handler = Heard()
-    monkeypatch.setattr(progress, "EVERY", 0.001)
+    monkeypatch.setattr(progress_module, "EVERY", 0.001)
     logging.getLogger().addHandler(handler)
     try:
         for _ in progress(["a", "b"], label="encode", unit="row"):

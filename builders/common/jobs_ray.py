@@ -10,6 +10,7 @@ whole or not at all, so it does not matter how far the lost one had come.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
 import importlib.metadata
@@ -19,6 +20,7 @@ import pickle
 import platform
 import signal
 import socket
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -94,11 +96,15 @@ class RayEngine:
             signal.signal(signal.SIGTERM, handler)  # Ray's own ends a command with another exit code
 
     def __enter__(self) -> RayEngine:
+        # Ray prints there that a node is late or lost, whatever its log's level; stdout is for results.
+        self._stdout = contextlib.redirect_stdout(sys.stderr)
+        self._stdout.__enter__()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *error: Any) -> None:
         if self._connected:
             self._ray.shutdown()
+        self._stdout.__exit__(*error)
 
     def map(self, function: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[Result]:
         """``function(task)`` for every task, in their order. See :class:`builders.common.jobs.Engine`."""

@@ -238,7 +238,9 @@ READERS = [
         make=_weights,
         spoils={"weights.json": JSON},
         read=lambda folder: {
-            "weights": _read_weights(argparse.Namespace(weights=folder / "weights.json", runs=["a", "b"]))
+            "weights": _read_weights(
+                argparse.Namespace(weights=folder / "weights.json", runs=["a", "b"], method="weighted")
+            )
         },
         right=as_json("weights.json"),
     ),

@@ -1,4 +1,4 @@
-"""Progress of long work: a bar on a terminal, else a line in the log now and then; a signal stops the work at a step."""
+"""Progress of long work: a bar on a terminal, else a line in the log now and then. A signal stops the work."""
 
 from __future__ import annotations
 

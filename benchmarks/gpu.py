@@ -166,17 +166,17 @@ def report_rows(out: Path) -> Rows:
 def run_step(function: Callable[[Setting], Rows], setting: Setting, log: Path, limit: float) -> dict[str, Any]:
     """Run a step in a forked process and return its rows; kill the process and its children at the limit.
 
-    The libraries are loaded before the fork. This process must never compute with PyTorch: a fork of a process that
-    has used PyTorch's threads or the GPU cannot use them.
+    The libraries load once, before the fork. This process must never compute with PyTorch, because a child of a
+    process that has used PyTorch's threads or the GPU cannot use them.
     """
     partial = log.with_suffix(".partial")
     partial.unlink(missing_ok=True)
 
     def inside(connection: Any) -> None:
         os.setsid()
-        with open(log, "w", buffering=1) as file:
-            os.dup2(file.fileno(), 1)
-            os.dup2(file.fileno(), 2)
+        sys.stdout = sys.stderr = open(log, "w", buffering=1, encoding="utf-8")  # noqa: SIM115 (open until the end)
+        for number in (1, 2):  # child processes write there
+            os.dup2(sys.stdout.fileno(), number)
         Kept.file = partial
         try:
             connection.send((function(setting), ""))
@@ -197,6 +197,7 @@ def run_step(function: Callable[[Setting], Rows], setting: Setting, log: Path, l
         rows, error = [], "its process died"
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
+    process.kill()  # it may not have a process group yet
     process.join()
     if not rows and partial.exists():
         rows = json.loads(partial.read_text(encoding="utf-8"))
@@ -293,6 +294,8 @@ def main(words: list[str] | None = None) -> int:
     steps_of = {"checks": gpu_checks.STEPS, "speed": gpu_speed.STEPS, "train": [(real_training, 570)]}
     steps = [step for part in args.parts for step in steps_of[part]]
     steps = [step for step in steps if not args.steps or step[0].__name__ in args.steps]
+    if args.small:
+        steps = [(function, int(args.limit)) for function, _ in steps]  # the steps' own limits are for a card
     return bool(run_steps(steps, base, args.out, begin + args.limit))
 
 

@@ -57,7 +57,9 @@ class Kept(Rows):
     def append(self, row: dict[str, Any]) -> None:
         super().append(row)
         if self.file is not None:
-            self.file.write_text(json.dumps(self), encoding="utf-8")
+            new = self.file.with_suffix(".new")
+            new.write_text(json.dumps(self), encoding="utf-8")
+            new.replace(self.file)  # at once: the process may be killed at any moment
 
 
 def check(name: str, passed: bool, seen: str) -> dict[str, Any]:

@@ -56,16 +56,16 @@ def build_release(data: Path, out: Path) -> None:
     call("builders", "ccovid", "--source", data / "ncp-policies", "--release", out, "--test-size", 300, "--out", out)
 
 
-def run_without_models() -> None:
+def run_without_models(release: Path, runs: Path, tables: Sequence[int]) -> None:
     """Run the steps of `reproduce` that need no model."""
     matrix = read_matrix()
-    fill = {"release": str(RELEASE), "split": "dev", "out": str(RUNS), "variant": ""}
-    plan = matrix.plan(matrix.select(TABLES, None), fill, read_settings(SETTINGS))
+    fill = {"release": str(release), "split": "dev", "out": str(runs), "variant": ""}
+    plan = matrix.plan(matrix.select(tables, None), fill, read_settings(SETTINGS))
     free: dict[str, Step] = {}
     for name, step in plan.items():
         if step.command[1] in ("bm25", "mine") and all(other in free for other in step.needs):
             free[name] = step
-    run_steps(free, open_release(RELEASE))
+    run_steps(free, open_release(release))
 
 
 def copy_release(source: Path, out: Path) -> list[str]:
@@ -123,7 +123,7 @@ def main() -> None:
     whole = ROOT / "build" / "gpu-release"
     build_release(args.data.resolve(), whole)
     left = copy_release(whole, ROOT / RELEASE)
-    run_without_models()
+    run_without_models(RELEASE, RUNS, TABLES)
     archive_runs(ROOT / RUNS, args.out / "runs.tar.xz")
     shutil.copy(args.models / f"{MODEL}.q4.npz", args.out / "model.npz")
     shutil.copy(args.models / "unpack_q4.py", args.out)

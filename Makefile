@@ -5,7 +5,9 @@
 # make test-croissant: the Croissant file of a published release, by mlcroissant in an environment of its own (10 MB)
 # make test-label-studio: rounds of annotation through a real Label Studio, which has an environment of its own (1 GB)
 # make test-tools: what `export` writes and a release as it stands, read and trained on by other tools (200 MB)
+# make gpu: check and measure the code that runs on a GPU, by the machine's own Python (PARTS=train: trainings)
 PYTHON ?= python3
+PARTS ?= checks speed
 CASES ?= 2000
 RAW ?= builders/sample
 OUT ?= $(if $(filter builders/sample,$(RAW)),build/sample,build/raw)
@@ -21,7 +23,7 @@ define install
 $(BIN)/python -m pip install --quiet --no-compile -c constraints.txt -e . --group $(1)
 $(BIN)/python -m compileall -qq -j 0 -x '/tests?/' .venv/lib || true
 endef
-.PHONY: demo test types pytest test-croissant test-label-studio test-space test-tools fuzz setup setup-test clean
+.PHONY: demo test types pytest test-croissant test-label-studio test-space test-tools fuzz gpu setup setup-test clean
 
 # The marks are made last: an interrupted installation is taken up again.
 .venv/installed: pyproject.toml constraints.txt
@@ -73,6 +75,10 @@ test-tools: setup-test
 
 fuzz: setup-test
 	FUZZ_CASES=$(CASES) $(BIN)/python -m pytest -n auto tests/fuzz
+
+# A machine with a GPU often has no network: build/gpu-pack (benchmarks/gpu_pack.py) has the model, the data and wheels.
+gpu:
+	$(PYTHON) benchmarks/gpu.py --parts $(PARTS)
 
 clean:
 	rm -rf .venv .venvs build

@@ -1,9 +1,9 @@
-"""Pack what benchmarks/gpu.py needs on a machine with a GPU and no network: models, data, negatives, wheels.
+"""Pack the model, data and wheels that benchmarks/gpu.py needs on a machine with a GPU and no network.
 
 The folder (--out) holds:
-  model.npz, tokenizer/   multilingual-e5-small as 4-bit blocks, its tokenizer, and the script that unpacks it
-  release/                cmrc2018 among 30,000 news passages, a medical and a policy set: only the configs that are read
-  runs.tar.xz             what `reproduce --table 4 5 7 8` makes without a model: BM25's runs and negatives
+  model.npz, tokenizer/   multilingual-e5-small in 4 bits, its tokenizer; unpack_q4.py turns both into a model
+  release/                cmrc2018 among 30,000 news passages, a medical and a policy set; without the joined configs
+  runs.tar.xz             the steps of `reproduce --table 4 5 7 8` that need no model: BM25's runs and negatives
   wheels/                 packages that a CUDA image lacks, for its Python (--python)
 
 Example:
@@ -27,7 +27,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT)]
 
-from baselines.reproduce.matrix import read_matrix  # noqa: E402
+from baselines.reproduce.matrix import Step, read_matrix  # noqa: E402
 from baselines.reproduce.settings import read_settings  # noqa: E402
 from baselines.reproduce.steps import run_steps  # noqa: E402
 from builders.common.command import InputError  # noqa: E402
@@ -38,10 +38,9 @@ MODEL = "multilingual-e5-small-zh-en"
 RELEASE, RUNS = Path("build/gpu-pack/release"), Path("build/gpu/runs")  # gpu.py runs `reproduce` on these
 SETTINGS = ROOT / "baselines" / "settings" / "e5-gpu.toml"
 TABLES = [4, 5, 7, 8]
-# The joined configs repeat the texts of corpus and queries; trainings read negatives from files.
-UNREAD = ("train", "dev", "test")
+JOINED = ("train", "dev", "test")  # these configs repeat the texts of corpus and queries
 WHEELS = ("datasets", "dill", "multiprocess", "msgspec", "sentence-transformers", "ir-measures", "pytrec-eval-terrier")
-LIMIT = 64 * 2**20
+LIMIT = 64  # MiB
 
 
 def call(*words: object) -> None:
@@ -49,7 +48,7 @@ def call(*words: object) -> None:
 
 
 def build_release(data: Path, out: Path) -> None:
-    """The release with all sets of Tables 4, 5, 7 and 8, from the data sets' files."""
+    """Build a release with all sets of Tables 4, 5, 7 and 8 from the data sets' files."""
     news = sorted((data / "crud-news").glob("documents_dup_part_[1-5]_part_*.gz"))
     cmrc = [f"--{split}={data / 'cmrc2018' / f'{split}.json.gz'}" for split in ("train", "dev")]
     call("builders", "squad", *cmrc, "--dev-size", 1000, "--passages", *news, "--out", out)
@@ -57,27 +56,27 @@ def build_release(data: Path, out: Path) -> None:
     call("builders", "ccovid", "--source", data / "ncp-policies", "--release", out, "--test-size", 300, "--out", out)
 
 
-def run_without_models() -> None:
-    """The steps of `reproduce` that no model has a part in, where reproduce looks for them."""
+def run_without_models(release: Path, runs: Path, tables: Sequence[int]) -> None:
+    """Run the steps of `reproduce` that need no model."""
     matrix = read_matrix()
-    fill = {"release": str(RELEASE), "split": "dev", "out": str(RUNS), "variant": ""}
-    plan = matrix.plan(matrix.select(TABLES, None), fill, read_settings(SETTINGS))
-    free: dict[str, object] = {}
+    fill = {"release": str(release), "split": "dev", "out": str(runs), "variant": ""}
+    plan = matrix.plan(matrix.select(tables, None), fill, read_settings(SETTINGS))
+    free: dict[str, Step] = {}
     for name, step in plan.items():
         if step.command[1] in ("bm25", "mine") and all(other in free for other in step.needs):
             free[name] = step
-    run_steps({name: plan[name] for name in free}, open_release(RELEASE))
+    run_steps(free, open_release(release))
 
 
 def copy_release(source: Path, out: Path) -> list[str]:
-    """Copy the configs that are read; returns the paths of the files left out."""
+    """Copy a release without the joined configs; return the paths of the files left out."""
     left = []
     for entry in read_manifest(source / "manifest.json").files:
-        if entry.path.split("/")[0] in UNREAD:
+        if entry.path.split("/")[0] in JOINED:
             left.append(entry.path)
-            continue
-        (out / entry.path).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(source / entry.path, out / entry.path)
+        else:
+            (out / entry.path).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(source / entry.path, out / entry.path)
     manifest = json.loads((source / "manifest.json").read_text(encoding="utf-8"))
     manifest["files"] = [entry for entry in manifest["files"] if entry["path"] not in left]
     (out / "manifest.json").write_text(json.dumps(manifest, ensure_ascii=False, indent=1), encoding="utf-8")
@@ -85,7 +84,7 @@ def copy_release(source: Path, out: Path) -> list[str]:
 
 
 def archive_runs(runs: Path, archive: Path) -> None:
-    """Put a folder of runs into an archive, without their own compression: together they take half of the room."""
+    """Archive a folder of runs; their files are decompressed first, because xz makes them half as large as gzip."""
     with tarfile.open(archive, "w:xz", preset=3) as tar:
         for path in sorted(runs.iterdir()):
             data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
@@ -95,45 +94,46 @@ def archive_runs(runs: Path, archive: Path) -> None:
 
 
 def download(names: Sequence[str], python: str, out: Path) -> None:
+    """Download the wheels of packages, in the versions of constraints.txt."""
     platforms = [f"--platform=manylinux_2_{minor}_x86_64" for minor in (39, 34, 28, 27, 24, 17)]
     words = ["--only-binary=:all:", "--no-deps", f"--python-version={python}", "--implementation=cp", *platforms]
-    versions = dict(
-        line.split(" ;")[0].split("==")
-        for line in (ROOT / "constraints.txt").read_text().splitlines()[::-1]
-        if "==" in line
-    )
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    versions = dict(line.split(" ;")[0].split("==") for line in reversed(lines) if "==" in line)
     call("pip", "download", "--quiet", *words, "-d", out, *(f"{name}=={versions[name]}" for name in names))
 
 
-def size(path: Path) -> int:
-    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+def mib(path: Path) -> float:
+    """Return the size of a file or a folder."""
+    files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
+    return sum(file.stat().st_size for file in files) / 2**20
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="cmrc2018, crud-news, cepilepsyqa and ncp-policies")
-    parser.add_argument("--models", type=Path, required=True, help=f"{MODEL}, its .q4.npz and unpack_q4.py")
+    parser.add_argument(
+        "--data", type=Path, required=True, help="folder of cmrc2018, crud-news, cepilepsyqa, ncp-policies"
+    )
+    parser.add_argument("--models", type=Path, required=True, help=f"folder of {MODEL}, its .q4.npz and unpack_q4.py")
     parser.add_argument("--out", type=Path, default=Path("build/gpu-pack"))
-    parser.add_argument("--python", default="3.12", help="of the machine with the GPU (default: 3.12)")
+    parser.add_argument("--python", default="3.12", help="Python version of the machine with the GPU (default: 3.12)")
     args = parser.parse_args()
     if (ROOT / args.out).resolve() != (ROOT / RELEASE).parent:
-        raise SystemExit(f"--out: expected {RELEASE.parent}, where gpu.py looks")
+        raise SystemExit(f"--out: expected {RELEASE.parent}, because the finished steps name their release so")
     shutil.rmtree(args.out, ignore_errors=True)
     whole = ROOT / "build" / "gpu-release"
     build_release(args.data.resolve(), whole)
     left = copy_release(whole, ROOT / RELEASE)
-    run_without_models()
+    run_without_models(RELEASE, RUNS, TABLES)
     archive_runs(ROOT / RUNS, args.out / "runs.tar.xz")
     shutil.copy(args.models / f"{MODEL}.q4.npz", args.out / "model.npz")
     shutil.copy(args.models / "unpack_q4.py", args.out)
     shutil.copytree(args.models / MODEL, args.out / "tokenizer", ignore=shutil.ignore_patterns("model.safetensors"))
     download(WHEELS, args.python, args.out / "wheels")
     for path in sorted(args.out.iterdir()):
-        print(f"{(size(path) if path.is_dir() else path.stat().st_size) / 2**20:7.1f} MiB  {path.name}")
-    total = size(args.out)
-    print(f"{total / 2**20:7.1f} MiB in all; left out: {', '.join(left)}")
-    if total > LIMIT:
-        raise SystemExit(f"more than {LIMIT >> 20} MiB")
+        print(f"{mib(path):7.1f} MiB  {path.name}")
+    print(f"{mib(args.out):7.1f} MiB in all; left out: {', '.join(left)}")
+    if mib(args.out) > LIMIT:
+        raise SystemExit(f"{args.out}: larger than {LIMIT} MiB")
 
 
 if __name__ == "__main__":

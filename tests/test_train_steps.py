@@ -5,15 +5,20 @@ from __future__ import annotations
 import copy
 import math
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from sentence_transformers.cross_encoder.losses import BinaryCrossEntropyLoss, CrossEntropyLoss
-from tiny_training import Make, first_batch, maker, step
+from tiny_models import write_dual
+from tiny_training import Make, Rows, first_batch, maker, step
 from torch import nn
 
-from baselines.train import trainers
+from baselines.train import trainers, training
+from baselines.train.cross_loss import token_parts
+from baselines.train.recipe import read_recipe
+from baselines.train.rows import Batches
 from builders.common.command import InputError
 
 
@@ -164,3 +169,70 @@ def test_gradients_of_an_infinite_norm_end_the_training_before_a_step_of_nothing
     trainer.model.model.classifier.bias.register_hook(lambda gradient: gradient * 0 + 1e30)  # finite; its square is not
     with pytest.raises(InputError, match="step 1: the gradients' norm is inf, expected a finite number; try a lower"):
         trainer.train()
+
+
+@pytest.mark.parametrize("kind", ["dual", "cross"])
+def test_mini_batches_of_tokens_leave_the_gradients_as_they_are(make: Make, kind: str) -> None:
+    def gradients_of(tokens: int) -> tuple[float, torch.Tensor, int]:
+        trainer = make(kind, f"train.mini_batch_tokens={tokens}")
+        for module in trainer.model.modules():
+            if isinstance(module, nn.Dropout):
+                module.p = 0.0
+        forward: list[Any] = []
+        trainer.model[0].register_forward_pre_hook(lambda *_: forward.append(1))
+        loss, gradients = step(trainer, first_batch(trainer))
+        return loss, torch.cat([gradients[name].flatten() for name in sorted(gradients)]), len(forward)
+
+    loss, whole, few = gradients_of(0)
+    other, parts, many = gradients_of(50)
+    assert many > few
+    assert other == pytest.approx(loss, rel=1e-5)
+    assert (parts - whole).norm() <= 1e-5 * whole.norm()
+
+
+@pytest.mark.parametrize("padding", ["left", "right"])
+def test_parts_of_a_batch_have_every_row_once_and_no_needless_padding(padding: str) -> None:
+    lengths = [2, 5, 1, 3, 5]
+    ids = torch.zeros(5, 5, dtype=torch.long)
+    for row, length in enumerate(lengths):
+        own = torch.arange(length) + 10 * (row + 1)
+        ids[row, slice(5 - length, 5) if padding == "left" else slice(length)] = own
+    batch = {"input_ids": ids, "attention_mask": (ids > 0).long(), "label": torch.arange(5.0), "modality": "text"}
+    assert list(token_parts(batch, 0)) == list(token_parts(batch, 25)) == [batch]
+    for tokens in (1, 7, 10, 24):
+        parts = list(token_parts(batch, tokens))
+        assert [part["modality"] for part in parts] == ["text"] * len(parts)
+        assert all(part["input_ids"].numel() <= tokens or len(part["label"]) == 1 for part in parts)
+        assert all(part["input_ids"].shape == part["attention_mask"].shape for part in parts)
+        found = {
+            int(label): row[mask > 0].tolist()
+            for part in parts
+            for label, row, mask in zip(part["label"], part["input_ids"], part["attention_mask"], strict=True)
+        }
+        assert found == {row: (torch.arange(length) + 10 * (row + 1)).tolist() for row, length in enumerate(lengths)}
+        assert sum(len(part["label"]) for part in parts) == 5
+    if padding == "right":
+        assert [part["input_ids"].shape for part in token_parts(batch, 10)] == [(2, 5), (3, 3)]
+
+
+@pytest.mark.parametrize("compiled", ["true", "false"])
+def test_the_transformer_of_a_training_is_compiled_where_the_recipe_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiled: str
+) -> None:
+    calls: list[str] = []
+
+    def compile_forward(forward: Any, dynamic: bool) -> Any:
+        def counted(*args: Any, **given: Any) -> Any:
+            calls.append(type(forward.__self__).__name__)
+            return forward(*args, **given)
+
+        return counted if dynamic else None
+
+    monkeypatch.setattr(torch, "compile", compile_forward)
+    values = ["train.batch=4", "train.epochs=1", f"train.compile={compiled}", "model.pooling=", "model.similarity="]
+    recipe, rows = read_recipe("de-bm25-neg-scratch", values), Rows("dual")
+    order: Any = SimpleNamespace(recipe=recipe, commit="")
+    start, batches = str(write_dual(tmp_path / "start")), Batches(rows, 4, 1, 0)
+    trainer = training._trainer(order, start, rows, batches, tmp_path / "states", "cpu")
+    step(trainer, first_batch(trainer))
+    assert {*calls} == ({"BertModel"} if compiled == "true" else set())

@@ -128,7 +128,7 @@ class _MaskTrainer(_OurBatches, Trainer):
     pass
 
 
-TOKENS_ON_GPU = 32_768  # of a BERT of base size about 13 GB in bf16 (benchmarks/gpu.py has the formula)
+TOKENS_ON_GPU = 32_768  # two towers of BERT-base take 15.6 GiB in bf16 (formula: benchmarks/gpu_speed.py)
 
 # The official code names none: these are the defaults of Paddle's Adam. Its decay, too, is apart from the gradients.
 _ADAM = {"optim": "adamw_torch", "adam_beta1": 0.9, "adam_beta2": 0.999, "adam_epsilon": 1e-8}

@@ -1,0 +1,133 @@
+"""Helpers of gpu.py, gpu_checks.py and gpu_speed.py. PyTorch is imported by the functions that need it."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+Rows = list[dict[str, Any]]  # the rows of a step's table
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The input of a step.
+
+    Attributes:
+        device: cuda:N or cpu.
+        small: use tiny models and data.
+        model: the folder of a pretrained dual-encoder.
+        release: a release directory with main, cmedqa and ccovid.
+        settings: the settings file of `reproduce`.
+        work: the folder for trainings and large temporary files.
+        seconds: the step's time limit.
+    """
+
+    device: str
+    small: bool
+    model: Path
+    release: Path
+    settings: Path
+    work: Path
+    seconds: float = 0.0
+
+    @property
+    def cuda(self) -> bool:
+        return self.device.startswith("cuda")
+
+    def of(self, large: int, small: int) -> int:
+        """Return ``small`` in a small run, else ``large``."""
+        return small if self.small else large
+
+
+Step = tuple[Callable[[Setting], Rows], int]  # a function, and its time limit in seconds
+
+
+class Kept(Rows):
+    """Rows that are saved to a file one by one, so that a step killed at its time limit still reports some."""
+
+    file: Path | None = None
+
+    def append(self, row: dict[str, Any]) -> None:
+        super().append(row)
+        if self.file is not None:
+            new = self.file.with_suffix(".new")
+            new.write_text(json.dumps(self), encoding="utf-8")
+            new.replace(self.file)  # at once: the process may be killed at any moment
+
+
+def check(name: str, passed: bool, seen: str) -> dict[str, Any]:
+    """Return the row of a check: its name, its outcome and the values behind it."""
+    return {"check": name, "passed": passed, "seen": seen}
+
+
+def synchronize(setting: Setting) -> None:
+    """Wait until the GPU has finished its work."""
+    import torch
+
+    if setting.cuda:
+        torch.cuda.synchronize()
+
+
+def timed(setting: Setting, function: Callable[[], Any], repeats: int = 3, warm: int = 1) -> tuple[float, Any]:
+    """Return the median seconds of ``repeats`` calls after ``warm`` others, and the last result."""
+    times, result = [], None
+    for number in range(warm + repeats):
+        synchronize(setting)
+        begin = time.perf_counter()
+        result = function()
+        synchronize(setting)
+        if number >= warm:
+            times.append(time.perf_counter() - begin)
+    return statistics.median(times), result
+
+
+def command(program: str, *words: object) -> int:
+    """Run a command of the project in this process and return its exit code."""
+    from builders.common.command import main
+
+    return main(program, "", importlib.import_module(f"{program}.__main__").VERBS, [str(word) for word in words])
+
+
+def unit_vectors(seed: int, rows: int, width: int, device: str = "cpu") -> Any:
+    """Return random 16-bit vectors of length 1, shape (rows, width)."""
+    import torch
+
+    values = torch.randn(rows, width, generator=torch.Generator(device).manual_seed(seed), device=device)
+    return torch.nn.functional.normalize(values, dim=1).half().cpu().numpy()
+
+
+def write_vectors(folder: Path, rows: int, width: int, device: str) -> Any:
+    """Write random embeddings in the format of `encode`."""
+    import numpy as np
+
+    from baselines.vectors.embeddings import Vectors, longest
+
+    shards = []
+    for start in range(0, rows, 1 << 17):
+        part = unit_vectors(start + 1, min(1 << 17, rows - start), width, device)
+        np.save(folder / f"{start:09d}.npy", part)
+        shards.append({"path": f"{start:09d}.npy", "rows": len(part), "longest": longest(part)})
+    return Vectors(folder, {"dim": width, "shards": shards})
+
+
+def passages_of(setting: Setting, count: int) -> list[str]:
+    """Return the release's first passages; in a small run, numbered copies of the tests' passages."""
+    from builders.store.reader import open_release
+
+    if setting.small:
+        from releases import TEXTS
+
+        return [f"{TEXTS[number % len(TEXTS)]}{number}" for number in range(count)]
+    found: list[str] = []
+    for batch in open_release(setting.release).batches("corpus", "corpus", ["text"], rows=1024):
+        found += batch.column("text").to_pylist()
+        if len(found) >= count:
+            break
+    return found[:count]

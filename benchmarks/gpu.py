@@ -287,7 +287,7 @@ def main(words: list[str] | None = None) -> int:
         small = (args.out / "small").resolve()
         shutil.rmtree(small, ignore_errors=True)
         base = Setting(args.device, True, small / "model", small / "release", small / "settings.toml", small)
-        if error := run_step(make_tiny, base, args.out / "make_tiny.log", 120)["error"]:
+        if error := run_step(make_tiny, base, args.out / "make_tiny.log", args.limit)["error"]:
             raise SystemExit(f"--small: {error}; see {args.out / 'make_tiny.log'}")
     else:
         base = replace(unpack(args.pack), device=args.device)

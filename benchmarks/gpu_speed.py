@@ -6,6 +6,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -176,6 +177,11 @@ def encoding(setting: Setting) -> Rows:
         modules = [module, Pooling(module.get_embedding_dimension(), "cls")]
         model = SentenceTransformer(modules=modules, similarity_fn_name="dot", device="cpu")
         model = model.to(setting.device, DTYPES[dtype]).eval()
+        unpadded = None
+        if setting.cuda and find_spec("flash_attn"):  # sentence-transformers then concatenates the texts of a batch
+            kwargs = {"attn_implementation": "flash_attention_2", "dtype": DTYPES[dtype]}
+            module = Transformer(str(Path(name) / "bert"), model_kwargs=kwargs, document_length=384)
+            unpadded = SentenceTransformer(modules=[module, *modules[1:]], device=setting.device).eval()
     texts = characters(setting.of(4_096, 16), 378)
     lengths, few = [380] * len(texts), texts[: tokens // 384]
     given = Ahead(model, {}, 0, pin=False).tokens(few)
@@ -191,6 +197,9 @@ def encoding(setting: Setting) -> Rows:
     at_hand = [380] * len(few) * 4
     row("BERT-base, tokens at hand", model, at_hand, forward)
     row("BERT-base, sentence-transformers' encode", model, lengths, library)
+    if unpadded:
+        flash = lambda: unpadded.encode_document(texts, batch_size=256, show_progress_bar=False)  # noqa: E731
+        row("BERT-base, sentence-transformers' encode, flash_attn, unpadded", unpadded, lengths, flash)
     for budget in (tokens // 3, tokens):
         encoder = Encoder(model, "document", budget)
         name = f"BERT-base, encode, batches of {budget:,} tokens"

@@ -36,10 +36,10 @@ def gpu_pack(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_every_step_runs_without_a_card(tmp_path: Path) -> None:
-    words = ["--device", "cpu", "--small", "--parts", "checks", "speed", "train", "--out", tmp_path]
+    words = ["--device", "cpu", "--small", "--parts", "checks", "speed", "train", "--limit", "5000", "--out", tmp_path]
     before = listing(ROOT / "build" / "gpu")
     command = [sys.executable, ROOT / "benchmarks" / "gpu.py", *map(str, words)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=540, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert listing(ROOT / "build" / "gpu") == before
     results = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
@@ -84,16 +84,16 @@ def test_a_step_that_fails_is_named_and_does_not_end_the_others(gpu: Any, tmp_pa
         return [gpu.check("a check", False, "another value")]
 
     def works(setting: Any) -> Any:
-        assert 0 < setting.seconds <= 30
+        assert 0 < setting.seconds <= 300
         return rows_of(range(4))
 
-    steps = [(raises, 30), (sleeps, 2), (dies, 30), (disagrees, 30), (works, 30)]
-    setting = gpu.Setting("cpu", True, tmp_path, tmp_path, tmp_path, tmp_path)
-    failed = gpu.run_steps(steps, setting, tmp_path, time.monotonic() + 100)
+    steps = [(raises, 300), (sleeps, 6), (dies, 300), (disagrees, 300), (works, 300)]
+    setting = gpu.Setting("cpu", False, tmp_path, tmp_path, tmp_path, tmp_path)
+    failed = gpu.run_steps(steps, setting, tmp_path, time.monotonic() + 900)
     assert failed == ["raises", "sleeps", "dies", "a check"]
     results = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
     errors = {name: step["error"] for name, step in results.items() if name != "machine"}
-    assert errors["raises"] == "ValueError: no such card" and errors["sleeps"] == "not done after 2 s"
+    assert errors["raises"] == "ValueError: no such card" and errors["sleeps"] == "not done after 6 s"
     assert errors["dies"] == "its process died" and not errors["disagrees"] and not errors["works"]
     assert [len(results[name]["rows"]) for name in errors] == [1, 2, 3, 1, 4]
     assert "raise ValueError" in (tmp_path / "raises.log").read_text(encoding="utf-8")
@@ -102,7 +102,7 @@ def test_a_step_that_fails_is_named_and_does_not_end_the_others(gpu: Any, tmp_pa
 
 
 def test_no_step_begins_after_the_time_is_over(gpu: Any, tmp_path: Path) -> None:
-    setting = gpu.Setting("cpu", True, tmp_path, tmp_path, tmp_path, tmp_path)
+    setting = gpu.Setting("cpu", False, tmp_path, tmp_path, tmp_path, tmp_path)
     assert gpu.run_steps([(print, 30)], setting, tmp_path, time.monotonic() + 1) == ["print"]
     assert json.loads((tmp_path / "results.json").read_text("utf-8"))["print"]["error"] == "no time left"
 

@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import torch
 from checkpoints import REPO, Command, describe, push, whole
 from commands import ROOT, command, run
 from hub_client import error_of
@@ -53,7 +54,9 @@ def test_a_pulled_checkpoint_is_a_start(hub: Hub, call: Command, checkpoints: Pa
         argv = ["de-bm25-neg-scratch", "--release", release, "--start", start, "--out", out, *settings, *cache]
         if start == REPO:
             # A process of its own: transformers, loaded here already, would look for it in this machine's cache.
-            environment = hub.environment(tmp_path / "home")
+            # As many threads as in this one: with others the last bits differ.
+            threads = {"OMP_NUM_THREADS": str(torch.get_num_threads())}
+            environment = hub.environment(tmp_path / "home") | threads
             subprocess.run(command("baselines", "train", *argv), cwd=ROOT, env=environment, check=True)
         else:
             run("baselines", "train", *argv)

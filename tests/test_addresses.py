@@ -96,8 +96,8 @@ def test_errors_name_the_address(bucket: Path, tmp_path: Path) -> None:
     ("address", "missing", "message"),
     [
         ("nosuch://bucket/out", None, "nosuch://bucket/out: not an address that fsspec knows"),
-        ("gs://bucket/out", "gcsfs", "gs://bucket/out: needs pip install --group ray and fsspec's package"),
-        ("s3://bucket/out", "upath", "s3://bucket/out: needs pip install --group ray and fsspec's package"),
+        ("gs://bucket/out", "gcsfs", "gs://bucket/out: needs the group ray (pip install"),
+        ("s3://bucket/out", "upath", "s3://bucket/out: needs the group ray (pip install"),
         ("memory://", None, "expected a name within the store"),
     ],
 )

@@ -268,5 +268,5 @@ def test_without_ray_the_error_says_what_to_install(
     monkeypatch.setitem(sys.modules, "ray", None)
     words = ["release", "--engine", "ray", "--raw", str(SAMPLE), "--out", str(tmp_path / "out")]
     assert main("builders", "", {"release": "builders.release"}, words) == 1
-    assert "pip install --group ray" in capsys.readouterr().err
+    assert "--group ray" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())

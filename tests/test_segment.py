@@ -112,7 +112,7 @@ def test_the_rules_taken_over_are_those_of_the_installed_jieba() -> None:
 def test_a_missing_segmenter_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "rjieba", None)
     cutter.cache_clear()
-    with pytest.raises(InputError, match="no segmenter rjieba here: pip install rjieba"):
+    with pytest.raises(InputError, match=r"no segmenter rjieba here: .* --group builders"):
         words("绿萝")
     monkeypatch.undo()
     assert words("绿萝") == ["绿萝"]

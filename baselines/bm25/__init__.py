@@ -29,6 +29,7 @@ from baselines.runs.sets import add_queries, add_set, expect_main, read_queries
 from baselines.samples import add_sample
 from builders.common.command import InputError, log, number_between, progress, whole_number
 from builders.common.files import check_file
+from builders.common.groups import install
 from builders.common.jobs import in_threads
 from builders.common.limits import usable_cores
 from builders.store.columns import Columns, Hit
@@ -37,7 +38,6 @@ from builders.store.reader import Release, open_release
 from builders.store.runs import write_columns
 
 _QUERIES_PER_TASK = 32
-_CLIENT = "pip install 'elasticsearch>=8.19,<9'"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -130,7 +130,9 @@ def _open(release: Release, args: argparse.Namespace, corpus: str) -> Index:
         try:
             from baselines.bm25.engine_elasticsearch import open_remote
         except ImportError as error:
-            raise InputError(f"--engine elasticsearch needs its client: {_CLIENT} ({error})") from error
+            raise InputError(
+                f"--engine elasticsearch needs its client: {install('elasticsearch')} ({error})"
+            ) from error
 
         return open_remote(release, args.address, args.threads, corpus, args.k1, args.b, args.ca_certs, analyzer)
     return open_index(

@@ -27,6 +27,7 @@ from baselines.vectors.engines import FaissEngine, Floats, Halves, Rows, TorchEn
 from baselines.vectors.some import SomeVectors
 from builders.common.command import InputError, log, progress
 from builders.common.files import check_file
+from builders.common.groups import install
 from builders.store.layout import SETS
 from builders.store.reader import Release, open_release
 from builders.store.runs import Hit, write_run
@@ -103,7 +104,7 @@ def _engine_name(args: argparse.Namespace, device: str) -> str:
     if args.precision == "bf16" and args.engine == "faiss":
         raise InputError("--precision bf16 goes with --engine torch")
     if not has_faiss and (args.index != "exact" or args.engine == "faiss"):
-        raise InputError("FAISS is not installed: `pip install faiss-cpu`, or --index exact --engine torch")
+        raise InputError(f"FAISS is not installed: {install('builders')}; or --index exact --engine torch")
     if args.precision == "bf16":
         return "torch"
     return args.engine or ("faiss" if has_faiss and device == "cpu" else "torch")

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from builders.common.command import InputError
+from builders.common.groups import install
 from builders.common.temporary import temporary_folder
 
 _AHEAD = 1 << 20  # bytes that are fetched beyond what is asked for
@@ -35,7 +36,8 @@ def path_of(text: str) -> Path:
         address = UPath(text, use_listings_cache=False)  # other machines write there too
         _ = address.fs
     except ImportError as error:
-        raise InputError(f"needs pip install --group ray and fsspec's package for it ({error})", path=text) from None
+        needed = f"needs the group ray ({install('ray')}) and fsspec's package for it ({error})"
+        raise InputError(needed, path=text) from None
     except ValueError as error:
         raise InputError(f"not an address that fsspec knows ({error})", path=text) from None
     return cast(Path, address)

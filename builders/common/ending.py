@@ -16,7 +16,7 @@ from types import FrameType
 
 from builders.common.command import InputError
 from builders.common.disks import DiskFull, full_disk, unnamed
-from builders.common.groups import group_of
+from builders.common.groups import group_of, install
 from builders.common.limits import reserve_little
 
 # Libraries have kinds of their own for it (MemoryError, duckdb.OutOfMemoryException, torch's RuntimeError).
@@ -67,7 +67,7 @@ def exit_code(work: Callable[[], int]) -> int:
             _drop_stdout()  # what did not go there would be tried once more at the end
             return _say(f"error: {unnamed(error, full)}")
         if isinstance(error, ModuleNotFoundError) and (group := group_of(error.name or "")):
-            return _say(f"error: {error.name} is not installed: pip install -c constraints.txt -e . --group {group}")
+            return _say(f"error: {error.name} is not installed: {install(group)}")
         if isinstance(error, MemoryError) or _NO_MEMORY.search(f"{type(error).__name__}: {error}"):
             return _say(f"error: not enough memory ({' '.join(str(error).split())[:200] or 'an allocation failed'})")
         if isinstance(error, OSError):

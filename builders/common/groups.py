@@ -15,6 +15,11 @@ _GROUPS = {
 }
 
 
+def install(group: str) -> str:
+    """Return the command that installs a group in a checkout."""
+    return f"pip install -c constraints.txt -e . --group {group}"
+
+
 def group_of(module: str) -> str:
     """The group that brings a module; empty where none does."""
     package = module.partition(".")[0]

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from builders.common.command import InputError
+from builders.common.groups import install
 from builders.common.jobs import WorkerDied
 
 Task = TypeVar("Task")
@@ -210,7 +211,7 @@ def _import_ray() -> Any:
         import ray
         import ray.data
     except ImportError as error:
-        raise InputError(f"--engine ray needs Ray Data ({error}): pip install --group ray") from None
+        raise InputError(f"--engine ray needs Ray Data ({error}): {install('ray')}") from None
     for handler in logging.getLogger("ray.data").handlers:
         if handler.name == "console":
             handler.setLevel(logging.CRITICAL)  # the whole story goes into the session's log files

@@ -22,6 +22,7 @@ from collections.abc import Callable
 from importlib.metadata import version
 
 from builders.common.command import InputError
+from builders.common.groups import install
 
 SEGMENTERS = ("rjieba", "jieba")  # the first is the default
 _RULE = 1  # raise it when what is done to rjieba's words changes
@@ -79,7 +80,7 @@ def segmenter_version(segmenter: str = SEGMENTERS[0]) -> str:
 
 
 def _missing(segmenter: str) -> InputError:
-    return InputError(f"no segmenter {segmenter} here: pip install {segmenter}, or choose another with --segmenter")
+    return InputError(f"no segmenter {segmenter} here: {install('builders')}; or choose another with --segmenter")
 
 
 def _jieba() -> Callable[[str], list[str]]:

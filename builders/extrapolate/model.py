@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from builders.common.command import InputError, progress
+from builders.common.groups import install
 from builders.extrapolate.embeddings import BLOCK_ROWS, Block, Blocks
 
 
@@ -18,7 +19,7 @@ def encode(model: str, queries: Iterable[tuple[str, str]], batch_size: int = 64,
         from sentence_transformers import SentenceTransformer
     except ImportError as error:
         raise InputError(
-            f"--model needs sentence-transformers ({error}): pip install sentence-transformers; "
+            f"--model needs sentence-transformers ({error}): {install('models')}; "
             "or give --embeddings, made by any tool"
         ) from None
     try:

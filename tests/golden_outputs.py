@@ -32,7 +32,7 @@ from releases import TEXTS, make_release, tables
 
 @dataclass
 class World:
-    """What the groups share: releases, runs of BM25 and negatives, each made once; a folder for the rest."""
+    """Outputs that the groups share: releases, runs of BM25 and negatives, each made once."""
 
     once: Once
     get: Callable[[str], Path]
@@ -68,7 +68,7 @@ class World:
 
 
 def checked(path: Path) -> Outputs:
-    """How many findings ``check`` has of each kind, and where."""
+    """Count the findings of ``check`` by kind and place."""
     tests = json.loads(run("builders", "check", "--release", path, "--format", "json", code=None).stdout)["tests"]
     found = [[t["test"], t["level"], t["count"], [[f["where"], f["count"]] for f in t["findings"]]] for t in tests]
     return {"check": sorted(found)}

@@ -74,7 +74,7 @@ def within(name: str, outputs: Outputs) -> Outputs:
 
 
 def printed(program: str, *words: object) -> list[Any]:
-    """What a verb prints as JSON; of a path, its last part."""
+    """Return the JSON that a verb prints, with the last part of each path."""
     text = run(program, *words, "--quiet", "--format", "json").stdout
     found = rounded(json.loads(re.sub(r'"/[^"]*/([^"/]+)"', r'"\1"', text)))
     return found if isinstance(found, list) else [found]

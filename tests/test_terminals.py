@@ -1,4 +1,4 @@
-"""What a command prints where: terminals and pipes of any encoding, logs without a terminal."""
+"""Output of commands to terminals and pipes of any encoding, and to logs without a terminal."""
 
 from __future__ import annotations
 

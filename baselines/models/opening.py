@@ -1,4 +1,4 @@
-"""What is checked of every model that is opened, whoever made it.
+"""Checks of every model that is opened, whoever made it.
 
 Its files can be read, and are as they were written; they hold the weights of all that is used; its tokenizer reads
 Chinese, and belongs to the weights; a text goes through the whole of it.
@@ -111,14 +111,14 @@ def check_tokenizers(model: Any, name: str) -> None:
 
 
 class _Words(Struct):
-    """What is asked of a tokenizer's model: the token of unknown words, by its id or its text."""
+    """The fields of a tokenizer's model that are read: the token of unknown words, by its id or its text."""
 
     unk_id: int | None = None
     unk_token: str | None = None
 
 
 class _Saved(Struct):
-    """What is asked of a ``tokenizer.json``."""
+    """The field of a ``tokenizer.json`` that is read."""
 
     model: _Words
 

@@ -223,7 +223,7 @@ def _write(path: Path, stamp: dict[str, Any]) -> None:
 
 
 def _done(output: Path, key: str, code: str = "") -> Finished | None:
-    """What the stamp says of a step that left just this; None where it has to be run. No ``code``: of any version.
+    """Return the stamp of a finished step; None if the step has to be run. No ``code``: of any version.
 
     Raises :class:`InputError` where a file of a checkpoint is damaged.
     """

@@ -1,4 +1,4 @@
-"""What of a machine a process may have: its cores; its memory and its files where these are limited (``ulimit``).
+"""The cores that a process may use, and limits of its memory and its files (``ulimit``).
 
 Libraries reserve more memory than they use: pyarrow 1 GB, each thread 72 MB. Where they do not get it, some end in a
 segmentation fault. So where there is a limit, less is reserved, and fewer threads are started.

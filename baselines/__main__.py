@@ -42,7 +42,6 @@ GROUPS = {
         "convert": "baselines.convert",
         "push": "baselines.hub.push",
         "pull": "baselines.hub.pull",
-        "artefacts": "baselines.artefacts",
     },
 }
 VERBS = {verb: module for verbs in GROUPS.values() for verb, module in verbs.items()}

@@ -14,8 +14,8 @@ GROUPS = {
         "bm25": "baselines.bm25",
     },
     "train a model": {
-        "mine": "baselines.mine",
-        "train": "baselines.train",
+        "mine": "baselines.train.mine",
+        "train": "baselines.train.train",
     },
     "search by a model": {
         "encode": "baselines.encode",
@@ -39,7 +39,7 @@ GROUPS = {
         "verify": "baselines.verify",
     },
     "hand a model on": {
-        "convert": "baselines.convert",
+        "convert": "baselines.hub.convert",
         "push": "baselines.hub.push",
         "pull": "baselines.hub.pull",
     },

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from baselines.hub.checkpoint import open_checkpoint
-from baselines.hub.manifest import read_manifest
+from baselines.checkpoint import open_checkpoint
+from baselines.hub.pull import Manifest
 from builders.common.command import InputError
+from builders.common.typed import read_json
 
 
 @pytest.fixture
@@ -104,4 +105,4 @@ def test_what_is_asked_of_the_libraries_settings(folder: Path) -> None:
 def test_a_manifest_from_the_hub_that_is_none(tmp_path: Path, content: bytes, message: str) -> None:
     (tmp_path / "manifest.json").write_bytes(content)
     with pytest.raises(InputError, match=message):
-        read_manifest(tmp_path / "manifest.json")
+        read_json(tmp_path / "manifest.json", Manifest)

@@ -17,9 +17,8 @@ from official_parameters import convert, expected, official, parameters  # noqa:
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from transformers import AutoModel, AutoTokenizer
 
-from baselines.convert.checkpoint import write_checkpoint
-from baselines.convert.official import read_official
-from baselines.convert.parameters import read_parameter
+from baselines.hub.paddle import read_official, read_parameter
+from baselines.hub.paddle_to_torch import write_model
 
 CLOSE = {"rtol": 0, "atol": 1e-5}
 
@@ -81,7 +80,7 @@ def test_queries_have_32_pieces_passages_and_pairs_384(official: Path, tmp_path:
             config=msgspec.structs.replace(tiny.config, max_position_embeddings=513),  # ERNIE's own number of them
             parts={part: values | positions for part, values in tiny.parts.items()},
         )
-        write_checkpoint(tmp_path / name, wide, name)
+        write_model(tmp_path / name, wide)
     dual = SentenceTransformer(str(tmp_path / "dual"), device="cpu")
     found = [dual.preprocess(["高" * 600], task=task)["input_ids"].shape[1] for task in ("query", "document")]
     assert found == [32, 384]
@@ -133,7 +132,7 @@ def test_heads_of_pre_training_and_an_optimizers_numbers_are_left_out(official: 
 
 
 def test_16_bit_parameters_are_read_as_paddle_wrote_them(official: Path) -> None:
-    found = read_parameter(official / "half" / "half").values
+    found = read_parameter(official / "half" / "half")[0]
     assert found.dtype == np.float32
     np.testing.assert_array_equal(found, np.array(expected(official)["half"], np.float32))
 

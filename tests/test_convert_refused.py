@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from official_parameters import convert, official, parameters  # noqa: F401
 
-from baselines.convert.parameters import read_parameter
+from baselines.hub.paddle import read_parameter
 from builders.common.command import InputError
 
 

@@ -19,8 +19,8 @@ from official_parameters import convert, expected, official, parameters  # noqa:
 from releases import QUESTIONS, make_release, md5, tables
 from sentence_transformers import CrossEncoder, SentenceTransformer
 
+from baselines.checkpoint import open_checkpoint
 from baselines.hub.card import model_card
-from baselines.hub.checkpoint import open_checkpoint
 from baselines.models.loading import fingerprint, open_dual
 from baselines.train.models import cross_encoder, dual_encoder
 from baselines.train.recipe import read_recipe

@@ -16,7 +16,7 @@ from tiny_models import write_cross, write_dual
 from builders.common.command import main
 from builders.store.runs import write_run
 
-VERBS = {"mine": "baselines.mine"}
+VERBS = {"mine": "baselines.train.mine"}
 QUERIES = [md5(question) for question in QUESTIONS["train"]]
 TWIN = TEXTS[0].replace("，", ", ") + " "  # the text of the first query's positive but for width and blanks
 OTHERS = [f"{one}{two}" for one in TEXTS for two in TEXTS]
@@ -99,9 +99,9 @@ def test_a_sample_depends_on_seed_and_query_alone(world: Path, tmp_path: Path) -
 
 def test_every_rank_is_sampled_as_often(world: Path, tmp_path: Path) -> None:
     """Over 300 seeds each of the candidates comes about as often (chi-square far below any plausible limit)."""
-    from baselines.mine.negatives import hard_negatives
     from baselines.passages import open_passages
     from baselines.runs.qrels import release_qrels
+    from baselines.train.mine import hard_negatives
     from builders.store.reader import open_release
     from builders.store.runs import read_run
 

@@ -17,7 +17,7 @@ from hub_server import Hub
 from huggingface_hub import HfApi, ModelCard
 from releases import QUESTIONS, TEXTS, make_release, md5, tables
 
-from baselines.hub.checkpoint import open_checkpoint
+from baselines.checkpoint import open_checkpoint
 from builders.common.command import InputError
 from builders.store.layout import MANIFEST
 

@@ -17,9 +17,8 @@ from official_release import convert
 from releases import QUESTIONS, TEXTS, make_release, md5, tables
 
 from baselines.passages import Passages, open_passages
-from baselines.train.pairs import Pairs, read_pairs
+from baselines.train.data import Batches, CrossRows, DualRows, Pairs, PassageRows, read_pairs
 from baselines.train.recipe import Recipe, read_recipe
-from baselines.train.rows import Batches, CrossRows, DualRows, PassageRows
 from builders.common.command import InputError
 from builders.store.reader import Release, open_release
 

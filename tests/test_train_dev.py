@@ -14,7 +14,7 @@ from sentence_transformers import CrossEncoder, SentenceTransformer
 from tiny_models import write_bert, write_cross, write_dual
 
 from baselines.passages import Passages, open_passages
-from baselines.train.dev_ranks import Reranked, Sampled, dev_sample
+from baselines.train.evaluation import Reranked, Sampled, dev_sample
 from baselines.train.recipe import Recipe, read_recipe
 from builders.common.command import InputError
 from builders.store.reader import Release, open_release

@@ -12,8 +12,8 @@ import pytest
 from commands import process
 from releases import make_release
 
+from baselines.checkpoint import weights_sha256
 from baselines.models.libraries import hub_commit, model_commit
-from baselines.train.start import weights_sha256
 from builders.common.command import InputError
 
 hub = pytest.importorskip("huggingface_hub")

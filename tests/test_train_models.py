@@ -17,9 +17,9 @@ from sentence_transformers import CrossEncoder, SentenceTransformer
 from tiny_models import write_bert, write_cross, write_dual
 from training_world import training_of
 
+from baselines.train.data import Batches
 from baselines.train.models import cross_encoder, dual_encoder, masked_language_model
 from baselines.train.recipe import Recipe, read_recipe
-from baselines.train.rows import Batches
 from baselines.train.trainers import arguments, dual_trainer
 from builders.common.command import InputError
 

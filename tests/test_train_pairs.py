@@ -15,8 +15,8 @@ from sentence_transformers import CrossEncoder
 from tiny_models import write_bert
 from training_world import training_of
 
+from baselines.checkpoint import open_checkpoint
 from baselines.hub.card import model_card
-from baselines.hub.checkpoint import open_checkpoint
 
 # Whether the second of a pair begins with the mark is all that there is to learn.
 WORDS = [f"{a}{b}" for a in "北京饺子高铁" for b in "冬天煮票多肉"]

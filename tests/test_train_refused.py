@@ -12,7 +12,7 @@ from commands import Done, run
 from releases import QUESTIONS, TEXTS, make_release, md5
 from tiny_models import write_bert
 
-from baselines.train.record import TRAINING
+from baselines.checkpoint import TRAINING
 from builders.common.command import InputError
 from builders.store.runs import write_run
 
@@ -132,7 +132,7 @@ def _hub(monkeypatch: pytest.MonkeyPatch, commit: str | None) -> None:
             raise InputError("there is no hub")
         return commit
 
-    monkeypatch.setattr("baselines.train.order.model_commit", answer)
+    monkeypatch.setattr("baselines.train.train.model_commit", answer)
 
 
 @pytest.mark.parametrize("commit", [None, "a1" * 20])
@@ -140,7 +140,7 @@ def test_a_finished_training_is_done_without_a_hub(
     done_from_the_hub: World, monkeypatch: pytest.MonkeyPatch, commit: str | None
 ) -> None:
     _hub(monkeypatch, commit)
-    monkeypatch.setattr("baselines.train.training.train", lambda order: pytest.fail("it was trained again"))
+    monkeypatch.setattr("baselines.train.train.train", lambda order: pytest.fail("it was trained again"))
     said = done_from_the_hub.train("--start", "org/name").stderr
     assert "is this training's checkpoint already" in said
     assert ("there is no hub; " in said and f"began from the commit {'a1' * 20}" in said) == (commit is None)
@@ -148,7 +148,7 @@ def test_a_finished_training_is_done_without_a_hub(
 
 def test_another_commit_or_recipe_is_not_done(done_from_the_hub: World, monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[Any] = []
-    monkeypatch.setattr("baselines.train.training.train", begun.append)
+    monkeypatch.setattr("baselines.train.train.train", begun.append)
     _hub(monkeypatch, "b2" * 20)
     done_from_the_hub.train("--start", "org/name")
     assert len(begun) == 1

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from test_train_refused import World
 
-from baselines.train import state
+from baselines.train import resume
 
 STEPS = {"max_steps": 4, "saves": 4, "evaluations": 0}  # a state a step, of which two are kept
 
@@ -25,14 +25,14 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> World:
         raise InterruptedError("stopped")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("baselines.train.training.write_checkpoint", stop)
+        patch.setattr("baselines.train.train.write_checkpoint", stop)
         world.train("--out", world.folder / "stopped", code=1, **STEPS)
     return world
 
 
 def _again(world: World, out: Path, spoil: Callable[[Path], object]) -> str:
     """What the same training says that goes on from the stopped one's states, once they are spoiled."""
-    states = state.states_of(out)
+    states = resume.states_of(out)
     shutil.copytree(world.folder / "stopped.training", states)
     spoil(states)
     return world.train("--out", out, **STEPS).stderr

@@ -15,7 +15,7 @@ from training_world import training_of
 from baselines.models.encoder import Encoder
 from baselines.models.loading import open_dual
 from baselines.train.recipe import Words
-from baselines.train.static import Counts, start_vectors, words_tokenizer
+from baselines.train.scratch import Counts, start_vectors, words_tokenizer
 
 SMALL = ["words.dimensions=128", "train.shortest=64", "train.batch=64", "train.saves=0", "data.dev_passages=50"]
 

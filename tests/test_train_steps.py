@@ -15,10 +15,10 @@ from tiny_models import write_dual
 from tiny_training import Make, Rows, first_batch, maker, step
 from torch import nn
 
-from baselines.train import trainers, training
-from baselines.train.cross_loss import token_parts
+from baselines.train import train, trainers
+from baselines.train.data import Batches
 from baselines.train.recipe import read_recipe
-from baselines.train.rows import Batches
+from baselines.train.trainers import token_parts
 from builders.common.command import InputError
 
 
@@ -231,8 +231,8 @@ def test_the_transformer_of_a_training_is_compiled_where_the_recipe_says(
     monkeypatch.setattr(torch, "compile", compile_forward)
     values = ["train.batch=4", "train.epochs=1", f"train.compile={compiled}", "model.pooling=", "model.similarity="]
     recipe, rows = read_recipe("de-bm25-neg-scratch", values), Rows("dual")
-    order: Any = SimpleNamespace(recipe=recipe, commit="")
+    job: Any = SimpleNamespace(recipe=recipe, commit="")
     start, batches = str(write_dual(tmp_path / "start")), Batches(rows, 4, 1, 0)
-    trainer = training._trainer(order, start, rows, batches, tmp_path / "states", "cpu")
+    trainer = train.make_trainer(job, start, rows, batches, tmp_path / "states", "cpu")
     step(trainer, first_batch(trainer))
     assert {*calls} == ({"BertModel"} if compiled == "true" else set())

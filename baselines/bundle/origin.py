@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from baselines.bundle.packed import Environment
-from baselines.hub.checkpoint import RECIPE, TRAINING
+from baselines.checkpoint import RECIPE, TRAINING
 from baselines.reproduce.code import code_of
 from baselines.train.recipe import FROM_RECIPE, read_recipe
 from builders.common.command import VERSION, InputError

@@ -16,7 +16,7 @@ from transformers import AutoConfig, PretrainedConfig
 
 from baselines.cost.fake import make_model
 from baselines.cost.meter import Meter
-from baselines.train.cross_loss import PairLoss, moved_embeddings
+from baselines.train.trainers import PairLoss, moved_embeddings
 
 DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from sentence_transformers import CrossEncoder, SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Router, Transformer
+from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Router, StaticEmbedding, Transformer
 from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer, PreTrainedModel
 from transformers import BertForMaskedLM as _BertForMaskedLM
 
@@ -31,7 +31,6 @@ from baselines.models.opening import (
 )
 from baselines.models.settings import ModelSettings
 from baselines.train.recipe import Recipe
-from baselines.train.static import is_static
 from builders.common.command import InputError
 from builders.common.names import problem_of
 
@@ -111,6 +110,11 @@ def dual_encoder(recipe: Recipe, start: str, device: str, commit: str | None = N
         tower = towers.get(route) or next(iter(towers.values()))
         check_length(f"data.{key} = {length}", length, tower, tower.tokenizer)
     return model
+
+
+def is_static(model: SentenceTransformer) -> bool:
+    """True if the model has one vector per word, and no transformer."""
+    return any(isinstance(module, StaticEmbedding) for module in model)
 
 
 def halves(model: SentenceTransformer, shortest: int) -> list[int]:

@@ -123,6 +123,24 @@ def _pair(values: list[Any], path: Path, line: int) -> QuestionPair:
     return QuestionPair(first, second, found)
 
 
+def train_and_dev(
+    files: Sequence[PairFile], dev_files: Sequence[PairFile], held_out: float, seed: int
+) -> tuple[list[QuestionPair], list[QuestionPair]]:
+    """(pairs to train on, pairs to measure on: those of ``dev_files``, or a part of the others that is held out).
+
+    Raises :class:`InputError` where either has one label alone.
+    """
+    train = read_question_pairs(files)
+    if dev_files:
+        dev = read_question_pairs(dev_files)
+    else:
+        train, dev = hold_out(train, held_out, seed)
+    for pairs, use in ((train, "to train on"), (dev, "to measure on")):
+        if len({pair.label for pair in pairs}) < 2:
+            raise InputError(f"{use}: {len(pairs)} pairs, expected some with each label, 0 and 1")
+    return train, dev
+
+
 def hold_out(pairs: Sequence[QuestionPair], share: float, seed: int) -> tuple[list[QuestionPair], list[QuestionPair]]:
     """(pairs to train on, pairs to measure on): a ``share`` of the pairs, drawn by the seed, and what is left.
 
@@ -157,9 +175,3 @@ class Measured:
         labels = [pair.label for pair in self.pairs]
         found = roc_auc_score(labels, logits), accuracy_score(labels, logits > 0)
         return dict(zip(("AUC", "accuracy"), map(float, found), strict=True))
-
-
-def expect_both(pairs: Sequence[QuestionPair], what: str) -> None:
-    """Raise :class:`InputError` where the pairs have one label alone: there is nothing to tell apart."""
-    if len({pair.label for pair in pairs}) < 2:
-        raise InputError(f"{what}: {len(pairs)} pairs, expected some with each label, 0 and 1")

@@ -18,7 +18,7 @@ from spoil import BYTES, JSON, JSON_LINES, TEXT
 from baselines.passages import open_passages
 from baselines.runs.fuse import _read_weights
 from baselines.runs.qrels import read_qrels
-from baselines.train.negatives import read_negatives
+from baselines.train.data import read_negatives
 from baselines.train.question_pairs import pair_file, read_question_pairs
 from builders.pool.pairs import Pooled, read_pool, write_pool
 from builders.store.reader import open_release

@@ -25,8 +25,8 @@ _FIRST_SPEAKS, _OTHERS_END = 5.0, 15.0  # seconds
 
 
 @contextlib.contextmanager
-def said_once() -> Iterator[None]:
-    """What is wrong for all processes is said by the first: torchrun ends the others before they say it again."""
+def one_error() -> Iterator[None]:
+    """Have the first process alone report an error that all have: torchrun ends the others before they repeat it."""
     try:
         yield
     except InputError:
@@ -69,7 +69,7 @@ def together(rank: int, world: int, device: str) -> Iterator[None]:
 
 
 def from_first(rank: int, world: int, look: Callable[[], T]) -> T:
-    """What ``look`` finds in the first process, for all of them; inside :func:`together`."""
+    """Return what ``look`` returns in the first process, in all of them; inside :func:`together`."""
     found = [look() if rank == 0 else None]
     if world > 1:
         import torch
@@ -79,7 +79,7 @@ def from_first(rank: int, world: int, look: Callable[[], T]) -> T:
 
 
 def _is_of_the_others(error: RuntimeError) -> bool:
-    """Whether it says that another process is not there any more."""
+    """True if the error says that another process is gone."""
     import torch
 
     return isinstance(error, torch.distributed.DistError) or "gloo" in str(error)

@@ -1,6 +1,7 @@
-"""The states of a training while it runs, in ``DIR.training`` beside the checkpoint: from them a killed one goes on.
+"""Resume a killed training, and recognise a finished one.
 
-The folder holds ``about.json`` (what is trained on what), ``checkpoint-STEP`` folders, sealed when they are whole, and
+``DIR.training`` beside the checkpoint ``DIR`` holds the states of a training while it runs: ``about.json`` (everything
+the training depends on), ``checkpoint-STEP`` folders, sealed with their files' SHA-256 when they are whole, and
 TensorBoard's logs.
 """
 
@@ -11,22 +12,67 @@ import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from baselines.checkpoint import TRAINING, check_hashes, files_sha256, write_json
 from builders.common.command import InputError, log
-from builders.common.files import sha256_of, write_text
+from builders.common.files import write_text
 from builders.common.typed import Sha256, read_json
+
+if TYPE_CHECKING:
+    from baselines.train.train import Job
 
 _ABOUT, _SEAL, _STATE = "about.json", "sealed.json", "checkpoint-"
 
 
+class _Trained(Struct):
+    """The part of a finished training's ``training.json`` that is read here."""
+
+    about: dict[str, Any]
+
+
 class _Seal(Struct):
-    """What is written of a state last."""
+    """The last file that is written into a state."""
 
     seconds: float
     files: dict[str, Sha256]
+
+
+def is_done(job: Job) -> bool:
+    """True if the output is the checkpoint of exactly this training.
+
+    Where the commit of a start on the hub cannot be asked for now, the one that the training began from counts. Raises
+    :class:`InputError` where something else is in the output's place, or a file of the checkpoint is damaged.
+    """
+    out = job.out
+    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+        return False
+    try:
+        about = read_json(out / TRAINING, _Trained).about
+    except (FileNotFoundError, NotADirectoryError):
+        raise InputError("exists and is no checkpoint of `train`; expected a new path", path=out) from None
+    commit = about.pop("start_commit", None)
+    if about != job.about_but_commit:
+        return False
+    try:
+        if job.commit != commit:
+            return False
+    except InputError as error:
+        log.warning("%s; %s began from the commit %s", error, out, commit)
+    check_hashes(out)
+    return True
+
+
+def start_commit(out: Path, start: str) -> str | None:
+    """Return the commit of ``start``, a model on the hub, from which the checkpoint in ``out`` was trained, or None."""
+    try:
+        about = read_json(out / TRAINING, _Trained).about
+    except (FileNotFoundError, NotADirectoryError, InputError):
+        return None
+    commit = about.get("start_commit")
+    return commit if about.get("start") == start and isinstance(commit, str) else None
 
 
 def states_of(out: Path) -> Path:
@@ -36,32 +82,35 @@ def states_of(out: Path) -> Path:
 
 @contextlib.contextmanager
 def states_kept(out: Path, about: dict[str, Any], resume: bool) -> Iterator[None]:
-    """Inside, the folder of states is there. It stays after the block, also after an error where it holds a state.
+    """Make the folder of states for the block. It stays afterwards, also after an error if it holds a state.
 
-    Without ``resume`` it is emptied first. :class:`InputError` where it holds states of another training (other recipe,
-    data or start), or is another's folder.
+    Without ``resume`` the folder is emptied first. Raises :class:`InputError` if it holds states of another training
+    (recipe, data or start differ), or is somebody else's folder.
     """
     states = states_of(out)
     earlier = _about_of(states)
-    if resume and earlier not in (None, about) and _any_state(states):
+    if resume and earlier not in (None, about) and _steps(states):
         raise InputError(
             f"is of another training ({', '.join(_differences(earlier, about))} differ); --no-resume starts anew",
             path=states,
         )
-    if not resume or earlier != about:  # nothing there to go on from
+    if not resume or earlier != about:  # nothing there to resume from
         shutil.rmtree(states, ignore_errors=True)
     states.mkdir(parents=True, exist_ok=True)
-    write_text(states / _ABOUT, json.dumps(about, ensure_ascii=False, indent=1) + "\n")
+    write_json(states / _ABOUT, about)
     try:
         yield
     except InputError:
-        if not _any_state(states):
+        if not _steps(states):
             shutil.rmtree(states)
         raise
 
 
 def _about_of(states: Path) -> dict[str, Any] | None:
-    """What is trained there; None where nothing is. :class:`InputError` where the folder was not made for states."""
+    """Everything that the training of these states depends on; None if the folder is empty or missing.
+
+    Raises :class:`InputError` if the folder was not made for states.
+    """
     if not states.exists() or not any(path.name[0] != "." for path in states.iterdir()):
         return None
     try:
@@ -73,10 +122,6 @@ def _about_of(states: Path) -> dict[str, Any] | None:
         return {}
 
 
-def _any_state(states: Path) -> bool:
-    return bool(_steps(states))
-
-
 def _differences(left: Any, right: Any, key: str = "") -> list[str]:
     if isinstance(left, dict) and isinstance(right, dict):
         keys = sorted({*left, *right})
@@ -85,18 +130,17 @@ def _differences(left: Any, right: Any, key: str = "") -> list[str]:
 
 
 def seal(state: Path, seconds: float) -> None:
-    """Say of a state, once every process has written its part, that it is whole: the SHA-256 of each of its files.
+    """Mark a state as whole, once every process has written its part, by the SHA-256 of each of its files.
 
     ``seconds``: how long the training has taken so far.
     """
     write_text(state / _SEAL, json.dumps({"seconds": seconds, "files": _files(state)}, indent=1) + "\n")
 
 
-def last_state(states: Path, processes: int) -> tuple[Path, float] | None:
-    """(the newest state that is as it was sealed, the seconds until then); None where there is none.
+def last_state(states: Path, processes: int) -> tuple[Path | None, float]:
+    """(the newest state that is as it was sealed, the seconds of training until then); (None, 0.0) if there is none.
 
-    A state that a kill left half-written, or with a file that was changed since, is passed over: of the two that are
-    kept, the earlier one is gone on from.
+    Newer ones are removed, with a warning: a kill left them half-written, or a file was changed since.
     """
     for path in reversed(_steps(states)):
         try:
@@ -109,13 +153,12 @@ def last_state(states: Path, processes: int) -> tuple[Path, float] | None:
         if not fault:
             return path, sealed.seconds
         log.warning("%s is not whole (%s); left out", path, fault)
-    return None
+        shutil.rmtree(path)
+    return None, 0.0
 
 
 def _files(state: Path) -> dict[str, str]:
-    """Path in the state -> SHA-256."""
-    found = {path.relative_to(state).as_posix(): path for path in state.rglob("*") if path.is_file()}
-    return {name: sha256_of(path) for name, path in sorted(found.items()) if path.name[0] != "." and name != _SEAL}
+    return files_sha256(state, lambda name: (last := name.rpartition("/")[2])[0] != "." and last != _SEAL)
 
 
 def _fault(found: dict[str, str], sealed: dict[str, Sha256], processes: int) -> str:
@@ -123,13 +166,6 @@ def _fault(found: dict[str, str], sealed: dict[str, Sha256], processes: int) -> 
     if lacking := sorted({*sealed, *needed} - found.keys()):
         return f"{lacking[0]} is missing"
     return next((f"{name} is damaged" for name, digest in found.items() if sealed.get(name) != digest), "")
-
-
-def remove_broken(states: Path, keep: Path | None) -> None:
-    """Remove the states that :func:`last_state` passed over, newer ones than ``keep``."""
-    steps = _steps(states)
-    for path in steps[0 if keep is None else steps.index(keep) + 1 :]:
-        shutil.rmtree(path)
 
 
 def _steps(states: Path) -> list[Path]:

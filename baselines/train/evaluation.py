@@ -1,6 +1,6 @@
-"""Ranks on a sample of the dev split, small enough for the middle of a training. The test split is never read.
+"""Evaluation on a sample of the dev split, small enough for the middle of a training. The test split is never read.
 
-The sample is drawn with the recipe's seed. The figures say whether a training goes well; they are no figures of the
+The sample is drawn with the recipe's seed. Its scores show whether a training goes well. They are no scores on the
 collection, which has millions more passages.
 """
 
@@ -15,7 +15,7 @@ import numpy as np
 from baselines.passages import Passages
 from baselines.runs.measures import PAPER, official
 from baselines.runs.qrels import Qrels
-from baselines.train.pairs import positives
+from baselines.train.data import positives
 from baselines.train.recipe import Recipe
 from builders.common.command import log
 from builders.store.layout import SETS, base_set

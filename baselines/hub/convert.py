@@ -20,6 +20,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from baselines.checkpoint import RECIPE, TRAINING, versions, write_json
 from builders.common.folders import check_output, replace_directory, work_beside
 
 
@@ -34,21 +35,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    out = check_output(args.out, "a checkpoint", "recipe.json")
+    from baselines.hub.paddle import read_official
 
-    from baselines.convert.official import read_official
-
+    out = check_output(args.out, "a checkpoint", RECIPE)
     official = read_official(args.params, args.config, args.vocab, args.leave_out)
 
-    from baselines.convert.checkpoint import write_checkpoint  # the large libraries: what is wrong is said before
-    from baselines.hub.card import write_card
-    from baselines.hub.checkpoint import write_hashes
-    from baselines.hub.needs import write_needs
+    # The large libraries: errors of the input come before them.
+    from baselines.hub.card import finish_checkpoint
+    from baselines.hub.paddle_to_torch import write_model
 
+    name = args.params.resolve().name
     with work_beside(out) as work:
-        write_checkpoint(work, official, args.params.resolve().name)
-        write_needs(work)
-        write_card(work, out.name)
-        write_hashes(work)
+        write_model(work, official)
+        write_json(work / RECIPE, {"name": name, "model": {"kind": official.kind}})
+        record = {"converted": {"from": name, "sha256": official.sources}, "versions": versions()}
+        write_json(work / TRAINING, record)
+        finish_checkpoint(work, out.name)
         replace_directory(work, out)
     print(args.out)

@@ -1,8 +1,7 @@
-"""The official models as checkpoints of sentence-transformers and transformers, and where their numbers are from."""
+"""The official models as models of sentence-transformers and transformers."""
 
 from __future__ import annotations
 
-import json
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -13,27 +12,20 @@ from sentence_transformers.base.modules import Router
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 from transformers import BertConfig, BertForSequenceClassification, BertModel, BertTokenizer
 
-from baselines.convert.official import Official
-from baselines.convert.parameters import Floats
+from baselines.hub.paddle import Floats, Official
 from baselines.models.libraries import quiet_libraries
 from baselines.models.official_input import PASSAGE_LENGTH, QUERY_LENGTH, Kind, official_tokenizer
-from baselines.train.record import versions
-from builders.common.files import write_text
 
 _POOLER = "pooler.dense.weight", "pooler.dense.bias"
 
 
-def write_checkpoint(folder: Path, official: Official, name: str) -> None:
-    """Write the model into ``folder``, with recipe.json and training.json; ``name``: of the folder it was read from."""
+def write_model(folder: Path, official: Official) -> None:
+    """Write the model into ``folder``."""
     quiet_libraries()
     write = {"dual": _write_dual, "cross": _write_cross, "encoder": _write_encoder}[official.kind]
     folder.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as parts:  # as large as the model: not in /tmp
         write(folder, official, Path(parts))
-    recipe = {"name": name, "model": {"kind": official.kind}}
-    record = {"converted": {"from": name, "sha256": official.sources}, "versions": versions()}
-    for file, content in (("recipe.json", recipe), ("training.json", record)):
-        write_text(folder / file, json.dumps(content, ensure_ascii=False, indent=1) + "\n")
 
 
 def _write_dual(folder: Path, official: Official, parts: Path) -> None:

@@ -23,13 +23,17 @@ Example:
 from __future__ import annotations
 
 import argparse
+import functools
+import hashlib
 import itertools
 import json
 import math
-from collections.abc import Iterator
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from baselines.mine.negatives import Candidates, for_english, hard_negatives
 from baselines.models.options import add_device, add_pairs
 from baselines.passages import Passages, open_passages
 from baselines.runs.qrels import Qrels, release_qrels
@@ -41,8 +45,27 @@ from builders.store.layout import SETS
 from builders.store.reader import Release, open_release
 from builders.store.runs import Run, read_run
 
+if TYPE_CHECKING:  # it loads PyTorch
+    from baselines.models.cross import CrossJob, Group
+
+    Score = Callable[[Sequence[Group]], list[list[float]]]
+
+_TEXTS = 1 << 16  # passages ready for comparison that are kept: many are found for many queries
 _WINDOW = 256  # queries whose candidates are scored together
 _ANY = number_between(-math.inf, math.inf)
+
+
+@dataclass
+class Candidates:
+    """One query's candidates in random order, how many of them are asked for, and its positives in the collection."""
+
+    query: str
+    ids: list[str]
+    asked: int
+    positives: list[str]
+
+
+Chosen = tuple[Candidates, list[str], int]  # the ids that are taken; how many candidates were left out
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -125,16 +148,14 @@ def _check_limits(args: argparse.Namespace) -> None:
 
 def _chosen(
     args: argparse.Namespace, release: Release, given: Run, qrels: Qrels, passages: Passages
-) -> Iterator[tuple[Candidates, list[str], int]]:
+) -> Iterator[Chosen]:
     """(a query's candidates, the ids that are taken, how many were left out for their scores), query by query."""
-    limited, options = _limited(args), (args.top_k, args.negatives, args.seed)
+    limits = Limits(args.margin, args.relative_margin, args.max_score)
+    limited, options = limits != Limits(), (args.top_k, args.negatives, args.seed)
     found = hard_negatives(given, qrels, passages, *options, every=limited)
     if not limited:
         yield from ((each, each.ids, 0) for each in found)
         return
-    from baselines.mine.limits import Limits, by_model, by_run
-
-    limits = Limits(args.margin, args.relative_margin, args.max_score)
     if not (model := args.cross_encoder or args.bi_encoder):
         yield from by_run(found, given, limits)
         return
@@ -157,3 +178,122 @@ def _chosen(
 def _windows(found: Iterator[Candidates]) -> Iterator[list[Candidates]]:
     while window := list(itertools.islice(found, _WINDOW)):
         yield window
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How high a candidate may score; None: as high as it likes.
+
+    Attributes:
+        margin: below the best positive's score, by so much (RocketQA, 2021, Section 3.3).
+        relative_margin: by this share of its size (NV-Retriever, 2024: TopK-PercPos).
+        max_score: whatever the positives score.
+    """
+
+    margin: float | None = None
+    relative_margin: float | None = None
+    max_score: float | None = None
+
+    def limit(self, positives: Sequence[float]) -> float:
+        """The highest score that a candidate may have, where the known positives have these."""
+        found = [math.inf] if self.max_score is None else [self.max_score]
+        if positives:
+            # Of several positives the best. sentence-transformers takes the weakest, which here may be a passage that
+            # shares no more than some words with the answer: nearly everything would be left out.
+            best = max(positives)
+            if self.margin is not None:
+                found.append(best - self.margin)
+            if self.relative_margin is not None:
+                found.append(best - abs(best) * self.relative_margin)  # also where scores are negative
+        return min(found)
+
+
+def by_model(task: tuple[CrossJob, str, list[tuple[str, Candidates]], Limits], device: str) -> list[Chosen]:
+    """What is taken of each query of a window (its text, its candidates), scored by a model: ``cross`` or ``dual``."""
+    from baselines.models.cross import score_groups
+    from baselines.models.dual import similarities
+    from builders.pool.ensemble import probability
+
+    job, kind, window, limits = task
+
+    def score(groups: Sequence[Group]) -> list[list[float]]:
+        if kind == "dual":
+            return similarities(job, device, groups)
+        return [[probability(logit) for logit in logits] for logits in score_groups(job, device, groups)]
+
+    return _within(window, score, limits)
+
+
+def by_run(found: Iterable[Candidates], given: Run, limits: Limits) -> Iterator[Chosen]:
+    """What is taken of each query by the scores of the run itself.
+
+    A positive that the run lacks scores no higher than its last passage, and counts as if it scored as much.
+    """
+
+    def score(groups: Sequence[Group]) -> list[list[float]]:
+        every = []
+        for query, ids in groups:
+            hits = given.hits.get(query, [])
+            own = dict(reversed(hits))  # of a passage twice, the higher score
+            every.append([own.get(corpus, hits[-1][1]) for corpus in ids] if hits else [])
+        return every
+
+    for each in found:
+        yield from _within([(each.query, each)], score, limits)
+
+
+def _within(window: Sequence[tuple[str, Candidates]], score: Score, limits: Limits) -> list[Chosen]:
+    """The first ``asked`` candidates of each query that pass; a candidate is scored only when it is needed."""
+    highest = [limits.limit(scores) for scores in score([(name, each.positives) for name, each in window])]
+    taken: list[list[str]] = [[] for _ in window]
+    looked_at = [0] * len(window)
+    while True:
+        groups = []
+        for number, (name, each) in enumerate(window):
+            start, wanted = looked_at[number], each.asked - len(taken[number])
+            groups.append((name, each.ids[start : start + wanted]))
+            looked_at[number] += len(groups[-1][1])
+        if not any(ids for _, ids in groups):
+            return [(each, ids, seen - len(ids)) for (_, each), ids, seen in zip(window, taken, looked_at, strict=True)]
+        for number, scores in enumerate(score(groups)):
+            passed = [value <= highest[number] for value in scores]
+            taken[number] += [corpus for corpus, good in zip(groups[number][1], passed, strict=True) if good]
+
+
+def for_english(given: Run, release: Release, split: str) -> Run:
+    """A run of the Chinese queries, or of the English ones, as one of the English ones: they share the judgments."""
+    hits = dict(given.hits)
+    for batch in release.batches(SETS["crosslingual"].queries, split, ["_id", "zh_id"]):
+        for english, chinese in zip(batch["_id"].to_pylist(), batch["zh_id"].to_pylist(), strict=True):
+            if english not in hits and chinese in hits:
+                hits[english] = hits[chinese]
+    return Run(given.path, hits)
+
+
+def hard_negatives(
+    given: Run, qrels: Qrels, passages: Passages, top_k: int, negatives: int, seed: int, every: bool = False
+) -> Iterator[Candidates]:
+    """Every judged query's hard negatives (Sections 3.1, A.2): its top ``top_k`` less its positives, by the seed.
+
+    As many as are asked for (as there are, where there are fewer), or ``every`` one. A candidate's text is compared
+    with the positives' only when its turn comes. (The library's mine_hard_negatives searches by itself, with a
+    dual-encoder, over texts and vectors that all lie in memory; these candidates may be of BM25, and of 8 M passages.)
+    """
+
+    @functools.lru_cache(_TEXTS)
+    def plain(corpus: str) -> str:
+        return plain_text(passages.texts(passages.rows([corpus]).tolist())[0])
+
+    for query, positive in qrels.positives.items():
+        known = [c for c, row in zip(positive, passages.rows(list(positive)).tolist(), strict=True) if row >= 0]
+        same = set(map(plain, known))
+        ranked = dict.fromkeys(corpus for corpus, _ in given.hits.get(query, ())[:top_k])
+        order = sorted(ranked, key=lambda corpus: hashlib.sha256(f"{seed}\0{query}\0{corpus}".encode()).digest())
+        negative = (corpus for corpus in order if corpus not in positive and plain(corpus) not in same)
+        asked = negatives * len(positive)
+        yield Candidates(query, list(itertools.islice(negative, None if every else asked)), asked, known)
+
+
+def plain_text(text: str) -> str:
+    """A text without what two copies of it may differ in: case, width and blanks."""
+    return "".join(unicodedata.normalize("NFKC", text).casefold().split())

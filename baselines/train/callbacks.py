@@ -1,4 +1,4 @@
-"""What is seen of a training while it runs: progress, seconds, the evaluations on dev."""
+"""Callbacks of the trainer: progress, evaluation on dev, sealed states, and an end where weights are not finite."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import torch
 from torch.nn.utils import get_total_norm
 from transformers import TrainerCallback
 
-from baselines.train.state import seal
+from baselines.train.resume import seal
 from builders.common.command import InputError, log, progress
 
 Evaluate = Callable[[Any], dict[str, float]]
 
 
 class FiniteWeights(TrainerCallback):
-    """Stops a training after the step whose weights are no numbers any more, before they are measured or saved.
+    """Stop a training after the step that made its weights infinite or NaN, before they are measured or saved.
 
-    The loss says it a step later; after the last step, and of weights that a batch does not use, it says nothing.
+    The loss shows it a step later; after the last step, and of weights that a batch does not use, it shows nothing.
     """
 
     def on_step_end(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
@@ -30,18 +30,18 @@ class FiniteWeights(TrainerCallback):
 
 
 def diverged(step: int, what: str) -> InputError:
-    """What ends a training that cannot come to anything any more. Its last state stays as it is."""
+    """The error that ends a training which can come to nothing any more. Its last state stays as it is."""
     return InputError(f"step {step}: the {what}; try a lower train.learning_rate, or train.precision=fp32")
 
 
-class Watch(TrainerCallback):
-    """Progress, the time it took (earlier parts of a resumed training included), and the evaluations on dev."""
+class Monitor(TrainerCallback):
+    """Show progress, measure the time (parts before a resume included), evaluate on dev, seal states."""
 
     def __init__(self, trainer: Any, evaluate: Evaluate | None, evaluations: int) -> None:
         self.seconds, self._trainer, self._evaluate = 0.0, trainer, evaluate
-        steps = len(trainer.batches)
-        self._every = max(1, round(steps / evaluations)) if evaluate and evaluations else 0
-        self._bar = progress(total=steps, unit="step", label="train")
+        self._steps = len(trainer.batches)
+        self._every = max(1, round(self._steps / evaluations)) if evaluate and evaluations else 0
+        self._bar = progress(total=self._steps, unit="step", label="train")
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._started = time.monotonic()
@@ -49,7 +49,7 @@ class Watch(TrainerCallback):
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._bar.update(1)
-        last = state.global_step == len(self._trainer.batches)
+        last = state.global_step == self._steps
         if self._every and (state.global_step % self._every == 0 or last) and args.process_index == 0:
             assert self._evaluate is not None
             model = self._trainer.model
@@ -61,7 +61,7 @@ class Watch(TrainerCallback):
             self._trainer.log({f"dev_{name}": value for name, value in found.items()})
             control.should_log = wanted  # log() takes itself for the step's own
             shown = ", ".join(f"{name} {100 * value:.2f}" for name, value in found.items())
-            log.info("step %d of %d: dev sample %s", state.global_step, len(self._trainer.batches), shown)
+            log.info("step %d of %d: dev sample %s", state.global_step, self._steps, shown)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
         if logs and "loss" in logs:

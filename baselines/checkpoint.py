@@ -1,14 +1,18 @@
-"""A checkpoint directory, opened: a model that sentence-transformers loads, beside what it was trained with and on.
+"""A checkpoint directory: a model that sentence-transformers loads, its recipe and the record of its training.
 
-``recipe.json`` is the resolved recipe, ``training.json`` the record of the training, with the SHA-256 of every other
-file. What of a checkpoint goes to the hub, and comes back from there, is decided here, too.
+``recipe.json`` is the resolved recipe. ``training.json`` is the record of the training, with the SHA-256 of every other
+file. :func:`belongs` decides which files of a checkpoint go to the hub, and come back from there.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import platform
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
@@ -20,7 +24,7 @@ from builders.common.names import problem_of
 from builders.common.typed import Sha256, read_json, read_object
 from builders.common.verified import wrong_sha256
 
-RECIPE, TRAINING, CARD = "recipe.json", "training.json", "README.md"
+RECIPE, TRAINING, CARD, LOSSES = "recipe.json", "training.json", "README.md", "loss.png"
 SETTINGS = "config_sentence_transformers.json"
 # Weights are safetensors alone: no pickle, which may run code when it is loaded, and no script, leaves or enters.
 _SUFFIXES = {".json", ".safetensors", ".txt", ".model", ".png", ".jinja"}
@@ -28,6 +32,8 @@ _STATES = ("checkpoint-", "runs")  # folders of the trainer's states and of Tens
 _STATE_FILES = {"trainer_state.json"}
 _AGAIN = "pull or convert the checkpoint again, or train it again (--no-resume)"
 _HUB = re.compile(r"[\w.-]{1,96}(/[\w.-]{1,96})?")  # a model's name there
+_WEIGHTS = (".safetensors", ".bin")
+_LIBRARIES = ("torch", "transformers", "sentence-transformers", "accelerate", "tokenizers", "numpy", "pyarrow")
 
 
 class _Model(Struct):
@@ -97,6 +103,22 @@ class _Module(Struct):
     type: str
 
 
+class _Object(Struct):
+    """An object, whatever is in it."""
+
+
+def belongs(name: str) -> bool:
+    """Whether a file is needed to load or understand the model; states, scripts, pickles and hidden files are not."""
+    path = PurePosixPath(name)
+    return (
+        path.suffix in _SUFFIXES
+        and path.name not in _STATE_FILES
+        and not any(folder.startswith((".", *_STATES)) for folder in path.parts[:-1])
+        and not path.name.startswith(".")
+        and not problem_of(name)
+    )
+
+
 @dataclass(frozen=True)
 class Checkpoint:
     """``recipe`` and ``training`` are the two files' contents."""
@@ -135,7 +157,7 @@ class Checkpoint:
 
     @property
     def is_static(self) -> bool:
-        """Whether it has one vector a word, and no transformer that would cut texts."""
+        """True if it has one vector per word, and no transformer that would truncate texts."""
         modules = self.path / "modules.json"
         return modules.is_file() and any(".StaticEmbedding" in m.type for m in read_json(modules, list[_Module]))
 
@@ -154,6 +176,15 @@ class Checkpoint:
     def transformers(self) -> str:
         """The lowest version of transformers that was tried and reads its tokenizer."""
         return "5.0" if self._settings("tokenizer_config.json").tokenizer_class == "TokenizersBackend" else "4.57"
+
+    @property
+    def needs(self) -> tuple[str, str]:
+        """(the lowest version of sentence-transformers that gives a dual-encoder's results, the reason)."""
+        if self.is_static:
+            return "6.0.0", "earlier ones were not tried"
+        if self.towers == 2:
+            return "6.0.1", "6.0.0 cuts queries at the passages' length"
+        return "6.0.0", "earlier ones do not know lengths of queries and of passages"
 
     @property
     def prompts(self) -> dict[str, str]:
@@ -186,24 +217,54 @@ class Checkpoint:
         return pushed, sorted({*names} - {*pushed} - {CARD})
 
 
-def belongs(name: str) -> bool:
-    """Whether a file is needed to load or understand the model; states, scripts, pickles and hidden files are not."""
-    path = PurePosixPath(name)
-    return (
-        path.suffix in _SUFFIXES
-        and path.name not in _STATE_FILES
-        and not any(folder.startswith((".", *_STATES)) for folder in path.parts[:-1])
-        and not path.name.startswith(".")
-        and not problem_of(name)
-    )
+def files_sha256(folder: Path, wanted: Callable[[str], bool]) -> dict[str, str]:
+    """Return the SHA-256 of the files in ``folder`` that are ``wanted``, by their paths in it, sorted."""
+    found = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
+    return {name: sha256_of(path) for name, path in found.items() if wanted(name)}
+
+
+def weights_sha256(folder: Path) -> str | None:
+    """Return the SHA-256 of a model's weights; of several files, that of their paths and SHA-256s."""
+    found = files_sha256(folder, lambda name: name.endswith(_WEIGHTS) and not name.endswith("training_args.bin"))
+    if len(found) < 2:
+        return next(iter(found.values()), None)
+    return hashlib.sha256(json.dumps(found).encode()).hexdigest()
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of Python and of the libraries that a training's results may depend on."""
+    found = {"python": platform.python_version()}
+    for name in _LIBRARIES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Write a JSON file of a checkpoint."""
+    write_text(path, json.dumps(content, ensure_ascii=False, indent=1) + "\n")
+
+
+def write_needs(folder: Path) -> None:
+    """Write into a dual-encoder's configuration which version of sentence-transformers it needs.
+
+    The library reads that entry (since 6.0.0) before it opens a model: an environment that is too old says so, in the
+    place of other numbers. A model without a transformer has no lengths, and no need of this.
+    """
+    checkpoint, path = open_checkpoint(folder), folder / SETTINGS
+    if checkpoint.kind == "dual" and (checkpoint.towers == 2 or (folder / "sentence_bert_config.json").is_file()):
+        version, reason = checkpoint.needs
+        needed = {"sentence-transformers": {"specifier": f">={version}", "reason": f"({reason})"}}
+        settings = read_object(path, _Object) | {"requirements": needed}
+        write_text(path, json.dumps(settings, ensure_ascii=False, indent=2))
 
 
 def write_hashes(folder: Path) -> None:
-    """Add the SHA-256 of every file to the ``training.json`` of a checkpoint that is written, but for its card."""
-    names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
-    hashes = {name: sha256_of(folder / name) for name in names if belongs(name) and name != TRAINING}
-    training = read_object(folder / TRAINING, _Training) | {"files": hashes}
-    write_text(folder / TRAINING, json.dumps(training, ensure_ascii=False, indent=1) + "\n")
+    """Add the SHA-256 of every file but the card to the ``training.json`` of a checkpoint that is being written."""
+    hashes = files_sha256(folder, lambda name: belongs(name) and name != TRAINING)
+    write_json(folder / TRAINING, read_object(folder / TRAINING, _Training) | {"files": hashes})
 
 
 def check_hashes(folder: Path) -> None:

@@ -42,15 +42,11 @@ class _Model(Struct):
     inputs: str = ""
 
 
-class _Data(Struct):
-    set: str = "main"
-
-
 class _Recipe(Struct):
     """What is asked of ``recipe.json``: later versions of the project may write more."""
 
     model: _Model
-    data: _Data | UnsetType = UNSET
+    data: dict[str, Any] = {}
     name: str = ""
 
 
@@ -65,10 +61,6 @@ class _Converted(Struct):
     sha256: dict[str, Sha256]
 
 
-class _DevRun(Struct):
-    name: str
-
-
 class _Training(Struct):
     """What is asked of ``training.json``, where it is there."""
 
@@ -78,7 +70,7 @@ class _Training(Struct):
     counts: dict[str, int] = {}
     versions: dict[str, str] = {}
     dev: list[dict[str, float]] | None = None
-    dev_run: _DevRun | None = None
+    dev_run: dict[str, str] | None = None
 
 
 class _Hashes(Struct):
@@ -95,16 +87,6 @@ class _Settings(Struct):
     model_max_length: int | float | None = None
     document_length: int | None = None
     tokenizer_class: str | None = None
-
-
-class _Module(Struct):
-    """A module of a SentenceTransformer, as ``modules.json`` lists it."""
-
-    type: str
-
-
-class _Object(Struct):
-    """An object, whatever is in it."""
 
 
 def belongs(name: str) -> bool:
@@ -158,8 +140,9 @@ class Checkpoint:
     @property
     def is_static(self) -> bool:
         """True if it has one vector per word, and no transformer that would truncate texts."""
-        modules = self.path / "modules.json"
-        return modules.is_file() and any(".StaticEmbedding" in m.type for m in read_json(modules, list[_Module]))
+        path = self.path / "modules.json"
+        modules = read_json(path, list[dict[str, Any]]) if path.is_file() else []
+        return any(".StaticEmbedding" in str(module.get("type")) for module in modules)
 
     @property
     def plain_length(self) -> float | None:
@@ -257,7 +240,7 @@ def write_needs(folder: Path) -> None:
     if checkpoint.kind == "dual" and (checkpoint.towers == 2 or (folder / "sentence_bert_config.json").is_file()):
         version, reason = checkpoint.needs
         needed = {"sentence-transformers": {"specifier": f">={version}", "reason": f"({reason})"}}
-        settings = read_object(path, _Object) | {"requirements": needed}
+        settings = read_object(path, _Settings) | {"requirements": needed}
         write_text(path, json.dumps(settings, ensure_ascii=False, indent=2))
 
 

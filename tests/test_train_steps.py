@@ -233,6 +233,6 @@ def test_the_transformer_of_a_training_is_compiled_where_the_recipe_says(
     recipe, rows = read_recipe("de-bm25-neg-scratch", values), Rows("dual")
     job: Any = SimpleNamespace(recipe=recipe, commit="")
     start, batches = str(write_dual(tmp_path / "start")), Batches(rows, 4, 1, 0)
-    trainer = train.make_trainer(job, start, rows, batches, tmp_path / "states", "cpu")
+    trainer = train.make_trainer(job, start, batches, tmp_path / "states", "cpu")
     step(trainer, first_batch(trainer))
     assert {*calls} == ({"BertModel"} if compiled == "true" else set())

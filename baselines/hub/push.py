@@ -90,24 +90,14 @@ def run(args: argparse.Namespace) -> None:
 
 
 def measure(release: Release, split: str, set_name: str, runs: list[Path]) -> list[Measured]:
-    """The runs' measures, each with what it was measured on."""
-    qrels = release_qrels(release, split, set_name)
-    corpus = SETS[set_name].corpus
-    found = []
-    for path in runs:
-        means, _ = evaluate(read_run(path), qrels)
-        found.append(
-            Measured(
-                run=path.name,
-                set=set_name,
-                split=split,
-                queries=means["queries"],
-                passages=release.rows(corpus, "corpus"),
-                fingerprint=release.fingerprint(corpus, "corpus"),
-                values=means["official"],
-            )
-        )
-    return found
+    """Return the runs' measures, each with what it was measured on."""
+    qrels, corpus = release_qrels(release, split, set_name), SETS[set_name].corpus
+    passages, fingerprint = release.rows(corpus, "corpus"), release.fingerprint(corpus, "corpus")
+    means = [evaluate(read_run(path), qrels)[0] for path in runs]
+    return [
+        Measured(path.name, set_name, split, found["queries"], passages, fingerprint, found["official"])
+        for path, found in zip(runs, means, strict=True)
+    ]
 
 
 def stage(checkpoint: Checkpoint, card: str, work: Path, results: Mapping[str, str]) -> dict[str, tuple[Path, str]]:

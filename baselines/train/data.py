@@ -287,7 +287,7 @@ class Batches(Sampler[list[int]]):
     def __init__(
         self, rows: Any, batch: int, epochs: float, seed: int, *, max_steps: int = 0, rank: int = 0, world: int = 1
     ) -> None:
-        self._rows, self._seed, self._rank, self.world = rows, seed, rank, world
+        self.rows, self._seed, self._rank, self.world = rows, seed, rank, world
         self.batch = min(batch, len(rows)) // world * world
         if not self.batch:
             raise InputError(f"{len(rows)} rows to train on, in batches of {batch}, are too few for {world} processes")
@@ -303,13 +303,13 @@ class Batches(Sampler[list[int]]):
     def __iter__(self) -> Iterator[list[int]]:
         start = self._rank * self.batch_size
         for step, batch in zip(range(self.steps), self._all(), strict=False):
-            base = step // self.steps_per_epoch * len(self._rows)
+            base = step // self.steps_per_epoch * len(self.rows)
             yield [base + row for row in batch[start : start + self.batch_size]]
 
     def _all(self) -> Iterator[list[int]]:
-        epoch, apart = 0, getattr(self._rows, "apart", None)
+        epoch, apart = 0, getattr(self.rows, "apart", None)
         while True:
-            order = np.random.default_rng([self._seed, epoch]).permutation(len(self._rows))
+            order = np.random.default_rng([self._seed, epoch]).permutation(len(self.rows))
             if apart is None:
                 for start in range(0, self.steps_per_epoch * self.batch, self.batch):
                     yield order[start : start + self.batch].tolist()

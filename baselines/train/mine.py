@@ -99,7 +99,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    _check_limits(args)
+    limits = Limits(args.margin, args.relative_margin, args.max_score)
+    if (args.cross_encoder or args.bi_encoder) and limits == Limits():
+        option = "--cross-encoder" if args.cross_encoder else "--bi-encoder"
+        raise InputError(f"{option} goes with --margin, --relative-margin or --max-score")
+    if args.cross_encoder:  # whose scores are probabilities
+        for name, value, low in (("--margin", args.margin, -1), ("--max-score", args.max_score, 0)):
+            if value is not None and not low <= value <= 1:
+                args.usage_error(f"{name}: expected a number {low} <= x <= 1, found {value}")
     check_models(args.cross_encoder, args.bi_encoder)
     check_file(args.out)
     release, configs = open_release(args.release), SETS[args.set]
@@ -114,7 +121,7 @@ def run(args: argparse.Namespace) -> None:
     passages.expect(ranked, args.run)
     short = none = dropped = 0
     with atomic_text(args.out) as file:
-        chosen = _chosen(args, release, given, qrels, passages)
+        chosen = _chosen(args, limits, release, given, qrels, passages)
         for each, ids, left_out in progress(chosen, total=len(qrels.positives), unit="query", label="mine"):
             short += len(ids) < each.asked
             none += not ids
@@ -126,34 +133,18 @@ def run(args: argparse.Namespace) -> None:
         log.warning(
             "%d of %d queries have fewer negatives than asked for; %d have none", short, len(qrels.positives), none
         )
-    if _limited(args):
+    if limits != Limits():
         log.info("%d candidates were left out: they score like positives", dropped)
     log.info("%s: negatives of %d queries", args.out, len(qrels.positives))
 
 
-def _limited(args: argparse.Namespace) -> bool:
-    return (args.margin, args.relative_margin, args.max_score) != (None, None, None)
-
-
-def _check_limits(args: argparse.Namespace) -> None:
-    if (model := "--cross-encoder" if args.cross_encoder else "--bi-encoder" if args.bi_encoder else "") and (
-        not _limited(args)
-    ):
-        raise InputError(f"{model} goes with --margin, --relative-margin or --max-score")
-    if args.cross_encoder:  # whose scores are probabilities
-        for name, value, low in (("--margin", args.margin, -1), ("--max-score", args.max_score, 0)):
-            if value is not None and not low <= value <= 1:
-                args.usage_error(f"{name}: expected a number {low} <= x <= 1, found {value}")
-
-
 def _chosen(
-    args: argparse.Namespace, release: Release, given: Run, qrels: Qrels, passages: Passages
+    args: argparse.Namespace, limits: Limits, release: Release, given: Run, qrels: Qrels, passages: Passages
 ) -> Iterator[Chosen]:
     """(a query's candidates, the ids that are taken, how many were left out for their scores), query by query."""
-    limits = Limits(args.margin, args.relative_margin, args.max_score)
-    limited, options = limits != Limits(), (args.top_k, args.negatives, args.seed)
-    found = hard_negatives(given, qrels, passages, *options, every=limited)
-    if not limited:
+    options = args.top_k, args.negatives, args.seed
+    found = hard_negatives(given, qrels, passages, *options, every=limits != Limits())
+    if limits == Limits():
         yield from ((each, each.ids, 0) for each in found)
         return
     if not (model := args.cross_encoder or args.bi_encoder):
@@ -170,14 +161,10 @@ def _chosen(
         raise InputError(problem, path=qrels.name)
     job = cross_job(args, model, release, configs.corpus, devices)
     kind = "cross" if args.cross_encoder else "dual"
-    tasks = ((job, kind, [(texts[each.query], each) for each in window], limits) for window in _windows(found))
+    windows = iter(lambda: list(itertools.islice(found, _WINDOW)), [])
+    tasks = ((job, kind, [(texts[each.query], each) for each in window], limits) for window in windows)
     for window in over_devices(by_model, tasks, devices):
         yield from window
-
-
-def _windows(found: Iterator[Candidates]) -> Iterator[list[Candidates]]:
-    while window := list(itertools.islice(found, _WINDOW)):
-        yield window
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,6 @@ import logging
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,11 +50,10 @@ from builders.common.files import check_place, real_path, sha256_of
 from builders.common.folders import replace_directory, work_beside
 from builders.common.jobs import loading
 from builders.store.layout import REMOVED, SETS, base_set, set_of
-from builders.store.reader import Release, open_release
+from builders.store.reader import open_release
 
 if TYPE_CHECKING:  # they load PyTorch, which takes seconds: errors of the input come before them
-    from baselines.passages import Passages
-    from baselines.train.callbacks import Evaluate, Monitor
+    from baselines.train.callbacks import Evaluate
     from baselines.train.data import Batches
     from baselines.train.question_pairs import PairFile
 
@@ -100,7 +98,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     with distributed.one_error():
-        job = read_job(args)
+        job = Job(args)
         if job.resume and is_done(job):
             log.info("%s is this training's checkpoint already; --no-resume trains again", job.out)
             if job.first:
@@ -113,9 +111,8 @@ def run(args: argparse.Namespace) -> None:
             print(json.dumps({"checkpoint": str(args.out), "steps": training["steps"], "dev": training["dev"][-1:]}))
 
 
-@dataclass(frozen=True)
 class Job:
-    """A training that is asked for.
+    """A training that is asked for: the options of `train`, checked before any large library is loaded.
 
     Attributes:
         release: None where the recipe learns from ``pairs``.
@@ -123,55 +120,59 @@ class Job:
         negatives: the files of hard negatives; none where the recipe wants none, or those of the release.
         dev_run: a run of the dev queries, whose top a cross-encoder re-ranks in between; None: it does not.
         start: ``scratch``, ``words``, a directory, or a name on the hub.
-        device: auto, cpu or cuda.
-        resume: go on from earlier states, and leave a finished checkpoint.
-        cache: where unpacked collections are kept; None: where all commands keep them.
+        resume: resume from earlier states, and leave a finished checkpoint.
         rank, world: this process among all of the training (torchrun's; 0 of 1 without it).
+
+    Raises :class:`InputError` for an option that is missing, or does not fit the recipe.
     """
 
-    recipe: Recipe
-    release: Release | None
-    pairs: tuple[PairFile, ...]
-    dev_pairs: tuple[PairFile, ...]
-    negatives: tuple[Path, ...]
-    dev_run: Path | None
-    start: str
-    out: Path
-    device: str
-    resume: bool
-    cache: Path | None
-    rank: int
-    world: int
-
-    @property
-    def first(self) -> bool:
-        """Whether this is the process that evaluates and writes."""
-        return self.rank == 0
+    def __init__(self, args: argparse.Namespace) -> None:
+        self.recipe = recipe = read_recipe(args.recipe, args.set)
+        _check_source(args, recipe)
+        self.release = open_release(args.release) if args.release else None
+        self.pairs, self.dev_pairs = _pair_files(args.pairs), _pair_files(args.dev_pairs)
+        self.negatives = _negatives(args.negatives, recipe)
+        self.dev_run = _dev_run(args.dev_run, recipe)
+        self.start = _start(args.start, recipe, args.out)
+        self.out, self.cache, self.device = real_path(args.out), args.cache, args.device
+        self.resume = not args.no_resume
+        self.rank, self.world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+        self.first = self.rank == 0  # the process that evaluates and writes
 
     @property
     def about(self) -> dict[str, Any]:
-        """What the training depends on, without paths of this machine: equal where it may be taken up again.
+        """Everything the training depends on, without local paths. A training can resume only if this is unchanged.
 
-        The run of ``dev_run`` is not in it: no weight depends on it.
-
-        Raises :class:`InputError` where the release lacks the recipe's split, and as :attr:`commit` does.
+        The run of ``dev_run`` is not in it: no weight depends on it. Raises :class:`InputError` where the release lacks
+        the recipe's split, and as :attr:`commit` does.
         """
         return {**self.about_but_commit, "start_commit": self.commit}
 
     @functools.cached_property
     def about_but_commit(self) -> dict[str, Any]:
-        """:attr:`about` without ``start_commit``: what can be said without a hub."""
+        """:attr:`about` without ``start_commit``: what is known without a hub."""
         start, negatives = Path(self.start), [sha256_of(path) for path in self.negatives]
         return {
             "recipe": self.recipe.resolved(),
             "start": start.name if start.is_dir() else self.start,
             "start_sha256": weights_sha256(start) if start.is_dir() else None,
-            "data": self._pairs_read() if self.release is None else self._splits_read(self.release),
+            "data": self._data(),
             "negatives_sha256": negatives if len(negatives) > 1 else next(iter(negatives), None),
         }
 
-    def _splits_read(self, release: Release) -> dict[str, str]:
-        """The fingerprint of each split that is learned from."""
+    def _data(self) -> dict[str, str]:
+        """The fingerprint of each split that is learned from; the SHA-256 of each file of pairs.
+
+        Two files of pairs may have one name: they are numbered.
+        """
+        if self.release is None:
+            return {
+                f"{use} {number}: {':'.join([file.path.name, *([','.join(file.columns)] if file.columns else [])])}": (
+                    sha256_of(file.path)
+                )
+                for use, files in (("pairs", self.pairs), ("dev pairs", self.dev_pairs))
+                for number, file in enumerate(files, 1)
+            }
         configs, data = set_of(self.recipe.data.set), self.recipe.data
         read = [(configs.corpus, "corpus")]
         if self.recipe.model.kind != "mlm":
@@ -180,17 +181,7 @@ class Job:
                 read.append((SETS[base_set(data.set)].joined[data.split], data.split))
             if data.similar:
                 read.append((REMOVED, data.split))
-        return {f"{config}/{split}": release.fingerprint(config, split) for config, split in read}
-
-    def _pairs_read(self) -> dict[str, str]:
-        """The SHA-256 of each file of pairs. Two may have one name: they are numbered."""
-        return {
-            f"{use} {number}: {':'.join([file.path.name, *([','.join(file.columns)] if file.columns else [])])}": (
-                sha256_of(file.path)
-            )
-            for use, files in (("pairs", self.pairs), ("dev pairs", self.dev_pairs))
-            for number, file in enumerate(files, 1)
-        }
+        return {f"{config}/{split}": self.release.fingerprint(config, split) for config, split in read}
 
     @functools.cached_property
     def commit(self) -> str | None:
@@ -200,27 +191,6 @@ class Job:
         scratch = f"{self.recipe.name}-scratch"
         otherwise = "--start DIR" + f", or the recipe {scratch}, needs no hub" * (scratch in names())
         return model_commit(self.start, self.recipe.model.revision, otherwise)
-
-
-def read_job(args: argparse.Namespace) -> Job:
-    """The options of `train`, checked. Raises :class:`InputError` for what is missing, or does not fit."""
-    recipe = read_recipe(args.recipe, args.set)
-    _check_source(args, recipe)
-    return Job(
-        recipe=recipe,
-        release=open_release(args.release) if args.release else None,
-        pairs=_pair_files(args.pairs),
-        dev_pairs=_pair_files(args.dev_pairs),
-        negatives=_negatives(args.negatives, recipe),
-        dev_run=_dev_run(args.dev_run, recipe),
-        start=_start(args.start, recipe, args.out),
-        out=real_path(args.out),
-        device=args.device,
-        resume=not args.no_resume,
-        cache=args.cache,
-        rank=int(os.environ.get("RANK", 0)),
-        world=int(os.environ.get("WORLD_SIZE", 1)),
-    )
 
 
 def _check_source(args: argparse.Namespace, recipe: Recipe) -> None:
@@ -278,33 +248,13 @@ def _start(given: str | None, recipe: Recipe, out: Path) -> str:
     start = given or recipe.model.start
     if start == WORDS and recipe.model.kind != "dual":
         raise InputError(f"start words: vectors of words are a dual-encoder's; the recipe {recipe.name} trains another")
-    if start in MADE:
+    if not start.startswith(FROM_RECIPE):
         return start
-    if start.startswith(FROM_RECIPE):
-        name = start.removeprefix(FROM_RECIPE)
-        folder = out.parent / name
-        if not folder.is_dir():
-            raise InputError(
-                f"no checkpoint of {name}, from which {recipe.name} starts; train it, or give --start DIR", path=folder
-            )
-        return str(folder)
-    return start
-
-
-@dataclass(frozen=True)
-class _Data:
-    """What a training learns from and is measured on, checked before anything is written or a model is opened.
-
-    ``counts``: how much there is of the rows, for ``training.json``. ``evaluate``: measures a model on a sample of dev;
-    None where there is nothing to measure on, or another process does it. ``passages``: None where pairs of questions
-    are learned from.
-    """
-
-    rows: Any
-    counts: dict[str, int]
-    batches: Batches
-    evaluate: Evaluate | None
-    passages: Passages | None
+    folder = out.parent / start.removeprefix(FROM_RECIPE)
+    if not folder.is_dir():
+        problem = f"no checkpoint of {folder.name}, from which {recipe.name} starts; train it, or give --start DIR"
+        raise InputError(problem, path=folder)
+    return str(folder)
 
 
 def train(job: Job) -> Mapping[str, Any] | None:
@@ -318,14 +268,19 @@ def train(job: Job) -> Mapping[str, Any] | None:
         log.setLevel(logging.WARNING)
     device = find_device(job.device)
     check_place(job.out)
-    data = read_data(job)
+    batches, counts, evaluate, passages = read_data(job)
     with contextlib.ExitStack() as stack:
         work = None  # the folder for the checkpoint, of the first process alone
         if job.first:
             work = stack.enter_context(work_beside(job.out))
             stack.enter_context(states_kept(job.out, job.about, job.resume))  # before the others look for states
         stack.enter_context(distributed.together(job.rank, job.world, device))
-        return _train(job, data, device, work)
+        start = job.start
+        if start in MADE:
+            from baselines.train.scratch import make_start
+
+            start = str(make_start(job.recipe, start, passages, states_of(job.out) / "start"))
+        return _train(job, start, batches, counts, evaluate, device, work)
 
 
 def find_device(wanted: str) -> str:
@@ -339,15 +294,20 @@ def find_device(wanted: str) -> str:
     return f"cuda:{os.environ.get('LOCAL_RANK', 0)}"
 
 
-def read_data(job: Job) -> _Data:
-    """Read the rows to train on, and the sample of dev to measure on."""
+def read_data(job: Job) -> tuple[Batches, dict[str, int], Evaluate | None, Any]:
+    """Read what a training learns from, before anything is written or a model is opened.
+
+    Returns (the rows in batches, how much there is of them for ``training.json``, what measures a model on a sample of
+    dev, the passages). There is no measuring where there is nothing to measure on, or another process does it. Pairs of
+    questions have no passages.
+    """
     from baselines.passages import open_passages
     from baselines.train import data
 
-    recipe, passages = job.recipe, None
-    sample: Any = None
-    settings, kind = recipe.train, recipe.model.kind
+    recipe, settings = job.recipe, job.recipe.train
     rows: Any
+    sample: Any = None
+    passages = None
     if job.release is None:
         from baselines.train import question_pairs
 
@@ -359,49 +319,57 @@ def read_data(job: Job) -> _Data:
         if job.first and settings.evaluations:
             sample = question_pairs.Measured(dev, recipe.data.passage_length)
     else:
+        from baselines.train.evaluation import dev_sample
+
         passages = open_passages(job.release, set_of(recipe.data.set).corpus, job.cache)
-        if kind == "mlm":
+        if recipe.model.kind == "mlm":
             rows, counts = data.PassageRows(passages), {"passages": len(passages)}
         else:
             pairs = data.read_pairs(job.release, recipe, passages, job.negatives)
-            counts = pairs.counts
-            dual = kind == "dual"
+            dual, counts = recipe.model.kind == "dual", pairs.counts
             rows = data.DualRows(pairs, passages, recipe.data.rows) if dual else data.CrossRows(pairs, passages)
-        if job.first:
-            from baselines.train.evaluation import dev_sample
-
-            sample = dev_sample(job.release, recipe, passages, job.dev_run)
+        sample = dev_sample(job.release, recipe, passages, job.dev_run) if job.first else None
     sizes = {"max_steps": settings.max_steps, "rank": job.rank, "world": job.world}
     batches = data.Batches(rows, settings.batch, settings.epochs, settings.seed, **sizes)
     evaluate = functools.partial(sample.measures, batch=settings.mini_batch) if sample else None
-    return _Data(rows, counts, batches, evaluate, passages)
+    return batches, counts, evaluate, passages
 
 
-def _train(job: Job, data: _Data, device: str, work: Path | None) -> Mapping[str, Any] | None:
-    """Train in one process; only the first has a folder to write in."""
+def _train(
+    job: Job,
+    start: str,
+    batches: Batches,
+    counts: dict[str, int],
+    evaluate: Evaluate | None,
+    device: str,
+    work: Path | None,
+) -> Mapping[str, Any] | None:
+    """Train in one process, from the last whole state where there is one; only the first has a folder to write in."""
     from transformers import set_seed
 
     from baselines.train.callbacks import Monitor
 
-    states, start = states_of(job.out), job.start
-    if start in MADE:
-        from baselines.train.scratch import make_start
-
-        assert data.passages is not None  # read_job has seen to it
-        start = str(make_start(job.recipe, start, data.passages, states / "start"))
+    states = states_of(job.out)
     set_seed(job.recipe.train.seed)
-    trainer = make_trainer(job, start, data.rows, data.batches, states, device)
-    monitor = Monitor(trainer, data.evaluate, job.recipe.train.evaluations)
-    _fit(job, trainer, monitor, states)
+    trainer = make_trainer(job, start, batches, states, device)
+    monitor = Monitor(trainer, evaluate, job.recipe.train.evaluations)
+    state, monitor.seconds = distributed.from_first(job.rank, job.world, lambda: last_state(states, job.world))
+    trainer.add_callback(monitor)
+    steps, rows, where = len(batches), len(batches.rows), trainer.args.device
+    if state:
+        log.info("taken up again after step %s of %d", state.name.split("-")[-1], steps)
+    log.info("%s: %d rows, %d steps of %d rows, on %s", job.recipe.name, rows, steps, batches.batch, where)
+    with loading():
+        trainer.train(resume_from_checkpoint=str(state) if state else None)
     if work is None:
         return None
-    training = training_record(job, trainer, data.counts, monitor.elapsed())
+    training = training_record(job, trainer, counts, monitor.elapsed())
     write_checkpoint(job.out, work, trainer, job.recipe.resolved(), training)
-    log.info("%s: %d steps in %.0f s", job.out, len(data.batches), monitor.elapsed())
+    log.info("%s: %d steps in %.0f s", job.out, steps, monitor.elapsed())
     return training
 
 
-def make_trainer(job: Job, start: str, rows: Any, batches: Batches, states: Path, device: str) -> Any:
+def make_trainer(job: Job, start: str, batches: Batches, states: Path, device: str) -> Any:
     """The library's trainer of the recipe's kind, with the model to train."""
     from baselines.models.devices import compile_transformers
     from baselines.train import models, trainers
@@ -410,28 +378,16 @@ def make_trainer(job: Job, start: str, rows: Any, batches: Batches, states: Path
     given = trainers.arguments(recipe, states, batches, device)
     if recipe.model.kind == "mlm":
         masked, tokenizer = models.masked_language_model(recipe, start, job.commit)
-        trainer = trainers.mask_trainer(recipe, masked, tokenizer, rows, batches, given)
+        trainer = trainers.mask_trainer(recipe, masked, tokenizer, batches.rows, batches, given)
     elif recipe.model.kind == "dual":
         dual = models.dual_encoder(recipe, start, device, job.commit)
-        trainer = trainers.dual_trainer(recipe, dual, rows, batches, given)
+        trainer = trainers.dual_trainer(recipe, dual, batches.rows, batches, given)
     else:
         cross = models.cross_encoder(recipe, start, device, job.commit)
-        trainer = trainers.cross_trainer(recipe, cross, rows, batches, given)
+        trainer = trainers.cross_trainer(recipe, cross, batches.rows, batches, given)
     if recipe.train.compile:
         compile_transformers(trainer.model)
     return trainer
-
-
-def _fit(job: Job, trainer: Any, monitor: Monitor, states: Path) -> None:
-    """Let the trainer run to its end, from the last whole state where there is one."""
-    state, monitor.seconds = distributed.from_first(job.rank, job.world, lambda: last_state(states, job.world))
-    trainer.add_callback(monitor)
-    batches, rows, where = trainer.batches, len(trainer.train_dataset), trainer.args.device
-    if state:
-        log.info("taken up again after step %s of %d", state.name.split("-")[-1], len(batches))
-    log.info("%s: %d rows, %d steps of %d rows, on %s", job.recipe.name, rows, len(batches), batches.batch, where)
-    with loading():
-        trainer.train(resume_from_checkpoint=str(state) if state else None)
 
 
 def training_record(job: Job, trainer: Any, counts: dict[str, int], seconds: float) -> dict[str, Any]:

@@ -96,14 +96,6 @@ def test_a_local_card_says_what_the_model_is_and_what_it_needs(kinds: Path, name
         assert words in text.replace("\n", " ")
 
 
-def test_a_tokenizer_that_transformers_4_does_not_know_is_said(kinds: Path) -> None:
-    assert "transformers 4.57 or later" in model_card(open_checkpoint(kinds / "cross"), "x")
-    path = kinds / "long" / "tokenizer_config.json"
-    written = json.loads(path.read_text(encoding="utf-8")) | {"tokenizer_class": "TokenizersBackend"}
-    path.write_text(json.dumps(written), encoding="utf-8")
-    assert open_checkpoint(kinds / "long").transformers == "5.0"
-
-
 @pytest.mark.parametrize("name", ["one", "two", "prompted"])
 def test_the_notes_on_a_plain_encode_are_true(kinds: Path, name: str) -> None:
     model = SentenceTransformer(str(kinds / name), device="cpu")

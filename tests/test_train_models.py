@@ -103,6 +103,8 @@ def test_a_recipe_that_contradicts_its_start_is_refused(tmp_path: Path, override
     start = write_dual(tmp_path / "dual", similarity="cosine")
     with pytest.raises(InputError, match=said):
         _dual(start, *overrides)
+    with pytest.raises(InputError, match=r"cosines at train.scale = 1 are too alike"):  # of a plain start, too
+        _dual(tmp_path / "dual-bert", "model.similarity=cos")
 
 
 def test_a_start_that_compares_by_cosine_is_trained_on_cosines(tmp_path: Path) -> None:
@@ -114,11 +116,6 @@ def test_a_start_that_compares_by_cosine_is_trained_on_cosines(tmp_path: Path) -
     assert np.allclose(found, own / np.linalg.norm(own, axis=1, keepdims=True), atol=1e-6)
     model.save_pretrained(str(tmp_path / "saved"))
     assert np.array_equal(SentenceTransformer(str(tmp_path / "saved"), device="cpu").encode_document(TEXTS), found)
-
-
-def test_cosines_at_their_own_scale_are_refused_for_a_plain_start_too(bert: Path) -> None:
-    with pytest.raises(InputError, match=r"cosines at train.scale = 1 are too alike"):
-        _dual(bert, "model.similarity=cos")
 
 
 def test_weights_of_16_bits_are_trained_in_32(tmp_path: Path) -> None:
@@ -180,35 +177,25 @@ def test_a_start_is_trained_with_its_prompts(tmp_path: Path) -> None:
     assert abs(float(expected) - loss) < 1e-4
 
 
-def test_the_official_dual_encoder_trains_from_the_imported_negatives(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("recipe", "rows"), [("official-de", 16), ("official-ce", 20)])
+def test_the_official_models_train_from_the_imported_negatives(tmp_path: Path, recipe: str, rows: int) -> None:
+    """4 positives with 4 negatives each are 16 rows, or 20 pairs, all of them in the one batch of an epoch."""
     convert(tmp_path, BOTH)
-    start = write_bert(tmp_path / "start", [*PASSAGES, *TRAIN])
-    out = tmp_path / "official-de"
-    words = ["train", "official-de", "--release", tmp_path / "release", "--start", start, "--out", out]
-    values = ["train.epochs=2", "train.mini_batch=8", "train.evaluations=1", "train.saves=0", "data.passage_length=24"]
-    run("baselines", *words, "--device", "cpu", *(word for value in values for word in ("--set", value)))
-    training = training_of(out)
-    assert "train/train" in training["about"]["data"]
-    # 4 positives with 4 negatives each are 16 rows, all of them in the one batch of an epoch.
-    assert (training["rows"], training["batch"], training["steps"]) == (16, 16, 2)
-    trained = SentenceTransformer(str(out), device="cpu")
-    assert len(trained[0].sub_modules) == 2
-    query, passage = trained.encode_query(["绿萝"]), trained.encode_document(["绿萝"])
-    assert not np.allclose(query, passage, atol=1e-4)
-
-
-def test_the_official_cross_encoder_trains_and_re_ranks_its_dev_run(tmp_path: Path) -> None:
-    convert(tmp_path, BOTH)
-    start = write_bert(tmp_path / "start", [*PASSAGES, *TRAIN])
+    out, start = tmp_path / "model", write_bert(tmp_path / "start", [*PASSAGES, *TRAIN])
     ranked = {md5(question): [md5(PASSAGES[n]) for n in (0, *good)] for question, good in DEV.items()}
     (tmp_path / "run.json").write_text(json.dumps(ranked), encoding="utf-8")
-    out = tmp_path / "official-ce"
-    words = ["train", "official-ce", "--release", tmp_path / "release", "--start", start, "--out", out]
+    words = ["train", recipe, "--release", tmp_path / "release", "--start", start, "--out", out, "--device", "cpu"]
+    words += ["--dev-run", tmp_path / "run.json"] if recipe == "official-ce" else []
     values = ["train.epochs=2", "train.mini_batch=8", "train.evaluations=1", "train.saves=0", "data.passage_length=24"]
-    words += ["--dev-run", tmp_path / "run.json", "--device", "cpu"]
     run("baselines", *words, *(word for value in values for word in ("--set", value)))
     training = training_of(out)
-    # 4 positives and 4 negatives of each are 20 pairs, all of them in the one batch of an epoch.
-    assert (training["rows"], training["batch"], training["steps"]) == (20, 20, 2)
-    assert [(row["step"], row["recall@50"]) for row in training["dev"]] == [(2, 1)]
-    assert CrossEncoder(str(out), device="cpu").predict([("绿萝", "绿萝")]).shape == (1, 2)
+    assert "train/train" in training["about"]["data"]
+    assert (training["rows"], training["batch"], training["steps"]) == (rows, rows, 2)
+    assert [row["step"] for row in training["dev"]] == [2]
+    if recipe == "official-ce":
+        assert training["dev"][0]["recall@50"] == 1 and training["dev_run"]["name"] == "run.json"
+        assert CrossEncoder(str(out), device="cpu").predict([("绿萝", "绿萝")]).shape == (1, 2)
+        return
+    trained = SentenceTransformer(str(out), device="cpu")
+    query, passage = trained.encode_query(["绿萝"]), trained.encode_document(["绿萝"])
+    assert len(trained[0].sub_modules) == 2 and not np.allclose(query, passage, atol=1e-4)

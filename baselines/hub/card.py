@@ -88,6 +88,7 @@ def model_card(
             DuReader's.
         dataset: ORG/NAME of the release that it was trained on, where that is on the hub.
     """
+    import jinja2  # noqa: F401 (from_template needs it; a library that is missing is named where it is imported)
     from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
     data, record = checkpoint.recipe.get("data", {}), checkpoint.training

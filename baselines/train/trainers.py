@@ -172,7 +172,7 @@ def arguments(recipe: Recipe, states: Path, batches: Batches, device: str) -> di
         "save_steps": every["save"] or 1,
         "save_total_limit": 2,
         "eval_strategy": "no",  # the Monitor evaluates
-        "report_to": ["tensorboard"] if _has_tensorboard() else [],
+        "report_to": ["tensorboard"] if any(map(importlib.util.find_spec, ("tensorboard", "tensorboardX"))) else [],
         "disable_tqdm": True,
         "remove_unused_columns": False,
     }
@@ -181,10 +181,6 @@ def arguments(recipe: Recipe, states: Path, batches: Batches, device: str) -> di
 def tokens_at_once(recipe: Recipe, device: torch.device) -> int:
     """The limit that ``train.mini_batch_tokens`` means on a device; 0: none."""
     return recipe.train.mini_batch_tokens or (TOKENS_ON_GPU if device.type == "cuda" else 0)
-
-
-def _has_tensorboard() -> bool:
-    return any(importlib.util.find_spec(name) for name in ("tensorboard", "tensorboardX"))
 
 
 def dual_trainer(recipe: Recipe, model: SentenceTransformer, rows: Any, batches: Batches, given: dict[str, Any]) -> Any:

@@ -14,7 +14,8 @@ from commands import run
 from official_archives import BOTH, DEV, PASSAGES, TRAIN, md5
 from official_release import convert
 from sentence_transformers import CrossEncoder, SentenceTransformer
-from tiny_models import write_bert, write_cross, write_dual
+from tiny_models import SAMPLE, write_bert, write_cross, write_dual
+from tiny_training import Rows
 from training_world import training_of
 
 from baselines.train.data import Batches
@@ -133,21 +134,9 @@ def test_a_cross_encoder_has_the_outputs_of_its_recipe(bert: Path, tmp_path: Pat
     assert cross_encoder(read_recipe("ce-bm25-neg"), str(start), "cpu").num_labels == 1
 
 
-class _Rows:
-    """Two rows to train on."""
-
-    column_names = ("query", "positive", "negative_1")
-
-    def __len__(self) -> int:
-        return 2
-
-    def __getitem__(self, index: int) -> dict[str, str]:
-        return {"query": TEXTS[index % 2], "positive": TEXTS[1 - index % 2], "negative_1": "身份证 丢了"}
-
-
 def _loss(recipe: Recipe, start: Path, folder: Path) -> tuple[float, dict[str, Any]]:
-    """(the loss of a batch, the batch) as the trainer has them."""
-    rows: Any = _Rows()
+    """(the loss of a batch of two rows, the batch) as the trainer has them."""
+    rows: Any = Rows("dual")
     batches = Batches(rows, 2, 1, 0)
     model = dual_encoder(recipe, str(start), "cpu")
     trainer = dual_trainer(recipe, model, rows, batches, arguments(recipe, folder, batches, "cpu"))
@@ -158,21 +147,17 @@ def _loss(recipe: Recipe, start: Path, folder: Path) -> tuple[float, dict[str, A
 
 def test_a_start_is_trained_with_its_prompts(tmp_path: Path) -> None:
     recipe = read_recipe("de-bm25-neg", [*OWN, "train.evaluations=0"])
-    texts = [*TEXTS, "身份证 丢了 问题 段落"]
-    with_prompts = write_dual(tmp_path / "with", prompts={"query": "问题 ", "document": "段落 "}, texts=texts)
-    without = write_dual(tmp_path / "without", texts=texts)
-    loss, batch = _loss(recipe, with_prompts, tmp_path / "states")
-    model = dual_encoder(recipe, str(with_prompts), "cpu")
-    assert model.prompts == {"query": "问题 ", "document": "段落 "}
-    for column, task, prompt in (("query", "query", "问题 "), ("negative_1", "document", "段落 ")):
-        rows = [_Rows()[0][column], _Rows()[1][column]]
-        wanted = model.preprocess([prompt + text for text in rows], task=task)["input_ids"]
-        assert torch.equal(batch[f"{column}_input_ids"], wanted)
-    # The same weights without prompts have another loss; with them, the one of what encode() makes.
-    plain, _ = _loss(recipe, without, tmp_path / "states")
-    assert abs(plain - loss) > 1e-4
-    queries = torch.tensor(model.encode_query(TEXTS))
-    passages = torch.tensor(model.encode_document([*TEXTS[::-1], "身份证 丢了", "身份证 丢了"]))
+    prompts, texts = {"query": "问题 ", "document": "段落 "}, [*SAMPLE, "问题 段落"]
+    starts = [write_dual(tmp_path / n, prompts=p, texts=texts) for n, p in (("with", prompts), ("without", None))]
+    (loss, batch), (plain, _) = (_loss(recipe, start, tmp_path / "states") for start in starts)
+    model = dual_encoder(recipe, str(starts[0]), "cpu")
+    assert model.prompts == prompts and abs(plain - loss) > 1e-4  # the same weights without prompts: another loss
+    columns = {name: [Rows("dual")[n][name] for n in (0, 1)] for name in ("query", "positive", "negative_1")}
+    for name, task in (("query", "query"), ("negative_1", "document")):
+        wanted = model.preprocess([prompts[task] + text for text in columns[name]], task=task)["input_ids"]
+        assert torch.equal(batch[f"{name}_input_ids"], wanted)
+    queries = torch.tensor(model.encode_query(columns["query"]))
+    passages = torch.tensor(model.encode_document(columns["positive"] + columns["negative_1"]))
     expected = torch.nn.functional.cross_entropy(queries @ passages.T, torch.tensor([0, 1]))
     assert abs(float(expected) - loss) < 1e-4
 

@@ -43,7 +43,7 @@ class _Model(Struct):
 
 
 class _Recipe(Struct):
-    """What is asked of ``recipe.json``: later versions of the project may write more."""
+    """The fields of ``recipe.json`` that are read; later versions of the project may write more."""
 
     model: _Model
     data: dict[str, Any] = {}
@@ -62,7 +62,7 @@ class _Converted(Struct):
 
 
 class _Training(Struct):
-    """What is asked of ``training.json``, where it is there."""
+    """The fields of ``training.json`` that are read."""
 
     about: _About | UnsetType = UNSET
     converted: _Converted | UnsetType = UNSET
@@ -80,7 +80,7 @@ class _Hashes(Struct):
 
 
 class _Settings(Struct):
-    """What is asked of the libraries' own files, where it is there."""
+    """The fields of the libraries' own files that are read."""
 
     prompts: dict[str, str | None] = {}
     id2label: dict[str, str] = field(default_factory=lambda: {"0": "", "1": ""})  # transformers' default
@@ -90,7 +90,7 @@ class _Settings(Struct):
 
 
 def belongs(name: str) -> bool:
-    """Whether a file is needed to load or understand the model; states, scripts, pickles and hidden files are not."""
+    """True if a file helps to load or understand the model; states, scripts, pickles and hidden files do not."""
     path = PurePosixPath(name)
     return (
         path.suffix in _SUFFIXES
@@ -111,7 +111,7 @@ class Checkpoint:
 
     @property
     def converted(self) -> dict[str, Any]:
-        """Of a model that `convert` wrote: from which folder, and the SHA-256 of what it was read from. Else empty."""
+        """The source of a model that `convert` wrote: its folder, and SHA-256s. Empty for other models."""
         return dict(self.training.get("converted", {}))
 
     @property
@@ -121,7 +121,7 @@ class Checkpoint:
 
     @property
     def start(self) -> str:
-        """What the weights were before: a hub name, the name of a folder, ``scratch`` or ``words``."""
+        """The starting model: a hub name, the name of a folder, ``scratch`` or ``words``."""
         return str(self.training.get("about", {}).get("start") or self.recipe["model"].get("start", ""))
 
     @property
@@ -146,7 +146,7 @@ class Checkpoint:
 
     @property
     def plain_length(self) -> float | None:
-        """Where a plain ``encode()`` cuts texts, in tokens, if that is not where passages are cut; None if it is."""
+        """The tokens at which a plain ``encode()`` truncates texts; None if passages are truncated there, too."""
         plain = self._settings("tokenizer_config.json").model_max_length
         return None if self._settings("sentence_bert_config.json").document_length in (None, plain) else plain
 
@@ -171,13 +171,13 @@ class Checkpoint:
 
     @property
     def prompts(self) -> dict[str, str]:
-        """What is put before queries and passages, by the library's names; without empty ones."""
+        """The prompts of queries and passages by the library's names, without empty ones."""
         prompts = self._settings(SETTINGS).prompts
         return {name: prompt for name, prompt in prompts.items() if prompt}
 
     @property
     def reads_officially(self) -> bool:
-        """Whether its tokenizers make the official code's inputs."""
+        """True if its tokenizers make the official code's inputs."""
         return self.recipe["model"].get("inputs") == "official" or bool(self.converted and self.kind != "encoder")
 
     def _settings(self, name: str) -> _Settings:

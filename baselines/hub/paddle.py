@@ -50,7 +50,7 @@ _NO_PART = re.compile(
 
 
 class Config(Struct, frozen=True):
-    """What is read of an `ernie_config.json`."""
+    """The values of an `ernie_config.json` that are used."""
 
     hidden_size: _Size
     num_hidden_layers: _Size
@@ -75,7 +75,7 @@ class Config(Struct, frozen=True):
 
     @property
     def types(self) -> int:
-        """How many types of segments there are: under either name, as in the official code."""
+        """The number of segment types, under either name, as in the official code."""
         return self.sent_type_vocab_size or self.type_vocab_size
 
     def of_bert(self, pad: int) -> dict[str, Any]:
@@ -153,7 +153,7 @@ def read_official(folder: Path, config: Path, vocabulary: Path, leave_out: Seque
 
 
 def _parts(config: Config, names: Iterable[str]) -> tuple[Kind, dict[str, list[Name]]]:
-    """Which model a folder with such names holds, and the names of its parts' parameters."""
+    """Detect the model from the names in a folder: (its kind, the names of its parts' parameters)."""
     there = set(names)
     if any(name.startswith((QUERY, PASSAGE)) for name in there):
         towers = {"query": QUERY, "document": PASSAGE}

@@ -215,7 +215,7 @@ class DualRows(Dataset[dict[str, Any]]):
         return int(self.pairs.query[pair]), [int(self.pairs.positive[pair]), *own.tolist()]
 
     def apart(self, index: int) -> list[int]:
-        """What no two rows of a batch may share: the query, and any passage.
+        """Return the values that no two rows of a batch may share: the query, and any passage.
 
         A passage that is one row's positive and another's negative would be held against its own query. It is the rule
         of the library's NoDuplicatesBatchSampler, which reads the texts of all rows for it.

@@ -169,7 +169,7 @@ def _chosen(
 
 @dataclass(frozen=True)
 class Limits:
-    """How high a candidate may score; None: as high as it likes.
+    """The highest scores that a candidate may have; None: no limit.
 
     Attributes:
         margin: below the best positive's score, by so much (RocketQA, 2021, Section 3.3).
@@ -196,7 +196,7 @@ class Limits:
 
 
 def by_model(task: tuple[CrossJob, str, list[tuple[str, Candidates]], Limits], device: str) -> list[Chosen]:
-    """What is taken of each query of a window (its text, its candidates), scored by a model: ``cross`` or ``dual``."""
+    """Choose negatives for a window of queries (text, candidates) by a model's scores: ``cross`` or ``dual``."""
     from baselines.models.cross import score_groups
     from baselines.models.dual import similarities
     from builders.pool.ensemble import probability
@@ -212,7 +212,7 @@ def by_model(task: tuple[CrossJob, str, list[tuple[str, Candidates]], Limits], d
 
 
 def by_run(found: Iterable[Candidates], given: Run, limits: Limits) -> Iterator[Chosen]:
-    """What is taken of each query by the scores of the run itself.
+    """Choose negatives for each query by the scores of the run itself.
 
     A positive that the run lacks scores no higher than its last passage, and counts as if it scored as much.
     """

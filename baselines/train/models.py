@@ -118,7 +118,7 @@ def is_static(model: SentenceTransformer) -> bool:
 
 
 def halves(model: SentenceTransformer, shortest: int) -> list[int]:
-    """How many numbers a model's vectors have, half of them, a quarter ..., as long as that is ``shortest`` or more."""
+    """The dimensions of a model's vectors, half of them, a quarter ..., down to ``shortest``."""
     found = [model.get_embedding_dimension() or 0]
     while found[-1] // 2 >= shortest:
         found.append(found[-1] // 2)
@@ -170,7 +170,7 @@ def _poolings(model: SentenceTransformer) -> list[str]:
 
 
 def _own_similarity(model: SentenceTransformer, start: str) -> str:
-    """What a SentenceTransformer compares by: ``cos`` also where it takes dot products of normalised vectors."""
+    """The similarity of a SentenceTransformer: ``cos`` also where it takes dot products of normalised vectors."""
     if model.similarity_fn_name not in ("cosine", "dot"):
         raise InputError(f"{start} compares by {model.similarity_fn_name!r}; expected cosine or dot")
     normalised = any(isinstance(module, Normalize) for module in model.modules())

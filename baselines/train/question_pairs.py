@@ -46,7 +46,7 @@ class PairFile:
 
 
 def pair_file(text: str) -> PairFile:
-    """What ``--pairs`` names: ``FILE``, or ``FILE:NAME,NAME,...`` with the columns of a file without names.
+    """Read a word of ``--pairs``: ``FILE``, or ``FILE:NAME,NAME,...`` with the columns of a file without names.
 
     Raises :class:`InputError` where there is no such file, or the names lack a column.
     """
@@ -102,7 +102,7 @@ def _json_lines(path: Path) -> Iterator[QuestionPair]:
 def _places(
     columns: Sequence[str], path: Path | str, remedy: str = "", line: int | None = None
 ) -> tuple[int, int, int]:
-    """Where the two questions and the label stand among ``columns``."""
+    """The places of the two questions and the label among ``columns``."""
     places = [[place for place, column in enumerate(columns) if column in names] for names in _NAMES.values()]
     if any(len(each) != 1 for each in places):
         wanted = ", ".join(f"{names[0]} (or {', '.join(names[1:])})" for names in _NAMES.values())

@@ -49,7 +49,7 @@ _KINDS = {
 
 
 class Model(Struct, frozen=True, forbid_unknown_fields=True):
-    """What is trained, and from what.
+    """The model that is trained, and its start.
 
     ``start``: a name on the hub, a directory, ``scratch`` (random weights, own vocabulary), ``words`` (a vector a word,
     a dual-encoder's alone: :mod:`baselines.train.static`), or ``recipe:NAME``.
@@ -112,7 +112,7 @@ class Words(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Data(Struct, frozen=True, forbid_unknown_fields=True):
-    """What is learned from. Lengths in tokens, special tokens included; a static model reads whole texts.
+    """The training data. Lengths in tokens, special tokens included; a static model reads whole texts.
 
     ``set``: one of a release's sets, or a config of training questions that `extrapolate` drew: then these alone are
     learned from, and main's ``dev_split`` is ranked during training.
@@ -158,7 +158,7 @@ class Data(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Train(Struct, frozen=True, forbid_unknown_fields=True):
-    """How it is learned. ``batch`` counts rows over all processes together; an epoch is all rows once.
+    """The training itself. ``batch`` counts rows over all processes together; an epoch is all rows once.
 
     A row: for the dual-encoder what ``data.rows`` says, for the cross-encoder a (query, passage) pair, for the masked
     language model a passage. ``mini_batch`` rows go through the model at once in the dual-encoder's training and in

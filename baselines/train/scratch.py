@@ -145,7 +145,7 @@ def _write_words(recipe: Recipe, passages: Passages, folder: Path) -> None:
 
 
 class Counts:
-    """What is counted in ``most`` passages, evenly spaced over a collection.
+    """Counts of words in ``most`` passages, evenly spaced over a collection.
 
     Attributes:
         passages: how many they are.

@@ -391,7 +391,7 @@ def make_trainer(job: Job, start: str, batches: Batches, states: Path, device: s
 
 
 def training_record(job: Job, trainer: Any, counts: dict[str, int], seconds: float) -> dict[str, Any]:
-    """What ``training.json`` says: on what, how much, for how long, where, and how it went."""
+    """The content of ``training.json``: data, sizes, time, device, losses and scores on dev."""
     import torch
 
     batches, history, device = trainer.batches, trainer.state.log_history, trainer.args.device

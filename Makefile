@@ -13,7 +13,7 @@ RAW ?= builders/sample
 OUT ?= $(if $(filter builders/sample,$(RAW)),build/sample,build/raw)
 BIN := .venv/bin
 # The sample is small enough to train on: everything from scratch, on the CPU.
-REPRODUCE = $(if $(filter builders/sample,$(RAW)),--table 4 5 --scratch --one-process \
+REPRODUCE = $(if $(filter builders/sample,$(RAW)),--table 4 --scratch --one-process \
   --settings baselines/settings/sample.toml,--table 4 --row bm25) --out "$(OUT)-runs"
 # More threads than free cores wait for each other: models this small take many times as long.
 ONE_THREAD = $(if $(filter builders/sample,$(RAW)),OMP_NUM_THREADS=1)

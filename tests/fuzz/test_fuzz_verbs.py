@@ -200,7 +200,7 @@ READERS = [
     pytest.param(
         (verb, hostile),
         id=f"{verb}-{'hostile' if hostile else 'damaged'}",
-        marks=pytest.mark.skipif(verb in TORCH and not CASES, reason="takes minutes: make fuzz"),
+        marks=pytest.mark.skipif(verb in TORCH and not CASES, reason="takes minutes: make test-slow"),
     )
     for verb in VERBS
     for hostile in (False, True)

@@ -35,8 +35,6 @@ GROUPS = {
         "reproduce": "baselines.reproduce",
         "leaderboard": "baselines.leaderboard",
         "estimate": "baselines.estimate",
-        "bundle": "baselines.bundle",
-        "verify": "baselines.verify",
     },
     "hand a model on": {
         "convert": "baselines.convert",

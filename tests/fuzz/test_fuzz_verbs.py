@@ -61,7 +61,6 @@ VERBS = {
     "evaluate": "baselines evaluate --release {here}/release --holes --duplicates removed {here}/dev.run",
     "stability": "baselines stability --release {here}/release --trials 2 --pool 2 {here}/dev.run {here}/other.run",
     "compare": "baselines compare --release {here}/release {here}/dev.run {here}/other.run --format json",
-    "bundle": "baselines bundle --release {here}/release {here}/dev.run --out {here}/out",
     "estimate": "baselines estimate --release {here}/release --table 4 --row bm25 --format json",
     "predictions": "baselines predictions --release {here}/release {here}/dev.run --out {here}/out",
     "fuse": "baselines fuse --release {here}/release --method weighted --tune dev --tune-on-these --weights {here}/out"

@@ -26,7 +26,6 @@ GROUPS = {
     },
     "measure and look": {
         "evaluate": "baselines.runs.evaluate",
-        "stability": "baselines.stability",
         "predictions": "baselines.runs.predictions",
         "compare": "baselines.compare",
         "show": "baselines.show",

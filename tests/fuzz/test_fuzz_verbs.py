@@ -59,7 +59,6 @@ VERBS = {
     "bm25": "baselines bm25 --release {here}/release --out {here}/out --threads 1",
     "mine": "baselines mine --release {here}/release --run {here}/train.run --out {here}/out",
     "evaluate": "baselines evaluate --release {here}/release --holes --duplicates removed {here}/dev.run",
-    "stability": "baselines stability --release {here}/release --trials 2 --pool 2 {here}/dev.run {here}/other.run",
     "compare": "baselines compare --release {here}/release {here}/dev.run {here}/other.run --format json",
     "estimate": "baselines estimate --release {here}/release --table 4 --row bm25 --format json",
     "predictions": "baselines predictions --release {here}/release {here}/dev.run --out {here}/out",

@@ -33,7 +33,6 @@ GROUPS = {
         "errors": "baselines.errors",
         "reproduce": "baselines.reproduce",
         "leaderboard": "baselines.leaderboard",
-        "estimate": "baselines.estimate",
     },
     "hand a model on": {
         "convert": "baselines.convert",

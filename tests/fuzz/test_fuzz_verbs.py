@@ -27,7 +27,7 @@ from builders.store.layout import MANIFEST
 from builders.store.runs import write_run
 
 ENGLISH = {"北京冬天冷吗": "Is it cold", "饺子怎么煮": "How to boil"}
-TORCH = ("encode", "search", "rerank", "match", "train", "estimate", "extrapolate embed")  # seconds each
+TORCH = ("encode", "search", "rerank", "match", "train", "extrapolate embed")  # seconds each
 HUB = ("publish", "push")
 REPO = "org/name"
 # The words of each verb; {here} is the folder of the release and what goes with it. `reproduce` runs these.
@@ -60,7 +60,6 @@ VERBS = {
     "mine": "baselines mine --release {here}/release --run {here}/train.run --out {here}/out",
     "evaluate": "baselines evaluate --release {here}/release --holes --duplicates removed {here}/dev.run",
     "compare": "baselines compare --release {here}/release {here}/dev.run {here}/other.run --format json",
-    "estimate": "baselines estimate --release {here}/release --table 4 --row bm25 --format json",
     "predictions": "baselines predictions --release {here}/release {here}/dev.run --out {here}/out",
     "fuse": "baselines fuse --release {here}/release --method weighted --tune dev --tune-on-these --weights {here}/out"
     " --out {here}/out.run {here}/dev.run {here}/other.run",

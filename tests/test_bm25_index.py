@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import shutil
 from pathlib import Path
@@ -15,8 +16,9 @@ from releases import QUESTIONS, make_release, md5, tables
 from baselines.bm25 import engine_numba, search
 from baselines.bm25 import index as bm25_index
 from baselines.bm25.index import ENGINES, open_index
-from baselines.bm25.tokens import segment_batches, tokens
+from baselines.bm25.tokens import Analyzer, segment_batches, tokens
 from baselines.runs.sets import read_queries
+from builders.common.files import sha256_of
 from builders.store.reader import open_release
 from builders.store.runs import read_run
 
@@ -130,6 +132,24 @@ def test_the_verb_writes_a_run_and_counts_empty_queries(tmp_path: Path) -> None:
 def test_without_an_engine_named_any_k1_and_b_go(tmp_path: Path) -> None:
     bm25(make_release(tmp_path / "release"), "--k1", 0.9, "--b", 0.4)
     assert len(read_run(tmp_path / "r.run.gz").rankings) == 2
+
+
+def test_the_manifest_beside_a_run_says_how_it_was_made(tmp_path: Path) -> None:
+    release = make_release(tmp_path / "release")
+    bm25(release, "--k1", 0.9, "--analyzer", "bigrams", "--top-k", 3)
+    found = json.loads((tmp_path / "r.run.gz.manifest.json").read_text())
+    model = {"name": "bm25", "engine": "numba", "k1": 0.9, "b": 0.75}
+    assert found["model"] == {**model, "analyzer": Analyzer("bigrams").version, "max_chars": None}
+    assert (found["set"], found["split"], found["top_k"], found["sample"]) == ("main", "dev", 3, None)
+    opened = open_release(release)
+    assert found["release"] == {
+        name: opened.fingerprint(name, split) for name, split in (("corpus", "corpus"), ("queries", "dev"))
+    }
+    assert found["versions"].keys() == {"dureader_retrieval", "numba", "numpy"}
+    assert found["run"]["sha256"] == sha256_of(tmp_path / "r.run.gz") and found["run"]["queries"] == 2
+    first = (tmp_path / "r.run.gz.manifest.json").read_bytes()
+    bm25(release, "--k1", 0.9, "--analyzer", "bigrams", "--top-k", 3)
+    assert (tmp_path / "r.run.gz.manifest.json").read_bytes() == first
 
 
 def test_the_first_search_in_a_clone_says_that_loops_are_compiled(

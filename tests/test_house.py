@@ -65,7 +65,6 @@ DECODERS = {
     "builders/release/rows.py": "rows",
     "builders/release/write.py": "written by the same build",
     "builders/squad.py": "a raw file",
-    "baselines/cost/passes.py": "a configuration of ours",
     "baselines/models/loading.py": "a tokenizer's own words",
     "baselines/models/official_input.py": "a tokenizer's own words",
     "baselines/runs/qrels.py": "whether it is JSON at all",

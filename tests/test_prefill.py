@@ -18,6 +18,7 @@ from commands import ROOT, Done, command
 from releases import QUESTIONS, TEXTS, md5
 
 from builders.annotate.answers import answers_of
+from builders.annotate.compare import kendall_tau
 from builders.annotate.families import families_of
 from builders.annotate.labels import settled_labels
 from builders.annotate.rounds import open_round
@@ -251,6 +252,13 @@ def test_systems_are_put_into_order_by_both(round_: Path, monkeypatch: pytest.Mo
     found = compare(round_, "--model", "judge-7b", "--runs", *runs)
     assert [row["people"] for row in found["runs"]] == [1, 1 / 2, pytest.approx(1 / 3)]
     assert found["tau"] == 1
+
+
+def test_kendalls_tau_counts_pairs_in_order_and_takes_off_ties() -> None:
+    # Of six pairs four agree, one does not, and the first list ties one: (4 - 1) / sqrt(5 * 6).
+    assert kendall_tau([1, 2, 2, 3], [1, 3, 2, 2.5]) == pytest.approx(3 / math.sqrt(30))
+    assert kendall_tau([1, 2, 3], [3, 2, 1]) == -1
+    assert kendall_tau([1, 1, 1], [3, 2, 1]) is None
 
 
 def test_a_judge_of_the_re_rankers_family_is_warned_of(round_: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,6 @@ _READING |= {"json.loads", "json.load", "msgspec.json.decode", "pq.ParquetFile",
 _READING |= {"pyarrow.csv.read_csv", "np.lib.format.open_memmap", "pa.ipc.open_file", "tarfile.open", "zipfile.ZipFile"}
 # Not from outside: the project's own files, and what a library of this process has just given.
 _OURS = {
-    "baselines.cost.passes:_model": "a configuration that the caller has made",
     "baselines.models.loading:_routes": "what a tokenizer that is open says of itself",
     "baselines.models.official_input:official_tokenizer": "likewise",
     "baselines.errors.measure:read_cases": "the project's own file",

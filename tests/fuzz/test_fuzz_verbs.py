@@ -27,7 +27,7 @@ from builders.store.layout import MANIFEST
 from builders.store.runs import write_run
 
 ENGLISH = {"北京冬天冷吗": "Is it cold", "饺子怎么煮": "How to boil"}
-TORCH = ("encode", "search", "rerank", "match", "train", "estimate", "extrapolate embed")  # seconds each
+TORCH = ("encode", "search", "rerank", "match", "train", "extrapolate embed")  # seconds each
 HUB = ("publish", "push")
 REPO = "org/name"
 # The words of each verb; {here} is the folder of the release and what goes with it. `reproduce` runs these.
@@ -59,10 +59,7 @@ VERBS = {
     "bm25": "baselines bm25 --release {here}/release --out {here}/out --threads 1",
     "mine": "baselines mine --release {here}/release --run {here}/train.run --out {here}/out",
     "evaluate": "baselines evaluate --release {here}/release --holes --duplicates removed {here}/dev.run",
-    "stability": "baselines stability --release {here}/release --trials 2 --pool 2 {here}/dev.run {here}/other.run",
     "compare": "baselines compare --release {here}/release {here}/dev.run {here}/other.run --format json",
-    "bundle": "baselines bundle --release {here}/release {here}/dev.run --out {here}/out",
-    "estimate": "baselines estimate --release {here}/release --table 4 --row bm25 --format json",
     "predictions": "baselines predictions --release {here}/release {here}/dev.run --out {here}/out",
     "fuse": "baselines fuse --release {here}/release --method weighted --tune dev --tune-on-these --weights {here}/out"
     " --out {here}/out.run {here}/dev.run {here}/other.run",

@@ -8,8 +8,8 @@ endpoint, the scores of a model in a run (--scores, as `baselines rerank` writes
 
 Its judgments have the kind model: no review, no agreement between people and no `merge` takes them; `annotate compare`
 says how far they agree with people's. Each is kept as it comes: killed and given again, the command asks again what was
-under way, at most --parallel questions. With --show, before `annotate upload`, the tasks for Label Studio have the
-grade as a prediction, which annotators see and may correct: quicker, and no longer independent.
+under way, at most --parallel questions. With --show the tasks for Label Studio have the grade as a prediction, which
+annotators see and may correct: quicker, and no longer independent.
 
 --rerankers names the models that ranked what is judged: a judge of the same family is warned of.
 """

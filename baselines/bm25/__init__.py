@@ -3,8 +3,8 @@
 jieba's words unless --analyzer says otherwise; k1 = 1.2, b = 0.75 unless given: Elasticsearch's defaults, on which the
 paper's BM25 ran (Section 3.1; Table 4). --tune train finds k1 and b on questions of that split, by their MRR@10, before
 those of --split are searched; OUT.tuned.json has every value that was tried. RUN.manifest.json records the engine, k1,
-b, the analyzer, the release's fingerprints and the SHA-256 of the run. The engine (numba) runs inside this process, or it
-is an Elasticsearch server. The index is kept (by default under
+b, the analyzer, the release's fingerprints and the SHA-256 of the run. The engine (numba) runs inside this process, or
+it is an Elasticsearch server. The index is kept (by default under
 $XDG_CACHE_HOME or ~/.cache, in dureader_retrieval/bm25; on the server, in an index dureader-retrieval-*) and used again
 as long as the corpus, the analyzer and the engine are the same.
 

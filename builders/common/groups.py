@@ -8,7 +8,7 @@ _GROUPS = {
     "statsmodels tomli tqdm",
     "baselines": "ir_measures",
     "models": "accelerate sentence_transformers sklearn torch transformers",
-    "ray": "ray s3fs upath",
+    "ray": "ray",
     "elasticsearch": "elasticsearch",
     "judge": "openai",
     "space": "gradio",

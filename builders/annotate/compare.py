@@ -83,7 +83,7 @@ def _order(
     names: Sequence[str], runs: Sequence[Run], people: Mapping[Pair, int], model: Mapping[Pair, int]
 ) -> dict[str, Any]:
     """MRR@10 of each run under both, and Kendall's tau of the two orders."""
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"run": name, "people": mrr(each, people), "model": mrr(each, model)}
         for name, each in zip(names, runs, strict=True)
     ]

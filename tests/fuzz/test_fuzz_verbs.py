@@ -162,7 +162,7 @@ def _reader(verb: str, hostile: bool, good: Path) -> Reader:
             return done
         said = "" if done.code or name in HUB else done.stdout  # which print commits
         found = Written(said, _files(folder) | sent, _listed(folder))
-        for other in ("out.run", "out.parquet"):
+        for other in ("out.run", "out.parquet", "out.manifest.json"):
             (folder / other).unlink(missing_ok=True)
         shutil.rmtree(folder / "out.training", ignore_errors=True)
         return found

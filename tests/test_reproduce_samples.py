@@ -18,8 +18,8 @@ MATRIX = """
 [published_on]
 main = { split = "test" }
 [step]
-words = "baselines bm25 --release {release} --split {split} --engine tantivy --out {out}/words.run"
-heads = "baselines bm25 --release {release} --split {split} --engine tantivy --max-chars 4 --out {out}/heads.run"
+words = "baselines bm25 --release {release} --split {split} --out {out}/words.run"
+heads = "baselines bm25 --release {release} --split {split} --max-chars 4 --out {out}/heads.run"
 """
 ROW = '[[row]]\ntable = 4\nname = "{0}"\ntitle = "BM25, {0}"\nstep = "{0}"\npublished = {{}}\n'
 
@@ -31,7 +31,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     texts = [*TEXTS, *(f"{text}第{number}号" for text in TEXTS for number in range(14))]
     release = make_release(tmp_path / "release", tables(texts))
     (tmp_path / "systems.toml").write_text(MATRIX + ROW.format("words") + ROW.format("heads"), encoding="utf-8")
-    words = ["--release", release, "--split", "dev", "--engine", "tantivy", "--threads", "1"]
+    words = ["--release", release, "--split", "dev", "--threads", "1"]
     run("baselines", "bm25", *words, "--out", tmp_path / "words.run")
     hard = ["--hard", tmp_path / "words.run"]
     run("builders", "samples", "--release", release, "--sizes", "8", "20", *hard, "--out", release)

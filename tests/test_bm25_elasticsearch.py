@@ -134,7 +134,8 @@ def test_a_busy_server_and_lost_answers_change_nothing(release: Release, action:
         assert index.count() == 120
 
 
-def test_a_server_that_stays_busy_is_given_up(release: Release) -> None:
+def test_a_server_that_stays_busy_is_given_up(release: Release, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bm25_elasticsearch, "_TRIES", 3)
     with Elasticsearch() as server:
         for action, message in (("items", "HTTP 429: queue is full"), (429, "HTTP 429: asked for")):
             server.faults = [Fault("PUT .*_bulk", action, 1_000)]

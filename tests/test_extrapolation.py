@@ -1,4 +1,4 @@
-"""The verb `extrapolate`: configs added to a copy of a release, label overlap, one clear error."""
+"""The sets for interpolation and extrapolation: configs added to a copy of a release, label overlap, one clear error."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ from typing import Any
 import datasets
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from fake_model import fake_model
 from releases import md5
 
 from builders.__main__ import VERBS
@@ -56,7 +54,7 @@ def make(folder: Path) -> tuple[Path, Path, dict[str, np.ndarray]]:
 
 
 def call(*words: Any) -> int:
-    return main("builders", "", VERBS, ["extrapolate", *map(str, words)])
+    return main("builders", "", VERBS, ["add", *map(str, words)])
 
 
 def queries_of(release: Path, config: str, split: str = "train") -> set[str]:
@@ -209,26 +207,6 @@ def test_the_card_has_the_label_overlap_of_train_with_dev_and_of_the_new_sets(tm
     assert sum(int(row[3]) for row in rows if row[1] == "extrapolation") == TESTS
 
 
-def test_a_model_in_the_verb(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    fake_model(monkeypatch)
-    release, _, _ = make(tmp_path)
-    file = tmp_path / "v.parquet"
-    assert call("embed", "--release", release, "--model", "m", "--batch-size", 7, "--out", file) == 0
-    table = pq.read_table(file)
-    assert len(table) == TRAINS + TESTS - 1 and table.schema.names == ["_id", "vector"]
-    restrain = ["restrain", "--release", release, "--size", "3", "--out"]
-    assert call(*restrain, tmp_path / "one", "--embeddings", file) == 0
-    assert call(*restrain, tmp_path / "two", "--model", "m", "--batch-size", 7) == 0
-    for kind in ("interpolation", "extrapolation"):
-        name = f"restrain-3-{kind}"
-        assert queries_of(tmp_path / "one", name) == queries_of(tmp_path / "two", name)
-    build = open_release(tmp_path / "two").manifest.builds[-1]
-    assert build.options["model"] == "m" and len(build.options["vectors"]) == 64
-    assert str(tmp_path) not in (tmp_path / "one" / "manifest.json").read_text()
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -257,15 +235,14 @@ def test_wrong_usage_exits_with_2(tmp_path: Path, capsys: pytest.CaptureFixture[
     for words in (
         [],
         ["restrain"],
-        ["restrain", "--release", "r", "--model", "m", "--out", "o", "--size", "0"],
-        ["restrain", "--release", "r", "--model", "m", "--out", "o", "--size", "1.5K"],
+        ["restrain", "--release", "r", "--embeddings", "e", "--out", "o", "--size", "0"],
+        ["restrain", "--release", "r", "--embeddings", "e", "--out", "o", "--size", "1.5K"],
         ["resttest", "--release", "r", "--out", "o"],
-        ["resttest", "--release", "r", "--out", "o", "--model", "m", "--embeddings", "e"],
     ):
         with pytest.raises(SystemExit) as stopped:
             call(*words)
         assert stopped.value.code == 2
     with pytest.raises(SystemExit) as stopped:
-        call("--help")
+        call("restrain", "--help")
     assert stopped.value.code == 0
-    assert "python -m builders extrapolate restrain --release" in capsys.readouterr().out
+    assert "python -m builders add restrain --release" in capsys.readouterr().out

@@ -45,7 +45,7 @@ def written(to: io.TextIOWrapper) -> str:
 @pytest.mark.parametrize(
     "words",
     [
-        "builders sources",
+        "builders official --list",
         "builders stats --release {release}",
         "builders check --release {release}",
         "baselines show --release {release} --split dev {run}",

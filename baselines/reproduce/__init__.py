@@ -18,9 +18,9 @@ small machine; baselines/settings has some.
 --table 6 needs the configs that `builders similar` writes, --figure 2 those of `builders annotate merge`; the bars of a
 figure are also drawn, as PNG and SVG under --out.
 
---samples measures systems of the main set on every sample of the collection that `builders samples` put into the
+--samples measures systems of the main set on every sample of the collection that `builders add samples` put into the
 release, and on the whole: with the same models and embeddings, how figures rise and how the order of the systems moves.
---extrapolation [restrain-14K resttest] trains BM25, DE and CE (or other --row) on the sets that `builders extrapolate`
+--extrapolation [restrain-14K resttest] trains BM25, DE and CE (or other --row) on the sets that `builders add`
 drew, and reports interpolation, extrapolation and the gap. --matrix FILE names systems of one's own for both: steps and
 rows as in baselines/matrix.toml.
 

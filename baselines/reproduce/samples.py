@@ -74,7 +74,7 @@ def _samples(release: Release, split: str) -> dict[str, int]:
     sizes = {name: row["passages"] for name, row in found.items() if name in have and split in row["split"]}
     if not sizes:
         raise InputError(
-            f"has no samples of the collection with the positives of {split}; `python -m builders samples` adds some",
+            f"has no samples of the collection with the positives of {split}; `builders add samples` adds some",
             path=release.path,
         )
     return dict(sorted(sizes.items(), key=lambda each: (each[1], each[0])))

@@ -50,7 +50,7 @@ def _drop_samples(draft: Draft, release: Release) -> None:
         draft.drop(config)
     draft.stats.pop("extrapolation", None)
     if samples:
-        log.warning("left out: %s; draw them again (`python -m builders extrapolate`)", ", ".join(samples))
+        log.warning("left out: %s; draw them again (`python -m builders add`)", ", ".join(samples))
 
 
 def _table(batch: pa.RecordBatch) -> pa.Table:

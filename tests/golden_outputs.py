@@ -286,13 +286,11 @@ def drawn(world: World) -> Outputs:
 def pooled(world: World) -> Outputs:
     """A pool, judged by people in packages, and the release of what they say."""
     union, pool, round_ = world.out / "union.run", world.out / "pool.jsonl", world.out / "round"
+    step = ("builders", "annotate", "pool")
     words = ("--release", world.sample, "--split", "dev", "--runs", *world.dev()[2:], "--depth", 10)
-    found = {
-        "candidates": printed("builders", "annotate", "pool", "candidates", *words, "--out", union),
-        "union": trec(union),
-    }
+    found = {"candidates": printed(*step, "candidates", *words, "--out", union), "union": trec(union)}
     scores = [scored(union, world.out / name) for name in ("one.run", "two.run")]
-    found["select"] = printed("builders", "annotate", "pool", "select", *words, "--scores", *scores, "--out", pool)
+    found["select"] = printed(*step, "select", *words, "--scores", *scores, "--out", pool)
     found["pool"] = json_rows(pool)
     words = ("--package-size", 27, "--review-pairs", 10)
     annotate("export", round_, "--pool", pool, "--release", world.sample, *words)

@@ -1,4 +1,4 @@
-"""The sets for interpolation and extrapolation: configs added to a copy of a release, label overlap, one clear error."""
+"""Sets for interpolation and extrapolation: configs added to a copy of a release, label overlap, errors."""
 
 from __future__ import annotations
 

@@ -50,7 +50,8 @@ VERBS = {
     "annotate merge": "builders annotate merge --round {here}/round --release {here}/release --out {here}/out",
     "pool": "builders annotate pool select --release {here}/release --runs {here}/dev.run --scores {here}/other.run"
     " --scale none --out {here}/out",
-    "relabel": "builders annotate relabel move --release {here}/release --scores {here}/train.run --scale none --out {here}/out",
+    "relabel": "builders annotate relabel move --release {here}/release --scores {here}/train.run --scale none"
+    " --out {here}/out",
     "bm25": "baselines bm25 --release {here}/release --out {here}/out --threads 1",
     "mine": "baselines mine --release {here}/release --run {here}/train.run --out {here}/out",
     "evaluate": "baselines evaluate --release {here}/release --holes --duplicates removed {here}/dev.run",

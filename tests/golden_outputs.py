@@ -76,7 +76,7 @@ def checked(path: Path) -> Outputs:
 
 def releases(world: World) -> Outputs:
     found = within("sample", release(world.sample)) | checked(world.sample)
-    found["stats"] = [printed("builders", "stats", "--release", world.sample)[0]["release"]]
+    found["stats"] = [printed("builders", "check", "--release", world.sample)[0]["release"]]
     for name, options in (("char", ["--unit", "char"]), ("best", ["--match", "best"]), ("64", ["--min-chars", 64])):
         found |= within(name, world.made("release", "--raw", SAMPLE, *options)[1])
     rows = tables([*TEXTS, "\ufffd字", "\x00字", "长" * 60_000])
@@ -183,9 +183,8 @@ def sets(world: World) -> Outputs:
     medical += source.glob("*_candidates.txt")
     path, found = world.made("add", "cmedqa", "--source", *medical, "--release", world.sample)
     found = within("cmedqa", found)
-    path, more = world.made(
-        "add", "ccovid", "--source", *sorted(news), "--test-size", 4, "--seed", 3, "--release", path
-    )
+    given = ("--source", *sorted(news), "--test-size", 4, "--seed", 3)
+    path, more = world.made("add", "ccovid", *given, "--release", path)
     found |= within("ccovid", more)
     queries = [row for split in ("train", "dev") for row in release(world.sample)[f"queries/{split}"]]
     translations = [f'{row["_id"]}\t"Question {n % 30}, in English"\n' for n, row in enumerate(queries)]
@@ -245,9 +244,7 @@ def comprehension(world: World) -> Outputs:
     found = within("squad", found) | within("similar", more) | within("similar", checked(similar))
     pairs = [{"query": q, "pos": [f"第{n // 2}段：{q}的答案。"], "neg": dev[:1]} for n, q in enumerate(dev[::2] + near)]
     (world.out / "pairs.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
-    found["contamination"] = printed(
-        "builders", "contamination", "--release", path, "--pairs", world.out / "pairs.jsonl"
-    )
+    found["contamination"] = printed("builders", "similar", "--release", path, "--against", world.out / "pairs.jsonl")
     return found
 
 

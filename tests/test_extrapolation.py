@@ -11,6 +11,7 @@ import datasets
 import numpy as np
 import pyarrow as pa
 import pytest
+from commands import run
 from releases import md5
 
 from builders.__main__ import VERBS
@@ -143,27 +144,20 @@ def test_resttest_adds_configs_to_a_copy(tmp_path: Path, capsys: pytest.CaptureF
     assert mean["interpolation"] > mean["extrapolation"]
 
 
-def test_overlap_counts_from_one_shared_passage_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_counts_overlap_from_one_shared_passage_on(tmp_path: Path) -> None:
     release, path, _ = make(tmp_path)
-    assert call("overlap", "--release", release, "--format", "json") == 0
-    (row,) = json.loads(capsys.readouterr().out)
+    check = ("builders", "check", "--release")
+    found = json.loads(run(*check, release, "--format", "json", code=1).stdout)
     # Dev queries 0, 4 and 8 share one positive each; passages that are negative in training do not count.
-    assert row == {
-        "config": "qrels",
-        "test": "dev",
-        "train_queries": TRAINS,
-        "test_queries": TESTS,
-        "overlapping": 3,
-        "overlapping_share": 0.25,
-    }
+    figures = {"test_queries": TESTS, "overlapping": 3, "overlapping_share": 0.25}
+    assert found["release"]["label_overlap"] == {"qrels/dev": figures} and not found["overlap"]
+    text = run(*check, release, code=1).stdout
+    assert "qrels/dev: 3 of 12 queries (25.00%) share a positive" in text and "label overlap" not in text
     out = tmp_path / "out"
     assert call("restrain", "--release", release, "--embeddings", path, "--size", "5", "--out", out) == 0
     assert call("resttest", "--release", out, "--embeddings", path, "--buckets", "2", "--out", out) == 0
-    capsys.readouterr()
-    assert call("overlap", "--release", out, "--format", "json") == 0
-    rows = json.loads(capsys.readouterr().out)
+    rows = json.loads(run(*check, out, "--format", "json", code=1).stdout)["overlap"]
     assert [(row["config"], row["test"]) for row in rows] == [
-        ("qrels", "dev"),
         ("restrain-5-extrapolation", "dev"),
         ("restrain-5-interpolation", "dev"),
         *((f"resttest-bucket{number}", kind) for number in (1, 2) for kind in ("extrapolation", "interpolation")),
@@ -176,20 +170,10 @@ def test_overlap_counts_from_one_shared_passage_on(tmp_path: Path, capsys: pytes
         tests = open_release(out).table(row["config"] if resampled else "qrels", row["test"]).to_pylist()
         expected = {test["query-id"] for test in tests if test["score"] > 0 and test["corpus-id"] in passages}
         assert row["overlapping"] == len(expected)
-    assert call("overlap", "--release", out) == 0
-    text = capsys.readouterr().out.splitlines()
-    assert text[0].split() == [
-        "config",
-        "test",
-        "train",
-        "queries",
-        "test",
-        "queries",
-        "overlapping",
-        "overlapping",
-        "share",
-    ]
-    assert text[1].split() == ["qrels", "dev", "60", "12", "3", "25.00%"]
+    lines = run(*check, out, code=1).stdout.splitlines()
+    (head,) = [number for number, line in enumerate(lines) if line.startswith("label overlap")]
+    assert lines[head + 1].split()[:4] == ["config", "test", "train", "queries"]
+    assert lines[head + 2].split()[:4] == ["restrain-5-extrapolation", "dev", "5", "12"]
 
 
 def test_the_card_has_the_label_overlap_of_train_with_dev_and_of_the_new_sets(tmp_path: Path) -> None:

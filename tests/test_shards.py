@@ -186,7 +186,6 @@ def test_unpacked_texts_that_have_changed_are_unpacked_again(release: Path, tmp_
 @pytest.mark.parametrize(
     "words",
     [
-        ("builders", "stats"),
         ("builders", "export", "--format", "beir", "--out", "OUT"),
         ("builders", "export", "--format", "tevatron", "--set", "cmedqa", "--out", "OUT"),
         ("baselines", "evaluate", "RUN", "--split", "dev"),

@@ -46,7 +46,7 @@ def written(to: io.TextIOWrapper) -> str:
     "words",
     [
         "builders official --list",
-        "builders stats --release {release}",
+        "builders check --release {release}",
         "builders check --release {release}",
         "baselines show --release {release} --split dev {run}",
         "baselines evaluate --release {release} --split dev {run}",

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from baselines.runs.qrels import release_qrels
 from baselines.runs.sets import read_judgments
-from builders.stats.paper import published
+from builders.check.paper import published
 from builders.store.layout import REMOVED, base_set, set_of
 from builders.store.reader import Release
 

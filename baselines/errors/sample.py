@@ -16,9 +16,9 @@ from builders.annotate.judgments import Pair
 from builders.annotate.making import Hint, make_round
 from builders.annotate.questions import ERRORS
 from builders.annotate.rounds import Rule
+from builders.check.paper import published
 from builders.common.command import InputError, log
 from builders.common.sampling import draw
-from builders.stats.paper import published
 from builders.store.layout import SETS
 from builders.store.reader import Release
 from builders.store.runs import Run

@@ -15,8 +15,8 @@ from builders.annotate.judgments import Pair, read_judgments
 from builders.annotate.labels import standings
 from builders.annotate.questions import ERRORS
 from builders.annotate.rounds import open_round
+from builders.check.paper import published
 from builders.common.command import InputError
-from builders.stats.paper import published
 
 
 def tally(round_: Path) -> dict[str, Any]:

@@ -40,7 +40,6 @@ from builders.add.vectors import (
     ids,
     judged_of,
     judgments_of,
-    labelled,
     mean,
     print_figures,
     vectors_of,
@@ -48,7 +47,7 @@ from builders.add.vectors import (
 from builders.common.command import InputError, log, whole_number
 from builders.common.sampling import size
 from builders.store.draft import check_release_output, draft_release
-from builders.store.overlap import label_overlap
+from builders.store.overlap import label_overlap, labelled
 from builders.store.reader import Release, open_release
 
 # Its authors used it on 97 test queries of 502,939 training queries, and not on 6,980 (their readme): there, almost

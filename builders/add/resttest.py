@@ -31,14 +31,13 @@ from builders.add.vectors import (
     described_build,
     drawn,
     judgments_of,
-    labelled,
     mean,
     print_figures,
     vectors_of,
 )
 from builders.common.command import InputError, whole_number
 from builders.store.draft import check_release_output, draft_release
-from builders.store.overlap import label_overlap
+from builders.store.overlap import label_overlap, labelled
 from builders.store.reader import Release, open_release
 
 

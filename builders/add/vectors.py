@@ -36,6 +36,7 @@ from builders.common.names import name_within
 from builders.common.typed import read_json
 from builders.common.verified import wrong_sha256
 from builders.store.draft import describe_files
+from builders.store.overlap import overlap_table
 from builders.store.reader import Release
 
 BLOCK_ROWS = 8192
@@ -56,7 +57,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def print_figures(rows: list[dict[str, Any]], form: str) -> None:
     """Print the figures of new sets, as JSON or as an aligned table."""
-    print(json.dumps(rows, indent=1) if form == "json" else table(rows))
+    print(json.dumps(rows, indent=1) if form == "json" else overlap_table(rows))
 
 
 class Block(NamedTuple):
@@ -214,11 +215,6 @@ def _batch(ids: pa.Array, vectors: pa.Array, path: Path, row: int) -> Blocks:
     yield from _blocks(ids.to_pylist(), array, path, path, row)
 
 
-def labelled(qrels: pa.Table) -> list[str]:
-    """The queries with a positive passage, sorted: the lower row is the lower id."""
-    return sorted(pc.unique(qrels.filter(pc.greater(qrels["score"], 0))["query-id"]).to_pylist())
-
-
 def judged_of(release: Release, splits: Sequence[str]) -> pa.Table | None:
     """The qrels of those of the splits that have labels; None where none has."""
     have = [release.table("qrels", split) for split in splits if ("qrels", split) in release.splits()]
@@ -340,25 +336,3 @@ def _check(block: Block, dimensions: int) -> None:
 def mean(cosines: npt.NDArray[Any]) -> float | None:
     """The mean cosine as the figures have it; None of none."""
     return round(float(cosines.mean()), 4) if len(cosines) else None
-
-
-def table(rows: list[dict[str, Any]]) -> str:
-    """The figures as an aligned table."""
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    cells = [[name.replace("_", " ") for name in names]]
-    for row in rows:
-        cells.append(["-" if row.get(name) is None else _cell(name, row[name]) for name in names])
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    lines = []
-    for line in cells:
-        padded = (
-            f"{cell:<{w}}" if i < 2 else f"{cell:>{w}}" for i, (cell, w) in enumerate(zip(line, widths, strict=True))
-        )
-        lines.append("  ".join(padded).rstrip())
-    return "\n".join(lines)
-
-
-def _cell(name: str, value: Any) -> str:
-    if name.endswith("share"):
-        return f"{100 * value:.2f}%"
-    return f"{value:,}" if isinstance(value, int) else str(value)

@@ -36,14 +36,13 @@ VERBS = {
         f"export --format {form}": f"builders export --release {{here}}/release --format {form} --out {{here}}/out"
         for form in ("beir", "trec", "msmarco", "tevatron", "official")
     },
-    "stats": "builders stats --release {here}/release --format json",
     "check": "builders check --release {here}/release --format json",
     "cmedqa": "builders add cmedqa --source {here}/cmedqa --release {here}/release --out {here}/out",
     "ccovid": "builders add ccovid --source {here}/ccovid --release {here}/release --out {here}/out --test-size 1",
     "crosslingual": "builders add crosslingual --source {here}/table.csv --release {here}/release --out {here}/out",
     "translations": "builders annotate translations export --release {here}/release --out {here}/out",
     "similar": "builders similar --release {here}/release --out {here}/out",
-    "contamination": "builders contamination --release {here}/release --pairs {here}/pairs.jsonl --format json",
+    "contamination": "builders similar --release {here}/release --against {here}/pairs.jsonl --format json",
     "restrain": "builders add restrain --release {here}/release --embeddings {here}/v.npy --size 1 --out {here}/out",
     "resttest": "builders add resttest --release {here}/release --embeddings {here}/v.npy --buckets 2 --out {here}/out",
     "publish": f"builders publish --release {{here}}/release --repo {REPO}",

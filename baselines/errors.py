@@ -144,7 +144,7 @@ def tally(round_: Path, model: str | None = None) -> dict[str, Any]:
     from builders.annotate.labels import standings
     from builders.annotate.questions import ERRORS
     from builders.annotate.rounds import open_round
-    from builders.stats.paper import published
+    from builders.check.paper import published
 
     found = open_round(round_, ERRORS.name)
     every = standings(round_, found)

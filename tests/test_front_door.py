@@ -148,7 +148,6 @@ runpy.run_module(sys.argv[1], run_name="__main__", alter_sys=False)
         "baselines rerank --release r --run a --out b --model {name}",
         "baselines search --release r --passages p --out o --model {name}",
         "baselines mine --release r --split train --run a --out o --margin 1 --bi-encoder {name}",
-        "builders extrapolate embed --release r --out o --model {name}",
     ],
 )
 def test_a_mistyped_model_is_refused_before_the_libraries_are_imported(words: str, name: str) -> None:

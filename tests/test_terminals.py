@@ -45,8 +45,8 @@ def written(to: io.TextIOWrapper) -> str:
 @pytest.mark.parametrize(
     "words",
     [
-        "builders sources",
-        "builders stats --release {release}",
+        "builders official --list",
+        "builders check --release {release}",
         "builders check --release {release}",
         "baselines show --release {release} --split dev {run}",
         "baselines evaluate --release {release} --split dev {run}",

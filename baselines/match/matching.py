@@ -19,8 +19,7 @@ from builders.common.files import check_file
 from builders.common.folders import key_of, work_beside
 from builders.common.sampling import draw
 from builders.pool.ensemble import probability
-from builders.similar.questions import TESTED
-from builders.similar.scores import is_similar
+from builders.similar.likeness import TESTED, is_similar
 from builders.store.layout import SETS
 from builders.store.reader import Release, open_release
 from builders.store.runs import write_run

@@ -18,8 +18,8 @@ small machine; baselines/settings has some.
 --table 6 needs the configs that `builders similar` writes, --figure 2 those of `builders annotate merge`; the bars of a
 figure are also drawn, as PNG and SVG under --out.
 
---extrapolation [restrain-14K resttest] trains BM25, DE and CE (or other --row) on the sets that `builders extrapolate`
-drew, and reports interpolation, extrapolation and the gap. --matrix FILE names systems of one's own for it: steps and
+--extrapolation [restrain-14K resttest] trains BM25, DE and CE (or other --row) on the sets that `builders add` drew. It
+reports interpolation, extrapolation and the gap. --matrix FILE names systems of one's own for it: steps and
 rows as in baselines/matrix.toml.
 
 --dry-run prints the commands. Above them, as comments, it prints what each step costs by formula: rows, tokens,

@@ -10,7 +10,7 @@ from builders.common.files import read_toml
 from builders.store.layout import SPLITS
 from builders.store.reader import Release, open_release
 
-_PUBLISHED = Path(__file__).parent.parent / "stats" / "published.toml"  # the paper's Table 3 and Section 2.2.2
+_PUBLISHED = Path(__file__).parent.parent / "check" / "published.toml"  # the paper's Table 3 and Section 2.2.2
 
 
 def published(stats: Mapping[str, Any]) -> dict[str, list[int | None]]:

@@ -9,8 +9,9 @@ from typing import Annotated
 
 import msgspec
 
-from builders.check.files import unlisted_files
-from builders.check.release import check
+from builders.check.count import Figures
+from builders.check.histograms import draw
+from builders.check.release import check, unlisted_files
 from builders.common.command import InputError
 from builders.common.files import sha256_of, write_bytes, write_text
 from builders.common.hub import upload
@@ -20,8 +21,6 @@ from builders.publish.benchmark import eval_yaml
 from builders.publish.chinese import chinese_card
 from builders.publish.croissant import croissant
 from builders.publish.sections import example, scores
-from builders.stats.count import Figures
-from builders.stats.histograms import draw
 from builders.store.card import Published, card, configs_of
 from builders.store.card_words import is_reading
 from builders.store.layout import MANIFEST, NAME
@@ -65,7 +64,7 @@ def publish(
         accepted: tests of ``check`` whose errors count as warnings.
         create, private: see :func:`builders.common.hub.upload`.
         wishes: what the user says of it.
-        tmp: see :func:`builders.stats.survey.survey`.
+        tmp: see :func:`builders.check.survey.survey`.
 
     Raises:
         InputError: the release fails a test, holds what its manifest does not list, or the hub refuses.

@@ -24,8 +24,8 @@ _OURS = {
     "builders.official.differences:published": "the project's own file",
     "builders.release.build:_label": "hands its blocks on to parse_row, which has a fuzzer",
     "builders.release.write:write_file": "a file of a build under way, which appears when it is whole",
-    "builders.similar.blocks:_open": "what the same command has just written",
-    "builders.stats.paper:published": "the project's own file",
+    "builders.similar.contamination:_open": "what the same command has just written",
+    "builders.check.paper:published": "the project's own file",
 }
 
 

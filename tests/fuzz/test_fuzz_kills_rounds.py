@@ -71,8 +71,10 @@ def _step(words: str, begin: str, **more: object) -> Verb:
 
 _AT = "--round {here}/out"
 VERBS = {
-    "pool candidates": Verb(f"builders pool candidates {_RUNS} --out {{here}}/out"),
-    "pool select": Verb(f"builders pool select {_RUNS} --scores {{given}}/scores.run --scale none --out {{here}}/out"),
+    "pool candidates": Verb(f"builders annotate pool candidates {_RUNS} --out {{here}}/out"),
+    "pool select": Verb(
+        f"builders annotate pool select {_RUNS} --scores {{given}}/scores.run --scale none --out {{here}}/out"
+    ),
     "annotate export": Verb(
         f"builders annotate export {_AT} --pool {{given}}/pool.jsonl --release {{given}}/release --package-size 12",
         refused="is a round already",
@@ -89,8 +91,8 @@ VERBS = {
     "annotate merge": Verb(
         "builders annotate merge --round {given}/checked --release {given}/release --out {here}/out"
     ),
-    "relabel candidates": Verb(f"builders relabel candidates {_TRAIN} --out {{here}}/out"),
-    "relabel move": Verb(f"builders relabel move {_TRAIN} --scores {{given}}/train.run --out {{here}}/out"),
+    "relabel candidates": Verb(f"builders annotate relabel candidates {_TRAIN} --out {{here}}/out"),
+    "relabel move": Verb(f"builders annotate relabel move {_TRAIN} --scores {{given}}/train.run --out {{here}}/out"),
     "similar": Verb("builders similar --release {given}/release --list {here}/out/list --out {here}/out/release"),
 }
 

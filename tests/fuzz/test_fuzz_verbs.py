@@ -27,7 +27,7 @@ from builders.store.layout import MANIFEST
 from builders.store.runs import write_run
 
 ENGLISH = {"北京冬天冷吗": "Is it cold", "饺子怎么煮": "How to boil"}
-TORCH = ("encode", "search", "rerank", "match", "train", "extrapolate embed")  # seconds each
+TORCH = ("encode", "search", "rerank", "match", "train")  # seconds each
 HUB = ("publish", "push")
 REPO = "org/name"
 # The words of each verb; {here} is the folder of the release and what goes with it. `reproduce` runs these.
@@ -36,26 +36,21 @@ VERBS = {
         f"export --format {form}": f"builders export --release {{here}}/release --format {form} --out {{here}}/out"
         for form in ("beir", "trec", "msmarco", "tevatron", "official")
     },
-    "stats": "builders stats --release {here}/release --format json",
     "check": "builders check --release {here}/release --format json",
-    "cmedqa": "builders cmedqa --source {here}/cmedqa --release {here}/release --out {here}/out",
-    "ccovid": "builders ccovid --source {here}/ccovid --release {here}/release --out {here}/out --test-size 1",
-    "crosslingual": "builders crosslingual --source {here}/table.csv --release {here}/release --out {here}/out",
-    "crosslingual export": "builders crosslingual export --release {here}/release --out {here}/out",
+    "cmedqa": "builders add cmedqa --source {here}/cmedqa --release {here}/release --out {here}/out",
+    "ccovid": "builders add ccovid --source {here}/ccovid --release {here}/release --out {here}/out --test-size 1",
+    "crosslingual": "builders add crosslingual --source {here}/table.csv --release {here}/release --out {here}/out",
+    "translations": "builders annotate translations export --release {here}/release --out {here}/out",
     "similar": "builders similar --release {here}/release --out {here}/out",
-    "contamination": "builders contamination --release {here}/release --pairs {here}/pairs.jsonl --format json",
-    "extrapolate overlap": "builders extrapolate overlap --release {here}/release",
-    "extrapolate restrain": "builders extrapolate restrain --release {here}/release --embeddings {here}/v.npy --size 1"
-    " --out {here}/out",
-    "extrapolate resttest": "builders extrapolate resttest --release {here}/release --embeddings {here}/v.npy"
-    " --buckets 2 --out {here}/out",
-    "extrapolate embed": "builders extrapolate embed --release {here}/release --model {here}/dual"
-    " --out {here}/out.parquet",
+    "contamination": "builders similar --release {here}/release --against {here}/pairs.jsonl --format json",
+    "restrain": "builders add restrain --release {here}/release --embeddings {here}/v.npy --size 1 --out {here}/out",
+    "resttest": "builders add resttest --release {here}/release --embeddings {here}/v.npy --buckets 2 --out {here}/out",
     "publish": f"builders publish --release {{here}}/release --repo {REPO}",
     "annotate merge": "builders annotate merge --round {here}/round --release {here}/release --out {here}/out",
-    "pool": "builders pool select --release {here}/release --runs {here}/dev.run --scores {here}/other.run"
+    "pool": "builders annotate pool select --release {here}/release --runs {here}/dev.run --scores {here}/other.run"
     " --scale none --out {here}/out",
-    "relabel": "builders relabel move --release {here}/release --scores {here}/train.run --scale none --out {here}/out",
+    "relabel": "builders annotate relabel move --release {here}/release --scores {here}/train.run --scale none"
+    " --out {here}/out",
     "bm25": "baselines bm25 --release {here}/release --out {here}/out --threads 1",
     "mine": "baselines mine --release {here}/release --run {here}/train.run --out {here}/out",
     "evaluate": "baselines evaluate --release {here}/release --holes --duplicates removed {here}/dev.run",

@@ -1,4 +1,4 @@
-"""Every row of a release as DuckDB tables: what ``check`` tests and ``stats`` counts.
+"""Every row of a release as DuckDB tables: what ``check`` tests and counts.
 
 The texts are read once; of each its id, the number of its MD5, its length and what is odd about it are kept, on disk
 where memory does not suffice, so that 8 million passages are surveyed in about 1 GB of memory and as much of disk.
@@ -15,7 +15,7 @@ from typing import Any
 
 import duckdb
 
-from builders.common.command import InputError, log, progress
+from builders.common.command import log, progress
 from builders.common.database import database
 from builders.common.disks import DiskFull, full_disk
 from builders.common.temporary import temporary_folder
@@ -176,14 +176,6 @@ def _workspace(tmp: Path | None, rows: int) -> Iterator[Path]:
             if not (reason := full_disk(error)):
                 raise
             raise DiskFull(f"{work.parent}: {reason}; {advice}") from error
-
-
-def survey_or_fail(found: Survey) -> Survey:
-    """``found``; :class:`InputError` where a part of its release could not be read."""
-    if found.failures:
-        config, split, reason = found.failures[0]
-        raise InputError(f"{config}/{split} cannot be read ({reason}); build it again", path=found.release.path)
-    return found
 
 
 def _load(con: duckdb.DuckDBPyConnection, release: Release, config: str, split: str) -> None:

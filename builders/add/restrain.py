@@ -1,8 +1,25 @@
-"""ReSTrain: training sets of one size that are like a test set, or unlike it.
+"""Add training sets that are like a small test set, or unlike it (ReSTrain).
 
-After Zhan et al. (arXiv 2204.11447): the interpolation set takes the training queries nearest to the test queries, the
-extrapolation set others. Vectors are rows of ``similarity.fixed_point``; ids are sorted, so that the lower row is the
-lower id.
+They measure how a model does on queries like those it was trained on, and on others. After Zhan et al. (arXiv
+2204.11447; github.com/jingtaozhan/extrapolate-eval). Queries are compared by the cosine of their vectors, of any model.
+
+SIZE-interpolation holds the SIZE training queries most similar to the test queries: every test query's nearest, then
+every one's second nearest, and so on; of the last rank, which is cut to the size, the most similar. SIZE-extrapolation
+holds SIZE others, drawn from what is left when every test query's K nearest training queries are removed. K is
+--exclude, or the rank that leaves room for the largest sets; it does not depend on the size. So a smaller set is part
+of a larger one of its kind, and no extrapolation set shares a query with an interpolation set, whatever their sizes.
+Where the test queries are many, a warning says so: almost every training query is similar to some test query then.
+
+The sets are added to a copy of the release as configs with the columns of qrels. The same vectors, seed and options
+give the same sets on any number of threads. Printed for every set: the test queries' mean cosine with their nearest
+training query, and their label overlap, which `check` prints too.
+
+Example:
+
+  python -m baselines encode --release build/release --model M --queries --split train --out build/vectors/train
+  python -m baselines encode --release build/release --model M --queries --split dev --out build/vectors/dev
+  python -m builders add restrain --release build/release --embeddings build/vectors/train build/vectors/dev \\
+    --size 14K --out build/extrapolation
 """
 
 from __future__ import annotations
@@ -14,13 +31,24 @@ from typing import Any
 
 import numpy as np
 
-from builders.common.command import InputError, log
-from builders.extrapolate.overlap import judged_of, labelled
-from builders.extrapolate.queries import check_some, described_build, drawn, ids, judgments_of, mean, vectors_of
-from builders.extrapolate.similarity import Floats, Ints, best_ranks, nearest
+from builders.add.similarity import Floats, Ints, best_ranks, nearest
+from builders.add.vectors import (
+    add_options,
+    check_some,
+    described_build,
+    drawn,
+    ids,
+    judged_of,
+    judgments_of,
+    mean,
+    print_figures,
+    vectors_of,
+)
+from builders.common.command import InputError, log, whole_number
+from builders.common.sampling import size
 from builders.store.draft import check_release_output, draft_release
-from builders.store.overlap import label_overlap
-from builders.store.reader import Release
+from builders.store.overlap import label_overlap, labelled
+from builders.store.reader import Release, open_release
 
 # Its authors used it on 97 test queries of 502,939 training queries, and not on 6,980 (their readme): there, almost
 # every training query is similar to some test query. Between the two, more than one test query for every so many:
@@ -31,6 +59,26 @@ WARNING = (
     "%s test queries are many for %s training queries: ReSTrain is for small test sets; of a large one, almost every"
     " training query is similar to some test query, and both sets hold such; resttest is for it (extrapolate-eval)"
 )
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_options(parser)
+    parser.add_argument(
+        "--size", type=size, nargs="+", required=True, metavar="N", help="training queries a set: 14K, 45K, 200K or any"
+    )
+    parser.add_argument(
+        "--exclude",
+        type=whole_number(1),
+        metavar="K",
+        help="ranks never in an extrapolation set (default: about half of the training queries are out)",
+    )
+    parser.add_argument(
+        "--split", nargs="+", default=["dev"], metavar="SPLIT", help="the test queries, labelled or not (dev)"
+    )
+
+
+def run(args: argparse.Namespace) -> None:
+    print_figures(restrain(open_release(args.release), args), args.format)
 
 
 @dataclass(frozen=True)
@@ -134,13 +182,13 @@ def restrain(release: Release, args: argparse.Namespace) -> list[dict[str, Any]]
     trains = labelled(qrels)
     tests = sorted({query for split in args.split for query in ids(release, split)})
     check_some(release, {"qrels/train": trains, "/".join(args.split): tests})
-    (train_vectors, test_vectors), described = vectors_of(release, ["train", *args.split], [trains, tests], args)
+    (train_vectors, test_vectors), sources = vectors_of(release, [trains, tests], args)
     if is_large(len(tests), len(trains)):
         log.warning(WARNING, f"{len(tests):,}", f"{len(trains):,}")
     sets = restrained(trains, train_vectors, test_vectors, args.size, args.exclude, args.seed)
     depth = next(chosen.ranks for chosen in sets if chosen.kind == "extrapolation")
     options = {"size": sorted(set(args.size)), "exclude": depth, "split": args.split, "seed": args.seed}
-    build = described_build("restrain", options, described)
+    build = described_build("restrain", options, sources)
     _warn_of_others(release, build)
     rows = []
     with draft_release(args.out, build, release) as draft:

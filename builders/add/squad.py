@@ -28,8 +28,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from builders.collection.merge import Collection, SourceTexts, merge
-from builders.collection.write import described, write
+from builders.add.collection import Collection, SourceTexts, described, merge, write
 from builders.common.command import InputError, add_format, log, progress, whole_number
 from builders.common.sampling import draw
 from builders.release.options import MIN_CHARS

@@ -1,7 +1,17 @@
-"""ReSTTest: training and test queries in buckets by k-means, each bucket in turn kept from training.
+"""Add training and test sets by k-means, each bucket in turn kept from training (ReSTTest).
 
-After Zhan et al. (arXiv 2204.11447). Vectors are rows of ``similarity.fixed_point``; ids are sorted, so that the lower
-row is the lower id.
+After Zhan et al. (arXiv 2204.11447). k-means puts training and test queries together into K buckets (5), by their
+vectors, of any model. For bucket N, `train` holds the training queries of the other buckets, `extrapolation` the test
+queries of bucket N and `interpolation` the other test queries. Report the mean over the buckets.
+
+The sets are added to a copy of the release as configs with the columns of qrels. The same vectors, seed and options
+give the same sets on any number of threads. Printed for every set: the test queries' mean cosine with their nearest
+training query, and their label overlap, which `check` prints too.
+
+Example:
+
+  python -m builders add resttest --release build/release --embeddings build/vectors/train build/vectors/dev \\
+    --out build/extrapolation
 """
 
 from __future__ import annotations
@@ -14,13 +24,31 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from builders.common.command import InputError
-from builders.extrapolate.overlap import labelled
-from builders.extrapolate.queries import check_some, described_build, drawn, judgments_of, mean, vectors_of
-from builders.extrapolate.similarity import Floats, Ints, clusters, nearest
+from builders.add.similarity import Floats, Ints, clusters, nearest
+from builders.add.vectors import (
+    add_options,
+    check_some,
+    described_build,
+    drawn,
+    judgments_of,
+    mean,
+    print_figures,
+    vectors_of,
+)
+from builders.common.command import InputError, whole_number
 from builders.store.draft import check_release_output, draft_release
-from builders.store.overlap import label_overlap
-from builders.store.reader import Release
+from builders.store.overlap import label_overlap, labelled
+from builders.store.reader import Release, open_release
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_options(parser)
+    parser.add_argument("--split", default="dev", help="the test queries, labelled (dev)")
+    parser.add_argument("--buckets", type=whole_number(2), default=5, metavar="K", help="of k-means (5)")
+
+
+def run(args: argparse.Namespace) -> None:
+    print_figures(resttest(open_release(args.release), args), args.format)
 
 
 @dataclass(frozen=True)
@@ -72,11 +100,11 @@ def resttest(release: Release, args: argparse.Namespace) -> list[dict[str, Any]]
     qrels, judged = release.table("qrels", "train"), release.table("qrels", args.split)
     trains, tests = labelled(qrels), labelled(judged)
     check_some(release, {"qrels/train": trains, args.split: tests})
-    (vectors,), described = vectors_of(release, ["train", args.split], [[*trains, *tests]], args)
+    (vectors,), sources = vectors_of(release, [[*trains, *tests]], args)
     found = bucketed(trains, tests, vectors, args.buckets, args.seed)
     options = {"buckets": args.buckets, "split": args.split, "seed": args.seed}
     rows = []
-    with draft_release(args.out, described_build("resttest", options, described), release) as draft:
+    with draft_release(args.out, described_build("resttest", options, sources), release) as draft:
         for config in {config for config, _ in release.splits() if config.startswith("resttest-")}:
             draft.drop(config)
             draft.stats.get("extrapolation", {}).pop(config, None)

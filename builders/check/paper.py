@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from builders.common.files import read_toml
-from builders.stats.relabelled import as_text
 from builders.store.table3 import TABLE3_ROWS, bar_name
 
 
@@ -45,7 +44,7 @@ def side_by_side(stats: dict[str, Any]) -> str:
                 f" mean {_cell(theirs['mean_chars'])}, median {_cell(theirs['median_chars'])})"
             )
         lines += _bars(mine["histogram"])
-    if judged := as_text(stats.get("relabelled", {}), paper["relabelled"]):
+    if judged := relabelled_text(stats.get("relabelled", {}), paper["relabelled"]):
         lines += ["", judged]
     for split, mine in stats.get("label_overlap", {}).items():
         share = f"{mine['overlapping_share'] or 0:.2%}"
@@ -72,3 +71,31 @@ def _bars(bars: list[dict[str, Any]]) -> list[str]:
         + "#" * round(40 * bar["count"] / most)
         for bar in bars
     ]
+
+
+_RELABELLED = (
+    ("per_query_before", "positives a query before"),
+    ("per_query_after", "positives a query after"),
+    ("share_with_false_negatives", "queries with a false negative"),
+    ("share_with_false_positives", "queries with a false positive"),
+)
+
+
+def relabelled_text(stats: dict[str, dict[str, Any]], paper: dict[str, Any]) -> str:
+    """The figures of every split, and the paper's beside them, as aligned text."""
+    if not stats:
+        return ""
+    lines = [f"{'judged by people':<32}" + "".join(f"{split:>11}" for split in stats) + f"{'paper':>11}"]
+    for key, title in _RELABELLED:
+        values = [*(found[key] for found in stats.values()), paper.get(key)]
+        lines.append(f"{title:<32}" + "".join(f"{_share(key, value):>11}" for value in values))
+    for split, found in stats.items():
+        lines.append(
+            f"{split}: of {found['queries']:,} queries, {found['false_negatives']:,} pairs became positive,"
+            f" {found['false_positives']:,} no longer are; {found['without_positives']:,} queries have no positive left"
+        )
+    return "\n".join(lines)
+
+
+def _share(key: str, value: float | None) -> str:
+    return "-" if value is None else f"{value:.2%}" if key.startswith("share") else f"{value:.2f}"

@@ -11,8 +11,8 @@ test candidates are then dev, the train candidates train. A question that no can
 answers that answer.csv gives it. cMedQA2 is for non-commercial research only.
 
 example:
-  python -m builders cmedqa --source cMedQA2 --out build/cmedqa
-  python -m builders cmedqa --source *.zip --release build/sample --out build/with-cmedqa
+  python -m builders add cmedqa --source cMedQA2 --out build/cmedqa
+  python -m builders add cmedqa --source *.zip --release build/sample --out build/with-cmedqa
 """
 
 from __future__ import annotations
@@ -21,8 +21,16 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from builders.collection.merge import Collection, SourceTexts, merge
-from builders.collection.options import add_options, check_found, files_of, kind_by
+from builders.add.collection import (
+    Collection,
+    SourceTexts,
+    add_options,
+    check_found,
+    files_of,
+    kind_by,
+    merge,
+    write_release,
+)
 from builders.common.command import InputError, log, progress
 from builders.sources.files import Source
 from builders.sources.splits import split_of
@@ -54,8 +62,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from builders.collection.write import write_release
-
     collection, used = read(find_tables(args.source), args.source, args.test_candidates, args.encoding)
     write_release(collection, args, used, {"test_candidates": args.test_candidates})
 

@@ -10,8 +10,8 @@ competition's own test questions have no document and are not used.
 4,000) are train, for fine-tuning. The paper's draw is not known: the manifest has the seed of this one.
 
 example:
-  python -m builders ccovid --source NCPPolicies --out build/ccovid
-  python -m builders ccovid --source NCPPolicies --release build/sample --out build/with-ccovid --seed 7
+  python -m builders add ccovid --source NCPPolicies --out build/ccovid
+  python -m builders add ccovid --source NCPPolicies --release build/sample --out build/with-ccovid --seed 7
 """
 
 from __future__ import annotations
@@ -22,8 +22,16 @@ from pathlib import Path
 
 import msgspec
 
-from builders.collection.merge import Collection, SourceTexts, merge
-from builders.collection.options import add_options, check_found, files_of, kind_by
+from builders.add.collection import (
+    Collection,
+    SourceTexts,
+    add_options,
+    check_found,
+    files_of,
+    kind_by,
+    merge,
+    write_release,
+)
 from builders.common.command import InputError, log
 from builders.sources.encoding import encoding_of
 from builders.sources.files import Source, open_bytes
@@ -51,8 +59,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from builders.collection.write import write_release
-
     collection, used = read(find_tables(args.source), args.source, args.encoding)
     write_release(collection, args, used, {})
 

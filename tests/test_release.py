@@ -273,9 +273,8 @@ def test_an_output_path_that_cannot_be_written_is_one_line(small: Path, tmp_path
 def test_the_address_of_an_object_store_is_one_line(small: Path, tmp_path: Path, option: str) -> None:
     given = {"--raw": small, "--out": tmp_path / "out"} | {option: "s3://bucket/data"}
     done = run("builders", "release", "--quiet", *(word for pair in given.items() for word in pair), code=1)
-    assert done.error.startswith(
-        "s3://bucket/data: expected a path, found an address; copy its files with `aws s3 sync`"
-    )
+    said = "s3://bucket/data: expected a path, found an address; copy its files with `aws s3 sync`"
+    assert done.error.startswith(said)
 
 
 def test_splits_can_be_given(small: Path, tmp_path: Path) -> None:

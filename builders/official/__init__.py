@@ -100,8 +100,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _copy(args: argparse.Namespace) -> None:
-    from builders.official.copies import build_copy
-    from builders.official.differences import differences_text
+    from builders.official.copies import build_copy, differences_text
     from builders.store.reader import open_release
     from builders.store.table3 import table3_text
 

@@ -84,7 +84,7 @@ def damage(name: str) -> Iterator[None]:
 def open_bytes(source: Source) -> Iterator[IO[bytes]]:
     """The unpacked bytes of a file or zip member; whatever is wrong with them is an :class:`InputError`."""
     with damage(source.shown), contextlib.ExitStack() as opened:
-        stream = opened.enter_context(open(source.path, "rb"))
+        stream: IO[bytes] = opened.enter_context(open(source.path, "rb"))
         if source.member is not None:
             archive = opened.enter_context(zipfile.ZipFile(stream))
             stream = opened.enter_context(archive.open(source.member))

@@ -28,7 +28,7 @@ from builders.store.draft import check_release_output, describe_files, draft_rel
 from builders.store.layout import SPLITS
 from builders.store.reader import Release, open_release
 
-_PUBLISHED = Path(__file__).parent.parent / "stats" / "published.toml"  # the paper's Table 3 and Section 2.2.2
+_PUBLISHED = Path(__file__).parent.parent / "check" / "published.toml"  # the paper's Table 3 and Section 2.2.2
 
 
 def published(stats: Mapping[str, Any]) -> dict[str, list[int | None]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from builders.common.command import main
+from builders.core.command import main
 
 GROUPS = {
     "any model": {
@@ -26,7 +26,6 @@ GROUPS = {
     },
     "measure and look": {
         "evaluate": "baselines.runs.evaluate",
-        "stability": "baselines.stability",
         "predictions": "baselines.runs.predictions",
         "compare": "baselines.compare",
         "show": "baselines.show",
@@ -34,9 +33,6 @@ GROUPS = {
         "errors": "baselines.errors",
         "reproduce": "baselines.reproduce",
         "leaderboard": "baselines.leaderboard",
-        "estimate": "baselines.estimate",
-        "bundle": "baselines.bundle",
-        "verify": "baselines.verify",
     },
     "hand a model on": {
         "convert": "baselines.hub.convert",

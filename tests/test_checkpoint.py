@@ -13,8 +13,8 @@ from safetensors.numpy import save_file
 from baselines.checkpoint import open_checkpoint
 from baselines.hub.card import model_card
 from baselines.hub.pull import Manifest
-from builders.common.command import InputError
-from builders.common.typed import read_json
+from builders.core.command import InputError
+from builders.core.typed import read_json
 
 
 @pytest.fixture

@@ -16,8 +16,8 @@ from typing import Any
 from baselines.checkpoint import CARD, LOSSES, Checkpoint, open_checkpoint, write_hashes, write_needs
 from baselines.runs.measures import PAPER
 from baselines.runs.tables import percent
-from builders.common.files import write_text
-from builders.common.markdown import as_code, as_text
+from builders.core.files import write_text
+from builders.core.markdown import as_code, as_text
 
 _TEMPLATE = Path(__file__).with_name("model_card.md")
 # Words, the hub's pipeline, library and tags of each kind of model.

@@ -21,7 +21,7 @@ import argparse
 from pathlib import Path
 
 from baselines.checkpoint import RECIPE, TRAINING, versions, write_json
-from builders.common.folders import check_output, replace_directory, work_beside
+from builders.core.folders import check_output, replace_directory, work_beside
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

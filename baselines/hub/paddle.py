@@ -25,9 +25,9 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Meta, Struct
 
-from builders.common.command import InputError, log, progress
-from builders.common.files import read_utf8, sha256_of
-from builders.common.typed import read_json
+from builders.core.command import InputError, log, progress
+from builders.core.files import read_utf8, sha256_of
+from builders.core.typed import read_json
 
 Floats = npt.NDArray[np.float32]
 Kind = Literal["dual", "cross", "encoder"]

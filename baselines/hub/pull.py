@@ -22,11 +22,11 @@ import msgspec
 from msgspec import Struct
 
 from baselines.checkpoint import CARD, RECIPE, belongs, open_checkpoint
-from builders.common.command import InputError, log
-from builders.common.files import sha256_of
-from builders.common.folders import check_output, replace_directory, work_beside
-from builders.common.hub import clear_errors, commit_in, need_hub, repo_name
-from builders.common.typed import Count, Sha256, read_json
+from builders.core.command import InputError, log
+from builders.core.files import sha256_of
+from builders.core.folders import check_output, replace_directory, work_beside
+from builders.core.hub import clear_errors, commit_in, need_hub, repo_name
+from builders.core.typed import Count, Sha256, read_json
 from builders.store.layout import MANIFEST
 
 NAME = "dureader_retrieval checkpoint"

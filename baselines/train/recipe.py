@@ -13,9 +13,9 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from builders.common.command import InputError
-from builders.common.files import read_toml
-from builders.common.typed import typed
+from builders.core.command import InputError
+from builders.core.files import read_toml
+from builders.core.typed import typed
 from builders.store.layout import SETS, base_set, set_of
 
 RECIPES = Path(__file__).parents[1] / "recipes"
@@ -52,7 +52,7 @@ class Model(Struct, frozen=True, forbid_unknown_fields=True):
     """The model that is trained, and its start.
 
     ``start``: a name on the hub, a directory, ``scratch`` (random weights, own vocabulary), ``words`` (a vector a word,
-    a dual-encoder's alone: :mod:`baselines.train.static`), or ``recipe:NAME``.
+    a dual-encoder's alone: :mod:`baselines.train.scratch`), or ``recipe:NAME``.
     ``revision``: a commit, tag or branch of a start on the hub; empty: its main branch.
 
     A dual-encoder's alone: ``pooling`` and ``similarity`` (empty: those of a start that is a SentenceTransformer,

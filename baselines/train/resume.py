@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from baselines.checkpoint import TRAINING, check_hashes, files_sha256, write_json
-from builders.common.command import InputError, log
-from builders.common.files import write_text
-from builders.common.typed import Sha256, read_json
+from builders.core.command import InputError, log
+from builders.core.files import write_text
+from builders.core.typed import Sha256, read_json
 
 if TYPE_CHECKING:
     from baselines.train.train import Job

@@ -28,9 +28,9 @@ from transformers import BertConfig, BertTokenizer
 from baselines.passages import Passages
 from baselines.train.models import BertForMaskedLM
 from baselines.train.recipe import WORDS, Recipe, Scratch, Words
-from builders.common.command import log
-from builders.common.files import write_text
-from builders.common.folders import build_once
+from builders.core.command import log
+from builders.core.files import write_text
+from builders.core.folders import build_once
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

@@ -7,7 +7,7 @@ DIR.training; the same command goes on from the last one and ends in the same bi
 cards sum in no fixed order). Several processes, with cross-batch negatives: torchrun --nproc-per-node N -m baselines
 train ... A recipe that starts from another one's checkpoint finds it beside --out, or is given it with --start.
 
---set data.set=restrain-14K-interpolation (or another config that `builders extrapolate` made) trains on the questions
+--set data.set=restrain-14K-interpolation (or another config that `builders add` made) trains on the questions
 that were drawn alone; hard negatives of all training questions serve as they are.
 
 question-matching learns from labelled pairs of questions in the place of a release (Section 2.3): tables with commas or
@@ -45,10 +45,10 @@ from baselines.models.libraries import model_commit, quiet_libraries
 from baselines.train import distributed
 from baselines.train.recipe import FROM_RECIPE, FROM_RELEASE, MADE, PAIRS, WORDS, Recipe, names, read_recipe
 from baselines.train.resume import is_done, last_state, states_kept, states_of
-from builders.common.command import InputError, log
-from builders.common.files import check_place, real_path, sha256_of
-from builders.common.folders import replace_directory, work_beside
-from builders.common.jobs import loading
+from builders.core.command import InputError, log
+from builders.core.files import check_place, real_path, sha256_of
+from builders.core.folders import replace_directory, work_beside
+from builders.core.jobs import loading
 from builders.store.layout import REMOVED, SETS, base_set, set_of
 from builders.store.reader import open_release
 

@@ -20,9 +20,9 @@ from baselines.hub.paddle import read_config, read_parameter, read_vocabulary
 from baselines.hub.pull import File, Manifest
 from baselines.train import resume
 from baselines.train.resume import is_done, start_commit
-from builders.common.files import sha256_of
-from builders.common.hub import _earlier
-from builders.common.typed import read_json
+from builders.core.files import sha256_of
+from builders.core.hub import _earlier
+from builders.core.typed import read_json
 
 ABOUT: dict[str, Any] = {
     "recipe": {"name": "tiny"},
@@ -185,7 +185,7 @@ READERS = [
     ),
     Reader(
         "a repository's list of files",
-        reaches=("builders.common.hub:_earlier",),
+        reaches=("builders.core.hub:_earlier",),
         make=_manifest,
         spoils={"manifest.json": JSON},
         read=_listing,

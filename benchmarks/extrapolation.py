@@ -91,7 +91,7 @@ def _measure(command: list[str]) -> dict[str, object]:
     """Seconds, peak memory of its own and with the pages of the mapped file, and what the command printed."""
     started = time.perf_counter()
     process = subprocess.Popen(
-        [sys.executable, "-m", "builders", "extrapolate", *command, "--format", "json"],
+        [sys.executable, "-m", "builders", "add", *command, "--format", "json"],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         text=True,

@@ -34,7 +34,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     words = ["--release", release, "--split", "dev", "--engine", "tantivy", "--threads", "1"]
     run("baselines", "bm25", *words, "--out", tmp_path / "words.run")
     hard = ["--hard", tmp_path / "words.run"]
-    run("builders", "samples", "--release", release, "--sizes", "8", "20", *hard, "--out", release)
+    run("builders", "add", "samples", "--release", release, "--sizes", "8", "20", *hard, "--out", release)
     return tmp_path
 
 

@@ -61,12 +61,10 @@ def test_the_modules_that_are_shipped_stand_alone() -> None:
 DECODERS = {
     "builders/add/ccovid.py": "rows",
     "builders/official/formats.py": "rows",
-    "builders/official/questions.py": "a raw file, whose style is kept",
-    "builders/official/style.py": "a raw file, whose style is kept",
+    "builders/official/questions.py": "a raw file",
     "builders/release/rows.py": "rows",
     "builders/release/write.py": "written by the same build",
     "builders/add/squad.py": "a raw file",
-    "baselines/cost/passes.py": "a configuration of ours",
     "baselines/models/loading.py": "a tokenizer's own words",
     "baselines/models/official_input.py": "a tokenizer's own words",
     "baselines/runs/qrels.py": "whether it is JSON at all",

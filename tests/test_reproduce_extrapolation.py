@@ -21,7 +21,7 @@ MATRIX = """
 [published_on]
 main = { split = "test" }
 [step]
-words = "baselines bm25 --release {release} --split {split} --engine tantivy --out {out}/words.run"
+words = "baselines bm25 --release {release} --split {split} --out {out}/words.run"
 [[row]]
 table = 4
 name = "bm25"

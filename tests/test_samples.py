@@ -140,7 +140,7 @@ def test_an_extract_is_a_release_of_its_own(release: Path, tmp_path: Path) -> No
     for name, said in (("sample-31", "has no config 'sample-31'"), ("corpus", "expected a sample, as sample-10K")):
         assert said in run("builders", *words, name, code=1).error
     # What it finds by words is what `bm25 --sample` finds.
-    options = ["--engine", "tantivy", "--threads", "1", "--top-k", "7", "--split", "dev"]
+    options = ["--threads", "1", "--top-k", "7", "--split", "dev"]
     run("baselines", "bm25", "--release", small, *options, "--out", tmp_path / "a.run")
     run("baselines", "bm25", "--release", whole.path, "--sample", "sample-30", *options, "--out", tmp_path / "b.run")
     assert read_run(tmp_path / "a.run").hits == read_run(tmp_path / "b.run").hits

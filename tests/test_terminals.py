@@ -56,7 +56,7 @@ def written(to: io.TextIOWrapper) -> str:
         "baselines leaderboard --format markdown",
         "baselines leaderboard --release {release} {run}",
         "baselines reproduce --table 4 --row bm25 --release {release} --out {folder}/runs --one-process",
-        "baselines estimate --help",
+        "baselines reproduce --help",
         "builders annotate --help",
     ],
 )

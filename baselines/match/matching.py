@@ -36,7 +36,7 @@ def match(args: argparse.Namespace) -> None:
     train = open_passages(release, config, split=TRAIN)
     devices = devices_of(args.device)
     job = cross_job(args, args.model, release, config, devices, TRAIN)
-    words = by_words(release, config, args.engine)
+    words = by_words(release, config)
     vectors = by_vectors(args.encoder, args.encoder_revision, args.dtype, devices) if args.encoder else None
     about = {
         "model": job.reranker("cpu").about(),

@@ -142,7 +142,12 @@ def read_official(folder: Path, config: Path, vocabulary: Path, leave_out: Seque
     read: dict[str, dict[str, Floats]] = {part: {} for part in parts}
     every = [(part, name) for part, names in parts.items() for name in names]
     for part, name in progress(every, unit="file", label="parameters"):
-        read[part][name.torch] = _values(files[name.paddle], name, digests)
+        path = files[name.paddle]
+        values, digests[name.paddle] = read_parameter(path)
+        if values.shape != name.shape:
+            problem = f"has the shape {list(values.shape)}; the configuration says {list(name.shape)}"
+            raise InputError(problem, path=path)
+        read[part][name.torch] = values.T if name.weight else values
     listed = "".join(f"{digests[name]}  {name}\n" for name in sorted(digests))
     sources = {
         "parameters": hashlib.sha256(listed.encode()).hexdigest(),
@@ -162,14 +167,6 @@ def _parts(config: Config, names: Iterable[str]) -> tuple[Kind, dict[str, list[N
     if there & {name.paddle for name in outputs}:
         return "cross", {"model": [*encoder, *pooler, *outputs]}
     return "encoder", {"model": [*encoder, *pooler] if there & {name.paddle for name in pooler} else encoder}
-
-
-def _values(path: Path, name: Name, digests: dict[str, str]) -> Floats:
-    """One parameter in PyTorch's order; its file's SHA-256 goes into ``digests``."""
-    values, digests[name.paddle] = read_parameter(path)
-    if values.shape != name.shape:
-        raise InputError(f"has the shape {list(values.shape)}; the configuration says {list(name.shape)}", path=path)
-    return values.T if name.weight else values
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -59,13 +59,16 @@ def together(rank: int, world: int, device: str) -> Iterator[None]:
         gc.collect()
         torch.distributed.barrier()  # the first one has written
     except RuntimeError as error:
-        if not _is_of_the_others(error):
+        if not (isinstance(error, torch.distributed.DistError) or "gloo" in str(error)):  # of another process
             raise
         time.sleep(_OTHERS_END)  # by now torchrun has ended this one, too
         log.warning("process %d of %d: another one has ended (%s)", rank, world, str(error).partition("\n")[0])
         raise SystemExit(1) from error
     finally:
-        _leave()
+        # After an error NCCL may wait for processes that do not come: not for longer than this.
+        leaving = threading.Thread(target=torch.distributed.destroy_process_group, daemon=True)
+        leaving.start()
+        leaving.join(timeout=_OTHERS_END)
 
 
 def from_first(rank: int, world: int, look: Callable[[], T]) -> T:
@@ -76,19 +79,3 @@ def from_first(rank: int, world: int, look: Callable[[], T]) -> T:
 
         torch.distributed.broadcast_object_list(found)
     return cast("T", found[0])
-
-
-def _is_of_the_others(error: RuntimeError) -> bool:
-    """True if the error says that another process is gone."""
-    import torch
-
-    return isinstance(error, torch.distributed.DistError) or "gloo" in str(error)
-
-
-def _leave() -> None:
-    """Destroy the group. After an error NCCL may wait for processes that do not come: not for longer than this."""
-    import torch
-
-    leaving = threading.Thread(target=torch.distributed.destroy_process_group, daemon=True)
-    leaving.start()
-    leaving.join(timeout=_OTHERS_END)

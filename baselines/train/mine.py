@@ -269,7 +269,9 @@ def hard_negatives(
 
     @functools.lru_cache(_TEXTS)
     def plain(corpus: str) -> str:
-        return plain_text(passages.texts(passages.rows([corpus]).tolist())[0])
+        """The passage's text without what two copies of it may differ in: case, width and blanks."""
+        (text,) = passages.texts(passages.rows([corpus]).tolist())
+        return "".join(unicodedata.normalize("NFKC", text).casefold().split())
 
     for query, positive in qrels.positives.items():
         known = [c for c, row in zip(positive, passages.rows(list(positive)).tolist(), strict=True) if row >= 0]
@@ -279,8 +281,3 @@ def hard_negatives(
         negative = (corpus for corpus in order if corpus not in positive and plain(corpus) not in same)
         asked = negatives * len(positive)
         yield Candidates(query, list(itertools.islice(negative, None if every else asked)), asked, known)
-
-
-def plain_text(text: str) -> str:
-    """A text without what two copies of it may differ in: case, width and blanks."""
-    return "".join(unicodedata.normalize("NFKC", text).casefold().split())

@@ -13,7 +13,7 @@ from safetensors.numpy import save_file
 from baselines.checkpoint import open_checkpoint
 from baselines.hub.card import model_card
 from baselines.hub.pull import Manifest
-from builders.core.command import InputError
+from builders.core.errors import InputError
 from builders.core.typed import read_json
 
 

@@ -21,7 +21,7 @@ from transformers import AutoModel, AutoTokenizer
 
 from baselines.hub.paddle import read_official, read_parameter
 from baselines.hub.paddle_to_torch import write_model
-from builders.core.command import InputError
+from builders.core.errors import InputError
 
 CLOSE = {"rtol": 0, "atol": 1e-5}
 

@@ -24,7 +24,7 @@ from baselines.hub.card import model_card
 from baselines.models.loading import fingerprint, open_dual
 from baselines.train.models import cross_encoder, dual_encoder
 from baselines.train.recipe import read_recipe
-from builders.core.command import InputError
+from builders.core.errors import InputError
 from builders.store.runs import read_run, write_run
 
 

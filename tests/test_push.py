@@ -16,7 +16,7 @@ from huggingface_hub import ModelCard
 from releases import QUESTIONS, TEXTS, make_release, md5, tables
 
 from baselines.checkpoint import open_checkpoint
-from builders.core.command import InputError
+from builders.core.errors import InputError
 from builders.store.layout import MANIFEST
 
 LOAD = """

@@ -20,7 +20,7 @@ from releases import QUESTIONS, TEXTS, make_release, md5, tables
 from baselines.passages import Passages, open_passages
 from baselines.train.data import Batches, CrossRows, DualRows, Pairs, PassageRows, read_pairs
 from baselines.train.recipe import Recipe, read_recipe
-from builders.core.command import InputError
+from builders.core.errors import InputError
 from builders.store.reader import Release, open_release
 
 

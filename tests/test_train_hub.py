@@ -14,7 +14,7 @@ from releases import make_release
 
 from baselines.checkpoint import weights_sha256
 from baselines.models.libraries import model_commit
-from builders.core.command import InputError
+from builders.core.errors import InputError
 
 hub = pytest.importorskip("huggingface_hub")
 

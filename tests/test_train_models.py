@@ -22,7 +22,7 @@ from baselines.train.data import Batches
 from baselines.train.models import cross_encoder, dual_encoder, masked_language_model
 from baselines.train.recipe import Recipe, read_recipe
 from baselines.train.trainers import arguments, dual_trainer
-from builders.core.command import InputError
+from builders.core.errors import InputError
 
 TEXTS = ["北京 的 冬天 很 冷", "饺子 怎么 煮"]
 OWN = ["model.pooling=", "model.similarity="]  # those of the start

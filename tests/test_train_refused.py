@@ -17,7 +17,7 @@ from tiny_models import write_bert
 from transformers import AutoTokenizer
 
 from baselines.checkpoint import TRAINING
-from builders.core.command import InputError
+from builders.core.errors import InputError
 from builders.store.runs import write_run
 
 LINES = [json.dumps({"query-id": md5(q), "negative-ids": [md5(TEXTS[4])]}) + "\n" for q in QUESTIONS["train"]]

@@ -21,7 +21,7 @@ from baselines.train import train, trainers
 from baselines.train.data import Batches
 from baselines.train.recipe import read_recipe
 from baselines.train.trainers import token_parts
-from builders.core.command import InputError
+from builders.core.errors import InputError
 
 
 @pytest.fixture

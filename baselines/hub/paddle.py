@@ -25,8 +25,9 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Meta, Struct
 
-from builders.core.command import InputError, log, progress
+from builders.core.errors import InputError, log
 from builders.core.files import read_utf8, sha256_of
+from builders.core.progress import progress
 from builders.core.typed import read_json
 
 Floats = npt.NDArray[np.float32]

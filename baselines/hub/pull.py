@@ -22,7 +22,7 @@ import msgspec
 from msgspec import Struct
 
 from baselines.checkpoint import CARD, RECIPE, belongs, open_checkpoint
-from builders.core.command import InputError, log
+from builders.core.errors import InputError, log
 from builders.core.files import sha256_of
 from builders.core.folders import check_output, replace_directory, work_beside
 from builders.core.hub import clear_errors, commit_in, need_hub, repo_name

@@ -21,7 +21,7 @@ from torch.utils.data import Dataset, Sampler
 from baselines.passages import Passages
 from baselines.runs.sets import read_judgments, read_queries
 from baselines.train.recipe import FROM_RELEASE, Recipe
-from builders.core.command import InputError, log
+from builders.core.errors import InputError, log
 from builders.store.layout import REMOVED, SETS, base_set, set_of
 from builders.store.negatives import read_negative_ids
 from builders.store.reader import Release

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from baselines.checkpoint import TRAINING, check_hashes, files_sha256, write_json
-from builders.core.command import InputError, log
+from builders.core.errors import InputError, log
 from builders.core.files import write_text
 from builders.core.typed import Sha256, read_json
 

@@ -45,7 +45,7 @@ from baselines.models.libraries import model_commit, quiet_libraries
 from baselines.train import distributed
 from baselines.train.recipe import FROM_RECIPE, FROM_RELEASE, MADE, PAIRS, WORDS, Recipe, names, read_recipe
 from baselines.train.resume import is_done, last_state, states_kept, states_of
-from builders.core.command import InputError, log
+from builders.core.errors import InputError, log
 from builders.core.files import check_place, real_path, sha256_of
 from builders.core.folders import replace_directory, work_beside
 from builders.core.jobs import loading

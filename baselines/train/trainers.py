@@ -44,7 +44,7 @@ from baselines.train.callbacks import FiniteWeights, diverged
 from baselines.train.data import Batches
 from baselines.train.models import halves, is_static
 from baselines.train.recipe import Recipe
-from builders.core.command import log
+from builders.core.errors import log
 from builders.core.jobs import can_start_processes
 
 

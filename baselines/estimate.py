@@ -169,7 +169,7 @@ def _sum(costs: Sequence[StepCost], card: Card, share: float) -> dict[str, Any]:
 
 def text(report: Mapping[str, Any]) -> str:
     """The report as tables."""
-    from baselines.runs.tables import text_table
+    from builders.common.tables import text_table
 
     head = ["disk: kept", "at most", "card's memory", "operations", "hours"]
     passages = "".join(

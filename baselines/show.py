@@ -18,7 +18,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from baselines.runs.sets import add_set, read_judgments, read_queries
+from baselines.measure.qrels import add_set, read_judgments, read_queries
 from builders.common.command import InputError, visible, whole_number
 from builders.store.layout import SETS, Set
 from builders.store.reader import Release, open_release

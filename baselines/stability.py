@@ -25,14 +25,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from baselines.runs import measures
-from baselines.runs.evaluate import expect_queries
-from baselines.runs.holes import OFFICIAL, condensed, condensed_name
-from baselines.runs.measures import IR_MEASURES, Rankings
-from baselines.runs.qrels import Qrels, read_qrels, release_qrels
-from baselines.runs.sets import add_set
-from baselines.runs.tables import percent, text_table
+from baselines.measure import measures
+from baselines.measure.evaluate import expect_queries
+from baselines.measure.holes import OFFICIAL, condensed, condensed_name
+from baselines.measure.measures import IR_MEASURES, Rankings
+from baselines.measure.qrels import Qrels, add_set, read_qrels, release_qrels
 from builders.common.command import add_format, number_between, progress, whole_number
+from builders.common.tables import percent, text_table
 from builders.pool.union import open_runs
 from builders.store.reader import open_release
 

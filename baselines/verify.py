@@ -24,7 +24,7 @@ from builders.common.command import InputError, add_format
 
 if TYPE_CHECKING:
     from baselines.bundle.packed import Bundle, Values
-    from baselines.runs.qrels import Qrels
+    from baselines.measure.qrels import Qrels
     from builders.store.runs import Run
 
 _SAME = 1e-6  # of fractions: less is rounding
@@ -101,7 +101,7 @@ def _run_of(bundle: Bundle) -> Run:
 
 def _judgments(bundle: Bundle, path: Path) -> Qrels:
     """What the run was measured against, in a release that must be the bundle's."""
-    from baselines.runs.qrels import release_qrels
+    from baselines.measure.qrels import release_qrels
     from builders.store.reader import open_release
 
     release, reference = open_release(path), bundle.manifest.reference
@@ -117,7 +117,7 @@ def _judgments(bundle: Bundle, path: Path) -> Qrels:
 def _recomputed(bundle: Bundle, given: Run, qrels: Qrels) -> tuple[list[Values], int]:
     """(the values of each query, from the run itself; how many queries it has)."""
     from baselines.bundle.pack import values_of
-    from baselines.runs.evaluate import evaluate
+    from baselines.measure.evaluate import evaluate
 
     result, by_query = evaluate(given, qrels)
     return values_of(by_query), int(result["official"][_RANKED])
@@ -125,7 +125,7 @@ def _recomputed(bundle: Bundle, given: Run, qrels: Qrels) -> tuple[list[Values],
 
 def _row(name: str, bundle: Bundle, values: list[Values], ranked: int) -> dict[str, Any]:
     """One measure: its figure as stated and as recomputed, and how many queries' values differ."""
-    from baselines.runs.measures import mean
+    from baselines.measure.measures import mean
 
     stated = bundle.manifest.figures[name]
     if name == _RANKED:
@@ -150,7 +150,7 @@ def _row(name: str, bundle: Bundle, values: list[Values], ranked: int) -> dict[s
 
 def _value(name: str, query: Values) -> float | None:
     """A query's value of a measure: the official ones follow from the rank of its first positive passage."""
-    from baselines.runs.measures import LIST_DEPTH, reciprocal_rank
+    from baselines.measure.measures import LIST_DEPTH, reciprocal_rank
 
     rank = query.first_positive_rank
     if name == "MRR@10":
@@ -167,8 +167,8 @@ def _stated(name: str, query: Values) -> float | None:
 
 def text(report: dict[str, Any]) -> str:
     """The report as a table, under what it was recomputed from."""
-    from baselines.runs.tables import percent, text_table
     from builders.common.command import visible
+    from builders.common.tables import percent, text_table
 
     reference = report["reference"]
     of = f"{reference['split']}" + f" of {reference['set']}" * (reference["set"] != "main")

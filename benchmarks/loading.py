@@ -37,12 +37,12 @@ from baselines.cost.cards import CARDS, SHARE
 from baselines.cost.training import training_cost
 from baselines.models.libraries import quiet_libraries
 from baselines.passages import Passages, open_passages
-from baselines.runs.tables import text_table
 from baselines.train import trainers
 from baselines.train.models import cross_encoder, dual_encoder
 from baselines.train.pairs import Pairs
 from baselines.train.recipe import read_recipe
 from baselines.train.rows import Batches, CrossRows, DualRows
+from builders.common.tables import text_table
 from builders.store.reader import open_release
 
 _POSITIVES = 222_395  # of the training split (Table 3)

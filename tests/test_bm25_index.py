@@ -16,7 +16,7 @@ from baselines.bm25 import engine_numba, search
 from baselines.bm25 import index as bm25_index
 from baselines.bm25.index import ENGINES, open_index
 from baselines.bm25.tokens import segment_batches, tokens
-from baselines.runs.sets import read_queries
+from baselines.measure.qrels import read_queries
 from builders.store.reader import open_release
 from builders.store.runs import read_run
 

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from builders.common.command import InputError
 from builders.store import runs
 from builders.store.columns import Columns, columns_of, printed
-from builders.store.run_table import read_plain
 from builders.store.runs import Hit, read_run, write_columns, write_run
 
 _IDS = st.text(st.characters(exclude_categories=["Z", "C"]), min_size=1, max_size=4).filter(
@@ -70,15 +69,16 @@ def test_what_is_read_as_a_table_is_what_is_read_line_by_line(
 ) -> None:
     path = tmp_path_factory.mktemp("run") / "some.run"
     path.write_bytes(("\n".join(lines) + end).encode())
-    if found := read_plain(path):
-        assert list(found[0].hits().items()) == list(runs._read_trec(path).items())
+    if table := runs._plain_table(path):
+        plain, by_line = (runs._ordered(each) for each in (table, runs._line_table(path)))
+        assert list(plain[0].hits().items()) == list(by_line[0].hits().items()) and plain[1] == by_line[1]
 
 
 def test_a_run_of_this_project_is_read_as_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hits = {"r": [("b", 2.0), ("a", 1.0), ("c", 1.0)], "q": [("a", -1e-9)]}
     write_run(tmp_path / "one.run.gz", hits.items())
-    monkeypatch.setattr(runs, "_read_trec", None)
-    monkeypatch.setattr("builders.store.run_table._BLOCK", 20)  # lines are cut by it
+    monkeypatch.setattr(runs, "_line_table", None)
+    monkeypatch.setattr("builders.store.runs._BLOCK", 20)  # lines are cut by it
     run = read_run(tmp_path / "one.run.gz")
     assert (run.rankings, run.hits) == ({"r": ["b", "a", "c"], "q": ["a"]}, hits)
     assert list(run.hits) == ["r", "q"]

@@ -10,7 +10,7 @@ import pytest
 from commands import ROOT
 from scipy import stats
 
-from baselines.compare.detectable import detectable
+from baselines.measure.significance import detectable
 
 
 @pytest.fixture

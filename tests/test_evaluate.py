@@ -17,14 +17,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from releases import make_release, tables
 
+from baselines.measure.evaluate import evaluate
+from baselines.measure.qrels import read_qrels
 from baselines.passages import open_passages
-from baselines.runs.evaluate import evaluate
-from baselines.runs.qrels import read_qrels
 from builders.common.command import InputError, main
 from builders.store.reader import open_release
 from builders.store.runs import read_run
 
-VERBS = {"evaluate": "baselines.runs.evaluate"}
+VERBS = {"evaluate": "baselines.measure.evaluate"}
 
 
 def expected_official(reference: dict[str, set[str]], run: dict[str, list[str]]) -> dict[str, float]:

@@ -12,14 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from releases import make_release, tables
 
-from baselines.runs.fusion import fused, mixtures, normalised, tune
-from baselines.runs.measures import official
-from baselines.runs.qrels import Qrels, release_qrels
+from baselines.measure.fuse import fused, mixtures, normalised, tune
+from baselines.measure.measures import official
+from baselines.measure.qrels import Qrels, release_qrels
 from builders.common.command import main
 from builders.store.reader import open_release
 from builders.store.runs import Run, read_run, write_run
 
-VERBS = {"fuse": "baselines.runs.fuse"}
+VERBS = {"fuse": "baselines.measure.fuse"}
 TUNED = ["--release", "release", "--tune", "train"]
 
 

@@ -14,9 +14,9 @@ import pytest
 from commands import run
 from test_evaluate import expected_official, expected_others
 
-from baselines.runs.evaluate import evaluate
-from baselines.runs.holes import holes
-from baselines.runs.qrels import Qrels, read_qrels
+from baselines.measure.evaluate import evaluate
+from baselines.measure.holes import holes
+from baselines.measure.qrels import Qrels, read_qrels
 from builders.store.runs import Run, read_run
 
 Reference = dict[str, dict[str, int]]

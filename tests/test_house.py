@@ -68,7 +68,7 @@ DECODERS = {
     "baselines/cost/passes.py": "a configuration of ours",
     "baselines/models/loading.py": "a tokenizer's own words",
     "baselines/models/official_input.py": "a tokenizer's own words",
-    "baselines/runs/qrels.py": "whether it is JSON at all",
+    "baselines/measure/qrels.py": "whether it is JSON at all",
     "builders/store/runs.py": "how often an id comes, in what was read before",
 }
 

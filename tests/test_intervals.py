@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from baselines.runs.evaluate import evaluate
-from baselines.runs.intervals import of_means, official_intervals
-from baselines.runs.qrels import Qrels
+from baselines.measure.evaluate import evaluate
+from baselines.measure.qrels import Qrels
+from baselines.measure.significance import of_means, official_intervals
 from builders.store.runs import Run
 
 

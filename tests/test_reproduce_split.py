@@ -10,11 +10,11 @@ import pytest
 from commands import ROOT, Done, run
 from releases import make_release, md5, passage, tables
 
+from baselines.measure.qrels import Qrels
 from baselines.reproduce.matrix import read_matrix
 from baselines.reproduce.report import Measured, side_by_side
 from baselines.reproduce.steps import Finished
 from baselines.reproduce.text import text
-from baselines.runs.qrels import Qrels
 from builders.store.reader import open_release
 
 

@@ -27,7 +27,7 @@ from environments import clean_environ, environment
 from label_studio import chromium, look
 from PIL import Image
 
-from baselines.runs.sets import read_queries
+from baselines.measure.qrels import read_queries
 from builders.store.reader import open_release
 
 REQUIREMENTS = ROOT / "tests" / "space-requirements.txt"

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from commands import run
 
-from baselines.runs.evaluate import evaluate
-from baselines.runs.qrels import read_qrels
+from baselines.measure.evaluate import evaluate
+from baselines.measure.qrels import read_qrels
 from baselines.stability import Judgment, kept, values
 from builders.store.runs import read_run
 

@@ -26,7 +26,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from baselines.runs.sets import add_set
+from baselines.measure.qrels import add_set
 from builders.common.command import add_format
 from builders.common.hub import add_repository, need_hub, repo_name
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from baselines.artefacts.manifest import Manifest
-from baselines.runs.tables import text_table
 from builders.common.hub import as_yaml
-from builders.common.markdown import as_code, as_text
+from builders.common.tables import as_code, as_text, text_table
 
 _HEAD = ("artefact", "of", "size", "MB", "model")
 

@@ -25,7 +25,7 @@ from typing import Any
 from baselines.bm25.index import DEFAULT_ENGINE, ENGINES, INDEXES, K1, B, Index, open_index, reopened
 from baselines.bm25.tokens import ANALYZERS, Analyzer
 from baselines.bm25.tune import QUESTIONS, tune
-from baselines.runs.sets import add_queries, add_set, expect_main, read_queries
+from baselines.measure.qrels import add_queries, add_set, expect_main, read_queries
 from baselines.samples import add_sample
 from builders.common.command import InputError, log, number_between, progress, whole_number
 from builders.common.files import check_file

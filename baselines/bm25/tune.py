@@ -13,9 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from baselines.bm25.index import K1, B, Index, reopened
-from baselines.runs.measures import MRR_DEPTH, official
-from baselines.runs.qrels import Qrels, release_qrels
-from baselines.runs.sets import read_queries
+from baselines.measure.measures import MRR_DEPTH, official
+from baselines.measure.qrels import Qrels, read_queries, release_qrels
 from builders.common.command import InputError, log
 from builders.common.files import write_text
 from builders.store.columns import Columns

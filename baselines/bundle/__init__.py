@@ -16,8 +16,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from baselines.runs.reference import add_split
-from baselines.runs.sets import expect_main
+from baselines.measure.qrels import add_split, expect_main
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

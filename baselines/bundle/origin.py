@@ -125,7 +125,7 @@ def environment() -> Environment:
         system=platform.system(),
         machine=platform.machine(),
         project=VERSION,
-        code=code_of("baselines.runs.evaluate"),
+        code=code_of("baselines.measure.evaluate"),
         packages=dict(sorted(packages.items(), key=lambda item: item[0].lower())),
     )
 

@@ -20,8 +20,8 @@ from baselines.bundle.packed import (
     Values,
     write_bundle,
 )
-from baselines.runs.evaluate import evaluate
-from baselines.runs.qrels import release_qrels
+from baselines.measure.evaluate import evaluate
+from baselines.measure.qrels import release_qrels
 from builders.common.command import InputError, log
 from builders.common.files import check_file, read_whole, sha256_of
 from builders.common.lines import first_character
@@ -74,7 +74,7 @@ def pack(run: Path, release: Path, measured_by: tuple[str, str, str, str], model
 
 
 def values_of(by_query: pa.Table) -> list[Values]:
-    """A table of :func:`baselines.runs.evaluate.evaluate`, query by query."""
+    """A table of :func:`baselines.measure.evaluate.evaluate`, query by query."""
     names = [
         field.name for field in by_query.schema if field.name not in _NOT_VALUES and pa.types.is_floating(field.type)
     ]

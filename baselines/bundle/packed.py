@@ -27,7 +27,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Struct
 
-from baselines.runs.sets import QRELS, QUERIES
+from baselines.measure.qrels import QRELS, QUERIES
 from builders.common.command import InputError
 from builders.common.files import new_file
 from builders.common.names import problem_of

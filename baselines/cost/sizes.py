@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.compute as pc
 
-from baselines.runs.qrels import release_qrels
-from baselines.runs.sets import read_judgments
+from baselines.measure.qrels import read_judgments, release_qrels
 from builders.stats.paper import published
 from builders.store.layout import REMOVED, base_set, set_of
 from builders.store.reader import Release

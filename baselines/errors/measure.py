@@ -12,8 +12,8 @@ from typing import Any, Literal
 import msgspec
 
 from baselines.errors.rules import RULES, Error, Finding, findings
-from baselines.runs.tables import text_table
 from builders.common.files import read_whole
+from builders.common.tables import text_table
 from builders.common.typed import json_of
 
 CASES = Path(__file__).with_name("cases.jsonl")

@@ -9,15 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from baselines.errors.rules import RULES, Error, Finding, findings
-from baselines.runs.qrels import release_qrels
-from baselines.runs.sets import read_judgments, read_queries
-from baselines.runs.tables import percent, text_table
+from baselines.measure.qrels import read_judgments, read_queries, release_qrels
 from builders.annotate.judgments import Pair
 from builders.annotate.making import Hint, make_round
 from builders.annotate.questions import ERRORS
 from builders.annotate.rounds import Rule
 from builders.common.command import InputError, log
 from builders.common.sampling import draw
+from builders.common.tables import percent, text_table
 from builders.stats.paper import published
 from builders.store.layout import SETS
 from builders.store.reader import Release

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from baselines.errors.sample import BY_RULES
-from baselines.runs.intervals import of_means
-from baselines.runs.tables import percent, text_table
+from baselines.measure.significance import of_means
 from builders.annotate.judgments import Pair, read_judgments
 from builders.annotate.labels import standings
 from builders.annotate.questions import ERRORS
 from builders.annotate.rounds import open_round
 from builders.common.command import InputError
+from builders.common.tables import percent, text_table
 from builders.stats.paper import published
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from baselines.hub import sections
 from baselines.hub.checkpoint import CARD, Checkpoint, open_checkpoint
 from baselines.hub.sections import Measured
-from baselines.runs.measures import PAPER
+from baselines.measure.measures import PAPER
 from builders.common.files import write_text
 
 _PIPELINES = {

@@ -28,9 +28,8 @@ from baselines.hub.checkpoint import CARD, Checkpoint, open_checkpoint
 from baselines.hub.manifest import NAME, Manifest, Result, listed
 from baselines.hub.results import eval_results
 from baselines.hub.sections import Measured
-from baselines.runs.evaluate import evaluate
-from baselines.runs.qrels import release_qrels
-from baselines.runs.sets import add_set
+from baselines.measure.evaluate import evaluate
+from baselines.measure.qrels import add_set, release_qrels
 from builders.common.command import InputError, log
 from builders.common.files import sha256_of, write_text
 from builders.common.hub import add_repository, need_hub, repo_name, upload

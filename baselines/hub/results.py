@@ -13,7 +13,7 @@ from pathlib import Path
 
 from baselines.hub.fetch import commit_of
 from baselines.hub.sections import Measured
-from baselines.runs.measures import PAPER
+from baselines.measure.measures import PAPER
 from builders.common.command import InputError, log
 from builders.common.hub import as_yaml, clear_errors
 from builders.common.temporary import temporary_folder

@@ -9,10 +9,9 @@ from typing import Any
 
 from baselines.hub.checkpoint import Checkpoint
 from baselines.hub.needs import need_of
-from baselines.runs.measures import PAPER
-from baselines.runs.tables import percent
+from baselines.measure.measures import PAPER
 from baselines.train.recipe import PAIRS
-from builders.common.markdown import as_code, as_text
+from builders.common.tables import as_code, as_text, percent
 from builders.store.card import CITATION
 
 _TITLES = {"dual": "dual-encoder", "cross": "cross-encoder", "mlm": "masked language model", "encoder": "encoder"}

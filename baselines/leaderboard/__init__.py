@@ -57,8 +57,8 @@ def run(args: argparse.Namespace) -> None:
 
 def _own(args: argparse.Namespace) -> list[Any]:
     from baselines.leaderboard.board import own_of
-    from baselines.runs.evaluate import evaluate
-    from baselines.runs.qrels import release_qrels
+    from baselines.measure.evaluate import evaluate
+    from baselines.measure.qrels import release_qrels
     from builders.store.reader import open_release
     from builders.store.runs import read_run
 

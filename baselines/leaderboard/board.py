@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from baselines.leaderboard.published import MEASURES, PASSAGES, Published
-from baselines.runs.intervals import Interval, of_means, official_intervals
-from baselines.runs.measures import PAPER
+from baselines.measure.measures import PAPER
+from baselines.measure.significance import Interval, of_means, official_intervals
 
 OTHER = "other"  # neither the whole collection nor MTEB's sample of it
 OWN = "own run"
@@ -56,7 +56,7 @@ class Entry:
 
 
 def own_of(name: str, release: str, passages: int, split: str, measured: tuple[dict[str, Any], Any]) -> Own:
-    """A run of a release's main set, as :func:`baselines.runs.evaluate.evaluate` has measured it."""
+    """A run of a release's main set, as :func:`baselines.measure.evaluate.evaluate` has measured it."""
     result, by_query = measured
     figures = {shown: 100 * result["official"][key] for shown, key in PAPER.items()}
     figures |= {measure: 100 * result["ir_measures"][measure] for measure in _USUAL}

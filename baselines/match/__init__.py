@@ -20,8 +20,8 @@ import argparse
 from pathlib import Path
 
 from baselines.bm25.index import DEFAULT_ENGINE, ENGINES
+from baselines.measure.qrels import add_set
 from baselines.models.options import add_device, add_pairs
-from baselines.runs.sets import add_set
 from builders.common.command import InputError, add_format, number_between, whole_number
 from builders.common.hub import check_models
 from builders.similar.likeness import THRESHOLD

@@ -29,11 +29,10 @@ import math
 from collections.abc import Iterator
 from pathlib import Path
 
+from baselines.measure.qrels import Qrels, add_queries, add_set, expect_main, read_queries, release_qrels
 from baselines.mine.negatives import Candidates, for_english, hard_negatives
 from baselines.models.options import add_device, add_pairs
 from baselines.passages import Passages, open_passages
-from baselines.runs.qrels import Qrels, release_qrels
-from baselines.runs.sets import add_queries, add_set, expect_main, read_queries
 from builders.common.command import InputError, log, number_between, progress, whole_number
 from builders.common.files import atomic_text, check_file
 from builders.common.hub import check_models

@@ -9,8 +9,8 @@ import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from baselines.measure.qrels import Qrels
 from baselines.passages import Passages
-from baselines.runs.qrels import Qrels
 from builders.store.layout import SETS
 from builders.store.reader import Release
 from builders.store.runs import Run

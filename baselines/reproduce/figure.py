@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from baselines.measure.measures import PAPER
 from baselines.reproduce.report import Measured
-from baselines.runs.measures import PAPER
 from builders.common.command import log
 from builders.common.files import write_bytes
 

@@ -20,15 +20,15 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import structs
 
+from baselines.measure.measures import PAPER, paper_by_query
+from baselines.measure.qrels import Qrels, release_qrels
+from baselines.measure.significance import of_means
 from baselines.reproduce.commands import command_lines, fill, run_plan
 from baselines.reproduce.matrix import Matrix, Row, read_matrix
 from baselines.reproduce.rows import runnable
 from baselines.reproduce.settings import Settings, read_settings
-from baselines.runs.intervals import of_means
-from baselines.runs.measures import PAPER, paper_by_query
-from baselines.runs.qrels import Qrels, release_qrels
-from baselines.runs.tables import text_table
 from builders.common.command import InputError
+from builders.common.tables import text_table
 from builders.store.layout import SAMPLE
 from builders.store.manifest import read_stats
 from builders.store.reader import Release, open_release

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from baselines.kinds import Work, open_retriever
+from baselines.measure import evaluate
+from baselines.measure.qrels import read_queries, release_qrels
 from baselines.models.devices import devices_of, dtype_of
 from baselines.models.families import families
 from baselines.models.loading import shown_name
@@ -21,9 +23,6 @@ from baselines.run.record import (
     write_manifest,
 )
 from baselines.run.use import use_of
-from baselines.runs import evaluate
-from baselines.runs.qrels import release_qrels
-from baselines.runs.sets import read_queries
 from builders.common.command import InputError, log, progress
 from builders.common.files import check_file
 from builders.common.folders import key_of

@@ -21,8 +21,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from baselines.measure.qrels import add_set
 from baselines.models.options import add_device, add_revision
-from baselines.runs.sets import add_set
 from baselines.samples import add_sample
 from builders.common.command import add_format, whole_number
 from builders.common.hub import check_models

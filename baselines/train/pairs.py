@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from baselines.measure.qrels import read_judgments, read_queries
 from baselines.passages import Passages
-from baselines.runs.sets import read_judgments, read_queries
 from baselines.train.negatives import read_negatives, release_negatives
 from baselines.train.recipe import FROM_RELEASE, Recipe
 from builders.common.command import InputError, log

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from builders.common.command import InputError
-from builders.common.markdown import as_code, as_text
+from builders.common.tables import as_code, as_text
 from builders.common.typed import read_json
 from builders.stats.paper import published
 from builders.store.card_head import Configs, shown_config

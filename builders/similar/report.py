@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from builders.common.command import visible
-from builders.common.markdown import as_code, as_text
+from builders.common.tables import as_code, as_text
 from builders.similar.likeness import HOW
 
 Report = Mapping[str, Any]

@@ -89,7 +89,7 @@ READERS = [
     ),
     Reader(
         "a forged bundle",
-        reaches=(f"{_PACKED}read_bundle", "builders.store.run_table:_parsed"),
+        reaches=(f"{_PACKED}read_bundle", "builders.store.runs:_parsed"),
         make=_parts,
         spoils={
             "parts/manifest.json": JSON,

@@ -21,25 +21,31 @@ Example:
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
-from baselines.runs.fusion import RRF_K, Scores, fused, normalised, reciprocal_ranks, tune
-from baselines.runs.qrels import release_qrels
-from baselines.runs.sets import add_set
+from baselines.measure.measures import MRR_DEPTH
+from baselines.measure.qrels import Qrels, add_set, release_qrels
 from builders.common.command import InputError, log, whole_number
 from builders.common.files import read_whole, write_text
 from builders.common.typed import json_of
 from builders.store.reader import open_release
-from builders.store.runs import Run, read_run, write_run
+from builders.store.runs import Hit, Run, read_run, write_run
+
+RRF_K = 60
+
+Scores = dict[str, dict[str, float]]  # by query, by passage
 
 
 class _Weights(msgspec.Struct):
-    """What is read of a file of weights, which :func:`_tuned` writes."""
+    """The fields read from a file of weights, which :func:`_tuned` writes."""
 
     weights: list[float]
     method: str | None = None
@@ -76,17 +82,19 @@ def run(args: argparse.Namespace) -> None:
         weights = _tuned(args, runs)
     else:
         weights = [1.0] * len(runs) if args.method == "rrf" and not args.weights else _read_weights(args)
-    systems = _scores(args, runs)
-    _report_missing(runs)
-    lines = write_run(args.out, fused(systems, weights, args.top_k), tag=f"fused-{args.method}")
+    every = {query for run in runs for query in run.hits}
+    if not set.intersection(*(set(run.hits) for run in runs)):
+        raise InputError("share no query; expected runs of one split", path=", ".join(map(str, args.runs)))
+    for run in runs:
+        if missing := len(every) - len(run.hits):
+            log.warning("%s lacks %d of %d queries", run.path, missing, len(every))
+    lines = write_run(args.out, fused(_scores(args, runs), weights, args.top_k), tag=f"fused-{args.method}")
     log.info("%s: %d lines from %d runs", args.out, lines, len(runs))
 
 
 def _scores(args: argparse.Namespace, runs: Sequence[Run]) -> list[Scores]:
     """The scores that the method sums up."""
-    if args.method == "rrf":
-        return [reciprocal_ranks(run, args.rrf_k) for run in runs]
-    return [normalised(run) for run in runs]
+    return [reciprocal_ranks(run, args.rrf_k) if args.method == "rrf" else normalised(run) for run in runs]
 
 
 def _tuned(args: argparse.Namespace, runs: Sequence[Run]) -> list[float]:
@@ -108,7 +116,7 @@ def _tuned(args: argparse.Namespace, runs: Sequence[Run]) -> list[float]:
     systems = _scores(args, others)
     weights, value = tune(systems, qrels, args.step)
     alone = [tune([system], qrels, 1)[1] for system in systems]
-    result: dict[str, Any] = {
+    result = {
         "weights": weights,
         "method": args.method,
         "tuned_on": args.tune,
@@ -136,10 +144,60 @@ def _read_weights(args: argparse.Namespace) -> list[float]:
     return weights
 
 
-def _report_missing(runs: Sequence[Run]) -> None:
-    every = {query for run in runs for query in run.hits}
-    if not set.intersection(*(set(run.hits) for run in runs)):
-        raise InputError("share no query; expected runs of one split", path=", ".join(str(run.path) for run in runs))
-    for run in runs:
-        if missing := len(every) - len(run.hits):
-            log.warning("%s lacks %d of %d queries", run.path, missing, len(every))
+def reciprocal_ranks(run: Run, k: int = RRF_K) -> Scores:
+    """1 / (k + rank) of every passage, ranks from 1."""
+    return {
+        query: {corpus: 1 / (k + rank) for rank, corpus in enumerate(dict.fromkeys(c for c, _ in hits), 1)}
+        for query, hits in run.hits.items()
+    }
+
+
+def normalised(run: Run) -> Scores:
+    """Every query's scores between 0 and 1. A passage that comes twice has its first, higher score."""
+    found: Scores = {}
+    for query, hits in run.hits.items():
+        scores = dict(reversed(hits))
+        low, high = min(scores.values(), default=0.0), max(scores.values(), default=0.0)
+        found[query] = {c: (score - low) / (high - low) if high > low else 1.0 for c, score in scores.items()}
+    return found
+
+
+def fused(systems: Sequence[Scores], weights: Sequence[float], top_k: int) -> Iterator[tuple[str, list[Hit]]]:
+    """(query, hits) for every query of any run, in the order of the first run that has it."""
+    for query in dict.fromkeys(query for system in systems for query in system):
+        terms: dict[str, list[float]] = {}
+        for system, weight in zip(systems, weights, strict=True):
+            for corpus, score in system.get(query, {}).items():
+                terms.setdefault(corpus, []).append(weight * score)
+        # Summed exactly: the order of the runs changes nothing.
+        hits = [(corpus, math.fsum(each)) for corpus, each in terms.items()]
+        yield query, sorted(hits, key=lambda hit: (-hit[1], hit[0]))[:top_k]
+
+
+def mixtures(runs: int, step: float) -> npt.NDArray[np.float64]:
+    """Every vector of ``runs`` weights that are multiples of ``step`` and add up to 1, shape (mixtures, runs)."""
+    whole = round(1 / step)
+    cuts = itertools.combinations(range(whole + runs - 1), runs - 1)
+    found = [np.diff([-1, *each, whole + runs - 1]) - 1 for each in cuts]
+    return np.array(found, np.float64) / whole
+
+
+def tune(systems: Sequence[Scores], qrels: Qrels, step: float) -> tuple[list[float], float]:
+    """(weights, MRR@10) of the best mixture; of equally good ones that nearest to equal weights."""
+    every = mixtures(len(systems), step)
+    sums = np.zeros(len(every))
+    for query, positives in qrels.positives.items():
+        ids = sorted({corpus for system in systems for corpus in system.get(query, {})})
+        good = np.array([corpus in positives for corpus in ids], bool)
+        if not good.any():
+            continue
+        columns = np.array([[system.get(query, {}).get(corpus, 0.0) for system in systems] for corpus in ids])
+        scores = (columns @ every.T).round(12)  # what is equal but for the last bits is equal
+        # The first positive by falling score, then by id: ids are sorted, argmax takes the first.
+        best = np.where(good[:, None], scores, -1.0).argmax(0)
+        value = scores[best, np.arange(len(every))]
+        above = (scores > value).sum(0) + ((scores == value) & (np.arange(len(ids))[:, None] < best)).sum(0)
+        sums += np.where(above < MRR_DEPTH, 1 / (1 + above), 0.0)
+    distance = ((every - 1 / len(systems)) ** 2).sum(1)
+    first = np.lexsort((distance.round(12), -sums.round(9)))[0]
+    return every[first].tolist(), float(sums[first] / len(qrels.positives))

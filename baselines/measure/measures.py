@@ -10,27 +10,40 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-from baselines.runs.qrels import Qrels
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.types as types
+
+from baselines.measure.qrels import Qrels
+from builders.common.command import InputError
 
 # As the paper prints them (Section 3.2), and the official script's keys.
 PAPER = {"MRR@10": "MRR@10", "Recall@1": "recall@1", "Recall@50": "recall@50"}
-OFFICIAL = ("MRR@10", "recall@1", "recall@50", "QueriesRanked")
+OFFICIAL = (*PAPER.values(), "QueriesRanked")
 IR_MEASURES = ("Success@1", "Success@5", "Success@10", "Success@50", "R@10", "R@50", "nDCG@10", "AP")
 
 MRR_DEPTH = 10
 LIST_DEPTH = 50  # the official script looks no deeper
 
 Rankings = Mapping[str, Sequence[str]]
-
-
-def first_positive_rank(ranking: Sequence[str], positives: Mapping[str, int]) -> int | None:
-    """The rank (from 1) of the first positive passage. A passage that comes twice takes two ranks."""
-    return next((rank for rank, passage in enumerate(ranking, 1) if passage in positives), None)
+Values = npt.NDArray[np.float64]
 
 
 def reciprocal_rank(rank: int | None) -> float:
     """1 / rank down to rank 10, then 0."""
     return 0.0 if rank is None or rank > MRR_DEPTH else 1 / rank
+
+
+def first_ranks(rankings: Rankings, qrels: Qrels) -> list[int | None]:
+    """The rank (from 1) of the first positive passage of every reference query, in the reference's order.
+
+    A passage that comes twice takes two ranks.
+    """
+    return [
+        next((rank for rank, passage in enumerate(rankings.get(query, ()), 1) if passage in positives), None)
+        for query, positives in qrels.positives.items()
+    ]
 
 
 def official(rankings: Rankings, qrels: Qrels) -> dict[str, float]:
@@ -39,19 +52,17 @@ def official(rankings: Rankings, qrels: Qrels) -> dict[str, float]:
     Means are over all reference queries: one that the run lacks counts 0. ``QueriesRanked`` counts the run's queries,
     also those that the reference lacks, which are otherwise ignored.
     """
-    ranks = [first_positive_rank(rankings.get(query, ()), good) for query, good in qrels.positives.items()]
-    return {
-        "MRR@10": math.fsum(map(reciprocal_rank, ranks)) / len(ranks),
-        "recall@1": sum(rank == 1 for rank in ranks) / len(ranks),
-        "recall@50": sum(rank is not None and rank <= LIST_DEPTH for rank in ranks) / len(ranks),
-        "QueriesRanked": len(rankings),
-    }
+    means = map(mean, zip(*paper_by_query(rankings, qrels), strict=True))
+    return {**dict(zip(PAPER.values(), means, strict=True)), "QueriesRanked": len(rankings)}
 
 
 def paper_by_query(rankings: Rankings, qrels: Qrels) -> list[tuple[float, float, float]]:
     """The paper's measures (``PAPER``, in its order) of every reference query, in the reference's order: fractions."""
-    ranks = [first_positive_rank(rankings.get(query, ()), good) for query, good in qrels.positives.items()]
-    return [(reciprocal_rank(rank), float(rank == 1), float(rank is not None and rank <= LIST_DEPTH)) for rank in ranks]
+    return list(map(_paper_values, first_ranks(rankings, qrels)))
+
+
+def _paper_values(rank: int | None) -> tuple[float, float, float]:
+    return reciprocal_rank(rank), float(rank == 1), float(rank is not None and rank <= LIST_DEPTH)
 
 
 def per_query(
@@ -73,16 +84,16 @@ def per_query(
     wanted = {ir_measures.parse_measure(name): name for name in names}
     row = {query: number for number, query in enumerate(qrels.positives)}
     values = {name: [0.0] * len(row) for name in names}
-    if run := scored(rankings, row):
+    if run := _scored(rankings, row):
         for found in ir_measures.iter_calc(list(wanted), judged or qrels.positives, run):
             values[wanted[found.measure]][row[found.query_id]] = float(found.value)
     return values
 
 
-def scored(rankings: Rankings, queries: Iterable[str]) -> dict[str, dict[str, float]]:
-    """The rankings of some queries for tools that sort by score: falling ones, each passage once.
+def _scored(rankings: Rankings, queries: Iterable[str]) -> dict[str, dict[str, float]]:
+    """The rankings of some queries as falling scores, all different: the library breaks ties in a way of its own.
 
-    All are different, because the tools break ties in their own ways. Queries without a ranking are left out.
+    Each passage once; queries without a ranking are left out.
     """
     run = {}
     for query in queries:
@@ -91,6 +102,33 @@ def scored(rankings: Rankings, queries: Iterable[str]) -> dict[str, dict[str, fl
     return run
 
 
+def measure(rankings: Rankings, qrels: Qrels) -> tuple[dict[str, dict[str, float]], dict[str, list[float]]]:
+    """(means: ``official`` and ``ir_measures``, each by measure; values by query: RR@10 and ``IR_MEASURES``)."""
+    by_query = per_query(rankings, qrels)
+    means = {name: mean(values) for name, values in by_query.items()}
+    by_query = {"RR@10": list(map(reciprocal_rank, first_ranks(rankings, qrels))), **by_query}
+    return {"official": official(rankings, qrels), "ir_measures": means}, by_query
+
+
 def mean(values: Sequence[float]) -> float:
     """The mean, summed exactly, so that the order of the queries cannot change it."""
     return math.fsum(values) / len(values)
+
+
+def values_of(by_query: pa.Table, measure: str) -> Values:
+    """One value a query, as fractions, in the order of a table of :func:`baselines.measure.evaluate.evaluate`.
+
+    ``measure`` is an official key (MRR@10, recall@1, recall@50; the mean of the values is the official value) or a
+    column of the table. Raises :class:`InputError` for another name.
+    """
+    if measure not in measured(by_query):
+        raise InputError(f"no measure {measure!r} of single queries; expected one of {', '.join(measured(by_query))}")
+    if measure in OFFICIAL:
+        values = map(_paper_values, by_query["first_positive_rank"].to_pylist())
+        return np.array([each[OFFICIAL.index(measure)] for each in values])
+    return np.asarray(by_query[measure].to_numpy(), np.float64)
+
+
+def measured(by_query: pa.Table) -> list[str]:
+    """Every measure of the table: the official keys, then its columns."""
+    return [*PAPER.values(), *(field.name for field in by_query.schema if types.is_floating(field.type))]

@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from baselines.runs import measures
-from baselines.runs.measures import IR_MEASURES, Rankings
-from baselines.runs.qrels import Qrels
-from baselines.runs.tables import percent, text_table
+from baselines.measure import measures
+from baselines.measure.measures import IR_MEASURES, Rankings, first_ranks, mean, reciprocal_rank
+from baselines.measure.qrels import Qrels
+from builders.common.tables import percent, text_table
 
 SHOWN = ("Judged@10", "Bpref")
 OFFICIAL = measures.OFFICIAL[:3]
@@ -53,69 +53,50 @@ def condensed(rankings: Rankings, judged: Mapping[str, Collection[str]]) -> dict
 
 
 def holes(rankings: Rankings, qrels: Qrels, plain: Means) -> tuple[dict[str, Any], ByQuery]:
-    """(means, values by query) of one run; ``plain``: the means of :func:`baselines.runs.evaluate.evaluate`.
+    """(means, values by query) of one run; ``plain``: the means of :func:`baselines.measure.evaluate.evaluate`.
 
     The means: ``Judged@10``, ``Bpref``, and for ``condensed``, ``best`` and ``residual`` the measures under
-    ``official`` and ``ir_measures``. The values by
-    query: ``Judged@10``, ``Bpref``, condensed ones under ir-measures' names, and ``best RR@10``, ``best AP`` ...
+    ``official`` and ``ir_measures``. The values by query: ``Judged@10``, ``Bpref``, condensed ones under ir-measures'
+    names, and ``best RR@10``, ``best AP`` ...
     """
     judged = qrels.judged()
     lists = condensed(rankings, judged)
     names = {condensed_name(name): name for name in IR_MEASURES}
     found = measures.per_query(rankings, qrels, [*SHOWN, *names], judged)
-    best, hopeful = _best(rankings, qrels), _hopeful(rankings, qrels)
-    by_query = {
+    best_values = [
+        best_of(list(dict.fromkeys(rankings.get(query, ()))), positives, qrels.negatives.get(query, set()))
+        for query, positives in qrels.positives.items()
+    ]
+    best = {name: [values[name] for values in best_values] for name in IR_MEASURES}
+    # For a first positive it is best that every retrieved passage which nobody judged is a positive.
+    hopeful = Qrels(qrels.name)
+    for query, positive in qrels.positives.items():
+        negative = qrels.negatives.get(query, set())
+        hopeful.positives[query] = {each: 1 for each in rankings.get(query, ()) if each not in negative} | positive
+    means: dict[str, Any] = {name: mean(found[name]) for name in SHOWN}
+    means["condensed"] = _means(lists, qrels, {name: found[each] for each, name in names.items()})
+    means["best"] = _means(rankings, hopeful, best)
+    means["residual"] = {  # sums of the same numbers in two libraries differ by 1e-16
+        kind: {name: max(0.0, value - plain[kind][name]) for name, value in values.items()}
+        for kind, values in means["best"].items()
+    }
+    return means, {
         **{name: found[name] for name in SHOWN},
         condensed_name("RR@10"): _reciprocal(lists, qrels),
         **{name: found[name] for name in names},
         "best RR@10": _reciprocal(rankings, hopeful),
         **{f"best {name}": values for name, values in best.items()},
     }
-    means: dict[str, Any] = {name: measures.mean(found[name]) for name in SHOWN}
-    means["condensed"] = {
-        "official": _only(measures.official(lists, qrels)),
-        "ir_measures": {name: measures.mean(found[each]) for each, name in names.items()},
-    }
-    means["best"] = {
-        "official": _only(measures.official(rankings, hopeful)),
-        "ir_measures": {name: measures.mean(best[name]) for name in IR_MEASURES},
-    }
-    means["residual"] = _residual(means["best"], plain)
-    return means, by_query
 
 
-def _residual(best: Means, plain: Means) -> Means:
-    """What the best values are above the plain ones; sums of the same numbers in two libraries differ by 1e-16."""
-    return {
-        kind: {name: max(0.0, value - plain[kind][name]) for name, value in values.items()}
-        for kind, values in best.items()
-    }
-
-
-def _only(found: Mapping[str, float]) -> dict[str, float]:
-    return {name: found[name] for name in OFFICIAL}
-
-
-def _hopeful(rankings: Rankings, qrels: Qrels) -> Qrels:
-    """The reference in which every retrieved passage that nobody judged is a positive: best for a first positive."""
-    hopeful = Qrels(qrels.name)
-    for query, positive in qrels.positives.items():
-        negative = qrels.negatives.get(query, set())
-        hopeful.positives[query] = {each: 1 for each in rankings.get(query, ()) if each not in negative} | positive
-    return hopeful
+def _means(rankings: Rankings, qrels: Qrels, by_query: ByQuery) -> Means:
+    found = measures.official(rankings, qrels)
+    others = {name: mean(values) for name, values in by_query.items()}
+    return {"official": {name: found[name] for name in OFFICIAL}, "ir_measures": others}
 
 
 def _reciprocal(rankings: Rankings, qrels: Qrels) -> list[float]:
-    ranks = [measures.first_positive_rank(rankings.get(q, ()), good) for q, good in qrels.positives.items()]
-    return [measures.reciprocal_rank(rank) for rank in ranks]
-
-
-def _best(rankings: Rankings, qrels: Qrels) -> ByQuery:
-    every = [
-        best_of(list(dict.fromkeys(rankings.get(query, ()))), positives, qrels.negatives.get(query, set()))
-        for query, positives in qrels.positives.items()
-    ]
-    return {name: [values[name] for values in every] for name in IR_MEASURES}
+    return list(map(reciprocal_rank, first_ranks(rankings, qrels)))
 
 
 def best_of(ranking: Sequence[str], positives: Mapping[str, int], negatives: Collection[str]) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Near-duplicates among the retrieved passages, and measures to which a passage and its copies are one.
+"""Near-duplicates among the retrieved passages, and measures that take a passage and its copies for one.
 
 A copy of a positive that nobody judged counts as a miss, and a list that shows one passage five times as five results.
 For each query the positives, the judged negatives and the first 50 of a list are compared in the ways of `builders
@@ -10,15 +10,14 @@ negative are never one: people saw a difference (two years of one report); such 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from baselines.runs import measures
-from baselines.runs.measures import IR_MEASURES, LIST_DEPTH, Rankings
-from baselines.runs.qrels import Qrels
-from baselines.runs.tables import percent, text_table
+from baselines.measure.measures import IR_MEASURES, LIST_DEPTH, OFFICIAL, Rankings, mean, measure
+from baselines.measure.qrels import Qrels
 from builders.common.command import InputError, progress
+from builders.common.tables import percent, text_table
 from builders.similar.likeness import LikeTexts
 from builders.store.reader import Release
 from builders.store.runs import Run
@@ -56,7 +55,7 @@ def find(run: Run, qrels: Qrels, release: Release, corpus: str, length: int, sha
     tops = {query: rankings.get(query, [])[:LIST_DEPTH] for query in qrels.positives}
     judged = qrels.judged()
     wanted = {passage for top in tops.values() for passage in top}
-    texts = dict(_texts(release, corpus, wanted.union(*judged.values())))
+    texts = release.texts(corpus, "corpus", wanted.union(*judged.values()))
     if lacking := sorted(wanted - texts.keys()):
         raise InputError(f"has a passage {lacking[0]!r} that the release's {corpus} lacks", path=run.path)
     found = Found()
@@ -64,11 +63,6 @@ def find(run: Run, qrels: Qrels, release: Release, corpus: str, length: int, sha
         order = dict.fromkeys([*grades, *tops[query]])
         _follow(query, {each: texts[each] for each in order if each in texts}, grades, length, share, found)
     return found
-
-
-def _texts(release: Release, corpus: str, wanted: Iterable[str]) -> Iterator[tuple[str, str]]:
-    for table in release.rows_with(corpus, "corpus", "_id", [*wanted]):
-        yield from zip(table["_id"].to_pylist(), table["text"].to_pylist(), strict=True)
 
 
 def _follow(
@@ -128,22 +122,20 @@ def duplicates(run: Run, qrels: Qrels, found: Found, way: str) -> tuple[dict[str
     """
     rankings = run.rankings
     lists, reference = fair(rankings, qrels, found, way)
-    by_query = measures.per_query(lists, reference)
-    ranks = [measures.first_positive_rank(lists.get(q, ()), good) for q, good in reference.positives.items()]
+    means, by_query = measure(lists, reference)
     tens, fifties = ([_repeated(query, rankings, found, depth) for query in qrels.positives] for depth in (10, 50))
     figures = {
         "way": way,
-        "repeated@10": measures.mean(tens),
-        "repeated@50": measures.mean(fifties),
+        "repeated@10": mean(tens),
+        "repeated@50": mean(fifties),
         "repeated_queries": sum(value > 0 for value in tens) / len(tens),
         "copies": sum(_copies(query, rankings, qrels, found) for query in qrels.positives),
         "contradicted": len(found.contradicted),
         "positives": reference.pairs,
-        "official": {**measures.official(lists, reference), "QueriesRanked": len(rankings)},
-        "ir_measures": {name: measures.mean(values) for name, values in by_query.items()},
+        **means,
+        "official": means["official"] | {"QueriesRanked": len(rankings)},
     }
-    values = {"RR@10": [measures.reciprocal_rank(rank) for rank in ranks], **by_query}
-    return figures, {f"fair {name}": each for name, each in values.items()}
+    return figures, {f"fair {name}": each for name, each in by_query.items()}
 
 
 def pairs(run: Run, qrels: Qrels, found: Found) -> Iterator[dict[str, Any]]:
@@ -176,7 +168,7 @@ def text(results: Sequence[Mapping[str, Any]], qrels: Qrels) -> str:
         each = result["duplicates"]
         shares = (percent(each[name]) for name in ("repeated@10", "repeated@50", "repeated_queries"))
         counts.append([result["run"], *shares, f"{each['copies']:,}", f"{each['contradicted']:,}"])
-        shown = [each["official"][name] for name in measures.OFFICIAL[:3]] + [*each["ir_measures"].values()]
+        shown = [each["official"][name] for name in OFFICIAL[:3]] + [*each["ir_measures"].values()]
         values.append([result["run"], *map(percent, shown)])
     first = results[0]["duplicates"]
     return "\n".join(
@@ -187,6 +179,6 @@ def text(results: Sequence[Mapping[str, Any]], qrels: Qrels) -> str:
             "",
             f"a passage and its copies as one, later copies {first['way']}, percent ({first['positives']} positives of "
             f"{qrels.pairs} are left)",
-            text_table(["run", *measures.OFFICIAL[:3], *IR_MEASURES], values),
+            text_table(["run", *OFFICIAL[:3], *IR_MEASURES], values),
         ]
     )

@@ -32,12 +32,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from baselines.runs import holes, measures
-from baselines.runs.qrels import Qrels
-from baselines.runs.reference import add_reference, reference_qrels
-from baselines.runs.tables import percent, text_table
+from baselines.measure import measures
+from baselines.measure.qrels import Qrels, add_reference, reference_qrels
 from builders.common.command import InputError, add_format, log
 from builders.common.files import atomic_text, new_file
+from builders.common.tables import percent, text_table
 from builders.similar import add_ngrams
 from builders.store.layout import SETS
 from builders.store.reader import open_release
@@ -60,70 +59,59 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    _expect_duplicates(args)
+    if args.list and not args.duplicates:
+        raise InputError("--list writes the near-duplicates that --duplicates finds: it goes with it")
+    if args.duplicates and not args.release:
+        raise InputError("--duplicates compares the texts of a release: it goes with --release DIR")
     qrels = reference_qrels(args)
     results, tables, listed = [], [], list[dict[str, Any]]()
     for path in args.runs:
         retrieved = read_run(path)
         result, table = evaluate(retrieved, qrels)
-        for name, (figures, by_query) in _more(args, retrieved, qrels, result, listed).items():
-            result[name], table = figures, with_columns(table, by_query)
+        if args.holes:
+            from baselines.measure.holes import holes
+
+            result["holes"], by_query = holes(retrieved.rankings, qrels, result)
+            table = with_columns(table, by_query)
+        if args.duplicates:
+            from baselines.measure import duplicates
+
+            release, corpus = open_release(args.release), SETS[args.set].corpus
+            copies = duplicates.find(retrieved, qrels, release, corpus, args.ngram, args.jaccard)
+            listed += duplicates.pairs(retrieved, qrels, copies)
+            result["duplicates"], by_query = duplicates.duplicates(retrieved, qrels, copies, args.duplicates)
+            table = with_columns(table, by_query)
         results.append(result)
         tables.append(table)
     if args.per_query:
-        _write_parquet(pa.concat_tables(tables), args.per_query)
+        with new_file(args.per_query) as beside:
+            pq.write_table(pa.concat_tables(tables), beside, compression="zstd")
     if args.list:
         with atomic_text(args.list) as file:
             file.writelines(json.dumps(pair, ensure_ascii=False) + "\n" for pair in listed)
     print(json.dumps(results, ensure_ascii=False, indent=1) if args.format == "json" else _text(results, qrels))
 
 
-def _more(
-    args: argparse.Namespace, retrieved: Run, qrels: Qrels, plain: Mapping[str, Any], listed: list[dict[str, Any]]
-) -> dict[str, tuple[dict[str, Any], dict[str, list[float]]]]:
-    """What is measured beside the plain figures, by its key in the result: its figures, and its values by query.
-
-    ``listed``: where the pairs of near-duplicates go.
-    """
-    found = {}
-    if args.holes:
-        found["holes"] = holes.holes(retrieved.rankings, qrels, plain)
-    if args.duplicates:
-        from baselines.runs import duplicates
-
-        release, corpus = open_release(args.release), SETS[args.set].corpus
-        copies = duplicates.find(retrieved, qrels, release, corpus, args.ngram, args.jaccard)
-        listed += duplicates.pairs(retrieved, qrels, copies)
-        found["duplicates"] = duplicates.duplicates(retrieved, qrels, copies, args.duplicates)
-    return found
-
-
-def _expect_duplicates(args: argparse.Namespace) -> None:
-    if args.list and not args.duplicates:
-        raise InputError("--list writes the near-duplicates that --duplicates finds: it goes with it")
-    if args.duplicates and not args.release:
-        raise InputError("--duplicates compares the texts of a release: it goes with --release DIR")
-
-
 def evaluate(run: Run, qrels: Qrels) -> tuple[dict[str, Any], pa.Table]:
     """Measure one run: (its means, its values by query).
 
     The means: ``run`` (its path), ``queries`` (reference queries, the number behind every mean), ``official`` and
-    ``ir_measures`` (see :mod:`baselines.runs.measures`). The table has one row per reference query, in the reference's
-    order. Raises :class:`InputError` where run and reference share no query.
+    ``ir_measures`` (see :mod:`baselines.measure.measures`). The table has one row per reference query, in the
+    reference's order. Raises :class:`InputError` where run and reference share no query.
     """
     expect_queries(run, qrels)
     rankings = run.rankings
     if repeats := sum(len(set(ranking)) < len(ranking) for ranking in rankings.values()):
         log.warning("%s: %d queries have a passage more than once", run.path, repeats)
-    by_query = measures.per_query(rankings, qrels)
-    result = {
-        "run": str(run.path),
-        "queries": len(qrels.positives),
-        "official": measures.official(rankings, qrels),
-        "ir_measures": {name: measures.mean(values) for name, values in by_query.items()},
+    means, by_query = measures.measure(rankings, qrels)
+    columns = {
+        "run": pa.array([str(run.path)] * len(qrels.positives), pa.string()),
+        "query_id": pa.array(list(qrels.positives), pa.string()),
+        **{name: pa.array(values, pa.float64()) for name, values in by_query.items()},
+        "positives": pa.array([len(good) for good in qrels.positives.values()], pa.int64()),
+        "first_positive_rank": pa.array(measures.first_ranks(rankings, qrels), pa.int64()),
     }
-    return result, _by_query(run, rankings, qrels, by_query)
+    return {"run": str(run.path), "queries": len(qrels.positives), **means}, pa.table(columns)
 
 
 def expect_queries(run: Run, qrels: Qrels) -> None:
@@ -135,29 +123,11 @@ def expect_queries(run: Run, qrels: Qrels) -> None:
         log.warning("%s: lacks %d of %d queries; they count 0", run.path, missing, len(qrels.positives))
 
 
-def _by_query(run: Run, rankings: measures.Rankings, qrels: Qrels, by_query: dict[str, list[float]]) -> pa.Table:
-    ranks = [measures.first_positive_rank(rankings.get(q, ()), good) for q, good in qrels.positives.items()]
-    columns = {
-        "run": pa.array([str(run.path)] * len(ranks), pa.string()),
-        "query_id": pa.array(list(qrels.positives), pa.string()),
-        "RR@10": pa.array([measures.reciprocal_rank(rank) for rank in ranks], pa.float64()),
-        **{name: pa.array(values, pa.float64()) for name, values in by_query.items()},
-        "positives": pa.array([len(good) for good in qrels.positives.values()], pa.int64()),
-        "first_positive_rank": pa.array(ranks, pa.int64()),
-    }
-    return pa.table(columns)
-
-
 def with_columns(table: pa.Table, by_query: Mapping[str, Sequence[float]]) -> pa.Table:
     """The table of :func:`evaluate` with more measures, a value for each of its queries."""
     for name, values in by_query.items():
         table = table.append_column(name, pa.array(values, pa.float64()))
     return table
-
-
-def _write_parquet(table: pa.Table, path: Path) -> None:
-    with new_file(path) as beside:
-        pq.write_table(table, beside, compression="zstd")
 
 
 def _text(results: Sequence[dict[str, Any]], qrels: Qrels) -> str:
@@ -175,9 +145,11 @@ def _text(results: Sequence[dict[str, Any]], qrels: Qrels) -> str:
         + text_table(["run", *measures.IR_MEASURES], others),
     ]
     if "holes" in results[0]:
+        from baselines.measure import holes
+
         parts.append(holes.text(results, qrels))
     if "duplicates" in results[0]:
-        from baselines.runs import duplicates
+        from baselines.measure import duplicates
 
         parts.append(duplicates.text(results, qrels))
     return "\n\n".join(parts)

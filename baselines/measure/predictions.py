@@ -18,8 +18,8 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from baselines.runs.measures import LIST_DEPTH
-from baselines.runs.sets import add_set, read_queries
+from baselines.measure.measures import LIST_DEPTH
+from baselines.measure.qrels import add_set, read_queries
 from builders.common.command import InputError, log, whole_number
 from builders.common.files import atomic_text
 from builders.store.layout import SETS

@@ -27,7 +27,6 @@ GROUPS = {
     "measure and look": {
         "evaluate": "baselines.measure.evaluate",
         "stability": "baselines.stability",
-        "predictions": "baselines.measure.predictions",
         "compare": "baselines.measure.compare",
         "show": "baselines.show",
         "space": "baselines.space",

@@ -277,7 +277,6 @@ for name in "datasets duckdb faiss ir_measures jieba matplotlib numba rjieba tan
     sys.modules[name] = None
 import baselines.encode, baselines.measure.fuse, baselines.mine, baselines.rerank, baselines.search
 import baselines.encode.chunks, baselines.rerank.windows, baselines.search.retrieve, baselines.train.training
-from baselines.measure import sets
 from builders.store import runs
 from baselines.measure import qrels
 from baselines import passages as texts

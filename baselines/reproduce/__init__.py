@@ -167,7 +167,7 @@ def run(args: argparse.Namespace) -> None:
             "table": row.table,
             "row": row.name,
             "split": row.split or args.split,
-            "file": str(predictions(row, plan, args).output),
+            "file": str(next((predictions(row, plan, args).output / "predictions").iterdir())),
         }
         for row in blind
     ]

@@ -38,7 +38,7 @@ def beir(data: ReleaseSet, output: Output) -> None:
     for split in data.qrels_splits():
         columns = ["query-id", "corpus-id", "score"]
         output.qrels(f"qrels/{split}.tsv", data.qrels(split), columns, "\t", header=True)
-    write_runs(output, output.options.runs, RUN_FORMS["beir"])
+    write_runs(output, output.options.runs, RUN_FORMS["beir"], data)
 
 
 def trec(data: ReleaseSet, output: Output) -> None:
@@ -51,7 +51,7 @@ def trec(data: ReleaseSet, output: Output) -> None:
         output.texts(f"topics.{split}.tsv", data.query_texts(split))
     for split in data.qrels_splits():
         output.qrels(f"qrels.{split}.txt", data.qrels(split), ["query-id", "0", "corpus-id", "score"], " ")
-    write_runs(output, [*map(data.release.named, data.runs()), *output.options.runs], RUN_FORMS["trec"])
+    write_runs(output, [*map(data.release.named, data.runs()), *output.options.runs], RUN_FORMS["trec"], data)
 
 
 def msmarco(data: ReleaseSet, output: Output) -> None:
@@ -81,7 +81,7 @@ def official(data: ReleaseSet, output: Output) -> None:
     written = export_official(data.release, output.folder)
     output.rows = {file.name: file.rows for file in written}
     output.notes = {"equal_to_the_file_that_was_read": {file.name: file.equal for file in written}}
-    write_runs(output, output.options.runs, RUN_FORMS["official"])
+    write_runs(output, output.options.runs, RUN_FORMS["official"], data)
 
 
 FORMATS: dict[str, Callable[[ReleaseSet, Output], None]] = {

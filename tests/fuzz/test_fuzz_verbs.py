@@ -63,7 +63,6 @@ VERBS = {
     "compare": "baselines compare --release {here}/release {here}/dev.run {here}/other.run --format json",
     "bundle": "baselines bundle --release {here}/release {here}/dev.run --out {here}/out",
     "estimate": "baselines estimate --release {here}/release --table 4 --row bm25 --format json",
-    "predictions": "baselines predictions --release {here}/release {here}/dev.run --out {here}/out",
     "fuse": "baselines fuse --release {here}/release --method weighted --tune dev --tune-on-these --weights {here}/out"
     " --out {here}/out.run {here}/dev.run {here}/other.run",
     "show": "baselines show --release {here}/release {here}/dev.run",

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from releases import QUESTIONS, TEXTS, make_release, md5, tables
 
-from baselines.show import excerpt, marked
+from baselines.look.excerpts import excerpt, marked
 from builders.common.command import main
 from builders.store.runs import write_run
 
@@ -28,7 +28,7 @@ def world(tmp_path: Path) -> Path:
 
 def show(world: Path, *words: str, runs: tuple[str, ...] = ("one.run",), split: str = "dev") -> int:
     first = ["show", "--release", str(world / "release"), "--split", split]
-    return main("baselines", "", {"show": "baselines.show"}, [*first, *words, *(str(world / run) for run in runs)])
+    return main("baselines", "", {"show": "baselines.look.show"}, [*first, *words, *(str(world / run) for run in runs)])
 
 
 def test_a_question_is_shown_with_its_passages_ranked_and_the_positive_marked(

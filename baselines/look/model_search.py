@@ -7,12 +7,12 @@ import threading
 from collections.abc import Sequence
 from functools import cache
 
+from baselines.look.answers import Rerank, Search
 from baselines.models.devices import devices_of, dtype_of
 from baselines.models.encoder import CrossScorer, Encoder
 from baselines.models.loading import open_cross
 from baselines.passages import Passages
 from baselines.search.retrieve import encoding_model, id_ranks, named
-from baselines.space.searching import Rerank, Search
 from baselines.vectors import scan
 from baselines.vectors.embeddings import open_vectors
 from baselines.vectors.engines import FaissEngine, TorchEngine

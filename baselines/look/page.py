@@ -1,8 +1,7 @@
-"""The page: a Gradio app around a :class:`~baselines.space.searching.Searcher`. Needs the group ``space``."""
+"""The page: a Gradio app around a :class:`~baselines.look.answers.Searcher`. Needs the group ``space``."""
 
 from __future__ import annotations
 
-import argparse
 import os
 import threading
 
@@ -10,27 +9,28 @@ os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")  # read when Gradio i
 
 import gradio
 
-from baselines.space.searching import Searcher
-from baselines.space.shown import page_of
+from baselines.look.answers import Searcher
 from builders.common.command import InputError, log, visible
+from builders.common.limits import usable_cores
 
 TITLE = "DuReader-retrieval: what each system finds"
+_WAITING = 256  # searches that wait for their turn
 _OFFERED = 1_000  # questions to choose from; any other one is found by its text
 _FONTS = ["system-ui", "sans-serif"]  # Gradio's own would be fetched from a server
 
 
-def build(searcher: Searcher, at_once: int, waiting: int) -> gradio.Blocks:
-    """The app: ``at_once`` searches run at a time, ``waiting`` at most wait for their turn."""
+def _build(searcher: Searcher, at_once: int) -> gradio.Blocks:
+    """The app: ``at_once`` searches run at a time, the others wait for their turn."""
     texts = list(dict.fromkeys(text for _, text in searcher.questions))[:_OFFERED]
 
     def search(text: str) -> str:
         try:
-            return page_of(searcher.answer(text or ""))
+            return searcher.page(text or "")
         except InputError as error:
             raise gradio.Error(visible(str(error))) from error
 
     def first(request: gradio.Request) -> tuple[str, str]:
-        """What an address asks for (``?q=...``), else the first question."""
+        """The question of an address (``?q=...``), else the first question."""
         text = request.query_params.get("q") or (texts[0] if texts else "")
         return text, search(text)
 
@@ -46,27 +46,28 @@ def build(searcher: Searcher, at_once: int, waiting: int) -> gradio.Blocks:
         query.submit(search, query, found, api_visibility="private", **same)
         choice.input(lambda text: (text or "", search(text)), choice, [query, found], api_visibility="private", **same)
         app.load(first, None, [query, found], api_visibility="private", **same)
-    app.queue(max_size=waiting, default_concurrency_limit=at_once)
+    app.queue(max_size=_WAITING, default_concurrency_limit=at_once)
     return app
 
 
-def serve(searcher: Searcher, args: argparse.Namespace) -> None:
+def serve(searcher: Searcher, host: str, port: int | None) -> None:
     """Serve the page until the process is told to end. :class:`InputError` where nothing can listen there."""
-    app = build(searcher, args.at_once, args.waiting)
+    at_once = usable_cores()
+    app = _build(searcher, at_once)
     theme = gradio.themes.Default(font=_FONTS, font_mono=["monospace"])
     try:
         _, address, _ = app.launch(
-            server_name=args.host,
-            server_port=args.port or None,
+            server_name=host,
+            server_port=port or None,
             theme=theme,
             quiet=True,
             prevent_thread_lock=True,
-            max_threads=args.at_once + 8,
+            max_threads=at_once + 8,
             ssr_mode=False,
             footer_links=["api"],
         )
     except (OSError, ValueError) as error:
-        raise InputError(f"--host {args.host}: nothing can listen there ({' '.join(str(error).split())})") from error
+        raise InputError(f"--host {host}: nothing can listen there ({' '.join(str(error).split())})") from error
     log.info("%d questions to choose from; the page is at %s (Ctrl-C ends it)", len(searcher.questions), address)
     try:
         threading.Event().wait()

@@ -1,4 +1,4 @@
-"""What a Hugging Face Space starts: the search page over what lies beside this file.
+"""Start the search page of a Hugging Face Space, over the folders beside this file.
 
 `release/`, `model/` with `passages/` (its embeddings), `reranker/`; without a release the embedded sample, without
 models BM25 alone. The Space's variables SPACE_MODEL and SPACE_RERANKER name models on the hub instead.
@@ -16,17 +16,15 @@ from builders.common.command import main
 
 def words(here: Path) -> list[str]:
     """The command for what a folder holds."""
-    found = ["space", "--host", os.environ.get("GRADIO_SERVER_NAME", "0.0.0.0")]
+    found = ["show", "--serve", "--host", os.environ.get("GRADIO_SERVER_NAME", "0.0.0.0")]
     if port := os.environ.get("GRADIO_SERVER_PORT"):
         found += ["--port", port]
-    if (here / "release").is_dir():
-        found += ["--release", str(here / "release")]
-    for option, variable in (("model", "SPACE_MODEL"), ("reranker", "SPACE_RERANKER")):
-        name = str(here / option) if (here / option).is_dir() else os.environ.get(variable)
-        if name:
+    named = {"model": "SPACE_MODEL", "reranker": "SPACE_RERANKER"}
+    for option in ("release", *named, "passages"):
+        if (here / option).is_dir():
+            found += [f"--{option}", str(here / option)]
+        elif name := os.environ.get(named.get(option, "")):
             found += [f"--{option}", name]
-    if (here / "passages").is_dir():
-        found += ["--passages", str(here / "passages")]
     return found
 
 

@@ -31,7 +31,6 @@ GROUPS = {
         "show": "baselines.look.show",
         "errors": "baselines.errors",
         "reproduce": "baselines.reproduce",
-        "leaderboard": "baselines.leaderboard",
         "estimate": "baselines.estimate",
         "bundle": "baselines.bundle",
         "verify": "baselines.verify",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from baselines.leaderboard.board import Own, own_of
 from baselines.measure.evaluate import evaluate
 from baselines.measure.measures import PAPER
 from baselines.measure.qrels import Qrels, release_qrels
 from baselines.measure.significance import official_intervals
+from baselines.reproduce.leaderboard import Own, own_of
 from baselines.reproduce.matrix import Reference, Row, Step
 from baselines.reproduce.report import Measured
 from builders.store.layout import SETS

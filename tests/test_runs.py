@@ -152,12 +152,6 @@ def test_every_form_of_judgments_gives_the_same_reference(tmp_path: Path, text: 
     assert (qrels.positives, qrels.pairs, qrels.without) == (WANTED, 3, 1)
 
 
-def test_official_file_of_one_line(tmp_path: Path) -> None:
-    path = tmp_path / "dev.json"
-    path.write_text(json.dumps(_ROWS[0]) + "\n")
-    assert read_qrels(path).positives == {"q1": WANTED["q1"]}
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [

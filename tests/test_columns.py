@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders.store import runs
-from builders.store.columns import columns_of, printed
-from builders.store.runs import read_run, write_columns, write_run
+from builders.store.runs import columns_of, printed, read_run, write_columns, write_run
 
 _IDS = st.text(st.characters(exclude_categories=["Z", "C"]), min_size=1, max_size=4).filter(
     lambda text: len(text.split()) == 1

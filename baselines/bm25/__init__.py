@@ -32,10 +32,9 @@ from builders.common.files import check_file
 from builders.common.groups import install
 from builders.common.jobs import in_threads
 from builders.common.limits import usable_cores
-from builders.store.columns import Columns, Hit
 from builders.store.layout import SETS
 from builders.store.reader import Release, open_release
-from builders.store.runs import write_columns
+from builders.store.runs import Columns, Hit, write_columns
 
 _QUERIES_PER_TASK = 32
 

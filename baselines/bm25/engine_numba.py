@@ -23,7 +23,7 @@ from baselines.bm25.postings import write_index as write_index
 from builders.common.command import log
 from builders.common.compiled import compiled
 from builders.common.jobs import in_threads
-from builders.store.columns import Columns
+from builders.store.runs import Columns
 
 _SHARE = 26  # bits after the point of a saturated count, tf / (tf + norm)
 _BOUND = 11  # fewer in the bound of a list

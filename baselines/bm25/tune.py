@@ -17,9 +17,9 @@ from baselines.measure.measures import MRR_DEPTH, official
 from baselines.measure.qrels import Qrels, read_queries, release_qrels
 from builders.common.command import InputError, log
 from builders.common.files import write_text
-from builders.store.columns import Columns
 from builders.store.layout import SETS, Set
 from builders.store.reader import Release
+from builders.store.runs import Columns
 
 QUESTIONS = 1_000
 K1_TRIED = (0.3, 0.6, 0.9, 1.2, 1.5, 1.8, 2.1, 2.4, 3.0)

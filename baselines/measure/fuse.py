@@ -56,7 +56,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, required=True, metavar="RUN", help="the run; gzipped where it ends in .gz")
     parser.add_argument("--method", choices=["rrf", "weighted"], default="rrf", help="default: rrf")
     parser.add_argument("--top-k", type=whole_number(1), default=50, metavar="K", help="passages a query (default: 50)")
-    parser.add_argument("--rrf-k", type=whole_number(0), default=RRF_K, metavar="N", help=f"default: {RRF_K}")
     parser.add_argument("--weights", type=Path, metavar="FILE", help="read from here; with --tune, written")
     parser.add_argument("--tune", metavar="SPLIT", help="find the weights on this split (train)")
     parser.add_argument("--tune-runs", type=Path, nargs="+", metavar="RUN", help="the same systems' runs of that split")
@@ -94,7 +93,7 @@ def run(args: argparse.Namespace) -> None:
 
 def _scores(args: argparse.Namespace, runs: Sequence[Run]) -> list[Scores]:
     """The scores that the method sums up."""
-    return [reciprocal_ranks(run, args.rrf_k) if args.method == "rrf" else normalised(run) for run in runs]
+    return [reciprocal_ranks(run) if args.method == "rrf" else normalised(run) for run in runs]
 
 
 def _tuned(args: argparse.Namespace, runs: Sequence[Run]) -> list[float]:
@@ -144,10 +143,10 @@ def _read_weights(args: argparse.Namespace) -> list[float]:
     return weights
 
 
-def reciprocal_ranks(run: Run, k: int = RRF_K) -> Scores:
-    """1 / (k + rank) of every passage, ranks from 1."""
+def reciprocal_ranks(run: Run) -> Scores:
+    """1 / (60 + rank) of every passage, ranks from 1."""
     return {
-        query: {corpus: 1 / (k + rank) for rank, corpus in enumerate(dict.fromkeys(c for c, _ in hits), 1)}
+        query: {corpus: 1 / (RRF_K + rank) for rank, corpus in enumerate(dict.fromkeys(c for c, _ in hits), 1)}
         for query, hits in run.hits.items()
     }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from builders.common.command import main
+from builders.core.command import main
 
 GROUPS = {
     "any model": {
@@ -26,20 +26,15 @@ GROUPS = {
     },
     "measure and look": {
         "evaluate": "baselines.measure.evaluate",
-        "stability": "baselines.stability",
         "compare": "baselines.measure.compare",
         "show": "baselines.look.show",
         "errors": "baselines.errors",
         "reproduce": "baselines.reproduce",
-        "estimate": "baselines.estimate",
-        "bundle": "baselines.bundle",
-        "verify": "baselines.verify",
     },
     "hand a model on": {
         "convert": "baselines.convert",
         "push": "baselines.hub.push",
         "pull": "baselines.hub.pull",
-        "artefacts": "baselines.artefacts",
     },
 }
 VERBS = {verb: module for verbs in GROUPS.values() for verb, module in verbs.items()}

@@ -31,7 +31,7 @@ from baselines.measure.evaluate import evaluate
 from baselines.measure.measures import values_of
 from baselines.measure.qrels import add_reference, reference_qrels
 from baselines.measure.significance import holm, randomisation, student
-from builders.common.tables import text_table
+from builders.core.tables import text_table
 from builders.store.runs import read_run
 
 Values = npt.NDArray[np.float64]

@@ -11,7 +11,7 @@ from typing import Any
 from commands import Done, run
 from releases import QUESTIONS, TEXTS, make_release, md5, tables
 
-from builders.common.sampling import draw
+from builders.core.sampling import draw
 from builders.pool.pairs import Pooled, write_pool
 
 ANNA, BEN, CARL = "anna@example.com", "ben@example.com", "carl@example.com"
@@ -61,6 +61,17 @@ def fill(sheet: Path, label: Label, out: Path | None = None) -> Path:
 def judge(round_: Path, who: str, sheet: Path, label: Label) -> Done:
     """A sheet of the round filled in and imported."""
     return annotate("import", round_, "--annotator", who, fill(sheet, label))
+
+
+def export_of(tasks: Path, who: str, label: Label, out: Path) -> Path:
+    """A file of tasks as Label Studio exports it when somebody has judged all of them; returns its path."""
+    rows = json.loads(tasks.read_bytes())
+    for row in rows:
+        choice = {"from_name": "label", "type": "choices", "value": {"choices": [str(label(row["data"]))]}}
+        done = {"result": [choice], "completed_by": {"id": 1, "email": who}, "updated_at": "2024-05-01T12:00:00Z"}
+        row["annotations"] = [done]
+    out.write_text(json.dumps(rows), encoding="utf-8")
+    return out
 
 
 def truth(row: dict[str, Any]) -> int:

@@ -26,8 +26,8 @@ from tiny_models import write_bert, write_cross, write_dual
 from baselines.models.encoder import batches
 from baselines.models.loading import fingerprint, open_cross, open_dual
 from baselines.vectors.embeddings import open_vectors
-from builders.common.command import main
-from builders.common.folders import key_of
+from builders.core.command import main
+from builders.core.folders import key_of
 
 VERBS = {"encode": "baselines.encode"}
 pytestmark = pytest.mark.usefixtures("own_cache")
@@ -273,7 +273,7 @@ def test_batches_hold_every_text_once_within_their_tokens(sizes: list[int], long
 BARE = """
 import sys
 import pandas, pyarrow, sentence_transformers, torch, transformers
-for name in "datasets duckdb faiss ir_measures jieba matplotlib numba rjieba tantivy".split():
+for name in "datasets duckdb faiss ir_measures jieba matplotlib numba rjieba".split():
     sys.modules[name] = None
 import baselines.encode, baselines.measure.fuse, baselines.mine, baselines.rerank, baselines.search
 import baselines.encode.chunks, baselines.rerank.windows, baselines.search.retrieve, baselines.train.training

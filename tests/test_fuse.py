@@ -14,7 +14,7 @@ from releases import make_release, tables
 from baselines.measure.fuse import fused, mixtures, normalised, tune
 from baselines.measure.measures import official
 from baselines.measure.qrels import Qrels
-from builders.common.command import main
+from builders.core.command import main
 from builders.store.runs import Run, read_run, write_run
 
 VERBS = {"fuse": "baselines.measure.fuse"}

@@ -15,8 +15,8 @@ from typing import Any
 from baselines.bm25.index import K1, B, Index, reopened
 from baselines.measure.measures import MRR_DEPTH, official
 from baselines.measure.qrels import Qrels, read_queries, release_qrels
-from builders.common.command import InputError, log
-from builders.common.files import write_text
+from builders.core.command import InputError, log
+from builders.core.files import write_text
 from builders.store.layout import SETS, Set
 from builders.store.reader import Release
 from builders.store.runs import Columns

@@ -11,7 +11,7 @@ from baselines.hub.checkpoint import Checkpoint
 from baselines.hub.needs import need_of
 from baselines.measure.measures import PAPER
 from baselines.train.recipe import PAIRS
-from builders.common.tables import as_code, as_text, percent
+from builders.core.tables import as_code, as_text, percent
 from builders.store.card import CITATION
 
 _TITLES = {"dual": "dual-encoder", "cross": "cross-encoder", "mlm": "masked language model", "encoder": "encoder"}

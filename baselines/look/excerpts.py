@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from builders.annotate import marking
-from builders.common.command import visible
-from builders.common.words import words
+from builders.core.command import visible
+from builders.core.words import words
 
 CHARS = 120  # of an excerpt on the page
 _WHOLE = 5_000  # characters of a passage that the page shows

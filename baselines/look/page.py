@@ -10,8 +10,8 @@ os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")  # read when Gradio i
 import gradio
 
 from baselines.look.answers import Searcher
-from builders.common.command import InputError, log, visible
-from builders.common.limits import usable_cores
+from builders.core.command import InputError, log, visible
+from builders.core.limits import usable_cores
 
 TITLE = "DuReader-retrieval: what each system finds"
 _WAITING = 256  # searches that wait for their turn

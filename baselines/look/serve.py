@@ -12,10 +12,10 @@ from baselines.look.answers import Searcher
 from baselines.look.show import SAMPLE, positives_of
 from baselines.measure.qrels import read_queries
 from baselines.passages import open_passages
-from builders.common.command import InputError, log
-from builders.common.folders import new_directory
-from builders.common.hub import check_models
-from builders.common.limits import usable_cores
+from builders.core.command import InputError, log
+from builders.core.folders import new_directory
+from builders.core.hub import check_models
+from builders.core.limits import usable_cores
 from builders.store.layout import SETS
 from builders.store.reader import open_release
 

@@ -24,7 +24,7 @@ from baselines.search.retrieve import id_ranks, named
 from baselines.vectors import scan
 from baselines.vectors.embeddings import Vectors, read_vectors
 from baselines.vectors.engines import TorchEngine
-from builders.common.limits import usable_cores
+from builders.core.limits import usable_cores
 from builders.store.reader import Release
 
 TRAIN = "train"
@@ -49,9 +49,9 @@ class ByWords:
         return {question: [train for train, _ in hits] for question, hits in found}
 
 
-def by_words(release: Release, config: str, engine: str) -> ByWords:
+def by_words(release: Release, config: str) -> ByWords:
     """The training questions' BM25 index, from the kept ones."""
-    return ByWords(open_index(release, INDEXES.home(), usable_cores(), config, engine, split=TRAIN))
+    return ByWords(open_index(release, INDEXES.home(), usable_cores(), config, split=TRAIN))
 
 
 @dataclass(frozen=True)

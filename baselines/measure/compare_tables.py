@@ -6,8 +6,8 @@ import re
 from typing import Any
 
 from baselines.measure.measures import PAPER
-from builders.common.command import visible
-from builders.common.tables import as_code, as_text, markdown_table, percent, text_table
+from builders.core.command import visible
+from builders.core.tables import as_code, as_text, markdown_table, percent, text_table
 
 _PAPER = {key: name for name, key in PAPER.items()}
 _TESTS = {"t": "Student's paired t-test", "randomisation": "Fisher's randomisation test"}

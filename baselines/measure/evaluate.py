@@ -34,9 +34,9 @@ import pyarrow.parquet as pq
 
 from baselines.measure import measures
 from baselines.measure.qrels import Qrels, add_reference, reference_qrels
-from builders.common.command import InputError, add_format, log
-from builders.common.files import atomic_text, new_file
-from builders.common.tables import percent, text_table
+from builders.core.command import InputError, add_format, log
+from builders.core.files import atomic_text, new_file
+from builders.core.tables import percent, text_table
 from builders.similar import add_ngrams
 from builders.store.layout import SETS
 from builders.store.reader import open_release

@@ -33,9 +33,9 @@ import numpy.typing as npt
 
 from baselines.measure.measures import MRR_DEPTH
 from baselines.measure.qrels import Qrels, add_set, release_qrels
-from builders.common.command import InputError, log, whole_number
-from builders.common.files import read_whole, write_text
-from builders.common.typed import json_of
+from builders.core.command import InputError, log, whole_number
+from builders.core.files import read_whole, write_text
+from builders.core.typed import json_of
 from builders.store.reader import open_release
 from builders.store.runs import Hit, Run, read_run, write_run
 

@@ -24,7 +24,7 @@ import numpy.typing as npt
 from baselines.measure import measures
 from baselines.measure.measures import IR_MEASURES, Rankings, first_ranks, mean, reciprocal_rank
 from baselines.measure.qrels import Qrels
-from builders.common.tables import percent, text_table
+from builders.core.tables import percent, text_table
 
 SHOWN = ("Judged@10", "Bpref")
 OFFICIAL = measures.OFFICIAL[:3]

@@ -12,7 +12,7 @@ above the query's best positive less --margin (RocketQA's denoising); or above a
 the run lacks counts as the last passage that it has.
 
 The file has a JSON object a line, in the order of the judgments: {"query-id": ..., "negative-ids": [...]}; every
-beginning of a list of ids is a random sample too. `python -m builders relabel` finds the positives among them.
+beginning of a list of ids is a random sample too. `python -m builders annotate relabel` finds the positives among them.
 
 Example:
 
@@ -33,9 +33,9 @@ from baselines.measure.qrels import Qrels, add_queries, add_set, expect_main, re
 from baselines.mine.negatives import Candidates, for_english, hard_negatives
 from baselines.models.options import add_device, add_pairs
 from baselines.passages import Passages, open_passages
-from builders.common.command import InputError, log, number_between, progress, whole_number
-from builders.common.files import atomic_text, check_file
-from builders.common.hub import check_models
+from builders.core.command import InputError, log, number_between, progress, whole_number
+from builders.core.files import atomic_text, check_file
+from builders.core.hub import check_models
 from builders.store.layout import SETS
 from builders.store.reader import Release, open_release
 from builders.store.runs import Run, read_run

@@ -17,11 +17,11 @@ from baselines.measure.evaluate import evaluate
 from baselines.measure.measures import PAPER
 from baselines.measure.qrels import release_qrels
 from baselines.measure.significance import Interval, of_means, official_intervals
-from builders.common.command import InputError, visible
-from builders.common.files import read_toml
-from builders.common.tables import as_text as escaped
-from builders.common.tables import text_table
-from builders.common.typed import typed
+from builders.core.command import InputError, visible
+from builders.core.files import read_toml
+from builders.core.tables import as_text as escaped
+from builders.core.tables import text_table
+from builders.core.typed import typed
 from builders.store.reader import open_release
 from builders.store.runs import read_run
 

@@ -8,7 +8,7 @@ from typing import Any
 from baselines.measure.measures import PAPER
 from baselines.reproduce.data import TITLES as COUNTED
 from baselines.reproduce.marks import NOT
-from builders.common.tables import text_table
+from builders.core.tables import text_table
 
 TITLES = {
     ("table", 3): "the data",

@@ -24,7 +24,7 @@ import torch
 
 from baselines.vectors.embeddings import Vectors, widened
 from baselines.vectors.engines import Engine, Floats, Halves, Rows
-from builders.common.jobs import in_threads
+from builders.core.jobs import in_threads
 
 BLOCK = 1 << 16  # passages: 200 MB in 32 bits at 768 dimensions
 _PAIRS = 8_192  # scored again at a time
@@ -116,7 +116,7 @@ def search(
 
 
 def rescored(queries: Halves, vectors: Vectors, rows: Rows, top_k: int) -> Iterator[tuple[Rows, Floats]]:
-    """:func:`search` for candidates that an index or 16-bit arithmetic chose: scored exactly, nothing added."""
+    """:func:`search` for candidates that 16-bit arithmetic chose: scored exactly, nothing added."""
     scores = exact_scores(queries, vectors, rows)
     last = _last_of_best(scores, top_k)
     for number in range(len(queries)):

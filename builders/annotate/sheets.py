@@ -1,9 +1,9 @@
 """Pairs to judge as files that need no server: a table for a spreadsheet, and the same as JSON lines.
 
 Columns: package, version, kind (annotation, review, adjudication), query-id, corpus-id, query, passage, said (what
-others have said, in an adjudication; what a rule says, in an analysis of errors), label, note. The annotator fills in
-``label`` with 1 or 0 (1 to 8 in an analysis of errors); what is left empty is not judged yet. In JSON lines a row is an
-object of these, and may have ``annotator`` and ``time``; a file of judgments is one, too.
+others have said, in an adjudication), label, note. The annotator fills in ``label`` with 1 or 0 (1 to 8 in an analysis
+of errors); what is left empty is not judged yet. In JSON lines a row is an object of these, and may have ``annotator``
+and ``time``; a file of judgments is one, too.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from msgspec import Meta
 from builders.annotate.judgments import Kind, Version
 from builders.annotate.questions import RELEVANCE, Question
 from builders.annotate.rounds import Item
-from builders.common.command import InputError, log
-from builders.common.files import read_whole, write_text
-from builders.common.typed import json_of, typed
+from builders.core.command import InputError, log
+from builders.core.files import read_whole, write_text
+from builders.core.typed import json_of, typed
 from builders.sources.tables import find_tables, open_table
 
 COLUMNS = ("package", "version", "kind", "query-id", "corpus-id", "query", "passage", "said", "label", "note")

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from builders.common.command import InputError, log
-from builders.common.lines import first_character
-from builders.common.names import problem_of
+from builders.core.command import InputError, log
+from builders.core.files import first_character
+from builders.core.typed import problem_of
 from builders.export.output import Output
 from builders.export.sets import ReleaseSet
 from builders.store.runs import Hit, Run, read_run

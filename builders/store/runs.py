@@ -29,10 +29,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
-from builders.common.command import InputError, log
-from builders.common.files import atomic_text, read_whole, rereadable
-from builders.common.lines import expect_id, first_character, id_of, integer, raw_lines, shown
-from builders.common.typed import json_of
+from builders.core.command import InputError, log
+from builders.core.files import (
+    atomic_text,
+    expect_id,
+    first_character,
+    id_of,
+    integer,
+    raw_lines,
+    read_whole,
+    rereadable,
+    shown,
+)
+from builders.core.typed import json_of
 
 Array = npt.NDArray[Any]
 Hit = tuple[str, float]  # corpus id, score

@@ -1,4 +1,4 @@
-"""Show a question with its best passages under each run; --serve: a search page.
+"""Show a question with its passages under each run; a search page.
 
 The positives are marked. The question is named by its id, its text or a part of its text; without --query it is the
 first of the split that every run answers. A passage that is longer than --chars is cut around the terms that it has in

@@ -249,7 +249,7 @@ OLD_NAMES = {
     },
     "baselines": {
         "leaderboard": "baselines reproduce --leaderboard",
-        "predictions": "builders export --format official --runs-only --run",
+        "predictions": "builders export --run",
         "space": "baselines show --serve",
     },
 }

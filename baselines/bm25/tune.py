@@ -15,7 +15,7 @@ from typing import Any
 from baselines.bm25.index import K1, B, Index, reopened
 from baselines.measure.measures import MRR_DEPTH, official
 from baselines.measure.qrels import Qrels, read_queries, release_qrels
-from builders.core.command import InputError, log
+from builders.core.errors import InputError, log
 from builders.core.files import write_text
 from builders.store.layout import SETS, Set
 from builders.store.reader import Release

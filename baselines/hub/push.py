@@ -30,7 +30,7 @@ from baselines.hub.results import eval_results
 from baselines.hub.sections import Measured
 from baselines.measure.evaluate import evaluate
 from baselines.measure.qrels import add_set, release_qrels
-from builders.core.command import InputError, log
+from builders.core.errors import InputError, log
 from builders.core.files import sha256_of, write_text
 from builders.core.hub import add_repository, need_hub, repo_name, upload
 from builders.core.locks import temporary_folder

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from baselines.look.excerpts import excerpt_of, tally
 from baselines.passages import Passages
-from builders.core.command import visible
+from builders.core.errors import visible
 from builders.store.runs import Hit
 
 LONGEST = 1_000  # characters of a query that are searched for; the official ones have at most 100 or so

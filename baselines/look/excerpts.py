@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from builders.annotate import marking
-from builders.core.command import visible
+from builders.core.errors import visible
 from builders.core.words import words
 
 CHARS = 120  # of an excerpt on the page

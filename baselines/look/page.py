@@ -10,7 +10,7 @@ os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")  # read when Gradio i
 import gradio
 
 from baselines.look.answers import Searcher
-from builders.core.command import InputError, log, visible
+from builders.core.errors import InputError, log, visible
 from builders.core.limits import usable_cores
 
 TITLE = "DuReader-retrieval: what each system finds"

@@ -12,7 +12,7 @@ from baselines.look.answers import Searcher
 from baselines.look.show import SAMPLE, positives_of
 from baselines.measure.qrels import read_queries
 from baselines.passages import open_passages
-from builders.core.command import InputError, log
+from builders.core.errors import InputError, log
 from builders.core.folders import new_directory
 from builders.core.hub import check_models
 from builders.core.limits import usable_cores

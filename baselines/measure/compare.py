@@ -31,7 +31,8 @@ from baselines.measure.evaluate import evaluate, with_columns
 from baselines.measure.measures import LIST_DEPTH, PAPER, Values, mean, measured, values_of
 from baselines.measure.qrels import Qrels, add_reference, read_queries, reference_qrels
 from baselines.measure.significance import TEST_RESAMPLES, TESTS, detectable, groups, holm, paired
-from builders.core.command import InputError, log, number_between, whole_number
+from builders.core.command import number_between, whole_number
+from builders.core.errors import InputError, log
 from builders.store.layout import SETS
 from builders.store.reader import open_release
 from builders.store.runs import read_run

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from baselines.measure.measures import PAPER
-from builders.core.command import visible
+from builders.core.errors import visible
 from builders.core.tables import as_code, as_text, markdown_table, percent, text_table
 
 _PAPER = {key: name for name, key in PAPER.items()}

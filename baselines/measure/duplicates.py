@@ -16,7 +16,8 @@ from typing import Any
 
 from baselines.measure.measures import IR_MEASURES, LIST_DEPTH, OFFICIAL, Rankings, mean, measure
 from baselines.measure.qrels import Qrels
-from builders.core.command import InputError, progress
+from builders.core.errors import InputError
+from builders.core.progress import progress
 from builders.core.tables import percent, text_table
 from builders.similar.likeness import LikeTexts
 from builders.store.reader import Release

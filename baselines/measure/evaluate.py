@@ -34,7 +34,8 @@ import pyarrow.parquet as pq
 
 from baselines.measure import measures
 from baselines.measure.qrels import Qrels, add_reference, reference_qrels
-from builders.core.command import InputError, add_format, log
+from builders.core.command import add_format
+from builders.core.errors import InputError, log
 from builders.core.files import atomic_text, new_file
 from builders.core.tables import percent, text_table
 from builders.similar import add_ngrams

@@ -33,7 +33,8 @@ import numpy.typing as npt
 
 from baselines.measure.measures import MRR_DEPTH
 from baselines.measure.qrels import Qrels, add_set, release_qrels
-from builders.core.command import InputError, log, whole_number
+from builders.core.command import whole_number
+from builders.core.errors import InputError, log
 from builders.core.files import read_whole, write_text
 from builders.core.typed import json_of
 from builders.store.reader import open_release

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.types as types
 
 from baselines.measure.qrels import Qrels
-from builders.core.command import InputError
+from builders.core.errors import InputError
 
 # As the paper prints them (Section 3.2), and the official script's keys.
 PAPER = {"MRR@10": "MRR@10", "Recall@1": "recall@1", "Recall@50": "recall@50"}

@@ -33,9 +33,11 @@ from baselines.measure.qrels import Qrels, add_queries, add_set, expect_main, re
 from baselines.mine.negatives import Candidates, for_english, hard_negatives
 from baselines.models.options import add_device, add_pairs
 from baselines.passages import Passages, open_passages
-from builders.core.command import InputError, log, number_between, progress, whole_number
+from builders.core.command import number_between, whole_number
+from builders.core.errors import InputError, log
 from builders.core.files import atomic_text, check_file
 from builders.core.hub import check_models
+from builders.core.progress import progress
 from builders.store.layout import SETS
 from builders.store.reader import Release, open_release
 from builders.store.runs import Run, read_run

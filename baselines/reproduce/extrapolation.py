@@ -30,7 +30,7 @@ from baselines.reproduce.rows import runnable
 from baselines.reproduce.settings import Settings, read_settings
 from baselines.train.recipe import read_recipe
 from builders.add.restrain import WARNING, is_large
-from builders.core.command import InputError
+from builders.core.errors import InputError
 from builders.core.tables import text_table
 from builders.store.manifest import read_stats
 from builders.store.reader import Release, open_release

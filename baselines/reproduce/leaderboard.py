@@ -17,7 +17,7 @@ from baselines.measure.evaluate import evaluate
 from baselines.measure.measures import PAPER
 from baselines.measure.qrels import release_qrels
 from baselines.measure.significance import Interval, of_means, official_intervals
-from builders.core.command import InputError, visible
+from builders.core.errors import InputError, visible
 from builders.core.files import read_toml
 from builders.core.tables import as_text as escaped
 from builders.core.tables import text_table

@@ -14,7 +14,7 @@ from baselines.reproduce.data import TITLES as COUNTED
 from baselines.reproduce.leaderboard import LEGEND as LEADERBOARD_LEGEND
 from baselines.reproduce.leaderboard import OWN, Own, Source, board, read_leaderboard
 from baselines.reproduce.marks import NOT, OK
-from builders.core.command import log
+from builders.core.errors import log
 from builders.core.files import read_utf8, write_text
 
 PAGE = "reproduce.html"

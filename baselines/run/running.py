@@ -16,9 +16,10 @@ from baselines.models.loading import shown_name
 from baselines.run.record import asked_of, record, tag_of, write_manifest
 from baselines.run.use import NO_FAMILY, Use, use_of
 from builders.core.cache import caches
-from builders.core.command import InputError, log, progress
+from builders.core.errors import InputError, log
 from builders.core.files import check_file
 from builders.core.folders import key_of
+from builders.core.progress import progress
 from builders.store.layout import SETS
 from builders.store.reader import Release, open_release
 from builders.store.runs import read_run, write_run

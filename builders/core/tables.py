@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from builders.core.command import visible
+from builders.core.errors import visible
 
 _MARKUP = re.compile(r"[\\`*<>&|\[\]]")
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from builders.core.command import InputError, log
+from builders.core.errors import InputError, log
 from builders.core.files import first_character
 from builders.core.typed import problem_of
 from builders.export.output import Output

@@ -29,7 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
-from builders.core.command import InputError, log
+from builders.core.errors import InputError, log
 from builders.core.files import (
     atomic_text,
     expect_id,

@@ -1,4 +1,4 @@
-"""The house as CONTRIBUTING.md draws it: who may import whom, and how long a file may be."""
+"""The house as CONTRIBUTING.md draws it: who may import whom."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ DECODERS = {
     "builders/add/squad.py": "a raw file",
     "baselines/models/loading.py": "a tokenizer's own words",
     "baselines/models/official_input.py": "a tokenizer's own words",
-    "baselines/runs/qrels.py": "whether it is JSON at all",
+    "baselines/measure/qrels.py": "whether it is JSON at all",
     "builders/store/runs.py": "how often an id comes, in what was read before",
 }
 

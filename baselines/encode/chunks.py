@@ -14,12 +14,12 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from baselines.measure.qrels import read_queries
 from baselines.models.devices import over_devices
 from baselines.models.encoder import Encoder
 from baselines.models.loading import described, open_encoder
 from baselines.models.settings import ModelSettings
 from baselines.passages import open_passages
-from baselines.runs.sets import read_queries
 from baselines.vectors.embeddings import FORMAT, MANIFEST, NAME, Chunk, Vectors, chunk_name, longest, read_vectors
 from builders.core.cache import wrong_sha256
 from builders.core.errors import InputError, log

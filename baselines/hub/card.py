@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from baselines.checkpoint import CARD, LOSSES, Checkpoint, open_checkpoint, write_hashes, write_needs
-from baselines.runs.measures import PAPER
-from baselines.runs.tables import percent
+from baselines.measure.measures import PAPER
 from builders.core.files import write_text
-from builders.core.markdown import as_code, as_text
+from builders.core.tables import as_code, as_text, percent
 
 _TEMPLATE = Path(__file__).with_name("model_card.md")
 # Words, the hub's pipeline, library and tags of each kind of model.

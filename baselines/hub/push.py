@@ -27,10 +27,9 @@ from pathlib import Path
 from baselines.checkpoint import CARD, Checkpoint, open_checkpoint
 from baselines.hub.card import Measured, model_card
 from baselines.hub.pull import NAME, File, Manifest, Result
-from baselines.runs.evaluate import evaluate
-from baselines.runs.measures import PAPER
-from baselines.runs.qrels import release_qrels
-from baselines.runs.sets import add_set
+from baselines.measure.evaluate import evaluate
+from baselines.measure.measures import PAPER
+from baselines.measure.qrels import add_set, release_qrels
 from builders.core.errors import InputError, log
 from builders.core.files import sha256_of, write_text
 from builders.core.hub import add_repository, as_yaml, clear_errors, commit_in, need_hub, repo_name, upload

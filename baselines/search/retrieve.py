@@ -12,13 +12,13 @@ import pyarrow.compute as pc
 import torch
 from sentence_transformers import SentenceTransformer
 
+from baselines.measure.qrels import read_queries
 from baselines.models.devices import devices_of, dtype_of
 from baselines.models.encoder import Encoder
 from baselines.models.loading import fingerprint, moved, open_encoder
 from baselines.models.settings import ModelSettings
 from baselines.passages import Passages, open_passages
 from baselines.run.record import asked_of, record, write_manifest
-from baselines.runs.sets import read_queries
 from baselines.samples import sample_rows
 from baselines.vectors import scan
 from baselines.vectors.embeddings import Vectors, open_vectors

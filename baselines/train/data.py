@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 from torch.utils.data import Dataset, Sampler
 
+from baselines.measure.qrels import read_judgments, read_queries
 from baselines.passages import Passages
-from baselines.runs.sets import read_judgments, read_queries
 from baselines.train.recipe import FROM_RELEASE, Recipe
 from builders.core.errors import InputError, log
 from builders.store.layout import REMOVED, SETS, base_set, set_of

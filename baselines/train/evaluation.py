@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from baselines.measure.measures import PAPER, official
+from baselines.measure.qrels import Qrels
 from baselines.passages import Passages
-from baselines.runs.measures import PAPER, official
-from baselines.runs.qrels import Qrels
 from baselines.train.data import positives
 from baselines.train.recipe import Recipe
 from builders.core.errors import log

@@ -34,10 +34,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from baselines.measure.qrels import Qrels, add_queries, add_set, expect_main, read_queries, release_qrels
 from baselines.models.options import add_device, add_pairs
 from baselines.passages import Passages, open_passages
-from baselines.runs.qrels import Qrels, release_qrels
-from baselines.runs.sets import add_queries, add_set, expect_main, read_queries
 from builders.core.command import number_between, whole_number
 from builders.core.errors import InputError, log
 from builders.core.files import atomic_text, check_file

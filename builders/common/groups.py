@@ -4,8 +4,8 @@ from __future__ import annotations
 
 # The smallest group that has a library, with the modules that are imported of it.
 _GROUPS = {
-    "builders": "duckdb faiss filelock huggingface_hub jieba matplotlib msgspec numba numpy pyarrow rensa rjieba scipy "
-    "statsmodels tomli tqdm",
+    "builders": "duckdb faiss filelock huggingface_hub jieba jinja2 matplotlib msgspec numba numpy pyarrow rensa "
+    "rjieba scipy statsmodels tomli tqdm yaml",
     "baselines": "cn2an ir_measures rapidfuzz tantivy",
     "models": "accelerate sentence_transformers sklearn torch transformers",
     "ray": "ray s3fs upath",

@@ -15,9 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from builders.store.card import CITATION, configs_of
-from builders.store.card_head import Configs, pretty_name, sets_of
-from builders.store.card_words import ARXIV, ENGLISH, is_reading, limitations
+from builders.store.card import CITATION, Configs, card, configs_of, is_reading, pretty_name, sets_of
 from builders.store.layout import FORMAT, config_of, schema_of
 from builders.store.manifest import Build, FileEntry
 
@@ -78,9 +76,9 @@ def croissant(entries: Iterable[FileEntry], builds: list[Build], repo: str, endp
         "version": f"{FORMAT}.0.0+{_content(entries)}",
         "inLanguage": ["zh", "en"] if any(found.translated for found in sets_of(configs)) else ["zh"],
         "keywords": ["passage retrieval", "dense retrieval", "Chinese", "benchmark"],
-        "isBasedOn": ARXIV,
+        "isBasedOn": "https://arxiv.org/abs/2203.10232",
         "citeAs": CITATION,
-        "rai:dataLimitations": [line.removeprefix("- ") for line in limitations(configs, builds, ENGLISH)],
+        "rai:dataLimitations": _limitations(entries, builds),
         "prov:wasGeneratedBy": [_activity(build) for build in builds],
         "prov:wasDerivedFrom": [
             {"@type": "prov:Entity", "prov:label": source.name, "contentSize": f"{source.bytes} B", "sha256": digest}
@@ -90,6 +88,11 @@ def croissant(entries: Iterable[FileEntry], builds: list[Build], repo: str, endp
         "recordSet": [_records(config, split, configs) for config in configs for split in configs[config]],
     }
     return json.dumps(content, ensure_ascii=False, indent=1) + "\n"
+
+
+def _limitations(entries: list[FileEntry], builds: list[Build]) -> list[str]:
+    text = card(entries, {"table3": {}, "collections": {}}, builds).split("## Limitations")[1].split("## ")[0]
+    return [line.removeprefix("- ") for line in text.splitlines() if line]
 
 
 def _content(entries: list[FileEntry]) -> str:

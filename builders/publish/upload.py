@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
@@ -16,14 +16,11 @@ from builders.common.files import sha256_of, write_bytes, write_text
 from builders.common.hub import upload
 from builders.common.temporary import temporary_folder
 from builders.common.typed import read_json
-from builders.publish.benchmark import eval_yaml
-from builders.publish.chinese import chinese_card
 from builders.publish.croissant import croissant
-from builders.publish.sections import example, scores
+from builders.publish.pages import eval_yaml, example, scores
 from builders.stats.count import Figures
 from builders.stats.histograms import draw
-from builders.store.card import Published, card, configs_of
-from builders.store.card_words import is_reading
+from builders.store.card import CHINESE, card, configs_of, is_reading
 from builders.store.layout import MANIFEST, NAME
 from builders.store.manifest import CARD, CARD_ZH, CROISSANT, STATS, describe, is_published, read_stats, write_manifest
 from builders.store.reader import Release
@@ -110,15 +107,14 @@ def stage(release: Release, figures: Figures, repo: str, work: Path, wishes: Wis
     files = {entry.path: (release.path / entry.path, entry.sha256) for entry in own}
     configs, stats = configs_of(own), {**written, **figures.stats}
     images = {f"assets/{name}": content for name, content in draw(figures.lengths, figures.positives).items()}
-    parts = list(parts_of({*release.splits()}))
-    published = Published(
-        repo,
-        sorted(images),
-        example(release, configs),
-        scores(release, builds, wishes.scores),
-        next((split for name, split in parts if name == "main"), ""),
-    )
-    made = {**images, CARD_ZH: chinese_card(configs, stats, builds, published).encode()}
+    published: dict[str, Any] = {
+        "repo": repo,
+        "images": sorted(images),
+        "example": example(release, configs),
+        "scores": scores(release, builds, wishes.scores),
+        "split": next((split for name, split in parts_of({*release.splits()}) if name == "main"), ""),
+    }
+    made = {**images, CARD_ZH: card(own, stats, builds, CHINESE, **published).encode()}
     if benchmark := eval_yaml(configs, is_reading(builds), wishes.framework):
         made[EVAL] = benchmark.encode()
     described = [*own]
@@ -132,7 +128,7 @@ def stage(release: Release, figures: Figures, repo: str, work: Path, wishes: Wis
         write_bytes(work / name, content)
         entries.append(describe(work, name))
         files[name] = (work / name, entries[-1].sha256)
-    write_text(work / CARD, card(entries, stats, builds, published))
+    write_text(work / CARD, card(entries, stats, builds, **published))
     write_manifest(work, entries, builds)
     for name in (CARD, STATS, MANIFEST):
         if (work / name).exists():

@@ -9,7 +9,7 @@ from fuzzing import Reader, as_json, fuzz_of
 from spoil import JSON
 
 from baselines.artefacts.manifest import read_manifest
-from builders.publish.sections import read_scores
+from builders.publish.pages import read_scores
 from builders.publish.upload import date_in
 
 _OFFICIAL = {"MRR@10": 0.75, "recall@1": 0.5, "recall@50": 1.0, "QueriesRanked": 2}
@@ -40,7 +40,7 @@ READERS = [
     ),
     Reader(
         "scores for a card",
-        reaches=("builders.publish.sections:read_scores",),
+        reaches=("builders.publish.pages:read_scores",),
         make=lambda folder: (folder / "scores.json").write_text(json.dumps(_SCORES)),
         spoils={"scores.json": JSON},
         read=lambda folder: msgspec.to_builtins(read_scores(folder / "scores.json")),

@@ -28,7 +28,7 @@ from baselines.passages import open_passages
 from baselines.search.retrieve import named
 from builders.common.command import InputError, log, progress
 from builders.common.files import real_path, sha256_of, write_text
-from builders.common.folders import is_finished, key_of, replace_directory, task_folder, work_beside
+from builders.common.folders import key_of, replace_directory, task_folder, work_beside
 from builders.common.names import name_within
 from builders.common.typed import read_json
 from builders.common.verified import wrong_sha256
@@ -241,7 +241,7 @@ def _make_part(task: tuple[Job, Path, int], device: str) -> dict[str, str]:
     release = open_release(job.release)
     start, rows = number * job.part_rows, release.rows(job.config, "corpus")
     folder = work / _part(number)
-    if not is_finished(folder):
+    if not folder.exists():
         texts = open_passages(release, job.config).texts(range(start, min(start + job.part_rows, rows)))
         encode: Callable[[Job, str, list[str]], Arrays] = importlib.import_module(job.kind).encode_part
         with task_folder(folder) as half:

@@ -1,4 +1,4 @@
-"""Arrow files: mapped into memory where they lie on this machine, fetched where they lie in a store."""
+"""Arrow files, mapped into memory."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from builders.common.addresses import is_address, local_file, open_binary
-
 
 @contextlib.contextmanager
 def new_arrow(path: Path, schema: pa.Schema) -> Iterator[pa.ipc.RecordBatchFileWriter]:
     """Not compressed: a reader that needs some rows or columns reads nothing else of it."""
-    with local_file(path) as file, pa.ipc.new_file(file, schema) as out:
+    with pa.ipc.new_file(str(path), schema) as out:
         yield out
 
 
@@ -22,5 +20,5 @@ def read_arrow(path: Path, schema: pa.Schema, columns: Sequence[str] | None = No
     """The file's rows, in ``columns`` of its ``schema`` or all."""
     fields = None if columns is None else [schema.get_field_index(name) for name in columns]
     options = pa.ipc.IpcReadOptions(included_fields=fields)
-    with open_binary(path) if is_address(path) else pa.memory_map(str(path)) as file:
+    with pa.memory_map(str(path)) as file:
         return pa.ipc.open_file(file, options=options).read_all()

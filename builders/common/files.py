@@ -16,7 +16,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from builders.common.addresses import is_address, local_file
 from builders.common.command import InputError
 from builders.common.disks import writing
 from builders.common.locks import alone
@@ -66,10 +65,8 @@ def sha256_of(path: Path) -> str:
 def real_path(path: Path) -> Path:
     """``path``, absolute; where it is a link, that to which it leads: what is written there does not replace the link.
 
-    An address is what it is. :class:`InputError` for a link that leads back to itself.
+    :class:`InputError` for a link that leads back to itself.
     """
-    if is_address(path):
-        return path
     real = Path(os.path.abspath(path))
     if real.is_symlink() and (real := Path(os.path.realpath(real))).is_symlink():
         raise InputError("is a link that leads back to itself", path=path)
@@ -117,19 +114,32 @@ def may_write(folder: Path) -> bool:
     return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)
 
 
+def path_of(text: str) -> Path:
+    """The path that a user gave; :class:`InputError` for the address of an object store."""
+    if "://" in text:
+        raise InputError(
+            "expected a path, found an address; copy its files with `aws s3 sync` or `hf download`", path=text
+        )
+    return Path(text)
+
+
+def link(file: Path, name: Path) -> None:
+    """Give ``file``, which is never written to again, another name; where that cannot be, ``name`` becomes a copy."""
+    try:
+        os.link(os.path.realpath(file), name)  # not the link to it, where it is one (as in the hub's cache)
+    except OSError:
+        shutil.copyfile(file, name)
+
+
 @contextlib.contextmanager
 def new_file(path: Path) -> Iterator[Path]:
     """Where to write the file ``path``, which appears when the block ends without an error, whole and synced.
 
     That is ``.NAME.tmp`` beside it, which takes its name, or that of the file that a link leads to; a killed process
-    leaves it, and the next one writes it anew. What goes to an address or a stream, which nothing may replace, is a
-    temporary file until it is whole. :class:`InputError` where ``path`` is none of these (:func:`kind_of`), and where
+    leaves it, and the next one writes it anew. What goes to a stream, which nothing may replace, is a temporary
+    file until it is whole. :class:`InputError` where ``path`` is none of these (:func:`kind_of`), and where
     another process writes the same file.
     """
-    if is_address(path):
-        with local_file(path) as file:
-            yield file
-        return
     check_file(path)
     if kind_of(path) == "stream":
         with temporary_folder() as folder:
@@ -156,7 +166,7 @@ def new_file(path: Path) -> Iterator[Path]:
 
 def check_file(path: Path) -> None:
     """Raise :class:`InputError` where :func:`new_file` could not write ``path``; for what works long before it does."""
-    kind = "" if is_address(path) else kind_of(path)
+    kind = kind_of(path)
     if kind not in ("", "stream"):
         raise InputError(f"is a {kind}; expected the name of a file", path=path)
     if not kind:
@@ -165,8 +175,6 @@ def check_file(path: Path) -> None:
 
 def check_place(path: Path) -> None:
     """Raise :class:`InputError` where no file or directory ``path`` can be made."""
-    if is_address(path):
-        return
     folder = next(parent for parent in real_path(path).parents if parent.exists())
     if not folder.is_dir():
         raise InputError("is a file; expected a directory", path=folder)
@@ -197,9 +205,7 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 
 def fsync_file(path: Path) -> None:
-    """Make a file's content durable; that of an object in a store is when it is there."""
-    if is_address(path):
-        return
+    """Make a file's content durable."""
     with open(path, "r+b" if os.name == "nt" else "rb") as file:  # Windows syncs what is open for writing alone
         os.fsync(file.fileno())
 

@@ -18,22 +18,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from builders.common.addresses import (
-    is_address,
-    names_in,
-    reaching,
-    remove_tree,
-    replace_objects,
-    send_folder,
-)
 from builders.common.command import InputError, Unfinished, log
 from builders.common.disks import writing
 from builders.common.files import fsync_directory, fsync_file, kind_of, real_path
 from builders.common.locks import alone
-from builders.common.temporary import temporary_folder
 
 _DISCARDED = "discarded"
-_WHOLE = ".whole"  # the last object of a task's folder in a store: it is there when all others are
 _HALF = ".half"
 
 
@@ -47,14 +37,10 @@ def check_output(out: Path, what: str, mark: str) -> Path:
         what: the kind, as the error names it: ``a release``.
         mark: the file that every directory of the kind has.
     """
-    if not is_address(out):
-        out = real_path(out)
-    elif not out.name or out == out.parent:
-        raise InputError("expected a name within the store: the build works beside it", path=out)
-    with reaching(out):
-        if out.exists() and not (out / mark).is_file() and not (out.is_dir() and not names_in(out)):
-            kind = what.split(" ", 1)[1]
-            raise InputError(f"exists and is not {what}; expected a new path or an earlier {kind}", path=out)
+    out = real_path(out)
+    if out.exists() and not (out / mark).is_file() and not (out.is_dir() and not _names_in(out)):
+        kind = what.split(" ", 1)[1]
+        raise InputError(f"exists and is not {what}; expected a new path or an earlier {kind}", path=out)
     return out
 
 
@@ -76,29 +62,42 @@ def work_beside(out: Path, key: str = "", *, resume: bool = True, wait: bool = F
         resume: False: work of the same key is dropped, too.
         wait: for another process that makes the same; where False, that is an :class:`InputError`.
 
-    An object store has no locks: there, that nobody else writes to ``out`` is the user's to see to.
-
     :class:`InputError` where ``out`` is a stream, beside which nothing can be.
     """
-    if not is_address(out) and kind_of(out) == "stream":
+    if kind_of(out) == "stream":
         raise InputError("is a device or a pipe; expected a name that the work can lie beside", path=out)
     out = real_path(out)
     building = _building(out)
     work = building / (key or "work")
-    with contextlib.nullcontext() if is_address(out) else _held(out, wait):
-        for other in names_in(building):
+    with _held(out, wait):
+        for other in _names_in(building):
             if not (key and resume and other.name == key):
                 remove_tree(other)
         work.mkdir(parents=True, exist_ok=True)
         try:
             # Here, before the work is removed: it is what has filled the disk.
-            with contextlib.nullcontext() if is_address(out) else writing(work):
+            with writing(work):
                 yield work
         except BaseException as error:
-            if not key or not names_in(work) or (isinstance(error, InputError) and not isinstance(error, Unfinished)):
+            if not key or not _names_in(work) or (isinstance(error, InputError) and not isinstance(error, Unfinished)):
                 _discard(work)
             raise
         _discard(work)
+
+
+def _names_in(folder: Path) -> list[Path]:
+    """What ``folder`` holds; nothing where it is missing."""
+    try:
+        return list(folder.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a directory or a file, if it is there."""
+    shutil.rmtree(path, ignore_errors=True)
+    if path.is_file():
+        path.unlink()
 
 
 def _building(out: Path) -> Path:
@@ -125,9 +124,6 @@ def _held(out: Path, wait: bool) -> Iterator[None]:
 
 def _discard(work: Path) -> None:
     """Remove a work folder; killed meanwhile, nothing is left that looks like finished work."""
-    if is_address(work):
-        remove_tree(work)
-        return
     if work.exists():
         work = work.rename(work.with_name(_DISCARDED))
     remove_tree(work)
@@ -144,7 +140,7 @@ def new_directory(out: Path, what: str, mark: str) -> Iterator[Path]:
     out = check_output(out, what, mark)
     with work_beside(out) as work:
         yield work
-        replace_directory(work, out, last=mark)
+        replace_directory(work, out)
 
 
 def build_once(folder: Path, is_whole: Callable[[], bool], build: Callable[[Path], None]) -> bool:
@@ -165,15 +161,12 @@ def build_once(folder: Path, is_whole: Callable[[], bool], build: Callable[[Path
     return True
 
 
-def replace_directory(new: Path, target: Path, last: str = "") -> None:
+def replace_directory(new: Path, target: Path) -> None:
     """Sync the finished directory ``new`` and put it in the place of ``target``, which may exist (an older one).
 
     A kill between the two renames leaves no ``target``, never a mixture; the next command finds the old one, and puts
-    it back. In an object store the objects are copied; ``last`` is the one without which ``target`` is nothing.
+    it back.
     """
-    if is_address(new):
-        replace_objects(new, target, last)
-        return
     target = real_path(target)
     for folder, _, names in os.walk(new):
         for name in names:
@@ -196,12 +189,6 @@ def task_folder(final: Path) -> Iterator[Path]:
 
     The same task gives the same files, wherever it runs: the first process to finish it is the one that counts.
     """
-    if is_address(final):
-        with temporary_folder() as half:
-            yield half
-            (half / _WHOLE).touch()
-            send_folder(half, final, last=_WHOLE)
-        return
     half = Path(tempfile.mkdtemp(prefix=f"{final.name}.", suffix=_HALF, dir=final.parent))
     with writing(final.parent):
         yield half
@@ -213,13 +200,6 @@ def task_folder(final: Path) -> Iterator[Path]:
         shutil.rmtree(half)
 
 
-def is_finished(folder: Path) -> bool:
-    """Whether :func:`task_folder` has made ``folder``."""
-    return (folder / _WHOLE).exists() if is_address(folder) else folder.exists()
-
-
 def finished_tasks(parent: Path) -> list[str]:
     """The names of the folders of ``parent`` that :func:`task_folder` has made."""
-    if is_address(parent):
-        return [path.parent.name for path in parent.glob(f"*/{_WHOLE}")]
     return [path.name for path in parent.iterdir() if not path.name.endswith(_HALF)]

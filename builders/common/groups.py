@@ -8,7 +8,7 @@ _GROUPS = {
     "rjieba scipy statsmodels tomli tqdm yaml",
     "baselines": "cn2an ir_measures rapidfuzz tantivy",
     "models": "accelerate sentence_transformers sklearn torch transformers",
-    "ray": "ray s3fs upath",
+    "ray": "ray",
     "elasticsearch": "elasticsearch",
     "judge": "openai",
     "space": "gradio",

@@ -11,7 +11,8 @@ flagembedding          SPLIT.jsonl: query, pos (all positives), neg (all negativ
 triplets               SPLIT.jsonl: query, positive, negative; a line a negative
 pylate                 SPLIT.jsonl: query, positive, negative_1, negative_2 ...; a line a positive
 sentence-transformers  as pylate, and SPLIT.pairs.jsonl: query, passage, label, for a CrossEncoder
-official  the files of the official archives (of the main set only), byte for byte where the release was made from them
+official  the files of the original release (of the main set only): passage_collection.json, train.json, dev.json,
+          test1.json; where train has negatives, the baseline's dual.train.tsv and cross.train.tsv, too
 
 --negatives F ..., files that `python -m baselines mine` wrote, puts mined negatives before a query's own, in the
 formats of training data (tevatron to sentence-transformers). Each positive gets --negatives-per-positive of them, dealt

@@ -6,7 +6,7 @@ passage2id.map.json, dual.train.tsv and cross.train.tsv (whose negatives become 
 q2qid.dev.json and the dual-encoder's top 50 of dev, which becomes the run runs/official-dev-top50.trec. Every id is
 held against the MD5 of its text, line numbers against the map, the TSVs against train.json: what does not agree is
 counted in stats.json and logged with examples; a line that is not in its file's format ends the build with file and
-line. `export --format official` gives the files back byte for byte.
+line. `export --format official` writes such files again.
 
 With --skip-bad-lines such a line is left out instead: logged, counted in stats.json, listed in official/skipped.tsv. A
 passage that is left out keeps its line number, so that the map stays right; judgments that name it are counted, and

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +15,6 @@ from builders.common.names import problem_of
 from builders.official.archives import Member, find_members
 from builders.official.corpus import read_corpus
 from builders.official.formats import role_of
-from builders.official.layout import LAYOUT, write_layout
 from builders.official.numbered import NumberedTexts
 from builders.official.questions import Split, read_question_list, read_questions, split_named
 from builders.official.skipped import Skipped
@@ -53,8 +51,8 @@ def build_official(archives: list[Path], out: Path, workers: int = 1, skip_bad_l
         ):
             work = Work(draft, processes, workers, texts, skipped=Skipped(skip_bad_lines))
             convert(work, files)
-            options: dict[str, Any] = {"layout": LAYOUT}
-            read = {file.name: file.layout.get("rows") for file in files}
+            options: dict[str, Any] = {}
+            read = {file.name: file.rows for file in files}
             draft.stats["official"] = {"files": read, **work.findings.described()}
             if work.skipped.total:
                 work.skipped.write(draft)
@@ -66,7 +64,7 @@ def build_official(archives: list[Path], out: Path, workers: int = 1, skip_bad_l
 
 
 def convert(work: Work, files: list[OfficialFile]) -> None:
-    """Write the release's configs, and what the files need beside them to come out byte for byte."""
+    """Write the release's configs."""
     by_role: dict[str, list[OfficialFile]] = defaultdict(list)
     for file in files:
         by_role[file.role].append(file)
@@ -79,15 +77,10 @@ def convert(work: Work, files: list[OfficialFile]) -> None:
     if training := [*by_role["dual"], *by_role["cross"]]:  # dual.train.tsv, cross.train.tsv
         read_training(work, training, splits["train"])
     read_top50(work, files, splits["dev"])  # dev.retrieval.top50.res.tsv, dev.retrieval.top50.res.id_map.tsv
-    held = [split for split in splits.values() if split.questions]
-    for split in held:
-        write_split(work, split)
-        log.info("%s: %d questions", split.name, len(split.questions))
-    for file in files:
-        file.layout["sha256"] = _sha256(file.member)
-        if bad := work.skipped.lines.get(file.name):
-            file.layout["skipped"] = len(bad)
-    write_layout(work, files, held)
+    for split in splits.values():
+        if split.questions:
+            write_split(work, split)
+            log.info("%s: %d questions", split.name, len(split.questions))
 
 
 def official_files(members: list[Member]) -> Iterator[OfficialFile]:
@@ -105,31 +98,18 @@ def official_files(members: list[Member]) -> Iterator[OfficialFile]:
         name = member.name if member.name not in names else f"{member.archive.name}/{member.name}"
         if name in names:
             raise InputError(f"a second file {name}", path=member.shown)
-        if problem := problem_of(name):  # the export will write it under this name
+        if problem := problem_of(name):  # the manifest and stats.json name it
             raise InputError(problem, path=member.shown)
         names.add(name)
         role = role_of(member.name)
         assert role is not None
-        file = OfficialFile(member, name, role, {"bytes": member.size})
+        file = OfficialFile(member, name, role)
         if role != "document":
             if not member.size:
                 raise InputError("is empty", path=member.shown)
             if member.read(3) == _BOM:
                 raise InputError("begins with a byte order mark; the official files have none", path=member.shown)
-            if not file.tail.endswith(b"\n"):
-                file.layout["unended"] = True
         yield file
-
-
-def _sha256(member: Member) -> str:
-    digest = hashlib.sha256()
-    with open(member.path, "rb") as file:
-        file.seek(member.offset)
-        left = member.size
-        while left and (block := file.read(min(left, 1 << 20))):
-            digest.update(block)
-            left -= len(block)
-    return digest.hexdigest()
 
 
 def _sources(archives: list[Path], files: list[OfficialFile]) -> list[dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -12,11 +13,13 @@ from builders.common.command import InputError, log
 from builders.official.formats import ROW_CUT, IdsAndTexts, TextColumn, parse_passages, parse_wrapped
 from builders.official.numbered import Keys, as_keys, hex_ids
 from builders.official.passage_map import PassageMap, check_map, read_map
-from builders.official.style import is_wrapped, sniff_lines, sniff_wrapped, wrapped_end
 from builders.official.work import OfficialFile, Work
 from builders.store.layout import CORPUS
 from builders.store.table3 import LengthCounter
 from builders.store.writer import SplitWriter
+
+_WRAP = re.compile(rb'\s*\{\s*"data"\s*:\s*\[\s*')
+_WRAP_END = re.compile(rb"\s*\]\s*\}\s*\Z")
 
 
 def read_corpus(work: Work, files: list[OfficialFile]) -> None:
@@ -46,9 +49,8 @@ class _Corpus:
 
     def take(self, file: OfficialFile, ids: Keys, column: TextColumn) -> None:
         """Take in a block of a file's passages: those whose ids are new are written."""
-        rows, new = self._work.passages.add(ids, as_keys(column.digests), self._work.findings)
-        file.rows.append(rows)
-        file.layout["rows"] = file.layout.get("rows", 0) + len(rows)
+        new = self._work.passages.add(ids, as_keys(column.digests), self._work.findings)
+        file.rows = (file.rows or 0) + len(ids)
         texts = column.texts.filter(pa.array(new))
         self.lengths.add(pc.utf8_length(texts).to_numpy())
         titles = pa.repeat(pa.scalar(""), len(texts))
@@ -57,16 +59,14 @@ class _Corpus:
 
 def _passages(work: Work, file: OfficialFile) -> Iterator[IdsAndTexts]:
     """The blocks of ``passage_collection.json``: JSON lines, or one ``{"data": [...]}``."""
-    member, head, tail = file.member, file.head, file.tail
-    opening = is_wrapped(head)
+    member, opening = file.member, _WRAP.match(file.head)
     if not opening:
-        file.layout["style"] = sniff_lines(*work.head(file, parse_passages))
+        work.head(file, parse_passages)
         return work.blocks(file, parse_passages)
-    end = wrapped_end(tail)
-    if end is None or opening.end() + end >= member.size:
+    end = _WRAP_END.search(file.tail)
+    if end is None or opening.end() + len(end[0]) >= member.size:
         raise InputError('expected passages in {"data": [...]}, whole', path=member.shown)
-    file.layout["style"] = sniff_wrapped(head, tail, opening.end(), end)
-    return work.blocks(file, parse_wrapped, span=(opening.end(), member.size - end), cut=ROW_CUT)
+    return work.blocks(file, parse_wrapped, span=(opening.end(), member.size - len(end[0])), cut=ROW_CUT)
 
 
 def _read_parts(work: Work, parts: list[OfficialFile], ids: PassageMap | None, corpus: _Corpus) -> int:
@@ -85,5 +85,5 @@ def _read_parts(work: Work, parts: list[OfficialFile], ids: PassageMap | None, c
                 keys = np.where(named[:, None], known, keys)
             corpus.take(file, keys, column)
         if ids is not None:
-            line += file.layout["rows"] + len(work.skipped.lines.get(file.name, ()))
+            line += (file.rows or 0) + len(work.skipped.lines.get(file.name, ()))
     return line

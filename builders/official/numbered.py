@@ -31,12 +31,6 @@ def hex_ids(keys: Keys) -> list[str]:
     return [text[start : start + 32] for start in range(0, len(text), 32)]
 
 
-def id_column(keys: Keys) -> pa.Array:
-    """Ids as an Arrow column of 16-byte values."""
-    data = pa.py_buffer(np.ascontiguousarray(keys))
-    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), len(keys), [None, data])
-
-
 @compiled
 def _slot(slots, numbers, key):  # type: ignore[no-untyped-def]
     """Where ``key`` stands in the table, or else the empty slot where it belongs. Half of the slots are empty."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,16 +10,17 @@ import numpy.typing as npt
 
 from builders.common.command import InputError
 from builders.official.formats import MAP_CUT, parse_map
-from builders.official.numbered import Keys, as_keys, id_column
-from builders.official.style import sniff_map
+from builders.official.numbered import Keys, as_keys
 from builders.official.work import OfficialFile, Work
+
+_START = re.compile(rb'(\s*\{\s*)"\d+"(\s*:\s*)"\w*"')
+_END = re.compile(rb"\s*\}\s*\Z")
 
 
 @dataclass(frozen=True)
 class PassageMap:
     """The ids by line (lines, 2), and for which lines the map has one (lines,)."""
 
-    file: OfficialFile
     ids: Keys
     named: npt.NDArray[np.bool_]
 
@@ -38,9 +40,9 @@ def read_map(work: Work, files: list[OfficialFile]) -> PassageMap | None:
         raise InputError(f"a second passage2id.map.json; the first is {files[0].name}", path=files[1].member.shown)
     file = files[0]
     lines, ids = _entries(work, file)
-    file.layout["rows"] = len(lines)
+    file.rows = len(lines)
     if np.array_equal(lines, np.arange(len(lines))):
-        return PassageMap(file, ids, np.ones(len(ids), np.bool_))
+        return PassageMap(ids, np.ones(len(ids), np.bool_))
     if len(np.unique(lines)) != len(lines):
         raise InputError("expected every line number once, found one twice", path=file.member.shown)
     if int(lines.max()) >= 2 * len(lines) + 1000:
@@ -49,18 +51,17 @@ def read_map(work: Work, files: list[OfficialFile]) -> PassageMap | None:
     by_line = np.zeros((int(lines.max()) + 1, 2), np.uint64)
     named = np.zeros(len(by_line), np.bool_)
     by_line[lines], named[lines] = ids, True
-    return PassageMap(file, by_line, named)
+    return PassageMap(by_line, named)
 
 
 def _entries(work: Work, file: OfficialFile) -> tuple[npt.NDArray[np.int64], Keys]:
     """Line numbers and ids in the order of the file."""
-    style = sniff_map(file.head, file.tail)
+    start, end = _START.match(file.head), _END.search(file.tail)
     if file.head.strip() in (b"{}", b"{ }"):
         raise InputError("is an empty map", path=file.member.shown)
-    if style is None:
+    if start is None or end is None:
         raise InputError('expected one JSON object {"0": passage id, "1": passage id, ...}', path=file.member.shown)
-    file.layout["style"] = style
-    span = (len(style["head"]), file.member.size - len(style["tail"]))
+    span = (len(start[1]), file.member.size - len(end[0]))
     blocks = [
         (np.asarray(numbers, np.int64), as_keys(ids))
         for numbers, ids in work.blocks(file, parse_map, span=span, cut=MAP_CUT)
@@ -70,12 +71,6 @@ def _entries(work: Work, file: OfficialFile) -> tuple[npt.NDArray[np.int64], Key
 
 
 def check_map(work: Work, ids: PassageMap, lines: int) -> None:
-    """Hold the map against the collection, whose parts have ``lines`` lines (0: it was held against none).
-
-    The map comes out again from the corpus, whose ids it is, in its order; where it says something else it is kept.
-    """
+    """Count the entries beyond the ``lines`` lines that the parts have (0: the map was compared with no part)."""
     if lines and len(ids.ids) > lines:
         work.findings.add("entries of passage2id.map.json for lines that no part holds", len(ids.ids) - lines)
-    rows = work.passages.ids.find(ids.ids)
-    if not np.array_equal(rows, np.arange(len(ids.ids))):
-        ids.file.columns["id"] = id_column(ids.ids)

@@ -32,8 +32,8 @@ class Passages:
         self._other_ids: Keys = np.empty((0, 2), np.uint64)
         self._other_rows: Numbers = np.empty(0, np.int32)
 
-    def add(self, ids: Keys, digests: Keys, findings: Findings) -> tuple[Numbers, npt.NDArray[np.bool_]]:
-        """Take in passages; returns their rows in the release's corpus, and which of them are new."""
+    def add(self, ids: Keys, digests: Keys, findings: Findings) -> npt.NDArray[np.bool_]:
+        """Take in passages; returns which of them are new."""
         self.given = True
         rows, new = self.ids.add(ids)
         self._note_other_ids(rows, ids, digests, new & (ids != digests).any(axis=1), findings)
@@ -43,7 +43,7 @@ class Passages:
             changed = np.zeros(len(ids), np.bool_)
             changed[again] = (self.digests_of(rows[again], ids[again]) != digests[again]).any(axis=1)
             findings.add_ids("passages that came before with another text (the first is kept)", ids, changed)
-        return rows, new
+        return new
 
     def _note_other_ids(
         self, rows: Numbers, ids: Keys, digests: Keys, other: npt.NDArray[np.bool_], findings: Findings

@@ -16,8 +16,7 @@ import numpy as np
 
 from builders.common.command import InputError
 from builders.official.formats import BadLine, Id, Questions, parse_questions, text_column
-from builders.official.numbered import as_keys, id_column
-from builders.official.style import sniff, sniff_lines
+from builders.official.numbered import Numbers, as_keys
 from builders.official.work import OfficialFile, Work
 from builders.sources.splits import split_of
 
@@ -67,15 +66,13 @@ def ids_in(data: bytes) -> Iterator[bytes]:
 def read_questions(work: Work, file: OfficialFile, split: Split) -> None:
     """``train.json`` and ``dev.json``, with judgments, ``test1.json`` and ``test2.json``, without, into ``split``."""
     labelled = file.role != "test"
-    file.layout["style"] = sniff_lines(*work.head(file, parse_questions, labelled))
+    work.head(file, parse_questions, labelled)
     split.labelled |= labelled
     for parsed in work.parsed(file, parse_questions, labelled):
         block: Questions = parsed.found
         lines = parsed.lines(len(block.questions.column.texts)).tolist()
         found = _take_questions(work, file, split, block, lines)
-        rows = [question.row for question in found if question is not None]
-        file.rows.append(np.array(rows, np.int32))
-        file.layout["rows"] = file.layout.get("rows", 0) + len(rows)
+        file.rows = (file.rows or 0) + sum(question is not None for question in found)
         if block.counts is not None:
             _take_judgments(work, split, block, block.counts, found)
 
@@ -137,10 +134,9 @@ def split_named(file: OfficialFile) -> str:
 def read_question_list(work: Work, file: OfficialFile, split: Split) -> None:
     """``q2qid.dev.json`` ({question: id}) or ``dev.q.format``: held against the split, or its only questions."""
     known = bool(split.questions)
-    keys = _read_ids(work, file) if file.role == "ids" else _read_queries(work, file)
-    texts = file.texts["query"].tolist()
-    file.layout["rows"] = len(texts)
-    for text, key in zip(texts, keys, strict=True):
+    texts, keys = _read_ids(work, file) if file.role == "ids" else _read_queries(work, file)
+    file.rows = len(texts)
+    for text, key in zip(texts.tolist(), keys, strict=True):
         question = split.by_text.get(text)
         if question is None and known:
             what = f"questions of {file.name} that the split {split.name} does not have"
@@ -151,8 +147,8 @@ def read_question_list(work: Work, file: OfficialFile, split: Split) -> None:
             work.findings.add(f"ids of {file.name} that are not those of the split {split.name}", 1, key.hex())
 
 
-def _read_ids(work: Work, file: OfficialFile) -> list[bytes]:
-    """The ids in ``q2qid.dev.json``."""
+def _read_ids(work: Work, file: OfficialFile) -> tuple[Numbers, Iterator[bytes]]:
+    """The numbers of the texts in ``q2qid.dev.json``, and their ids."""
     data = file.member.read()
     try:
         pairs = msgspec.json.decode(data, type=dict[str, Id])
@@ -161,20 +157,13 @@ def _read_ids(work: Work, file: OfficialFile) -> list[bytes]:
         raise InputError(f"expected one JSON object {{question: id}} ({error})", path=file.member.shown) from None
     except BadLine as error:
         raise InputError(error.message, path=file.member.shown) from None
-    body = data.rstrip()
-    style = sniff([body.decode()])
-    file.layout["style"] = style and style | {"tail": data[len(body) :].decode()}
-    ids = bytes.fromhex("".join(pairs.values()))
-    file.texts["query"] = work.number_texts(column)
-    file.columns["id"] = id_column(as_keys(ids))
-    return list(ids_in(ids))
+    return work.number_texts(column), map(bytes.fromhex, pairs.values())
 
 
-def _read_queries(work: Work, file: OfficialFile) -> list[bytes]:
-    """The ids of the questions in ``dev.q.format``, which are the MD5 of their texts."""
+def _read_queries(work: Work, file: OfficialFile) -> tuple[Numbers, Iterator[bytes]]:
+    """The numbers of the questions in ``dev.q.format``, and their ids: the MD5 of the texts."""
     numbers, ids = [np.empty(0, np.int32)], b""
     for block in work.tsv_blocks(file):
         numbers.append(work.number_texts(block.columns["query"]))
         ids += block.columns["query"].digests
-    file.texts["query"] = np.concatenate(numbers)
-    return list(ids_in(ids))
+    return np.concatenate(numbers), ids_in(ids)

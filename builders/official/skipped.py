@@ -54,6 +54,7 @@ class Skipped:
 
     def write(self, draft: Draft) -> None:
         """List all of them in the release, in :data:`SKIPPED`: file, line, what is wrong with it."""
+        (draft.folder / SKIPPED).parent.mkdir()
         rows = (
             f"{name}\t{line}\t{' '.join(what.split())}\n" for name, found in self.lines.items() for line, what in found
         )

@@ -11,7 +11,6 @@ from collections import defaultdict
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from builders.official.numbered import Numbers
 from builders.official.questions import Positive, Split
@@ -25,32 +24,28 @@ def read_training(work: Work, files: list[OfficialFile], split: Split) -> None:
     positives: list[npt.NDArray[np.int32]] = []
     negatives: list[npt.NDArray[np.int32]] = []
     for file in sorted(files, key=lambda file: (".demo." in file.name, file.role == "cross")):
-        labels = _read_columns(work, file)
-        query = file.texts["query"]
-        file.layout["rows"] = len(query)
+        texts, labels = _read_columns(work, file)
+        query = texts["query"]
+        file.rows = len(query)
         if file.role == "dual":
-            positives.append(np.stack([query, file.texts["positive"]], axis=1))
-            negatives.append(np.stack([query, file.texts["negative"]], axis=1))
+            positives.append(np.stack([query, texts["positive"]], axis=1))
+            negatives.append(np.stack([query, texts["negative"]], axis=1))
         else:
-            pairs = np.stack([query, file.texts["passage"]], axis=1)
+            pairs = np.stack([query, texts["passage"]], axis=1)
             positives.append(pairs[labels == 1])
             negatives.append(pairs[labels == 0])
     _join(work, split, _distinct(positives), _distinct(negatives))
 
 
-def _read_columns(work: Work, file: OfficialFile) -> npt.NDArray[np.int8]:
-    """Read the file's columns of texts; returns its labels."""
+def _read_columns(work: Work, file: OfficialFile) -> tuple[dict[str, Numbers], npt.NDArray[np.int8]]:
+    """The numbers of the file's texts by column, and its labels."""
     numbers: dict[str, list[Numbers]] = defaultdict(list)
     labels = [np.empty(0, np.int8)]
     for block in work.tsv_blocks(file):
         for name, column in block.columns.items():
             numbers[name].append(work.number_texts(column))
         labels.append(np.array(block.labels or [], np.int8))
-    file.texts = {name: np.concatenate(found) for name, found in numbers.items()}
-    every = np.concatenate(labels)
-    if file.role == "cross":
-        file.columns["label"] = pa.array(every)
-    return every
+    return {name: np.concatenate(found) for name, found in numbers.items()}, np.concatenate(labels)
 
 
 def _distinct(pairs: list[npt.NDArray[np.int32]]) -> Pairs:

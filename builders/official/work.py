@@ -1,4 +1,4 @@
-"""What the steps of the conversion share: the official files with what is found out about them, and the work so far."""
+"""The official files, and what the steps of their conversion share."""
 
 from __future__ import annotations
 
@@ -6,9 +6,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
-
-import numpy as np
-import pyarrow as pa
 
 from builders.common.command import InputError
 from builders.common.jobs import Pool
@@ -27,22 +24,12 @@ _TAIL = 1 << 12
 
 @dataclass
 class OfficialFile:
-    """An official file: what it is, and what its copy needs to come out byte for byte.
-
-    Attributes:
-        layout: what ``official/layout.json`` says of it.
-        rows: for every row, the row of its passage in the release's corpus, or of its question in the release's split.
-        texts: columns of texts that the release's configs do not hold so, as numbers in :attr:`Work.texts`.
-        columns: other such columns.
-    """
+    """An official file. ``rows``: its rows without the bad lines; None for a document."""
 
     member: Member
     name: str
     role: str
-    layout: dict[str, Any] = field(default_factory=dict)
-    rows: list[Numbers] = field(default_factory=list)
-    texts: dict[str, Numbers] = field(default_factory=dict)
-    columns: dict[str, pa.Array] = field(default_factory=dict)
+    rows: int | None = None
 
     @property
     def head(self) -> bytes:
@@ -55,13 +42,6 @@ class OfficialFile:
         with open(self.member.path, "rb") as file:
             file.seek(self.member.offset + max(0, self.member.size - _TAIL))
             return file.read(min(_TAIL, self.member.size))
-
-    def order(self) -> tuple[int, Numbers | None]:
-        """Where its rows begin in the release; and all of :attr:`rows`, unless they follow one another there."""
-        rows = np.concatenate(self.rows) if self.rows else np.empty(0, np.int32)
-        start = int(rows[0]) if len(rows) else 0
-        follow = np.array_equal(rows, np.arange(start, start + len(rows)))
-        return start, None if follow else rows
 
 
 @dataclass
@@ -100,25 +80,24 @@ class Work:
         """Leave a bad line out; an :class:`InputError` where that is not wanted."""
         self.skipped.add(file.name, file.member.shown, line, message)
 
-    def head(self, file: OfficialFile, parse: Any, *args: Any) -> tuple[bytes, bool]:
-        """The file's first bytes, without lines that are skipped; whether they are all of it.
+    def head(self, file: OfficialFile, parse: Any, *args: Any) -> bytes:
+        """The file's first bytes, without lines that are skipped.
 
         Raises :class:`InputError` where all of these lines would be skipped.
         """
         head, whole = file.head, len(file.head) == file.member.size
         if not self.skipped.wanted:
-            return head, whole
+            return head
         end = len(head) if whole else head.rfind(b"\n") + 1
         good, bad = good_lines(head[:end], parse, *args)
         if bad and not good:
             message = f"{bad[0].message} (and no other of its first {len(bad):,} lines is good)"
             raise InputError(message, path=file.member.shown, line=1)
-        return good + head[end:], whole
+        return good + head[end:]
 
     def tsv_blocks(self, file: OfficialFile) -> Iterator[TsvBlock]:
         """The blocks of a TSV. Lines whose columns without a meaning are not as in the first line are counted."""
         usual = self.first_nothing(file)
-        file.layout["nothing"] = [value.decode(errors="replace") for value in usual]
         for found in self.parsed(file, parse_tsv, file.role, usual):
             block: TsvBlock = found.found
             block.lines = found.lines(len(next(iter(block.columns.values())).texts))
@@ -128,12 +107,12 @@ class Work:
             yield block
 
     def first_nothing(self, file: OfficialFile) -> list[bytes]:
-        """What the columns that mean nothing hold in the first line of a TSV; they come back on export."""
+        """What the columns that mean nothing hold in the first line of a TSV."""
         if file.head.split(b"\n", 1)[0].endswith(b"\r"):
             raise InputError(
                 "lines end in CR LF; expected LF alone, as in the official files", path=file.member.shown, line=1
             )
-        row = self.head(file, parse_tsv, file.role, [])[0].split(b"\n", 1)[0].split(b"\t")
+        row = self.head(file, parse_tsv, file.role, []).split(b"\n", 1)[0].split(b"\t")
         return nothing_of(file.role, row) if len(row) == len(TSV[file.role]) else []
 
     def number_texts(self, column: TextColumn) -> Numbers:

@@ -82,7 +82,7 @@ def read_scores(path: Path) -> list[Scored]:
         raise InputError(said, path=path) from None
 
 
-def scores(release: Release, builds: Collection[Build], given: dict[str, Path]) -> str:
+def scores_table(release: Release, builds: Collection[Build], given: dict[str, Path]) -> str:
     """Return a table of systems' scores, the paper's too if the release was made of the official archives.
 
     Args:

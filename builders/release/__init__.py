@@ -4,12 +4,12 @@ Written are passages, labels, ids, qrels, a card and statistics. Read are JSON l
 folders and zip archives, search and zhidao, the raw and the preprocessed flavour. Labels follow Algorithm 1 (span-F1),
 passages and ids come out as the official ones do. Splits follow the file names, or are given with --train, --dev and
 --test. An existing release in --out is replaced when the new one is whole; a killed build goes on from its finished
-parts. Input and output may be addresses of object stores, such as s3://.
+parts.
 
 example:
   python -m builders release --raw builders/sample --out build/sample
   python -m builders release --raw dureader_raw.zip --out dureader_retrieval --unit char --workers 8
-  python -m builders release --engine ray --ray-address HEAD:6379 --raw s3://bucket/raw --out s3://bucket/release
+  python -m builders release --engine ray --ray-address HEAD:6379 --raw /mnt/raw --out /mnt/release
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ import os
 from fractions import Fraction
 from pathlib import Path
 
-from builders.common.addresses import is_address, path_of
 from builders.common.command import InputError, add_format, whole_number
+from builders.common.files import path_of
 from builders.common.limits import usable_cores
 from builders.common.words import SEGMENTERS
 from builders.release.options import MIN_CHARS, THRESHOLD, Options
@@ -121,4 +121,4 @@ def run(args: argparse.Namespace) -> None:
 def _paths(args: argparse.Namespace, texts: list[str]) -> list[Path]:
     paths = [path_of(text) for text in texts]
     # Other machines have other working directories.
-    return [Path(os.path.abspath(p)) if args.engine == "ray" and not is_address(p) else p for p in paths]
+    return [Path(os.path.abspath(p)) if args.engine == "ray" else p for p in paths]

@@ -17,8 +17,8 @@ from builders.store.layout import FORMAT, MANIFEST, NAME
 from builders.store.tasks import EVAL
 
 STATS, CARD = "stats.json", "README.md"
-CARD_ZH, CROISSANT = "README.zh.md", "croissant.json"
-_PUBLISHED = {CARD_ZH, CROISSANT, EVAL}
+CARD_ZH = "README.zh.md"
+_PUBLISHED = {CARD_ZH, EVAL, "croissant.json"}  # the last: of releases that earlier versions published
 
 
 def is_published(path: str) -> bool:

@@ -243,7 +243,7 @@ READERS = [
     ),
     Reader(
         "official files",
-        reaches=("builders.official.questions:_read_ids", "builders.official.style:sniff"),
+        reaches=("builders.official.questions:_read_ids",),
         make=lambda folder: write_files(folder / "files", original_files() | preprocessed_files()),
         spoils={"files/**/*.json": JSON_LINES, "files/**/*.tsv": TEXT, "files/**/*.format": TEXT},
         read=_read_official,

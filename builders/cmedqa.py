@@ -24,8 +24,7 @@ from pathlib import Path
 from builders.collection.merge import Collection, SourceTexts, merge
 from builders.collection.options import add_options, check_found, files_of, kind_by
 from builders.common.command import InputError, log, progress
-from builders.sources.files import Source
-from builders.sources.splits import split_of
+from builders.sources.files import Source, split_of
 from builders.sources.tables import find_tables, open_table
 
 HEADERS = {

@@ -18,8 +18,8 @@ from builders.release.label import label_block
 from builders.release.options import Options
 from builders.release.rows import find_sources, parse_row, parse_rows
 from builders.sources import lines as blocks
+from builders.sources.files import split_of
 from builders.sources.lines import content, line_number, read_blocks
-from builders.sources.splits import split_of
 
 FUZZ = int(os.environ.get("FUZZ_EXAMPLES", "300"))
 ONE = row(1, "太阳花怎么养", [["喜温暖。", "耐瘠薄。"]], ["喜温暖"])

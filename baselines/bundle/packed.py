@@ -29,10 +29,9 @@ from msgspec import Meta, Struct
 
 from baselines.runs.sets import QRELS, QUERIES
 from builders.common.command import InputError
-from builders.common.files import new_file
+from builders.common.files import new_file, reading
 from builders.common.names import problem_of
 from builders.common.typed import Count, Sha256, json_of
-from builders.sources.files import damage
 from builders.store.layout import DRAWN, MANIFEST, SETS, is_config
 
 NAME = "dureader_retrieval run bundle"
@@ -198,7 +197,7 @@ def read_bundle(path: Path) -> Bundle:
 
 def _unpacked(path: Path) -> dict[str, bytes]:
     """The bytes of every file of an archive, once it is known that they are few enough."""
-    with damage(str(path)), zipfile.ZipFile(path) as archive:
+    with reading(path), zipfile.ZipFile(path) as archive:
         found = archive.infolist()
         names = [info.filename for info in found]
         if MANIFEST not in names:

@@ -18,7 +18,7 @@ from builders.common.command import InputError
 from builders.official.formats import BadLine, Id, Questions, parse_questions, text_column
 from builders.official.numbered import Numbers, as_keys
 from builders.official.work import OfficialFile, Work
-from builders.sources.splits import split_of
+from builders.sources.files import split_of
 
 
 class Positive(NamedTuple):

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from builders.common.folders import task_folder
-from builders.release.label_files import Places, rows_at
+from builders.release.label import Places, rows_at
 from builders.release.select import Selection, SplitSelection
 from builders.store import layout
 from builders.store.layout import CORPUS, JOINED, PASSAGES, QRELS, QUERIES, schema_of

@@ -11,8 +11,8 @@ from builders.common.command import InputError
 from builders.common.files import sha256_of
 from builders.common.lines import first_character
 from builders.common.names import problem_of
+from builders.store.judgments import read_negative_ids
 from builders.store.layout import MANIFEST, SETS, SPLITS
-from builders.store.negatives import read_negative_ids
 from builders.store.reader import Release
 from builders.store.runs import read_run
 

@@ -17,10 +17,9 @@ from baselines.runs.measures import PAPER
 from builders.common.command import InputError, log
 from builders.common.hub import as_yaml, clear_errors
 from builders.common.temporary import temporary_folder
-from builders.store.layout import MANIFEST, SETS
-from builders.store.manifest import read_manifest
+from builders.store.layout import MANIFEST, SETS, task_id
+from builders.store.manifest import EVAL, read_manifest
 from builders.store.reader import Release
-from builders.store.tasks import EVAL, Task
 
 FOLDER = ".eval_results"
 
@@ -49,7 +48,7 @@ def eval_results(measured: Sequence[Measured], release: Release, dataset: str, r
         entries = [
             EvalResultEntry(
                 dataset_id=dataset,
-                task_id=Task(run.set, run.split, measure).id,
+                task_id=task_id(run.set, run.split, measure),
                 value=round(100 * run.values[official], 4),
                 dataset_revision=commit,
                 source_url=f"{HfApi().endpoint}/{repo}",

@@ -12,8 +12,8 @@ import numpy as np
 
 from baselines.passages import Passages
 from builders.common.command import InputError
+from builders.store.judgments import read_negative_ids
 from builders.store.layout import SETS, base_set
-from builders.store.negatives import read_negative_ids
 from builders.store.reader import Release
 
 _ROWS_AT_ONCE = 4_096

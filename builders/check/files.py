@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from builders.check.findings import EXAMPLES, Finding
 from builders.common.command import progress
 from builders.common.limits import usable_cores
+from builders.common.verified import FileEntry
 from builders.store.layout import MANIFEST
-from builders.store.manifest import FileEntry
 from builders.store.reader import Release
 from builders.store.shards import wrong_file
 

@@ -16,7 +16,7 @@ from typing import Any
 from builders.common.command import InputError, log
 from builders.common.sampling import draw
 from builders.sources.files import Source
-from builders.store.ids import text_id
+from builders.store.layout import text_id
 
 # A question whose text comes in several splits stays in the first of these. ``all``: not split yet.
 ORDER = ("all", "test", "dev", "train")

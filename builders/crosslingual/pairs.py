@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from builders.common.command import InputError, log
 from builders.sources.files import Source
 from builders.sources.tables import Table, open_table
-from builders.store.ids import text_id
+from builders.store.layout import text_id
 
 # What the columns may be called: the query's id, its Chinese text, its English text.
 _KEYS = ("key", "id", "_id", "zh_id", "query_id", "query-id", "question_id", "qid")

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from builders.common.command import InputError, log
 from builders.crosslingual.pairs import Pair
-from builders.store.ids import text_id
-from builders.store.layout import SPLITS
+from builders.store.layout import SPLITS, text_id
 from builders.store.reader import Release
 
 _HAN = re.compile("[\u3400-\u9fff]")

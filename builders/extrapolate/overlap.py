@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from builders.store.overlap import label_overlap
+from builders.store.judgments import label_overlap
 from builders.store.reader import Release
 
 

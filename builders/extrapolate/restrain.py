@@ -19,7 +19,7 @@ from builders.extrapolate.overlap import judged_of, labelled
 from builders.extrapolate.queries import check_some, described_build, drawn, ids, judgments_of, mean, vectors_of
 from builders.extrapolate.similarity import Floats, Ints, best_ranks, nearest
 from builders.store.draft import check_release_output, draft_release
-from builders.store.overlap import label_overlap
+from builders.store.judgments import label_overlap
 from builders.store.reader import Release
 
 # Its authors used it on 97 test queries of 502,939 training queries, and not on 6,980 (their readme): there, almost

@@ -19,7 +19,7 @@ from builders.extrapolate.overlap import labelled
 from builders.extrapolate.queries import check_some, described_build, drawn, judgments_of, mean, vectors_of
 from builders.extrapolate.similarity import Floats, Ints, clusters, nearest
 from builders.store.draft import check_release_output, draft_release
-from builders.store.overlap import label_overlap
+from builders.store.judgments import label_overlap
 from builders.store.reader import Release
 
 

@@ -14,9 +14,9 @@ from builders.official.formats import ROW_CUT, IdsAndTexts, TextColumn, parse_pa
 from builders.official.numbered import Keys, as_keys, hex_ids
 from builders.official.passage_map import PassageMap, check_map, read_map
 from builders.official.work import OfficialFile, Work
+from builders.store.draft import SplitWriter
 from builders.store.layout import CORPUS
 from builders.store.table3 import LengthCounter
-from builders.store.writer import SplitWriter
 
 _WRAP = re.compile(rb'\s*\{\s*"data"\s*:\s*\[\s*')
 _WRAP_END = re.compile(rb"\s*\]\s*\}\s*\Z")

@@ -1,7 +1,7 @@
 """The pages of a published release: a row as an example, a table of systems' scores, and ``eval.yaml``.
 
 ``eval.yaml`` makes a dataset of the hub a benchmark, on whose page models are ranked. Its tasks:
-:func:`builders.store.layout.tasks_of`. The hub shows the ranking once it has the dataset on its list (its page on
+:func:`builders.store.layout.parts_of`. The hub shows the ranking once it has the dataset on its list (its page on
 evaluation results says where to ask). It knows frameworks by the names in huggingface.js, packages/tasks/src/eval.ts.
 This project is not among them, so none is named unless the user names one.
 """
@@ -21,10 +21,9 @@ from builders.common.markdown import as_code, as_text
 from builders.common.typed import read_json
 from builders.stats.paper import published
 from builders.store.card import Configs, is_official, pretty_name, rows_of, shown_config
-from builders.store.layout import JOINED, SETS, schema_of
+from builders.store.layout import JOINED, MEASURES, SETS, part_id, parts_of, schema_of, task_id
 from builders.store.manifest import Build
 from builders.store.reader import Release
-from builders.store.tasks import MEASURES, part_id, parts_of, tasks_of
 
 _CUT = 60  # characters of a text
 
@@ -132,19 +131,21 @@ def eval_yaml(configs: Configs, reading: bool, framework: str = "") -> str:
         framework: ``evaluation_framework``, one that the hub knows; empty: none is named.
     """
     splits = {(config, split) for config, found in configs.items() for split in found}
-    tasks = tasks_of(splits)
-    if not tasks:
+    parts = list(parts_of(splits))
+    if not parts:
         return ""
-    passages = rows_of(configs[SETS[tasks[0].set].corpus]["corpus"])
-    asked = ", ".join(
-        f"{rows_of(configs[SETS[name].queries][split]):,} ({name} {split})" for name, split in parts_of(splits)
-    )
+    passages = rows_of(configs[SETS[parts[0][0]].corpus]["corpus"])
+    asked = ", ".join(f"{rows_of(configs[SETS[name].queries][split]):,} ({name} {split})" for name, split in parts)
     content: dict[str, Any] = {
         "name": pretty_name(reading),
         "description": "Chinese passage retrieval: find the passages that answer a question, in a collection of"
         f" {passages:,}. Questions: {asked}. Figures are percent, higher is better: MRR@10, and the share of"
         " questions with an answer in the top 1 and the top 50.",
         **({"evaluation_framework": framework} if framework else {}),
-        "tasks": [{"id": task.id, "config": task.config, "split": task.split} for task in tasks],
+        "tasks": [
+            {"id": task_id(name, split, measure), "config": SETS[name].queries, "split": split}
+            for name, split in parts
+            for measure in MEASURES
+        ],
     }
     return as_yaml(content)

@@ -11,14 +11,14 @@ from builders.common.command import InputError
 from builders.common.files import sha256_of, write_bytes, write_text
 from builders.common.hub import upload
 from builders.common.temporary import temporary_folder
+from builders.common.verified import describe
 from builders.publish.pages import eval_yaml, example, scores_table
 from builders.stats.count import Figures
 from builders.stats.histograms import draw
 from builders.store.card import CHINESE, card, configs_of, is_reading
-from builders.store.layout import MANIFEST, NAME
-from builders.store.manifest import CARD, CARD_ZH, STATS, describe, is_published, read_stats, write_manifest
+from builders.store.layout import MANIFEST, NAME, parts_of
+from builders.store.manifest import CARD, CARD_ZH, EVAL, STATS, is_published, read_stats, write_manifest
 from builders.store.reader import Release
-from builders.store.tasks import EVAL, parts_of
 
 _FORBIDDEN = (".py", ".lock")  # datasets refuses a repository with a script; locks are leftovers of its cache
 

@@ -25,7 +25,7 @@ from builders.release.passages import cut_passages
 from builders.release.rows import Row, SegmentedRow, parse_rows
 from builders.release.span_f1 import Questions, char_ids, label_questions, word_ids
 from builders.sources.lines import Block
-from builders.store.ids import text_id
+from builders.store.layout import text_id
 
 Places = npt.NDArray[np.int64]
 

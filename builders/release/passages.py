@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from builders.common.compiled import compiled
 from builders.release.options import MIN_CHARS
-from builders.store.ids import id_of_utf8
+from builders.store.layout import text_id
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -59,7 +59,7 @@ def cut_passages(documents: Sequence[Sequence[str]], positive: Flags, min_chars:
     # Joining neither drops nor adds a byte: passages follow each other in the UTF-8 of all paragraphs.
     text = memoryview(b"".join(encoded))
     offsets = [0, *ends.tolist()]
-    ids = [id_of_utf8(text[start:end]) for start, end in pairwise(offsets)]
+    ids = [text_id(text[start:end]) for start, end in pairwise(offsets)]
     texts = pa.StringArray.from_buffers(len(ids), pa.py_buffer(np.array(offsets, np.int32)), pa.py_buffer(text))
     return Passages(texts, pa.array(ids, pa.string()), lengths, labels, document)
 

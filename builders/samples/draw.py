@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from builders.common.command import InputError
 from builders.common.sampling import lots
 from builders.store.draft import check_release_output, describe_files, draft_release
-from builders.store.judged import read_judged
+from builders.store.judgments import read_judged
 from builders.store.layout import IDS, SAMPLE, is_config
 from builders.store.reader import Release
 from builders.store.runs import read_run

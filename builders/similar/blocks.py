@@ -17,7 +17,7 @@ from builders.common.temporary import temporary_folder
 from builders.common.typed import read_json
 from builders.similar.likeness import Like, LikeTexts
 from builders.similar.pairs import Pair
-from builders.store.ids import text_id
+from builders.store.layout import text_id
 
 _ROWS = 1_024  # a block
 

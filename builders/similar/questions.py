@@ -11,9 +11,8 @@ import pyarrow as pa
 from builders.common.command import InputError, log
 from builders.similar.pairs import names_of, read_pairs
 from builders.store.draft import describe_files, draft_release
-from builders.store.ids import text_id
-from builders.store.judged import read_judged
-from builders.store.layout import QUERIES
+from builders.store.judgments import read_judged
+from builders.store.layout import QUERIES, text_id
 from builders.store.reader import Release, open_release
 
 TESTED = ("dev", "test")

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from builders.common.command import log
 from builders.store.draft import Draft
-from builders.store.judged import joined_passage, read_judged, texts_of_judged
+from builders.store.judgments import joined_passage, read_judged, texts_of_judged
 from builders.store.layout import BEFORE, JOINED, QUERIES, REMOVED, TOLD_APART
 from builders.store.reader import Release
 from builders.store.rejudge import count_judged

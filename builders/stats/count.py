@@ -9,8 +9,8 @@ from typing import Any
 
 from builders.stats.relabelled import count_relabelled
 from builders.stats.survey import Survey, survey, survey_or_fail
+from builders.store.judgments import overlaps_with_train
 from builders.store.layout import BEFORE, SETS, Set
-from builders.store.overlap import overlaps_with_train
 from builders.store.reader import Release
 from builders.store.table3 import POSITIVES_EDGES, LengthCounter, round_stat, table3_column
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from builders.store.judged import Judged
+from builders.store.judgments import Judged
 from builders.store.layout import BEFORE
 from builders.store.table3 import round_stat
 

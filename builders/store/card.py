@@ -16,8 +16,9 @@ from typing import Any
 import pyarrow as pa
 
 from builders.common.markdown import as_code, as_text
+from builders.common.verified import FileEntry
 from builders.store.layout import SETS, Set, config_and_split, config_of, schema_of, sort_key
-from builders.store.manifest import Build, FileEntry
+from builders.store.manifest import Build
 from builders.store.table3 import TABLE3_ROWS, bar_name
 
 Configs = dict[str, dict[str, list[FileEntry]]]  # config -> split -> its shards, in the order of the card

@@ -10,32 +10,19 @@ from typing import Any
 import msgspec
 
 from builders.common.command import InputError
-from builders.common.files import sha256_of, write_text
-from builders.common.names import name_within
+from builders.common.files import write_text
 from builders.common.typed import Count, Sha256, read_object, typed
+from builders.common.verified import FileEntry, describe
 from builders.store.layout import FORMAT, MANIFEST, NAME
-from builders.store.tasks import EVAL
 
 STATS, CARD = "stats.json", "README.md"
-CARD_ZH = "README.zh.md"
+CARD_ZH, EVAL = "README.zh.md", "eval.yaml"
 _PUBLISHED = {CARD_ZH, EVAL, "croissant.json"}  # the last: of releases that earlier versions published
 
 
 def is_published(path: str) -> bool:
     """Whether `publish` makes that file anew: it says what a release is, and is none of another that is made of it."""
     return path in _PUBLISHED or path.startswith("assets/")
-
-
-class FileEntry(msgspec.Struct, frozen=True):
-    """One file: its path in the release, its size, its SHA-256 (hex), its rows where it is a shard."""
-
-    path: str
-    bytes: Count
-    rows: Count | None
-    sha256: Sha256
-
-    def __post_init__(self) -> None:
-        name_within(self.path)
 
 
 class Source(msgspec.Struct, frozen=True):
@@ -89,12 +76,6 @@ def write_manifest(release: Path, entries: Iterable[FileEntry], builds: Iterable
     files += [describe(release, name) for name in (CARD, STATS) if (release / name).exists()]
     content = msgspec.to_builtins(Manifest(NAME, FORMAT, list(builds), files))
     write_text(release / MANIFEST, json.dumps(content, ensure_ascii=False, indent=1, sort_keys=True) + "\n")
-
-
-def describe(release: Path, name: str) -> FileEntry:
-    """The entry of a file of ``release`` that is no shard."""
-    path = release / name
-    return FileEntry(name, path.stat().st_size, None, sha256_of(path))
 
 
 class Bar(msgspec.Struct):

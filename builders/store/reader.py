@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from builders.common.command import InputError
-from builders.common.verified import other_sha256
+from builders.common.verified import FileEntry, other_sha256
 from builders.store import layout
 from builders.store.layout import MANIFEST, config_and_split, schema_of
-from builders.store.manifest import FileEntry, Manifest, read_manifest
+from builders.store.manifest import Manifest, read_manifest
 from builders.store.shards import wrong_columns, wrong_file
 
 

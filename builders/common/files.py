@@ -30,7 +30,8 @@ else:  # Python 3.10
     import tomli as tomllib
 
 _BLOCK = 1 << 20
-_DAMAGE = (EOFError, ValueError, gzip.BadGzipFile, lzma.LZMAError, struct.error, zipfile.BadZipFile, zlib.error)
+# OSError: without a number it is no error of the system, but one of Arrow or gzip about what it reads.
+_DAMAGE = (EOFError, OSError, ValueError, lzma.LZMAError, struct.error, zipfile.BadZipFile, zlib.error)
 _LINKS = 40  # that a name may lead through, as on Linux
 
 
@@ -246,13 +247,12 @@ def reading(
     try:
         yield
     except Exception as error:
-        arrow = type(error).__module__ == "pyarrow.lib"
-        if isinstance(error, _DAMAGE) or (arrow and not isinstance(error, OSError | MemoryError)):
+        if isinstance(error, OSError) and error.errno is not None:
+            said = f"cannot be read ({error.strerror})"
+        elif isinstance(error, _DAMAGE) or type(error).__module__ == "pyarrow.lib":
             said = f"{damaged} ({error})"
         elif isinstance(error, RuntimeError | NotImplementedError):  # zipfile: a password, an unknown compression
             said = f"cannot be unpacked ({error})"
-        elif isinstance(error, OSError):
-            said = f"cannot be read ({error.strerror or error})"
         else:
             raise
         raise InputError(f"{said}; {remedy}" if remedy else said, path=path, line=line) from error

@@ -74,7 +74,7 @@ def card(
         .render(
             **{"repo": repo, "images": images, "example": example, "scores": scores, "split": split},
             **{"configs": configs, "stats": stats, "reading": is_reading(builds), "official": is_official(builds)},
-            usage=_usage(configs, repo) if repo else "",
+            shown=shown_config(configs) if repo else "",
             columns=_columns(configs),
             table3_rows=TABLE3_ROWS,
             bars=[*_bars(stats)],
@@ -178,16 +178,6 @@ def _feature(field: pa.Field) -> dict[str, Any]:
     if pa.types.is_list(field.type):
         return {"name": field.name, "list": [_feature(inner) for inner in field.type.value_type]}
     return {"name": field.name, "dtype": str(field.type)}
-
-
-def _usage(configs: Configs, repo: str) -> str:
-    """Return code that loads what is published."""
-    shown = shown_config(configs)
-    return f"""from datasets import load_dataset
-
-rows = load_dataset("{repo}", "{shown}")
-for row in load_dataset("{repo}", "{shown}", split="{next(iter(configs[shown]))}", streaming=True):
-    ..."""
 
 
 def _columns(configs: Iterable[str]) -> list[tuple[str, str, str]]:

@@ -15,8 +15,8 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from builders.common.command import InputError, log
-from builders.common.files import link, sha256_of, write_text
+from builders.common.command import log
+from builders.common.files import link, reading, sha256_of, write_text
 from builders.common.folders import check_output, remove_tree, replace_directory, work_beside
 from builders.common.verified import FileEntry, describe
 from builders.store import layout
@@ -41,39 +41,35 @@ class ParquetFile:
     """A Parquet file being written. Row groups are cut by the rows alone, never by how the tables arrive."""
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:
-        self.path, self._schema = path, schema
+        self.path = path
         self._writer = pq.ParquetWriter(path, schema, **_WRITING)
-        self._waiting: list[pa.RecordBatch] = []
-        self._waiting_rows = 0
+        self._waiting = schema.empty_table()
         self.rows = 0
 
     def write(self, table: pa.Table) -> None:
         """Append the rows of ``table``, whose columns are those of the schema."""
         self.rows += table.num_rows
-        self._waiting += table.to_batches()
-        self._waiting_rows += table.num_rows
-        while self._waiting_rows >= layout.ROWS_PER_GROUP:
-            waiting = pa.Table.from_batches(self._waiting, self._schema)
+        waiting = pa.concat_tables([self._waiting, table])
+        while waiting.num_rows >= layout.ROWS_PER_GROUP:
             self._write_group(waiting.slice(0, layout.ROWS_PER_GROUP))
-            rest = waiting.slice(layout.ROWS_PER_GROUP)
-            self._waiting, self._waiting_rows = rest.to_batches(), rest.num_rows
+            waiting = waiting.slice(layout.ROWS_PER_GROUP)
+        self._waiting = waiting
 
     def _write_group(self, table: pa.Table) -> None:
-        # A group of long texts is halved until it is small enough; one row alone may be any size.
-        parts = [table.combine_chunks()]
-        while parts:
-            part = parts.pop(0)
-            if part.nbytes > layout.BYTES_PER_GROUP and part.num_rows > 1:
-                half = part.num_rows // 2
-                # slice() alone keeps the whole buffers; combine_chunks on a taken copy frees them.
-                parts[:0] = [part.take(pa.array(range(half))), part.take(pa.array(range(half, part.num_rows)))]
-            else:
-                self._writer.write_table(part, row_group_size=max(1, part.num_rows))
+        table = table.combine_chunks()
+        if table.nbytes > layout.BYTES_PER_GROUP and table.num_rows > 1:
+            # A group of long texts is halved until it is small enough; one row alone may be any size. The halves are
+            # copies: a slice would keep the whole buffers.
+            half = table.num_rows // 2
+            for rows in (range(half), range(half, table.num_rows)):
+                self._write_group(table.take(pa.array(rows)))
+        else:
+            self._writer.write_table(table, row_group_size=max(1, table.num_rows))
 
     def close(self) -> dict[str, Any]:
         """Write what is left; returns bytes, rows and SHA-256 as the manifest lists them."""
-        if self._waiting_rows or not self.rows:
-            self._write_group(pa.Table.from_batches(self._waiting, self._schema))
+        if self._waiting.num_rows or not self.rows:
+            self._write_group(self._waiting)
         self._writer.close()
         return {"bytes": self.path.stat().st_size, "rows": self.rows, "sha256": sha256_of(self.path)}
 
@@ -251,8 +247,6 @@ def describe_files(files: Iterable[tuple[str, Path]]) -> list[dict[str, Any]]:
     described: dict[Path, dict[str, Any]] = {}
     for name, path in files:
         if path not in described:
-            try:
+            with reading(path):
                 described[path] = {"name": name, "bytes": path.stat().st_size, "sha256": sha256_of(path)}
-            except OSError as error:
-                raise InputError(f"cannot be read ({error.strerror})", path=path) from error
     return list(described.values())

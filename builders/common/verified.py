@@ -80,7 +80,7 @@ def wrong_file(path: Path, entry: FileEntry, look: Callable[[], str] | None = No
 
 
 def fault_once(path: Path, claim: Any, look: Callable[[], str], *, again: bool = False) -> str:
-    """What ``look`` finds wrong with the content of a file; empty where that is nothing.
+    """Describe what ``look`` finds wrong with the content of a file; empty if it finds nothing.
 
     Not called where it has found nothing in this very file (device, inode, size, mtime, ctime) for this claim before.
     Where the user's cache cannot be read or written, it is called once a process.

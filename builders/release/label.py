@@ -118,7 +118,7 @@ def label_rows(rows: Sequence[Row], options: Options) -> npt.NDArray[np.bool_]:
 
 
 def _needs_segmenter(row: Row) -> bool:
-    """Whether labelling ``row`` takes words that it does not carry."""
+    """True if labelling ``row`` takes words that the row does not carry."""
     if not isinstance(row, SegmentedRow) or not row.answers:
         return False
     return row.segmented_answers is None or any(document.segmented_paragraphs is None for document in row.documents)

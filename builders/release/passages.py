@@ -40,7 +40,7 @@ class Passages:
         return Passages(texts, ids, self.chars[which], self.positive[which], self.document[which])
 
     def blank(self) -> Flags:
-        """Which hold whitespace alone: these are left out, as in the official collection."""
+        """Flags of the passages of white space alone, which are left out, as in the official collection."""
         return np.asarray(pc.utf8_is_space(self.texts).to_numpy(zero_copy_only=False), np.bool_)
 
 

@@ -1,4 +1,4 @@
-"""Which passages, questions and judgments make the release, and in which order: decided without their texts.
+"""The passages, questions and judgments of the release and their order, decided without their texts.
 
 Order is always that of the input. What is decided here are places (see :mod:`.label`); the rows themselves are
 fetched when the files are written.
@@ -44,7 +44,7 @@ class SplitSelection:
 
 @dataclass(frozen=True)
 class Selection:
-    """What the release is made of."""
+    """The rows of the release."""
 
     corpus: Places
     corpus_chars: LengthCounter

@@ -11,6 +11,7 @@ example:
 from __future__ import annotations
 
 import argparse
+import json
 
 from builders.common.command import add_format
 
@@ -21,7 +22,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from builders.sources.archives import as_json, as_text, read_archives
+    import msgspec
+
+    from builders.sources.archives import as_text, read_archives
 
     archives = read_archives(args.names)
-    print(as_json(archives) if args.format == "json" else as_text(archives))
+    if args.format == "json":
+        print(json.dumps(msgspec.to_builtins(archives), ensure_ascii=False, indent=1))
+    else:
+        print(as_text(archives))

@@ -27,7 +27,7 @@ class Source:
 
     @property
     def shown(self) -> str:
-        """How errors call it."""
+        """The name of the source in errors."""
         return f"{self.path}!{self.member}" if self.member else str(self.path)
 
 

@@ -86,7 +86,7 @@ def _check_length(source: Source, start: int, size: int) -> None:
 
 
 def content(block: Block) -> tuple[int, bytes]:
-    """Where the first line of ``block`` begins in its source, and the lines' bytes."""
+    """Return the place of the first line of ``block`` in its source, and the lines' bytes."""
     if block.data is not None:
         return block.start, block.data
     with reading(block.source.shown), open(block.source.path, "rb") as file:
@@ -99,7 +99,7 @@ def content(block: Block) -> tuple[int, bytes]:
 
 
 def _next_line(source: Source, file: IO[bytes], offset: int, limit: int | None = None) -> int:
-    """Where the first line begins at ``offset`` or behind it; there may be none; none is looked for at ``limit``."""
+    """Return the begin of the first line at ``offset`` or behind it, or ``limit`` if none begins before that."""
     if offset == 0:
         return 0
     begin = offset = file.seek(offset - 1)  # a line begins behind a line end, perhaps the byte before

@@ -53,7 +53,7 @@ class Columns:
         return ((query, *limits) for query, limits in zip(self.queries, pairwise(ends), strict=True))
 
     def are_ordered(self) -> bool:
-        """Whether every query's hits stand in a run's order: scores falling, ties by corpus id."""
+        """True if every query's hits stand in a run's order: scores falling, ties by corpus id."""
         if len(self) < 2:
             return True
         same = np.diff(self.numbers()) == 0

@@ -1,4 +1,4 @@
-"""What a release's ``manifest.json`` and ``stats.json`` hold, read and written."""
+"""The content of a release's ``manifest.json`` and ``stats.json``, read and written."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PUBLISHED = {CARD_ZH, EVAL, "croissant.json"}  # the last: of releases that ear
 
 
 def is_published(path: str) -> bool:
-    """Whether `publish` makes that file anew: it says what a release is, and is none of another that is made of it."""
+    """True for files that `publish` makes anew: they describe one release, not another that is made of it."""
     return path in _PUBLISHED or path.startswith("assets/")
 
 
@@ -42,7 +42,7 @@ class Build(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """What a release consists of, and how it was built; no times, no machine's paths."""
+    """The files of a release and its builds; no times, no machine's paths."""
 
     name: str
     format: int
@@ -115,7 +115,7 @@ class Similar(msgspec.Struct):
 
 
 class Relabelled(msgspec.Struct):
-    """What people's judgments have changed in a split: means and shares (0 to 1) of its queries."""
+    """The change of a split by people's judgments: means and shares (0 to 1) of its queries."""
 
     queries: Count
     per_query_before: float
@@ -125,7 +125,7 @@ class Relabelled(msgspec.Struct):
 
 
 class Overlap(msgspec.Struct):
-    """How many of a split's queries with positives share one with a training query; the share from 0 to 1."""
+    """The queries of a split that share a positive with a training query: number, and share from 0 to 1."""
 
     test_queries: Count
     overlapping: Count | None
@@ -151,7 +151,7 @@ class Sample(msgspec.Struct):
 
 
 class Stats(msgspec.Struct):
-    """What ``stats.json`` says to those who read it; builders put what they have counted beside it."""
+    """The part of ``stats.json`` that is read again; builders put other counts beside it."""
 
     table3: dict[str, dict[str, float | None]] = {}
     collections: dict[str, Collection] = {}

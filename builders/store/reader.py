@@ -48,7 +48,7 @@ class Release:
         return sorted({config_and_split(entry.path) for entry in shards})
 
     def rows(self, config: str, split: str) -> int:
-        """How many a split has. Errors as of :meth:`file`: no number is believed that the shards do not bear out."""
+        """Return the number of rows of a split, once its shards bear it out. Errors as of :meth:`file`."""
         found = self.shards(config, split)
         for entry in found:
             self.file(entry)

@@ -64,7 +64,7 @@ def wrong_columns(schema: pa.Schema, expected: pa.Schema) -> str:
 
 
 def wrong_values(batch: pa.RecordBatch) -> str:
-    """What is wrong with the values of some rows, in words; empty where nothing is.
+    """Describe what is wrong with the values of some rows; empty if nothing is.
 
     Parquet lets a value be missing anywhere, in a list, too, and bytes of any kind stand for a text. The libraries in C
     take a null character for the end of an id.

@@ -26,7 +26,6 @@ GROUPS = {
     },
     "measure and look": {
         "evaluate": "baselines.runs.evaluate",
-        "stability": "baselines.stability",
         "predictions": "baselines.runs.predictions",
         "compare": "baselines.compare",
         "show": "baselines.show",
@@ -34,15 +33,11 @@ GROUPS = {
         "errors": "baselines.errors",
         "reproduce": "baselines.reproduce",
         "leaderboard": "baselines.leaderboard",
-        "estimate": "baselines.estimate",
-        "bundle": "baselines.bundle",
-        "verify": "baselines.verify",
     },
     "hand a model on": {
         "convert": "baselines.convert",
         "push": "baselines.hub.push",
         "pull": "baselines.hub.pull",
-        "artefacts": "baselines.artefacts",
     },
 }
 VERBS = {verb: module for verbs in GROUPS.values() for verb, module in verbs.items()}

@@ -24,7 +24,7 @@ def add_sample(parser: argparse.ArgumentParser) -> None:
         "--sample",
         type=_sample,
         metavar="CONFIG",
-        help="among the passages of this config alone, that `builders samples` made: sample-10K (default: among all)",
+        help="among the passages of this config alone, of `builders add samples`: sample-10K (default: among all)",
     )
 
 

@@ -273,7 +273,7 @@ def test_batches_hold_every_text_once_within_their_tokens(sizes: list[int], long
 BARE = """
 import sys
 import pandas, pyarrow, sentence_transformers, torch, transformers
-for name in "datasets duckdb faiss ir_measures jieba matplotlib numba rjieba tantivy".split():
+for name in "datasets duckdb faiss ir_measures jieba matplotlib numba rjieba".split():
     sys.modules[name] = None
 import baselines.encode, baselines.runs.fuse, baselines.mine, baselines.rerank, baselines.search
 import baselines.encode.chunks, baselines.rerank.windows, baselines.search.retrieve, baselines.train.training

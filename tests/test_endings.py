@@ -198,9 +198,9 @@ def test_closed_streams_lead_nowhere(sample_release: Path, tmp_path: Path, close
 @pytest.mark.parametrize(
     ("words", "streams", "code"),
     [
-        (("stats", "--release", "RELEASE"), "| true", 141),
-        (("stats", "--release", "nowhere"), "2>/dev/full", 1),
-        (("stats", "--release", "nowhere"), "2>&-", 1),
+        (("check", "--release", "RELEASE"), "| true", 141),
+        (("check", "--release", "nowhere"), "2>/dev/full", 1),
+        (("check", "--release", "nowhere"), "2>&-", 1),
     ],
 )
 def test_a_command_whose_streams_nobody_takes_says_by_its_exit_code_how_it_ended(
@@ -213,7 +213,7 @@ def test_a_command_whose_streams_nobody_takes_says_by_its_exit_code_how_it_ended
 
 
 def test_results_that_cannot_be_printed_are_an_error(sample_release: Path) -> None:
-    words = command("builders", "stats", "--release", sample_release)
+    words = command("builders", "check", "--release", sample_release)
     with open("/dev/full", "w") as full:
         done = subprocess.run(words, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert (done.returncode, done.stderr.splitlines()[-1]) == (1, "error: stdout: no space left on device")

@@ -217,7 +217,7 @@ def test_a_set_that_the_release_lacks_is_named(tmp_path: Path, capsys: pytest.Ca
     release = make_release(tmp_path / "release")
     code = main("builders", "", {"export": "builders.export"}, arguments(release, "beir", tmp_path / "out", "cmedqa"))
     error = capsys.readouterr().err
-    assert code == 1 and "cmedqa-corpus" in error and "python -m builders cmedqa" in error
+    assert code == 1 and "cmedqa-corpus" in error and "python -m builders add cmedqa" in error
     assert not (tmp_path / "out").exists()
 
 

@@ -14,9 +14,10 @@ from commands import ROOT
 FLOORS = {
     "common": 1,
     **dict.fromkeys(("store", "sources"), 2),
-    **dict.fromkeys(("release", "official", "collection", "stats", "extrapolate", "samples", "pool"), 3),
-    **dict.fromkeys(("cmedqa", "ccovid", "squad", "annotate", "relabel", "check", "export", "similar"), 4),
-    **dict.fromkeys(("crosslingual", "publish"), 5),
+    **dict.fromkeys(("release", "official", "check", "pool"), 3),
+    **dict.fromkeys(("add", "relabel", "export", "similar"), 4),
+    "annotate": 5,
+    "publish": 6,
 }
 
 
@@ -58,13 +59,12 @@ def test_the_modules_that_are_shipped_stand_alone() -> None:
 
 # What decodes JSON beside common/typed.py: rows of raw files, and what a library or the same run has made.
 DECODERS = {
-    "builders/ccovid.py": "rows",
+    "builders/add/ccovid.py": "rows",
     "builders/official/formats.py": "rows",
     "builders/official/questions.py": "a raw file",
     "builders/release/rows.py": "rows",
     "builders/release/write.py": "written by the same build",
-    "builders/squad.py": "a raw file",
-    "baselines/cost/passes.py": "a configuration of ours",
+    "builders/add/squad.py": "a raw file",
     "baselines/models/loading.py": "a tokenizer's own words",
     "baselines/models/official_input.py": "a tokenizer's own words",
     "baselines/runs/qrels.py": "whether it is JSON at all",
@@ -79,9 +79,9 @@ def test_json_of_others_is_decoded_in_one_place() -> None:
     assert found == {*DECODERS, "builders/common/typed.py"}
 
 
-def test_no_file_is_longer_than_300_lines() -> None:
+def test_no_file_is_longer_than_500_lines() -> None:
     for path in (path for folder in ("builders", "baselines") for path in (ROOT / folder).rglob("*.py")):
-        assert len(path.read_text(encoding="utf-8").splitlines()) <= 300, path
+        assert len(path.read_text(encoding="utf-8").splitlines()) <= 500, path
 
 
 def test_every_rule_stands_where_contributing_says() -> None:

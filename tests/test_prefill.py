@@ -18,10 +18,11 @@ from commands import ROOT, Done, command
 from releases import QUESTIONS, TEXTS, md5
 
 from builders.annotate.answers import answers_of
+from builders.annotate.compare import kendall_tau
 from builders.annotate.families import families_of
 from builders.annotate.labels import settled_labels
 from builders.annotate.rounds import open_round
-from builders.annotate.umbrela import grade_in, prompt_of
+from builders.annotate.umbrela import category_in, grade_in, prompt_of
 from builders.pool.pairs import read_pool
 from builders.store.runs import write_run
 
@@ -90,6 +91,11 @@ def test_the_judge_is_asked_in_chinese_with_the_pair_and_the_four_grades() -> No
 )
 def test_the_last_grade_of_an_answer_counts(answer: str, grade: int | None) -> None:
     assert grade_in(answer) == grade
+
+
+@pytest.mark.parametrize(("answer", "category"), [("最终类别：8", 8), ("最终类别：0", None), ("6", 6), ("1 2", None)])
+def test_the_category_of_an_error_is_one_of_eight(answer: str, category: int | None) -> None:
+    assert category_in(answer) == category
 
 
 def test_no_models_judgment_counts_as_a_persons(round_: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,6 +257,13 @@ def test_systems_are_put_into_order_by_both(round_: Path, monkeypatch: pytest.Mo
     found = compare(round_, "--model", "judge-7b", "--runs", *runs)
     assert [row["people"] for row in found["runs"]] == [1, 1 / 2, pytest.approx(1 / 3)]
     assert found["tau"] == 1
+
+
+def test_kendalls_tau_counts_pairs_in_order_and_takes_off_ties() -> None:
+    # Of six pairs four agree, one does not, and the first list ties one: (4 - 1) / sqrt(5 * 6).
+    assert kendall_tau([1, 2, 2, 3], [1, 3, 2, 2.5]) == pytest.approx(3 / math.sqrt(30))
+    assert kendall_tau([1, 2, 3], [3, 2, 1]) == -1
+    assert kendall_tau([1, 1, 1], [3, 2, 1]) is None
 
 
 def test_a_judge_of_the_re_rankers_family_is_warned_of(round_: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,8 +45,8 @@ def written(to: io.TextIOWrapper) -> str:
 @pytest.mark.parametrize(
     "words",
     [
-        "builders sources",
-        "builders stats --release {release}",
+        "builders official --list",
+        "builders check --release {release}",
         "builders check --release {release}",
         "baselines show --release {release} --split dev {run}",
         "baselines evaluate --release {release} --split dev {run}",
@@ -56,7 +56,7 @@ def written(to: io.TextIOWrapper) -> str:
         "baselines leaderboard --format markdown",
         "baselines leaderboard --release {release} {run}",
         "baselines reproduce --table 4 --row bm25 --release {release} --out {folder}/runs --one-process",
-        "baselines estimate --help",
+        "baselines reproduce --help",
         "builders annotate --help",
     ],
 )

@@ -136,7 +136,7 @@ def test_without_the_packages_that_a_bare_cuda_image_lacks(world: World) -> None
     values = ["train.batch=8", "train.max_steps=2", "train.evaluations=1", "data.dev_queries=3"]
     blocked = """
 import importlib.metadata, importlib.util, sys
-gone = set("duckdb faiss ir_measures jieba matplotlib numba rjieba tantivy tensorboard".split())
+gone = set("duckdb faiss ir_measures jieba matplotlib numba rjieba tensorboard".split())
 class Gone:
     def find_spec(self, name, path=None, target=None):
         if name.split(".")[0] in gone:

@@ -2,8 +2,9 @@
 
 jieba's words unless --analyzer says otherwise; k1 = 1.2, b = 0.75 unless given: Elasticsearch's defaults, on which the
 paper's BM25 ran (Section 3.1; Table 4). --tune train finds k1 and b on questions of that split, by their MRR@10, before
-those of --split are searched; OUT.tuned.json has every value that was tried. The engine runs inside this process
-(numba: any k1 and b; tantivy: the defaults alone) or is an Elasticsearch server. The index is kept (by default under
+those of --split are searched; OUT.tuned.json has every value that was tried. RUN.manifest.json records the engine, k1,
+b, the analyzer, the release's fingerprints and the SHA-256 of the run. The engine (numba) runs inside this process, or
+it is an Elasticsearch server. The index is kept (by default under
 $XDG_CACHE_HOME or ~/.cache, in dureader_retrieval/bm25; on the server, in an index dureader-retrieval-*) and used again
 as long as the corpus, the analyzer and the engine are the same.
 
@@ -22,9 +23,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from baselines.bm25.index import DEFAULT_ENGINE, ENGINES, INDEXES, K1, B, Index, open_index, reopened
+from baselines.bm25.index import INDEXES, K1, B, Index, open_index, reopened
 from baselines.bm25.tokens import ANALYZERS, Analyzer
 from baselines.bm25.tune import QUESTIONS, tune
+from baselines.run.record import asked_of, record, write_manifest
 from baselines.runs.sets import add_queries, add_set, expect_main, read_queries
 from baselines.samples import add_sample
 from builders.common.command import InputError, log, number_between, progress, whole_number
@@ -47,9 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_queries(parser)
     add_sample(parser)
     parser.add_argument("--out", type=Path, required=True, metavar="RUN", help="the run; gzipped where it ends in .gz")
-    parser.add_argument(
-        "--engine", choices=[*ENGINES, "elasticsearch"], default=DEFAULT_ENGINE, help=f"default: {DEFAULT_ENGINE}"
-    )
+    parser.add_argument("--engine", choices=["numba", "elasticsearch"], default="numba", help="default: numba")
     parser.add_argument(
         "--address", metavar="URL", help="of the Elasticsearch server: http(s)://[USER:PASSWORD@]HOST:PORT"
     )
@@ -98,19 +98,24 @@ def run(args: argparse.Namespace) -> None:
     check_file(args.out)
     release = open_release(args.release)
     configs = SETS[args.set]
-    queries = read_queries(release, args.split, expect_main(args, "--queries", args.queries) or configs.queries)
+    asked = expect_main(args, "--queries", args.queries) or configs.queries
+    queries = read_queries(release, args.split, asked)
     if not queries:
         raise InputError(f"has no queries in its split {args.split!r}", path=args.release)
     if args.tune == args.split:
         raise InputError(f"--tune {args.tune}: values tuned on the questions that are searched flatter the run")
-    if args.tune and args.engine != DEFAULT_ENGINE:
-        raise InputError(f"--tune goes with --engine {DEFAULT_ENGINE}")
-    index = _open(release, args, configs.corpus)
+    if args.tune and args.engine != "numba":
+        raise InputError("--tune goes with --engine numba")
+    index, k1, b = _open(release, args, configs.corpus), args.k1, args.b
     if args.tune:
         k1, b = tune(index, release, configs, args, search_columns)
         index = reopened(index, k1, b, args.threads)
     with progress(total=len(queries), unit="query", label="search") as bar:
         lines = write_columns(args.out, _counted(search_columns(index, queries, args.top_k, args.threads), bar), "bm25")
+    values = {"k1": k1, "b": b, "analyzer": index.analyzer.version, "max_chars": args.max_chars}
+    model = {"name": "bm25", "engine": args.engine, **values}
+    about = {**asked_of(args, release, "bm25", asked), "sample": args.sample}
+    write_manifest(args.out, record(model, about, (args.engine, "numpy")), "bm25", len(queries), lines)
     log.info("%s: %d lines for %d queries", args.out, lines, len(queries))
 
 
@@ -126,7 +131,7 @@ def _open(release: Release, args: argparse.Namespace, corpus: str) -> Index:
     analyzer = Analyzer(args.analyzer, args.stop_words == "drop")
     if args.engine == "elasticsearch":
         if args.max_chars is not None or args.sample:
-            raise InputError("--max-chars and --sample go with the engines " + ", ".join(ENGINES))
+            raise InputError("--max-chars and --sample go with --engine numba")
         try:
             from baselines.bm25.engine_elasticsearch import open_remote
         except ImportError as error:
@@ -136,7 +141,7 @@ def _open(release: Release, args: argparse.Namespace, corpus: str) -> Index:
 
         return open_remote(release, args.address, args.threads, corpus, args.k1, args.b, args.ca_certs, analyzer)
     return open_index(
-        *(release, args.index, args.threads, corpus, args.engine, args.k1, args.b, args.max_chars),
+        *(release, args.index, args.threads, corpus, args.k1, args.b, args.max_chars),
         sample=args.sample,
         analyzer=analyzer,
     )

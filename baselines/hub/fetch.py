@@ -42,7 +42,6 @@ def fetch(
     folder: Path,
     wanted: Callable[[Path], Sequence[Listed]],
     refusal: Callable[[str], InputError],
-    kind: str = "model",
 ) -> None:
     """Fetch what ``wanted`` picks of the manifest of a commit into ``folder``, what is there already excepted.
 
@@ -55,7 +54,6 @@ def fetch(
         folder: where they go, under their paths in the repository.
         wanted: reads a manifest that was fetched; the files of it to fetch.
         refusal: the error for a repository that is none of ours, from the reason.
-        kind: model or dataset.
 
     Raises:
         InputError: the hub has no such repository or commit, or refuses; the repository is none of ours; a file is
@@ -65,9 +63,9 @@ def fetch(
     from huggingface_hub.errors import EntryNotFoundError
 
     api = HfApi()
-    with clear_errors(repo, api.endpoint, kind, "download"):
+    with clear_errors(repo, api.endpoint, "model", "download"):
         try:
-            path = api.hf_hub_download(repo, MANIFEST, repo_type=kind, revision=commit, local_dir=folder)
+            path = api.hf_hub_download(repo, MANIFEST, revision=commit, local_dir=folder)
         except EntryNotFoundError:
             raise refusal(f"no {MANIFEST}") from None
         try:
@@ -76,7 +74,7 @@ def fetch(
             raise refusal(str(error)) from None
         names = [glob.escape(each.path) for each in files]  # no pattern: the hub's other files are not asked for
         for last in (False, True):
-            snapshot_download(repo, repo_type=kind, revision=commit, allow_patterns=names, local_dir=folder)
+            snapshot_download(repo, revision=commit, allow_patterns=names, local_dir=folder)
             for each in files:
                 if not (folder / each.path).is_file():
                     raise refusal(f"{each.path} is missing")

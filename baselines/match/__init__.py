@@ -19,7 +19,6 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from baselines.bm25.index import DEFAULT_ENGINE, ENGINES
 from baselines.models.options import add_device, add_pairs
 from baselines.runs.sets import add_set
 from builders.common.command import InputError, add_format, number_between, whole_number
@@ -37,9 +36,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--encoder", metavar="DE", help="candidates by this sentence-transformers model, too")
     parser.add_argument(
         "--encoder-revision", default="", metavar="R", help="of --encoder, as --revision is of --model (default: main)"
-    )
-    parser.add_argument(
-        "--engine", choices=list(ENGINES), default=DEFAULT_ENGINE, help=f"of BM25 (default: {DEFAULT_ENGINE})"
     )
     parser.add_argument(
         "--top-k", type=whole_number(1), default=50, metavar="K", help="candidates of each kind (default: 50)"

@@ -49,9 +49,9 @@ class ByWords:
         return {question: [train for train, _ in hits] for question, hits in found}
 
 
-def by_words(release: Release, config: str, engine: str) -> ByWords:
+def by_words(release: Release, config: str) -> ByWords:
     """The training questions' BM25 index, from the kept ones."""
-    return ByWords(open_index(release, INDEXES.home(), usable_cores(), config, engine, split=TRAIN))
+    return ByWords(open_index(release, INDEXES.home(), usable_cores(), config, split=TRAIN))
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,7 @@ from builders.common.files import check_file
 from builders.common.folders import key_of, work_beside
 from builders.common.sampling import draw
 from builders.pool.ensemble import probability
-from builders.similar.questions import TESTED
-from builders.similar.scores import is_similar
+from builders.similar.likeness import TESTED, is_similar
 from builders.store.layout import SETS
 from builders.store.reader import Release, open_release
 from builders.store.runs import write_run
@@ -37,7 +36,7 @@ def match(args: argparse.Namespace) -> None:
     train = open_passages(release, config, split=TRAIN)
     devices = devices_of(args.device)
     job = cross_job(args, args.model, release, config, devices, TRAIN)
-    words = by_words(release, config, args.engine)
+    words = by_words(release, config)
     vectors = by_vectors(args.encoder, args.encoder_revision, args.dtype, devices) if args.encoder else None
     about = {
         "model": job.reranker("cpu").about(),

@@ -12,7 +12,7 @@ above the query's best positive less --margin (RocketQA's denoising); or above a
 the run lacks counts as the last passage that it has.
 
 The file has a JSON object a line, in the order of the judgments: {"query-id": ..., "negative-ids": [...]}; every
-beginning of a list of ids is a random sample too. `python -m builders relabel` finds the positives among them.
+beginning of a list of ids is a random sample too. `python -m builders annotate relabel` finds the positives among them.
 
 Example:
 

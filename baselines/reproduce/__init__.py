@@ -18,11 +18,13 @@ small machine; baselines/settings has some.
 --table 6 needs the configs that `builders similar` writes, --figure 2 those of `builders annotate merge`; the bars of a
 figure are also drawn, as PNG and SVG under --out.
 
---samples measures systems of the main set on every sample of the collection that `builders samples` put into the
-release, and on the whole: with the same models and embeddings, how figures rise and how the order of the systems moves.
---extrapolation [restrain-14K resttest] trains BM25, DE and CE (or other --row) on the sets that `builders extrapolate`
-drew, and reports interpolation, extrapolation and the gap. --matrix FILE names systems of one's own for both: steps and
+--extrapolation [restrain-14K resttest] trains BM25, DE and CE (or other --row) on the sets that `builders add` drew. It
+reports interpolation, extrapolation and the gap. --matrix FILE names systems of one's own for it: steps and
 rows as in baselines/matrix.toml.
+
+--dry-run prints the commands. Above them, as comments, it prints what each step costs by formula: rows, tokens,
+operations (6 x parameters x tokens for training, 2 x for encoding and re-ranking) and bytes on the disk. Where the
+release does not exist, the sizes are those of the paper's collection.
 
 examples:
   python -m baselines reproduce
@@ -30,7 +32,6 @@ examples:
   python -m baselines reproduce --table 4 --row bm25
   python -m baselines reproduce --table 7 --release DIR --dry-run
   python -m baselines reproduce --table 6 --figure 2 --release DIR
-  python -m baselines reproduce --samples --table 4 5 --release DIR
   python -m baselines reproduce --extrapolation resttest --release DIR
 """
 
@@ -58,6 +59,7 @@ from baselines.reproduce.figure import draw_figures
 from baselines.reproduce.matrix import Matrix, Row, read_matrix
 from baselines.reproduce.measure import measure
 from baselines.reproduce.page import PAGE, write_page
+from baselines.reproduce.plan import plan_table
 from baselines.reproduce.report import side_by_side
 from baselines.reproduce.rows import is_labelled, runnable
 from baselines.reproduce.settings import Settings, read_settings
@@ -98,29 +100,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--processes", type=whole_number(1), default=1, metavar="N", help="of a training, by torchrun (default: 1)"
     )
     parser.add_argument(
-        "--samples", action="store_true", help="the systems on samples of the collection, and how their order moves"
-    )
-    parser.add_argument(
         "--extrapolation",
         nargs="*",
         metavar="NAME",
         help="BM25, DE and CE on queries like those they were trained on, and on others (default: all such sets)",
     )
     parser.add_argument(
-        "--matrix", type=Path, metavar="FILE", help="of these two: other systems (TOML, as baselines/matrix.toml)"
+        "--matrix", type=Path, metavar="FILE", help="of --extrapolation: other systems (TOML, as baselines/matrix.toml)"
     )
-    parser.add_argument("--dry-run", action="store_true", help="print the commands, run nothing")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="print the commands and, by formula, what their steps cost; run nothing"
+    )
     parser.add_argument("--display-commands", action="store_true", help="print the commands behind each row, too")
     add_format(parser)
 
 
 def run(args: argparse.Namespace) -> None:
     _settle(args)
-    if args.samples:
-        from baselines.reproduce.samples import reproduce_samples
-
-        reproduce_samples(args)
-        return
     if args.extrapolation is not None:
         from baselines.reproduce.extrapolation import reproduce_extrapolation
 
@@ -232,6 +228,11 @@ def _show(matrix: Matrix, rows: Sequence[Row], settings: Settings, args: argpars
     if args.format == "json":
         print(json.dumps(commands))
         return
+    if not before:  # of a sample that is still to be built nothing is known
+        of = release.path if release else "the paper's collection"
+        print(
+            "".join(f"# {line}\n" for line in [f"{of}, by formula:", *plan_table(plan, release).splitlines()]), end=""
+        )
     for command in commands:
         print(shown(command, args.processes if command[1] == "train" else 1))
 

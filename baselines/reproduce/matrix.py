@@ -84,7 +84,7 @@ class Row(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class Counted(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A column of Table 3: counted of the release, published in ``builders/stats/published.toml``, both at ``of``."""
+    """A column of Table 3: counted of the release, published in ``builders/check/published.toml``, both at ``of``."""
 
     table: Annotated[int, Meta(ge=1)]
     name: str

@@ -11,16 +11,8 @@ from baselines.kinds import Work, open_retriever
 from baselines.models.devices import devices_of, dtype_of
 from baselines.models.families import families
 from baselines.models.loading import shown_name
-from baselines.run.record import (
-    asked_of,
-    header,
-    record_of_use,
-    tag_of,
-    warn_of_defaults,
-    warn_of_others,
-    write_manifest,
-)
-from baselines.run.use import use_of
+from baselines.run.record import asked_of, record, tag_of, write_manifest
+from baselines.run.use import NO_FAMILY, Use, use_of
 from baselines.runs import evaluate
 from baselines.runs.qrels import release_qrels
 from baselines.runs.sets import read_queries
@@ -31,6 +23,8 @@ from builders.common.verified import caches
 from builders.store.layout import SETS
 from builders.store.reader import Release, open_release
 from builders.store.runs import read_run, write_run
+
+_TITLES = {"truncate_dim": "dimensions kept", "normalize": "unit length"}
 
 
 def run_model(args: argparse.Namespace) -> None:
@@ -82,3 +76,76 @@ def _print(args: argparse.Namespace, release: Release, out: Path, manifest: dict
     evaluate.add_arguments(parser)
     words = ["--release", str(args.release), "--set", args.set, "--split", args.split, str(out)]
     evaluate.run(parser.parse_args(words))
+
+
+def record_of_use(use: Use, about: dict[str, Any], asked: dict[str, Any]) -> dict[str, Any]:
+    """The :func:`record` of a model that `run` uses.
+
+    Args:
+        use: of the model.
+        about: what its retriever says of itself (:meth:`baselines.kinds.Retriever.about`).
+        asked: see :func:`record`.
+    """
+    values: dict[str, Any] = about.get("used") or use.settings.said()
+    settings = {key: {"value": value, "says": use.says(key)} for key, value in values.items()}
+    model = {
+        "name": shown_name(use.settings.name),
+        "commit": use.settings.revision,
+        "family": use.family or NO_FAMILY,
+        "trust_remote_code": use.settings.trust_remote_code,
+        **{key: value for key, value in about.items() if key != "used"},
+    }
+    return record(model, {"used": settings, **asked})
+
+
+def header(found: dict[str, Any]) -> str:
+    """A record as text, a line a setting: its value, and who says it."""
+    model = found["model"]
+    commit = f" at {model['commit'][:8]}" if model["commit"] else ""
+    lines = [
+        (
+            "model",
+            f"{model['name']}{commit}",
+            "" if model["family"] == NO_FAMILY else f"models.toml, {model['family']}",
+        ),
+        ("kind", found["kind"], ""),
+    ]
+    for key, each in _settings(found):
+        lines.append((_TITLES.get(key, key.replace("_", " ")), shown(each["value"]), each["says"]))
+    lines += [("precision", model["computed_in"], "")] if "computed_in" in model else []
+    width = max(len(value) for _, value, _ in lines if len(value) <= 40)
+    return "\n".join(f"{name:<16} {value:<{width}}  {who}".rstrip() for name, value, who in lines)
+
+
+def _settings(found: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """What is worth a line: a setting that nobody said and that is nothing is none."""
+    return [(key, each) for key, each in found["used"].items() if each["value"] is not None]
+
+
+def shown(value: Any) -> str:
+    """A value for people: prompts quoted, with their line breaks as ``\\n``."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, str) and (value == "" or not value.isidentifier()):
+        return json.dumps(value, ensure_ascii=False) if value else "none"
+    return str(value)
+
+
+def warn_of_defaults(use: Use, found: dict[str, Any]) -> None:
+    """Say what a model of no family was used with where no option says it."""
+    if use.family:
+        return
+    unsaid = ((key, each) for key, each in _settings(found) if key not in use.said)
+    defaults = ", ".join(f"{key.replace('_', ' ')} {shown(each['value'])} ({each['says']})" for key, each in unsaid)
+    log.warning("%s is of no family in models.toml; used are %s", use.settings.name, defaults or "the options alone")
+
+
+def warn_of_others(use: Use, found: dict[str, Any], declared: dict[str, Any]) -> None:
+    """Say where a model's own files are otherwise than its family's declaration."""
+    for key in ("pooling",):
+        own = found["used"].get(key, {}).get("value")
+        if key not in use.said and key in declared and own not in (None, declared[key]):
+            log.warning(
+                "%s: its own files say %s %s, models.toml (%s) %s; its own files are followed",
+                *(use.settings.name, key, own, use.family, declared[key]),
+            )

@@ -3,21 +3,25 @@
     pool -> export -> label -> import -> review -> import -> check -> adjudicate -> merge
 
 `export` writes a round: packages of 1,000 pairs, each as tasks for Label Studio (query and passage with the terms that
-they share marked, keys 1 and 0), as a table and as JSON lines. `upload` makes the projects on a server, `import` takes
-in what was judged there or in files. `review` draws 100 random pairs of each finished package for each of two
-reviewers; `check` accepts packages from 93 % on, sends the others back as a new version, and prints how far people
-agree (Cohen's and Fleiss' kappa); `adjudicate` collects what they disagree on. `merge` makes new qrels of the accepted
-packages. `prefill` lets a model judge first, marked as a model's; `compare` says how far it agrees with people.
+they share marked, keys 1 and 0), as a table and as JSON lines. `import` takes in what was judged, in the same forms.
+`review` draws 100 random pairs of each finished package for each of two reviewers; `check` accepts packages from 93 %
+on, sends the others back as a new version, and prints how far people agree (Cohen's and Fleiss' kappa); `adjudicate`
+collects what they disagree on. `merge` makes new qrels of the accepted packages. `prefill` lets a model judge first,
+marked as a model's; `compare` says how far it agrees with people.
+
+`pool` chooses the pairs; `relabel` moves training negatives that models hold positive; `translations` puts English
+queries under the same quality control. None of them needs a round.
 
 Judgments are only ever added: each keeps who, when, which package, which version. Every step may be killed and given
 again; the same import changes nothing; two at once lose nothing.
 
-A server's address and token: LABEL_STUDIO_URL, LABEL_STUDIO_API_KEY. docs/annotate.md is the way through a round.
+docs/annotate.md is the way through a round.
 
 example:
+  python -m builders annotate pool select --release build/sample --runs one.run two.run --scores ce.run \\
+      --out build/pool/dev.jsonl.gz
   python -m builders annotate export --pool build/pool/dev.jsonl.gz --release build/sample --round build/round
-  python -m builders annotate upload --round build/round
-  python -m builders annotate import --round build/round --from-server
+  python -m builders annotate import --round build/round project-1.json
   python -m builders annotate review --round build/round --reviewers anna@example.com ben@example.com
   python -m builders annotate import --round build/round --annotator anna@example.com sheets/dev-001.csv
   python -m builders annotate check --round build/round
@@ -28,13 +32,13 @@ example:
 from __future__ import annotations
 
 import argparse
-import importlib
 from pathlib import Path
 
+from builders.common.command import add_steps
+
 # A file each, with ``add_arguments(parser)`` and ``run(args)``; the first line of its docstring is its help.
-ACTIONS = {
+ROUND_STEPS = {
     "export": "builders.annotate.export",
-    "upload": "builders.annotate.upload",
     "import": "builders.annotate.importing",
     "review": "builders.annotate.review",
     "check": "builders.annotate.check",
@@ -43,25 +47,23 @@ ACTIONS = {
     "prefill": "builders.annotate.prefill",
     "compare": "builders.annotate.compare",
 }
+STEPS = {
+    "pool": "builders.pool",
+    **ROUND_STEPS,
+    "relabel": "builders.relabel",
+    "translations": "builders.annotate.translations",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    commands = parser.add_subparsers(dest="action", metavar="|".join(ACTIONS), required=True)
-    for name, module in ACTIONS.items():
-        action = importlib.import_module(module)
-        text = (action.__doc__ or "").strip()
-        command = commands.add_parser(
-            name,
-            help=text.partition("\n")[0].rstrip("."),
-            description=text,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-            allow_abbrev=False,
-        )
-        command.add_argument("--quiet", action="store_true", default=argparse.SUPPRESS, help="log warnings only")
-        command.add_argument("--round", type=Path, required=True, metavar="ROUND", help="the round's directory")
-        action.add_arguments(command)
+    add_steps(parser, STEPS, _add_round)
+
+
+def _add_round(name: str, step: argparse.ArgumentParser) -> None:
+    if name in ROUND_STEPS:
+        step.add_argument("--round", type=Path, required=True, metavar="ROUND", help="the round's directory")
 
 
 def run(args: argparse.Namespace) -> int | None:
-    found: int | None = importlib.import_module(ACTIONS[args.action]).run(args)
+    found: int | None = args.run_step(args)
     return found

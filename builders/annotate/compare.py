@@ -82,15 +82,20 @@ def compared(people: Mapping[Pair, int], model: Mapping[Pair, int], relevant: in
 def _order(
     names: Sequence[str], runs: Sequence[Run], people: Mapping[Pair, int], model: Mapping[Pair, int]
 ) -> dict[str, Any]:
-    """MRR@10 of each run under both, and Kendall's tau (b) of the two orders; None where one of them has ties alone."""
-    from scipy.stats import kendalltau
-
-    rows = [
+    """MRR@10 of each run under both, and Kendall's tau of the two orders."""
+    rows: list[dict[str, Any]] = [
         {"run": name, "people": mrr(each, people), "model": mrr(each, model)}
         for name, each in zip(names, runs, strict=True)
     ]
-    tau = float(kendalltau([row["people"] for row in rows], [row["model"] for row in rows]).statistic)
-    return {"runs": rows, "tau": None if math.isnan(tau) else tau}
+    return {"runs": rows, "tau": kendall_tau([row["people"] for row in rows], [row["model"] for row in rows])}
+
+
+def kendall_tau(first: Sequence[float], second: Sequence[float]) -> float | None:
+    """Kendall's tau (b) of two orders of the same systems, given by their values; None where a list is all ties."""
+    from scipy.stats import kendalltau
+
+    tau = float(kendalltau(first, second).statistic)
+    return None if math.isnan(tau) else tau
 
 
 def mrr(run: Run, labels: Mapping[Pair, int]) -> float:

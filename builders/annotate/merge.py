@@ -31,13 +31,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     from builders.annotate.qrels import merge
-    from builders.stats.paper import published
-    from builders.stats.relabelled import as_text
+    from builders.check.paper import published, relabelled_text
     from builders.store.reader import open_release
 
     figures = merge(args.round, open_release(args.release), args.out)
     if args.format == "json":
         print(json.dumps({"release": figures, "paper": published()["relabelled"]}, ensure_ascii=False, indent=1))
     else:
-        print(as_text(figures, published()["relabelled"]))
+        print(relabelled_text(figures, published()["relabelled"]))
         print(f"release: {args.out}")

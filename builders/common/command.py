@@ -10,10 +10,12 @@ import logging
 import math
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+from builders.common.old_names import OLD_NAMES
 
 VERSION = "0.1.0"
 
@@ -105,6 +107,32 @@ def verb_parser(program: str, verb: str, module: ModuleType) -> argparse.Argumen
     return parser
 
 
+def add_steps(
+    parser: argparse.ArgumentParser,
+    steps: Mapping[str, str],
+    common: Callable[[str, argparse.ArgumentParser], None] = lambda name, step: None,
+) -> None:
+    """Add the steps of a verb as its own sub-commands.
+
+    ``steps`` maps each name to a module as for :func:`main`; ``common`` adds the options that several steps share.
+    """
+    commands = parser.add_subparsers(dest="step", metavar="|".join(steps), required=True)
+    for name, place in steps.items():
+        module = importlib.import_module(place)
+        text = (module.__doc__ or "").strip()
+        step = commands.add_parser(
+            name,
+            help=text.partition("\n")[0].rstrip("."),
+            description=text,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        step.add_argument("--quiet", action="store_true", default=argparse.SUPPRESS, help="log warnings only")
+        common(name, step)
+        module.add_arguments(step)
+        step.set_defaults(run_step=module.run)
+
+
 def summary(module: str) -> str:
     """The first line of a module's docstring, read from its file: importing every verb would take seconds."""
     path = Path(__file__).parents[2].joinpath(*module.split("."))
@@ -155,6 +183,10 @@ def _main(
         print(f"dureader_retrieval {VERSION}")
         return 0
     if verb not in verbs:
+        old = OLD_NAMES.get(program, {})
+        if name := next((name for name in (" ".join([verb, *rest[:1]]), verb) if name in old), None):
+            print(f"{name} is now: {old[name]}", file=sys.stderr)
+            return 2
         near = difflib.get_close_matches(verb, verbs, n=1)
         hint = f"did you mean {near[0]}?" if near else f"`python -m {program}` prints them all"
         print(f"error: python -m {program} has no verb {verb!r}: {hint}", file=sys.stderr)

@@ -17,12 +17,10 @@ from builders.common.limits import file_limit
 
 _ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _TOO_LARGE = os.strerror(errno.EFBIG).lower()
-# numpy, torch and DuckDB do not hand on the system's number and words (those of Rust and FAISS hand on the words).
+# numpy, torch and DuckDB do not hand on the system's number and words (those of Rust hand on the words).
 _WORDS = re.compile(
     r"\d+ requested and \d+ written|file write failed|unexpected pos \d+ vs|max_temp_directory_size|write all bytes"
 )
-# What tantivy says whatever ended its writing thread: a full disk, where nothing is free on it.
-_UNSURE = re.compile("io::Error most likely")
 _NOTHING = 4096  # bytes free: less than a block
 _places: list[Path] = []  # where the blocks of `writing` write that this process is in
 
@@ -45,8 +43,6 @@ def writing(place: Path) -> Iterator[None]:
         yield
     except Exception as error:
         reason = full_disk(error)
-        if not reason and _UNSURE.search(str(error)) and _free(place)[0] < _NOTHING:
-            reason = os.strerror(errno.ENOSPC).lower()
         if isinstance(error, DiskFull) or not reason:
             raise
         raise _full(reason, _places) from error

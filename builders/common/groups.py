@@ -6,7 +6,7 @@ from __future__ import annotations
 _GROUPS = {
     "builders": "duckdb faiss filelock huggingface_hub jieba jinja2 matplotlib msgspec numba numpy pyarrow rensa "
     "rjieba scipy statsmodels tomli tqdm yaml",
-    "baselines": "cn2an ir_measures rapidfuzz tantivy",
+    "baselines": "ir_measures",
     "models": "accelerate sentence_transformers sklearn torch transformers",
     "ray": "ray",
     "elasticsearch": "elasticsearch",

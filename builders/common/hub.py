@@ -10,7 +10,7 @@ import argparse
 import contextlib
 import re
 import traceback
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -68,8 +68,6 @@ def upload(
     message: str,
     create: bool,
     private: bool,
-    keep: Collection[str] = (),
-    after: str = "",
 ) -> str:
     """Make the repository hold ``files``, in one commit; returns the commit's address.
 
@@ -82,8 +80,6 @@ def upload(
         message: of the commit.
         create: make the repository where it is missing.
         private: refuse a public repository, make a private one.
-        keep: files of the earlier manifest that stay, though they are none of ``files``.
-        after: the commit that ``files`` were made for; :class:`Unfinished` where the repository has got another.
 
     Raises:
         InputError: the hub refuses the token, the right or the repository, cannot be reached, or still fails after
@@ -96,12 +92,10 @@ def upload(
         answer = api.whoami()
         user = answer.get("name") if isinstance(answer, dict) else answer
         info = _repository(api, repo, kind, create=create, private=private)
-        if after and info.sha != after:
-            raise Unfinished(f"{repo} has got another commit in the meantime; run the same command again")
         named = [sibling.rfilename for sibling in info.siblings or []]
         there = {path for path in named if isinstance(path, str)}  # a hub may list anything
         earlier = _earlier(api, repo, kind, manifest, name, info.sha) & there if manifest in there else set()
-        kept = {*KEPT, manifest, *keep}
+        kept = {*KEPT, manifest}
         strangers = sorted(there - earlier - set(files) - kept)
         if scripts := [path for path in strangers if path.endswith(".py")]:
             raise InputError(f"{repo} holds {scripts[0]}, with which no library loads it safely; delete it there")
@@ -154,7 +148,7 @@ class _Listed(msgspec.Struct):
 
 
 class _Listing(msgspec.Struct):
-    """What every manifest of ours says: a release's, a checkpoint's, one of artefacts."""
+    """What every manifest of ours says: a release's, a checkpoint's."""
 
     name: str
     files: list[_Listed]

@@ -92,7 +92,7 @@ def process_pool(workers: int) -> Iterator[Pool | None]:
     if workers <= 1 or not can_start_processes():
         yield None
         return
-    # Never a fork of this process: with threads (pyarrow's, tantivy's) it may hang.
+    # Never a fork of this process: with threads (pyarrow's) it may hang.
     context = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
     with concurrent.futures.ProcessPoolExecutor(workers, mp_context=context, initializer=_start) as pool:
         try:

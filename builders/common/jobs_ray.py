@@ -1,8 +1,8 @@
-"""``--engine ray``: the tasks of a build as Ray Data runs them, on the machines of a cluster.
+"""``--engine ray``: the tasks of a build on the machines of a Ray cluster.
 
 The same functions work on the same tasks as on one machine, and their results come back in the same order: the bytes
-are the same. What travels through Ray is small (a range of a file, a count): rows and files go from and to the storage
-that all machines share. Only blocks of compressed sources carry their text; Ray holds a bounded part of these.
+are the same. Only small things travel through Ray (a range of a file, a count): rows and files go from and to the
+storage that all machines share. Blocks of compressed sources carry their text; two of them for each CPU are in flight.
 
 A task whose process or machine is lost runs again elsewhere. The same task gives the same bytes, and shards appear
 whole or not at all, so it does not matter how far the lost one had come.
@@ -11,33 +11,30 @@ whole or not at all, so it does not matter how far the lost one had come.
 from __future__ import annotations
 
 import contextlib
-import functools
-import gc
 import importlib.metadata
 import logging
 import os
-import pickle
 import platform
 import signal
 import socket
 import sys
-import warnings
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
 from builders.common.command import InputError
+from builders.common.ending import raise_if_stopped
 from builders.common.groups import install
 from builders.common.jobs import WorkerDied
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
-STORE_BYTES = 1 << 30  # of Ray's object stores, over all machines
-TASK_BYTES = 1 << 30  # of memory that Ray reserves for a task: labelling a block takes less than half of it
+TASK_BYTES = 1 << 30  # memory that Ray reserves for a task: labelling a block takes less than half of it
 RETRIES = 3
-_WINDOW = 10_000  # tasks that Ray is given at once
-# Whose versions decide bytes.
+_AHEAD = 2  # tasks in flight for each CPU
+# The packages whose versions decide bytes.
 _PACKAGES = ("duckdb", "jieba", "msgspec", "numba", "numpy", "pyarrow", "ray", "rjieba")
 
 
@@ -45,25 +42,28 @@ class RayEngine:
     """A :class:`builders.common.jobs.Engine` on a Ray cluster. A context manager.
 
     Args:
-        address: of the cluster's head (``host:6379``, ``auto`` for a cluster of which this machine is part). None: what
-            ``RAY_ADDRESS`` names, else a cluster that runs here, else one started here for this build alone.
-        workers: tasks in flight at most; all CPUs of the cluster where None.
-        store_bytes: of Ray's object store that this build may hold at most; see :data:`STORE_BYTES`.
+        address: of the cluster's head (``host:6379``, ``auto`` for a cluster of which this machine is part). None: the
+            value of ``RAY_ADDRESS``, else a cluster that runs here, else one started here for this build alone.
+        workers: tasks that run at once; all CPUs of the cluster where None.
 
     Raises:
-        InputError: where Ray is not installed, or no cluster answers.
+        InputError: Ray is not installed, or no cluster answers.
     """
 
-    def __init__(self, address: str | None = None, workers: int | None = None, store_bytes: int = STORE_BYTES) -> None:
-        self._ray = _import_ray()
-        self._store_bytes = store_bytes
-        self._connected = not self._ray.is_initialized()
+    def __init__(self, address: str | None = None, workers: int | None = None) -> None:
+        try:
+            import ray
+        except ImportError as error:
+            raise InputError(f"--engine ray needs Ray ({error}): {install('ray')}") from None
+        self._ray: Any = ray
+        self._connected = not ray.is_initialized()
         if self._connected:
             self._connect(address, workers)
-        self.workers = workers or max(1, int(self._ray.cluster_resources().get("CPU", 1)))
+        cpus = max(1, int(ray.cluster_resources().get("CPU", 1)))
+        self.workers, self._in_flight = workers or cpus, workers or _AHEAD * cpus
 
     def _connect(self, address: str | None, workers: int | None) -> None:
-        # This program goes along; its packages are each machine's own.
+        # This program is sent to the machines; its packages must be installed on each of them.
         settings: dict[str, Any] = {
             "runtime_env": {"py_modules": [str(Path(__file__).parents[1])]},
             "logging_level": logging.ERROR,
@@ -77,13 +77,7 @@ class RayEngine:
                     self._ray.init("auto", **settings)
                 except ConnectionError:
                     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-                    self._ray.init(
-                        "local",
-                        num_cpus=workers,
-                        object_store_memory=self._store_bytes,
-                        include_dashboard=False,
-                        **settings,
-                    )
+                    self._ray.init("local", num_cpus=workers, include_dashboard=False, **settings)
             else:
                 _try_address(address)
                 self._ray.init(address, **settings)
@@ -109,41 +103,33 @@ class RayEngine:
 
     def map(self, function: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[Result]:
         """``function(task)`` for every task, in their order. See :class:`builders.common.jobs.Engine`."""
-        run = functools.partial(_run, function=function, versions=_versions())
-        for window in _windows(map(pickle.dumps, tasks), self._store_bytes // 4):
-            yield from self._map_window(run, window)
-            gc.collect()  # Ray Data's objects refer to each other: without it their blocks would fill the object store
-
-    def _map_window(self, run: Callable[[dict[str, bytes]], dict[str, bytes]], window: list[bytes]) -> Iterator[Any]:
-        from ray.data import ExecutionResources, TaskPoolStrategy
-
-        context = self._ray.data.DataContext.get_current()
-        context.execution_options.preserve_order = True
-        context.execution_options.resource_limits = ExecutionResources(object_store_memory=self._store_bytes)
-        context.target_max_block_size = 1 << 20  # what Ray expects a task to give back
-        context.enable_progress_bars = context.print_on_execution_start = False
-        with warnings.catch_warnings():
-            # Without `max_retries`, whose name 2.64 will change, a task that kills its process is run for ever.
-            warnings.simplefilter("ignore")
-            rows = self._ray.data.from_items([{"task": task} for task in window], override_num_blocks=len(window))
-            results = rows.map(
-                run,
-                compute=TaskPoolStrategy(min(self.workers, len(window))),
-                num_cpus=1,
-                memory=TASK_BYTES,
-                max_retries=RETRIES,
-            )
-        window.clear()
+        run = self._ray.remote(num_cpus=1, memory=TASK_BYTES, max_retries=RETRIES)(_run)
+        function, versions = self._ray.put(function), _versions()
+        running: deque[Any] = deque()
         try:
-            for row in results.iter_rows():
-                result = pickle.loads(row["result"])
-                if isinstance(result, Failure):
-                    raise result.error
-                yield result
+            for task in tasks:
+                raise_if_stopped()
+                running.append(run.remote(function, task, versions))
+                if len(running) >= self._in_flight:
+                    yield self._result(running)
+            while running:
+                yield self._result(running)
+        finally:
+            for left in running:
+                self._ray.cancel(left)
+
+    def _result(self, running: deque[Any]) -> Any:
+        """Return the result of the first task in flight. A task's own error is raised here as it was there."""
+        try:
+            result = self._ray.get(running[0])
         except self._ray.exceptions.RayTaskError:
             raise  # a fault of this program: with its traceback
         except self._ray.exceptions.RayError as error:
             raise WorkerDied from error
+        running.popleft()
+        if isinstance(result, Failure):
+            raise result.error
+        return result
 
 
 def _try_address(address: str) -> None:
@@ -154,37 +140,22 @@ def _try_address(address: str) -> None:
 
 
 class Failure:
-    """What a task raised, where that is the input's or the system's fault."""
+    """An error of a task that is the fault of the input or the system."""
 
     def __init__(self, error: Exception) -> None:
         self.error = error
 
 
-def _run(row: dict[str, bytes], function: Callable[[Any], Any], versions: dict[str, str]) -> dict[str, bytes]:
+def _run(function: Callable[[Any], Any], task: Any, versions: dict[str, str]) -> Any:
     """One task on a machine of the cluster."""
     try:
         _check_versions(versions)
-        result = function(pickle.loads(row["task"]))
+        return function(task)
     except InputError as error:
-        result = Failure(error)
+        return Failure(error)
     except OSError as error:
         where = f"{error.strerror or error} (on {socket.gethostname()})"
-        result = Failure(OSError(error.errno or 0, where, error.filename))
-    return {"result": pickle.dumps(result)}
-
-
-def _windows(tasks: Iterable[bytes], limit: int) -> Iterator[list[bytes]]:
-    """Tasks in lists of at most ``limit`` bytes, or one task."""
-    window: list[bytes] = []
-    size = 0
-    for task in tasks:
-        if window and (size + len(task) > limit or len(window) == _WINDOW):
-            yield window
-            window, size = [], 0
-        window.append(task)
-        size += len(task)
-    if window:
-        yield window
+        return Failure(OSError(error.errno or 0, where, error.filename))
 
 
 def _versions() -> dict[str, str]:
@@ -204,15 +175,3 @@ def _check_versions(expected: dict[str, str]) -> None:
                 f"the machine {socket.gethostname()} has {name} {version}, and the one that starts the build"
                 f" {expected[name]}; expected the same on all, else the bytes would differ"
             )
-
-
-def _import_ray() -> Any:
-    try:
-        import ray
-        import ray.data
-    except ImportError as error:
-        raise InputError(f"--engine ray needs Ray Data ({error}): {install('ray')}") from None
-    for handler in logging.getLogger("ray.data").handlers:
-        if handler.name == "console":
-            handler.setLevel(logging.CRITICAL)  # the whole story goes into the session's log files
-    return ray

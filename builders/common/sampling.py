@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 from collections.abc import Iterable
 
 import numpy as np
 import numpy.typing as npt
+
+
+def size(text: str) -> int:
+    """An argparse type: a number of queries or passages, ``14K`` for 14,000, ``1M`` for a million."""
+    times = {"K": 1_000, "M": 1_000_000}.get(text[-1:].upper(), 1)
+    value = int(text[:-1] if times > 1 else text) * times
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"expected at least 1, found {text}")
+    return value
 
 
 def draw(ids: Iterable[str], size: int, seed: int | str) -> set[str]:

@@ -13,15 +13,20 @@ from builders.common.folders import work_beside
 from builders.common.jobs import process_pool
 from builders.common.names import problem_of
 from builders.official.archives import Member, find_members
+from builders.official.blocks import OfficialFile, Work
 from builders.official.corpus import read_corpus
+from builders.official.findings import Skipped
 from builders.official.formats import role_of
 from builders.official.numbered import NumberedTexts
-from builders.official.questions import Split, read_question_list, read_questions, split_named
-from builders.official.skipped import Skipped
-from builders.official.splits import write_split
+from builders.official.questions import (
+    Split,
+    read_question_list,
+    read_questions,
+    read_training,
+    split_named,
+    write_split,
+)
 from builders.official.top50 import read_top50
-from builders.official.training import read_training
-from builders.official.work import OfficialFile, Work
 from builders.store.draft import check_release_output, describe_files, draft_release
 from builders.store.layout import SPLITS
 
@@ -32,7 +37,7 @@ _BOM = b"\xef\xbb\xbf"
 def build_official(archives: list[Path], out: Path, workers: int = 1, skip_bad_lines: bool = False) -> dict[str, Any]:
     """Build the release ``out`` from official archives; returns the content of its ``stats.json``.
 
-    ``skip_bad_lines``: leave lines that their file's format does not allow out, see :mod:`.skipped`.
+    ``skip_bad_lines``: leave lines that their file's format does not allow out, see :class:`.findings.Skipped`.
 
     Raises:
         InputError: for archives that are damaged, refused, or hold no official file, for a file that is empty, not

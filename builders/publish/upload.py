@@ -5,16 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from builders.check.files import unlisted_files
-from builders.check.release import check
+from builders.check.count import Figures
+from builders.check.histograms import draw
+from builders.check.release import check, unlisted_files
 from builders.common.command import InputError
 from builders.common.files import sha256_of, write_bytes, write_text
 from builders.common.hub import upload
 from builders.common.temporary import temporary_folder
 from builders.common.verified import describe
 from builders.publish.pages import eval_yaml, example, scores_table
-from builders.stats.count import Figures
-from builders.stats.histograms import draw
 from builders.store.card import CHINESE, card, configs_of, is_reading
 from builders.store.layout import MANIFEST, NAME, parts_of
 from builders.store.manifest import CARD, CARD_ZH, EVAL, STATS, is_published, read_stats, write_manifest
@@ -42,7 +41,7 @@ def publish(
         create, private: see :func:`builders.common.hub.upload`.
         accepted: tests of ``check`` whose errors count as warnings.
         scores, framework: see :func:`stage`.
-        tmp: see :func:`builders.stats.survey.survey`.
+        tmp: see :func:`builders.check.survey.survey`.
 
     Raises:
         InputError: the release fails a test, holds what its manifest does not list, or the hub refuses.

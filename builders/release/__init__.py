@@ -62,13 +62,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the cluster's head (default: RAY_ADDRESS, else a cluster that runs here, else one started for the build)",
     )
     parser.add_argument(
-        "--object-store-memory",
-        type=whole_number(128),
-        default=1024,
-        metavar="MB",
-        help="what the build may hold in Ray's object stores, in all (default: 1024)",
-    )
-    parser.add_argument(
         "--resume", action=argparse.BooleanOptionalAction, default=True, help="go on from a killed build's parts"
     )
     add_format(parser)
@@ -103,7 +96,7 @@ def run(args: argparse.Namespace) -> None:
         from builders.store.draft import check_release_output
 
         check_release_output(out)
-        with RayEngine(args.ray_address, args.workers, args.object_store_memory << 20) as engine:
+        with RayEngine(args.ray_address, args.workers) as engine:
             stats = build_release(sources, out, options, resume=args.resume, engine=engine)
     else:
         stats = build_release(sources, out, options, workers, resume=args.resume)

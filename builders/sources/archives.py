@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
@@ -36,6 +37,11 @@ def read_archives(names: Sequence[str] = ()) -> Archives:
         if name not in every:
             raise InputError(f"no source {name!r}; expected one of {', '.join(every)}")
     return {name: archive for name, archive in every.items() if not names or name in names}
+
+
+def as_json(archives: Archives) -> str:
+    """The archives as indented JSON."""
+    return json.dumps(msgspec.to_builtins(archives), ensure_ascii=False, indent=1)
 
 
 def as_text(archives: Archives) -> str:

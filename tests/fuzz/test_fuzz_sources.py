@@ -18,12 +18,12 @@ from fuzzing import Reader, any_result, fuzz_of
 from official_archives import original_files, preprocessed_files, write_files, write_tar
 from spoil import BYTES, JSON, JSON_LINES, PARQUET, TEXT
 
-from builders import ccovid, cmedqa, squad
+from builders.add import ccovid, cmedqa, squad
+from builders.add.crosslingual import read_pairs
+from builders.add.vectors import read_embeddings
 from builders.annotate.quality import Acceptance
+from builders.annotate.translations import review_packages
 from builders.common.names import problem_of
-from builders.crosslingual.packages import review_packages
-from builders.crosslingual.pairs import read_pairs
-from builders.extrapolate.embeddings import read_embeddings
 from builders.official.archives import find_members
 from builders.official.build import build_official
 from builders.official.copy_rows import Judgment, Ranked, Text, kind_of, rows_of
@@ -188,7 +188,11 @@ READERS = [
     ),
     Reader(
         "cMedQA2's tables",
-        reaches=("builders.sources.tables:open_table", "builders.cmedqa:_read_candidates", "builders.cmedqa:read"),
+        reaches=(
+            "builders.sources.tables:open_table",
+            "builders.add.cmedqa:_read_candidates",
+            "builders.add.cmedqa:read",
+        ),
         make=_cmedqa,
         spoils={"*.*": TEXT},
         read=lambda folder: cmedqa.read(find_tables([folder]))[0].queries,
@@ -198,8 +202,8 @@ READERS = [
     Reader(
         "cCOVID-News' tables",
         reaches=(
-            "builders.ccovid:json_rows",
-            "builders.ccovid:read",
+            "builders.add.ccovid:json_rows",
+            "builders.add.ccovid:read",
             "builders.sources.files:_members",
             "builders.sources.files:open_bytes",
         ),
@@ -211,7 +215,7 @@ READERS = [
     ),
     Reader(
         "questions in SQuAD's format",
-        reaches=("builders.squad:_paragraphs", "builders.squad:_lines"),
+        reaches=("builders.add.squad:_paragraphs", "builders.add.squad:_lines"),
         make=_squad,
         spoils={"*.json": JSON, "*.txt": TEXT},
         read=_read_squad,
@@ -219,7 +223,7 @@ READERS = [
     ),
     Reader(
         "translations and reviews",
-        reaches=("builders.crosslingual.pairs:read_pairs", "builders.crosslingual.packages:review_packages"),
+        reaches=("builders.add.crosslingual:read_pairs", "builders.annotate.translations:review_packages"),
         make=_translations,
         spoils={"*.*": TEXT},
         read=_read_translations,
@@ -227,7 +231,7 @@ READERS = [
     ),
     Reader(
         "embeddings of queries",
-        reaches=tuple(f"builders.extrapolate.embeddings:{each}" for each in ("_npy", "_npz", "_parquet")),
+        reaches=tuple(f"builders.add.vectors:{each}" for each in ("_npy", "_npz", "_parquet")),
         make=_vectors,
         spoils={"*.np?": BYTES, "*.txt": TEXT, "*.parquet": PARQUET},
         read=_read_vectors,

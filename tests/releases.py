@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from builders.common.files import sha256_of
-from builders.common.verified import FileEntry
+from builders.core.cache import FileEntry
+from builders.core.files import sha256_of
 from builders.store import layout
 from builders.store.card import card
 from builders.store.draft import SplitWriter, draft_release

@@ -16,8 +16,8 @@ from commands import run
 from releases import QUESTIONS, TEXTS, make_release, md5, tables
 
 from baselines.passages import open_passages
-from builders.common import verified
-from builders.common.command import InputError
+from builders.core import cache as verified
+from builders.core.command import InputError
 from builders.store.layout import MANIFEST, schema_of
 from builders.store.reader import Release, open_release
 from builders.store.runs import write_run

@@ -16,10 +16,10 @@ from typing import Any
 import msgspec
 
 from builders.check.paper import published
-from builders.common.command import InputError
-from builders.common.hub import as_yaml
-from builders.common.markdown import as_code, as_text
-from builders.common.typed import read_json
+from builders.core.command import InputError
+from builders.core.hub import as_yaml
+from builders.core.markdown import as_code, as_text
+from builders.core.typed import read_json
 from builders.store.card import Configs, is_official, pretty_name, rows_of, shown_config
 from builders.store.layout import JOINED, MEASURES, SETS, part_id, parts_of, schema_of, task_id
 from builders.store.manifest import Build

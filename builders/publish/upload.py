@@ -8,11 +8,11 @@ from typing import Any
 from builders.check.count import Figures
 from builders.check.histograms import draw
 from builders.check.release import check, unlisted_files
-from builders.common.command import InputError
-from builders.common.files import sha256_of, write_bytes, write_text
-from builders.common.hub import upload
-from builders.common.temporary import temporary_folder
-from builders.common.verified import describe
+from builders.core.cache import describe
+from builders.core.command import InputError
+from builders.core.files import sha256_of, write_bytes, write_text
+from builders.core.hub import upload
+from builders.core.locks import temporary_folder
 from builders.publish.pages import eval_yaml, example, scores_table
 from builders.store.card import CHINESE, card, configs_of, is_reading
 from builders.store.layout import MANIFEST, NAME, parts_of
@@ -38,7 +38,7 @@ def publish(
     Args:
         release: an opened release.
         repo: ORG/NAME.
-        create, private: see :func:`builders.common.hub.upload`.
+        create, private: see :func:`builders.core.hub.upload`.
         accepted: tests of ``check`` whose errors count as warnings.
         scores, framework: see :func:`stage`.
         tmp: see :func:`builders.check.survey.survey`.

@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from builders.common.folders import task_folder
-from builders.common.words import words
+from builders.core.folders import task_folder
+from builders.core.words import words
 from builders.release.options import Options
 from builders.release.passages import cut_passages
 from builders.release.rows import Row, SegmentedRow, parse_rows

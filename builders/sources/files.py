@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from builders.common.command import InputError
-from builders.common.files import reading
+from builders.core.command import InputError
+from builders.core.files import reading
 
 
 @dataclass(frozen=True)

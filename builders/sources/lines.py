@@ -11,8 +11,8 @@ from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from typing import IO
 
-from builders.common.command import InputError
-from builders.common.files import reading
+from builders.core.command import InputError
+from builders.core.files import reading
 from builders.sources.files import Source, open_bytes
 
 BLOCK_BYTES = 4 << 20  # small enough that a few in flight cost little memory

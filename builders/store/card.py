@@ -15,8 +15,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from builders.common.markdown import as_code, as_text
-from builders.common.verified import FileEntry
+from builders.core.cache import FileEntry
+from builders.core.markdown import as_code, as_text
 from builders.store.layout import SETS, Set, config_and_split, config_of, schema_of, sort_key
 from builders.store.manifest import Build
 from builders.store.table3 import TABLE3_ROWS, bar_name

@@ -15,10 +15,10 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from builders.common.command import log
-from builders.common.files import link, reading, sha256_of, write_text
-from builders.common.folders import check_output, remove_tree, replace_directory, work_beside
-from builders.common.verified import FileEntry, describe
+from builders.core.cache import FileEntry, describe
+from builders.core.command import log
+from builders.core.files import link, reading, sha256_of, write_text
+from builders.core.folders import check_output, remove_tree, replace_directory, work_beside
 from builders.store import layout
 from builders.store.card import card
 from builders.store.judgments import overlaps_with_train
@@ -228,7 +228,7 @@ def draft_release(
         build: what the manifest says of this build: ``verb``, ``options``, ``sources`` (name, bytes, sha256). Where it
             is known late, the block sets ``draft.build``.
         base: a release whose configs the new one holds too.
-        work: the folder that :func:`builders.common.folders.work_beside` gave, where the caller has one already.
+        work: the folder that :func:`builders.core.folders.work_beside` gave, where the caller has one already.
     """
     out = check_release_output(out)
     with contextlib.nullcontext(work) if work else work_beside(out) as beside:

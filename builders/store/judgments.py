@@ -10,9 +10,9 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from builders.common.command import InputError
-from builders.common.lines import raw_lines
-from builders.common.typed import json_of
+from builders.core.command import InputError
+from builders.core.files import raw_lines
+from builders.core.typed import json_of
 from builders.store.layout import QRELS, SETS
 from builders.store.reader import Release
 

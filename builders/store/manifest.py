@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 
-from builders.common.command import InputError
-from builders.common.files import write_text
-from builders.common.typed import Count, Sha256, read_object, typed
-from builders.common.verified import FileEntry, describe
+from builders.core.cache import FileEntry, describe
+from builders.core.command import InputError
+from builders.core.files import write_text
+from builders.core.typed import Count, Sha256, read_object, typed
 from builders.store.layout import FORMAT, MANIFEST, NAME
 
 STATS, CARD = "stats.json", "README.md"

@@ -11,9 +11,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from builders.common.command import InputError
-from builders.common.files import reading
-from builders.common.verified import FileEntry, other_sha256
+from builders.core.cache import FileEntry, other_sha256
+from builders.core.command import InputError
+from builders.core.files import reading
 from builders.store import layout
 from builders.store.layout import MANIFEST, config_and_split, schema_of
 from builders.store.manifest import Manifest, read_manifest

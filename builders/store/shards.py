@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from builders.common import verified
-from builders.common.verified import FileEntry
+from builders.core import cache as verified
+from builders.core.cache import FileEntry
 from builders.store.layout import config_and_split, schema_of
 
 _ROWS = 1_024  # read at a time: a joined row can be 100 kB

@@ -52,7 +52,7 @@ def readers_in_the_code() -> set[str]:
     for path in (path for folder in ("builders", "baselines") for path in (ROOT / folder).rglob("*.py")):
         module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
         for name, function in _functions(path):
-            if _READING & {*_own_calls(function)} and module not in ("builders.common.typed", "builders.common.files"):
+            if _READING & {*_own_calls(function)} and module not in ("builders.core.typed", "builders.core.files"):
                 found.add(f"{module}:{name}")
     return found
 

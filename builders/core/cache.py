@@ -3,8 +3,7 @@
 A manifest lists entries (:class:`FileEntry`, made by :func:`describe`); :func:`wrong_file` compares a file with its
 entry. A file is read for this once: a verified file is noted in the user's cache until its inode, size, mtime or ctime
 changes. A note is a line of 24 hex digits. Lines are only ever added, each by one write, so processes need no lock, and
-a damaged line matches no file.
-"""
+a damaged line matches no file."""
 
 from __future__ import annotations
 
@@ -17,10 +16,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from builders.common.files import sha256_of
-from builders.common.folders import key_of
-from builders.common.names import name_within
-from builders.common.typed import Count, Sha256
+from builders.core.files import sha256_of
+from builders.core.folders import key_of
+from builders.core.typed import Count, Sha256, name_within
 
 _MOST = 1 << 20  # bytes of notes, for 40,000 files; then they begin anew
 _here: set[str] = set()  # this process' own notes

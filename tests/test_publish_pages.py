@@ -16,7 +16,7 @@ from publishing import REPO, listed
 from whole_release import whole_tables
 from yaml import safe_load
 
-from builders.core.command import InputError
+from builders.core.errors import InputError
 from builders.publish.pages import eval_yaml, scores_table
 from builders.store.card import CHINESE, card, configs_of
 from builders.store.draft import draft_release

@@ -17,7 +17,7 @@ from releases import QUESTIONS, TEXTS, make_release, md5, tables
 
 from baselines.passages import open_passages
 from builders.core import cache as verified
-from builders.core.command import InputError
+from builders.core.errors import InputError
 from builders.store.layout import MANIFEST, schema_of
 from builders.store.reader import Release, open_release
 from builders.store.runs import write_run

@@ -12,8 +12,8 @@ from builders.check.findings import EXAMPLES, Finding, Report
 from builders.check.rows import check_rows
 from builders.check.survey import survey
 from builders.core.cache import FileEntry
-from builders.core.command import progress
 from builders.core.limits import usable_cores
+from builders.core.progress import progress
 from builders.store.judgments import drawn_overlaps, overlaps_with_train
 from builders.store.layout import MANIFEST
 from builders.store.reader import Release

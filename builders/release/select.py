@@ -14,8 +14,8 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from builders.core.command import InputError
 from builders.core.database import database
+from builders.core.errors import InputError
 from builders.release.label import SCHEMAS, Places, read_labelled, rows_at
 from builders.sources.files import Source
 from builders.sources.lines import line_number

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from builders.core.command import InputError
+from builders.core.errors import InputError
 from builders.core.files import reading
 
 

@@ -11,7 +11,7 @@ from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from typing import IO
 
-from builders.core.command import InputError
+from builders.core.errors import InputError
 from builders.core.files import reading
 from builders.sources.files import Source, open_bytes
 

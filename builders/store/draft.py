@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from builders.core.cache import FileEntry, describe
-from builders.core.command import log
+from builders.core.errors import log
 from builders.core.files import link, reading, sha256_of, write_text
 from builders.core.folders import check_output, remove_tree, replace_directory, work_beside
 from builders.store import layout

@@ -10,7 +10,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from builders.core.command import InputError
+from builders.core.errors import InputError
 from builders.core.files import raw_lines
 from builders.core.typed import json_of
 from builders.store.layout import QRELS, SETS

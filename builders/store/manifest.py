@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from builders.core.cache import FileEntry, describe
-from builders.core.command import InputError
+from builders.core.errors import InputError
 from builders.core.files import write_text
 from builders.core.typed import Count, Sha256, read_object, typed
 from builders.store.layout import FORMAT, MANIFEST, NAME

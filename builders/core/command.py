@@ -1,4 +1,4 @@
-"""Shared by every command: the one error, logging, progress bars, verbs and their old names, dependency groups."""
+"""The command line: verbs with their help, old names of verbs, and options that several verbs share."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def _out_of_domain(name: str, terms: str) -> Set:
         corpus=f"{name}-corpus",
         queries=f"{name}-queries",
         qrels=f"{name}-qrels",
-        verb=name,
+        verb=f"add {name}",
         table3={name: "test"},
         terms=terms,
         own_terms=True,
@@ -107,7 +107,7 @@ SETS = {
         corpus="corpus",
         queries="crosslingual-queries",
         qrels="qrels",
-        verb="crosslingual",
+        verb="add crosslingual",
         joined=dict.fromkeys(SPLITS, "crosslingual"),
         translated=True,
         terms="`crosslingual*` are English translations of the queries.",
@@ -214,7 +214,7 @@ def set_of(name: str) -> Set:
     if name in SETS:
         return SETS[name]
     if name.startswith(DRAWN) and is_config(name):
-        return replace(SETS["main"], qrels=name, verb="extrapolate", joined={}, table3={})
+        return replace(SETS["main"], qrels=name, verb="add", joined={}, table3={})
     raise ValueError(f"{name!r} is no set")
 
 

@@ -34,11 +34,10 @@ from builders.core.errors import InputError, log
 from builders.core.files import sha256_of, write_text
 from builders.core.hub import add_repository, as_yaml, clear_errors, commit_in, need_hub, repo_name, upload
 from builders.core.locks import temporary_folder
-from builders.store.layout import MANIFEST, SETS
-from builders.store.manifest import read_manifest
+from builders.store.layout import MANIFEST, SETS, task_id
+from builders.store.manifest import EVAL, read_manifest
 from builders.store.reader import Release, open_release
 from builders.store.runs import read_run
-from builders.store.tasks import EVAL, Task
 
 RESULTS = ".eval_results"
 
@@ -140,7 +139,7 @@ def eval_results(measured: Sequence[Measured], release: Release, dataset: str, r
         entries = [
             EvalResultEntry(
                 dataset_id=dataset,
-                task_id=Task(run.set, run.split, measure).id,
+                task_id=task_id(run.set, run.split, measure),
                 value=round(100 * run.values[official], 4),
                 dataset_revision=commit,
                 source_url=f"{api.endpoint}/{repo}",

@@ -22,8 +22,8 @@ from baselines.measure.qrels import read_judgments, read_queries
 from baselines.passages import Passages
 from baselines.train.recipe import FROM_RELEASE, Recipe
 from builders.core.errors import InputError, log
+from builders.store.judgments import read_negative_ids
 from builders.store.layout import REMOVED, SETS, base_set, set_of
-from builders.store.negatives import read_negative_ids
 from builders.store.reader import Release
 
 Rows = npt.NDArray[np.int64]

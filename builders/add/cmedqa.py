@@ -33,8 +33,7 @@ from builders.add.collection import (
 )
 from builders.core.errors import InputError, log
 from builders.core.progress import progress
-from builders.sources.files import Source
-from builders.sources.splits import split_of
+from builders.sources.files import Source, split_of
 from builders.sources.tables import find_tables, open_table
 
 HEADERS = {

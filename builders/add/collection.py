@@ -29,8 +29,7 @@ from builders.sources.encoding import CHOICES
 from builders.sources.files import Source
 from builders.sources.tables import header_of
 from builders.store.draft import Draft, describe_files, draft_release
-from builders.store.ids import text_id
-from builders.store.layout import CORPUS, QRELS, QUERIES
+from builders.store.layout import CORPUS, QRELS, QUERIES, text_id
 from builders.store.reader import Release, open_release
 from builders.store.table3 import LengthCounter, table3_column, table3_text
 

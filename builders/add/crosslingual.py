@@ -35,8 +35,7 @@ from builders.sources.encoding import CHOICES
 from builders.sources.files import Source
 from builders.sources.tables import Table, find_tables, open_table
 from builders.store.draft import draft_release
-from builders.store.ids import text_id
-from builders.store.layout import CROSSLINGUAL, CROSSLINGUAL_QUERIES, SPLITS
+from builders.store.layout import CROSSLINGUAL, CROSSLINGUAL_QUERIES, SPLITS, text_id
 from builders.store.reader import Release
 from builders.store.table3 import round_stat
 

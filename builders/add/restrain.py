@@ -48,7 +48,7 @@ from builders.core.command import whole_number
 from builders.core.errors import InputError, log
 from builders.core.sampling import size
 from builders.store.draft import check_release_output, draft_release
-from builders.store.overlap import label_overlap, labelled
+from builders.store.judgments import label_overlap, labelled
 from builders.store.reader import Release, open_release
 
 # Its authors used it on 97 test queries of 502,939 training queries, and not on 6,980 (their readme): there, almost

@@ -38,7 +38,7 @@ from builders.add.vectors import (
 from builders.core.command import whole_number
 from builders.core.errors import InputError
 from builders.store.draft import check_release_output, draft_release
-from builders.store.overlap import label_overlap, labelled
+from builders.store.judgments import label_overlap, labelled
 from builders.store.reader import Release, open_release
 
 

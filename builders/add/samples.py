@@ -38,7 +38,7 @@ from builders.core.errors import InputError
 from builders.core.progress import progress
 from builders.core.sampling import lots, size
 from builders.store.draft import check_release_output, describe_files, draft_release
-from builders.store.judged import read_judged
+from builders.store.judgments import read_judged
 from builders.store.layout import IDS, SAMPLE, SETS, is_config
 from builders.store.manifest import read_stats
 from builders.store.reader import Release, open_release

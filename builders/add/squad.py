@@ -36,8 +36,7 @@ from builders.core.sampling import draw
 from builders.release.options import MIN_CHARS
 from builders.sources.files import Source, find_files, open_bytes
 from builders.store.draft import draft_release
-from builders.store.ids import text_id
-from builders.store.layout import JOINED, SPLITS
+from builders.store.layout import JOINED, SPLITS, text_id
 from builders.store.table3 import table3_text
 
 CUTS = ("head", "all", "whole")

@@ -36,7 +36,7 @@ from builders.core.errors import InputError, log
 from builders.core.files import read_utf8
 from builders.core.typed import name_within, read_json
 from builders.store.draft import describe_files
-from builders.store.overlap import overlap_table
+from builders.store.judgments import overlap_table
 from builders.store.reader import Release
 
 BLOCK_ROWS = 8192

@@ -26,9 +26,9 @@ from builders.official.formats import (
     parse_wrapped,
 )
 from builders.official.numbered import Keys, as_keys, hex_ids
+from builders.store.draft import SplitWriter
 from builders.store.layout import CORPUS
 from builders.store.table3 import LengthCounter
-from builders.store.writer import SplitWriter
 
 _START = re.compile(rb'(\s*\{\s*)"\d+"(\s*:\s*)"\w*"')
 _END = re.compile(rb"\s*\}\s*\Z")

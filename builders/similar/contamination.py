@@ -26,9 +26,8 @@ from builders.core.typed import read_json
 from builders.similar.likeness import HOW, Like, LikeTexts, options_of, read_scores, tested_splits
 from builders.similar.pairs import Pair, names_of, read_pairs
 from builders.store.draft import describe_files, draft_release
-from builders.store.ids import text_id
-from builders.store.judged import read_judged
-from builders.store.layout import QUERIES
+from builders.store.judgments import read_judged
+from builders.store.layout import QUERIES, text_id
 from builders.store.reader import Release, open_release
 
 _SMALL = 64 << 20  # bytes of pairs that are compared before worker processes have started

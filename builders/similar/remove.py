@@ -17,7 +17,7 @@ from builders.core.files import atomic_text, check_file
 from builders.core.progress import progress
 from builders.similar.likeness import HOW, Like, LikeTexts, options_of, read_scores, tested_splits
 from builders.store.draft import Draft, check_release_output, describe_files, draft_release
-from builders.store.judged import joined_passage, read_judged, texts_of_judged
+from builders.store.judgments import joined_passage, read_judged, texts_of_judged
 from builders.store.layout import BEFORE, JOINED, QUERIES, REMOVED, TOLD_APART
 from builders.store.reader import Release, open_release
 from builders.store.rejudge import count_judged

@@ -40,6 +40,7 @@ def read_archives(names: Sequence[str] = ()) -> Archives:
 
 
 def as_json(archives: Archives) -> str:
+    """The archives as indented JSON."""
     return json.dumps(msgspec.to_builtins(archives), ensure_ascii=False, indent=1)
 
 

@@ -246,7 +246,7 @@ READERS = [
     ),
     Reader(
         "hard negatives",
-        reaches=("builders.store.negatives:read_negative_ids",),
+        reaches=("builders.store.judgments:read_negative_ids",),
         make=_negatives,
         spoils={"negatives.jsonl": JSON_LINES},
         read=_read_negatives,

@@ -1,23 +1,80 @@
-"""Label overlap: test queries whose positive passages are positives of training queries, too.
-
-After Zhan et al. (arXiv 2204.11447): what a model learned of them, it has seen.
-"""
+"""Judgments of a split in memory, files of hard negatives, and the label overlap of test and training queries."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from builders.store.layout import SETS
+from builders.core.errors import InputError
+from builders.core.files import raw_lines
+from builders.core.typed import json_of
+from builders.store.layout import QRELS, SETS
+from builders.store.reader import Release
+
+Judged = Mapping[str, Mapping[str, int]]  # by query id, by passage id: the score; above 0 the passage is a positive
+
+
+def read_judged(release: Release, config: str, split: str) -> dict[str, dict[str, int]]:
+    """The judgments of one split of a config of qrels, in its order; none where the release has no such split."""
+    found: dict[str, dict[str, int]] = {}
+    if (config, split) in release.splits():
+        for batch in release.batches(config, split):
+            columns = (batch.column(name).to_pylist() for name in ("query-id", "corpus-id", "score"))
+            for query, passage, score in zip(*columns, strict=True):
+                found.setdefault(query, {})[passage] = score
+    return found
+
+
+def texts_of_judged(release: Release, judged: Judged) -> dict[str, str]:
+    """The texts of all judged passages, by id; :class:`InputError` where the corpus lacks one."""
+    wanted = {passage for scores in judged.values() for passage in scores}
+    found = release.texts("corpus", "corpus", wanted)
+    if missing := wanted - found.keys():
+        raise InputError(f"has no passage {min(missing)!r}, which was judged", path=release.path)
+    return found
+
+
+def joined_passage(docid: str, texts: Mapping[str, str]) -> dict[str, str]:
+    """A passage as joined rows have it; titles are empty, because the benchmark drops them."""
+    return {"docid": docid, "title": "", "text": texts[docid]}
+
+
+def qrels_table(judged: Judged) -> pa.Table:
+    """Judgments as the rows of a config of qrels."""
+    rows = [(query, passage, score) for query, scores in judged.items() for passage, score in scores.items()]
+    return pa.table([pa.array([row[n] for row in rows], kind) for n, kind in enumerate(QRELS.types)], schema=QRELS)
+
+
+class _Negatives(msgspec.Struct):
+    query: str = msgspec.field(name="query-id")
+    negatives: list[str] = msgspec.field(name="negative-ids")
+
+
+def read_negative_ids(path: Path) -> list[tuple[str, list[str], int]]:
+    """(query id, ids of its negatives, number of the line) of every line that `baselines mine` has written.
+
+    Raises :class:`InputError` naming the line that is none of these.
+    """
+    found = []
+    for number, line in raw_lines(path):
+        if line.strip():
+            row = json_of(line, _Negatives, path, number, 'expected {"query-id": ID, "negative-ids": [ID, ...]}')
+            found.append((row.query, row.negatives, number))
+    if not found:
+        raise InputError("is empty; expected hard negatives, JSON lines as `baselines mine` writes them", path=path)
+    return found
 
 
 def label_overlap(train: pa.Table, test: pa.Table | None) -> dict[str, Any]:
     """Test queries that have a positive passage of a training query among their own: number and share.
 
-    From one shared passage on; the published script (compute_label_overlap.py) counts from two on.
+    After Zhan et al. (arXiv 2204.11447): a model has seen the answers of such queries. One shared passage counts; the
+    published script (compute_label_overlap.py) counts from two on.
     """
     if test is None:
         return {"overlapping": None, "overlapping_share": None}

@@ -18,7 +18,7 @@ from commands import ROOT, command
 
 from builders.annotate.judgments import read_judgments
 from builders.annotate.rounds import Item, Package, Round, Rule, write_round
-from builders.annotate.studio import Exported
+from builders.annotate.tasks import _Exported
 from builders.common.locks import alone
 
 PACKAGES = int(os.environ.get("PACKAGES", "10"))  # of 1,000 pairs each; 100 took 6 seconds of one core
@@ -48,7 +48,7 @@ def exported(folder: Path, who: str, packages: int, pairs: int) -> Path:
             tasks.append({"data": data | {"query-id": f"q{number}", "corpus-id": f"p{place}"}, "annotations": [done]})
     path = folder / f"{who}.json"
     path.write_text(json.dumps(tasks))
-    assert len(msgspec.json.decode(path.read_bytes(), type=list[Exported])) == packages * pairs
+    assert len(msgspec.json.decode(path.read_bytes(), type=list[_Exported])) == packages * pairs
     return path
 
 

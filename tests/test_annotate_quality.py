@@ -24,8 +24,8 @@ from annotating import (
     wrong_in,
 )
 
-from builders.annotate.agreement import cohen, cohen_of, fleiss, fleiss_of
-from builders.annotate.labels import settled_labels
+from builders.annotate.merge import settled_labels
+from builders.annotate.quality import cohen, cohen_of, fleiss, fleiss_of
 from builders.annotate.rounds import open_round
 from builders.common.command import InputError
 
@@ -159,15 +159,15 @@ def test_what_people_disagree_on_is_decided_by_an_adjudicator(tmp_path: Path) ->
     annotated(round_, wrong=4)
     reviewed(round_)
     check(round_)
-    assert settled_labels(round_, open_round(round_)).labels != {}
+    assert settled_labels(round_, open_round(round_))[0] != {}
     done = annotate("adjudicate", round_)
     rows = read_table(round_ / "adjudication" / "dev-001.csv")
     assert done.stdout.endswith("4 pairs to decide\n") and len(rows) == 4
     assert {row["said"] for row in rows} <= {"相关 1, 不相关 2", "相关 2, 不相关 1"}
     judge(round_, "dora", round_ / "adjudication" / "dev-001.csv", truth)
-    settled = settled_labels(round_, open_round(round_))
-    assert not settled.undecided
-    assert all(label == truth({"query-id": q, "corpus-id": p}) for (q, p), label in settled.labels.items())
+    labels, undecided = settled_labels(round_, open_round(round_))
+    assert not undecided
+    assert all(label == truth({"query-id": q, "corpus-id": p}) for (q, p), label in labels.items())
     assert annotate("adjudicate", round_).stdout == "0 pairs to decide\n"
 
 
@@ -190,7 +190,7 @@ def test_a_sheet_that_somebody_fills_in_is_never_written_over(round_: Path) -> N
 
 def test_a_package_that_is_not_accepted_changes_no_qrels(round_: Path) -> None:
     annotated(round_, wrong=0)
-    assert settled_labels(round_, open_round(round_)).labels == {}
+    assert settled_labels(round_, open_round(round_))[0] == {}
 
 
 def test_a_tie_between_annotators_is_nobodys_error_and_an_adjudicator_may_decide_it(tmp_path: Path) -> None:
@@ -238,8 +238,8 @@ def test_annotators_who_contradict_each_other_leave_a_pair_undecided(tmp_path: P
     judge(round_, "eve", sheet, wrong_in(3, read_table(sheet), "eve"))
     reviewed(round_)
     assert state(check(round_)) == "accepted"
-    settled = settled_labels(round_, open_round(round_))
-    assert (len(settled.labels), len(settled.undecided)) == (97, 3)
+    labels, undecided = settled_labels(round_, open_round(round_))
+    assert (len(labels), len(undecided)) == (97, 3)
 
 
 def test_a_models_judgment_never_counts_as_a_persons(round_: Path, tmp_path: Path) -> None:

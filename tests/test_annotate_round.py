@@ -11,7 +11,7 @@ from annotating import ANNA, BEN, CARL, annotate, check, export_of, judge, judgm
 from chat_server import chat
 from commands import run
 
-from builders.annotate.labels import settled_labels
+from builders.annotate.merge import settled_labels
 from builders.annotate.rounds import open_round
 from builders.common.sampling import draw
 from builders.store.ids import text_id
@@ -114,9 +114,9 @@ def play(release: Path, folder: Path, size: int, reviewed: int) -> None:
     annotate("adjudicate", round_)
     for sheet in (round_ / "adjudication").glob("*.csv"):
         judge(round_, "dora", sheet, world.label)
-    settled = settled_labels(round_, open_round(round_))
-    assert len(settled.labels) == sum(pairs) and not settled.undecided
-    wrong = {pair for pair, label in settled.labels.items() if label != (pair in world.truth)}
+    settled, undecided = settled_labels(round_, open_round(round_))
+    assert len(settled) == sum(pairs) and not undecided
+    wrong = {pair for pair, label in settled.items() if label != (pair in world.truth)}
     assert wrong == overlooked - seen
     # Nothing that was said is lost: all pairs, the first package again, two reviewers of three packages.
     kinds = [each["kind"] for each in said]
@@ -131,8 +131,8 @@ def play(release: Path, folder: Path, size: int, reviewed: int) -> None:
     annotate("merge", round_, "--release", release, "--out", folder / "release")
     merged = open_release(folder / "release")
     after, before = (positives(merged, config) for config in ("qrels", "qrels-before"))
-    assert before == world.known and after - set(settled.labels) == before - set(settled.labels)
-    assert (after ^ world.truth) & set(settled.labels) == wrong
+    assert before == world.known and after - set(settled) == before - set(settled)
+    assert (after ^ world.truth) & set(settled) == wrong
     # Figure 2: judged by the new qrels, the same run is better.
     figure = {row: figure_2(folder / "release", row, folder / "runs") for row in ("bm25-before", "bm25-after")}
     assert figure["bm25-after"] > figure["bm25-before"]

@@ -14,7 +14,7 @@ from releases import QUESTIONS, TEXTS, make_release, md5
 from whole_release import ENGLISH
 
 from builders.annotate.judgments import add_judgments
-from builders.annotate.qrels import merge
+from builders.annotate.merge import merge
 from builders.annotate.rounds import State
 from builders.check.count import relabelled
 from builders.check.paper import published, relabelled_text

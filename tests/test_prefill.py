@@ -17,13 +17,10 @@ from chat_server import Answer, chat
 from commands import ROOT, Done, command
 from releases import QUESTIONS, TEXTS, md5
 
-from builders.annotate.answers import answers_of
-from builders.annotate.compare import kendall_tau
-from builders.annotate.families import families_of
-from builders.annotate.labels import settled_labels
+from builders.annotate.merge import settled_labels
+from builders.annotate.pool import read_pool
+from builders.annotate.prefill import _PROMPT, answers_of, families_of, kendall_tau, label_in
 from builders.annotate.rounds import open_round
-from builders.annotate.umbrela import category_in, grade_in, prompt_of
-from builders.pool.pairs import read_pool
 from builders.store.runs import write_run
 
 ANSWERS = dict(zip(QUESTIONS["dev"], TEXTS[4:], strict=True))
@@ -71,7 +68,7 @@ def test_every_pair_gets_a_grade_that_is_marked_as_a_models(round_: Path, monkey
 
 
 def test_the_judge_is_asked_in_chinese_with_the_pair_and_the_four_grades() -> None:
-    prompt = prompt_of("高铁票提前几天买", "高铁票可以在开车前十五天购买。")
+    prompt = _PROMPT.format(query="高铁票提前几天买", passage="高铁票可以在开车前十五天购买。")
     assert "<查询>\n高铁票提前几天买\n</查询>" in prompt and "<段落>\n高铁票可以在开车前十五天购买。\n</段落>" in prompt
     assert all(f"{grade} 分：" in prompt for grade in range(4))
 
@@ -90,12 +87,12 @@ def test_the_judge_is_asked_in_chinese_with_the_pair_and_the_four_grades() -> No
     ],
 )
 def test_the_last_grade_of_an_answer_counts(answer: str, grade: int | None) -> None:
-    assert grade_in(answer) == grade
+    assert label_in(answer, "relevance") == grade
 
 
 @pytest.mark.parametrize(("answer", "category"), [("最终类别：8", 8), ("最终类别：0", None), ("6", 6), ("1 2", None)])
 def test_the_category_of_an_error_is_one_of_eight(answer: str, category: int | None) -> None:
-    assert category_in(answer) == category
+    assert label_in(answer, "errors") == category
 
 
 def test_no_models_judgment_counts_as_a_persons(round_: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,7 +101,7 @@ def test_no_models_judgment_counts_as_a_persons(round_: Path, monkeypatch: pytes
     found = check(round_)
     assert [(each["judged"], each["reviews"]) for each in found["packages"]] == [(0, {}), (0, {})]
     assert found["cohen"] == {}
-    assert settled_labels(round_, open_round(round_)).labels == {}
+    assert settled_labels(round_, open_round(round_))[0] == {}
 
 
 def test_what_is_judged_is_not_asked_again(round_: Path, monkeypatch: pytest.MonkeyPatch) -> None:

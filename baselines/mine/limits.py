@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from baselines.mine.negatives import Candidates
 from baselines.models.cross import CrossJob, Group, score_groups
 from baselines.models.dual import similarities
-from builders.pool.ensemble import probability
+from builders.annotate.pool import probability
 from builders.store.runs import Run
 
 Chosen = tuple[Candidates, list[str], int]  # the ids that are taken; how many candidates were left out

@@ -1,41 +1,35 @@
-"""Quality control of human work in packages (Appendix A.3): when a package is accepted.
+"""Quality control of human work in packages (Appendix A.3): when a package is accepted, and how far people agree.
 
 Work is handed out in packages of 1,000. At least two reviewers judge 100 random items of a package, each on their own;
 it is accepted when the mean of their accuracies is at least 93 %, and revised until it is. An item on which as many
 annotators say one thing as another is a tie: nobody's error. Accuracy is over the items that are decided.
+
+Agreement beyond chance is Cohen's kappa of two people, and Fleiss' of several, by statsmodels.
 """
 
 from __future__ import annotations
 
-import argparse
+import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
-
-from builders.common.command import whole_number
+from itertools import combinations
+from typing import Any
 
 PACKAGE = 1_000  # items
 
-# What people write into a sheet.
-_ANSWERS = {
-    **dict.fromkeys(("1", "yes", "true", "对", "是", "相关"), True),
-    **dict.fromkeys(("0", "no", "false", "错", "否", "不相关"), False),
-}
-
-
-def answer_of(cell: str) -> bool | None:
-    """The answer in a cell of a sheet: 1 or 0, or what stands for it; None where it is none of these."""
-    return _ANSWERS.get(cell.strip().lower())
+Votes = Mapping[Any, Mapping[str, int]]  # by pair and person: the label
 
 
 def percentage(text: str) -> Fraction:
-    """An argparse type: percent from 0 to 100, exactly as written."""
+    """Return percent from 0 to 100, exactly as written; :class:`ValueError` for anything else."""
     try:
-        value = Fraction(text)
+        value = Fraction(text) if len(text) < 30 else None
     except (ValueError, ZeroDivisionError):
-        raise argparse.ArgumentTypeError(f"expected percent, such as 93, found {text}") from None
-    if not 0 <= value <= 100:
-        raise argparse.ArgumentTypeError(f"expected 0 to 100, found {text}")
+        value = None
+    if value is None or not 0 <= value <= 100:
+        raise ValueError(f"expected percent from 0 to 100, found {text[:30]!r}")
     return value
 
 
@@ -48,35 +42,9 @@ class Acceptance:
     accuracy: Fraction = Fraction(93, 100)
 
 
-def add_acceptance(group: argparse._ArgumentGroup, items: str) -> None:
-    """``--reviewers``, ``--min-accuracy`` and the option ``items``: how many of a package each reviewer judges."""
-    paper = Acceptance()
-    group.add_argument(
-        "--reviewers",
-        type=whole_number(1),
-        default=paper.reviewers,
-        metavar="N",
-        help=f"at least (default: {paper.reviewers})",
-    )
-    group.add_argument(
-        items,
-        type=whole_number(1),
-        default=paper.items,
-        metavar="N",
-        help=f"of a package, for each reviewer (default: {paper.items})",
-    )
-    group.add_argument(
-        "--min-accuracy",
-        type=percentage,
-        default=100 * paper.accuracy,
-        metavar="PERCENT",
-        help=f"of a package (default: {100 * paper.accuracy})",
-    )
-
-
 @dataclass(frozen=True)
 class Verdict:
-    """What the reviews say of one package.
+    """The outcome of the reviews of one package.
 
     Attributes:
         size: its items.
@@ -90,7 +58,7 @@ class Verdict:
     size: int
     reviews: Mapping[str, tuple[int, int]]
     refusal: str
-    reviewed: bool = False
+    reviewed: bool
 
     @property
     def accuracy(self) -> Fraction | None:
@@ -100,7 +68,7 @@ class Verdict:
 
 
 def judge(package: str, size: int, reviews: Mapping[str, Sequence[bool | None]], rule: Acceptance) -> Verdict:
-    """The verdict on one package.
+    """Return the verdict on one package.
 
     Args:
         size: the package's items; one smaller than ``rule.items`` is judged whole.
@@ -108,25 +76,75 @@ def judge(package: str, size: int, reviews: Mapping[str, Sequence[bool | None]],
             judged, but not for or against the package.
     """
     reviews = {reviewer: found for reviewer, found in reviews.items() if found}
-    decided = {reviewer: [right for right in found if right is not None] for reviewer, found in reviews.items()}
-    counts = {reviewer: (sum(found), len(found)) for reviewer, found in decided.items()}
-    needed = min(rule.items, size)
-    verdict = Verdict(package, size, counts, "", reviewed=True)
+    counts = {each: (sum(map(bool, found)), len(found) - found.count(None)) for each, found in reviews.items()}
+    needed, refusal = min(rule.items, size), ""
     if len(counts) < rule.reviewers:
         refusal = f"has {len(counts)} reviews, expected at least {rule.reviewers}"
     elif few := [reviewer for reviewer, found in reviews.items() if len(found) < needed]:
         refusal = f"has {len(reviews[few[0]])} items judged by {few[0]}, expected at least {needed}"
     elif ties := [reviewer for reviewer, (_, judged) in counts.items() if not judged]:
         refusal = f"has nothing but ties among the items judged by {ties[0]}; decide the ties first"
-    elif verdict.accuracy is not None and verdict.accuracy < rule.accuracy:
-        refusal = f"has an accuracy of {percent(verdict.accuracy)}, expected at least {percent(rule.accuracy)}"
-        return replace(verdict, refusal=refusal)
-    else:
-        return verdict
-    return replace(verdict, refusal=refusal, reviewed=False)
+    if refusal:
+        return Verdict(package, size, counts, refusal, reviewed=False)
+    accuracy = Verdict(package, size, counts, "", reviewed=True).accuracy
+    if accuracy is not None and accuracy < rule.accuracy:
+        refusal = f"has an accuracy of {percent(accuracy)}, expected at least {percent(rule.accuracy)}"
+    return Verdict(package, size, counts, refusal, reviewed=True)
 
 
 def percent(share: Fraction) -> str:
-    """Two decimals, rounded down: what is below the bound never looks as if it reached it."""
+    """Format a share with two decimals, rounded down: what is below the bound never looks as if it reached it."""
     hundredths = share * 10_000 // 1
     return f"{hundredths // 100}.{hundredths % 100:02d} %"
+
+
+def cohen(first: Sequence[int], second: Sequence[int]) -> float | None:
+    """Return Cohen's kappa of two people's labels of the same pairs; None where chance alone explains all."""
+    import numpy as np
+    from statsmodels.stats.inter_rater import cohens_kappa
+
+    labels = sorted({0, 1, *first, *second})
+    table = np.zeros((len(labels), len(labels)))
+    for one, other in zip(first, second, strict=True):
+        table[labels.index(one), labels.index(other)] += 1
+    with np.errstate(all="ignore"):
+        return _finite(cohens_kappa(table, return_results=False)) if first else None
+
+
+def fleiss(counts: Sequence[Sequence[int]]) -> float | None:
+    """Return Fleiss' kappa; ``counts``: a row a pair, how many people gave each label, of as many people each."""
+    import numpy as np
+    from statsmodels.stats.inter_rater import fleiss_kappa
+
+    with np.errstate(all="ignore"):
+        return _finite(fleiss_kappa(np.array(counts)))
+
+
+def _finite(kappa: float) -> float | None:
+    return float(kappa) if math.isfinite(kappa) else None
+
+
+def cohen_of(votes: Votes) -> dict[str, dict[str, float | int | None]]:
+    """Return Cohen's kappa of each two people, by their names, with the number of pairs that both have judged."""
+    found: dict[str, dict[str, float | int | None]] = {}
+    for one, other in combinations(sorted({person for labels in votes.values() for person in labels}), 2):
+        both = [(labels[one], labels[other]) for labels in votes.values() if one in labels and other in labels]
+        if both:
+            first, second = zip(*both, strict=True)
+            found[f"{one}, {other}"] = {"kappa": cohen(first, second), "pairs": len(both)}
+    return found
+
+
+def fleiss_of(votes: Votes) -> dict[str, float | int | None]:
+    """Return Fleiss' kappa of the pairs that several people have judged.
+
+    It asks for as many people a pair: of the pairs with two or more, those of the most frequent number are taken.
+    """
+    numbers = Counter(len(labels) for labels in votes.values() if len(labels) > 1)
+    if not numbers:
+        return {"kappa": None, "pairs": 0, "people": 0}
+    people = max(numbers, key=lambda number: (numbers[number], number))
+    chosen = [[*labels.values()] for labels in votes.values() if len(labels) == people]
+    every = sorted({0, 1}.union(*chosen))
+    kappa = fleiss([[labels.count(label) for label in every] for labels in chosen])
+    return {"kappa": kappa, "pairs": len(chosen), "people": people}

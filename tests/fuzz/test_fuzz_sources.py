@@ -99,7 +99,7 @@ def _read_translations(folder: Path) -> Any:
     plain = list(read_pairs(find_tables([folder / "table.csv"]), QUESTIONS, "auto"))
     pairs = list(read_pairs(find_tables([folder / "packages.tsv"]), QUESTIONS, "auto"))
     sheets = find_tables([folder / "sheet.1.tsv", folder / "sheet.2.tsv"])
-    return len(plain), review_packages(pairs, sheets, Acceptance(), "auto")
+    return len(plain), review_packages(pairs, sheets, Acceptance())
 
 
 def _vectors(folder: Path) -> None:

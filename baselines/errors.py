@@ -73,7 +73,7 @@ def _draw(args: argparse.Namespace) -> None:
     """Count the queries that failed; with --round write the drawn pairs as a round."""
     from builders.annotate.export import expect_new, make_round
     from builders.annotate.judgments import ERRORS
-    from builders.annotate.rounds import Rule
+    from builders.annotate.quality import Rule
     from builders.store.reader import open_release
     from builders.store.runs import read_run
 

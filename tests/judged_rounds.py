@@ -9,7 +9,8 @@ from pathlib import Path
 import msgspec
 
 from builders.annotate.judgments import Judgment, Kind, add_judgments
-from builders.annotate.rounds import Item, Package, Round, Rule, State, fingerprint_of, standings, write_round
+from builders.annotate.quality import Rule
+from builders.annotate.rounds import Item, Package, Round, State, fingerprint_of, standings, write_round
 from builders.store.reader import open_release
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=timezone.utc)

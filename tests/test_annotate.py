@@ -11,8 +11,9 @@ from annotating import ANNA, BEN, annotate, fill, judge, judgments, make_pool, m
 from commands import run
 from releases import QUESTIONS, TEXTS, md5
 
+from builders.annotate.export import Task, common_terms, marked, write_sheet
+from builders.annotate.importing import read_sheet
 from builders.annotate.rounds import Item
-from builders.annotate.tasks import Task, common_terms, marked, read_sheet, write_sheet
 from builders.common.files import sha256_of
 
 

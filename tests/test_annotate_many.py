@@ -16,9 +16,10 @@ import msgspec
 from annotating import ANNA, BEN, annotate, judgments
 from commands import ROOT, command
 
+from builders.annotate.importing import _Exported
 from builders.annotate.judgments import read_judgments
-from builders.annotate.rounds import Item, Package, Round, Rule, write_round
-from builders.annotate.tasks import _Exported
+from builders.annotate.quality import Rule
+from builders.annotate.rounds import Item, Package, Round, write_round
 from builders.common.locks import alone
 
 PACKAGES = int(os.environ.get("PACKAGES", "10"))  # of 1,000 pairs each; 100 took 6 seconds of one core

@@ -7,14 +7,12 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builders.annotate.quality import Acceptance, judge, percent
+from builders.annotate.quality import Rule, judge, percent
 
 
 @given(st.lists(st.lists(st.booleans(), max_size=12), max_size=4), st.integers(0, 12))
 def test_a_package_is_accepted_by_the_rule_in_other_words(reviews: list[list[bool]], size: int) -> None:
-    verdict = judge(
-        "p", size, {str(number): found for number, found in enumerate(reviews)}, Acceptance(2, 10, Fraction(93, 100))
-    )
+    verdict = judge(size, {str(number): found for number, found in enumerate(reviews)}, Rule(2, 10))
     full = [found for found in reviews if found]
     enough = len(full) >= 2 and all(len(found) >= min(10, size) for found in full)
     good = enough and sum(100 * sum(found) / len(found) for found in full) / len(full) >= 93 - 1e-9

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from baselines.show import excerpt
 from baselines.show import marked as words_of
-from builders.annotate.tasks import common_terms, marked
+from builders.annotate.export import common_terms, marked
 from builders.common.command import visible
 
 CHARS = 120

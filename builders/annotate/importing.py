@@ -15,12 +15,77 @@ from pathlib import Path
 
 import msgspec
 
-from builders.annotate.judgments import Asked, Judgment, Pair, Question, add_judgments
+from builders.annotate.export import COLUMNS
+from builders.annotate.judgments import (
+    RELEVANCE,
+    Asked,
+    Ids,
+    Judgment,
+    Kind,
+    Label,
+    Pair,
+    Question,
+    Time,
+    Version,
+    add_judgments,
+)
 from builders.annotate.rounds import Package, items_of, open_round
-from builders.annotate.tasks import Row, read_export, read_lines, read_sheet
 from builders.common.command import InputError, log
+from builders.common.files import read_whole
+from builders.common.typed import Count, json_of, typed
+from builders.sources.tables import find_tables, open_table
 
+_NEEDED = ("package", "version", "kind", "query-id", "corpus-id", "label")
 _START = 1 << 16  # bytes that tell what a file is
+
+
+class Place(Ids, frozen=True, rename="kebab"):
+    """The subject of a judgment, as a file says it: a pair in a version of a package, judged as what."""
+
+    package: str
+    version: Version
+    kind: Kind
+
+
+class Row(Place, frozen=True, rename="kebab"):
+    """One judgment as a file brings it: what it is of, and what it says."""
+
+    label: Label | None
+    annotator: str | None = None
+    time: Time | None = None
+    model: str | None = None
+    note: str | None = None
+
+
+class _Person(msgspec.Struct, frozen=True):
+    id: Count
+    email: str = ""
+
+
+class _Value(msgspec.Struct, frozen=True):
+    choices: list[str] = []
+    text: list[str] | str = []
+
+
+class _Result(msgspec.Struct, frozen=True):
+    value: _Value
+    from_name: str = ""
+
+
+class _Annotation(msgspec.Struct, frozen=True):
+    """One person's work on a task; ``was_cancelled``: they skipped it."""
+
+    result: list[_Result]
+    updated_at: Time
+    completed_by: Count | _Person
+    was_cancelled: bool = False
+
+
+class _Exported(msgspec.Struct, frozen=True):
+    """A task of Label Studio's JSON export."""
+
+    data: Place
+    annotations: list[_Annotation]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -72,7 +137,7 @@ def _judgment(
     problem = ""
     if package is None:
         problem = f"the round has no package {row.package!r}"
-    elif (row.query_id, row.corpus_id) not in pairs:
+    elif row.pair not in pairs:
         problem = f"the package {row.package} has no pair of query {row.query_id!r} and passage {row.corpus_id!r}"
     elif row.version > package.version:
         problem = f"version {row.version} of the package {row.package}, which is at version {package.version}"
@@ -87,3 +152,56 @@ def _judgment(
         return msgspec.convert({name: each for name, each in content.items() if each not in ("", None)}, Judgment)
     except msgspec.ValidationError as error:
         raise InputError(str(error), path=where) from None
+
+
+def read_sheet(path: Path, question: Question = RELEVANCE) -> Iterator[tuple[int, Row]]:
+    """Yield (line, row) of a filled-in table. :class:`InputError` for one of other columns, and for a bad row."""
+    for source in find_tables([path]):
+        table = open_table(source, spreadsheet=True)
+        if missing := [name for name in _NEEDED if name not in table.columns]:
+            raise InputError(f"no column {missing[0]}; expected a sheet of `annotate`", path=source.shown, line=1)
+        names = [name for name in (*COLUMNS, "annotator", "time") if name in table.columns]
+        for line, fields in table.rows(names):
+            cells = {name: cell.strip() for name, cell in zip(names, fields, strict=True)}
+            where, label = f"{source.shown}:{line}", question.label_of(cells["label"])
+            if cells["label"] and label is None:
+                expected = f"expected {question.expected} in the column label, found {cells['label']!r}"
+                raise InputError(expected, path=where)
+            given = {name: cell for name, cell in cells.items() if cell and name not in ("query", "passage", "said")}
+            ids = {name: cells[name].removeprefix("'") for name in ("query-id", "corpus-id")}
+            yield line, typed(given | ids | {"label": label}, Row, where, from_text=True)
+
+
+def read_lines(path: Path) -> Iterator[tuple[int, Row]]:
+    """Yield (line, row) of JSON lines; errors as of :func:`read_sheet`."""
+    for number, line in enumerate(read_whole(path).removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1):
+        if line.strip():
+            yield number, json_of(line, Row, path, number)
+
+
+def read_export(path: Path, question: Question = RELEVANCE) -> Iterator[tuple[int, Row]]:
+    """Yield (number of the task from 1, row) of every annotation in Label Studio's JSON export (not JSON-MIN)."""
+    for number, task in enumerate(json_of(read_whole(path), list[_Exported], path), 1):
+        for annotation in task.annotations:
+            label, note = _said(annotation, question, f"{path}: task {number}")
+            if annotation.was_cancelled or label is None:
+                continue
+            place, person = msgspec.structs.asdict(task.data), annotation.completed_by
+            who = f"user-{person}" if isinstance(person, int) else person.email or f"user-{person.id}"
+            yield number, Row(**place, label=label, annotator=who, time=annotation.updated_at, note=note)
+
+
+def _said(annotation: _Annotation, question: Question, where: str) -> tuple[int | None, str | None]:
+    """Return (label, note) of one annotation; None for a part that it lacks."""
+    label = note = None
+    for result in annotation.result:
+        value = result.value
+        if result.from_name == "label" and value.choices:
+            # The alias of a choice, or its name, as an interface without aliases says it.
+            label = question.label_of(value.choices[0])
+            if len(value.choices) > 1 or label is None:
+                found = ", ".join(value.choices)[:80]
+                raise InputError(f"expected one choice, {question.expected}, found {found}", path=where)
+        elif result.from_name == "note" and value.text:
+            note = value.text if isinstance(value.text, str) else "\n".join(value.text)
+    return label, note

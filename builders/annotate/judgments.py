@@ -117,7 +117,18 @@ ERRORS = Question(
 QUESTIONS: Mapping[str, Question] = {question.name: question for question in (RELEVANCE, ERRORS)}
 
 
-class Judgment(msgspec.Struct, frozen=True, rename="kebab", omit_defaults=True, forbid_unknown_fields=True):
+class Ids(msgspec.Struct, frozen=True, rename="kebab"):
+    """A pair of query and passage."""
+
+    query_id: Id
+    corpus_id: Id
+
+    @property
+    def pair(self) -> Pair:
+        return self.query_id, self.corpus_id
+
+
+class Judgment(Ids, frozen=True, rename="kebab", omit_defaults=True, forbid_unknown_fields=True):
     """One judgment of one pair.
 
     Attributes:
@@ -130,8 +141,6 @@ class Judgment(msgspec.Struct, frozen=True, rename="kebab", omit_defaults=True, 
         question: what was asked.
     """
 
-    query_id: Id
-    corpus_id: Id
     label: Label
     annotator: Name
     time: Time
@@ -144,18 +153,15 @@ class Judgment(msgspec.Struct, frozen=True, rename="kebab", omit_defaults=True, 
 
     def __post_init__(self) -> None:
         lowest, highest = int(self.question == "errors"), QUESTIONS[self.question].highest[self.kind == "model"]
-        if not lowest <= self.label <= highest:
-            raise ValueError(f"label: expected {lowest} to {highest} in a judgment of kind {self.kind}")
-        if (self.model is None) == (self.kind == "model"):
-            raise ValueError("model: expected the model's name where the kind is model, and nowhere else")
-        if visible(self.annotator) != self.annotator:
-            raise ValueError("annotator: expected a name without control characters")
-        if not 1970 < self.time.year < 3000:
-            raise ValueError("time: expected a year from 1971 to 2999")
-
-    @property
-    def pair(self) -> Pair:
-        return self.query_id, self.corpus_id
+        is_label, is_named = lowest <= self.label <= highest, (self.model is not None) == (self.kind == "model")
+        for is_right, expected in (
+            (is_label, f"label: expected {lowest} to {highest} in a judgment of kind {self.kind}"),
+            (is_named, "model: expected the model's name where the kind is model, and nowhere else"),
+            (visible(self.annotator) == self.annotator, "annotator: expected a name without control characters"),
+            (1970 < self.time.year < 3000, "time: expected a year from 1971 to 2999"),
+        ):
+            if not is_right:
+                raise ValueError(expected)
 
     @property
     def place(self) -> tuple[str, int, str, str, Pair]:

@@ -36,9 +36,10 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from builders.annotate.judgments import Ids
 from builders.common.command import InputError, add_format, log, whole_number
 from builders.common.files import atomic_text, check_file
-from builders.common.lines import expect_id, raw_lines
+from builders.common.lines import raw_lines
 from builders.common.typed import json_of
 from builders.store.judged import Judged, read_judged
 from builders.store.layout import SPLITS
@@ -55,7 +56,7 @@ Rank = Annotated[int, Meta(ge=1, le=2**63 - 1)]
 Union = Mapping[str, Mapping[str, tuple[int, ...]]]
 
 
-class Pooled(msgspec.Struct, frozen=True, rename={"query_id": "query-id", "corpus_id": "corpus-id"}):
+class Pooled(Ids, frozen=True, rename="kebab"):
     """One pair of a pool.
 
     Attributes:
@@ -64,20 +65,10 @@ class Pooled(msgspec.Struct, frozen=True, rename={"query_id": "query-id", "corpu
         judged: its score in the release's qrels; None: nobody has judged it.
     """
 
-    query_id: str
-    corpus_id: str
     rank: Rank
     score: float
     runs: dict[str, Rank]
     judged: int | None
-
-    def __post_init__(self) -> None:
-        if not math.isfinite(self.score):
-            raise ValueError("score: expected a finite number")
-
-    @property
-    def pair(self) -> tuple[str, str]:
-        return self.query_id, self.corpus_id
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -85,7 +76,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--release", type=Path, required=True, metavar="DIR", help="the release directory")
     parser.add_argument("--split", choices=SPLITS, default="dev", help="whose queries (default: dev)")
     parser.add_argument("--runs", type=Path, nargs="+", required=True, metavar="RUN", help="TREC runs to pool")
-    parser.add_argument("--names", nargs="+", metavar="NAME", help="of the runs (default: their files' to the first .)")
     parser.add_argument(
         "--depth", type=whole_number(1), default=DEPTH, metavar="K", help=f"passages of each run (default: {DEPTH})"
     )
@@ -104,12 +94,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     if args.action == "select" and not args.scores:
         args.usage_error("select needs --scores")
-    if args.names and len(args.names) != len(args.runs):
-        args.usage_error(f"--names: expected {len(args.runs)}, one a run, found {len(args.names)}")
     check_file(args.out)
     release = open_release(args.release)
     queries = release.table("queries", args.split, ["_id"])["_id"].to_pylist()
-    runs, names = open_runs(args.runs, args.names)
+    runs, names = open_runs(args.runs)
     union = union_of(runs, queries, args.depth, args.split)
     _expect_passages(release, runs, union)
     old = read_pool(args.pool) if args.pool else []
@@ -131,12 +119,12 @@ def run(args: argparse.Namespace) -> None:
     print(json.dumps(found, ensure_ascii=False, indent=1) if args.format == "json" else as_text(found))
 
 
-def open_runs(paths: Sequence[Path], names: Sequence[str] | None = None) -> tuple[list[Run], list[str]]:
-    """Return the runs and their names: those given, or each file's name up to its first dot. Each name once."""
-    found = list(names) if names else [path.name.partition(".")[0] for path in paths]
-    if again := [name for name, count in Counter(found).items() if count > 1]:
-        raise InputError(f"two runs are called {again[0]!r}; expected a different name for each run")
-    return [read_run(path) for path in paths], found
+def open_runs(paths: Sequence[Path]) -> tuple[list[Run], list[str]]:
+    """Return the runs and their names: each file's name up to its first dot. Each name once."""
+    names = [path.name.partition(".")[0] for path in paths]
+    if again := [name for name, count in Counter(names).items() if count > 1]:
+        raise InputError(f"two runs are called {again[0]!r} (a file's name up to its first dot); rename one")
+    return [read_run(path) for path in paths], names
 
 
 def union_of(runs: Sequence[Run], queries: Sequence[str], depth: int, split: str) -> Union:
@@ -267,10 +255,9 @@ def read_pool(path: Path) -> list[Pooled]:
         if not line.strip():
             continue
         pair = json_of(line, Pooled, path, number)
-        key = expect_id(pair.query_id, path, number), expect_id(pair.corpus_id, path, number)
-        if key in found:
-            raise InputError(f"the pair {key[0]} {key[1]} comes again; expected each once", path=path, line=number)
-        found[key] = pair
+        if found.setdefault(pair.pair, pair) is not pair:
+            problem = f"the pair {pair.query_id} {pair.corpus_id} comes again; expected each once"
+            raise InputError(problem, path=path, line=number)
     if not found:
         raise InputError("is empty; expected a pool, JSON lines as `pool select` writes them", path=path)
     return list(found.values())
@@ -348,6 +335,5 @@ def as_text(found: dict[str, Any]) -> str:
 
 
 def _cell(value: Any) -> str:
-    if value is None:
-        return "-"
-    return f"{value:.2%}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
+    number = f"{value:.2%}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
+    return "-" if value is None else number

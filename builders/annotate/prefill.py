@@ -31,11 +31,11 @@ from threading import Lock
 from typing import Any
 
 from builders.annotate.endpoint import Endpoint
+from builders.annotate.export import Task, write_tasks
 from builders.annotate.judgments import ERRORS, Judgment, Pair, add_judgments, encoded, judgments_in, read_judgments
 from builders.annotate.pool import SCALES, open_runs, scores_of
 from builders.annotate.quality import cohen
 from builders.annotate.rounds import STUDIO, Item, Package, Round, items_of, open_round, standings
-from builders.annotate.tasks import Task, write_tasks
 from builders.common.command import InputError, add_format, log, progress, whole_number
 from builders.common.files import fsync_directory, read_whole
 from builders.common.locks import alone

@@ -17,29 +17,34 @@ from fractions import Fraction
 from itertools import combinations
 from typing import Any
 
+import msgspec
+
+from builders.common.typed import Count
+
 PACKAGE = 1_000  # items
 
 Votes = Mapping[Any, Mapping[str, int]]  # by pair and person: the label
 
 
-def percentage(text: str) -> Fraction:
-    """Return percent from 0 to 100, exactly as written; :class:`ValueError` for anything else."""
-    try:
-        value = Fraction(text) if len(text) < 30 else None
-    except (ValueError, ZeroDivisionError):
-        value = None
-    if value is None or not 0 <= value <= 100:
-        raise ValueError(f"expected percent from 0 to 100, found {text[:30]!r}")
-    return value
+class Rule(msgspec.Struct, frozen=True, rename="kebab"):
+    """The bounds, and the seed of the reviewers' draws; the defaults are the paper's."""
 
+    reviewers: Count = 2
+    review_pairs: Count = 100
+    min_accuracy: str = "93"  # percent
+    seed: int = 0
 
-@dataclass(frozen=True)
-class Acceptance:
-    """The bounds; the defaults are the paper's."""
+    def __post_init__(self) -> None:
+        try:
+            is_share = len(self.min_accuracy) < 30 and 0 <= self.accuracy <= 1
+        except (ValueError, ZeroDivisionError):
+            is_share = False
+        if not is_share:
+            raise ValueError(f"min-accuracy: expected percent from 0 to 100, found {self.min_accuracy[:30]!r}")
 
-    reviewers: int = 2
-    items: int = 100
-    accuracy: Fraction = Fraction(93, 100)
+    @property
+    def accuracy(self) -> Fraction:
+        return Fraction(self.min_accuracy) / 100
 
 
 @dataclass(frozen=True)
@@ -47,15 +52,12 @@ class Verdict:
     """The outcome of the reviews of one package.
 
     Attributes:
-        size: its items.
         reviews: by reviewer, the numbers of items found right and judged, without ties.
         refusal: why it is not accepted; empty where it is.
         reviewed: by as many reviewers, and on as many items each, as the rule asks; refused all the same, it is sent
             back.
     """
 
-    package: str
-    size: int
     reviews: Mapping[str, tuple[int, int]]
     refusal: str
     reviewed: bool
@@ -67,17 +69,17 @@ class Verdict:
         return sum(shares, Fraction(0)) / len(shares) if shares else None
 
 
-def judge(package: str, size: int, reviews: Mapping[str, Sequence[bool | None]], rule: Acceptance) -> Verdict:
+def judge(size: int, reviews: Mapping[str, Sequence[bool | None]], rule: Rule) -> Verdict:
     """Return the verdict on one package.
 
     Args:
-        size: the package's items; one smaller than ``rule.items`` is judged whole.
+        size: the package's items; one smaller than ``rule.review_pairs`` is judged whole.
         reviews: by reviewer, for each item that they judged, whether it is right; None for a tie, which counts as
             judged, but not for or against the package.
     """
     reviews = {reviewer: found for reviewer, found in reviews.items() if found}
     counts = {each: (sum(map(bool, found)), len(found) - found.count(None)) for each, found in reviews.items()}
-    needed, refusal = min(rule.items, size), ""
+    needed, refusal = min(rule.review_pairs, size), ""
     if len(counts) < rule.reviewers:
         refusal = f"has {len(counts)} reviews, expected at least {rule.reviewers}"
     elif few := [reviewer for reviewer, found in reviews.items() if len(found) < needed]:
@@ -85,11 +87,11 @@ def judge(package: str, size: int, reviews: Mapping[str, Sequence[bool | None]],
     elif ties := [reviewer for reviewer, (_, judged) in counts.items() if not judged]:
         refusal = f"has nothing but ties among the items judged by {ties[0]}; decide the ties first"
     if refusal:
-        return Verdict(package, size, counts, refusal, reviewed=False)
-    accuracy = Verdict(package, size, counts, "", reviewed=True).accuracy
+        return Verdict(counts, refusal, reviewed=False)
+    accuracy = Verdict(counts, "", reviewed=True).accuracy
     if accuracy is not None and accuracy < rule.accuracy:
         refusal = f"has an accuracy of {percent(accuracy)}, expected at least {percent(rule.accuracy)}"
-    return Verdict(package, size, counts, refusal, reviewed=True)
+    return Verdict(counts, refusal, reviewed=True)
 
 
 def percent(share: Fraction) -> str:

@@ -15,22 +15,21 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from builders.annotate.export import Task, write_package
 from builders.annotate.judgments import Pair
-from builders.annotate.quality import Verdict, cohen_of, fleiss_of, judge, percent
+from builders.annotate.quality import Rule, Verdict, cohen_of, fleiss_of, judge, percent
 from builders.annotate.rounds import (
     PACKAGES,
     ROUND,
     STUDIO,
     Package,
     Reviewed,
-    Rule,
     Standing,
     items_of,
     open_round,
     standings,
     write_round,
 )
-from builders.annotate.tasks import Task, write_package
 from builders.common.command import InputError, add_format, log
 from builders.common.locks import alone
 from builders.common.names import problem_of
@@ -133,7 +132,7 @@ def _decide(standing: Standing, rule: Rule) -> tuple[Package, Verdict]:
     if package.state == "accepted" and package.labels != digest:
         log.warning("package %s: its labels have changed since it was accepted; it is looked at again", package.name)
         package = replace(package, state="open", labels="")
-    verdict = judge(package.name, package.pairs, _reviews(standing, rule), rule.acceptance)
+    verdict = judge(package.pairs, _reviews(standing, rule), rule)
     if standing.missing or package.state == "accepted" or not verdict.reviewed:
         return package, verdict
     is_accepted = not verdict.refusal

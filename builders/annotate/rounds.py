@@ -21,8 +21,8 @@ from typing import Literal
 
 import msgspec
 
-from builders.annotate.judgments import QUESTIONS, Asked, Id, Name, Pair, Question, Version, latest, read_judgments
-from builders.annotate.quality import Acceptance, percentage
+from builders.annotate.judgments import QUESTIONS, Asked, Ids, Name, Pair, Question, Version, latest, read_judgments
+from builders.annotate.quality import Rule
 from builders.common.command import InputError
 from builders.common.files import read_whole, write_bytes
 from builders.common.names import name_within
@@ -69,22 +69,6 @@ class Package(msgspec.Struct, frozen=True):
         return self.name if self.version == 1 else f"{self.name}.v{self.version}"
 
 
-class Rule(msgspec.Struct, frozen=True, rename="kebab"):
-    """The bounds of :class:`.quality.Acceptance`, and the seed of the draws."""
-
-    reviewers: Count = Acceptance.reviewers
-    review_pairs: Count = Acceptance.items
-    min_accuracy: str = str(100 * Acceptance.accuracy)  # percent
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        percentage(self.min_accuracy)
-
-    @property
-    def acceptance(self) -> Acceptance:
-        return Acceptance(self.reviewers, self.review_pairs, percentage(self.min_accuracy) / 100)
-
-
 class Round(msgspec.Struct, frozen=True):
     """The content of ``round.json``.
 
@@ -115,17 +99,11 @@ class Round(msgspec.Struct, frozen=True):
         return QUESTIONS[self.question]
 
 
-class Item(msgspec.Struct, frozen=True, rename="kebab"):
+class Item(Ids, frozen=True, rename="kebab"):
     """A pair with its texts, as a package lists it."""
 
-    query_id: Id
-    corpus_id: Id
     query: str
     passage: str
-
-    @property
-    def pair(self) -> Pair:
-        return self.query_id, self.corpus_id
 
 
 def fingerprint_of(release: Release, split: str) -> str:

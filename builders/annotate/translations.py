@@ -8,7 +8,7 @@ packages are refused and exits with 1.
 
 example:
   python -m builders annotate translations export --release build/sample --split dev test --out packages.tsv
-  python -m builders annotate translations review --source packages.tsv --release build/sample --out review.tsv --seed 1
+  python -m builders annotate translations review --source packages.tsv --release build/sample --out review.tsv
   python -m builders annotate translations import --source packages.tsv --reviews review.1.tsv review.2.tsv \\
       --release build/sample --out build/with-english
 """
@@ -23,7 +23,7 @@ from pathlib import Path
 
 from builders.add.crosslingual import Pair, build_crosslingual, open_translations, print_set
 from builders.annotate.judgments import answer_of
-from builders.annotate.quality import PACKAGE, Acceptance, Verdict, judge, percent
+from builders.annotate.quality import PACKAGE, Rule, Verdict, judge, percent
 from builders.common.command import InputError, add_format, log, whole_number
 from builders.common.files import atomic_text, sha256_of
 from builders.common.sampling import draw
@@ -38,7 +38,7 @@ _NEEDED = {"export": (), "review": ("source",), "import": ("source", "reviews")}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    number, items = whole_number(1), Acceptance.items
+    number, items = whole_number(1), Rule().review_pairs
     parser.add_argument("action", choices=[*_NEEDED])
     parser.add_argument("--source", nargs="+", type=Path, metavar="TABLE", help="review, import: the packages")
     parser.add_argument("--release", type=Path, required=True, metavar="DIR", help="it holds the Chinese queries")
@@ -52,7 +52,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     control.add_argument(
         "--pairs", type=number, default=items, metavar="N", help=f"of a package, for each reviewer (default: {items})"
     )
-    control.add_argument("--seed", type=int, default=0, help="of the reviewers' pairs (default: 0)")
     add_format(parser)
     parser.set_defaults(usage_error=parser.error)
 
@@ -88,11 +87,11 @@ def _review(args: argparse.Namespace) -> None:
     """Draw pairs of each package for every reviewer, each on their own."""
     _, splits, pairs = open_translations(args.release, args.source, "auto")
     texts = {zh_id: text for texts in splits.values() for zh_id, text in texts.items()}
-    for reviewer in range(1, Acceptance.reviewers + 1):
+    for reviewer in range(1, Rule().reviewers + 1):
         sheet = args.out.with_name(f"{args.out.stem}.{reviewer}{args.out.suffix}")
         rows = []
         for package, content in by_package(pairs).items():
-            chosen = draw(content, args.pairs, f"{args.seed} {reviewer} {package}")
+            chosen = draw(content, args.pairs, f"{Rule().seed} {reviewer} {package}")
             rows += [(package, n, texts[n], pair.english, "") for n, pair in content.items() if n in chosen]
         _write(sheet, SHEET_COLUMNS, rows)
         print(sheet)
@@ -101,36 +100,32 @@ def _review(args: argparse.Namespace) -> None:
 def _import(args: argparse.Namespace) -> int | None:
     """Build the set from reviewed packages; return 1 where one of them is refused."""
     base, splits, pairs = open_translations(args.release, args.source, "auto")
-    rule, sheets = Acceptance(items=args.pairs), find_tables(args.reviews)
-    verdicts = review_packages(pairs, sheets, rule)
-    packages = [
-        {
-            "package": verdict.package,
-            "queries": verdict.size,
-            "reviews": [{"right": right, "judged": judged} for right, judged in verdict.reviews.values()],
-            "accuracy": None if verdict.accuracy is None else round_stat(float(verdict.accuracy)),
-            "accepted": not verdict.refusal,
-        }
-        for verdict in verdicts
-    ]
-    refused = [verdict for verdict in verdicts if verdict.refusal]
-    if not refused:
+    rule, sheets = Rule(review_pairs=args.pairs), find_tables(args.reviews)
+    packages, lines, refusals = [], [], []
+    for package, (size, verdict) in review_packages(pairs, sheets, rule).items():
+        share = verdict.accuracy
+        reviews = [{"right": right, "judged": judged} for right, judged in verdict.reviews.values()]
+        figures = {"package": package, "queries": size, "reviews": reviews}
+        figures["accuracy"] = None if share is None else round_stat(float(share))
+        packages.append(figures | {"accepted": not verdict.refusal})
+        outcome = f"refused: {verdict.refusal}" if verdict.refusal else "accepted"
+        accuracy = "-" if share is None else percent(share)
+        lines.append(f"package {package}: {size:,} queries, accuracy {accuracy}, {outcome}")
+        refusals += [f"package {package} {verdict.refusal}"] if verdict.refusal else []
+    if not refusals:
         options = {
-            **{"action": "import", "encoding": "auto", "reviewers": rule.reviewers, "pairs": rule.items},
-            "min_accuracy": str(100 * rule.accuracy),
+            **{"action": "import", "encoding": "auto", "reviewers": rule.reviewers, "pairs": rule.review_pairs},
+            "min_accuracy": rule.min_accuracy,
         }
         sources = [*find_tables(args.source), *sheets]
         stats = build_crosslingual(pairs, splits, base, args.out, options, sources, packages)
     if args.format == "text":
-        for verdict in verdicts:
-            accuracy = "-" if verdict.accuracy is None else percent(verdict.accuracy)
-            outcome = f"refused: {verdict.refusal}" if verdict.refusal else "accepted"
-            print(f"package {verdict.package}: {verdict.size:,} queries, accuracy {accuracy}, {outcome}")
-    elif refused:
+        print("\n".join(lines))
+    elif refusals:
         print(json.dumps({"packages": packages}, ensure_ascii=False, indent=1))
-    for verdict in refused:
-        log.error("package %s %s: revise it, and review it again", verdict.package, verdict.refusal)
-    if refused:
+    for refusal in refusals:
+        log.error("%s: revise it, and review it again", refusal)
+    if refusals:
         return 1
     print_set(stats, args)
     return None
@@ -142,21 +137,19 @@ def by_package(pairs: Iterable[Pair]) -> dict[str, dict[str, Pair]]:
     seen: dict[str, Pair] = {}
     for pair in pairs:
         first = seen.setdefault(pair.zh_id, pair)
-        problem = ""
-        if not pair.package:
-            problem = "no package; expected the table that `annotate translations export` wrote"
-        elif not pair.english:
-            problem = f"the query {pair.zh_id} of package {pair.package} has no English text"
-        elif first is not pair:
-            problem = f"the query {pair.zh_id} again, after line {first.line} of {first.source.name}"
-        if problem:
-            raise InputError(problem, path=pair.source.shown, line=pair.line)
+        for is_right, problem in (
+            (pair.package, "no package; expected the table that `annotate translations export` wrote"),
+            (pair.english, f"the query {pair.zh_id} of package {pair.package} has no English text"),
+            (first is pair, f"the query {pair.zh_id} again, after line {first.line} of {first.source.name}"),
+        ):
+            if not is_right:
+                raise InputError(problem, path=pair.source.shown, line=pair.line)
         packages.setdefault(pair.package, {})[pair.zh_id] = pair
     return packages
 
 
-def review_packages(pairs: Iterable[Pair], sheets: Sequence[Source], rule: Acceptance) -> list[Verdict]:
-    """Return the verdict on each package by the reviewers' sheets: a sheet is a reviewer.
+def review_packages(pairs: Iterable[Pair], sheets: Sequence[Source], rule: Rule) -> dict[str, tuple[int, Verdict]]:
+    """Return the size of each package, and the verdict on it by the reviewers' sheets: a sheet is a reviewer.
 
     Raises:
         InputError: for a sheet given twice, a row that is not judged, judges a pair twice or one that is in no
@@ -174,22 +167,21 @@ def review_packages(pairs: Iterable[Pair], sheets: Sequence[Source], rule: Accep
         for line, (package, zh_id, _, english, correct) in table.rows(SHEET_COLUMNS):
             pair, right = packages.get(package, {}).get(zh_id), answer_of(correct)
             found = judged.setdefault(package, {}).setdefault(sheet.shown, {})
-            problem = ""
-            if pair is None:
-                problem = f"package {package} has no query {zh_id}"
-            elif english.strip() != pair.english:
-                problem = f"judges {english!r}, the package has {pair.english!r} by now; draw a new sheet"
-            elif right is None:
-                problem = f"expected 1 or 0 in the column correct, found {correct!r}"
-            elif zh_id in found:
-                problem = f"the query {zh_id} is judged twice"
-            if problem:
-                raise InputError(problem, path=sheet.shown, line=line)
+            now = pair.english if pair else ""
+            for is_right, problem in (
+                (pair, f"package {package} has no query {zh_id}"),
+                (english.strip() == now, f"judges {english!r}, the package has {now!r} by now; draw a new sheet"),
+                (right is not None, f"expected 1 or 0 in the column correct, found {correct!r}"),
+                (zh_id not in found, f"the query {zh_id} is judged twice"),
+            ):
+                if not is_right:
+                    raise InputError(problem, path=sheet.shown, line=line)
             found[zh_id] = bool(right)
     names = {sheet.shown: sheet.name for sheet in sheets}
-    verdicts = []
+    verdicts = {}
     for package, content in packages.items():
         reviews = {names[shown]: list(found.values()) for shown, found in judged[package].items()}
-        verdicts.append(judge(package, len(content), reviews, rule))
-    log.info("%d packages reviewed, %d accepted", len(verdicts), sum(not verdict.refusal for verdict in verdicts))
+        verdicts[package] = len(content), judge(len(content), reviews, rule)
+    is_accepted = [not verdict.refusal for _, verdict in verdicts.values()]
+    log.info("%d packages reviewed, %d accepted", len(is_accepted), sum(is_accepted))
     return verdicts

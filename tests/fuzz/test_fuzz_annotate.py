@@ -12,9 +12,11 @@ from fuzzing import Reader, any_result, as_json, equal, fuzz_of, same
 from spoil import JSON, JSON_LINES, TEXT
 
 from builders.annotate.endpoint import text_in
+from builders.annotate.export import Task, write_lines, write_sheet
+from builders.annotate.importing import read_export, read_lines, read_sheet
 from builders.annotate.judgments import Judgment, add_judgments, encoded, read_judgments
-from builders.annotate.rounds import Item, Package, Round, Rule, items_of, open_round, write_round
-from builders.annotate.tasks import Task, read_export, read_lines, read_sheet, write_lines, write_sheet
+from builders.annotate.quality import Rule
+from builders.annotate.rounds import Item, Package, Round, items_of, open_round, write_round
 from builders.common.files import read_whole
 
 NOON = datetime(2024, 5, 1, 12, tzinfo=timezone.utc)
@@ -105,7 +107,7 @@ READERS = [
     ),
     Reader(
         "a filled-in sheet",
-        reaches=("builders.annotate.tasks:read_sheet",),
+        reaches=("builders.annotate.importing:read_sheet",),
         make=lambda folder: write_sheet(folder / "sheet.csv", TASKS),
         spoils={"sheet.csv": TEXT},
         read=lambda folder: [row.label for _, row in read_sheet(folder / "sheet.csv")],
@@ -113,7 +115,7 @@ READERS = [
     ),
     Reader(
         "JSON lines of judged pairs",
-        reaches=("builders.annotate.tasks:read_lines",),
+        reaches=("builders.annotate.importing:read_lines",),
         make=lambda folder: write_lines(folder / "lines.jsonl", TASKS),
         spoils={"lines.jsonl": JSON_LINES},
         read=lambda folder: [msgspec.to_builtins(row) for _, row in read_lines(folder / "lines.jsonl")],
@@ -121,7 +123,7 @@ READERS = [
     ),
     Reader(
         "Label Studio's export",
-        reaches=("builders.annotate.tasks:read_export",),
+        reaches=("builders.annotate.importing:read_export",),
         make=lambda folder: (folder / "export.json").write_text(json.dumps(EXPORT)),
         spoils={"export.json": JSON},
         read=lambda folder: [row.label for _, row in read_export(folder / "export.json")],

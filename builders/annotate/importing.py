@@ -133,18 +133,17 @@ def _judgment(
     now: datetime,
 ) -> Judgment:
     """Return the row as a judgment. :class:`InputError` where it is of no pair of the round, or nobody's."""
-    package, pairs = packages.get(row.package, (None, set()))
-    problem = ""
-    if package is None:
-        problem = f"the round has no package {row.package!r}"
-    elif row.pair not in pairs:
-        problem = f"the package {row.package} has no pair of query {row.query_id!r} and passage {row.corpus_id!r}"
-    elif row.version > package.version:
-        problem = f"version {row.version} of the package {row.package}, which is at version {package.version}"
-    elif who is None:
-        problem = "does not say who judged; expected --annotator NAME"
-    if problem:
-        raise InputError(problem, path=where)
+    package, pairs = packages.get(row.package, (Package("none", 0), set()))
+    pair = f"pair of query {row.query_id!r} and passage {row.corpus_id!r}"
+    at = f"version {row.version} of the package {row.package}, which is at version {package.version}"
+    for is_right, problem in (
+        (row.package in packages, f"the round has no package {row.package!r}"),
+        (row.pair in pairs, f"the package {row.package} has no {pair}"),
+        (row.version <= package.version, at),
+        (who is not None, "does not say who judged; expected --annotator NAME"),
+    ):
+        if not is_right:
+            raise InputError(problem, path=where)
     content = msgspec.to_builtins(row, builtin_types=[datetime])
     content |= {"annotator": who, "time": row.time or now, "question": question}
     try:

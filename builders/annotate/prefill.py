@@ -86,30 +86,12 @@ _CATEGORY_PROMPT = f"""\
 最终类别：数字"""
 _GRADE = re.compile(r"最终得分\W{0,8}([0-3])(?![\d.])|\A\s*([0-3])\s*\Z")
 _CATEGORY = re.compile(r"最终类别\W{0,8}([1-8])(?![\d.])|\A\s*([1-8])\s*\Z")
-# By family: how words of a model's name begin; words of two letters are meant whole.
-_FAMILIES = {
-    "Baichuan": ("baichuan",),
-    "BERT": ("bert", "roberta", "macbert", "xlm", "electra"),
-    "BGE": ("bge", "baai"),
-    "Claude": ("claude",),
-    "DeepSeek": ("deepseek",),
-    "Doubao": ("doubao", "seed"),
-    "E5": ("e5",),
-    "ERNIE": ("ernie", "wenxin"),
-    "Gemini and Gemma": ("gemini", "gemma"),
-    "GLM": ("glm", "chatglm"),
-    "GPT": ("gpt", "chatgpt", "o1", "o3", "o4"),
-    "GTE": ("gte",),
-    "Hunyuan": ("hunyuan",),
-    "InternLM": ("internlm",),
-    "Jina": ("jina",),
-    "Kimi": ("kimi", "moonshot"),
-    "Llama": ("llama", "vicuna"),
-    "MiniCPM": ("minicpm",),
-    "Mistral": ("mistral", "mixtral"),
-    "Qwen": ("qwen", "qwq", "tongyi"),
-    "Yi": ("yi",),
-}
+# The families of models, each by the beginnings of words in their names; words of two letters are meant whole.
+_FAMILIES = (
+    *("baichuan", "bert roberta macbert xlm electra", "bge baai", "claude", "deepseek", "doubao seed", "e5"),
+    *("ernie wenxin", "gemini gemma", "glm chatglm", "gpt chatgpt o1 o3 o4", "gte", "hunyuan", "internlm", "jina"),
+    *("kimi moonshot", "llama vicuna", "minicpm", "mistral mixtral", "qwen qwq tongyi", "yi"),
+)
 
 Keep = Callable[[Judgment], None]
 Waiting = Sequence[tuple[Package, Item]]
@@ -257,12 +239,13 @@ def grades_by(round_: Path, model: str) -> dict[tuple[str, Pair], int]:
 
 
 def families_of(name: str) -> set[str]:
-    """Return the families that a model's name tells; none where it tells none."""
+    """Return the families that a model's name tells, each by its first name; none where it tells none."""
     words = re.findall("[a-z0-9]+", name.lower())
     return {
-        family
-        for family, starts in _FAMILIES.items()
-        if any(word == start or (len(start) > 2 and word.startswith(start)) for start in starts for word in words)
+        family.split()[0]
+        for family in _FAMILIES
+        for start in family.split()
+        if any(word == start or (len(start) > 2 and word.startswith(start)) for word in words)
     }
 
 

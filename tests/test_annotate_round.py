@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from annotating import ANNA, BEN, CARL, annotate, check, export_of, judge, judgments
+from annotating import ANNA, BEN, CARL, annotate, check, export_of, judge, judgments, wrong_in
 from chat_server import chat
 from commands import run
 
 from builders.annotate.merge import settled_labels
 from builders.annotate.rounds import open_round
-from builders.common.sampling import draw
 from builders.store.ids import text_id
 from builders.store.reader import Release, open_release
 from builders.store.runs import read_run, write_run
@@ -63,17 +62,10 @@ class World:
 
     def judge(self, round_: Path, who: str, tasks: str, error: float) -> set[Pair]:
         """Somebody judges a file of tasks whole, wrong in a share of its pairs; returns those."""
-        pairs = [
-            (row["data"]["query-id"], row["data"]["corpus-id"]) for row in json.loads((round_ / tasks).read_bytes())
-        ]
-        drawn = draw(map(" ".join, pairs), round(error * len(pairs)), f"{who} {tasks}")
-        wrong = {pair for pair in pairs if " ".join(pair) in drawn}
-
-        def label(data: dict[str, Any]) -> int:
-            return self.label(data) ^ ((data["query-id"], data["corpus-id"]) in wrong)
-
+        rows = [row["data"] for row in json.loads((round_ / tasks).read_bytes())]
+        label = wrong_in(round(error * len(rows)), rows, f"{who} {tasks}", self.label)
         annotate("import", round_, export_of(round_ / tasks, who, label, self.folder / "export.json"))
-        return wrong
+        return {(row["query-id"], row["corpus-id"]) for row in rows if label(row) != self.label(row)}
 
     def review(self, round_: Path, packages: list[str]) -> None:
         """Two reviewers without errors judge their share of every package that is to be reviewed."""

@@ -36,8 +36,8 @@ from pathlib import Path
 
 from builders.common.command import add_steps
 
-# A module with ``add_arguments(parser)`` and ``run(args)``; or MODULE:NAME, the function NAME of a module and its
-# ``NAME_arguments(parser)``. The docstring of the module or function is the step's help.
+# A module with ``add_arguments(parser)`` and ``run(args)``; or MODULE:NAME, the function NAME of a module and, if it
+# has options, ``NAME_arguments(parser)``. The docstring of the module or function is the step's help.
 ROUND_STEPS = {
     "export": "builders.annotate.export",
     "import": "builders.annotate.importing",

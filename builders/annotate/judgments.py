@@ -38,12 +38,12 @@ Pair = tuple[str, str]  # query id, passage id
 
 # What people write into a sheet.
 _ANSWERS = {
-    **dict.fromkeys(("1", "yes", "true", "对", "是", "相关"), True),
-    **dict.fromkeys(("0", "no", "false", "错", "否", "不相关"), False),
+    **dict.fromkeys(("1", "yes", "true", "对", "是", "相关"), 1),
+    **dict.fromkeys(("0", "no", "false", "错", "否", "不相关"), 0),
 }
 
 
-def answer_of(cell: str) -> bool | None:
+def answer_of(cell: str) -> int | None:
     """Return the answer in a cell of a sheet, 1 or 0 or a word for it; None where it is none of these."""
     return _ANSWERS.get(cell.strip().lower())
 
@@ -85,8 +85,7 @@ class Question:
     def label_of(self, text: str) -> int | None:
         """Return the label that somebody has written, as a number or a name; None where it is none of the choices."""
         if self.name == "relevance":
-            answer = answer_of(text)
-            return None if answer is None else int(answer)
+            return answer_of(text)
         said = text.strip().lower().replace("_", " ").replace("-", " ")
         return next((c.label for c in self.choices if said in (str(c.label), c.name, c.english)), None)
 

@@ -65,10 +65,6 @@ def drawn_pairs(standing: Standing, reviewer: str, rule: Rule) -> set[Pair]:
     return {pairs[each] for each in draw(pairs, rule.review_pairs, f"{rule.seed} {reviewer} {standing.package.stem}")}
 
 
-def adjudicate_arguments(_: argparse.ArgumentParser) -> None:
-    """No options but the round."""
-
-
 def adjudicate(args: argparse.Namespace) -> None:
     """The pairs on which people disagree, for somebody to decide.
 
@@ -93,8 +89,7 @@ def adjudicate(args: argparse.Namespace) -> None:
     print(f"{count:,} pairs to decide")
 
 
-def check_arguments(parser: argparse.ArgumentParser) -> None:
-    add_format(parser)
+check_arguments = add_format
 
 
 def check(args: argparse.Namespace) -> None:

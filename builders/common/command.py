@@ -116,7 +116,7 @@ def add_steps(
     """Add the steps of a verb as its own sub-commands.
 
     ``steps`` maps each name to a module as for :func:`main`, or to MODULE:FUNCTION, where FUNCTION_arguments adds the
-    options. ``common`` adds the options that several steps share.
+    options if there are any. ``common`` adds the options that several steps share.
     """
     commands = parser.add_subparsers(dest="step", metavar="|".join(steps), required=True)
     for name, place in steps.items():
@@ -133,7 +133,8 @@ def add_steps(
         )
         step.add_argument("--quiet", action="store_true", default=argparse.SUPPRESS, help="log warnings only")
         common(name, step)
-        getattr(module, f"{function}_arguments" if function else "add_arguments")(step)
+        if add_options := getattr(module, f"{function}_arguments" if function else "add_arguments", None):
+            add_options(step)
         step.set_defaults(run_step=run)
 
 

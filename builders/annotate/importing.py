@@ -134,16 +134,15 @@ def _judgment(
 ) -> Judgment:
     """Return the row as a judgment. :class:`InputError` where it is of no pair of the round, or nobody's."""
     package, pairs = packages.get(row.package, (Package("none", 0), set()))
-    pair = f"pair of query {row.query_id!r} and passage {row.corpus_id!r}"
-    at = f"version {row.version} of the package {row.package}, which is at version {package.version}"
-    for is_right, problem in (
-        (row.package in packages, f"the round has no package {row.package!r}"),
-        (row.pair in pairs, f"the package {row.package} has no {pair}"),
-        (row.version <= package.version, at),
-        (who is not None, "does not say who judged; expected --annotator NAME"),
-    ):
-        if not is_right:
-            raise InputError(problem, path=where)
+    right = (row.package in packages, row.pair in pairs, row.version <= package.version, who is not None)
+    if not all(right):
+        problems = (
+            f"the round has no package {row.package!r}",
+            f"the package {row.package} has no pair of query {row.query_id!r} and passage {row.corpus_id!r}",
+            f"version {row.version} of the package {row.package}, which is at version {package.version}",
+            "does not say who judged; expected --annotator NAME",
+        )
+        raise InputError(problems[right.index(False)], path=where)
     content = msgspec.to_builtins(row, builtin_types=[datetime])
     content |= {"annotator": who, "time": row.time or now, "question": question}
     try:

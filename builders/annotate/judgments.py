@@ -152,15 +152,20 @@ class Judgment(Ids, frozen=True, rename="kebab", omit_defaults=True, forbid_unkn
 
     def __post_init__(self) -> None:
         lowest, highest = int(self.question == "errors"), QUESTIONS[self.question].highest[self.kind == "model"]
-        is_label, is_named = lowest <= self.label <= highest, (self.model is not None) == (self.kind == "model")
-        for is_right, expected in (
-            (is_label, f"label: expected {lowest} to {highest} in a judgment of kind {self.kind}"),
-            (is_named, "model: expected the model's name where the kind is model, and nowhere else"),
-            (visible(self.annotator) == self.annotator, "annotator: expected a name without control characters"),
-            (1970 < self.time.year < 3000, "time: expected a year from 1971 to 2999"),
-        ):
-            if not is_right:
-                raise ValueError(expected)
+        right = (
+            lowest <= self.label <= highest,
+            (self.model is not None) == (self.kind == "model"),
+            visible(self.annotator) == self.annotator,
+            1970 < self.time.year < 3000,
+        )
+        if not all(right):
+            problems = (
+                f"label: expected {lowest} to {highest} in a judgment of kind {self.kind}",
+                "model: expected the model's name where the kind is model, and nowhere else",
+                "annotator: expected a name without control characters",
+                "time: expected a year from 1971 to 2999",
+            )
+            raise ValueError(problems[right.index(False)])
 
     @property
     def place(self) -> tuple[str, int, str, str, Pair]:

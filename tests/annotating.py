@@ -12,7 +12,7 @@ from commands import Done, run
 from releases import QUESTIONS, TEXTS, make_release, md5, tables
 
 from builders.annotate.pool import Pooled, write_pool
-from builders.common.sampling import draw
+from builders.core.sampling import draw
 
 ANNA, BEN, CARL = "anna@example.com", "ben@example.com", "carl@example.com"
 Label = Callable[[dict[str, Any]], int | str]

@@ -15,7 +15,7 @@ from releases import QUESTIONS, TEXTS, md5
 from builders.annotate.export import Task, common_terms, marked, write_sheet
 from builders.annotate.importing import read_sheet
 from builders.annotate.rounds import Item
-from builders.common.files import sha256_of
+from builders.core.files import sha256_of
 
 
 @pytest.fixture

@@ -15,10 +15,10 @@ from baselines.passages import Passages, open_passages
 from baselines.rerank.windows import kept_scores
 from baselines.runs.sets import read_queries
 from builders.annotate.pool import probability
-from builders.common.command import InputError, log
-from builders.common.files import check_file
-from builders.common.folders import key_of, work_beside
-from builders.common.sampling import draw
+from builders.core.command import InputError, log
+from builders.core.files import check_file
+from builders.core.folders import key_of, work_beside
+from builders.core.sampling import draw
 from builders.similar.likeness import TESTED, is_similar
 from builders.store.layout import SETS
 from builders.store.reader import Release, open_release

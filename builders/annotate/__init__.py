@@ -34,7 +34,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from builders.common.command import add_steps
+from builders.core.command import add_steps
 
 # A module with ``add_arguments(parser)`` and ``run(args)``; or MODULE:NAME, the function NAME of a module and, if it
 # has options, ``NAME_arguments(parser)``. The docstring of the module or function is the step's help.

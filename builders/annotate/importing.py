@@ -30,9 +30,9 @@ from builders.annotate.judgments import (
     add_judgments,
 )
 from builders.annotate.rounds import Package, items_of, open_round
-from builders.common.command import InputError, log
-from builders.common.files import read_whole
-from builders.common.typed import Count, json_of, typed
+from builders.core.command import InputError, log
+from builders.core.files import read_whole
+from builders.core.typed import Count, json_of, typed
 from builders.sources.tables import find_tables, open_table
 
 _NEEDED = ("package", "version", "kind", "query-id", "corpus-id", "label")

@@ -37,10 +37,9 @@ import msgspec
 from msgspec import Meta
 
 from builders.annotate.judgments import Ids
-from builders.common.command import InputError, add_format, log, whole_number
-from builders.common.files import atomic_text, check_file
-from builders.common.lines import raw_lines
-from builders.common.typed import json_of
+from builders.core.command import InputError, add_format, log, whole_number
+from builders.core.files import atomic_text, check_file, raw_lines
+from builders.core.typed import json_of
 from builders.store.judged import Judged, read_judged
 from builders.store.layout import SPLITS
 from builders.store.reader import Release, open_release

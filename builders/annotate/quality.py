@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from builders.common.typed import Count
+from builders.core.typed import Count
 
 PACKAGE = 1_000  # items
 

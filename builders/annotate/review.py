@@ -30,10 +30,10 @@ from builders.annotate.rounds import (
     standings,
     write_round,
 )
-from builders.common.command import InputError, add_format, log
-from builders.common.locks import alone
-from builders.common.names import problem_of
-from builders.common.sampling import draw
+from builders.core.command import InputError, add_format, log
+from builders.core.locks import alone
+from builders.core.sampling import draw
+from builders.core.typed import problem_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

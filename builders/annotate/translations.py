@@ -24,9 +24,9 @@ from pathlib import Path
 from builders.add.crosslingual import Pair, build_crosslingual, open_translations, print_set
 from builders.annotate.judgments import answer_of
 from builders.annotate.quality import PACKAGE, Rule, Verdict, judge, percent
-from builders.common.command import InputError, add_format, log, whole_number
-from builders.common.files import atomic_text, sha256_of
-from builders.common.sampling import draw
+from builders.core.command import InputError, add_format, log, whole_number
+from builders.core.files import atomic_text, sha256_of
+from builders.core.sampling import draw
 from builders.sources.files import Source
 from builders.sources.tables import find_tables, open_table
 from builders.store.layout import SPLITS

@@ -22,7 +22,7 @@ from typing import Any
 
 from commands import ROOT
 
-from builders.common.words import words
+from builders.core.words import words
 
 _POINTS = {"open", "write", "flush", "close", "fsync", "replace", "rename", "unlink", "remove", "mkdir", "rmdir"}
 _POINTS |= {"connect", "send", "sendall", "recv", "recv_into"}
@@ -30,7 +30,7 @@ _IMPORTS = (
     *("filelock", "multiprocessing", "openai.resources.chat.completions", "pandas", "pyarrow.parquet", "rensa", "tqdm"),
     *("statsmodels.stats.inter_rater", "builders.__main__", "builders.annotate.export", "builders.annotate.importing"),
     *("builders.annotate.merge", "builders.annotate.prefill", "builders.annotate.relabel", "builders.annotate.review"),
-    *("builders.common.ending", "builders.common.sampling"),
+    *("builders.core.exit_codes", "builders.core.sampling"),
     *("builders.similar.remove", "builders.sources.encoding"),
 )
 
@@ -72,7 +72,7 @@ def _command(words: list[str], environment: dict[str, str], at: int | None, log:
             os.kill(os.getpid(), signal.SIGKILL)
 
     program, *rest = words
-    from builders.common.command import main
+    from builders.core.command import main
 
     verbs = importlib.import_module(f"{program}.__main__").VERBS
     if at is not None:

@@ -17,7 +17,7 @@ from builders.annotate.importing import read_export, read_lines, read_sheet
 from builders.annotate.judgments import Judgment, add_judgments, encoded, read_judgments
 from builders.annotate.quality import Rule
 from builders.annotate.rounds import Item, Package, Round, items_of, open_round, write_round
-from builders.common.files import read_whole
+from builders.core.files import read_whole
 
 NOON = datetime(2024, 5, 1, 12, tzinfo=timezone.utc)
 ITEMS = [Item("q1", "p1", "高铁票提前几天买", "高铁票可以提前十五天购买。"), Item("q1", "p2", "=1+1", 'a,"b"')]

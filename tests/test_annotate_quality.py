@@ -31,7 +31,7 @@ from builders.annotate.merge import settled_labels
 from builders.annotate.quality import Rule, cohen, cohen_of, fleiss, fleiss_of, percent
 from builders.annotate.quality import judge as verdict_of
 from builders.annotate.rounds import open_round
-from builders.core.command import InputError
+from builders.core.errors import InputError
 
 SIZE = 100  # pairs a package; two packages
 SHEET = "packages/dev-001.csv"

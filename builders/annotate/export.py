@@ -26,7 +26,8 @@ from builders.annotate.judgments import RELEVANCE, Kind, Pair, Question
 from builders.annotate.pool import read_pool
 from builders.annotate.quality import PACKAGE, Rule
 from builders.annotate.rounds import PACKAGES, ROUND, STUDIO, Item, Package, Round, fingerprint_of, write_round
-from builders.core.command import InputError, log, whole_number
+from builders.core.command import whole_number
+from builders.core.errors import InputError, log
 from builders.core.files import sha256_of, write_text
 from builders.core.folders import new_directory, work_beside
 from builders.core.words import words

@@ -30,7 +30,7 @@ from builders.annotate.judgments import (
     add_judgments,
 )
 from builders.annotate.rounds import Package, items_of, open_round
-from builders.core.command import InputError, log
+from builders.core.errors import InputError, log
 from builders.core.files import read_whole
 from builders.core.typed import Count, json_of, typed
 from builders.sources.tables import find_tables, open_table

@@ -21,7 +21,7 @@ from typing import Annotated, Literal, NamedTuple
 import msgspec
 from msgspec import Meta
 
-from builders.core.command import InputError, visible
+from builders.core.errors import InputError, visible
 from builders.core.files import new_file, read_whole
 from builders.core.locks import alone
 from builders.core.typed import json_of

@@ -37,7 +37,8 @@ import msgspec
 from msgspec import Meta
 
 from builders.annotate.judgments import Ids
-from builders.core.command import InputError, add_format, log, whole_number
+from builders.core.command import add_format, whole_number
+from builders.core.errors import InputError, log
 from builders.core.files import atomic_text, check_file, raw_lines
 from builders.core.typed import json_of
 from builders.store.judged import Judged, read_judged

@@ -36,9 +36,11 @@ from builders.annotate.judgments import ERRORS, Judgment, Pair, add_judgments, e
 from builders.annotate.pool import SCALES, open_runs, scores_of
 from builders.annotate.quality import cohen
 from builders.annotate.rounds import STUDIO, Item, Package, Round, items_of, open_round, standings
-from builders.core.command import InputError, add_format, log, progress, whole_number
+from builders.core.command import add_format, whole_number
+from builders.core.errors import InputError, log
 from builders.core.files import fsync_directory, read_whole
 from builders.core.locks import alone
+from builders.core.progress import progress
 from builders.store.runs import Run, read_run
 
 RELEVANT = 2  # the lowest grade that counts as relevant

@@ -29,7 +29,8 @@ from pathlib import Path
 from typing import Any
 
 from builders.annotate.pool import SCALES, open_runs, scores_of
-from builders.core.command import InputError, add_format, log, number_between
+from builders.core.command import add_format, number_between
+from builders.core.errors import InputError, log
 from builders.core.files import check_file, write_text
 from builders.store.draft import check_release_output, describe_files, draft_release
 from builders.store.judged import Judged, read_judged

@@ -30,7 +30,8 @@ from builders.annotate.rounds import (
     standings,
     write_round,
 )
-from builders.core.command import InputError, add_format, log
+from builders.core.command import add_format
+from builders.core.errors import InputError, log
 from builders.core.locks import alone
 from builders.core.sampling import draw
 from builders.core.typed import problem_of

@@ -23,7 +23,7 @@ import msgspec
 
 from builders.annotate.judgments import QUESTIONS, Asked, Ids, Name, Pair, Question, Version, latest, read_judgments
 from builders.annotate.quality import Rule
-from builders.core.command import InputError
+from builders.core.errors import InputError
 from builders.core.files import read_whole, write_bytes
 from builders.core.typed import Count, Sha256, json_of, name_within, read_json
 from builders.store.layout import SPLITS

@@ -24,7 +24,8 @@ from pathlib import Path
 from builders.add.crosslingual import Pair, build_crosslingual, open_translations, print_set
 from builders.annotate.judgments import answer_of
 from builders.annotate.quality import PACKAGE, Rule, Verdict, judge, percent
-from builders.core.command import InputError, add_format, log, whole_number
+from builders.core.command import add_format, whole_number
+from builders.core.errors import InputError, log
 from builders.core.files import atomic_text, sha256_of
 from builders.core.sampling import draw
 from builders.sources.files import Source

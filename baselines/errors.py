@@ -72,9 +72,9 @@ def _json(found: dict[str, Any]) -> str:
 
 def _draw(args: argparse.Namespace) -> None:
     """Count the queries that failed; with --round write the drawn pairs as a round."""
-    from builders.annotate.making import expect_new, make_round
-    from builders.annotate.questions import ERRORS
-    from builders.annotate.rounds import Rule
+    from builders.annotate.export import expect_new, make_round
+    from builders.annotate.judgments import ERRORS
+    from builders.annotate.quality import Rule
     from builders.store.reader import open_release
     from builders.store.runs import read_run
 
@@ -140,10 +140,9 @@ def tally(round_: Path, model: str | None = None) -> dict[str, Any]:
     Raises:
         InputError: not such a round, or nobody has answered.
     """
-    from builders.annotate.compare import grades_by
-    from builders.annotate.labels import standings
-    from builders.annotate.questions import ERRORS
-    from builders.annotate.rounds import open_round
+    from builders.annotate.judgments import ERRORS
+    from builders.annotate.prefill import grades_by
+    from builders.annotate.rounds import open_round, standings
     from builders.check.paper import published
 
     found = open_round(round_, ERRORS.name)
@@ -179,7 +178,7 @@ def _intervals(labels: dict[Pair, int]) -> list[tuple[float, float]]:
     import numpy as np
 
     from baselines.measure.significance import of_means
-    from builders.annotate.questions import ERRORS
+    from builders.annotate.judgments import ERRORS
 
     queries = {query: place for place, query in enumerate(dict.fromkeys(query for query, _ in labels))}
     places = {choice.label: place for place, choice in enumerate(ERRORS.choices)}

@@ -100,7 +100,6 @@ def relabelling(base: Release, runs: list[Path], work: Path) -> list[dict[str, A
     for name, group in [*groups, ("mean of all", runs), ("all agree", runs)]:
         for threshold in (0.5, 0.7, 0.8, 0.9):
             words = ("--negatives", negatives, "--threshold", threshold, "--scores", *group)
-            words += ("--names", *(f"ce{number}" for number in range(len(group))))
             words += ("--agree", "all" if name == "all agree" else "mean", "--out", out)
             command("builders", "annotate", "relabel", "move", "--release", work / "release", *words, "-q")
             moved = map(json.loads, (out / "relabelled.train.jsonl").read_text(encoding="utf-8").splitlines())

@@ -11,8 +11,8 @@ from typing import Any
 from commands import Done, run
 from releases import QUESTIONS, TEXTS, make_release, md5, tables
 
+from builders.annotate.pool import Pooled, write_pool
 from builders.core.sampling import draw
-from builders.pool.pairs import Pooled, write_pool
 
 ANNA, BEN, CARL = "anna@example.com", "ben@example.com", "carl@example.com"
 Label = Callable[[dict[str, Any]], int | str]
@@ -80,10 +80,10 @@ def truth(row: dict[str, Any]) -> int:
     return int(answers[row["query-id"]] == row["corpus-id"])
 
 
-def wrong_in(wrong: int, rows: Iterable[dict[str, Any]], seed: str) -> Label:
-    """The truth, but for so many of the rows, drawn at random."""
+def wrong_in(wrong: int, rows: Iterable[dict[str, Any]], seed: str, right: Callable[[Any], int] = truth) -> Label:
+    """What is ``right``, but for so many of the rows, drawn at random."""
     chosen = draw((f"{row['query-id']} {row['corpus-id']}" for row in rows), wrong, seed)
-    return lambda row: truth(row) ^ (f"{row['query-id']} {row['corpus-id']}" in chosen)
+    return lambda row: right(row) ^ (f"{row['query-id']} {row['corpus-id']}" in chosen)
 
 
 def judgments(round_: Path) -> list[dict[str, Any]]:

@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 
 from builders.annotate.judgments import Judgment, Kind, add_judgments
-from builders.annotate.labels import labels_digest, standings
-from builders.annotate.rounds import Ids, Package, Round, Rule, State, fingerprint_of, write_round
+from builders.annotate.quality import Rule
+from builders.annotate.rounds import Item, Package, Round, State, fingerprint_of, standings, write_round
 from builders.store.reader import open_release
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=timezone.utc)
@@ -28,13 +28,13 @@ def make_round(path: Path, release: Path, packages: Mapping[str, tuple[State, La
     found = []
     for name, (state, labels) in packages.items():
         found.append(Package(name, len(labels), state=state))
-        lines = [msgspec.json.encode(Ids(*pair)) for pair in labels]
+        lines = [msgspec.json.encode(Item(*pair, "", "")) for pair in labels]
         (path / f"packages/{name}.jsonl").write_bytes(b"\n".join([*lines, b""]))
         add_judgments(path, [judgment(pair, label, name) for pair, label in labels.items()])
     fingerprint = fingerprint_of(open_release(release), split)
     whole = Round(1, release.name, fingerprint, split, "0" * 64, Rule(), found)
     packed = [
-        msgspec.structs.replace(each.package, labels=labels_digest(each) if each.package.state == "accepted" else "")
+        msgspec.structs.replace(each.package, labels=each.digest if each.package.state == "accepted" else "")
         for each in standings(path, whole)
     ]
     write_round(path, msgspec.structs.replace(whole, packages=packed))

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from annotating import ANNA, BEN, annotate, fill, judge, judgments, make_pool, make_round, read_table, truth
-from commands import run
 from releases import QUESTIONS, TEXTS, md5
 
-from builders.annotate.marking import common_terms, marked
+from builders.annotate.export import Task, common_terms, marked, write_sheet
+from builders.annotate.importing import read_sheet
 from builders.annotate.rounds import Item
-from builders.annotate.sheets import Task, read_sheet, write_sheet
 from builders.core.files import sha256_of
 
 
@@ -23,48 +24,40 @@ def round_(tmp_path: Path) -> Path:
     return make_round(tmp_path)
 
 
-def test_a_round_holds_every_pair_of_the_pool_once_in_packages(round_: Path, tmp_path: Path) -> None:
-    pool = [json.loads(line) for line in (tmp_path / "pool.jsonl").read_text().splitlines()]
-    packages = [read_table(round_ / "packages" / f"dev-00{number}.csv") for number in (1, 2)]
-    assert [len(rows) for rows in packages] == [12, 12]
-    found = sorted((row["query-id"], row["corpus-id"]) for rows in packages for row in rows)
-    assert found == sorted((pair["query-id"], pair["corpus-id"]) for pair in pool)
+def rows_of(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def test_a_round_holds_every_pair_of_the_pool_once_in_three_forms(round_: Path, tmp_path: Path) -> None:
     about = json.loads((round_ / "round.json").read_text())
     assert (about["release"], about["split"], about["pool"]) == ("release", "dev", sha256_of(tmp_path / "pool.jsonl"))
-    assert [(each["name"], each["pairs"], each["version"], each["state"]) for each in about["packages"]] == [
-        ("dev-001", 12, 1, "open"),
-        ("dev-002", 12, 1, "open"),
-    ]
+    assert about["rule"] == {"reviewers": 2, "review-pairs": 100, "min-accuracy": "93", "seed": 0}
+    found = []
+    for package in about["packages"]:
+        assert (package["pairs"], package["version"], package["state"]) == (12, 1, "open")
+        rows = read_table(round_ / "packages" / f"{package['name']}.csv")
+        pairs = [(row["query-id"], row["corpus-id"]) for row in rows]
+        lines = rows_of(round_ / "packages" / f"{package['name']}.jsonl")
+        tasks = json.loads((round_ / "label-studio" / f"{package['name']}.json").read_text())
+        assert [(row["query-id"], row["corpus-id"]) for row in lines] == pairs
+        assert [(task["data"]["query-id"], task["data"]["corpus-id"]) for task in tasks] == pairs
+        # The texts, no label, and no order that a model would give.
+        assert {row["query"] for row in rows} <= {*QUESTIONS["dev"]} and {row["label"] for row in rows} == {""}
+        assert [row["corpus-id"] for row in rows] == sorted(md5(row["passage"]) for row in rows)
+        found += pairs
+    assert sorted(found) == sorted((pair["query-id"], pair["corpus-id"]) for pair in rows_of(tmp_path / "pool.jsonl"))
 
 
-def test_a_sheet_shows_the_texts_and_no_rank(round_: Path) -> None:
-    rows = read_table(round_ / "packages" / "dev-001.csv")
-    assert {row["query"] for row in rows} == {QUESTIONS["dev"][0]}
-    assert {row["passage"] for row in rows} >= set(TEXTS)
-    assert [row["corpus-id"] for row in rows] == sorted(md5(row["passage"]) for row in rows)
-    assert {row["label"] for row in rows} == {""}
-
-
-def test_the_three_forms_of_a_package_have_the_same_pairs(round_: Path) -> None:
-    table = [(row["query-id"], row["corpus-id"]) for row in read_table(round_ / "packages" / "dev-001.csv")]
-    lines = [json.loads(line) for line in (round_ / "packages" / "dev-001.jsonl").read_text().splitlines()]
-    tasks = json.loads((round_ / "label-studio" / "dev-001.json").read_text())
-    assert [(row["query-id"], row["corpus-id"]) for row in lines] == table
-    assert [(task["data"]["query-id"], task["data"]["corpus-id"]) for task in tasks] == table
-
-
-def test_a_round_is_never_replaced(round_: Path, tmp_path: Path) -> None:
-    words = ("--pool", tmp_path / "pool.jsonl", "--release", tmp_path / "release")
-    assert "is a round already" in annotate("export", round_, *words, code=1).error
-
-
-def test_pairs_that_are_judged_can_be_left_out(tmp_path: Path) -> None:
+def test_export_refuses_and_leaves_out(tmp_path: Path) -> None:
     pool = make_pool(tmp_path, passages=6)
-    lines = [json.loads(line) for line in pool.read_text().splitlines()]
-    lines[0]["judged"] = 0
-    pool.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    words = ("--pool", pool, "--release", tmp_path / "release", "--unjudged")
-    assert annotate("export", tmp_path / "round", *words).stdout.startswith("11 pairs in 1 packages")
+    text, words = pool.read_text(), ("--pool", pool, "--release", tmp_path / "release")
+    lines = rows_of(pool)
+    pool.write_text("".join(json.dumps(line | {"judged": None if n else 0}) + "\n" for n, line in enumerate(lines)))
+    assert annotate("export", tmp_path / "round", *words, "--unjudged").stdout.startswith("11 pairs in 1 packages")
+    assert "is a round already" in annotate("export", tmp_path / "round", *words, code=1).error
+    pool.write_text(text.replace(md5(TEXTS[0]), "f" * 32))
+    error = annotate("export", tmp_path / "r", *words, code=1).error
+    assert f"has a passage '{'f' * 32}' that the corpus lacks" in error and not (tmp_path / "r").exists()
 
 
 def test_terms_in_common_are_marked_and_texts_are_no_markup() -> None:
@@ -72,9 +65,7 @@ def test_terms_in_common_are_marked_and_texts_are_no_markup() -> None:
     terms = common_terms(query, passage)
     assert marked(passage, terms) == "&lt;b&gt;<mark>高铁</mark>票&lt;/b&gt;可以<mark>提前</mark>买 &amp; 退，怎么都行"
     assert marked(query, terms) == "<mark>高铁</mark>票怎么<mark>提前</mark>几天买？"
-
-
-def test_a_term_is_marked_in_any_case_and_never_within_an_escape() -> None:
+    # In any case, and never within an escape.
     assert common_terms("amp 是什么 GT500", "AMP & gt500") == ["gt500", "amp"]
     assert marked("AMP & gt500 <", ["gt500", "amp"]) == "<mark>AMP</mark> &amp; <mark>gt500</mark> &lt;"
 
@@ -87,69 +78,43 @@ def test_a_cell_that_a_spreadsheet_would_compute_is_shown_as_text(tmp_path: Path
     assert (read.query_id, read.corpus_id, read.label) == ("-q", "=p", 1)
 
 
-def test_a_filled_sheet_becomes_judgments_that_say_who_when_and_of_what(round_: Path) -> None:
-    done = judge(round_, ANNA, round_ / "packages" / "dev-001.csv", truth)
-    assert done.stdout.startswith("12 new judgments of 12")
+def test_judgments_are_added_once_and_none_is_taken_back(round_: Path, tmp_path: Path) -> None:
+    sheet, folder = round_ / "packages" / "dev-001.csv", round_ / "judgments"
+    # What is not judged yet is passed over.
+    assert judge(round_, ANNA, sheet, lambda row: 1 if truth(row) else "").stdout.startswith("1 new judgments of 1:")
+    assert judge(round_, ANNA, sheet, truth).stdout.startswith("11 new judgments of 12")
     found = judgments(round_)
-    assert len(found) == 12 and sum(each["label"] for each in found) == 1
-    assert {(j["annotator"], j["package"], j["version"], j["kind"]) for j in found} == {
-        (ANNA, "dev-001", 1, "annotation")
-    }
-    assert all(each["time"].endswith("Z") for each in found)
-
-
-@pytest.mark.parametrize("encoding", ["utf-8-sig", "gb18030"])
-def test_a_sheet_may_come_back_in_the_encodings_of_spreadsheets(round_: Path, tmp_path: Path, encoding: str) -> None:
-    sheet = fill(round_ / "packages" / "dev-001.csv", lambda row: "是" if truth(row) else "否")
-    (tmp_path / "back.csv").write_text(sheet.read_text(encoding="utf-8"), encoding=encoding)
-    annotate("import", round_, "--annotator", ANNA, tmp_path / "back.csv")
-    assert {each["corpus-id"] for each in judgments(round_) if each["label"]} == {md5(TEXTS[4])}
-
-
-def test_json_lines_come_back_as_the_sheet_does(round_: Path, tmp_path: Path) -> None:
-    rows = [json.loads(line) for line in (round_ / "packages" / "dev-002.jsonl").read_text().splitlines()]
-    rows = [row | {"label": truth(row)} for row in rows]
-    (tmp_path / "back.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    annotate("import", round_, "--annotator", ANNA, tmp_path / "back.jsonl")
-    assert [each["corpus-id"] for each in judgments(round_) if each["label"]] == [md5(TEXTS[5])]
-
-
-def test_the_same_import_again_changes_nothing(round_: Path) -> None:
-    sheet = round_ / "packages" / "dev-001.csv"
-    judge(round_, ANNA, sheet, truth)
-    before = {path.name: path.read_bytes() for path in (round_ / "judgments").iterdir()}
+    assert len(found) == 12 and [each["corpus-id"] for each in found if each["label"]] == [md5(TEXTS[4])]
+    about = {(each["annotator"], each["package"], each["version"], each["kind"]) for each in found}
+    assert about == {(ANNA, "dev-001", 1, "annotation")} and all(each["time"].endswith("Z") for each in found)
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    assert all(path.stem == hashlib.sha256(content).hexdigest() for path, content in before.items())
     assert judge(round_, ANNA, sheet, truth).stdout.startswith("0 new judgments of 12")
-    assert {path.name: path.read_bytes() for path in (round_ / "judgments").iterdir()} == before
-
-
-def test_whoever_changes_their_mind_adds_a_judgment_and_the_first_is_kept(round_: Path) -> None:
-    sheet = round_ / "packages" / "dev-001.csv"
-    judge(round_, ANNA, sheet, truth)
-    first = {path: path.read_bytes() for path in (round_ / "judgments").glob("*.jsonl")}
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
+    # Whoever changes their mind adds a judgment.
     assert judge(round_, ANNA, sheet, lambda row: 0).stdout.startswith("1 new judgments of 12")
-    assert all(path.read_bytes() == content for path, content in first.items())
-    assert sorted(each["label"] for each in judgments(round_) if each["corpus-id"] == md5(TEXTS[4])) == [0, 1]
-
-
-def test_rows_that_are_not_judged_yet_are_passed_over(round_: Path) -> None:
-    done = judge(round_, ANNA, round_ / "packages" / "dev-001.csv", lambda row: 1 if truth(row) else "")
-    assert done.stdout.startswith("1 new judgments of 1:")
-
-
-def test_a_file_of_judgments_of_another_copy_of_the_round_is_taken_as_it_is(round_: Path, tmp_path: Path) -> None:
+    assert all(path.read_bytes() == content for path, content in before.items())
+    # Another copy of the round takes the files as they are.
     other = make_round(tmp_path / "other")
-    judge(other, BEN, other / "packages" / "dev-001.csv", truth)
-    (file,) = (other / "judgments").glob("*.jsonl")
-    annotate("import", round_, file)
-    assert [path.name for path in (round_ / "judgments").glob("*.jsonl")] == [file.name]
-
-
-def test_the_name_of_a_file_of_judgments_is_its_sha256_and_a_changed_one_is_refused(round_: Path) -> None:
-    judge(round_, ANNA, round_ / "packages" / "dev-001.csv", truth)
-    (file,) = (round_ / "judgments").glob("*.jsonl")
-    assert file.stem == hashlib.sha256(file.read_bytes()).hexdigest()
-    file.write_bytes(file.read_bytes().replace(b'"label":0', b'"label":1', 1))
+    annotate("import", other, *folder.iterdir())
+    assert sorted(map(str, judgments(other))) == sorted(map(str, judgments(round_)))
+    changed = next(iter(before))
+    changed.write_bytes(changed.read_bytes() + b"\n")
     assert "was changed" in annotate("check", round_, code=1).error
+
+
+@pytest.mark.parametrize("form", ["utf-8-sig", "gb18030", "jsonl"])
+def test_a_sheet_comes_back_in_the_encodings_of_spreadsheets_or_as_json_lines(
+    round_: Path, tmp_path: Path, form: str
+) -> None:
+    if form == "jsonl":
+        rows = (row | {"label": truth(row)} for row in rows_of(round_ / "packages" / "dev-001.jsonl"))
+        (tmp_path / "back").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    else:
+        sheet = fill(round_ / "packages" / "dev-001.csv", lambda row: "是" if truth(row) else "否")
+        (tmp_path / "back.csv").write_text(sheet.read_text(encoding="utf-8"), encoding=form)
+    annotate("import", round_, "--annotator", ANNA, next(tmp_path.glob("back*")))
+    assert [each["corpus-id"] for each in judgments(round_) if each["label"]] == [md5(TEXTS[4])]
 
 
 @pytest.mark.parametrize(
@@ -161,65 +126,49 @@ def test_the_name_of_a_file_of_judgments_is_its_sha256_and_a_changed_one_is_refu
         ("version", "2", "version 2 of the package dev-001, which is at version 1"),
         ("version", "one", "version: expected `int`"),
         ("kind", "guess", "kind: expected one of adjudication"),
+        ("", "", "expected --annotator NAME"),
     ],
 )
 def test_one_wrong_row_and_nothing_is_taken(round_: Path, tmp_path: Path, column: str, cell: str, message: str) -> None:
-    fill(round_ / "packages" / "dev-001.csv", truth, tmp_path / "back.csv")
-    lines = (tmp_path / "back.csv").read_text(encoding="utf-8").splitlines()
-    place = lines[0].split(",").index(column)
-    cells = lines[2].split(",")
-    cells[place] = cell
-    lines[2] = ",".join(cells)
-    (tmp_path / "back.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    assert message in annotate("import", round_, "--annotator", ANNA, tmp_path / "back.csv", code=1).error
+    sheet = fill(round_ / "packages" / "dev-001.csv", truth, tmp_path / "back.csv")
+    if column:
+        lines = sheet.read_text(encoding="utf-8").splitlines()
+        cells = lines[2].split(",")
+        cells[lines[0].split(",").index(column)] = cell
+        sheet.write_text("\n".join([*lines[:2], ",".join(cells), *lines[3:]]), encoding="utf-8")
+    words = ("--annotator", ANNA) if column else ()
+    assert message in annotate("import", round_, *words, sheet, code=1).error
     assert judgments(round_) == []
 
 
-def test_a_sheet_must_say_who_judged(round_: Path) -> None:
-    sheet = fill(round_ / "packages" / "dev-001.csv", truth)
-    assert "expected --annotator NAME" in annotate("import", round_, sheet, code=1).error
-
-
-def test_a_pool_of_another_release_is_named(tmp_path: Path) -> None:
-    pool = make_pool(tmp_path)
-    pool.write_text(pool.read_text().replace(md5(TEXTS[0]), "f" * 32))
-    words = ("--pool", pool, "--release", tmp_path / "release")
-    assert (
-        f"has a passage '{'f' * 32}' that the corpus lacks" in annotate("export", tmp_path / "r", *words, code=1).error
-    )
-    assert not (tmp_path / "r").exists()
-
-
-def test_every_action_tells_a_round_from_another_directory(tmp_path: Path) -> None:
+def test_every_step_tells_a_round_from_another_directory(tmp_path: Path) -> None:
     for action, words in (("check", ()), ("adjudicate", ()), ("review", ("--reviewers", ANNA)), ("import", ("x.csv",))):
         assert "not a round (no round.json)" in annotate(action, tmp_path, *words, code=1).error
-
-
-def test_import_needs_files(round_: Path) -> None:
-    assert run("builders", "annotate", "import", "--round", round_, code=2)
+    annotate("import", tmp_path, code=2)  # without files
 
 
 def test_label_studios_export_is_taken_as_it_comes(round_: Path, tmp_path: Path) -> None:
     """People are numbers there; a choice is its alias or its name; who skips a pair judges nothing."""
     tasks = json.loads((round_ / "label-studio" / "dev-001.json").read_bytes())
 
-    def done(who: int, choice: str, **more: object) -> dict[str, object]:
+    def done(who: object, choice: str, **more: object) -> dict[str, object]:
         note = {"from_name": "note", "type": "textarea", "value": {"text": ["看第二句"]}}
         label = {"from_name": "label", "to_name": "passage", "type": "choices", "value": {"choices": [choice]}}
         about = {"completed_by": who, "updated_at": "2024-05-01T12:00:00.5Z", "lead_time": 1.5}
         return {"id": 7, "result": [label, note], **about, **more}
 
-    answers = [[done(1, "1"), done(2, "不相关")], [done(1, "1", was_cancelled=True)]]
+    answers = [[done(1, "1"), done({"id": 2, "email": BEN}, "不相关")], [done(1, "1", was_cancelled=True)]]
     for number, task in enumerate(tasks):
         task |= {"id": number, "annotations": answers[number] if number < 2 else [], "predictions": []}
-    (tmp_path / "export.json").write_text(json.dumps(tasks))
-    assert annotate("import", round_, tmp_path / "export.json").stdout.startswith("2 new judgments of 2")
+
+    def take(change: Callable[[], object] = lambda: None, code: int = 0) -> Any:
+        change()
+        (tmp_path / "export.json").write_text(json.dumps(tasks))
+        return annotate("import", round_, tmp_path / "export.json", code=code)
+
+    assert take().stdout.startswith("2 new judgments of 2")
     found = {(each["annotator"], each["label"], each["note"]) for each in judgments(round_)}
-    assert found == {("user-1", 1, "看第二句"), ("user-2", 0, "看第二句")}
-    assert annotate("import", round_, tmp_path / "export.json").stdout.startswith("0 new judgments of 2")
-    tasks[0]["annotations"][0]["result"][0]["value"]["choices"] = ["2"]
-    (tmp_path / "export.json").write_text(json.dumps(tasks))
-    assert (
-        "task 1: expected one choice, 1 or 0, found 2"
-        in annotate("import", round_, tmp_path / "export.json", code=1).error
-    )
+    assert found == {("user-1", 1, "看第二句"), (BEN, 0, "看第二句")}
+    assert take().stdout.startswith("0 new judgments of 2")
+    value = tasks[0]["annotations"][0]["result"][0]["value"]
+    assert "task 1: expected one choice, 1 or 0, found 2" in take(lambda: value.update(choices=["2"]), code=1).error

@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from annotating import ANNA, BEN, CARL, annotate, check, export_of, judge, judgments
+from annotating import ANNA, BEN, CARL, annotate, check, export_of, judge, judgments, wrong_in
 from chat_server import chat
 from commands import run
 
-from builders.annotate.labels import settled_labels
+from builders.annotate.merge import settled_labels
 from builders.annotate.rounds import open_round
-from builders.core.sampling import draw
 from builders.store.layout import text_id
 from builders.store.reader import Release, open_release
 from builders.store.runs import read_run, write_run
@@ -63,17 +62,10 @@ class World:
 
     def judge(self, round_: Path, who: str, tasks: str, error: float) -> set[Pair]:
         """Somebody judges a file of tasks whole, wrong in a share of its pairs; returns those."""
-        pairs = [
-            (row["data"]["query-id"], row["data"]["corpus-id"]) for row in json.loads((round_ / tasks).read_bytes())
-        ]
-        drawn = draw(map(" ".join, pairs), round(error * len(pairs)), f"{who} {tasks}")
-        wrong = {pair for pair in pairs if " ".join(pair) in drawn}
-
-        def label(data: dict[str, Any]) -> int:
-            return self.label(data) ^ ((data["query-id"], data["corpus-id"]) in wrong)
-
+        rows = [row["data"] for row in json.loads((round_ / tasks).read_bytes())]
+        label = wrong_in(round(error * len(rows)), rows, f"{who} {tasks}", self.label)
         annotate("import", round_, export_of(round_ / tasks, who, label, self.folder / "export.json"))
-        return wrong
+        return {(row["query-id"], row["corpus-id"]) for row in rows if label(row) != self.label(row)}
 
     def review(self, round_: Path, packages: list[str]) -> None:
         """Two reviewers without errors judge their share of every package that is to be reviewed."""
@@ -114,9 +106,9 @@ def play(release: Path, folder: Path, size: int, reviewed: int) -> None:
     annotate("adjudicate", round_)
     for sheet in (round_ / "adjudication").glob("*.csv"):
         judge(round_, "dora", sheet, world.label)
-    settled = settled_labels(round_, open_round(round_))
-    assert len(settled.labels) == sum(pairs) and not settled.undecided
-    wrong = {pair for pair, label in settled.labels.items() if label != (pair in world.truth)}
+    settled, undecided = settled_labels(round_, open_round(round_))
+    assert len(settled) == sum(pairs) and not undecided
+    wrong = {pair for pair, label in settled.items() if label != (pair in world.truth)}
     assert wrong == overlooked - seen
     # Nothing that was said is lost: all pairs, the first package again, two reviewers of three packages.
     kinds = [each["kind"] for each in said]
@@ -131,8 +123,8 @@ def play(release: Path, folder: Path, size: int, reviewed: int) -> None:
     annotate("merge", round_, "--release", release, "--out", folder / "release")
     merged = open_release(folder / "release")
     after, before = (positives(merged, config) for config in ("qrels", "qrels-before"))
-    assert before == world.known and after - set(settled.labels) == before - set(settled.labels)
-    assert (after ^ world.truth) & set(settled.labels) == wrong
+    assert before == world.known and after - set(settled) == before - set(settled)
+    assert (after ^ world.truth) & set(settled) == wrong
     # Figure 2: judged by the new qrels, the same run is better.
     figure = {row: figure_2(folder / "release", row, folder / "runs") for row in ("bm25-before", "bm25-after")}
     assert figure["bm25-after"] > figure["bm25-before"]

@@ -169,7 +169,7 @@ def translated(tmp_path: Path) -> tuple[Path, Path]:
 
 def reviewed(tmp_path: Path, base: Path, packages: Path, wrong: tuple[int, int]) -> list[Path]:
     """Both reviewers' sheets, with so many wrong pairs in package dev-002."""
-    assert run("review", "--source", packages, "--release", base, "--out", tmp_path / "r.tsv", "--seed", 5) == 0
+    assert run("review", "--source", packages, "--release", base, "--out", tmp_path / "r.tsv") == 0
     sheets = []
     for reviewer in (1, 2):
         rows = sheet_rows(tmp_path / f"r.{reviewer}.tsv")
@@ -226,7 +226,6 @@ def test_a_rejected_package_is_refused(
     assert "package dev-001: 120 queries, accuracy 100.00 %, accepted" in printed.out
     assert "package dev-002 has an accuracy of 92.50 %, expected at least 93.00 %" in printed.err
     assert not (tmp_path / "out").exists()
-    assert run(*words, *sheets, "--min-accuracy", "92.5") == 0
 
 
 def test_reviews_that_do_not_count_are_refused(
@@ -266,8 +265,6 @@ def test_export_of_a_part_with_a_machine_translation(tmp_path: Path, base: Path)
     assert list(rows) == list(CHINESE["train"])
     assert rows["饺子怎么煮"]["machine_translation"] == rows["饺子怎么煮"]["english"] == "How dumplings cook"
     assert rows["北京冬天冷吗"]["english"] == ""
-    assert run(*words, "--size", 1) == 0
-    assert len(sheet_rows(out)) == 1
 
 
 def test_xquad_in_english_has_the_paragraphs_of_the_chinese_questions(shared_data: Path, tmp_path: Path) -> None:

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from annotating import ANNA, BEN, annotate, judge, judgments, read_table
+from annotating import ANNA, BEN, annotate, judge, judgments, make_round, read_table
 from chat_server import chat
 from commands import Done, run
 from releases import make_release, md5, tables
 
-from builders.annotate.questions import ERRORS
+from builders.annotate.judgments import ERRORS
 from builders.store.runs import write_run
 
 CHOICES = ERRORS.choices
@@ -91,11 +91,6 @@ def test_a_passage_that_a_run_has_twice_is_one_error(release: Path, tmp_path: Pa
     assert pairs(tmp_path / "round") == sorted((md5(QUESTIONS[0]), each) for each in (first, *others[:4]))
 
 
-def test_the_interface_of_label_studio_has_the_eight_categories(round_: Path) -> None:
-    config = (round_ / "label-studio" / "config.xml").read_text(encoding="utf-8")
-    assert [f'alias="{label}" hotkey="{label}"' in config for label in range(10)] == [False, *[True] * 8, False]
-
-
 ROTATION = (1, 1, 2, 6, 8)
 
 
@@ -127,38 +122,39 @@ def test_answers_are_tallied_beside_table_10(round_: Path) -> None:
     assert lines[3].split() == ["entity", "mismatch", "16", "40.00", "40.00", "to", "40.00", "39.00"]
 
 
-def test_people_may_write_a_category_by_its_name(round_: Path) -> None:
-    names = {1: "实体不符", 2: "numeral mismatch", 6: "Term_Overlap", 8: "其他"}
-    judge(round_, ANNA, round_ / "packages" / "dev-001.csv", lambda row: names[by_place(round_)(row)])
-    assert [row["pairs"] for row in tally(round_)["categories"].values()] == [16, 8, 0, 0, 0, 8, 0, 8]
-
-
-def test_an_answer_that_is_no_category_is_one_line(round_: Path) -> None:
-    done = judge(round_, ANNA, round_ / "packages" / "dev-001.csv", lambda row: 8)
-    assert done.stdout.startswith("40 new judgments")
+def test_people_answer_with_a_category_and_an_adjudicator_decides(round_: Path) -> None:
+    config = (round_ / "label-studio" / "config.xml").read_text(encoding="utf-8")
+    assert [f'alias="{label}" hotkey="{label}"' in config for label in range(10)] == [False, *[True] * 8, False]
+    sheet, names = (
+        round_ / "packages" / "dev-001.csv",
+        {1: "实体不符", 2: "numeral mismatch", 6: "Term_Overlap", 8: "其他"},
+    )
     with pytest.raises(AssertionError, match="expected 1 to 8 in the column label, found '0'"):
-        judge(round_, ANNA, round_ / "packages" / "dev-001.csv", lambda row: 0)
-
-
-def test_the_adjudicators_answer_counts_before_those_who_disagree(round_: Path) -> None:
-    sheet = round_ / "packages" / "dev-001.csv"
-    judge(round_, ANNA, sheet, lambda row: 1)
-    judge(round_, BEN, sheet, lambda row: 6 if row["query"] == QUESTIONS[0] else 1)
-    assert (tally(round_)["judged"], tally(round_)["decided"]) == (40, 35)
-    assert annotate("adjudicate", round_).stdout.endswith("5 pairs to decide\n")
-    rows = read_table(round_ / "adjudication" / "dev-001.csv")
-    assert {row["said"] for row in rows} == {"实体不符 1, 仅词语重合 1"}
-    judge(round_, "carl", round_ / "adjudication" / "dev-001.csv", lambda row: 7)
-    assert tally(round_)["categories"]["false_negative"]["pairs"] == 5
-
-
-def test_agreement_between_people_is_that_of_eight_categories(round_: Path) -> None:
-    sheet = round_ / "packages" / "dev-001.csv"
-    judge(round_, ANNA, sheet, by_place(round_))
+        judge(round_, ANNA, sheet, lambda row: 0)
+    judge(round_, ANNA, sheet, lambda row: names[by_place(round_)(row)])
+    assert [row["pairs"] for row in tally(round_)["categories"].values()] == [16, 8, 0, 0, 0, 8, 0, 8]
     judge(round_, BEN, sheet, lambda row: 1 if by_place(round_)(row) == 2 else by_place(round_)(row))
     found = json.loads(annotate("check", round_, "--format", "json").stdout)
     # 32 of 40 agree; by chance 0.4 * 0.6 + 0.2 * 0.2 + 0.2 * 0.2 would.
     assert found["cohen"][f"{ANNA}, {BEN}"]["kappa"] == pytest.approx((0.8 - 0.32) / (1 - 0.32))
+    assert (tally(round_)["judged"], tally(round_)["decided"]) == (40, 32)
+    assert annotate("adjudicate", round_).stdout.endswith("8 pairs to decide\n")
+    assert {row["said"] for row in read_table(round_ / "adjudication" / "dev-001.csv")} == {"实体不符 1, 数字不符 1"}
+    judge(round_, "carl", round_ / "adjudication" / "dev-001.csv", lambda row: 7)
+    assert tally(round_)["categories"]["false_negative"]["pairs"] == 8
+
+
+def test_rounds_and_runs_that_do_not_fit_are_one_line(round_: Path, release: Path, tmp_path: Path) -> None:
+    said = "asks for errors; expected a round that asks for relevance"
+    assert said in annotate("merge", round_, "--release", release, "--out", tmp_path / "out", code=1).error
+    assert said in annotate("prefill", round_, "--model", "m", "--scores", tmp_path / "a.run", code=1).error
+    other = make_round(tmp_path / "other")
+    assert "asks for relevance" in run("baselines", "errors", "--tally", other, code=1).error
+    assert "is a round already" in errors(release, tmp_path / "a.run", "--round", round_, code=1).error
+    assert "has a top 5 without a positive" in errors(release, write(tmp_path / "a.run", rank=1), code=1).error
+    write_run(tmp_path / "a.run", [(md5(QUESTIONS[0]), [("x", 1.0)])])
+    error = errors(release, tmp_path / "a.run", "--sample", 1, code=1).error
+    assert error.endswith("has a passage 'x' that the release's corpus lacks")
 
 
 def test_a_models_answers_are_tallied_where_they_are_asked_for_and_never_as_peoples(
@@ -178,33 +174,6 @@ def test_a_models_answers_are_tallied_where_they_are_asked_for_and_never_as_peop
         **{"entity_mismatch": 35, "false_negative": 5}
     }
     assert "somebody has judged; `annotate import`" in run("baselines", "errors", "--tally", round_, code=1).error
-
-
-def test_categories_make_no_qrels(round_: Path, release: Path, tmp_path: Path) -> None:
-    words = ("--release", release, "--out", tmp_path / "out")
-    said = "asks for errors; expected a round that asks for relevance"
-    assert said in annotate("merge", round_, *words, code=1).error
-    assert said in annotate("prefill", round_, "--model", "m", "--scores", tmp_path / "a.run", code=1).error
-
-
-def test_a_round_that_asks_for_relevance_has_no_categories(tmp_path: Path) -> None:
-    from annotating import make_round
-
-    assert "asks for relevance" in run("baselines", "errors", "--tally", make_round(tmp_path), code=1).error
-
-
-def test_a_run_without_errors_has_nothing_to_analyse(release: Path, tmp_path: Path) -> None:
-    assert "has a top 5 without a positive" in errors(release, write(tmp_path / "a.run", rank=1), code=1).error
-
-
-def test_a_passage_that_the_release_lacks_is_named(release: Path, tmp_path: Path) -> None:
-    write_run(tmp_path / "a.run", [(md5(QUESTIONS[0]), [("x", 1.0)])])
-    error = errors(release, tmp_path / "a.run", "--sample", 1, code=1).error
-    assert error.endswith("has a passage 'x' that the release's corpus lacks")
-
-
-def test_a_round_is_not_replaced(round_: Path, release: Path, tmp_path: Path) -> None:
-    assert "is a round already" in errors(release, tmp_path / "a.run", "--round", round_, code=1).error
 
 
 def test_one_thing_is_asked_for_at_a_time() -> None:

@@ -14,7 +14,7 @@ from releases import QUESTIONS, TEXTS, make_release, md5
 from whole_release import ENGLISH
 
 from builders.annotate.judgments import add_judgments
-from builders.annotate.qrels import merge
+from builders.annotate.merge import merge
 from builders.annotate.rounds import State
 from builders.check.count import relabelled
 from builders.check.paper import published, relabelled_text
@@ -25,8 +25,8 @@ P = [md5(text) for text in TEXTS]
 ONE, TWO = (md5(question) for question in QUESTIONS["dev"])  # answered by P[4] and P[5]
 
 
-def merged(release: Path, labels: Labels, state: State = "accepted", split: str = "dev") -> tuple[Path, dict[str, Any]]:
-    round_ = make_round(release.parent / "round", release, {f"{split}-001": (state, labels)}, split)
+def merged(release: Path, labels: Labels, split: str = "dev") -> tuple[Path, dict[str, Any]]:
+    round_ = make_round(release.parent / "round", release, {f"{split}-001": ("accepted", labels)}, split)
     out = release.parent / "merged"
     return out, merge(round_, open_release(release), out)[split]
 
@@ -47,76 +47,49 @@ def checked(release: Path) -> dict[str, Any]:
 LABELS = {(ONE, P[0]): 1, (ONE, P[4]): 1, (ONE, P[1]): 0, (TWO, P[5]): 0, (TWO, P[2]): 1}
 
 
-def test_what_people_judged_is_in_the_new_qrels(whole_copy: Path) -> None:
+def test_a_merge_keeps_the_old_qrels_and_joined_rows_follow_in_both_languages(whole_copy: Path) -> None:
+    before, first = qrels(whole_copy), qrels(whole_copy, "qrels-before")
+    assert before != first
     out, _ = merged(whole_copy, LABELS)
     assert qrels(out) == [(ONE, P[4], 1), (ONE, P[0], 1), (ONE, P[1], 0), (TWO, P[5], 0), (TWO, P[2], 1)]
-
-
-def test_the_old_qrels_are_kept(whole_copy: Path) -> None:
+    assert qrels(out, "qrels-before") == first  # a second merge keeps what stood before the first
+    assert checked(out)["errors"] == 0
+    for config, query in (("dev", ONE), ("crosslingual", md5(ENGLISH["高铁票提前几天买"]))):
+        row = next(row for row in rows(out, config) if row["query_id"] == query)
+        positive = [(each["docid"], each["text"]) for each in row["positive_passages"]]
+        assert positive == [(P[4], TEXTS[4]), (P[0], TEXTS[0])]
+        # P[0] was among the negatives; P[1] was, too, and is judged to be one.
+        assert [each["docid"] for each in row["negative_passages"]] == [P[1]]
+    # Of a release without qrels-before, the qrels become that.
     shutil.rmtree(whole_copy / "qrels-before")
-    before = qrels(whole_copy)
-    without = whole_copy / "manifest.json"
-    listed = json.loads(without.read_text())
+    listed = json.loads((whole_copy / "manifest.json").read_text())
     listed["files"] = [entry for entry in listed["files"] if not entry["path"].startswith("qrels-before")]
-    without.write_text(json.dumps(listed))
-    out, _ = merged(whole_copy, LABELS)
+    (whole_copy / "manifest.json").write_text(json.dumps(listed))
+    merge(whole_copy.parent / "round", open_release(whole_copy), out)
     assert qrels(out, "qrels-before") == before
 
 
-def test_the_command_prints_the_papers_figures_beside_ours(whole_copy: Path) -> None:
-    round_ = make_round(whole_copy.parent / "round", whole_copy, {"dev-001": ("accepted", LABELS)})
-    words = ("--round", round_, "--release", whole_copy, "--out", whole_copy.parent / "merged")
-    text = run("builders", "annotate", "merge", *words).stdout
-    assert "positives a query before               0.50       2.43" in text  # qrels-before has one of two
-    assert json.loads(run("builders", "annotate", "merge", *words, "--format", "json").stdout)["release"]["dev"]
-
-
-def test_a_second_merge_keeps_the_first_qrels(whole_copy: Path) -> None:
-    before = qrels(whole_copy, "qrels-before")
-    out, _ = merged(whole_copy, LABELS)
-    assert qrels(out, "qrels-before") == before != qrels(whole_copy)
-
-
-def test_joined_rows_follow_in_both_languages(whole_copy: Path) -> None:
-    out, _ = merged(whole_copy, LABELS)
-    for config, query in (("dev", ONE), ("crosslingual", md5(ENGLISH["高铁票提前几天买"]))):
-        row = next(row for row in rows(out, config) if row["query_id"] == query)
-        assert [(each["docid"], each["text"]) for each in row["positive_passages"]] == [
-            (P[4], TEXTS[4]),
-            (P[0], TEXTS[0]),
-        ]
-        # P[0] was among the negatives; P[1] was, too, and is judged to be one.
-        assert [each["docid"] for each in row["negative_passages"]] == [P[1]]
-
-
-def test_a_merged_release_passes_check(whole_copy: Path) -> None:
-    out, _ = merged(whole_copy, LABELS)
-    assert checked(out)["errors"] == 0
-
-
-def test_the_figures_are_those_of_the_paper(whole_copy: Path) -> None:
+def test_the_papers_figures_stand_beside_ours(whole_copy: Path) -> None:
     shutil.rmtree(whole_copy)
     make_release(whole_copy)
-    out, found = merged(whole_copy, LABELS)
+    round_, out = make_round(whole_copy.parent / "round", whole_copy, {"dev-001": ("accepted", LABELS)}), "merged"
+    words = ("--round", round_, "--release", whole_copy, "--out", whole_copy.parent / out)
+    text = run("builders", "annotate", "merge", *words).stdout
+    assert "positives a query after                1.50       4.91" in text
+    assert "queries with a false negative       100.00%     71.53%" in text
+    found = json.loads(run("builders", "annotate", "merge", *words, "--format", "json").stdout)["release"]["dev"]
     assert found == {
         **{"queries": 2, "positives_before": 2, "positives_after": 3, "per_query_before": 1.0, "per_query_after": 1.5},
         **{"false_negatives": 2, "false_positives": 1, "without_positives": 0},
         **{"share_with_false_negatives": 1.0, "share_with_false_positives": 0.5},
     }
-    counted = json.loads(run("builders", "check", "--release", out, "--format", "json").stdout)
+    counted = checked(whole_copy.parent / out)
     assert counted["release"]["relabelled"]["dev"] == found
     assert counted["release"]["table3"]["dev"]["positive_passages"] == 3
     assert counted["paper"]["relabelled"] == {
         **{"per_query_before": 2.43, "per_query_after": 4.91, "share_with_false_negatives": 0.7153}
     }
-
-
-def test_stats_and_card_say_what_was_judged(whole_copy: Path) -> None:
-    out, _ = merged(whole_copy, LABELS)
-    text = run("builders", "check", "--release", out).stdout
-    assert "positives a query after                1.50       4.91" in text
-    assert "queries with a false negative       100.00%     71.53%" in text
-    assert "`qrels` dev was judged by people" in (out / "README.md").read_text(encoding="utf-8")
+    assert "`qrels` dev was judged by people" in (whole_copy.parent / out / "README.md").read_text(encoding="utf-8")
 
 
 def test_a_query_without_a_positive_stays_and_is_said(whole_copy: Path) -> None:
@@ -139,38 +112,32 @@ def test_a_split_without_labels_gets_its_first(whole_copy: Path) -> None:
     assert (found["per_query_before"], found["per_query_after"]) == (0.0, 1.0)
 
 
-def test_packages_that_were_not_accepted_change_nothing(whole_copy: Path) -> None:
+def test_packages_that_were_not_accepted_and_models_change_nothing(whole_copy: Path) -> None:
     packages: dict[str, tuple[State, Labels]] = {
         "dev-001": ("accepted", {(ONE, P[0]): 1}),
         "dev-002": ("sent back", {(TWO, P[2]): 1}),
     }
     round_ = make_round(whole_copy.parent / "round", whole_copy, packages)
+    add_judgments(round_, [judgment((ONE, P[0]), 0, "dev-001", "model")])
     merge(round_, open_release(whole_copy), whole_copy.parent / "merged")
     assert qrels(whole_copy.parent / "merged") == [(ONE, P[4], 1), (ONE, P[0], 1), (TWO, P[5], 1)]
 
 
-def test_a_round_without_an_accepted_package_is_refused(whole_copy: Path) -> None:
-    with pytest.raises(InputError, match=r"round: has no pair with a label that counts: 1 of 1 packages are not"):
-        merged(whole_copy, LABELS, state="open")
+@pytest.mark.parametrize(
+    ("state", "passage", "base", "message"),
+    [
+        ("open", P[0], "whole_copy", r"round: has no pair with a label that counts: 1 of 1 packages are not"),
+        ("accepted", P[0], "sample_release", "is of other queries or passages"),
+        ("accepted", "nowhere", "whole_copy", "has no passage 'nowhere', which was judged"),
+    ],
+)
+def test_a_round_that_does_not_fit_is_refused(
+    whole_copy: Path, state: State, passage: str, base: str, message: str, request: pytest.FixtureRequest
+) -> None:
+    round_ = make_round(whole_copy.parent / "round", whole_copy, {"dev-001": (state, {(ONE, passage): 1})})
+    with pytest.raises(InputError, match=message):
+        merge(round_, open_release(request.getfixturevalue(base)), whole_copy.parent / "merged")
     assert not (whole_copy.parent / "merged").exists()
-
-
-def test_a_models_judgments_are_never_merged(whole_copy: Path) -> None:
-    round_ = make_round(whole_copy.parent / "round", whole_copy, {"dev-001": ("accepted", {(ONE, P[0]): 1})})
-    add_judgments(round_, [judgment((ONE, P[0]), 0, "dev-001", "model")])
-    merge(round_, open_release(whole_copy), whole_copy.parent / "merged")
-    assert (ONE, P[0], 1) in qrels(whole_copy.parent / "merged")
-
-
-def test_a_round_of_another_release_is_refused(whole_copy: Path, sample_release: Path) -> None:
-    round_ = make_round(whole_copy.parent / "round", whole_copy, {"dev-001": ("accepted", {(ONE, P[0]): 1})})
-    with pytest.raises(InputError, match="is of other queries or passages"):
-        merge(round_, open_release(sample_release), whole_copy.parent / "merged")
-
-
-def test_a_pair_of_a_passage_that_is_not_there_is_refused(whole_copy: Path) -> None:
-    with pytest.raises(InputError, match="has no passage 'nowhere', which was judged"):
-        merged(whole_copy, {(ONE, "nowhere"): 1})
 
 
 def test_shares_are_of_all_queries() -> None:

@@ -12,18 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from annotating import ANNA, BEN, annotate, check, judge, judgments, make_round, truth
+from annotating import ANNA, annotate, check, judge, judgments, make_round, truth
 from chat_server import Answer, chat
 from commands import ROOT, Done, command
 from releases import QUESTIONS, TEXTS, md5
 
-from builders.annotate.answers import answers_of
-from builders.annotate.compare import kendall_tau
-from builders.annotate.families import families_of
-from builders.annotate.labels import settled_labels
+from builders.annotate.merge import settled_labels
+from builders.annotate.pool import read_pool
+from builders.annotate.prefill import answers_of, families_of, kendall_tau, label_in
 from builders.annotate.rounds import open_round
-from builders.annotate.umbrela import category_in, grade_in, prompt_of
-from builders.pool.pairs import read_pool
 from builders.store.runs import write_run
 
 ANSWERS = dict(zip(QUESTIONS["dev"], TEXTS[4:], strict=True))
@@ -48,80 +45,60 @@ def prefill(round_: Path, url: str, monkeypatch: pytest.MonkeyPatch, *words: obj
 
 
 def compare(round_: Path, *words: object) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(annotate("compare", round_, *words, "--format", "json").stdout)
+    done = annotate("compare", round_, "--model", "judge-7b", *words, "--format", "json")
+    found: dict[str, Any] = json.loads(done.stdout)
     return found
 
 
-def test_every_pair_gets_a_grade_that_is_marked_as_a_models(round_: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_pair_gets_a_grade_that_is_marked_as_a_models_and_counts_for_no_person(
+    round_: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with chat(knows) as server:
-        done = prefill(round_, server.url, monkeypatch)
-    assert "24 pairs judged by judge-7b (a model)" in done.stdout
-    found = judgments(round_)
+        done = prefill(round_, server.url, monkeypatch, "--show")
+        assert "24 pairs judged by judge-7b (a model)" in done.stdout
+        found = judgments(round_)
+        assert "0 pairs judged" in prefill(round_, server.url, monkeypatch).stdout
+        assert len(server.asked) == 24 and judgments(round_) == found  # a pair is asked about once
     assert {(each["kind"], each["model"], each["annotator"]) for each in found} == {("model", "judge-7b", "judge-7b")}
-    assert {(each["query-id"], each["corpus-id"]): each["label"] for each in found} == {
-        (md5(question), pair.corpus_id): 3 if pair.corpus_id == md5(ANSWERS[question]) else 1
-        for question in ANSWERS
-        for pair in read_pool(round_.parent / "pool.jsonl")
-        if pair.query_id == md5(question)
+    grades = {(each["query-id"], each["corpus-id"]): each["label"] for each in found}
+    right = {(md5(question), md5(text)) for question, text in ANSWERS.items()}
+    assert grades == {pair.pair: 3 if pair.pair in right else 1 for pair in read_pool(round_.parent / "pool.jsonl")}
+    assert {(sent["model"], sent["temperature"], key) for sent, key in server.asked} == {
+        ("judge-7b", 0, "Bearer secret-key")
     }
-    assert {each[0]["model"] for each in server.asked} == {"judge-7b"}
-    assert {each[0]["temperature"] for each in server.asked} == {0}
-    assert {each[1] for each in server.asked} == {"Bearer secret-key"}
     assert "secret-key" not in done.stderr + "".join(path.read_text() for path in (round_ / "judgments").iterdir())
-
-
-def test_the_judge_is_asked_in_chinese_with_the_pair_and_the_four_grades() -> None:
-    prompt = prompt_of("高铁票提前几天买", "高铁票可以在开车前十五天购买。")
-    assert "<查询>\n高铁票提前几天买\n</查询>" in prompt and "<段落>\n高铁票可以在开车前十五天购买。\n</段落>" in prompt
-    assert all(f"{grade} 分：" in prompt for grade in range(4))
+    assert all(f"{grade} 分：" in server.prompts[0] for grade in range(4))
+    # Label Studio shows it as a prediction that names the model.
+    tasks = json.loads((round_ / "label-studio" / "dev-001.json").read_text())
+    shown = [(task["data"]["query-id"], task["data"]["corpus-id"], *task["predictions"]) for task in tasks]
+    assert {(query, passage) for query, passage, _ in shown} <= grades.keys()
+    for query, passage, each in shown:
+        choice = str(int((query, passage) in right))
+        assert (each["model_version"], each["result"][0]["value"]["choices"]) == ("judge-7b", [choice])
+    judged = check(round_)
+    assert [(each["judged"], each["reviews"]) for each in judged["packages"]] == [(0, {}), (0, {})]
+    assert judged["cohen"] == {} and settled_labels(round_, open_round(round_)) == ({}, [])
 
 
 @pytest.mark.parametrize(
-    ("answer", "grade"),
+    ("question", "answer", "label"),
     [
-        ("最终得分：2", 2),
-        ("最终得分: **3**", 3),
-        ("按格式“最终得分：0”，我给\n最终得分：1", 1),
-        (" 0\n", 0),
-        ("最终得分：4", None),
-        ("最终得分：2.5", None),
-        ("最终得分：12", None),
-        ("相关", None),
+        ("relevance", "最终得分：2", 2),
+        ("relevance", "最终得分: **3**", 3),
+        ("relevance", "按格式“最终得分：0”，我给\n最终得分：1", 1),
+        ("relevance", " 0\n", 0),
+        ("relevance", "最终得分：4", None),
+        ("relevance", "最终得分：2.5", None),
+        ("relevance", "最终得分：12", None),
+        ("relevance", "相关", None),
+        ("errors", "最终类别：8", 8),
+        ("errors", "最终类别：0", None),
+        ("errors", "6", 6),
+        ("errors", "1 2", None),
     ],
 )
-def test_the_last_grade_of_an_answer_counts(answer: str, grade: int | None) -> None:
-    assert grade_in(answer) == grade
-
-
-@pytest.mark.parametrize(("answer", "category"), [("最终类别：8", 8), ("最终类别：0", None), ("6", 6), ("1 2", None)])
-def test_the_category_of_an_error_is_one_of_eight(answer: str, category: int | None) -> None:
-    assert category_in(answer) == category
-
-
-def test_no_models_judgment_counts_as_a_persons(round_: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with chat(lambda _: "最终得分：3") as server:
-        prefill(round_, server.url, monkeypatch)
-    found = check(round_)
-    assert [(each["judged"], each["reviews"]) for each in found["packages"]] == [(0, {}), (0, {})]
-    assert found["cohen"] == {}
-    assert settled_labels(round_, open_round(round_)).labels == {}
-
-
-def test_what_is_judged_is_not_asked_again(round_: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with chat(knows) as server:
-        prefill(round_, server.url, monkeypatch)
-        before = judgments(round_)
-        assert "0 pairs judged" in prefill(round_, server.url, monkeypatch).stdout
-        assert len(server.asked) == 24 and judgments(round_) == before
-
-
-def test_a_judge_that_breaks_off_leaves_what_it_has_judged(round_: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with chat(lambda prompt: 400 if QUESTIONS["dev"][1] in prompt else knows(prompt)) as server:
-        error = prefill(round_, server.url, monkeypatch, "--parallel", 1, code=1).error
-        assert error.startswith(f"{server.url}: answered 400")
-        assert len(judgments(round_)) == 12
-        server.answer = knows
-        assert "12 pairs judged" in prefill(round_, server.url, monkeypatch).stdout
+def test_the_last_grade_or_category_of_an_answer_counts(question: str, answer: str, label: int | None) -> None:
+    assert label_in(answer, question) == label
 
 
 def test_answers_that_a_killed_judge_was_given_are_not_asked_for_again(
@@ -154,87 +131,85 @@ def test_a_judge_asks_in_one_process_at_a_time(round_: Path, monkeypatch: pytest
         assert server.asked == []
 
 
-def test_a_busy_server_is_asked_again(round_: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_judge_that_is_busy_fails_or_gives_no_grade(round_: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: set[str] = set()
+    second: list[Answer] = [400]  # of the second question
 
-    def busy_once(prompt: str) -> Answer:
-        again = prompt in seen
-        seen.add(prompt)
-        return knows(prompt) if again else 503
+    def answer(prompt: str) -> Answer:
+        if prompt not in seen:
+            seen.add(prompt)
+            return 503  # the library asks again
+        return second[0] if QUESTIONS["dev"][1] in prompt else knows(prompt)
 
-    with chat(busy_once) as server:
-        assert "24 pairs judged" in prefill(round_, server.url, monkeypatch).stdout
-
-
-def test_answers_without_a_grade_are_no_judgments(round_: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with chat(lambda prompt: "我不能判断" if QUESTIONS["dev"][1] in prompt else knows(prompt)) as server:
-        done = prefill(round_, server.url, monkeypatch)
-    assert "12 pairs judged" in done.stdout and "12 answers gave no grade" in done.stderr
-    assert {each["query-id"] for each in judgments(round_)} == {md5(QUESTIONS["dev"][0])}
-
-
-@pytest.mark.parametrize(
-    ("answer", "message"),
-    [(b"<html>", "expected JSON"), (b'{"choices": []}', "answered with no choice"), (b'{"id": 1}', "lacks choices")],
-)
-def test_what_is_no_chat_completion_is_one_error(
-    round_: Path, monkeypatch: pytest.MonkeyPatch, answer: bytes, message: str
-) -> None:
-    with chat(lambda _: answer) as server:
-        error = prefill(round_, server.url, monkeypatch, code=1).error
-    assert error.startswith(server.url) and message in error
-    assert judgments(round_) == []
-
-
-def test_nothing_is_sent_anywhere_unless_an_address_is_given(round_: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
-    monkeypatch.setenv("OPENAI_API_KEY", "secret-key")
-    error = annotate("prefill", round_, "--model", "judge-7b", code=1).error
+    with chat(answer) as server:
+        error = prefill(round_, server.url, monkeypatch, "--parallel", 1, code=1).error
+        assert error.startswith(f"{server.url}: answered 400") and len(judgments(round_)) == 12
+        for content, message in (
+            (b"<html>", "expected JSON"),
+            (b'{"choices": []}', "answered with no choice"),
+            (b'{"id": 1}', "lacks choices"),
+        ):
+            second[0] = content
+            error = prefill(round_, server.url, monkeypatch, code=1).error
+            assert error.startswith(server.url) and message in error
+        second[0] = "我不能判断"
+        assert "12 answers gave no grade" in prefill(round_, server.url, monkeypatch).stderr
+        assert {each["query-id"] for each in judgments(round_)} == {md5(QUESTIONS["dev"][0])}
+        server.answer = knows
+        assert "12 pairs judged" in prefill(round_, server.url, monkeypatch).stdout
+    monkeypatch.delenv("OPENAI_BASE_URL")  # nothing is sent anywhere unless an address is given
+    error = annotate("prefill", round_, "--model", "judge-8b", code=1).error
     assert "expected an address in OPENAI_BASE_URL" in error
 
 
-def test_a_re_rankers_scores_are_judgments_of_a_model(round_: Path) -> None:
-    scores = {md5(text): 3 / 4 for text in TEXTS} | {md5(TEXTS[4]): 0.5, md5(TEXTS[0]): 0.2}
-    every = [(query, passages(round_, query, scores)) for query in map(md5, QUESTIONS["dev"])]
-    write_run(round_.parent / "one.run", every)
-    annotate("prefill", round_, "--model", "ce-one", "--scores", round_.parent / "one.run")
+def test_a_re_rankers_scores_are_judgments_of_a_model_and_its_family_is_warned_of(round_: Path) -> None:
+    # Logits of every pair of the pool; 0 where nothing else is said.
+    known = {md5(text): math.log(3) for text in TEXTS} | {md5(TEXTS[4]): 0.0, md5(TEXTS[0]): math.log(1 / 4)}
+    hits: dict[str, list[tuple[str, float]]] = {}
+    for pair in read_pool(round_.parent / "pool.jsonl"):
+        hits.setdefault(pair.query_id, []).append((pair.corpus_id, known.get(pair.corpus_id, 0.0)))
+    write_run(round_.parent / "one.run", hits.items())
+    words = ("--model", "Qwen3-32B", "--scores", round_.parent / "one.run", "--rerankers", "bge-reranker-v2")
+    done = annotate("prefill", round_, *words, "Qwen/Qwen3-Reranker-4B")
+    assert "Qwen3-32B judges what Qwen/Qwen3-Reranker-4B ranked, of its own family" in done.stderr
     found = {each["corpus-id"]: (each["label"], each["note"]) for each in judgments(round_)}
-    assert found[md5(TEXTS[1])] == (3, "score 0.75")
-    assert found[md5(TEXTS[4])] == (2, "score 0.5") and found[md5(TEXTS[0])] == (0, "score 0.2")
+    expected = {1: (3, "score 0.75"), 4: (2, "score 0.5"), 0: (0, "score 0.2")}
+    assert {n: found[md5(TEXTS[n])] for n in expected} == expected
+    assert "family" not in annotate("prefill", round_, *words).stderr
 
 
-def passages(round_: Path, query: str, probabilities: dict[str, float]) -> list[tuple[str, float]]:
-    """A re-ranker's logits of every pair of a query in the pool; 0 where nothing is said."""
-    pool = [pair.corpus_id for pair in read_pool(round_.parent / "pool.jsonl") if pair.query_id == query]
-    return [(each, math.log(p / (1 - p)) if (p := probabilities.get(each)) else 0.0) for each in pool]
+@pytest.mark.parametrize(
+    ("name", "families"),
+    [
+        ("hfl/chinese-macbert-base", {"bert"}),
+        ("gpt-4o", {"gpt"}),
+        ("multilingual-e5-small", {"e5"}),
+        ("style5", set()),
+        ("ernie-3.0-base-zh", {"ernie"}),
+        ("deepseek-r1-distill-qwen-7b", {"deepseek", "qwen"}),
+    ],
+)
+def test_families_are_told_by_names(name: str, families: set[str]) -> None:
+    assert families_of(name) == families
 
 
-def test_predictions_for_label_studio_name_the_model(round_: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with chat(knows) as server:
-        prefill(round_, server.url, monkeypatch, "--show")
-    tasks = json.loads((round_ / "label-studio" / "dev-001.json").read_text())
-    shown = {
-        task["data"]["corpus-id"]: (each["model_version"], each["result"][0]["value"]["choices"])
-        for task in tasks
-        for each in task["predictions"]
-    }
-    assert shown[md5(TEXTS[4])] == ("judge-7b", ["1"]) and shown[md5(TEXTS[0])] == ("judge-7b", ["0"])
-
-
-def test_kappa_of_a_model_and_people_is_that_of_the_textbook(round_: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_is_compared_with_people(round_: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 12 pairs people find 3 relevant, of which the model finds 2, and 1 of the others: kappa 5/9, by hand."""
-    ours = sorted(read_pool(round_.parent / "pool.jsonl"), key=lambda pair: pair.corpus_id)
-    first = [pair.corpus_id for pair in ours if pair.query_id == md5(QUESTIONS["dev"][0])]
+    pool = sorted(read_pool(round_.parent / "pool.jsonl"), key=lambda pair: pair.corpus_id)
+    first = [pair.corpus_id for pair in pool if pair.query_id == md5(QUESTIONS["dev"][0])]
     relevant, graded = set(first[:3]), set(first[1:4])
-    judge(round_, ANNA, round_ / "packages" / "dev-001.csv", lambda row: int(row["corpus-id"] in relevant))
 
     def grades(prompt: str) -> Answer:
-        text = prompt.split("<段落>\n")[1].split("\n</段落>")[0]
-        return f"最终得分：{2 if md5(text) in graded else 0}"
+        return (
+            f"最终得分：{2 if md5(prompt.split(f'<段落>{chr(10)}')[1].split(f'{chr(10)}</段落>')[0]) in graded else 0}"
+        )
 
+    error = annotate("compare", round_, "--model", "judge-7b", code=1).error
+    assert error.startswith(f"{round_}: has no pair that people and judge-7b have judged")
+    judge(round_, ANNA, round_ / "packages" / "dev-001.csv", lambda row: int(row["corpus-id"] in relevant))
     with chat(grades) as server:
         prefill(round_, server.url, monkeypatch)
-    found = compare(round_, "--model", "judge-7b")
+    found = compare(round_)
     # Agreement 10/12; by chance (3 * 3 + 9 * 9) / 144 = 0.625.
     assert found["pairs"] == 12 and found["kappa"] == pytest.approx((10 / 12 - 0.625) / (1 - 0.625))
     assert found["grades"][2] == {"grade": 2, "irrelevant": 1, "relevant": 2}
@@ -254,7 +229,7 @@ def test_systems_are_put_into_order_by_both(round_: Path, monkeypatch: pytest.Mo
     with chat(knows) as server:
         prefill(round_, server.url, monkeypatch)
     runs = [round_.parent / f"{name}.run" for name in ("good", "fair", "poor")]
-    found = compare(round_, "--model", "judge-7b", "--runs", *runs)
+    found = compare(round_, "--runs", *runs)
     assert [row["people"] for row in found["runs"]] == [1, 1 / 2, pytest.approx(1 / 3)]
     assert found["tau"] == 1
 
@@ -264,33 +239,3 @@ def test_kendalls_tau_counts_pairs_in_order_and_takes_off_ties() -> None:
     assert kendall_tau([1, 2, 2, 3], [1, 3, 2, 2.5]) == pytest.approx(3 / math.sqrt(30))
     assert kendall_tau([1, 2, 3], [3, 2, 1]) == -1
     assert kendall_tau([1, 1, 1], [3, 2, 1]) is None
-
-
-def test_a_judge_of_the_re_rankers_family_is_warned_of(round_: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_run(round_.parent / "x.run", [(md5(question), [(md5(TEXTS[0]), 0.0)]) for question in ANSWERS])
-    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9")
-    words = ("--model", "Qwen3-32B", "--scores", round_.parent / "x.run", "--rerankers")
-    done = annotate("prefill", round_, *words, "bge-reranker-v2", "Qwen/Qwen3-Reranker-4B", code=1)
-    assert "Qwen3-32B judges what Qwen/Qwen3-Reranker-4B ranked, of its own family" in done.stderr
-    assert "family" not in annotate("prefill", round_, *words, "bge-reranker-v2", code=1).stderr
-
-
-@pytest.mark.parametrize(
-    ("name", "families"),
-    [
-        ("hfl/chinese-macbert-base", {"BERT"}),
-        ("gpt-4o", {"GPT"}),
-        ("multilingual-e5-small", {"E5"}),
-        ("style5", set()),
-        ("ernie-3.0-base-zh", {"ERNIE"}),
-        ("deepseek-r1-distill-qwen-7b", {"DeepSeek", "Qwen"}),
-    ],
-)
-def test_families_are_told_by_names(name: str, families: set[str]) -> None:
-    assert families_of(name) == families
-
-
-def test_a_comparison_without_common_pairs_is_one_error(round_: Path) -> None:
-    judge(round_, BEN, round_ / "packages" / "dev-001.csv", truth)
-    error = annotate("compare", round_, "--model", "judge-7b", code=1).error
-    assert error.startswith(f"{round_}: has no pair that people and judge-7b have judged")

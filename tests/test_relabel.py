@@ -60,23 +60,35 @@ def test_candidates_are_the_negatives_that_nobody_has_judged(world: Path) -> Non
     assert read_run(world / "candidates.run").rankings == {Q[0]: [P[2], P[5]], Q[1]: [P[3]]}
 
 
-def test_what_the_ensemble_holds_positive_is_a_positive_of_the_new_release(world: Path) -> None:
-    move(world, "--threshold", 0.65)
+def test_negatives_that_the_ensemble_holds_positive_are_positives_of_the_new_release(world: Path) -> None:
+    found = json.loads(move(world, "--threshold", 0.65, "--format", "json").stdout)
+    assert found == {
+        **{"queries": 4, "negatives": 3, "held_positive": {"one": 2, "two": 1}, "moved": 2, "queries_with_moved": 1},
+        **{"per_query_before": 1.0, "per_query_after": 1.5},
+    }
     assert judged(world / "new") == {**judged(world / "release"), (Q[0], P[2]): 1, (Q[0], P[5]): 1}
-    rows = {row["query_id"]: row for row in open_release(world / "new").table("train", "train").to_pylist()}
+    release = open_release(world / "new")
+    rows = {row["query_id"]: row for row in release.table("train", "train").to_pylist()}
     assert [each["docid"] for each in rows[Q[0]]["positive_passages"]] == [P[0], P[2], P[5]]
     assert rows[Q[0]]["positive_passages"][1]["text"] == TEXTS[2]
     assert rows[Q[1]]["positive_passages"] == [{"docid": P[1], "title": "", "text": TEXTS[1]}]
+    stats = json.loads((world / "new" / "stats.json").read_text("utf-8"))
+    assert stats["table3"]["train"]["positive_passages"] == 6
+    assert stats["positives_per_query"]["train"][0]["count"] == 3  # with one; the fourth has three
+    (build,) = [each for each in release.manifest.builds if each.verb == "relabel"]
+    assert build.options["moved"] == 2
+    text = move(world, "--threshold", 0.65).stdout
+    assert "moved 2 of 3 negatives (66.7%), of 1 of 4 queries\none holds 2 positive; two holds 1 positive" in text
 
 
-def test_the_list_says_who_moved_it_and_how_sure_they_were(world: Path) -> None:
+def test_the_list_says_who_moved_it_and_a_second_relabelling_goes_on_from_it(world: Path) -> None:
     move(world, "--threshold", 0.8)
+    scores = {"one": pytest.approx(0.9), "two": pytest.approx(0.9)}
     assert moved(world / "new") == [
-        {
-            **{"query-id": Q[0], "corpus-id": P[5], "score": pytest.approx(0.9)},
-            "scores": {"one": pytest.approx(0.9), "two": pytest.approx(0.9)},
-        }
+        {"query-id": Q[0], "corpus-id": P[5], "score": pytest.approx(0.9), "scores": scores}
     ]
+    move(world, "--threshold", 0.65, "--release", world / "new", "--out", world / "newer")
+    assert pairs(world / "newer") == [(Q[0], P[5]), (Q[0], P[2])] and len(moved(world / "new")) == 1
 
 
 @pytest.mark.parametrize(
@@ -115,31 +127,6 @@ def test_what_people_refuted_no_model_takes_back(world: Path) -> None:
     assert pairs(world / "new") == [(Q[0], P[2])] and judged(world / "new")[Q[0], P[5]] == 0
 
 
-def test_figures_before_and_after_are_printed_and_kept(world: Path) -> None:
-    found = json.loads(move(world, "--threshold", 0.65, "--format", "json").stdout)
-    assert found == {
-        **{"queries": 4, "negatives": 3, "held_positive": {"one": 2, "two": 1}, "moved": 2, "queries_with_moved": 1},
-        **{"per_query_before": 1.0, "per_query_after": 1.5},
-    }
-    stats = json.loads((world / "new" / "stats.json").read_text("utf-8"))
-    assert stats["table3"]["train"]["positive_passages"] == 6
-    assert stats["positives_per_query"]["train"][0]["count"] == 3  # with one; the fourth has three
-    (build,) = [each for each in open_release(world / "new").manifest.builds if each.verb == "relabel"]
-    assert build.options["moved"] == 2
-    text = move(world, "--threshold", 0.65).stdout
-    assert "moved 2 of 3 negatives (66.7%), of 1 of 4 queries\none holds 2 positive; two holds 1 positive" in text
-
-
-def test_a_second_relabelling_lists_what_the_first_moved_too(world: Path) -> None:
-    move(world, "--threshold", 0.8)
-    before = (world / "new" / "relabelled.train.jsonl").read_bytes()
-    words = ("--scores", world / "one.run", world / "two.run", "--out", world / "newer", "--threshold", 0.65)
-    given = ("--release", world / "new", "--negatives", world / "negatives.jsonl")
-    run("builders", "annotate", "relabel", "move", *given, *words)
-    assert pairs(world / "newer") == [(Q[0], P[5]), (Q[0], P[2])]
-    assert (world / "new" / "relabelled.train.jsonl").read_bytes() == before
-
-
 def test_a_relabelled_release_passes_its_check(sample_release: Path, tmp_path: Path) -> None:
     release = open_release(sample_release)
     first = release.table("qrels", "train").to_pylist()[0]
@@ -171,11 +158,8 @@ def test_wrong_negatives_are_one_error_and_nothing_is_written(world: Path, negat
     assert not (world / "new").exists()
 
 
-def test_a_re_ranker_that_skipped_a_negative_is_named(world: Path) -> None:
+def test_missing_scores_are_named(world: Path) -> None:
+    assert "move needs --scores" in relabel(world, "move", "--out", world / "new", code=2).stderr
     write_run(world / "two.run", [(Q[0], [(P[2], 1.0)])])
     error = move(world, code=1).error
     assert error.startswith(f"{world / 'two.run'}: lacks 2 of 3 candidates") and "`relabel candidates`" in error
-
-
-def test_move_without_scores_is_wrong_usage(world: Path) -> None:
-    assert "move needs --scores" in relabel(world, "move", "--out", world / "new", code=2).stderr

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from builders.annotate import marking
+from builders.annotate import export as marking
 from builders.core.errors import visible
 from builders.core.words import words
 

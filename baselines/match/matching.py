@@ -14,11 +14,11 @@ from baselines.models.cross import CrossJob, cross_job
 from baselines.models.devices import devices_of
 from baselines.passages import Passages, open_passages
 from baselines.rerank.windows import kept_scores
+from builders.annotate.pool import probability
 from builders.core.errors import InputError, log
 from builders.core.files import check_file
 from builders.core.folders import key_of, work_beside
 from builders.core.sampling import draw
-from builders.pool.ensemble import probability
 from builders.similar.likeness import TESTED, is_similar
 from builders.store.layout import SETS
 from builders.store.reader import Release, open_release

@@ -200,7 +200,7 @@ def by_model(task: tuple[CrossJob, str, list[tuple[str, Candidates]], Limits], d
     """Choose negatives for a window of queries (text, candidates) by a model's scores: ``cross`` or ``dual``."""
     from baselines.models.cross import score_groups
     from baselines.models.dual import similarities
-    from builders.pool.ensemble import probability
+    from builders.annotate.pool import probability
 
     job, kind, window, limits = task
 

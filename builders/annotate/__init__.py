@@ -36,8 +36,19 @@ from pathlib import Path
 
 from builders.core.command import add_steps
 
-# A file each, with ``add_arguments(parser)`` and ``run(args)``; the first line of its docstring is its help.
+# A module with ``add_arguments(parser)`` and ``run(args)``; or MODULE:NAME, the function NAME of a module and, if it
+# has options, ``NAME_arguments(parser)``. The docstring of the module or function is the step's help.
 ROUND_STEPS = {
+    "export": "builders.annotate.export",
+    "import": "builders.annotate.importing",
+    "review": "builders.annotate.review",
+    "check": "builders.annotate.review:check",
+    "adjudicate": "builders.annotate.review:adjudicate",
+    "merge": "builders.annotate.merge",
+    "prefill": "builders.annotate.prefill",
+    "compare": "builders.annotate.prefill:compare",
+}
+STEPS = {
     "export": "builders.annotate.export",
     "import": "builders.annotate.importing",
     "review": "builders.annotate.review",
@@ -48,9 +59,9 @@ ROUND_STEPS = {
     "compare": "builders.annotate.compare",
 }
 STEPS = {
-    "pool": "builders.pool",
+    "pool": "builders.annotate.pool",
     **ROUND_STEPS,
-    "relabel": "builders.relabel",
+    "relabel": "builders.annotate.relabel",
     "translations": "builders.annotate.translations",
 }
 

@@ -1,4 +1,4 @@
-"""A round of annotation as a directory: which pairs lie in which package, in which version and state each package is.
+"""A round of annotation as a directory: its packages with their pairs, versions and states, and what people said.
 
     round.json                  what the round is of, its rule, and its packages with version, state and verdicts
     packages/PACKAGE.jsonl      the pairs with their texts; PACKAGE.csv the same as a sheet to fill in
@@ -6,33 +6,36 @@
     reviews/, adjudication/     sheets and tasks that `annotate review` and `annotate adjudicate` draw
     judgments/                  see :mod:`.judgments`
 
-A package that was sent back has a further version, whose files are called PACKAGE.v2 and so on.
+A package that was sent back has a further version, whose files are called PACKAGE.v2 and so on. Only people's judgments
+of a package's present version count. Of one person's on the same pair the latest does.
 """
 
 from __future__ import annotations
 
 import hashlib
-from fractions import Fraction
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal
 
 import msgspec
 
-from builders.annotate.judgments import Id, Judgment, Name, Pair, Version
-from builders.annotate.quality import Acceptance, Verdict
-from builders.annotate.questions import QUESTIONS, Asked, Question
+from builders.annotate.judgments import QUESTIONS, Asked, Ids, Name, Pair, Question, Version, latest, read_judgments
+from builders.annotate.quality import Rule
 from builders.core.errors import InputError
 from builders.core.files import read_whole, write_bytes
-from builders.core.typed import Count, Sha256, json_of, name_within, problem_of, read_json
+from builders.core.typed import Count, Sha256, json_of, name_within, read_json
 from builders.store.layout import SPLITS
 from builders.store.reader import Release
 
 ROUND, PACKAGES, STUDIO = "round.json", "packages", "label-studio"
 State = Literal["open", "sent back", "accepted"]
+Votes = dict[Pair, dict[str, int]]  # by pair and person: the label
 
 
 class Reviewed(msgspec.Struct, frozen=True):
-    """What was decided about one version: by reviewer, the pairs judged as the annotators did, and all judged."""
+    """A decision about one version: by reviewer, the pairs judged as the annotators did, and all judged."""
 
     version: Version
     accepted: bool
@@ -44,7 +47,7 @@ class Package(msgspec.Struct, frozen=True):
 
     Attributes:
         version: the one that is being worked on, or was accepted.
-        labels: what tells the labels that were accepted from others (:func:`.labels.labels_digest`).
+        labels: the digest of the labels that were accepted (:attr:`Standing.digest`).
     """
 
     name: Name
@@ -61,33 +64,12 @@ class Package(msgspec.Struct, frozen=True):
 
     @property
     def stem(self) -> str:
-        """What the files of its version are called, without their suffix."""
+        """The name of the files of its version, without their suffix."""
         return self.name if self.version == 1 else f"{self.name}.v{self.version}"
 
 
-class Rule(msgspec.Struct, frozen=True, rename="kebab"):
-    """The bounds of :class:`.quality.Acceptance`, and the seed of the draws."""
-
-    reviewers: Count = Acceptance.reviewers
-    review_pairs: Count = Acceptance.items
-    min_accuracy: str = str(100 * Acceptance.accuracy)  # percent
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        try:
-            share = Fraction(self.min_accuracy) if len(self.min_accuracy) < 30 else None
-        except (ValueError, ZeroDivisionError):
-            share = None
-        if share is None or not 0 <= share <= 100:
-            raise ValueError(f"min-accuracy: expected percent from 0 to 100, found {self.min_accuracy[:30]!r}")
-
-    @property
-    def acceptance(self) -> Acceptance:
-        return Acceptance(self.reviewers, self.review_pairs, Fraction(self.min_accuracy) / 100)
-
-
 class Round(msgspec.Struct, frozen=True):
-    """What ``round.json`` says.
+    """The content of ``round.json``.
 
     Attributes:
         release, fingerprint: the name of the release's directory; changes when its queries or passages do.
@@ -116,17 +98,6 @@ class Round(msgspec.Struct, frozen=True):
         return QUESTIONS[self.question]
 
 
-class Ids(msgspec.Struct, frozen=True, rename="kebab"):
-    """A pair."""
-
-    query_id: Id
-    corpus_id: Id
-
-    @property
-    def pair(self) -> Pair:
-        return self.query_id, self.corpus_id
-
-
 class Item(Ids, frozen=True, rename="kebab"):
     """A pair with its texts, as a package lists it."""
 
@@ -134,24 +105,14 @@ class Item(Ids, frozen=True, rename="kebab"):
     passage: str
 
 
-_Row = TypeVar("_Row", bound=Ids)
-
-
-def safe_name(name: str) -> str:
-    """A person's name as that of a file or folder. :class:`InputError` for one that cannot be."""
-    if "/" in name or problem_of(name):
-        raise InputError(f"expected a name that a file can have, found {name[:80]!r}")
-    return name
-
-
 def fingerprint_of(release: Release, split: str) -> str:
-    """Changes when the texts that people judge do: the queries of the split, the passages."""
+    """Return a hash that changes when the texts that people judge do: the queries of the split, the passages."""
     parts = release.fingerprint("queries", split) + release.fingerprint("corpus", "corpus")
     return hashlib.sha256(parts.encode()).hexdigest()
 
 
 def open_round(path: Path, question: Asked | None = None) -> Round:
-    """The round of a directory; :class:`InputError` where there is none, or it asks another ``question``."""
+    """Return the round of a directory; :class:`InputError` where there is none, or it asks another ``question``."""
     try:
         found = read_json(path / ROUND, Round)
     except (FileNotFoundError, NotADirectoryError):
@@ -167,46 +128,103 @@ def write_round(path: Path, found: Round) -> None:
 
 
 def items_of(path: Path, package: Package) -> list[Item]:
-    """The pairs of a package with their texts, in order; errors as of :func:`pairs_of`."""
-    return _checked(path, package, Item)
-
-
-def pairs_of(path: Path, package: Package) -> list[Pair]:
-    """The pairs of a package, in order, without their texts.
+    """Return the pairs of a package with their texts, in order.
 
     :class:`InputError` where its file is missing, or has not the pairs that ``round.json`` says, each once.
     """
-    return [ids.pair for ids in _checked(path, package, Ids)]
-
-
-def _checked(path: Path, package: Package, kind: type[_Row]) -> list[_Row]:
     file = path / PACKAGES / f"{package.name}.jsonl"
     lines = [line for line in enumerate(read_whole(file).split(b"\n"), 1) if line[1]]
-    found = [json_of(line, kind, file, number) for number, line in lines]
-    pairs = {row.pair for row in found}
+    found = [json_of(line, Item, file, number) for number, line in lines]
+    pairs = {item.pair for item in found}
     if not len(found) == len(pairs) == package.pairs:
         expected = f"holds {len(pairs):,} different pairs in {len(found):,} lines; expected {package.pairs:,}"
         raise InputError(expected, path=file)
     return found
 
 
-def sent_back(package: Package, verdict: Verdict) -> Package:
-    """The package after a review that refused it: to be judged anew, as the next version."""
-    known = [*package.verdicts, Reviewed(package.version, False, dict(verdict.reviews))]
-    return msgspec.structs.replace(package, version=package.version + 1, state="sent back", verdicts=known)
+@dataclass
+class Standing:
+    """The judgments of one package in its present version.
+
+    Attributes:
+        pairs: all of its pairs, in order.
+        annotations, reviews: by pair and person, the label.
+        adjudications: by pair, the label that the last adjudicator gave.
+    """
+
+    package: Package
+    pairs: Collection[Pair]
+    annotations: Votes = field(default_factory=dict)
+    reviews: Votes = field(default_factory=dict)
+    adjudications: dict[Pair, int] = field(default_factory=dict)
+
+    @property
+    def missing(self) -> list[Pair]:
+        """The pairs that no annotator has judged."""
+        return [pair for pair in self.pairs if pair not in self.annotations]
+
+    @property
+    def disputed(self) -> list[Pair]:
+        """The pairs that have both labels of annotators and reviewers, be they one person's, and nobody has decided."""
+        return [
+            pair
+            for pair in self.pairs
+            if pair not in self.adjudications
+            and len({*self.annotations.get(pair, {}).values(), *self.reviews.get(pair, {}).values()}) > 1
+        ]
+
+    @property
+    def ties(self) -> list[Pair]:
+        """The pairs on which as many annotators say one thing as another, and that nobody has decided."""
+        return [pair for pair in self.pairs if pair in self.annotations and self.label(pair) is None]
+
+    @property
+    def digest(self) -> str:
+        """A hash that changes when a label that annotators gave does: what was accepted is what was reviewed."""
+        lines = (f"{' '.join(pair)} {self.annotated(pair)}" for pair in self.pairs)
+        return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+    def votes(self, pair: Pair) -> dict[str, int]:
+        """Return the label of a pair by annotator or reviewer; of a person who was both, that of the review."""
+        return self.annotations.get(pair, {}) | self.reviews.get(pair, {})
+
+    def annotated(self, pair: Pair) -> int | None:
+        """Return the label that most annotators of a pair gave; None where there is none, or as many gave another."""
+        first, second = [*Counter(self.annotations.get(pair, {}).values()).most_common(2), (None, 0), (None, 0)][:2]
+        return first[0] if first[1] > second[1] else None
+
+    def reviewed(self, pair: Pair) -> int | None:
+        """Return the label that reviews are compared with: that of most annotators; of a tie, the adjudicator's.
+
+        Where annotators agree, an adjudicator's label does not count here: such pairs are corrected where a reviewer
+        saw them, and the rest of the package would seem as good.
+        """
+        label = self.annotated(pair)
+        return self.adjudications.get(pair) if label is None else label
+
+    def label(self, pair: Pair) -> int | None:
+        """Return the label that counts: the adjudicator's, else that of most annotators.
+
+        Reviewers say whether a package is good enough; their labels change none (A.3).
+        """
+        return self.adjudications.get(pair, self.annotated(pair))
 
 
-def accepted(package: Package, verdict: Verdict, labels: str) -> Package:
-    """The package after a review that accepted it, with these labels."""
-    known = [*package.verdicts, Reviewed(package.version, True, dict(verdict.reviews))]
-    return msgspec.structs.replace(package, state="accepted", verdicts=known, labels=labels)
-
-
-def reopened(package: Package) -> Package:
-    """An accepted package whose labels have changed since."""
-    return msgspec.structs.replace(package, state="open", labels="")
-
-
-def of_version(judgment: Judgment, package: Package) -> bool:
-    """Whether a judgment is of the package as it stands: earlier versions' are kept, and count no more."""
-    return judgment.package == package.name and judgment.version == package.version
+def standings(round_: Path, found: Round) -> list[Standing]:
+    """Return the standing of each package of a round."""
+    every = {
+        package.name: Standing(package, dict.fromkeys(item.pair for item in items_of(round_, package)))
+        for package in found.packages
+    }
+    for each in sorted(latest(read_judgments(round_)).values(), key=lambda each: each.time):
+        standing = every.get(each.package)
+        if not standing or each.question != found.question:
+            continue
+        if each.version != standing.package.version or each.pair not in standing.pairs:
+            continue
+        if each.kind == "adjudication":
+            standing.adjudications[each.pair] = each.label
+        elif each.kind != "model":
+            votes = standing.annotations if each.kind == "annotation" else standing.reviews
+            votes.setdefault(each.pair, {})[each.annotator] = each.label
+    return list(every.values())

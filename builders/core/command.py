@@ -6,6 +6,7 @@ import argparse
 import ast
 import difflib
 import importlib
+import inspect
 import logging
 import math
 import sys
@@ -75,12 +76,15 @@ def add_steps(
 ) -> None:
     """Add the steps of a verb as its own sub-commands.
 
-    ``steps`` maps each name to a module as for :func:`main`; ``common`` adds the options that several steps share.
+    ``steps`` maps each name to a module as for :func:`main`, or to MODULE:FUNCTION, where FUNCTION_arguments adds the
+    options if there are any. ``common`` adds the options that several steps share.
     """
     commands = parser.add_subparsers(dest="step", metavar="|".join(steps), required=True)
     for name, place in steps.items():
+        place, _, function = place.partition(":")
         module = importlib.import_module(place)
-        text = (module.__doc__ or "").strip()
+        run = getattr(module, function or "run")
+        text = inspect.getdoc(run if function else module) or ""
         step = commands.add_parser(
             name,
             help=text.partition("\n")[0].rstrip("."),
@@ -90,8 +94,9 @@ def add_steps(
         )
         step.add_argument("--quiet", action="store_true", default=argparse.SUPPRESS, help="log warnings only")
         common(name, step)
-        module.add_arguments(step)
-        step.set_defaults(run_step=module.run)
+        if add_options := getattr(module, f"{function}_arguments" if function else "add_arguments", None):
+            add_options(step)
+        step.set_defaults(run_step=run)
 
 
 def summary(module: str) -> str:

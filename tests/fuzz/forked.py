@@ -28,15 +28,9 @@ _POINTS = {"open", "write", "flush", "close", "fsync", "replace", "rename", "unl
 _POINTS |= {"connect", "send", "sendall", "recv", "recv_into"}
 _IMPORTS = (
     *("filelock", "multiprocessing", "openai.resources.chat.completions", "pandas", "pyarrow.parquet", "rensa", "tqdm"),
-    *("statsmodels.stats.inter_rater", "builders.__main__", "builders.annotate.agreement", "builders.annotate.answers"),
-    *(
-        "builders.annotate.check",
-        "builders.annotate.endpoint",
-        "builders.annotate.export",
-        "builders.annotate.families",
-    ),
-    *("builders.annotate.importing", "builders.annotate.qrels", "builders.annotate.studio"),
-    *("builders.core.exit_codes", "builders.core.sampling", "builders.pool.actions", "builders.relabel.actions"),
+    *("statsmodels.stats.inter_rater", "builders.__main__", "builders.annotate.export", "builders.annotate.importing"),
+    *("builders.annotate.merge", "builders.annotate.prefill", "builders.annotate.relabel", "builders.annotate.review"),
+    *("builders.core.exit_codes", "builders.core.sampling"),
     *("builders.similar.remove", "builders.sources.encoding"),
 )
 

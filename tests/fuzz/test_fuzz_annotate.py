@@ -12,10 +12,11 @@ from fuzzing import Reader, any_result, as_json, equal, fuzz_of, same
 from spoil import JSON, JSON_LINES, TEXT
 
 from builders.annotate.endpoint import text_in
+from builders.annotate.export import Task, write_lines, write_sheet
+from builders.annotate.importing import read_export, read_lines, read_sheet
 from builders.annotate.judgments import Judgment, add_judgments, encoded, read_judgments
-from builders.annotate.rounds import Item, Package, Round, Rule, items_of, open_round, pairs_of, write_round
-from builders.annotate.sheets import Task, read_lines, read_sheet, write_lines, write_sheet
-from builders.annotate.studio import read_export
+from builders.annotate.quality import Rule
+from builders.annotate.rounds import Item, Package, Round, items_of, open_round, write_round
 from builders.core.files import read_whole
 
 NOON = datetime(2024, 5, 1, 12, tzinfo=timezone.utc)
@@ -33,7 +34,6 @@ def make_round(folder: Path) -> None:
 
 def _items(folder: Path) -> Any:
     (package,) = open_round(folder).packages
-    assert pairs_of(folder, package) == [item.pair for item in items_of(folder, package)]
     return items_of(folder, package)
 
 
@@ -91,7 +91,7 @@ READERS = [
     ),
     Reader(
         "the pairs of a package",
-        reaches=("builders.annotate.rounds:_checked",),
+        reaches=("builders.annotate.rounds:items_of",),
         make=make_round,
         spoils={"packages/dev-001.jsonl": JSON_LINES},
         read=_items,
@@ -99,7 +99,7 @@ READERS = [
     ),
     Reader(
         "judgments",
-        reaches=("builders.annotate.judgments:_lines",),
+        reaches=("builders.annotate.judgments:judgments_in",),
         make=_judgments,
         spoils={"judgments/*.jsonl": JSON_LINES},
         read=lambda folder: [encoded(each) for each in read_judgments(folder)],
@@ -107,7 +107,7 @@ READERS = [
     ),
     Reader(
         "a filled-in sheet",
-        reaches=("builders.annotate.sheets:read_sheet",),
+        reaches=("builders.annotate.importing:read_sheet",),
         make=lambda folder: write_sheet(folder / "sheet.csv", TASKS),
         spoils={"sheet.csv": TEXT},
         read=lambda folder: [row.label for _, row in read_sheet(folder / "sheet.csv")],
@@ -115,7 +115,7 @@ READERS = [
     ),
     Reader(
         "JSON lines of judged pairs",
-        reaches=("builders.annotate.sheets:read_lines",),
+        reaches=("builders.annotate.importing:read_lines",),
         make=lambda folder: write_lines(folder / "lines.jsonl", TASKS),
         spoils={"lines.jsonl": JSON_LINES},
         read=lambda folder: [msgspec.to_builtins(row) for _, row in read_lines(folder / "lines.jsonl")],
@@ -123,7 +123,7 @@ READERS = [
     ),
     Reader(
         "Label Studio's export",
-        reaches=("builders.annotate.studio:read_export",),
+        reaches=("builders.annotate.importing:read_export",),
         make=lambda folder: (folder / "export.json").write_text(json.dumps(EXPORT)),
         spoils={"export.json": JSON},
         read=lambda folder: [row.label for _, row in read_export(folder / "export.json")],

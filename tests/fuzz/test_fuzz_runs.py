@@ -20,7 +20,7 @@ from baselines.measure.qrels import read_qrels
 from baselines.passages import open_passages
 from baselines.train.data import read_negatives
 from baselines.train.question_pairs import pair_file, read_question_pairs
-from builders.pool.pairs import Pooled, read_pool, write_pool
+from builders.annotate.pool import Pooled, read_pool, write_pool
 from builders.store.reader import open_release
 from builders.store.runs import read_run, write_run
 
@@ -160,7 +160,7 @@ READERS = [
     ),
     Reader(
         "a pool",
-        reaches=("builders.pool.pairs:read_pool",),
+        reaches=("builders.annotate.pool:read_pool",),
         make=_pool,
         spoils={"pool.jsonl": JSON_LINES},
         read=lambda folder: read_pool(folder / "pool.jsonl"),

@@ -22,7 +22,7 @@ from spoil import BYTES, JSON, JSON_LINES, PARQUET, TEXT
 from builders.add import ccovid, cmedqa, squad
 from builders.add.crosslingual import read_pairs
 from builders.add.vectors import read_embeddings
-from builders.annotate.quality import Acceptance
+from builders.annotate.quality import Rule
 from builders.annotate.translations import review_packages
 from builders.core.files import sha256_of
 from builders.core.typed import problem_of
@@ -102,7 +102,7 @@ def _read_translations(folder: Path) -> Any:
     plain = list(read_pairs(find_tables([folder / "table.csv"]), QUESTIONS, "auto"))
     pairs = list(read_pairs(find_tables([folder / "packages.tsv"]), QUESTIONS, "auto"))
     sheets = find_tables([folder / "sheet.1.tsv", folder / "sheet.2.tsv"])
-    return len(plain), review_packages(pairs, sheets, Acceptance(), "auto")
+    return len(plain), review_packages(pairs, sheets, Rule())
 
 
 def _vectors(folder: Path) -> None:

@@ -1,0 +1,339 @@
+"""Pool runs for judging: their union, the best of it (2.3).
+
+`candidates` writes the union of the best 50 passages of any number of runs (the paper: BM25 and four neural retrievers)
+as a run, which `baselines rerank` scores by each re-ranker of an ensemble. `select` takes those runs of scores, their
+mean (A.1), and writes the best 5 passages of each query as a pool, the pairs that people judge: JSON lines of query-id,
+corpus-id, rank and score in the ensemble's order, runs (the rank in each run that has it) and judged (its score in the
+release's qrels, or null).
+
+Re-rankers must have scored every candidate. `baselines rerank` writes logits: each becomes a probability by a sigmoid
+before the mean is taken, as one re-ranker's logits may be far larger than another's. `--scale none` takes the mean of
+scores as they are: of probabilities, say.
+
+Both print how many pairs each run found alone, how many nobody has judged, and how many of the known positives are
+among the best 1, 2, 5 ... of the runs. With `--pool`, a new system tops up an earlier pool: `candidates` leaves out
+what that has, `select` orders both together and writes the new pairs among the best. Where the re-rankers are the same,
+the two pools together are the pool of all runs.
+
+example:
+  python -m builders annotate pool candidates --release build/sample --split dev \\
+      --out build/pool/candidates.dev.run.gz --runs build/runs/bm25.dev.run.gz build/runs/de-bm25-neg.dev.run.gz
+  python -m builders annotate pool select --release build/sample --split dev --out build/pool/dev.jsonl.gz \\
+      --runs build/runs/bm25.dev.run.gz build/runs/de-bm25-neg.dev.run.gz \\
+      --scores build/pool/ce-one.dev.run.gz build/pool/ce-two.dev.run.gz
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from builders.annotate.judgments import Ids
+from builders.core.command import add_format, whole_number
+from builders.core.errors import InputError, log
+from builders.core.files import atomic_text, check_file, raw_lines
+from builders.core.typed import json_of
+from builders.store.judgments import Judged, read_judged
+from builders.store.layout import SPLITS
+from builders.store.reader import Release, open_release
+from builders.store.runs import Run, first_line_with, read_run, write_run
+from builders.store.table3 import round_stat
+
+DEPTH, TOP = 50, 5  # of each run; of each query (Section 2.3)
+SCALES = ("sigmoid", "none")
+_DEPTHS = (1, 2, 3, 5, 10, 20, 30, 50, 100, 200, 500, 1_000)  # at which known positives are counted
+
+Rank = Annotated[int, Meta(ge=1, le=2**63 - 1)]
+# By query, by passage: its rank in each run, from 1; 0 where the run lacks it. Queries are in the release's order.
+Union = Mapping[str, Mapping[str, tuple[int, ...]]]
+
+
+class Pooled(Ids, frozen=True, rename="kebab"):
+    """One pair of a pool.
+
+    Attributes:
+        rank, score: among its query's passages, by the ensemble: from 1; the mean of the re-rankers' scores.
+        runs: the rank in each run that has the passage, by the run's name; empty where none of them has.
+        judged: its score in the release's qrels; None: nobody has judged it.
+    """
+
+    rank: Rank
+    score: float
+    runs: dict[str, Rank]
+    judged: int | None
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("action", choices=["candidates", "select"])
+    parser.add_argument("--release", type=Path, required=True, metavar="DIR", help="the release directory")
+    parser.add_argument("--split", choices=SPLITS, default="dev", help="whose queries (default: dev)")
+    parser.add_argument("--runs", type=Path, nargs="+", required=True, metavar="RUN", help="TREC runs to pool")
+    parser.add_argument(
+        "--depth", type=whole_number(1), default=DEPTH, metavar="K", help=f"passages of each run (default: {DEPTH})"
+    )
+    parser.add_argument("--pool", type=Path, metavar="OLD", help="an earlier pool, to be topped up")
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="gzipped where it ends in .gz")
+    select = parser.add_argument_group("select")
+    select.add_argument("--scores", type=Path, nargs="+", metavar="RUN", help="the candidates, by each re-ranker")
+    select.add_argument("--scale", choices=SCALES, default=SCALES[0], help="of each score before the mean (sigmoid)")
+    select.add_argument(
+        "--top", type=whole_number(1), default=TOP, metavar="N", help=f"passages of each query (default: {TOP})"
+    )
+    add_format(parser)
+    parser.set_defaults(usage_error=parser.error)
+
+
+def run(args: argparse.Namespace) -> None:
+    if args.action == "select" and not args.scores:
+        args.usage_error("select needs --scores")
+    check_file(args.out)
+    release = open_release(args.release)
+    queries = release.table("queries", args.split, ["_id"])["_id"].to_pylist()
+    runs, names = open_runs(args.runs)
+    union = union_of(runs, queries, args.depth, args.split)
+    _expect_passages(release, runs, union)
+    old = read_pool(args.pool) if args.pool else []
+    if strange := next((pair.query_id for pair in old if pair.query_id not in union), None):
+        raise InputError(f"has a query {strange!r} that queries/{args.split} lacks", path=args.pool)
+    known = {pair.pair for pair in old}
+    new = {
+        query: {passage: ranks for passage, ranks in own.items() if (query, passage) not in known}
+        for query, own in union.items()
+    }
+    judged, pairs = read_judged(release, "qrels", args.split), None
+    if args.action == "candidates":
+        _write_candidates(args.out, new)
+    else:
+        means = mean_scores(new, [read_run(path) for path in args.scores], args.scale)
+        pairs = list(select(means, union, names, judged, args.top, old))
+        log.info("%s: %d pairs", args.out, write_pool(args.out, pairs))
+    found = report(names, union, new, judged, args.depth, pairs)
+    print(json.dumps(found, ensure_ascii=False, indent=1) if args.format == "json" else as_text(found))
+
+
+def open_runs(paths: Sequence[Path]) -> tuple[list[Run], list[str]]:
+    """Return the runs and their names: each file's name up to its first dot. Each name once."""
+    names = [path.name.partition(".")[0] for path in paths]
+    if again := [name for name, count in Counter(names).items() if count > 1]:
+        raise InputError(f"two runs are called {again[0]!r} (a file's name up to its first dot); rename one")
+    return [read_run(path) for path in paths], names
+
+
+def union_of(runs: Sequence[Run], queries: Sequence[str], depth: int, split: str) -> Union:
+    """Return the union of the ``depth`` best passages of each run (Section 2.3: 50).
+
+    Args:
+        queries: the ids of the queries of ``split``, in the release's order; those that no run has are empty.
+
+    Raises :class:`InputError` where a run has a query that is none of them, or none of theirs.
+    """
+    found: dict[str, dict[str, list[int]]] = {query: {} for query in queries}
+    for run in runs:
+        if strange := next((query for query in run.hits if query not in found), None):
+            raise InputError(f"has a query {strange!r} that queries/{split} lacks", path=run.path)
+        if not run.hits:
+            raise InputError(f"has no query of queries/{split}", path=run.path)
+        if missing := len(found) - len(run.hits):
+            log.warning("%s lacks %d of %d queries", run.path, missing, len(found))
+    for position, run in enumerate(runs):
+        for query, ranking in run.rankings.items():
+            for rank, passage in enumerate(list(dict.fromkeys(ranking))[:depth], 1):
+                found[query].setdefault(passage, [0] * len(runs))[position] = rank
+    return {query: {p: tuple(r) for p, r in passages.items()} for query, passages in found.items()}
+
+
+def _expect_passages(release: Release, runs: Sequence[Run], union: Union) -> None:
+    """Raise :class:`InputError` for a candidate that the corpus lacks: it has no text to score or judge."""
+    missing = set(release.missing("corpus", "corpus", {passage for own in union.values() for passage in own}))
+    for run in runs if missing else ():
+        if strange := next((each for ids in run.rankings.values() for each in ids if each in missing), None):
+            line = first_line_with(run.path, strange)
+            raise InputError(f"has a passage {strange!r} that the corpus lacks", path=run.path, line=line)
+
+
+def _write_candidates(path: Path, new: Union) -> None:
+    # Re-rankers take every candidate; until then, the best rank in any run is a fair order.
+    rows = [
+        (query, [(passage, 1 / min(filter(None, ranks))) for passage, ranks in passages.items()])
+        for query, passages in new.items()
+        if passages
+    ]
+    lines, longest = write_run(path, rows, tag="pool"), max((len(hits) for _, hits in rows), default=0)
+    log.info("%s: %d candidates of %d queries; next: `baselines rerank --top-k %d`", path, lines, len(rows), longest)
+
+
+def probability(logit: float) -> float:
+    """Return the sigmoid of a logit: the probability that a cross-encoder predicts."""
+    return 1 / (1 + math.exp(-logit)) if logit >= 0 else math.exp(logit) / (1 + math.exp(logit))
+
+
+def scores_of(pairs: Sequence[tuple[str, str]], runs: Sequence[Run], scale: str, made_by: str) -> list[list[float]]:
+    """Return each re-ranker's scores of all ``pairs``, in their order; other pairs of a run are ignored.
+
+    Args:
+        runs: each one re-ranker's scores.
+        scale: ``sigmoid``: scores are logits, of which the probabilities are taken; ``none``: as they are.
+        made_by: the command that wrote the pairs as candidates, for the error.
+
+    Raises :class:`InputError` where a run lacks a pair: a mean of fewer scores would not compare.
+    """
+    found = []
+    for run in runs:
+        own = {query: dict(reversed(hits)) for query, hits in run.hits.items()}  # of a passage twice, the higher score
+        if missing := [(query, passage) for query, passage in pairs if passage not in own.get(query, {})]:
+            longest = max(Counter(query for query, _ in pairs).values())
+            raise InputError(
+                f"lacks {len(missing):,} of {len(pairs):,} candidates (query {missing[0][0]}, passage {missing[0][1]});"
+                f" expected scores of all: `{made_by}`, then `baselines rerank --top-k {longest}`",
+                path=run.path,
+            )
+        values = [own[query][passage] for query, passage in pairs]
+        if scale == "sigmoid" and pairs and all(0 <= value <= 1 for value in values):
+            log.warning("%s: scores from 0 to 1 look like probabilities, not logits: --scale none?", run.path)
+        found.append(list(map(probability, values)) if scale == "sigmoid" else values)
+    return found
+
+
+def mean_scores(candidates: Union, runs: Sequence[Run], scale: str) -> dict[str, dict[str, float]]:
+    """Return by query and passage the mean of the re-rankers' scores; arguments and errors as of :func:`scores_of`.
+
+    "We then ensemble these four re-ranking models by averaging their prediction scores for each query-passage pair"
+    (A.1).
+    """
+    pairs = [(query, passage) for query, own in candidates.items() for passage in own]
+    found: dict[str, dict[str, float]] = {query: {} for query in candidates}
+    for (query, passage), *scores in zip(pairs, *scores_of(pairs, runs, scale, "pool candidates"), strict=True):
+        # Summed exactly: the order of the re-rankers changes nothing.
+        found[query][passage] = math.fsum(scores) / len(scores)
+    return found
+
+
+def select(
+    scores: Mapping[str, dict[str, float]],
+    union: Union,
+    names: Sequence[str],
+    judged: Judged,
+    top: int,
+    old: Sequence[Pooled] = (),
+) -> Iterator[Pooled]:
+    """Yield the ``top`` best candidates of each query by their mean score, ties broken by passage id.
+
+    ``old``: an earlier pool. Its pairs take part with the scores that they have there, and are not given again.
+    """
+    known: dict[str, dict[str, float]] = {}
+    for pair in old:
+        known.setdefault(pair.query_id, {})[pair.corpus_id] = pair.score
+    for query, found in scores.items():
+        before = known.get(query, {})
+        ordered = sorted((found | before).items(), key=lambda item: (-item[1], item[0]))
+        for rank, (passage, score) in enumerate(ordered[:top], 1):
+            if passage not in before:
+                places = {name: place for name, place in zip(names, union[query][passage], strict=True) if place}
+                yield Pooled(query, passage, rank, score, places, judged.get(query, {}).get(passage))
+
+
+def write_pool(path: Path, pairs: Iterable[Pooled]) -> int:
+    """Write a pool, whole or not at all, gzipped where ``path`` ends in ``.gz``; return the number of pairs."""
+    lines = [f"{msgspec.json.encode(pair).decode()}\n" for pair in pairs]
+    with atomic_text(path) as file:
+        file.writelines(lines)
+    return len(lines)
+
+
+def read_pool(path: Path) -> list[Pooled]:
+    """Return the pairs of a pool, each once, in the file's order. Raises :class:`InputError` with the line."""
+    found: dict[tuple[str, str], Pooled] = {}
+    for number, line in raw_lines(path):
+        if not line.strip():
+            continue
+        pair = json_of(line, Pooled, path, number)
+        if found.setdefault(pair.pair, pair) is not pair:
+            problem = f"the pair {pair.query_id} {pair.corpus_id} comes again; expected each once"
+            raise InputError(problem, path=path, line=number)
+    if not found:
+        raise InputError("is empty; expected a pool, JSON lines as `pool select` writes them", path=path)
+    return list(found.values())
+
+
+def report(
+    names: Sequence[str], union: Union, new: Union, judged: Judged, depth: int, selected: Sequence[Pooled] | None
+) -> dict[str, Any]:
+    """Return the figures of a pool, as JSON values.
+
+    Args:
+        union: all candidates of the runs.
+        new: those that an earlier pool lacks; without one, all. Pairs that a run adds are counted among these.
+        judged: the release's qrels.
+        depth: of each run.
+        selected: the pool, once it is made.
+
+    Returns ``queries``; ``candidates`` and ``selected`` (``pairs``, how many of them are ``judged``, ``positives`` or
+    ``unjudged``); ``runs``, of each its ``pairs``, those that it found ``alone``, and the same of positives and of the
+    selected; ``depths``: with so many passages of each run, the ``pairs`` of the union, the known ``positives`` among
+    them and their ``share`` of all; ``ranks``: the positives at each rank of the pool.
+    """
+
+    def labelled(candidates: Union) -> list[tuple[tuple[int, ...], int | None]]:
+        return [(ranks, judged.get(q, {}).get(p)) for q, own in candidates.items() for p, ranks in own.items()]
+
+    rows, runs, depths = labelled(new), [], []
+    for position, name in enumerate(names):
+        own = [(sum(map(bool, ranks)) == 1, (label or 0) > 0) for ranks, label in rows if ranks[position]]
+        counts = {"run": name, "pairs": len(own), "alone": sum(alone for alone, _ in own)}
+        counts["positives"] = sum(positive for _, positive in own)
+        counts["positives_alone"] = sum(alone and positive for alone, positive in own)
+        if selected is not None:
+            picked = [len(pair.runs) == 1 for pair in selected if name in pair.runs]
+            counts |= {"selected": len(picked), "selected_alone": sum(picked)}
+        runs.append(counts)
+    every = sum(score > 0 for scores in judged.values() for score in scores.values())
+    best = [(min(filter(None, ranks)), (label or 0) > 0) for ranks, label in labelled(union)]
+    for limit in [*(each for each in _DEPTHS if each < depth), depth]:
+        inside = [positive for rank, positive in best if rank <= limit]
+        share = round_stat(sum(inside) / every) if every else None
+        depths.append({"depth": limit, "pairs": len(inside), "positives": sum(inside), "share": share})
+    found: dict[str, Any] = {"queries": sum(map(bool, union.values())), "candidates": _counts([row[1] for row in rows])}
+    found |= {"runs": runs, "depths": depths}
+    if selected is not None:
+        pairs = Counter(pair.rank for pair in selected)
+        positives = Counter(pair.rank for pair in selected if (pair.judged or 0) > 0)
+        found["selected"] = _counts([pair.judged for pair in selected])
+        found["ranks"] = [{"rank": n, "pairs": pairs[n], "positives": positives[n]} for n in sorted(pairs)]
+    return found
+
+
+def _counts(labels: Sequence[int | None]) -> dict[str, int]:
+    known = [label for label in labels if label is not None]
+    positives = sum(label > 0 for label in known)
+    return {"pairs": len(labels), "judged": len(known), "positives": positives, "unjudged": len(labels) - len(known)}
+
+
+def as_text(found: dict[str, Any]) -> str:
+    """Return the report as aligned text."""
+    lines = [f"{found['queries']:,} queries"]
+    for what in ("candidates", "selected"):
+        if counts := found.get(what):
+            mean = counts["pairs"] / found["queries"] if found["queries"] else 0
+            lines.append(
+                f"{what}: {counts['pairs']:,} pairs ({mean:.2f} a query), {counts['unjudged']:,} unjudged,"
+                f" {counts['judged']:,} judged, {counts['positives']:,} of them positive"
+            )
+    for rows in filter(None, (found["runs"], found["depths"], found.get("ranks"))):
+        cells = [[key.replace("_", " ") for key in rows[0]], *(list(map(_cell, row.values())) for row in rows)]
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        columns = [f"{{:{'>' if column else '<'}{width}}}" for column, width in enumerate(widths)]
+        lines += ["", *("  ".join(columns).format(*row) for row in cells)]
+    return "\n".join(lines)
+
+
+def _cell(value: Any) -> str:
+    number = f"{value:.2%}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
+    return "-" if value is None else number

@@ -1,0 +1,159 @@
+"""Move training negatives that an ensemble holds positive (4).
+
+Hard negatives are passages that nobody judged, and some answer the question: of what the paper's models rank first,
+14.8 % are such false negatives (Section 4). As RLHN does, they are found by models that are stronger than the one to be
+trained, and become positives.
+
+`candidates` writes the negatives (of a file that `mine` wrote, or those of the release's training rows) as a run, which
+`baselines rerank` scores by each re-ranker of an ensemble. `move` takes those runs; a negative whose mean score reaches
+--threshold, with --agree all also each single one, becomes a positive (score 1 in qrels) of a new release, and is no
+negative of it any more. `train` passes over it in the old file of negatives, too. What moved is listed in the new
+release, relabelled.train.jsonl: query-id, corpus-id, score (the mean) and scores (each re-ranker's).
+
+`baselines rerank` writes logits: of each the probability, its sigmoid, is taken. `--scale none` takes scores as they
+are. Models' judgments stand for no person's: dev and test are judged by people (`annotate`).
+
+example:
+  python -m builders annotate relabel candidates --release build/sample --negatives build/negatives/bm25.jsonl.gz \\
+      --out build/relabel/candidates.run.gz
+  python -m builders annotate relabel move --release build/sample --negatives build/negatives/bm25.jsonl.gz \\
+      --scores build/relabel/ce-one.run.gz build/relabel/ce-two.run.gz --threshold 0.9 --out build/relabelled
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from builders.annotate.pool import SCALES, open_runs, scores_of
+from builders.core.command import add_format, number_between
+from builders.core.errors import InputError, log
+from builders.core.files import check_file, write_text
+from builders.store.draft import check_release_output, describe_files, draft_release
+from builders.store.judgments import Judged, read_judged, read_negative_ids
+from builders.store.reader import Release, open_release
+from builders.store.rejudge import rejudge
+from builders.store.runs import write_run
+from builders.store.table3 import round_stat
+
+SPLIT = "train"
+LIST = f"relabelled.{SPLIT}.jsonl"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("action", choices=["candidates", "move"])
+    parser.add_argument("--release", type=Path, required=True, metavar="DIR", help="the release directory")
+    parser.add_argument("--negatives", type=Path, metavar="F", help="of `mine` (default: those of the training rows)")
+    parser.add_argument("--out", type=Path, required=True, metavar="OUT", help="candidates: a run; move: a release")
+    move = parser.add_argument_group("move")
+    move.add_argument("--scores", type=Path, nargs="+", metavar="RUN", help="the candidates, by each re-ranker")
+    move.add_argument("--scale", choices=SCALES, default=SCALES[0], help="of each score before the mean (sigmoid)")
+    move.add_argument(
+        "--threshold",
+        type=number_between(-math.inf, math.inf),
+        default=0.5,
+        metavar="X",
+        help="a mean score that makes a positive (default: 0.5)",
+    )
+    move.add_argument("--agree", choices=["mean", "all"], default="mean", help="what must reach it (default: mean)")
+    add_format(parser)
+    parser.set_defaults(usage_error=parser.error)
+
+
+def run(args: argparse.Namespace) -> None:
+    if args.action == "move" and not args.scores:
+        args.usage_error("move needs --scores")
+    (check_file if args.action == "candidates" else check_release_output)(args.out)
+    release = open_release(args.release)
+    judged = read_judged(release, "qrels", SPLIT)
+    negatives = negatives_of(release, args.negatives, judged)
+    if args.action == "move":
+        _move(args, release, judged, negatives)
+        return
+    rows = ((query, [(each, 1 / rank) for rank, each in enumerate(ids, 1)]) for query, ids in negatives.items())
+    lines, longest = write_run(args.out, rows, tag="negatives"), max(map(len, negatives.values()))
+    log.info("%s: %d negatives; next: `baselines rerank --split %s --top-k %d`", args.out, lines, SPLIT, longest)
+
+
+def negatives_of(release: Release, path: Path | None, judged: Judged) -> dict[str, list[str]]:
+    """Return the negatives of every training query, each once, without those that are judged.
+
+    They are those of the file ``path``, or where it is None of the release's training rows. :class:`InputError` where
+    there are none of this release's queries, and for a passage that its corpus lacks.
+    """
+    if path is None:
+        rows = [
+            (query, [each["docid"] for each in own])
+            for batch in release.batches(SPLIT, SPLIT, ["query_id", "negative_passages.list.element.docid"])
+            for query, own in zip(*(column.to_pylist() for column in batch.columns), strict=True)
+        ]
+    else:
+        rows = [(query, ids) for query, ids, _ in read_negative_ids(path)]
+    found: dict[str, list[str]] = {}
+    known = set(release.table("queries", SPLIT, ["_id"])["_id"].to_pylist())
+    for query, ids in rows:
+        # Known positives are none; and what people have judged not to answer (score 0) no model takes back.
+        own = [each for each in ids if each not in judged.get(query, {})]
+        if own and query in known:
+            found[query] = list(dict.fromkeys([*found.get(query, []), *own]))
+    where = release.path if path is None else path
+    if not found:
+        raise InputError(f"has no hard negative of the queries of {SPLIT}; `baselines mine` makes some", path=where)
+    if missing := release.missing("corpus", "corpus", {each for ids in found.values() for each in ids}):
+        raise InputError(f"has a passage {missing[0]!r} that the corpus lacks", path=where)
+    return found
+
+
+def _move(args: argparse.Namespace, release: Release, judged: Judged, negatives: dict[str, list[str]]) -> None:
+    """Write a release whose training positives hold the negatives that the re-rankers hold positive."""
+    runs, names = open_runs(args.scores)
+    pairs = [(query, each) for query, ids in negatives.items() for each in ids]
+    scores = scores_of(pairs, runs, args.scale, "relabel candidates")
+    new, lines = {query: dict(own) for query, own in judged.items()}, []
+    moved: list[str] = []  # the query of each
+    for (query, each), *own in zip(pairs, *scores, strict=True):
+        mean = math.fsum(own) / len(own)
+        if (min(own) if args.agree == "all" else mean) >= args.threshold:
+            new.setdefault(query, {})[each] = 1
+            row = {"query-id": query, "corpus-id": each, "score": mean, "scores": dict(zip(names, own, strict=True))}
+            lines.append(json.dumps(row, ensure_ascii=False) + "\n")
+            moved.append(query)
+    sources = [(path.name, path) for path in (args.negatives, *args.scores) if path]
+    build = {
+        "verb": "relabel",
+        "options": {"threshold": args.threshold, "agree": args.agree, "scale": args.scale, "moved": len(moved)},
+        "sources": describe_files(sources),
+    }
+    # The list goes on from that of an earlier relabelling.
+    listed = any(entry.path == LIST for entry in release.manifest.files)
+    earlier = release.named(LIST).read_text(encoding="utf-8") if listed else ""
+    with draft_release(args.out, build, release) as draft:
+        rejudge(draft, release, SPLIT, new)
+        write_text(draft.folder / LIST, earlier + "".join(lines))
+        draft.add_file(LIST)
+    before = sum(score > 0 for own in judged.values() for score in own.values())
+    queries = len({*judged, *negatives})
+    figures: dict[str, Any] = {
+        "queries": queries,
+        "negatives": len(pairs),
+        "held_positive": {n: sum(each >= args.threshold for each in own) for n, own in zip(names, scores, strict=True)},
+        "moved": len(moved),
+        "queries_with_moved": len(set(moved)),
+        "per_query_before": round_stat(before / queries),
+        "per_query_after": round_stat((before + len(moved)) / queries),
+    }
+    print(json.dumps(figures, ensure_ascii=False, indent=1) if args.format == "json" else _text(figures))
+    log.info("%s: a release; what moved is listed in its %s", args.out, LIST)
+
+
+def _text(figures: dict[str, Any]) -> str:
+    share = figures["moved"] / figures["negatives"]
+    held = "; ".join(f"{name} holds {count:,} positive" for name, count in figures["held_positive"].items())
+    return (
+        f"moved {figures['moved']:,} of {figures['negatives']:,} negatives ({share:.1%}), of"
+        f" {figures['queries_with_moved']:,} of {figures['queries']:,} queries\n{held}\n"
+        f"positives a query: {figures['per_query_before']:.2f} before, {figures['per_query_after']:.2f} after"
+    )

@@ -14,8 +14,8 @@ from commands import ROOT
 FLOORS = {
     "common": 1,
     **dict.fromkeys(("store", "sources"), 2),
-    **dict.fromkeys(("release", "official", "check", "pool"), 3),
-    **dict.fromkeys(("add", "relabel", "export", "similar"), 4),
+    **dict.fromkeys(("release", "check", "pool"), 3),
+    **dict.fromkeys(("add", "official", "relabel", "export", "similar"), 4),
     "annotate": 5,
     "publish": 6,
 }

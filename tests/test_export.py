@@ -15,7 +15,7 @@ from releases import TEXTS, make_release, md5, passage, tables
 
 from builders.common.command import InputError, main
 from builders.export import formats
-from builders.export.write import export
+from builders.export.formats import export
 from builders.store.reader import open_release
 
 Rows = dict[tuple[str, str], list[dict[str, Any]]]

@@ -21,7 +21,7 @@ from official_archives import (
 )
 from official_release import check_round_trip, convert, rows, without
 
-from builders.export.write import export
+from builders.export.formats import export
 from builders.official import blocks
 from builders.official.build import build_official
 from builders.store.reader import open_release

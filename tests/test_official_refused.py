@@ -24,7 +24,7 @@ from official_archives import (
 from official_release import convert, without
 
 from builders.common.command import InputError
-from builders.export.write import export
+from builders.export.formats import export
 from builders.official import archives, blocks
 from builders.official.build import build_official
 from builders.store.reader import open_release

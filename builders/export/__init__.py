@@ -44,8 +44,8 @@ import argparse
 from pathlib import Path
 
 from builders.common.command import whole_number
-from builders.export.drawn import set_name
-from builders.export.formats import FORMATS
+from builders.export.formats import FORMATS, export
+from builders.export.sets import set_name
 from builders.store.layout import SETS
 
 
@@ -75,11 +75,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from builders.export.output import Options
-    from builders.export.write import export
     from builders.store.reader import open_release
 
-    options = Options(tuple(args.negatives), args.negatives_per_positive, tuple(args.run), args.runs_only)
-    for name, rows in export(open_release(args.release), args.format, args.out, args.set, options).items():
-        print(f"{name}: {rows:,} rows" if rows is not None else name)
+    written = export(
+        open_release(args.release),
+        args.format,
+        args.out,
+        args.set,
+        negatives=args.negatives,
+        negatives_per_positive=args.negatives_per_positive,
+        runs=args.run,
+        runs_only=args.runs_only,
+    )
+    for name, rows in written.items():
+        print(f"{name}: {rows:,} rows")
     print(f"export: {args.out}")

@@ -151,11 +151,6 @@ def test_blocks_and_workers_make_no_difference(tmp_path: Path, monkeypatch: pyte
     assert [line.split("\t")[1] for line in lines] == ["2", "3"]
 
 
-def test_without_a_bad_line_the_option_changes_nothing(tmp_path: Path, clean: Path) -> None:
-    build_official([made.write_files(tmp_path / "in", BOTH)], tmp_path / "release", skip_bad_lines=True)
-    assert (tmp_path / "release" / "manifest.json").read_bytes() == (clean / "manifest.json").read_bytes()
-
-
 def test_a_file_of_bad_lines_is_another_file_than_its_name_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from baselines.kept import Cache, Strings, StringsWriter
 from baselines.samples import taken
-from builders.common.command import InputError, log, progress
+from builders.core.command import InputError, log, progress
 from builders.store.reader import Release
 
 _FORMAT = 2

@@ -13,7 +13,7 @@ from baselines.bm25.index import index_key, open_index
 from baselines.bm25.stop_words import STOP_WORDS
 from baselines.bm25.tokens import Analyzer
 from baselines.bm25.tune import descend
-from builders.common.words import segmenter_version
+from builders.core.words import segmenter_version
 from builders.store.reader import open_release
 from builders.store.runs import read_run
 

@@ -29,11 +29,10 @@ from baselines.bm25.tune import QUESTIONS, tune
 from baselines.run.record import asked_of, record, write_manifest
 from baselines.runs.sets import add_queries, add_set, expect_main, read_queries
 from baselines.samples import add_sample
-from builders.common.command import InputError, log, number_between, progress, whole_number
-from builders.common.files import check_file
-from builders.common.groups import install
-from builders.common.jobs import in_threads
-from builders.common.limits import usable_cores
+from builders.core.command import InputError, install, log, number_between, progress, whole_number
+from builders.core.files import check_file
+from builders.core.jobs import in_threads
+from builders.core.limits import usable_cores
 from builders.store.columns import Columns, Hit
 from builders.store.layout import SETS
 from builders.store.reader import Release, open_release

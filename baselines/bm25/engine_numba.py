@@ -20,9 +20,9 @@ import pyarrow as pa
 from baselines.bm25.index import KeptIndex
 from baselines.bm25.postings import CHUNK, FILES, LENGTHS, hashes_of
 from baselines.bm25.postings import write_index as write_index
-from builders.common.command import log
-from builders.common.compiled import compiled
-from builders.common.jobs import in_threads
+from builders.core.command import log
+from builders.core.compiled import compiled
+from builders.core.jobs import in_threads
 from builders.store.columns import Columns
 
 VERSION = "numba 2"  # raise it when the files change

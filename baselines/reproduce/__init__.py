@@ -67,7 +67,7 @@ from baselines.reproduce.steps import call, shown
 from baselines.reproduce.tally import WHY as TALLY_WANTED
 from baselines.reproduce.tally import error_figures
 from baselines.reproduce.text import text
-from builders.common.command import InputError, add_format, log, whole_number
+from builders.core.command import InputError, add_format, log, whole_number
 from builders.store.reader import Release, open_release
 
 SAMPLE = Path("build/sample")

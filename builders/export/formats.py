@@ -20,9 +20,9 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from builders.common.command import InputError, log
-from builders.common.files import sha256_of, write_text
-from builders.common.folders import new_directory
+from builders.core.command import InputError, log
+from builders.core.files import sha256_of, write_text
+from builders.core.folders import new_directory
 from builders.export.output import Output
 from builders.export.runs import write_runs
 from builders.export.sets import ROWS, DrawnSet, ReleaseSet, joined_with

@@ -17,8 +17,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from builders.common.command import InputError
-from builders.common.temporary import temporary_folder
+from builders.core.command import InputError
+from builders.core.locks import temporary_folder
 from builders.store.layout import JOINED, QRELS, SETS, SPLITS, Set, config_of, set_of
 from builders.store.negatives import read_negative_ids
 from builders.store.reader import Release
@@ -132,7 +132,7 @@ class ReleaseSet:
 @contextlib.contextmanager
 def _database(release: Release, pairs: dict[str, tuple[str, str]]) -> Iterator[tuple[Any, dict[str, Any]]]:
     """Open DuckDB for the block, and the files of these (config, split) for it to read."""
-    from builders.common.database import database
+    from builders.core.database import database
 
     with contextlib.ExitStack() as opened:
         files = {name: opened.enter_context(release.files(*pair)) for name, pair in pairs.items()}

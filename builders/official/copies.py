@@ -24,11 +24,10 @@ import pyarrow.parquet as pq
 from msgspec import Struct
 
 from builders.check.paper import published as paper_figures
-from builders.common.command import InputError, log, progress
-from builders.common.hub import clear_errors, commit_in, need_hub
-from builders.common.lines import raw_lines
-from builders.common.names import problem_of
-from builders.common.typed import json_of, typed
+from builders.core.command import InputError, log, progress
+from builders.core.files import raw_lines
+from builders.core.hub import clear_errors, commit_in, need_hub
+from builders.core.typed import json_of, problem_of, typed
 from builders.official.blocks import Findings
 from builders.official.questions import write_split
 from builders.store.draft import Draft, check_release_output, describe_files, draft_release

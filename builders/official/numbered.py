@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from builders.common.compiled import compiled
+from builders.core.compiled import compiled
 
 Keys = npt.NDArray[np.uint64]
 Numbers = npt.NDArray[np.int32]

@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from builders.common.files import write_text
+from builders.core.files import write_text
 from builders.official.archives import OfficialFile
 from builders.official.blocks import Work
 from builders.official.formats import BadLine, Id, Questions, parse_pairs, parse_questions, texts_of

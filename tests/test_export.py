@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from releases import TEXTS, make_release, md5, passage, tables
 
-from builders.core.command import InputError
+from builders.core.errors import InputError
 from builders.export import formats
 from builders.export.formats import export
 from builders.store.reader import open_release

@@ -18,7 +18,7 @@ from official_archives import (
     original_files,
 )
 
-from builders.core.command import InputError
+from builders.core.errors import InputError
 from builders.official import archives
 from builders.official.build import build_official
 

@@ -15,7 +15,8 @@ from baselines.bm25.tokens import WORDS, Analyzer, segment_batches
 from baselines.kept import Cache, Strings, StringsWriter
 from baselines.passages import expect_ids_once
 from baselines.samples import Rows, sample_rows, taken
-from builders.core.command import InputError, log, progress
+from builders.core.errors import InputError, log
+from builders.core.progress import progress
 from builders.store.columns import Columns, columns_of
 from builders.store.reader import Release
 

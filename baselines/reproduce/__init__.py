@@ -67,7 +67,8 @@ from baselines.reproduce.steps import call, shown
 from baselines.reproduce.tally import WHY as TALLY_WANTED
 from baselines.reproduce.tally import error_figures
 from baselines.reproduce.text import text
-from builders.core.command import InputError, add_format, log, whole_number
+from builders.core.command import add_format, whole_number
+from builders.core.errors import InputError, log
 from builders.store.reader import Release, open_release
 
 SAMPLE = Path("build/sample")

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from builders.core.command import InputError, log
+from builders.core.errors import InputError, log
 from builders.core.files import sha256_of, write_text
 from builders.core.folders import new_directory
 from builders.export.output import Output

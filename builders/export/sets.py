@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from builders.core.command import InputError
+from builders.core.errors import InputError
 from builders.core.locks import temporary_folder
 from builders.store.layout import JOINED, QRELS, SETS, SPLITS, Set, config_of, set_of
 from builders.store.negatives import read_negative_ids

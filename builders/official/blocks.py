@@ -22,9 +22,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from builders.core.command import log, progress
+from builders.core.errors import log
 from builders.core.files import write_text
 from builders.core.jobs import Pool, in_order
+from builders.core.progress import progress
 from builders.official.archives import OfficialFile
 from builders.official.formats import LINE_CUT, TSV, BadLine, Texts, TsvBlock, lines_of, nothing_of, parse_tsv
 from builders.official.numbered import Flags, Keys, NumberedIds, NumberedTexts, Numbers, as_keys, hex_ids

@@ -24,9 +24,10 @@ import pyarrow.parquet as pq
 from msgspec import Struct
 
 from builders.check.paper import published as paper_figures
-from builders.core.command import InputError, log, progress
+from builders.core.errors import InputError, log
 from builders.core.files import raw_lines
 from builders.core.hub import clear_errors, commit_in, need_hub
+from builders.core.progress import progress
 from builders.core.typed import json_of, problem_of, typed
 from builders.official.blocks import Findings
 from builders.official.questions import write_split

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from builders.core.command import log
+from builders.core.errors import log
 from builders.official.archives import OfficialFile
 from builders.official.blocks import HEAD, Parsed, Work
 from builders.official.formats import MAP_CUT, ROW_CUT, Texts, parse_map, parse_passages, parse_wrapped

@@ -8,7 +8,7 @@ from typing import Any
 
 from official_archives import write_files
 
-from builders.export.write import export
+from builders.export.formats import export
 from builders.official.build import build_official
 from builders.store.reader import open_release
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import threading
+import itertools
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -75,13 +76,8 @@ def test_a_mirror_of_the_same_archive_serves_the_same_copy(
 
 def test_processes_that_load_at_once_download_once(server: ArchiveServer, downloads: Path) -> None:
     url = dureader_retrieval._archive_url()
-    found: list[Any] = []
-    threads = [threading.Thread(target=lambda: found.append(dureader_retrieval._fetch(url))) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(found) == 4
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(dureader_retrieval._fetch, [url] * 4))
     assert len(set(found)) == 1
     assert starts(server) == [0]
 
@@ -131,17 +127,28 @@ def test_the_test_splits_name_their_builder(load: Load, streaming: bool) -> None
 # The connection
 
 
-def test_a_broken_connection_is_resumed(load: Load, server: ArchiveServer) -> None:
-    server.break_after = [700, 1, 50]
+@pytest.mark.parametrize(
+    ("how", "breaks", "expected"),
+    [
+        ({}, [700, 1, 50], [0, 700, 701, 751]),
+        # Where nothing says that the rest belongs to the part:
+        ({"etag": None}, [700], [0, 0]),
+        ({"etag": 'W/"weak"'}, [700], [0, 0]),
+        ({"ignore_range": True}, [700], [0, 700]),
+    ],
+)
+def test_a_broken_connection_is_resumed(
+    load: Load, server: ArchiveServer, how: dict[str, Any], breaks: list[int | None], expected: list[int]
+) -> None:
+    vars(server).update(how, break_after=breaks)
     assert list(load("dev", "dev")) == rows_of_archive()["dev", "dev"]
-    assert starts(server) == [0, 700, 701, 751]
+    assert starts(server) == expected
 
 
 def test_a_download_that_was_given_up_goes_on_later(load: Load, server: ArchiveServer, downloads: Path) -> None:
     server.break_after = [700, 0, 0, 0, 0, 0]
     message = fails(load)
-    assert "700 bytes are kept" in message
-    assert "builders official" in message
+    assert "700 bytes are kept" in message and "builders official" in message
     assert left(downloads) == {".part", ".json"}
     assert starts(server) == [0, *[700] * 5]
     assert load("dev").keys() == {"dev"}
@@ -161,17 +168,6 @@ def test_a_file_that_changed_meanwhile_is_taken_from_the_start(load: Load, serve
     fails(load)
     server.replace(archive({f"{FOLDER}/dev.json": contents()[f"{FOLDER}/train.json"]}))
     assert load("dev", "dev")["query"][:] == QUESTIONS["train"]
-
-
-@pytest.mark.parametrize("how", [{"etag": None}, {"etag": 'W/"weak"'}, {"ignore_range": True}])
-def test_where_nothing_says_that_the_rest_belongs_to_the_part(
-    load: Load, server: ArchiveServer, how: dict[str, Any]
-) -> None:
-    for name, value in how.items():
-        setattr(server, name, value)
-    server.break_after = [700]
-    assert list(load("dev", "dev")) == rows_of_archive()["dev", "dev"]
-    assert starts(server) == ([0, 700] if "ignore_range" in how else [0, 0])
 
 
 def test_a_part_that_is_too_long_is_taken_from_the_start(load: Load, server: ArchiveServer, downloads: Path) -> None:
@@ -200,40 +196,39 @@ def test_a_busy_server_is_asked_again_but_not_for_ever(load: Load, server: Archi
     assert load("dev", "dev").num_rows == 2
 
 
-def test_a_server_that_is_not_there(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
-    with serve(b"") as gone:
-        monkeypatch.setenv("DUREADER_RETRIEVAL_BASE_URL", gone.url)
-    assert "cannot be reached" in fails(load)
-
-
-@pytest.mark.parametrize("status", [401, 403, 404, 410])
-def test_a_refusal_is_final(load: Load, server: ArchiveServer, downloads: Path, status: int) -> None:
-    server.status = [status]
-    message = fails(load)
-    assert f"{server.url}qianyan/dureader_retrieval-data.v0.tar.gz: HTTP {status}" in message
-    assert "builders official" in message
-    assert len(server.requests) == 1
-    assert left(downloads) == set()
-
-
-@pytest.mark.parametrize("kind", ["text/html; charset=utf-8", "application/gzip"])
-def test_a_page_is_no_archive(load: Load, server: ArchiveServer, downloads: Path, kind: str) -> None:
-    server.page = (kind, b"<!DOCTYPE html><title>gone</title>")
-    assert "expected a tar.gz, the server sent another thing" in fails(load)
-    assert len(server.requests) == 1
-    assert left(downloads) == set()
-
-
-@pytest.mark.parametrize("offline", ["dev", "corpus"])
-def test_offline_with_nothing_kept(
-    load: Load, server: ArchiveServer, monkeypatch: pytest.MonkeyPatch, offline: str
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        *(({"status": [status]}, f"qianyan/dureader_retrieval-data.v0.tar.gz: HTTP {status}") for status in (401, 404)),
+        *(
+            (
+                {"page": (kind, b"<!DOCTYPE html><title>gone</title>")},
+                "expected a tar.gz, the server sent another thing",
+            )
+            for kind in ("text/html; charset=utf-8", "application/gzip")
+        ),
+    ],
+)
+def test_a_refusal_or_a_page_is_final(
+    load: Load, server: ArchiveServer, downloads: Path, answer: dict[str, Any], words: str
 ) -> None:
+    vars(server).update(answer)
+    message = fails(load)
+    assert words in message and server.url in message and "builders official" in message
+    assert len(server.requests) == 1
+    assert left(downloads) == set()
+
+
+def test_offline_with_nothing_kept(load: Load, server: ArchiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(datasets.config, "HF_DATASETS_OFFLINE", True)
-    assert "HF_DATASETS_OFFLINE" in fails(load, offline)
-    assert "HF_DATASETS_OFFLINE" in fails(load, offline, streaming=True)
+    for config, streaming in itertools.product(("dev", "corpus"), (False, True)):
+        assert "HF_DATASETS_OFFLINE" in fails(load, config, streaming=streaming)
     assert server.requests == []
 
 
-def test_an_address_that_is_not_http_is_refused(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_address_that_nobody_answers_or_that_is_not_http(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    with serve(b"") as gone:
+        monkeypatch.setenv("DUREADER_RETRIEVAL_BASE_URL", gone.url)
+    assert "cannot be reached" in fails(load)
     monkeypatch.setenv("DUREADER_RETRIEVAL_BASE_URL", "file:///etc/")
     assert "expected an http or https address" in fails(load)

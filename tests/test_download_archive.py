@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import re
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -39,9 +40,7 @@ def test_the_first_checksum_is_printed_and_held_to(
     next(downloads.glob("*.gz")).unlink()
     server.replace(archive({f"{FOLDER}/dev.json": b""}))
     message = fails(load, streaming=True)
-    assert first in message
-    assert server.sha256 in message
-    assert str(note) in message
+    assert all(part in message for part in (first, server.sha256, str(note)))
     assert left(downloads) == {".json"}
     note.unlink()  # as the message says
     assert list(load("dev", "dev", streaming=True)) == []
@@ -54,9 +53,7 @@ def test_published_figures_are_held_to(
     publish(
         monkeypatch, bytes=server.size, md5=hashlib.md5(server.content).hexdigest(), sha256=hashlib.sha256().hexdigest()
     )
-    message = fails(load)
-    assert sha256 in message
-    assert hashlib.sha256().hexdigest() in message
+    assert hashlib.sha256().hexdigest() in fails(load)
     publish(monkeypatch, sha256=sha256, md5="0" * 32)
     assert f"MD5 {hashlib.md5(server.content).hexdigest()} where {'0' * 32}" in fails(load)
     publish(monkeypatch, sha256=sha256, md5=None, bytes=server.size + 1)
@@ -166,17 +163,10 @@ def test_what_follows_the_last_member_has_a_limit_too(
 
 def test_a_missing_file_is_named(load: Load, server: ArchiveServer) -> None:
     server.replace(archive({f"{FOLDER}/train.json": b"", "other/dev.json": b""}))
-    message = fails(load)
-    assert f"holds no {FOLDER}/dev.json; it has" in message
-    assert "other/dev.json" in message
+    assert re.search(f"holds no {FOLDER}/dev.json; it has .*other/dev.json", fails(load))
 
 
 # The files
-
-
-def test_names_may_begin_with_a_dot(load: Load, server: ArchiveServer) -> None:
-    server.replace(archive({f"./{name}": content for name, content in contents().items()}))
-    assert list(load("dev", "dev")) == rows_of_archive()["dev", "dev"]
 
 
 @pytest.mark.parametrize("indent", [None, 1])
@@ -185,7 +175,7 @@ def test_files_may_be_wrapped_in_an_object(load: Load, server: ArchiveServer, in
         name: json.dumps({"data": [json.loads(line) for line in content.splitlines()]}, indent=indent).encode()
         for name, content in contents().items()
     }
-    server.replace(archive(files))
+    server.replace(archive({f"./{name}": content for name, content in files.items()}))  # as tar names them
     for (config, split), rows in rows_of_archive().items():
         assert list(load(config, split, streaming=True)) == rows
 
@@ -221,10 +211,7 @@ GOOD = json_lines([{"paragraph_id": md5(TEXTS[0]), "paragraph_text": TEXTS[0]}])
 )
 def test_a_wrong_line_is_named(load: Load, server: ArchiveServer, content: bytes, line: str) -> None:
     server.replace(archive({f"{FOLDER}/passage_collection.json": content}))
-    message = fails(load, "corpus")
-    assert f"{FOLDER}/passage_collection.json" in message
-    assert line in message
-    assert "expected" in message
+    assert re.search(rf"{FOLDER}/passage_collection.json.*{line}.*expected", fails(load, "corpus"))
 
 
 @pytest.mark.parametrize(

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from official_archives import original_files, preprocessed_files, write_files
 from releases import TEXTS, make_release, md5, passage, tables
 
-from builders.core.command import main
 from builders.core.errors import InputError
 from builders.export import formats
-from builders.export.write import export
+from builders.export.formats import export
 from builders.store.reader import open_release
 
 Rows = dict[tuple[str, str], list[dict[str, Any]]]
@@ -49,85 +46,77 @@ def in_a_line(text: str) -> str:
 
 def write(release: Path, layout: str, name: str = "main") -> Path:
     out = release.parent / f"{layout}-{name}"
-    assert main("builders", "", {"export": "builders.export"}, arguments(release, layout, out, name)) == 0
+    export(open_release(release), layout, out, name)
     return out
-
-
-def arguments(release: Path, layout: str, out: Path, name: str = "main") -> list[str]:
-    return ["export", "--release", str(release), "--format", layout, "--set", name, "--out", str(out)]
 
 
 def files(folder: Path) -> set[str]:
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
 
 
-def judgments(rows: Rows, split: str, config: str = "qrels") -> list[tuple[str, str, str]]:
-    return [(row["query-id"], row["corpus-id"], str(row["score"])) for row in rows[config, split]]
+def content(path: Path) -> list[Any]:
+    """The rows of a file: objects of JSON lines; fields of a line, apart by tabs, or by spaces where there are none."""
+    return (
+        json_lines(path)
+        if path.suffix == ".jsonl"
+        else [each if each[1:] else tuple(each[0].split(" ")) for each in tsv(path)]
+    )
 
 
-def check_beir(rows: Rows, release: Path) -> None:
-    out = write(release, "beir")
-    assert files(out) == {"corpus.jsonl", "queries.jsonl", "qrels/train.tsv", "qrels/dev.tsv", "EXPORT"}
-    assert json_lines(out / "corpus.jsonl") == rows["corpus", "corpus"]
-    queries = [row for split in ("train", "dev", "test") for row in rows["queries", split]]
-    assert json_lines(out / "queries.jsonl") == list({row["_id"]: row for row in queries}.values())
-    for split in ("train", "dev"):
-        assert tsv(out / f"qrels/{split}.tsv") == [("query-id", "corpus-id", "score"), *judgments(rows, split)]
+def expected(layout: str, rows: Rows) -> dict[str, list[Any]]:
+    """The rows of every file that an export of ``rows`` has."""
+    corpus, splits = rows["corpus", "corpus"], ("train", "dev", "test")
+    in_lines = {split: [(row["_id"], in_a_line(row["text"])) for row in rows["queries", split]] for split in splits}
+    judged = {
+        split: [(row["query-id"], row["corpus-id"], str(row["score"])) for row in rows["qrels", split]]
+        for split in ("train", "dev")
+    }
+    with_0 = {split: [(query, "0", *rest) for query, *rest in found] for split, found in judged.items()}
+    if layout == "beir":
+        queries = list({row["_id"]: row for split in splits for row in rows["queries", split]}.values())
+        head = ("query-id", "corpus-id", "score")
+        qrels = {f"qrels/{split}.tsv": [head, *found] for split, found in judged.items()}
+        return {"corpus.jsonl": corpus, "queries.jsonl": queries, **qrels}
+    if layout == "trec":
+        documents = [{"id": row["_id"], "contents": row["text"]} for row in corpus]
+        topics = {f"topics.{split}.tsv": found for split, found in in_lines.items()}
+        return {
+            "corpus/docs-00.jsonl": documents,
+            **topics,
+            **{f"qrels.{split}.txt": with_0[split] for split in with_0},
+        }
+    if layout == "msmarco":
+        queries = {f"queries.{split}.tsv": found for split, found in in_lines.items()}
+        passages = [(row["_id"], in_a_line(row["text"])) for row in corpus]
+        return {"collection.tsv": passages, **queries, **{f"qrels.{split}.tsv": with_0[split] for split in with_0}}
+    documents = [{"docid": row["_id"], "title": "", "text": row["text"]} for row in corpus]
+    return {"corpus.jsonl": documents, **{f"{split}.jsonl": rows[split, split] for split in splits}}
 
 
-def check_trec(rows: Rows, release: Path) -> None:
-    out = write(release, "trec")
-    documents = sorted(out.glob("corpus/*.jsonl"))
-    assert [row for path in documents for row in json_lines(path)] == [
-        {"id": row["_id"], "contents": row["text"]} for row in rows["corpus", "corpus"]
-    ]
-    for split in ("train", "dev", "test"):
-        topics = [(row["_id"], in_a_line(row["text"])) for row in rows["queries", split]]
-        assert tsv(out / f"topics.{split}.tsv") == topics
-    for split in ("train", "dev"):
-        lines = (out / f"qrels.{split}.txt").read_text(encoding="utf-8").splitlines()
-        assert lines == [f"{query} 0 {document} {score}" for query, document, score in judgments(rows, split)]
-    assert not (out / "qrels.test.txt").exists()
+def check(layout: str, rows: Rows, release: Path) -> None:
+    out, wanted = write(release, layout), expected(layout, rows)
+    assert files(out) == {*wanted, "EXPORT"}
+    assert {name: content(out / name) for name in wanted} == wanted
 
 
-def check_msmarco(rows: Rows, release: Path) -> None:
-    out = write(release, "msmarco")
-    corpus = [(row["_id"], in_a_line(row["text"])) for row in rows["corpus", "corpus"]]
-    assert tsv(out / "collection.tsv") == corpus
-    for split in ("train", "dev", "test"):
-        queries = [(row["_id"], in_a_line(row["text"])) for row in rows["queries", split]]
-        assert tsv(out / f"queries.{split}.tsv") == queries
-    for split in ("train", "dev"):
-        expected = [(query, "0", document, score) for query, document, score in judgments(rows, split)]
-        assert tsv(out / f"qrels.{split}.tsv") == expected
+LAYOUTS = ["beir", "trec", "msmarco", "tevatron"]
 
 
-def check_tevatron(rows: Rows, release: Path) -> None:
-    out = write(release, "tevatron")
-    corpus = [{"docid": row["_id"], "title": "", "text": row["text"]} for row in rows["corpus", "corpus"]]
-    assert json_lines(out / "corpus.jsonl") == corpus
-    for split in ("train", "dev", "test"):
-        assert json_lines(out / f"{split}.jsonl") == rows[split, split]
-
-
-CHECKS = [check_beir, check_trec, check_msmarco, check_tevatron]
-
-
-@pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("texts", [TEXTS, NASTY], ids=["plain", "nasty"])
-def test_an_export_read_back_is_the_release(check: Callable[..., None], texts: list[str], tmp_path: Path) -> None:
+def test_an_export_read_back_is_the_release(layout: str, texts: list[str], tmp_path: Path) -> None:
     rows = tables(texts)
     rows["queries", "dev"].append({"_id": md5(texts[0]), "text": texts[0]})  # a query may hold anything, too
-    check(rows, make_release(tmp_path / "release", rows))
+    check(layout, rows, make_release(tmp_path / "release", rows))
 
 
-@pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.parametrize("layout", LAYOUTS)
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(texts=st.lists(TEXT, min_size=6, max_size=9, unique=True))
-def test_any_text_survives(check: Callable[..., None], tmp_path: Path, texts: list[str]) -> None:
+def test_any_text_survives(layout: str, tmp_path: Path, texts: list[str]) -> None:
     rows = tables(texts)
     rows["queries", "test"].append({"_id": md5(texts[0]), "text": texts[0]})
-    check(rows, make_release(tmp_path / "release", rows))
+    check(layout, rows, make_release(tmp_path / "release", rows))
 
 
 def test_what_a_tsv_cannot_hold_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -208,18 +197,19 @@ def test_the_english_queries_are_exported_over_the_main_corpus(all_sets: tuple[R
     assert tsv(out / "collection.tsv") == [(md5(text), text) for text in TEXTS]
     assert [text for _, text in tsv(out / "queries.dev.tsv")] == ["english 0", "english 1"]
     english = {row["zh_id"]: row["_id"] for row in rows["crosslingual-queries", "dev"]}
-    expected = {(english[query], "0", document, score) for query, document, score in judgments(rows, "dev")}
-    assert set(tsv(out / "qrels.dev.tsv")) == expected and len(expected) == 3
+    judged = {(english[row["query-id"]], "0", row["corpus-id"], "1") for row in rows["qrels", "dev"]}
+    assert set(tsv(out / "qrels.dev.tsv")) == judged and len(judged) == 3
     joined = json_lines(write(release, "tevatron", "crosslingual") / "dev.jsonl")
     assert [row["query"] for row in joined] == ["english 0", "english 1"]
 
 
-def test_a_set_that_the_release_lacks_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_set_that_the_release_lacks_is_named(tmp_path: Path) -> None:
     release = make_release(tmp_path / "release")
-    code = main("builders", "", {"export": "builders.export"}, arguments(release, "beir", tmp_path / "out", "cmedqa"))
-    error = capsys.readouterr().err
-    assert code == 1 and "cmedqa-corpus" in error and "python -m builders add cmedqa" in error
-    assert not (tmp_path / "out").exists()
+    with pytest.raises(InputError, match=r"'cmedqa-corpus', and .*; `python -m builders add cmedqa` makes it"):
+        write(release, "beir", "cmedqa")
+    with pytest.raises(InputError, match="main set only"):
+        write(release, "official", "cmedqa")
+    assert {path.name for path in tmp_path.iterdir()} == {"release"}
 
 
 def test_an_export_replaces_an_earlier_one_and_nothing_else(tmp_path: Path) -> None:
@@ -258,39 +248,3 @@ def test_an_id_with_blanks_is_refused(layout: str, bad: str, tmp_path: Path) -> 
     with pytest.raises(InputError) as error:
         export(open_release(release), layout, tmp_path / "out")
     assert str(error.value).startswith(f"{release}: has the id {bad!r}, which is empty or holds blanks; expected ids")
-
-
-VERBS = {"official": "builders.official", "export": "builders.export", "evaluate": "baselines.measure.evaluate"}
-
-
-def test_the_official_files_go_through_a_release_and_back(tmp_path: Path) -> None:
-    given = original_files() | preprocessed_files()
-    archive, first, out, second = (tmp_path / name for name in ("archive", "first", "out", "second"))
-    write_files(archive, given)
-    assert main("builders", "", VERBS, ["official", "--archive", str(archive), "--out", str(first)]) == 0
-    assert main("builders", "", VERBS, arguments(first, "official", out)) == 0
-    assert main("builders", "", VERBS, ["official", "--archive", str(out), "--out", str(second)]) == 0
-    one, other = open_release(first), open_release(second)
-    assert one.splits() == other.splits()
-    assert all(one.table(*name) == other.table(*name) for name in one.splits())
-    with pytest.raises(InputError, match="main set only"):
-        export(one, "official", out, "cmedqa")
-
-
-def test_the_official_top_50_is_a_run_that_can_be_evaluated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    given = preprocessed_files()
-    for name in [name for name in given if "top50" in name]:
-        lines = given[name].splitlines(keepends=True)
-        lines[3:5] = lines[4], lines[3]  # the second question's positive passage moves to rank 2
-        given[name] = "".join(lines)
-    write_files(tmp_path / "archive", given)
-    release, out = tmp_path / "release", tmp_path / "out"
-    assert main("builders", "", VERBS, ["official", "--archive", str(tmp_path / "archive"), "--out", str(release)]) == 0
-    assert main("builders", "", VERBS, arguments(release, "trec", out)) == 0
-    (run,) = [name for name in files(out) if name.startswith("runs/")]
-    assert (out / run).read_bytes() == (release / run).read_bytes()
-    capsys.readouterr()
-    evaluate = ["evaluate", "--release", str(release), "--split", "dev", "--format", "json", str(out / run)]
-    assert main("baselines", "", VERBS, evaluate) == 0
-    measures = json.loads(capsys.readouterr().out)[0]["official"]
-    assert measures == {"MRR@10": 0.75, "recall@1": 0.5, "recall@50": 1.0, "QueriesRanked": 2}

@@ -51,42 +51,50 @@ def export(release: Path, layout: str, *words: object, code: int = 0) -> tuple[D
     return run("builders", "export", "--release", release, "--format", layout, "--out", out, *words, code=code), out
 
 
-def test_flagembedding_gets_query_pos_and_neg(release: Path, negatives: Path) -> None:
-    done, out = export(release, "flagembedding", "--negatives", negatives)
-    assert json_lines(out / "train.jsonl") == [
-        {"query": TRAIN[0], "pos": [TEXTS[0], TEXTS[4]], "neg": [TEXTS[1], TEXTS[2], TEXTS[3], TEXTS[5]]},
-        {"query": TRAIN[1], "pos": [TEXTS[1]], "neg": [TEXTS[0]]},
-    ]
-    assert sorted(path.name for path in out.iterdir()) == ["EXPORT", "train.jsonl"]  # dev has no negatives
+PAIRS = [(0, 0, 1.0), (0, 1, 0.0), (0, 2, 0.0), (0, 4, 1.0), (0, 3, 0.0), (0, 5, 0.0), (1, 1, 1.0), (1, 0, 0.0)]
+
+
+@pytest.mark.parametrize(
+    ("layout", "each", "name", "expected"),
+    [
+        (
+            *("flagembedding", 4, "train.jsonl"),
+            [
+                {"query": TRAIN[0], "pos": [TEXTS[0], TEXTS[4]], "neg": [TEXTS[n] for n in (1, 2, 3, 5)]},
+                {"query": TRAIN[1], "pos": [TEXTS[1]], "neg": [TEXTS[0]]},
+            ],
+        ),
+        (
+            *("triplets", 2, "train.jsonl"),
+            [
+                {"query": TRAIN[query], "positive": TEXTS[positive], "negative": TEXTS[negative]}
+                for query, positive, negative in ((0, 0, 1), (0, 0, 2), (0, 4, 3), (0, 4, 5), (1, 1, 0))
+            ],
+        ),
+        (
+            *("pylate", 3, "train.jsonl"),
+            [
+                {"query": TRAIN[query], "positive": TEXTS[positive]}
+                | {f"negative_{number}": TEXTS[n] for number, n in enumerate(dealt, 1)}
+                for query, positive, dealt in ((0, 0, (1, 2, 3)), (0, 4, (5, 1, 2)), (1, 1, (0, 0, 0)))
+            ],
+        ),
+        (
+            *("sentence-transformers", 2, "train.pairs.jsonl"),
+            [{"query": TRAIN[query], "passage": TEXTS[n], "label": label} for query, n, label in PAIRS],
+        ),
+    ],
+)
+def test_negatives_are_dealt_to_the_positives(
+    release: Path, negatives: Path, layout: str, each: int, name: str, expected: list[dict[str, Any]]
+) -> None:
+    done, out = export(release, layout, "--negatives", negatives, "--negatives-per-positive", each)
+    assert json_lines(out / name) == expected
+    names = {"train.jsonl", name}  # dev has no negatives
+    assert {path.name for path in out.iterdir()} == {"EXPORT", *names}
     assert "train.jsonl: 2 queries without a positive or a negative passage are left out" in done.stderr
     left_out = json.loads((out / "EXPORT").read_text("utf-8"))["queries_without_a_positive_or_a_negative"]
-    assert left_out == {"train.jsonl": 2}
-
-
-def test_triplets_deal_the_negatives_to_the_positives(release: Path, negatives: Path) -> None:
-    _, out = export(release, "triplets", "--negatives", negatives, "--negatives-per-positive", 2)
-    assert [tuple(row.values()) for row in json_lines(out / "train.jsonl")] == [
-        *((TRAIN[0], TEXTS[0], TEXTS[n]) for n in (1, 2)),
-        *((TRAIN[0], TEXTS[4], TEXTS[n]) for n in (3, 5)),
-        (TRAIN[1], TEXTS[1], TEXTS[0]),
-    ]
-
-
-def test_rows_for_pylate_have_as_many_negatives_each(release: Path, negatives: Path) -> None:
-    _, out = export(release, "pylate", "--negatives", negatives, "--negatives-per-positive", 3)
-    rows = json_lines(out / "train.jsonl")
-    assert [list(row) for row in rows] == [["query", "positive", "negative_1", "negative_2", "negative_3"]] * 3
-    assert [list(row.values())[2:] for row in rows] == [
-        [TEXTS[n] for n in own] for own in ((1, 2, 3), (5, 1, 2), (0,) * 3)
-    ]
-
-
-def test_sentence_transformers_gets_labelled_pairs_too(release: Path, negatives: Path) -> None:
-    _, out = export(release, "sentence-transformers", "--negatives", negatives, "--negatives-per-positive", 2)
-    assert len(json_lines(out / "train.jsonl")) == 3
-    pairs = json_lines(out / "train.pairs.jsonl")
-    assert [row["label"] for row in pairs] == [1, 0, 0, 1, 0, 0, 1, 0]
-    assert pairs[3] == {"query": TRAIN[0], "passage": TEXTS[4], "label": 1.0}
+    assert left_out == dict.fromkeys(names, 2)
 
 
 def test_mined_negatives_come_before_a_row_s_own_and_none_is_a_positive(tmp_path: Path) -> None:
@@ -100,22 +108,23 @@ def test_mined_negatives_come_before_a_row_s_own_and_none_is_a_positive(tmp_path
     assert rows == tables()["train", "train"][:2] + tables()["train", "train"][3:]
 
 
-def test_a_release_without_negatives_says_where_they_come_from(release: Path) -> None:
-    done, out = export(release, "flagembedding", code=1)
-    assert "no query has both a positive and a negative passage; --negatives F takes" in done.error
-    assert not out.exists()
-
-
-def test_negatives_that_the_release_does_not_know_are_refused(release: Path) -> None:
+@pytest.mark.parametrize(
+    ("layout", "line", "said"),
+    [
+        ("flagembedding", None, "no query has both a positive and a negative passage; --negatives F takes"),
+        ("triplets", (md5(TRAIN[0]), [md5(TEXTS[1]), "nowhere"]), ":1: has 1 passages that 'corpus' of "),
+        ("triplets", ("nobody", [md5(TEXTS[1])]), "has no query that"),
+        ("msmarco", ("nobody", []), "--negatives goes with --format tevatron, flagembedding"),
+    ],
+)
+def test_negatives_that_do_not_fit_are_refused(
+    release: Path, layout: str, line: tuple[str, list[str]] | None, said: str
+) -> None:
     negatives = release.parent / "negatives.jsonl"
-    negatives.write_text(f'{{"query-id": "{md5(TRAIN[0])}", "negative-ids": ["{md5(TEXTS[1])}", "nowhere"]}}\n')
-    done, _ = export(release, "triplets", "--negatives", negatives, code=1)
-    assert done.error.startswith(f"{negatives}:1: has 1 passages that 'corpus' of {release} lacks, such as nowhere")
-    negatives.write_text(f'{{"query-id": "nobody", "negative-ids": ["{md5(TEXTS[1])}"]}}\n')
-    done, _ = export(release, "triplets", "--negatives", negatives, code=1)
-    assert "has no query that" in done.error
-    done, _ = export(release, "msmarco", "--negatives", negatives, code=1)
-    assert done.error.startswith("--negatives goes with --format tevatron, flagembedding")
+    negatives.write_text(json.dumps(dict(zip(("query-id", "negative-ids"), line or ("", []), strict=True))) + "\n")
+    done, out = export(release, layout, *(["--negatives", negatives] if line else []), code=1)
+    assert said in done.error
+    assert not out.exists()
 
 
 TIES = "q Q0 c 1 2.5 t\nq Q0 a 2 2.5 t\nq Q0 b 3 2.5000000001 t\nq Q0 d 4 -1 t\nr Q0 a 1 0 t\nr Q0 b 2 0 t\n"

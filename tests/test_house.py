@@ -14,8 +14,8 @@ from commands import ROOT
 FLOORS = {
     "core": 1,
     **dict.fromkeys(("store", "sources"), 2),
-    **dict.fromkeys(("release", "official", "check"), 3),
-    **dict.fromkeys(("add", "export", "similar"), 4),
+    **dict.fromkeys(("release", "check"), 3),
+    **dict.fromkeys(("add", "official", "export", "similar"), 4),
     "annotate": 5,
     "publish": 6,
 }

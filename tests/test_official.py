@@ -20,6 +20,7 @@ from official_archives import (
 )
 from official_release import check_round_trip, convert, rows
 
+from builders.export.formats import export
 from builders.official import blocks, build
 from builders.official.build import build_official
 from builders.store.reader import open_release
@@ -63,8 +64,10 @@ def test_the_top_50_is_a_run(tmp_path: Path) -> None:
     tag = "official-dual-encoder"
     assert run[:3] == [f"{md5(first)} Q0 {md5(p)} {rank} {4 - rank} {tag}" for rank, p in enumerate(ranked, 1)]
     assert len(run) == 6
-    listed = {entry.path for entry in open_release(tmp_path / "release").manifest.files}
-    assert "runs/official-dev-top50.trec" in listed
+    release = open_release(tmp_path / "release")
+    assert "runs/official-dev-top50.trec" in {entry.path for entry in release.manifest.files}
+    export(release, "trec", tmp_path / "out")
+    assert (tmp_path / "out/runs/official-dev-top50.trec").read_text().splitlines() == run
 
 
 @pytest.mark.parametrize("kept", ["top50.res.tsv", "id_map.tsv"])

@@ -11,7 +11,7 @@ from commands import Done, run
 from official_archives import BOTH, DEV, ORIGINAL, PASSAGES, PREPROCESSED, TRAIN, md5
 from official_release import tables
 
-from builders.official import blocks, build, findings
+from builders.official import blocks, build
 from builders.official.build import build_official
 from builders.store.reader import open_release
 
@@ -151,11 +151,6 @@ def test_blocks_and_workers_make_no_difference(tmp_path: Path, monkeypatch: pyte
     assert [line.split("\t")[1] for line in lines] == ["2", "3"]
 
 
-def test_without_a_bad_line_the_option_changes_nothing(tmp_path: Path, clean: Path) -> None:
-    build_official([made.write_files(tmp_path / "in", BOTH)], tmp_path / "release", skip_bad_lines=True)
-    assert (tmp_path / "release" / "manifest.json").read_bytes() == (clean / "manifest.json").read_bytes()
-
-
 def test_a_file_of_bad_lines_is_another_file_than_its_name_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -163,7 +158,6 @@ def test_a_file_of_bad_lines_is_another_file_than_its_name_says(
     source = write_with(tmp_path / "in", name, 0, "x", "y", instead=len(made.DUAL))
     error = official(source, tmp_path / "release", "--skip-bad-lines", "--quiet", code=1).error
     assert f"{name}:1: expected 6 columns" in error and "no other of its first 2 lines is good" in error
-    monkeypatch.setattr(findings, "MOST", 2)
     monkeypatch.setattr(blocks, "MOST", 2)
     write_with(tmp_path / "in", name, 1, "x", "y", "z")
     done = official(source, tmp_path / "release", "--skip-bad-lines", "--quiet", code=1)

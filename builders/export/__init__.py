@@ -27,8 +27,8 @@ text is written as one space, the number of texts changed is logged and kept in 
 release (the MD5 of the unchanged text). Splits without judgments have queries only. The directory appears when it is
 whole; an earlier export in --out is replaced, anything else is left alone.
 
---set restrain-SIZE-interpolation, -extrapolation or resttest-bucketN, which `add` makes: the main set with the
-training questions of that config alone. With restrain-*, dev and test are the main set's; the test splits of
+--set restrain-SIZE-interpolation, -extrapolation or resttest-bucketN, which `add` makes: the main set with the training
+questions of that config alone. With restrain-*, dev and test are the main set's; the test splits of
 resttest-bucketN are its own, interpolation and extrapolation.
 
 example:
@@ -47,8 +47,8 @@ import argparse
 from pathlib import Path
 
 from builders.core.command import whole_number
-from builders.export.drawn import set_name
-from builders.export.formats import FORMATS
+from builders.export.formats import FORMATS, export
+from builders.export.sets import set_name
 from builders.store.layout import SETS
 
 
@@ -78,11 +78,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from builders.export.output import Options
-    from builders.export.write import export
     from builders.store.reader import open_release
 
-    options = Options(tuple(args.negatives), args.negatives_per_positive, tuple(args.run), args.runs_only)
-    for name, rows in export(open_release(args.release), args.format, args.out, args.set, options).items():
-        print(f"{name}: {rows:,} rows" if rows is not None else name)
+    written = export(
+        open_release(args.release),
+        args.format,
+        args.out,
+        args.set,
+        negatives=args.negatives,
+        negatives_per_positive=args.negatives_per_positive,
+        runs=args.run,
+        runs_only=args.runs_only,
+    )
+    for name, rows in written.items():
+        print(f"{name}: {rows:,} rows")
     print(f"export: {args.out}")

@@ -1,99 +1,97 @@
 """The formats of :mod:`builders.export`: which files each has, and what a line of them holds.
 
-A format is a function that writes one set of a release into an output, and its line in :data:`FORMATS`.
+A format is a function that writes one set of a release into an output, and its line in :data:`FORMATS`. :func:`export`
+writes the directory.
+
+In training data, a negative is dealt to the query's positives in turn, from the beginning again where they run out:
+with 4 for each positive, as `baselines mine` draws them, each is learned from once (as ``baselines/train/pairs.py``
+deals them).
 """
 
 from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Iterator
-from typing import Any
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from builders.core.errors import InputError
-from builders.export.negatives import joined_with
+from builders.core.errors import InputError, log
+from builders.core.files import sha256_of, write_text
+from builders.core.folders import new_directory
 from builders.export.output import Output
 from builders.export.runs import write_runs
-from builders.export.sets import ReleaseSet
-from builders.export.training import flagembedding, pylate, sentence_transformers, triplets
-from builders.store.layout import JOINED
+from builders.export.sets import ROWS, DrawnSet, ReleaseSet, joined_with
+from builders.store.layout import JOINED, MANIFEST, SETS
 from builders.store.reader import Release
 
 PASSAGES_PER_FILE = 500_000  # Pyserini's indexer gives each of its threads a file
+MARKER = "EXPORT"  # no .json: tools that read every JSON file of a folder should not read this one
 
 
 def beir(data: ReleaseSet, output: Output) -> None:
-    """BEIR: the corpus, the queries of all splits in one file, judgments with a header."""
+    """Write BEIR's files: the corpus, the queries of all splits in one file, judgments with a header."""
     output.json("corpus.jsonl", (batch.to_pylist() for batch in data.corpus()))
 
     def queries() -> Iterator[list[dict[str, Any]]]:
         seen: set[str] = set()
-        for split in data.query_splits():
-            for batch in data.queries(split):
-                # A question of two splits is one query.
-                rows = {row["_id"]: row for row in batch.to_pylist() if row["_id"] not in seen}
-                seen.update(rows)
-                yield list(rows.values())
+        for batch in itertools.chain.from_iterable(map(data.queries, data.query_splits())):
+            # A question of two splits is one query.
+            rows = {row["_id"]: row for row in batch.to_pylist() if row["_id"] not in seen}
+            seen.update(rows)
+            yield list(rows.values())
 
     output.json("queries.jsonl", queries())
     for split in data.qrels_splits():
         columns = ["query-id", "corpus-id", "score"]
         output.qrels(f"qrels/{split}.tsv", data.qrels(split), columns, "\t", header=True)
-    write_runs(output, output.options.runs, RUN_FORMS["beir"], data)
 
 
 def trec(data: ReleaseSet, output: Output) -> None:
-    """TREC, as Pyserini reads it: a collection of JSON files, topics, judgments, and the runs of the release."""
-    width = len(str(max(0, data.passages - 1) // PASSAGES_PER_FILE).rjust(2))
-    for number, batches in enumerate(_files(data.contents(), PASSAGES_PER_FILE)):
-        documents = (pa.table({"id": ids, "contents": texts}).to_pylist() for ids, texts in batches)
+    """Write TREC's files, as Pyserini reads them: a collection of JSON files, topics, judgments."""
+    passages = data.release.rows(data.configs.corpus, "corpus")
+    width = len(str(max(0, passages - 1) // PASSAGES_PER_FILE).rjust(2))
+    for number, parts in itertools.groupby(_numbered(data.contents()), lambda part: part[0]):
+        documents = (pa.table({"id": ids, "contents": texts}).to_pylist() for _, ids, texts in parts)
         output.json(f"corpus/docs-{number:0{width}d}.jsonl", documents)
+    _topics(data, output, "topics.{}.tsv", "qrels.{}.txt", " ")
+
+
+def _numbered(batches: Iterable[tuple[pa.Array, pa.Array]]) -> Iterator[tuple[int, pa.Array, pa.Array]]:
+    """Cut (ids, texts) at the ends of files, and number these."""
+    place = 0
+    for ids, texts in batches:
+        start = 0
+        while start < len(ids):
+            taken = min(len(ids) - start, PASSAGES_PER_FILE - place % PASSAGES_PER_FILE)
+            yield place // PASSAGES_PER_FILE, ids[start : start + taken], texts[start : start + taken]
+            place, start = place + taken, start + taken
+
+
+def _topics(data: ReleaseSet, output: Output, queries: str, qrels: str, gap: str) -> None:
     for split in data.query_splits():
-        output.texts(f"topics.{split}.tsv", data.query_texts(split))
+        output.texts(queries.format(split), ((batch["_id"], batch["text"]) for batch in data.queries(split)))
     for split in data.qrels_splits():
-        output.qrels(f"qrels.{split}.txt", data.qrels(split), ["query-id", "0", "corpus-id", "score"], " ")
-    write_runs(output, [*map(data.release.named, data.runs()), *output.options.runs], RUN_FORMS["trec"], data)
+        output.qrels(qrels.format(split), data.qrels(split), ["query-id", "0", "corpus-id", "score"], gap)
 
 
 def msmarco(data: ReleaseSet, output: Output) -> None:
-    """MS MARCO: everything in lines of fields with tabs between them."""
+    """Write MS MARCO's files: everything in lines of fields with tabs between them."""
     output.texts("collection.tsv", data.contents())
-    for split in data.query_splits():
-        output.texts(f"queries.{split}.tsv", data.query_texts(split))
-    for split in data.qrels_splits():
-        output.qrels(f"qrels.{split}.tsv", data.qrels(split), ["query-id", "0", "corpus-id", "score"], "\t")
+    _topics(data, output, "queries.{}.tsv", "qrels.{}.tsv", "\t")
 
 
 def tevatron(data: ReleaseSet, output: Output) -> None:
-    """Tevatron: a line a query with all its passages, and the corpus."""
+    """Write Tevatron's files: a line a query with all its passages, and the corpus."""
     columns = ["docid", "title", "text"]
     output.json("corpus.jsonl", (batch.rename_columns(columns).to_pylist() for batch in data.corpus()))
-    with joined_with(data, output.options.negatives) as joined:
+    with joined_with(data, output.negatives) as joined:
         for split in data.query_splits():
             output.json(f"{split}.jsonl", (batch.select(JOINED.names).to_pylist() for batch in joined(split)))
-
-
-def official(data: ReleaseSet, output: Output) -> None:
-    """The original release's files, and the baseline's training files where train has negatives."""
-    release = data.release
-    if data.name != "main":
-        raise InputError(f"the official files hold the main set only, not {data.name}", path=release.path)
-    for config, split in release.splits():
-        if config in _ORIGINAL:
-            name, columns = _ORIGINAL[config]
-            batches = release.batches(config, split, columns, 1_024)
-            if "positive_passages" in columns and not _has(release, split, "positive_passages"):
-                pairs = {row["query"]: row["query_id"] for batch in batches for row in batch.to_pylist()}
-                content = json.dumps(pairs, ensure_ascii=False).encode()
-                output.blocks(f"{_BASELINE}/{split}/q2qid.{split}.json", [(len(pairs), content)])
-            else:
-                output.blocks(f"dureader_retrieval-data/{name}.json", map(_official_json, batches))
-    if ("train", "train") in release.splits() and _has(release, "train", "negative_passages"):
-        output.tsv(f"{_BASELINE}/train/dual.train.tsv", _dual_rows(release))
-        output.tsv(f"{_BASELINE}/train/cross.train.tsv", _cross_rows(release))
-    write_runs(output, output.options.runs, RUN_FORMS["official"], data)
 
 
 _BASELINE = "dureader-retrieval-baseline-dataset"
@@ -108,13 +106,33 @@ _NAMES = {"_id": "paragraph_id", "docid": "paragraph_id", "text": "paragraph_tex
 _NAMES |= {"query_id": "question_id", "query": "question", "positive_passages": "answer_paragraphs"}
 
 
+def official(data: ReleaseSet, output: Output) -> None:
+    """Write the original release's files, and the baseline's training files where train has negatives."""
+    release = data.release
+    if data.name != "main":
+        raise InputError(f"the official files hold the main set only, not {data.name}", path=release.path)
+    for config, split in release.splits():
+        if config in _ORIGINAL:
+            name, columns = _ORIGINAL[config]
+            batches = release.batches(config, split, columns, ROWS)
+            if "positive_passages" in columns and not _has(release, split, "positive_passages"):
+                pairs = {row["query"]: row["query_id"] for batch in batches for row in batch.to_pylist()}
+                content = json.dumps(pairs, ensure_ascii=False).encode()
+                output.blocks(f"{_BASELINE}/{split}/q2qid.{split}.json", [(len(pairs), content)])
+            else:
+                output.blocks(f"dureader_retrieval-data/{name}.json", map(_official_json, batches))
+    if ("train", "train") in release.splits() and _has(release, "train", "negative_passages"):
+        output.tsv(f"{_BASELINE}/train/dual.train.tsv", _training_rows(release, dual=True))
+        output.tsv(f"{_BASELINE}/train/cross.train.tsv", _training_rows(release, dual=False))
+
+
 def _has(release: Release, split: str, column: str) -> bool:
-    """True if any joined row of a split has a passage in this column."""
-    return any(len(batch[column].flatten()) for batch in release.batches(split, split, [column], 1_024))
+    """Return True if any joined row of a split has a passage in this column."""
+    return any(len(batch[column].flatten()) for batch in release.batches(split, split, [column], ROWS))
 
 
 def _official_json(batch: pa.RecordBatch) -> tuple[int, bytes]:
-    """How many rows a batch has, and the rows as JSON lines with the official names and Python's separators."""
+    """Return the number of a batch's rows, and these as JSON lines with the official names and Python's separators."""
 
     def renamed(value: Any) -> Any:
         if isinstance(value, dict):
@@ -125,26 +143,90 @@ def _official_json(batch: pa.RecordBatch) -> tuple[int, bytes]:
     return len(lines), "".join(lines).encode()
 
 
-def _training(release: Release) -> Iterator[tuple[str, list[str], list[str]]]:
-    """Every training question with the texts of its positives and of its negatives."""
+def _training_rows(release: Release, dual: bool) -> Iterator[list[str]]:
+    """Yield a row a negative, whose question's positives take turns (``dual``), or a row a passage, labelled 1 or 0."""
     columns = ["query", "positive_passages", "negative_passages"]
-    for batch in release.batches("train", "train", columns, 1_024):
+    for batch in release.batches("train", "train", columns, ROWS):
         for row in batch.to_pylist():
-            yield row["query"], *([passage["text"] for passage in row[column]] for column in columns[1:])
+            query, positives, negatives = row["query"], *([each["text"] for each in row[name]] for name in columns[1:])
+            if dual:
+                pairs = zip(itertools.cycle(positives), negatives, strict=False)
+                yield from ([query, "", positive, "", negative, "0"] for positive, negative in pairs)
+            else:
+                labelled = [(text, "1") for text in positives] + [(text, "0") for text in negatives]
+                yield from ([query, "", text, label] for text, label in labelled)
 
 
-def _dual_rows(release: Release) -> Iterator[list[str]]:
-    """A row a negative; the positives of its question take turns."""
-    for query, positives, negatives in _training(release):
-        for positive, negative in zip(itertools.cycle(positives), negatives, strict=False):
-            yield [query, "", positive, "", negative, "0"]
+class Group(NamedTuple):
+    """The texts of a query, its positives and its negatives; ``dealt``: the negatives that each positive gets."""
+
+    query: str
+    positives: list[str]
+    negatives: list[str]
+    dealt: list[tuple[str, list[str]]]
 
 
-def _cross_rows(release: Release) -> Iterator[list[str]]:
-    """A row a passage: 1 for a positive, 0 for a negative."""
-    for query, *both in _training(release):
-        for label, texts in zip("10", both, strict=True):
-            yield from ([query, "", text, label] for text in texts)
+Rows = Callable[[Group], Iterator[dict[str, Any]]]  # the lines of a query
+
+
+def _flagembedding(group: Group) -> Iterator[dict[str, Any]]:
+    yield {"query": group.query, "pos": group.positives, "neg": group.negatives}
+
+
+def _triplets(group: Group) -> Iterator[dict[str, Any]]:
+    for positive, negatives in group.dealt:
+        for negative in dict.fromkeys(negatives):
+            yield {"query": group.query, "positive": positive, "negative": negative}
+
+
+def _tuples(group: Group) -> Iterator[dict[str, Any]]:
+    for positive, negatives in group.dealt:
+        numbered = {f"negative_{number}": text for number, text in enumerate(negatives, 1)}
+        yield {"query": group.query, "positive": positive, **numbered}
+
+
+def _pairs(group: Group) -> Iterator[dict[str, Any]]:
+    for positive, negatives in group.dealt:
+        for text, label in ((positive, 1.0), *((negative, 0.0) for negative in dict.fromkeys(negatives))):
+            yield {"query": group.query, "passage": text, "label": label}
+
+
+def _training(data: ReleaseSet, output: Output, files: dict[str, Rows]) -> None:
+    """Write the files, named by split, of every split that has a query with positives and negatives."""
+    left_out = output.notes.setdefault("queries_without_a_positive_or_a_negative", {})
+    with joined_with(data, output.negatives) as joined:
+        for split, (pattern, rows_of) in itertools.product(data.qrels_splits(), files.items()):
+            name, lacking = pattern.format(split), list[str]()
+            groups = (_groups(batch, output.negatives_per_positive, lacking) for batch in joined(split))
+            output.json(name, ([row for group in part for row in rows_of(group)] for part in groups))
+            if not output.rows[name]:
+                output.remove(name)
+            elif lacking:
+                left_out[name] = len(lacking)
+                words = "%s: %d queries without a positive or a negative passage are left out"
+                log.warning(words, name, len(lacking))
+    if not output.rows:
+        raise InputError(
+            "no query has both a positive and a negative passage; --negatives F takes the hard negatives that"
+            " `python -m baselines mine` makes",
+            path=data.release.path,
+        )
+
+
+def _groups(batch: pa.RecordBatch, each: int, lacking: list[str]) -> Iterator[Group]:
+    """Yield the queries with their texts; those that have no positive or no negative join ``lacking`` instead."""
+    for row in batch.to_pylist():
+        positives, negatives = (
+            # A title, where there is one, opens the text.
+            [f"{one['title']} {one['text']}" if one["title"] else one["text"] for one in row[f"{kind}_passages"]]
+            for kind in ("positive", "negative")
+        )
+        if positives and negatives:
+            turn = itertools.cycle(negatives)  # of fewer, the same again: all rows have as many columns
+            dealt = [(positive, list(itertools.islice(turn, each))) for positive in positives]
+            yield Group(row["query"], positives, negatives, dealt)
+        else:
+            lacking.append(row["query_id"])
 
 
 FORMATS: dict[str, Callable[[ReleaseSet, Output], None]] = {
@@ -152,30 +234,63 @@ FORMATS: dict[str, Callable[[ReleaseSet, Output], None]] = {
     "trec": trec,
     "msmarco": msmarco,
     "tevatron": tevatron,
-    "flagembedding": flagembedding,
-    "triplets": triplets,
-    "pylate": pylate,
-    "sentence-transformers": sentence_transformers,
+    "flagembedding": partial(_training, files={"{}.jsonl": _flagembedding}),
+    "triplets": partial(_training, files={"{}.jsonl": _triplets}),
+    "pylate": partial(_training, files={"{}.jsonl": _tuples}),
+    # As PyLate for its losses, and labelled pairs for those of a CrossEncoder.
+    "sentence-transformers": partial(_training, files={"{}.jsonl": _tuples, "{}.pairs.jsonl": _pairs}),
     "official": official,
 }
-# Which of them take what beside the release.
+# The formats that take negatives, and those that take runs, with the form of .runs.write_runs.
 WITH_NEGATIVES = ("tevatron", "flagembedding", "triplets", "pylate", "sentence-transformers")
-RUN_FORMS = {"beir": "json", "trec": "trec", "official": "predictions"}  # of .runs.write_runs
+RUN_FORMS = {"beir": "json", "trec": "trec", "official": "predictions"}
 
 
-def _files(batches: Iterator[tuple[pa.Array, pa.Array]], rows: int) -> Iterator[Iterator[tuple[pa.Array, pa.Array]]]:
-    """Cut a stream into streams of ``rows`` rows; each must be read before the next is asked for."""
-    waiting = next(batches, None)
+def export(
+    release: Release,
+    form: str,
+    out: Path,
+    name: str = "main",
+    *,
+    negatives: Sequence[Path] = (),
+    negatives_per_positive: int = 4,
+    runs: Sequence[Path] = (),
+    runs_only: bool = False,
+) -> dict[str, int]:
+    """Write the set ``name`` of a release in one format; returns the rows of every file.
 
-    def one() -> Iterator[tuple[pa.Array, pa.Array]]:
-        nonlocal waiting
-        room = rows
-        while waiting is not None and room:
-            ids, texts = waiting
-            yield ids[:room], texts[:room]
-            taken = min(room, len(ids))
-            room -= taken
-            waiting = (ids[taken:], texts[taken:]) if taken < len(ids) else next(batches, None)
+    Args:
+        release: an opened release.
+        form: a key of :data:`FORMATS`.
+        out: the directory to write; an earlier export there is replaced.
+        name: a set, as :func:`builders.export.sets.set_name` takes it.
+        negatives: files of hard negatives, as `baselines mine` writes them.
+        negatives_per_positive: how many of them a row of training data has.
+        runs: runs to be written beside the set.
+        runs_only: write the runs and nothing else.
 
-    while waiting is not None:
-        yield one()
+    Raises:
+        InputError: the release has no such set, a text or an id of it does not fit the format, which takes no negatives
+            or no runs, or ``out`` is something else than an earlier export.
+    """
+    for given, option, forms in ((negatives, "--negatives", WITH_NEGATIVES), (runs, "--run", tuple(RUN_FORMS))):
+        if given and form not in forms:
+            raise InputError(f"{option} goes with --format {', '.join(forms)}, not {form}")
+    if runs_only and not runs:
+        raise InputError("--runs-only goes with --run")
+    target, source = Path(os.path.realpath(out)), Path(os.path.realpath(release.path))
+    if target == source or source in target.parents or target in source.parents:
+        raise InputError(f"overlaps the release {source}; expected a directory of its own", path=target)
+    with new_directory(out, "an export", MARKER) as folder:
+        output = Output(folder, release.path, tuple(negatives), negatives_per_positive)
+        data = ReleaseSet(release, name) if name in SETS else DrawnSet(release, name)
+        if not runs_only:
+            FORMATS[form](data, output)
+            if form == "trec" and name == "main":  # the runs of the release
+                own = [entry.path for entry in release.manifest.files if entry.path.startswith("runs/")]
+                runs = [*map(release.named, own), *runs]
+        write_runs(output, runs, RUN_FORMS.get(form, ""), data)
+        about = {"format": form, "set": name, "release": sha256_of(release.path / MANIFEST)}
+        marker = {**about, **output.notes, "files": output.rows}
+        write_text(folder / MARKER, json.dumps(marker, ensure_ascii=False, indent=1) + "\n")
+    return output.rows

@@ -110,7 +110,7 @@ def _predictions(run: Run, _: str, data: ReleaseSet) -> Iterator[tuple[int, byte
     """
     lists = {query: list(dict.fromkeys(own))[:_DEPTH] for query, own in run.rankings.items() if own}
     splits = {
-        split: [query for ids, _ in data.query_texts(split) for query in ids.to_pylist()]
+        split: [query for batch in data.queries(split) for query in batch["_id"].to_pylist()]
         for split in data.query_splits()
     }
     split = max(splits, key=lambda name: len(lists.keys() & splits[name]))

@@ -1,25 +1,30 @@
 """The sets of a release as an export sees them: a corpus, queries, judgments, and the three joined.
 
-Four sets: the main one, the two out-of-domain ones, and the English queries over the main corpus. Everything comes in
-batches of Arrow rows, so that the size of a set does not decide how much memory an export needs.
+Four sets: the main one, the two out-of-domain ones, and the English queries over the main corpus. A config of drawn
+training questions (``restrain-*``, ``resttest-*``) is one, too. Everything comes in batches of Arrow rows, so that the
+size of a set does not decide how much memory an export needs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import argparse
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from builders.core.errors import InputError
 from builders.core.locks import temporary_folder
-from builders.store.layout import JOINED, QRELS, SPLITS, Set, set_of
+from builders.store.judgments import read_negative_ids
+from builders.store.layout import JOINED, QRELS, SETS, SPLITS, Set, config_of, set_of
 from builders.store.reader import Release
 
-_JOINED_ROWS = 1_024  # a joined row can be 100 kB
+ROWS = 1_024  # a joined row can be 100 kB
 _MEMORY = 512  # MB
-
 
 # The joined rows: a query with its passages, in the order of the judgments; of score 0 or less, the negative ones.
 _JOIN = """
@@ -36,13 +41,23 @@ LEFT JOIN judged USING (_id)
 GROUP BY q.line, q._id, q.text ORDER BY q.line
 """
 
+# The mined passages of each query with their texts, in the order of the files.
+_FIND = """
+CREATE TEMP TABLE found AS
+SELECT query, list({'docid': c._id, 'title': title, 'text': c.text} ORDER BY line) AS mined
+FROM ids JOIN read_parquet($corpus) AS c ON c._id = ids.docid GROUP BY query
+"""
+_OF = "SELECT query, mined FROM found WHERE query IN (SELECT unnest($queries))"
+
+Batches = Iterator[pa.RecordBatch]
+
 
 @dataclass(frozen=True)
 class ReleaseSet:
     """One set of a release; batches have the columns of :mod:`builders.store`, in the order of the release.
 
-    What reads its passages or queries raises :class:`InputError` where the release lacks the set. ``name``: of a
-    set (:func:`builders.store.layout.set_of`).
+    A method that reads its passages or queries raises :class:`InputError` where the release lacks the set. ``name``: of
+    a set (:func:`builders.store.layout.set_of`).
     """
 
     release: Release
@@ -53,25 +68,20 @@ class ReleaseSet:
         """The set's configs, of which the release has those that hold texts."""
         found = set_of(self.name)
         have = {config for config, _ in self.release.splits()}
-        missing = [config for config in (found.corpus, found.queries) if config not in have]
-        if missing:
+        if missing := [config for config in (found.corpus, found.queries) if config not in have]:
+            verb = "release" if found.queries == "queries" else f"add {self.name}"
             raise InputError(
                 f"the set {self.name!r} needs the config {missing[0]!r}, and this release has"
-                f" {', '.join(sorted(have))}; `python -m builders {found.verb}` makes it",
+                f" {', '.join(sorted(have))}; `python -m builders {verb}` makes it",
                 path=self.release.path,
             )
         return found
 
-    @property
-    def passages(self) -> int:
-        """How many the corpus has."""
-        return self.release.rows(self.configs.corpus, "corpus")
-
-    def corpus(self) -> Iterator[pa.RecordBatch]:
+    def corpus(self) -> Batches:
         return self.release.batches(self.configs.corpus, "corpus", ["_id", "title", "text"])
 
     def contents(self) -> Iterator[tuple[pa.Array, pa.Array]]:
-        """(ids, texts) of the corpus for a format without titles: a title, where there is one, opens the text."""
+        """Yield (ids, texts) of the corpus for a format without titles: a title, where there is one, opens the text."""
         for batch in self.corpus():
             titled = pc.binary_join_element_wise(batch["title"], batch["text"], " ")
             yield batch["_id"], pc.if_else(pc.equal(batch["title"], ""), batch["text"], titled)
@@ -79,12 +89,8 @@ class ReleaseSet:
     def query_splits(self) -> list[str]:
         return self._splits(self.configs.queries)
 
-    def queries(self, split: str) -> Iterator[pa.RecordBatch]:
+    def queries(self, split: str) -> Batches:
         return self.release.batches(self.configs.queries, split, ["_id", "text"])
-
-    def query_texts(self, split: str) -> Iterator[tuple[pa.Array, pa.Array]]:
-        """(ids, texts) of a split's queries."""
-        return ((batch["_id"], batch["text"]) for batch in self.queries(split))
 
     def qrels_splits(self) -> list[str]:
         if not self.configs.translated:
@@ -92,7 +98,7 @@ class ReleaseSet:
         # The English queries come with joined rows alone: a split whose lists are all empty has no judgments.
         return [split for split in self.query_splits() if any(batch.num_rows for batch in self.qrels(split))]
 
-    def qrels(self, split: str) -> Iterator[pa.RecordBatch]:
+    def qrels(self, split: str) -> Batches:
         if not self.configs.translated:
             yield from self.release.batches(self.configs.qrels, split, QRELS.names)
             return
@@ -102,39 +108,149 @@ class ReleaseSet:
             passages = positives.flatten().field("docid")
             yield pa.record_batch([queries, passages, pa.repeat(pa.scalar(1), len(passages))], schema=QRELS)
 
-    def joined(self, split: str) -> Iterator[pa.RecordBatch]:
-        """The rows of queries, each with its passages, as the train/dev/test configs hold them."""
-        config = self.configs.joined.get(split)
-        if config and (config, split) in self.release.splits():
-            return self.release.batches(config, split, JOINED.names, rows=_JOINED_ROWS)
-        return self._join(split)
-
-    def runs(self) -> list[str]:
-        """The runs that the release has over the set, by their path in it."""
-        files = self.release.manifest.files if self.name == "main" else []
-        return [entry.path for entry in files if entry.path.startswith("runs/")]
+    def joined(self, split: str) -> Batches:
+        """Yield the rows of queries, each with its passages, as the train/dev/test configs hold them."""
+        configs, have = self.configs, self.release.splits()
+        config = configs.joined.get(split, "")
+        if (config, split) in have:
+            yield from self.release.batches(config, split, JOINED.names, rows=ROWS)
+        elif configs.translated or (configs.qrels, split) not in have:  # no labels: empty lists
+            for batch in self.queries(split):
+                empty = pa.array([[]] * batch.num_rows, JOINED.field("positive_passages").type)
+                yield pa.record_batch([batch["_id"], batch["text"], empty, empty], schema=JOINED)
+        else:
+            pairs = {"qrels": (configs.qrels, split), "corpus": (configs.corpus, "corpus")}
+            with _database(self.release, pairs | {"queries": (configs.queries, split)}) as (con, files):
+                for batch in con.sql(_JOIN, params=files).to_arrow_reader(ROWS):
+                    yield pa.Table.from_batches([batch]).cast(JOINED).combine_chunks().to_batches()[0]
 
     def _splits(self, config: str) -> list[str]:
         have = self.release.splits()
         return [split for split in SPLITS if (config, split) in have]
 
-    def _join(self, split: str) -> Iterator[pa.RecordBatch]:
-        from builders.core.database import database
 
-        judged = (self.configs.qrels, split)
-        if self.configs.translated or judged not in self.release.splits():  # no labels: empty lists
-            for batch in self.queries(split):
-                empty = pa.array([[]] * batch.num_rows, JOINED.field("positive_passages").type)
-                yield pa.record_batch([batch["_id"], batch["text"], empty, empty], schema=JOINED)
+@contextlib.contextmanager
+def _database(release: Release, pairs: dict[str, tuple[str, str]]) -> Iterator[tuple[Any, dict[str, Any]]]:
+    """Open DuckDB for the block, and the files of these (config, split) for it to read."""
+    from builders.core.database import database
+
+    with contextlib.ExitStack() as opened:
+        files = {name: opened.enter_context(release.files(*pair)) for name, pair in pairs.items()}
+        yield opened.enter_context(database(opened.enter_context(temporary_folder()), _MEMORY)), files
+
+
+@dataclass(frozen=True)
+class DrawnSet(ReleaseSet):
+    """The main set with the questions that a config ``restrain-*`` or ``resttest-*`` judges, by that config.
+
+    Its splits are the config's; where that has none to test on, the main set's dev and test are there as they are.
+    """
+
+    @property
+    def _main(self) -> ReleaseSet:
+        return ReleaseSet(self.release, "main")
+
+    def _own(self) -> list[str]:
+        """Return the splits of the config, of which the release has some: else :class:`InputError`."""
+        have = self.release.splits()
+        own = [split for split in config_of(self.name).splits if (self.name, split) in have]
+        if not own:
+            self.release.shards(self.name, "train")  # raises
+        return own
+
+    def query_splits(self) -> list[str]:
+        return self._with_tests(self._main.query_splits())
+
+    def qrels_splits(self) -> list[str]:
+        return self._with_tests(self._main.qrels_splits())
+
+    def _with_tests(self, tests: list[str]) -> list[str]:
+        own = self._own()
+        return own if len(own) > 1 else [*own, *(split for split in tests if split != "train")]
+
+    def queries(self, split: str) -> Batches:
+        return self._of(split, "_id", self._main.queries)
+
+    def qrels(self, split: str) -> Batches:
+        return super().qrels(split) if split in self._own() else self._main.qrels(split)
+
+    def joined(self, split: str) -> Batches:
+        return self._of(split, "query_id", self._main.joined)
+
+    def _of(self, split: str, column: str, read: Callable[[str], Batches]) -> Batches:
+        """Yield the main set's rows of a split's questions, each once; those of a test split from the test splits."""
+        if split not in self._own():
+            yield from read(split)
             return
-        with (
-            self.release.files(*judged) as qrels,
-            self.release.files(self.configs.corpus, "corpus") as corpus,
-            self.release.files(self.configs.queries, split) as queries,
-            temporary_folder() as spill,
-            database(spill, _MEMORY) as con,
-        ):
-            relation = con.sql(_JOIN, params={"qrels": qrels, "corpus": corpus, "queries": queries})
-            reader = relation.to_arrow_reader(_JOINED_ROWS)
-            for batch in reader:
-                yield pa.Table.from_batches([batch]).cast(JOINED).combine_chunks().to_batches()[0]
+        wanted = pc.unique(self.release.table(self.name, split, ["query-id"])["query-id"])
+        for source in self._main.query_splits():
+            for batch in read(source) if (source == "train") == (split == "train") else ():
+                found = batch.filter(pc.is_in(batch[column], wanted))
+                wanted = wanted.filter(pc.invert(pc.is_in(wanted, found[column])))
+                if found.num_rows:
+                    yield found
+
+
+def set_name(text: str) -> str:
+    """Check the name of a set, or of a config of drawn training questions: an argparse type."""
+    try:
+        set_of(text)
+    except ValueError:
+        known = f"{', '.join(SETS)}, restrain-SIZE-interpolation, restrain-SIZE-extrapolation, resttest-bucketNUMBER"
+        raise argparse.ArgumentTypeError(f"expected one of {known}; found {text!r}") from None
+    return text
+
+
+@contextlib.contextmanager
+def joined_with(data: ReleaseSet, paths: Sequence[Path]) -> Iterator[Callable[[str], Batches]]:
+    """Give the block the joined rows by split, with mined negatives before a row's own, each once, no positive.
+
+    Args:
+        data: the set.
+        paths: files that ``baselines mine`` wrote.
+
+    Raises:
+        InputError: for a file that is none of `mine`'s, for a passage that the collection lacks, and where no query is
+            one of the set's.
+    """
+    if not paths:
+        yield data.joined
+        return
+    ids = _mined(data, paths)
+    with _database(data.release, {"corpus": (data.configs.corpus, "corpus")}) as (con, files):
+        con.register("ids", ids)
+        con.execute(_FIND, files)
+
+        def joined(split: str) -> Batches:
+            for batch in data.joined(split):
+                mined = dict(con.execute(_OF, {"queries": batch["query_id"].to_pylist()}).fetchall())
+                rows = batch.select(JOINED.names).to_pylist()
+                for row in rows:
+                    positive = {passage["docid"] for passage in row["positive_passages"]}
+                    every = [*mined.get(row["query_id"], ()), *row["negative_passages"]]
+                    distinct = {passage["docid"]: passage for passage in every if passage["docid"] not in positive}
+                    row["negative_passages"] = [*distinct.values()]
+                yield pa.RecordBatch.from_pylist(rows, JOINED)
+
+        yield joined
+
+
+def _mined(data: ReleaseSet, paths: Sequence[Path]) -> pa.Table:
+    """Return a row a query and a passage that the files name for it, in their order; checked against the release."""
+    found: dict[str, dict[str, None]] = {}
+    named: dict[str, tuple[Path, int]] = {}  # the first place of a passage
+    for path in paths:
+        for query, ids, line in read_negative_ids(path):
+            found.setdefault(query, {}).update(dict.fromkeys(ids))
+            for docid in ids:
+                named.setdefault(docid, (path, line))
+    if missing := {*data.release.missing(data.configs.corpus, "corpus", named)}:
+        docid, (path, line) = next((docid, place) for docid, place in named.items() if docid in missing)
+        lacking = f"{data.configs.corpus!r} of {data.release.path}"
+        raise InputError(f"has {len(missing):,} passages that {lacking} lacks, such as {docid}", path=path, line=line)
+    batches = (batch for split in data.query_splits() for batch in data.queries(split))
+    if all(found.keys().isdisjoint(batch["_id"].to_pylist()) for batch in batches):
+        raise InputError(f"has no query that {data.release.path} has", path=paths[0])
+    pairs = [(query, docid) for query, ids in found.items() for docid in ids]
+    columns = [pa.array([pair[n] for pair in pairs], pa.string()) for n in (0, 1)]
+    return pa.table([*columns, pa.array(range(len(pairs)), pa.int64())], ["query", "docid", "line"])

@@ -74,7 +74,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     from builders.official.build import build_official
+    from builders.official.copies import build_copy, differences_text
     from builders.sources.archives import as_json, as_text, read_archives
+    from builders.store.reader import open_release
     from builders.store.table3 import table3_text
 
     if args.list is not None:
@@ -83,32 +85,19 @@ def run(args: argparse.Namespace) -> None:
         return
     if args.out is None:
         args.usage_error("the following arguments are required: --out")
-    if args.copy:
-        _copy(args)
-        return
-    if args.compare:
-        raise InputError("--compare goes with --copy")
-    stats = build_official(args.archive, args.out, args.workers, args.skip_bad_lines)
-    if args.format == "json":
-        print(json.dumps(stats, ensure_ascii=False, indent=1))
-        return
-    print(table3_text(stats))
-    for what, times in stats["official"]["findings"].items():
-        print(f"{what}: {times:,}")
-    for name, skipped in stats["official"].get("skipped", {}).items():
-        print(f"bad lines of {name} (left out): {skipped['lines']:,}")
-    print(f"release: {args.out}")
-
-
-def _copy(args: argparse.Namespace) -> None:
-    from builders.official.copies import build_copy, differences_text
-    from builders.store.reader import open_release
-    from builders.store.table3 import table3_text
-
-    if args.skip_bad_lines:
+    if args.copy and args.skip_bad_lines:
         raise InputError("--skip-bad-lines goes with --archive")
-    stats = build_copy(args.copy, args.out, open_release(args.compare) if args.compare else None)
+    if args.archive and args.compare:
+        raise InputError("--compare goes with --copy")
+    if args.copy:
+        stats = build_copy(args.copy, args.out, open_release(args.compare) if args.compare else None)
+        lines = ["", differences_text(stats["copy"])]
+    else:
+        stats = build_official(args.archive, args.out, args.workers, args.skip_bad_lines)
+        lines = [f"{what}: {times:,}" for what, times in stats["official"]["findings"].items()]
+        skipped = stats["official"].get("skipped", {})
+        lines += [f"bad lines of {name} (left out): {found['lines']:,}" for name, found in skipped.items()]
     if args.format == "json":
         print(json.dumps(stats, ensure_ascii=False, indent=1))
-        return
-    print(f"{table3_text(stats)}\n\n{differences_text(stats['copy'])}\nrelease: {args.out}")
+    else:
+        print(table3_text(stats), *lines, f"release: {args.out}", sep="\n")

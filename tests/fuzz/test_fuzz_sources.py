@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from builders.official.copy_rows import Judgment, Ranked, Text, kind_of, rows_of
 from commands import SAMPLE
 from fuzzing import Reader, any_result, fuzz_of
 from official_archives import original_files, preprocessed_files, write_files, write_tar
@@ -28,8 +29,6 @@ from builders.core.files import sha256_of
 from builders.core.typed import problem_of
 from builders.official.archives import find_members
 from builders.official.build import build_official
-from builders.official.copy_rows import Judgment, Ranked, Text, kind_of, rows_of
-from builders.official.formats import role_of
 from builders.release.rows import find_sources, parse_rows
 from builders.sources.files import find_files
 from builders.sources.lines import read_blocks
@@ -144,8 +143,8 @@ def _read_archives(folder: Path) -> Any:
     work = folder / "out"
     work.mkdir()
     try:
-        members = find_members(sorted(folder.glob("*.tar*")), lambda name: role_of(name) is not None, work)
-        return {member.name: member.read() for member in members}
+        members = find_members(sorted(folder.glob("*.tar*")), work)
+        return {member.name: member.read(member.size) for member in members}
     except BaseException:
         for path in work.iterdir():
             path.unlink()
@@ -182,9 +181,9 @@ READERS = [
     Reader(
         "copies",
         reaches=(
-            "builders.official.copy_rows:rows_of",
-            "builders.official.copy_rows:_columns",
-            "builders.official.copy_rows:_parquet",
+            "builders.official.copies:rows_of",
+            "builders.official.copies:kind_of",
+            "builders.official.copies:_parquet",
         ),
         make=_copies,
         spoils={"*.jsonl": JSON_LINES, "*.parquet": PARQUET},
@@ -252,7 +251,7 @@ READERS = [
     ),
     Reader(
         "archives",
-        reaches=("builders.official.archives:_tar", "builders.official.archives:_unpack"),
+        reaches=("builders.official.archives:_members",),
         make=_archives,
         spoils={"*.tar": BYTES, "*.tar.gz": BYTES},
         read=_read_archives,

@@ -13,7 +13,6 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from builders.official.copy_rows import Judgment, Ranked, Text, kind_of, rows_of
 from commands import SAMPLE
 from fuzzing import Reader, any_result, fuzz_of
 from official_archives import original_files, preprocessed_files, write_files, write_tar
@@ -29,6 +28,7 @@ from builders.core.files import sha256_of
 from builders.core.typed import problem_of
 from builders.official.archives import find_members
 from builders.official.build import build_official
+from builders.official.copies import Judgment, Ranked, Text, kind_of, rows_of
 from builders.release.rows import find_sources, parse_rows
 from builders.sources.files import find_files
 from builders.sources.lines import read_blocks

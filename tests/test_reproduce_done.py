@@ -10,9 +10,9 @@ import pytest
 from commands import ROOT, Done, run
 from releases import make_release
 
-from baselines.reproduce import code
-from baselines.reproduce.data import data_figures
+from baselines.reproduce import steps as code
 from baselines.reproduce.matrix import read_matrix
+from baselines.reproduce.report import data_figures
 from builders.check.paper import published
 from builders.store.manifest import write_stats
 from builders.store.reader import open_release
@@ -36,7 +36,7 @@ def reproduce(here: Path, *words: object, code: int = 0) -> Done:
 def test_what_other_code_made_is_made_again_or_kept(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "running: " in reproduce(here, *BM25).stderr
     assert "running: " not in reproduce(here, *BM25).stderr
-    monkeypatch.setattr("baselines.reproduce.keys.code_of", lambda module: f"another version of {module}")
+    monkeypatch.setattr("baselines.reproduce.steps.code_of", lambda module: f"another version of {module}")
     assert "running: " not in reproduce(here, *BM25, "--any-code").stderr
     said = reproduce(here, *BM25).stderr
     assert "1 steps were done by another version of the code and are run again (--any-code keeps them" in said
@@ -55,7 +55,7 @@ def test_code_is_what_runs_with_all_that_it_imports(tmp_path: Path, monkeypatch:
 
     def version(**changes: str) -> str:
         code.code_of.cache_clear()
-        code._read.cache_clear()
+        code._code.cache_clear()
         for name, text in (files | {name.replace("__", "/") + ".py": text for name, text in changes.items()}).items():
             (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / name).write_text(text)
@@ -68,20 +68,17 @@ def test_code_is_what_runs_with_all_that_it_imports(tmp_path: Path, monkeypatch:
     assert version(baselines__verb__engine="y = 3\n") != first
     assert version() == first
     code.code_of.cache_clear()
-    code._read.cache_clear()
+    code._code.cache_clear()
 
 
-def test_the_commands_of_a_row_are_displayed_with_it(here: Path) -> None:
+def test_the_report_has_the_commands_of_a_row(here: Path) -> None:
     release, file = here / "release", here / "out" / "bm25.dev.run.gz"
     own = [
-        f"  python -m baselines bm25 --release {release} --split dev --top-k 50 --out {file}",
-        f"  python -m baselines evaluate --release {release} --split dev {file}",
+        f"python -m baselines bm25 --release {release} --split dev --top-k 50 --out {file}",
+        f"python -m baselines evaluate --release {release} --split dev {file}",
     ]
-    assert reproduce(here, *BM25, "--display-commands", "--dry-run").stdout.splitlines() == ["Table 4, bm25:", *own]
-    lines = reproduce(here, *BM25, "--display-commands").stdout.splitlines()
-    assert lines[-3:] == ["Table 4, bm25:", *own] and "Table 4: retrieval" in lines
     found = json.loads(reproduce(here, *BM25, "--format", "json").stdout)["commands"]
-    assert found == [{"table": 4, "row": "bm25", "commands": [line.strip() for line in own]}]
+    assert found == [{"table": 4, "row": "bm25", "commands": own}]
 
 
 def test_the_embedded_sample_is_run_small_where_nothing_else_is_said(
@@ -122,7 +119,7 @@ def test_counts_are_compared_where_the_collection_is_the_papers(here: Path) -> N
     write_stats(release, stats)
     (release / "manifest.json").write_text((release / "manifest.json").read_text().replace("stats.json", "other.json"))
     matrix = read_matrix()
-    found = data_figures(matrix, matrix.select_counts([3], None), open_release(release))
+    found = data_figures(matrix, matrix.select([3], None).counts, open_release(release))
     marks = {(each["row"], each["metric"]): each["mark"] for each in found}
     assert marks["dev", "queries"] == "OK" and marks["dev", "positive_passages"] == "close"
     assert marks["dev", "chars_per_query"] == "off" and marks["collection", "passages"] == "OK"

@@ -51,7 +51,7 @@ def why(tmp_path: Path, row: str, settings: str = "", variant: str = "") -> list
         (tmp_path / "settings.toml").write_text(settings)
         given = read_settings(tmp_path / "settings.toml")
     fill = {"release": "R", "split": "dev", "out": "O", "variant": variant}
-    return other_models(matrix.plan(matrix.select(None, row), fill, given).values(), given)
+    return other_models(matrix.plan(matrix.select(None, row).rows, fill, given).values(), given)
 
 
 def test_the_recipes_as_they_are_start_from_the_papers_models(tmp_path: Path) -> None:

@@ -130,7 +130,7 @@ def test_the_page_goes_where_it_is_told_and_is_the_same_again(here: Path) -> Non
     reproduce(here, "--row", "bm25", "--table", 4, "--html", here / "x.html")
     assert (here / "x.html").read_bytes() == first
     text = Seen(first.decode()).text
-    assert "BM25100.00100.0 to 100.0" in text and "not comparable (1)" in text
+    assert "BM25100.00100.00100.00" in text and "95 %100.0-100.0" in text and "not comparable (1)" in text
     assert "(1) not comparable: measured on dev, published on test; 6 passages, not 8,096,668" in text
     assert f"{here / 'release'}, 6 passages: comparable with nothing above; dev questions" in text
     assert "python -m baselines evaluate --release" in text

@@ -156,7 +156,7 @@ def test_a_release_that_similar_wrote_has_all_that_table_6_needs(here: Path) -> 
 def test_other_removed_questions_are_searched_again(here: Path) -> None:
     matrix = read_matrix()
     fill = {"release": str(here / "release"), "split": "dev", "out": str(here / "out"), "variant": ""}
-    step = matrix.plan(matrix.select([6], None), fill)["bm25-similar"]
+    step = matrix.plan(matrix.select([6], None).rows, fill)["bm25-similar"]
 
     def queries() -> set[str]:
         run_steps({step.name: step}, open_release(here / "release"), here=True, quiet=True)

@@ -12,7 +12,7 @@ from releases import make_release, md5, passage, tables
 
 from baselines.reproduce.matrix import read_matrix
 from baselines.reproduce.report import Measured, side_by_side
-from baselines.reproduce.steps import Finished
+from baselines.reproduce.steps import Stamp
 from baselines.reproduce.text import text
 from baselines.runs.qrels import Qrels
 from builders.store.reader import open_release
@@ -98,13 +98,13 @@ def test_dry_run_leaves_out_what_a_run_would_leave_out(here: Path) -> None:
 def report_of(here: Path, row_name: str, split: str) -> str:
     """The text of a report of one row, with made-up figures."""
     matrix = read_matrix()
-    (row,) = matrix.select(None, row_name)
+    (row,) = matrix.select(None, row_name).rows
     qrels = Qrels("made up", {md5("q"): {passage("p")["docid"]: 1}})
     figures = {name: 50.0 for name in row.published}
     measured = [Measured(row, split, qrels, figures, dict.fromkeys(figures, (40.0, 60.0)))]
     fill = {"release": "R", "split": split, "out": "O", "variant": ""}
     plan = matrix.plan([row], fill)
-    done = {name: Finished(1.0, 1) for name in plan}
+    done = {name: Stamp(seconds=1.0) for name in plan}
     return text(side_by_side(matrix, open_release(make_release(here / "release")), measured, plan, done))
 
 

@@ -77,8 +77,7 @@ def run(args: argparse.Namespace) -> None:
 def _have_sample(args: argparse.Namespace) -> None:
     """Build the embedded sample where it is asked for and missing, as `reproduce` does."""
     if args.release == SAMPLE and not args.release.exists():
-        from baselines.reproduce.commands import sample_command
-        from baselines.reproduce.steps import call
+        from baselines.reproduce.steps import call, sample_command
 
         log.info("%s is missing: building the embedded sample", args.release)
         call(sample_command(args.release), args.quiet, here=True)

@@ -20,8 +20,8 @@ import argparse
 from pathlib import Path
 
 from baselines.models.options import add_device, add_revision
+from baselines.passages import add_sample
 from baselines.runs.sets import add_set
-from baselines.samples import add_sample
 from builders.common.command import add_format, whole_number
 from builders.common.hub import check_models
 

@@ -171,13 +171,6 @@ def test_passages_of_the_same_words_tie_whatever_the_order_of_their_words(tmp_pa
         assert hits == sorted(hits, key=lambda hit: (-hit[1], hit[0]))
 
 
-def test_ids_are_right_over_many_batches_and_shards(tmp_path: Path) -> None:
-    index = build(tmp_path, {f"号{n}": [f"word{n}"] for n in range(1_001)})
-    assert index.passages == 1_001
-    for n in (0, 7, 8, 499, 500, 999, 1_000):
-        assert [corpus_id for corpus_id, _ in index.search([f"word{n}"], 5)] == [f"号{n}"]
-
-
 def test_every_number_of_threads_gives_the_same_run(tmp_path: Path) -> None:
     corpus = random_corpus(7, 2_500, 40)
     rng = random.Random(3)

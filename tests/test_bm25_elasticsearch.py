@@ -163,15 +163,15 @@ def test_a_wrong_server_or_version_is_one_line(release: Release, about: Any, mes
         open_remote(Texts(release), server.url, 1)
 
 
-@pytest.mark.parametrize("address", ["http://127.0.0.1:1", "127.0.0.1:1"])
-def test_an_address_where_nothing_listens(release: Release, address: str) -> None:
-    with pytest.raises(InputError, match=r"http://127.0.0.1:1: .*refused"):
-        open_remote(Texts(release), address, 1)
-
-
-@pytest.mark.parametrize("address", ["", "ftp://host:1", "http://", "http://host:port"])
-def test_an_address_that_is_none(release: Release, address: str) -> None:
-    with pytest.raises(InputError, match="expected http"):
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        *((address, r"http://127.0.0.1:1: .*refused") for address in ("http://127.0.0.1:1", "127.0.0.1:1")),
+        *((address, "expected http") for address in ("", "ftp://host:1", "http://", "http://host:port")),
+    ],
+)
+def test_an_address_that_is_none_or_where_nothing_listens(release: Release, address: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
         open_remote(Texts(release), address, 1)
 
 

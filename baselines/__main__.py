@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from builders.common.command import main
+from builders.core.command import main
 
 GROUPS = {
     "any model": {

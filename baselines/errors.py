@@ -22,7 +22,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from builders.common.command import InputError, add_format, log, whole_number
+from builders.core.command import InputError, add_format, log, whole_number
 from builders.store.layout import SETS, SPLITS
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def draw_errors(
     """
     from baselines.runs.qrels import release_qrels
     from baselines.runs.sets import read_queries
-    from builders.common.sampling import draw
+    from builders.core.sampling import draw
 
     positives, rankings = release_qrels(release, split).positives, run.rankings
     answered = [query for query, _ in read_queries(release, split) if query in positives and rankings.get(query)]

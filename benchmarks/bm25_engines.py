@@ -91,7 +91,7 @@ def open_bm25s(index: Path) -> Engine:
 
 def open_ours(index: Path, threads: int) -> Engine:
     from baselines.bm25.engine_numba import NumbaIndex
-    from builders.common.jobs import in_threads
+    from builders.core.jobs import in_threads
 
     opened = NumbaIndex(index, K1, B, threads)
 

@@ -23,7 +23,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from builders.common.files import atomic_text, read_utf8, write_text  # noqa: E402
+from builders.core.files import atomic_text, read_utf8, write_text  # noqa: E402
 
 
 def main() -> None:

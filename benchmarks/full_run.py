@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from baselines.__main__ import VERBS  # noqa: E402
-from builders.common.command import main as command  # noqa: E402
+from builders.core.command import main as command  # noqa: E402
 
 PAGE = ROOT / "docs" / "reproduce.md"
 BEGIN, END = "<!-- printed by benchmarks/full_run.py -->\n", "<!-- until here -->\n"

@@ -26,7 +26,7 @@ from common import write_json
 
 from baselines.__main__ import VERBS as BASELINES
 from builders.__main__ import VERBS as BUILDERS
-from builders.common.command import main as run
+from builders.core.command import main as run
 from builders.store.draft import draft_release
 from builders.store.ids import text_id
 from builders.store.judged import read_judged

@@ -16,7 +16,7 @@ from baselines.models.ahead import Ahead, without_weights
 from baselines.models.devices import tokenizers
 from baselines.models.encoder import Encoder
 from baselines.models.loading import open_dual
-from builders.common.jobs import WorkerDied
+from builders.core.jobs import WorkerDied
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from releases import QUESTIONS, make_release, md5, tables
 from baselines.bm25.index import Texts, open_index
 from baselines.bm25.tokens import STOP_WORDS, Analyzer
 from baselines.bm25.tune import descend
-from builders.common.words import segmenter_version
+from builders.core.words import segmenter_version
 from builders.store.reader import open_release
 from builders.store.runs import read_run
 

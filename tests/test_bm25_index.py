@@ -17,7 +17,7 @@ from baselines.bm25 import engine_numba
 from baselines.bm25 import index as bm25_index
 from baselines.bm25.index import open_index
 from baselines.bm25.tokens import Analyzer, segment_batches, tokens
-from builders.common.files import sha256_of
+from builders.core.files import sha256_of
 from builders.store.reader import open_release
 from builders.store.runs import read_run
 

@@ -13,7 +13,7 @@ from releases import md5
 
 from builders.__main__ import VERBS
 from builders.add.ccovid import json_rows, read
-from builders.common.command import InputError, main
+from builders.core.command import InputError, main
 from builders.sources.tables import find_tables
 from builders.store.reader import open_release
 

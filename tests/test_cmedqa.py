@@ -15,7 +15,7 @@ from releases import md5
 from whole_release import edit_stats
 
 from builders.__main__ import VERBS
-from builders.common.command import main
+from builders.core.command import main
 from builders.store.reader import open_release
 from tests.releases import make_release
 

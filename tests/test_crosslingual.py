@@ -12,7 +12,7 @@ import pytest
 from releases import md5
 
 from builders.__main__ import VERBS
-from builders.common.command import main
+from builders.core.command import main
 from builders.store.draft import draft_release
 from builders.store.layout import CORPUS, JOINED, QRELS, QUERIES
 from builders.store.reader import open_release

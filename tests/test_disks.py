@@ -16,12 +16,12 @@ from hub_client import error_of
 from hub_server import Hub
 from small_disks import enlarge, small_disk
 
-from builders.common import jobs
-from builders.common.command import InputError
-from builders.common.disks import DiskFull, writing
-from builders.common.ending import exit_code
-from builders.common.folders import work_beside
-from builders.common.words import cutter
+from builders.core import jobs
+from builders.core.command import InputError
+from builders.core.exit_codes import exit_code
+from builders.core.folders import work_beside
+from builders.core.limits import DiskFull, writing
+from builders.core.words import cutter
 
 _MANY = 400_000  # bytes that each writes at least, which are no shorter when they are compressed
 
@@ -145,7 +145,7 @@ def test_loops_are_compiled_where_the_disk_for_them_is_full(
     pytest.importorskip("numba")
     from numba.core import config
 
-    from builders.common import compiled
+    from builders.core import compiled
 
     compiled._warn.cache_clear()  # it warns once
     with small_disk(tmp_path / "disk", 4096) as disk:

@@ -17,8 +17,8 @@ from releases import make_release, tables
 
 from builders.add.similarity import fixed_point
 from builders.add.vectors import directions, read_embeddings
-from builders.common.command import InputError
-from builders.common.files import sha256_of
+from builders.core.command import InputError
+from builders.core.files import sha256_of
 from builders.store.reader import Release, open_release
 
 IDS = ["a", "b", "c"]

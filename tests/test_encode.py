@@ -26,8 +26,8 @@ from tiny_models import write_bert, write_cross, write_dual
 from baselines.models.encoder import batches
 from baselines.models.loading import fingerprint, open_cross, open_dual
 from baselines.vectors.embeddings import open_vectors
-from builders.common.command import main
-from builders.common.folders import key_of
+from builders.core.command import main
+from builders.core.folders import key_of
 
 VERBS = {"encode": "baselines.encode"}
 pytestmark = pytest.mark.usefixtures("own_cache")

@@ -15,7 +15,7 @@ from commands import run
 from releases import md5
 
 from builders.__main__ import VERBS
-from builders.common.command import main
+from builders.core.command import main
 from builders.store.draft import draft_release
 from builders.store.layout import QRELS, QUERIES
 from builders.store.reader import open_release

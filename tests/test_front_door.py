@@ -12,7 +12,7 @@ from commands import ROOT, SAMPLE, run
 
 from baselines.__main__ import GROUPS as BASELINES
 from builders.__main__ import GROUPS as BUILDERS
-from builders.common.command import VERSION, main, overview
+from builders.core.command import VERSION, main, overview
 from builders.store.reader import open_release
 
 PROGRAMS = {"builders": BUILDERS, "baselines": BASELINES}
@@ -64,7 +64,7 @@ def test_the_overview_imports_no_verb_and_no_large_library(program: str) -> None
 def test_no_help_imports_a_library_that_takes_seconds() -> None:
     code = f"""
 import importlib, sys
-from builders.common.command import verb_parser
+from builders.core.command import verb_parser
 for program, verb, module in {VERBS!r}:
     verb_parser(program, verb, importlib.import_module(module)).format_help()
 print(*sys.modules)
@@ -160,7 +160,7 @@ def test_refusing_a_model_imports_no_library_that_takes_seconds() -> None:
     code = """
 import sys
 from baselines.__main__ import VERBS
-from builders.common.command import main
+from builders.core.command import main
 assert main("baselines", "", VERBS, ["run", "./nosuch", "--release", "r"]) == 1
 print(*sys.modules)
 """

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from commands import ROOT, SAMPLE, command, run
 
-from builders.common.limits import memory_limit, reserve_little, usable_cores
+from builders.core.limits import memory_limit, reserve_little, usable_cores
 
 
 def limited(monkeypatch: pytest.MonkeyPatch, size: int) -> None:

@@ -20,8 +20,8 @@ from releases import BUILD, QUESTIONS, make_release, md5
 from test_ccovid import source as ccovid_source
 from test_cmedqa import source as cmedqa_source
 
-from builders.common.command import InputError
-from builders.common.names import LONGEST, name_within, problem_of
+from builders.core.command import InputError
+from builders.core.typed import LONGEST, name_within, problem_of
 from builders.official.build import build_official
 from builders.store.draft import draft_release
 from builders.store.layout import MANIFEST

@@ -16,8 +16,7 @@ from pathlib import Path
 import pytest
 from commands import ROOT
 
-from builders.common.command import VERSION
-from builders.common.groups import group_of
+from builders.core.command import VERSION, group_of
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -22,10 +22,10 @@ from commands import ROOT, SAMPLE
 from rows import row, write_rows
 from test_release import tree
 
-from builders.common import jobs_ray as ray_engine
-from builders.common.command import InputError, main
-from builders.common.jobs import WorkerDied
-from builders.common.jobs_ray import RayEngine
+from builders.core import jobs_ray as ray_engine
+from builders.core.command import InputError, main
+from builders.core.jobs import WorkerDied
+from builders.core.jobs_ray import RayEngine
 from builders.release import rows as raw
 from builders.release.build import build_release
 from builders.release.options import Options

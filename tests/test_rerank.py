@@ -14,7 +14,7 @@ from sentence_transformers import CrossEncoder
 from tiny_models import write_cross, write_dual
 
 from baselines.rerank import windows
-from builders.common.command import main
+from builders.core.command import main
 from builders.store.runs import read_run, write_run
 
 VERBS = {"rerank": "baselines.rerank"}

@@ -19,7 +19,7 @@ from tiny_models import write_cross
 from transformers import AutoModel, AutoTokenizer
 
 from baselines.models import ahead
-from builders.common.files import sha256_of
+from builders.core.files import sha256_of
 from builders.store.runs import read_run
 
 pytestmark = pytest.mark.usefixtures("own_cache")

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from releases import QUESTIONS, TEXTS, make_release, md5, tables
 
-from builders.common.sampling import lots
+from builders.core.sampling import lots
 from builders.store.reader import open_release
 from builders.store.runs import read_run, write_run
 

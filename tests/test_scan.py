@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from baselines.vectors import scan
 from baselines.vectors.embeddings import FORMAT, NAME, Vectors, chunk_name, longest, open_vectors
 from baselines.vectors.engines import Engine, FaissEngine, TorchEngine, top
-from builders.common.files import sha256_of
+from builders.core.files import sha256_of
 
 Hits = list[tuple[int, float]]
 

@@ -8,7 +8,7 @@ import pytest
 from commands import ROOT
 
 from builders.__main__ import VERBS
-from builders.common.command import main
+from builders.core.command import main
 from builders.sources.archives import read_archives
 
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.add.squad import cut_article
-from builders.common.command import main
+from builders.core.command import main
 from builders.store.reader import Release, open_release
 
 VERBS = {"squad": "builders.add.squad", "check": "builders.check"}

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from commands import run
 
-from builders.common import progress as progress_module
-from builders.common.command import main, progress
-from builders.common.ending import exit_code
+from builders.core import progress as progress_module
+from builders.core.command import main, progress
+from builders.core.exit_codes import exit_code
 from builders.store.runs import read_run, write_run
 
 

@@ -150,7 +150,7 @@ def no_metadata(name):
     return metadata(name)
 importlib.metadata.metadata = no_metadata
 from baselines.__main__ import VERBS
-from builders.common.command import main
+from builders.core.command import main
 codes = [main("baselines", "", VERBS, words.split("|")) for words in sys.argv[1:]]
 assert not gone & {name.split(".")[0] for name in sys.modules}
 sys.exit(max(codes))

@@ -14,8 +14,8 @@ from test_scan import write_vectors
 
 from baselines.vectors import embeddings
 from baselines.vectors.embeddings import open_vectors
-from builders.common.command import InputError
-from builders.common.files import sha256_of
+from builders.core.command import InputError
+from builders.core.files import sha256_of
 from builders.store.reader import open_release
 
 SHARD = "passages-00001-of-00003.npy"

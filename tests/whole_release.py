@@ -12,7 +12,7 @@ import pyarrow as pa
 from releases import md5, passage, tables
 
 from builders.check.release import check
-from builders.common.files import write_text
+from builders.core.files import write_text
 from builders.store.draft import draft_release
 from builders.store.layout import schema_of
 from builders.store.manifest import Build, write_manifest

@@ -27,10 +27,9 @@ from baselines.bm25.tokens import ANALYZERS, Analyzer
 from baselines.passages import add_sample
 from baselines.run.record import asked_of, record, write_manifest
 from baselines.runs.sets import add_queries, add_set, expect_main, read_queries
-from builders.common.command import InputError, log, number_between, progress, whole_number
-from builders.common.files import check_file
-from builders.common.groups import install
-from builders.common.limits import usable_cores
+from builders.core.command import InputError, install, log, number_between, progress, whole_number
+from builders.core.files import check_file
+from builders.core.limits import usable_cores
 from builders.store.columns import Columns
 from builders.store.layout import SETS
 from builders.store.reader import Release, open_release

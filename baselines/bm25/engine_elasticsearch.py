@@ -21,8 +21,8 @@ from elasticsearch.helpers import streaming_bulk
 
 from baselines.bm25.index import K1, B, Index, Texts
 from baselines.passages import expect_ids_once
-from builders.common.command import InputError, log
-from builders.common.folders import key_of
+from builders.core.command import InputError, log
+from builders.core.folders import key_of
 from builders.store.columns import Hit
 
 API_KEY = "ELASTICSEARCH_API_KEY"  # the variable of the environment

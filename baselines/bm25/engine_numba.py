@@ -28,9 +28,9 @@ import pyarrow.compute as pc
 from baselines.bm25.index import Index
 from baselines.bm25.tokens import WORDS, Analyzer
 from baselines.kept import Strings, StringsWriter
-from builders.common.command import InputError, log
-from builders.common.compiled import compiled
-from builders.common.jobs import in_threads
+from builders.core.command import InputError, log
+from builders.core.compiled import compiled
+from builders.core.jobs import in_threads
 from builders.store.columns import Columns, Hit
 
 VERSION = "numba 2"  # raise it when the files change

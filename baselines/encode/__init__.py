@@ -20,8 +20,8 @@ from pathlib import Path
 
 from baselines.models.options import add_batch_tokens, add_device, add_revision
 from baselines.runs.sets import add_set
-from builders.common.command import InputError, whole_number
-from builders.common.hub import check_models
+from builders.core.command import InputError, whole_number
+from builders.core.hub import check_models
 from builders.store.layout import SETS
 
 # 200 MB at 768 dimensions; on a CPU some minutes. At most that much is encoded again after an interruption.

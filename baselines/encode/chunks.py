@@ -21,11 +21,11 @@ from baselines.models.settings import ModelSettings
 from baselines.passages import open_passages
 from baselines.runs.sets import read_queries
 from baselines.vectors.embeddings import FORMAT, MANIFEST, NAME, Chunk, Vectors, chunk_name, longest, read_vectors
-from builders.common.command import InputError, log, progress
-from builders.common.files import check_place, new_file, real_path, sha256_of, write_text
-from builders.common.folders import key_of, replace_directory, work_beside
-from builders.common.typed import read_json
-from builders.common.verified import wrong_sha256
+from builders.core.cache import wrong_sha256
+from builders.core.command import InputError, log, progress
+from builders.core.files import check_place, new_file, real_path, sha256_of, write_text
+from builders.core.folders import key_of, replace_directory, work_beside
+from builders.core.typed import read_json
 from builders.store.reader import Release, open_release
 
 

@@ -26,12 +26,11 @@ from baselines.models.settings import ModelSettings
 from baselines.models.used import used
 from baselines.passages import open_passages
 from baselines.search.retrieve import named
-from builders.common.command import InputError, log, progress
-from builders.common.files import real_path, sha256_of, write_text
-from builders.common.folders import key_of, replace_directory, task_folder, work_beside
-from builders.common.names import name_within
-from builders.common.typed import read_json
-from builders.common.verified import wrong_sha256
+from builders.core.cache import wrong_sha256
+from builders.core.command import InputError, log, progress
+from builders.core.files import real_path, sha256_of, write_text
+from builders.core.folders import key_of, replace_directory, task_folder, work_beside
+from builders.core.typed import name_within, read_json
 from builders.store.reader import Release, open_release
 from builders.store.runs import Hit
 

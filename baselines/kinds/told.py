@@ -10,7 +10,7 @@ from sentence_transformers.util.file_io import load_file_path
 from baselines.models.loading import commit_of
 from baselines.models.opening import opening
 from baselines.models.settings import ModelSettings
-from builders.common.typed import read_json
+from builders.core.typed import read_json
 
 # What sentence-transformers and PyLate write as `model_type` of what they save.
 _BY_TYPE = {

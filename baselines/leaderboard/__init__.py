@@ -20,7 +20,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from builders.common.command import InputError, whole_number
+from builders.core.command import InputError, whole_number
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

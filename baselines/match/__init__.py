@@ -21,8 +21,8 @@ from pathlib import Path
 
 from baselines.models.options import add_device, add_pairs
 from baselines.runs.sets import add_set
-from builders.common.command import InputError, add_format, number_between, whole_number
-from builders.common.hub import check_models
+from builders.core.command import InputError, add_format, number_between, whole_number
+from builders.core.hub import check_models
 from builders.similar.likeness import THRESHOLD
 
 

@@ -24,7 +24,7 @@ from baselines.search.retrieve import id_ranks, named
 from baselines.vectors import scan
 from baselines.vectors.embeddings import Vectors, read_vectors
 from baselines.vectors.engines import TorchEngine
-from builders.common.limits import usable_cores
+from builders.core.limits import usable_cores
 from builders.store.reader import Release
 
 if TYPE_CHECKING:

@@ -14,10 +14,10 @@ from baselines.models.devices import devices_of
 from baselines.passages import Passages, open_passages
 from baselines.rerank.windows import kept_scores
 from baselines.runs.sets import read_queries
-from builders.common.command import InputError, log
-from builders.common.files import check_file
-from builders.common.folders import key_of, work_beside
-from builders.common.sampling import draw
+from builders.core.command import InputError, log
+from builders.core.files import check_file
+from builders.core.folders import key_of, work_beside
+from builders.core.sampling import draw
 from builders.pool.ensemble import probability
 from builders.similar.likeness import TESTED, is_similar
 from builders.store.layout import SETS

@@ -11,10 +11,10 @@ import torch
 from filelock import BaseFileLock, FileLock, Timeout
 from transformers import PreTrainedModel
 
-from builders.common.command import InputError
-from builders.common.jobs import in_order, process_pool
-from builders.common.limits import usable_cores
-from builders.common.temporary import temporary_folder
+from builders.core.command import InputError
+from builders.core.jobs import in_order, process_pool
+from builders.core.limits import usable_cores
+from builders.core.locks import temporary_folder
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")

@@ -10,9 +10,9 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from msgspec import Meta, Struct, structs
 
-from builders.common.command import InputError
-from builders.common.files import read_toml
-from builders.common.typed import typed
+from builders.core.command import InputError
+from builders.core.files import read_toml
+from builders.core.typed import typed
 
 FAMILIES = Path(__file__).parents[1] / "models.toml"
 _Text = Annotated[str, Meta(min_length=1)]

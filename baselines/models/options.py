@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from builders.common.command import whole_number
+from builders.core.command import whole_number
 
 PRECISIONS = ("fp32", "fp16", "bf16")
 

@@ -28,9 +28,9 @@ from pathlib import Path
 from baselines.kinds import RERANKERS
 from baselines.models.options import add_device, add_pairs
 from baselines.runs.sets import add_set
-from builders.common.command import InputError, whole_number
-from builders.common.files import check_file, real_path
-from builders.common.hub import check_models
+from builders.core.command import InputError, whole_number
+from builders.core.files import check_file, real_path
+from builders.core.hub import check_models
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -25,8 +25,8 @@ from pathlib import Path
 
 from baselines.models.options import add_batch_tokens, add_device, add_revision
 from baselines.runs.sets import add_set
-from builders.common.command import add_format, whole_number
-from builders.common.hub import check_models
+from builders.core.command import add_format, whole_number
+from builders.core.hub import check_models
 
 POOLINGS = ("cls", "mean", "lasttoken")
 

@@ -16,10 +16,10 @@ from baselines.run.use import NO_FAMILY, Use, use_of
 from baselines.runs import evaluate
 from baselines.runs.qrels import release_qrels
 from baselines.runs.sets import read_queries
-from builders.common.command import InputError, log, progress
-from builders.common.files import check_file
-from builders.common.folders import key_of
-from builders.common.verified import caches
+from builders.core.cache import caches
+from builders.core.command import InputError, log, progress
+from builders.core.files import check_file
+from builders.core.folders import key_of
 from builders.store.layout import SETS
 from builders.store.reader import Release, open_release
 from builders.store.runs import read_run, write_run

@@ -36,8 +36,8 @@ from baselines.runs import holes, measures
 from baselines.runs.qrels import Qrels
 from baselines.runs.reference import add_reference, reference_qrels
 from baselines.runs.tables import percent, text_table
-from builders.common.command import InputError, add_format, log
-from builders.common.files import atomic_text, new_file
+from builders.core.command import InputError, add_format, log
+from builders.core.files import atomic_text, new_file
 from builders.similar import add_ngrams
 from builders.store.layout import SETS
 from builders.store.reader import open_release

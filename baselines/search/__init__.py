@@ -22,8 +22,8 @@ from pathlib import Path
 from baselines.models.options import add_device, add_revision
 from baselines.passages import add_sample
 from baselines.runs.sets import add_set
-from builders.common.command import add_format, whole_number
-from builders.common.hub import check_models
+from builders.core.command import add_format, whole_number
+from builders.core.hub import check_models
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

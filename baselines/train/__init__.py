@@ -34,8 +34,8 @@ import json
 from pathlib import Path
 
 from baselines.train.recipe import names
-from builders.common.command import log
-from builders.common.folders import work_beside
+from builders.core.command import log
+from builders.core.folders import work_beside
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -13,9 +13,9 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from builders.common.command import InputError
-from builders.common.files import read_toml
-from builders.common.typed import typed
+from builders.core.command import InputError
+from builders.core.files import read_toml
+from builders.core.typed import typed
 from builders.store.layout import SETS, base_set, set_of
 
 RECIPES = Path(__file__).parents[1] / "recipes"

@@ -22,11 +22,10 @@ import numpy.typing as npt
 import torch
 
 from baselines.models.settings import SaidSettings
-from builders.common.command import InputError, progress
-from builders.common.limits import usable_cores
-from builders.common.names import name_within
-from builders.common.typed import Count, read_json
-from builders.common.verified import fault_once, other_sha256
+from builders.core.cache import fault_once, other_sha256
+from builders.core.command import InputError, progress
+from builders.core.limits import usable_cores
+from builders.core.typed import Count, name_within, read_json
 from builders.store.reader import Release
 
 FORMAT = 1
@@ -79,7 +78,7 @@ class Vectors:
     def fault(self) -> str:
         """What is wrong with the chunks, in words; empty where all are what the manifest says.
 
-        They are read for this once: see :func:`builders.common.verified.fault_once`.
+        They are read for this once: see :func:`builders.core.cache.fault_once`.
         """
         look = functools.partial(_chunk_fault, dim=self.dim)
         paths = [self.path / chunk["path"] for chunk in self.chunks]

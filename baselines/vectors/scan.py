@@ -24,7 +24,7 @@ import torch
 
 from baselines.vectors.embeddings import Vectors, widened
 from baselines.vectors.engines import Engine, Floats, Halves, Rows
-from builders.common.jobs import in_threads
+from builders.core.jobs import in_threads
 
 BLOCK = 1 << 16  # passages: 200 MB in 32 bits at 768 dimensions
 _PAIRS = 8_192  # scored again at a time

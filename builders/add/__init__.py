@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 
-from builders.common.command import add_steps
+from builders.core.command import add_steps
 
 # A file each, with ``add_arguments(parser)`` and ``run(args)``; its docstring is the help of the set.
 SETS = {

@@ -31,7 +31,7 @@ from builders.add.collection import (
     merge,
     write_release,
 )
-from builders.common.command import InputError, log, progress
+from builders.core.command import InputError, log, progress
 from builders.sources.files import Source
 from builders.sources.splits import split_of
 from builders.sources.tables import find_tables, open_table

@@ -21,8 +21,8 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from builders.common.command import InputError, add_format, log, progress, whole_number
-from builders.common.sampling import draw
+from builders.core.command import InputError, add_format, log, progress, whole_number
+from builders.core.sampling import draw
 from builders.sources.encoding import CHOICES
 from builders.sources.files import Source
 from builders.sources.tables import header_of

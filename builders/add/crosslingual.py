@@ -29,7 +29,7 @@ from typing import Any
 import pyarrow as pa
 
 from builders.add.collection import described, open_base
-from builders.common.command import InputError, add_format, log
+from builders.core.command import InputError, add_format, log
 from builders.sources.encoding import CHOICES
 from builders.sources.files import Source
 from builders.sources.tables import Table, find_tables, open_table

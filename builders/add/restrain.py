@@ -44,8 +44,8 @@ from builders.add.vectors import (
     print_figures,
     vectors_of,
 )
-from builders.common.command import InputError, log, whole_number
-from builders.common.sampling import size
+from builders.core.command import InputError, log, whole_number
+from builders.core.sampling import size
 from builders.store.draft import check_release_output, draft_release
 from builders.store.overlap import label_overlap, labelled
 from builders.store.reader import Release, open_release

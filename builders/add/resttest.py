@@ -35,7 +35,7 @@ from builders.add.vectors import (
     print_figures,
     vectors_of,
 )
-from builders.common.command import InputError, whole_number
+from builders.core.command import InputError, whole_number
 from builders.store.draft import check_release_output, draft_release
 from builders.store.overlap import label_overlap, labelled
 from builders.store.reader import Release, open_release

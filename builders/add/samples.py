@@ -33,8 +33,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from builders.common.command import InputError, add_format, progress, whole_number
-from builders.common.sampling import lots, size
+from builders.core.command import InputError, add_format, progress, whole_number
+from builders.core.sampling import lots, size
 from builders.store.draft import check_release_output, describe_files, draft_release
 from builders.store.judged import read_judged
 from builders.store.layout import IDS, SAMPLE, SETS, is_config

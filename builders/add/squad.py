@@ -29,8 +29,8 @@ import numpy as np
 import pyarrow as pa
 
 from builders.add.collection import Collection, SourceTexts, described, merge, write
-from builders.common.command import InputError, add_format, log, progress, whole_number
-from builders.common.sampling import draw
+from builders.core.command import InputError, add_format, log, progress, whole_number
+from builders.core.sampling import draw
 from builders.release.options import MIN_CHARS
 from builders.sources.files import Source, find_files, open_bytes
 from builders.store.draft import draft_release

@@ -30,11 +30,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from builders.add.similarity import Floats, Ints, fixed_point
-from builders.common.command import InputError, add_format, log, whole_number
-from builders.common.files import read_utf8
-from builders.common.names import name_within
-from builders.common.typed import read_json
-from builders.common.verified import wrong_sha256
+from builders.core.cache import wrong_sha256
+from builders.core.command import InputError, add_format, log, whole_number
+from builders.core.files import read_utf8
+from builders.core.typed import name_within, read_json
 from builders.store.draft import describe_files
 from builders.store.overlap import overlap_table
 from builders.store.reader import Release

@@ -34,7 +34,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from builders.common.command import add_steps
+from builders.core.command import add_steps
 
 # A file each, with ``add_arguments(parser)`` and ``run(args)``; the first line of its docstring is its help.
 ROUND_STEPS = {

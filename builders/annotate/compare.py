@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from builders.common.command import InputError, add_format
+from builders.core.command import InputError, add_format
 from builders.pool import add_names, check_names
 
 if TYPE_CHECKING:

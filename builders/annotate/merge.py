@@ -20,7 +20,7 @@ import argparse
 import json
 from pathlib import Path
 
-from builders.common.command import add_format
+from builders.core.command import add_format
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from builders.common.command import InputError, log, progress, whole_number
+from builders.core.command import InputError, log, progress, whole_number
 from builders.pool import SCALES
 
 if TYPE_CHECKING:

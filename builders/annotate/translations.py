@@ -24,9 +24,9 @@ from typing import Any
 
 from builders.add.crosslingual import Pair, build_crosslingual, open_translations, print_set
 from builders.annotate.quality import PACKAGE, Acceptance, Verdict, add_acceptance, answer_of, judge, percent
-from builders.common.command import InputError, add_format, log, whole_number
-from builders.common.files import atomic_text, sha256_of
-from builders.common.sampling import draw
+from builders.core.command import InputError, add_format, log, whole_number
+from builders.core.files import atomic_text, sha256_of
+from builders.core.sampling import draw
 from builders.sources.encoding import CHOICES
 from builders.sources.files import Source
 from builders.sources.tables import find_tables, open_table

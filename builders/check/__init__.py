@@ -22,7 +22,7 @@ import json
 from pathlib import Path
 
 from builders.check.findings import ERROR, TESTS
-from builders.common.command import InputError, add_format, add_tmp, log
+from builders.core.command import InputError, add_format, add_tmp, log
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,7 +47,7 @@ def add_accept(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from builders.check.histograms import draw
     from builders.check.release import check
-    from builders.common.files import write_bytes, write_text
+    from builders.core.files import write_bytes, write_text
     from builders.store.reader import open_release
 
     if args.figures and args.figures.exists() and not args.figures.is_dir():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from builders.common.files import read_toml
+from builders.core.files import read_toml
 from builders.store.table3 import TABLE3_ROWS, bar_name
 
 

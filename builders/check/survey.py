@@ -15,10 +15,10 @@ from typing import Any
 
 import duckdb
 
-from builders.common.command import log, progress
-from builders.common.database import database
-from builders.common.disks import DiskFull, full_disk
-from builders.common.temporary import temporary_folder
+from builders.core.command import log, progress
+from builders.core.database import database
+from builders.core.limits import DiskFull, full_disk
+from builders.core.locks import temporary_folder
 from builders.store.layout import (
     CORPUS,
     CROSSLINGUAL,

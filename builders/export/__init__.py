@@ -43,7 +43,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from builders.common.command import whole_number
+from builders.core.command import whole_number
 from builders.export.drawn import set_name
 from builders.export.formats import FORMATS
 from builders.store.layout import SETS

@@ -38,8 +38,8 @@ import argparse
 import json
 from pathlib import Path
 
-from builders.common.command import InputError, add_format, whole_number
-from builders.common.limits import usable_cores
+from builders.core.command import InputError, add_format, whole_number
+from builders.core.limits import usable_cores
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from builders.common.command import InputError, progress
-from builders.common.jobs import Pool, in_order
+from builders.core.command import InputError, progress
+from builders.core.jobs import Pool, in_order
 from builders.official.archives import Member
 from builders.official.findings import MOST, Findings, Skipped
 from builders.official.formats import LINE_CUT, TSV, BadLine, TextColumn, TsvBlock, lines_of, nothing_of, parse_tsv

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from builders.common.command import InputError, log
-from builders.common.folders import work_beside
-from builders.common.jobs import process_pool
-from builders.common.names import problem_of
+from builders.core.command import InputError, log
+from builders.core.folders import work_beside
+from builders.core.jobs import process_pool
+from builders.core.typed import problem_of
 from builders.official.archives import Member, find_members
 from builders.official.blocks import OfficialFile, Work
 from builders.official.corpus import read_corpus

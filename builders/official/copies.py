@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from builders.common.command import InputError, log
-from builders.common.files import read_toml
-from builders.common.hub import clear_errors, commit_in, need_hub
-from builders.common.names import problem_of
+from builders.core.command import InputError, log
+from builders.core.files import read_toml
+from builders.core.hub import clear_errors, commit_in, need_hub
+from builders.core.typed import problem_of
 from builders.official.copy_rows import DATA, kind_of
 from builders.official.copy_write import CopyWriter
 from builders.official.findings import Findings

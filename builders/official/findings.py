@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from builders.common.command import InputError, log
-from builders.common.files import write_text
+from builders.core.command import InputError, log
+from builders.core.files import write_text
 from builders.store.draft import Draft
 
 _EXAMPLES = 3

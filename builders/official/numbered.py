@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from builders.common.compiled import compiled
+from builders.core.compiled import compiled
 from builders.official.findings import Findings
 
 Keys = npt.NDArray[np.uint64]

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from builders.common.command import InputError
-from builders.common.files import write_text
+from builders.core.command import InputError
+from builders.core.files import write_text
 from builders.official.blocks import OfficialFile, Work
 from builders.official.formats import parse_pairs
 from builders.official.numbered import Keys, as_keys, hex_ids

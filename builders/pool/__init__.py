@@ -29,7 +29,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from builders.common.command import add_format, whole_number
+from builders.core.command import add_format, whole_number
 from builders.store.layout import SPLITS
 
 DEPTH, TOP = 50, 5  # of each run; of each query (Section 2.3)

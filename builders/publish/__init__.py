@@ -22,8 +22,8 @@ import argparse
 from pathlib import Path
 
 from builders.check import add_accept
-from builders.common.command import add_tmp
-from builders.common.hub import add_repository
+from builders.core.command import add_tmp
+from builders.core.hub import add_repository
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from builders.common.hub import need_hub
+    from builders.core.hub import need_hub
     from builders.publish.upload import Wishes, publish
     from builders.store.reader import open_release
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from builders.check.count import Figures
 from builders.check.histograms import draw
 from builders.check.release import check, unlisted_files
-from builders.common.command import InputError
-from builders.common.files import sha256_of, write_bytes, write_text
-from builders.common.hub import upload
-from builders.common.temporary import temporary_folder
+from builders.core.command import InputError
+from builders.core.files import sha256_of, write_bytes, write_text
+from builders.core.hub import upload
+from builders.core.locks import temporary_folder
 from builders.publish.benchmark import eval_yaml
 from builders.publish.chinese import chinese_card
 from builders.publish.sections import example, scores
@@ -54,7 +54,7 @@ def publish(
         release: an opened release.
         repo: ORG/NAME.
         accepted: tests of ``check`` whose errors count as warnings.
-        create, private: see :func:`builders.common.hub.upload`.
+        create, private: see :func:`builders.core.hub.upload`.
         wishes: what the user says of it.
         tmp: see :func:`builders.check.survey.survey`.
 

@@ -26,7 +26,7 @@ import argparse
 import math
 from pathlib import Path
 
-from builders.common.command import add_format, number_between
+from builders.core.command import add_format, number_between
 from builders.pool import SCALES, add_names, check_names
 
 

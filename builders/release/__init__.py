@@ -20,10 +20,10 @@ import os
 from fractions import Fraction
 from pathlib import Path
 
-from builders.common.command import InputError, add_format, whole_number
-from builders.common.files import path_of
-from builders.common.limits import usable_cores
-from builders.common.words import SEGMENTERS
+from builders.core.command import InputError, add_format, whole_number
+from builders.core.files import path_of
+from builders.core.limits import usable_cores
+from builders.core.words import SEGMENTERS
 from builders.release.options import MIN_CHARS, THRESHOLD, Options
 from builders.store.layout import SPLITS
 
@@ -92,7 +92,7 @@ def run(args: argparse.Namespace) -> None:
     options = Options(args.unit, args.threshold, args.match, args.min_chars, args.segmenter)
     out, workers = path_of(args.out), args.workers or usable_cores()
     if args.engine == "ray":
-        from builders.common.jobs_ray import RayEngine
+        from builders.core.jobs_ray import RayEngine
         from builders.store.draft import check_release_output
 
         check_release_output(out)

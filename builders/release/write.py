@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from builders.common.folders import task_folder
+from builders.core.folders import task_folder
 from builders.release.label_files import Places, rows_at
 from builders.release.select import Selection, SplitSelection
 from builders.store import layout

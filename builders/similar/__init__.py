@@ -40,7 +40,7 @@ import argparse
 import json
 from pathlib import Path
 
-from builders.common.command import number_between, whole_number
+from builders.core.command import number_between, whole_number
 from builders.similar.likeness import HOW, NGRAM, SHARE, THRESHOLD
 
 
@@ -124,7 +124,7 @@ def run(args: argparse.Namespace) -> None:
 def _report(args: argparse.Namespace) -> None:
     if args.list:
         args.usage_error("--list lists removed questions; --against removes none")
-    from builders.common.files import check_file, write_text
+    from builders.core.files import check_file, write_text
     from builders.similar.contamination import FORMATS, compare, write_questions
 
     if args.questions:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from builders.common.command import InputError
+from builders.core.command import InputError
 
 
 @dataclass(frozen=True)

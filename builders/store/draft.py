@@ -15,9 +15,9 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from builders.common.command import InputError, log
-from builders.common.files import link, sha256_of, write_text
-from builders.common.folders import check_output, remove_tree, replace_directory, work_beside
+from builders.core.command import InputError, log
+from builders.core.files import link, sha256_of, write_text
+from builders.core.folders import check_output, remove_tree, replace_directory, work_beside
 from builders.store.card import card
 from builders.store.layout import MANIFEST, config_and_split, schema_of
 from builders.store.manifest import (
@@ -133,7 +133,7 @@ def draft_release(
         build: what the manifest says of this build: ``verb``, ``options``, ``sources`` (name, bytes, sha256). Where it
             is known late, the block sets ``draft.build``.
         base: a release whose configs the new one holds too.
-        work: the folder that :func:`builders.common.folders.work_beside` gave, where the caller has one already.
+        work: the folder that :func:`builders.core.folders.work_beside` gave, where the caller has one already.
     """
     out = check_release_output(out)
     with contextlib.nullcontext(work) if work else work_beside(out) as beside:

@@ -9,10 +9,9 @@ from typing import Any
 
 import msgspec
 
-from builders.common.command import InputError
-from builders.common.files import sha256_of, write_text
-from builders.common.names import name_within
-from builders.common.typed import Count, Sha256, read_object, typed
+from builders.core.command import InputError
+from builders.core.files import sha256_of, write_text
+from builders.core.typed import Count, Sha256, name_within, read_object, typed
 from builders.store.layout import FORMAT, MANIFEST, NAME
 from builders.store.tasks import EVAL
 

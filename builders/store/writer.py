@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from builders.common.files import link, sha256_of
+from builders.core.files import link, sha256_of
 from builders.store import layout
 from builders.store.manifest import FileEntry
 

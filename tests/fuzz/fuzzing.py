@@ -26,7 +26,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from spoil import Change
 
-from builders.common.ending import exit_code
+from builders.core.exit_codes import exit_code
 
 CASES = int(os.environ.get("FUZZ_CASES", "0"))  # make test-slow
 _FEW = 10  # make test: always the same ones

@@ -20,7 +20,7 @@ _OURS = {
     "baselines.models.official_input:official_tokenizer": "likewise",
     "baselines.hub.checkpoint:write_hashes": "the record of a checkpoint that the caller has just written",
     "baselines.hub.needs:write_needs": "the configuration of a checkpoint that the caller has just written",
-    "builders.common.arrow_files:read_arrow": "files of a build under way, which appear when they are whole",
+    "builders.core.arrow_files:read_arrow": "files of a build under way, which appear when they are whole",
     "builders.official.copies:published": "the project's own file",
     "builders.release.build:_label": "hands its blocks on to parse_row, which has a fuzzer",
     "builders.release.write:write_file": "a file of a build under way, which appears when it is whole",
@@ -52,7 +52,7 @@ def readers_in_the_code() -> set[str]:
     for path in (path for folder in ("builders", "baselines") for path in (ROOT / folder).rglob("*.py")):
         module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
         for name, function in _functions(path):
-            if _READING & {*_own_calls(function)} and module not in ("builders.common.typed", "builders.common.files"):
+            if _READING & {*_own_calls(function)} and module not in ("builders.core.typed", "builders.core.files"):
                 found.add(f"{module}:{name}")
     return found
 

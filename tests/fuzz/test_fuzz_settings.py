@@ -22,8 +22,8 @@ from baselines.reproduce.report import error_figures, trainings
 from baselines.reproduce.settings import read_settings
 from baselines.reproduce.steps import _done, _stamp
 from baselines.train.recipe import RECIPES, read_recipe
-from builders.common.files import read_toml
-from builders.common.folders import key_of
+from builders.core.files import read_toml
+from builders.core.folders import key_of
 from builders.sources import archives
 
 _SETTINGS = """

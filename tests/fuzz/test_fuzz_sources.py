@@ -23,7 +23,7 @@ from builders.add.crosslingual import read_pairs
 from builders.add.vectors import read_embeddings
 from builders.annotate.quality import Acceptance
 from builders.annotate.translations import review_packages
-from builders.common.names import problem_of
+from builders.core.typed import problem_of
 from builders.official.archives import find_members
 from builders.official.build import build_official
 from builders.official.copy_rows import Judgment, Ranked, Text, kind_of, rows_of

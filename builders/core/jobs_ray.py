@@ -5,8 +5,7 @@ are the same. Only small things travel through Ray (a range of a file, a count):
 storage that all machines share. Blocks of compressed sources carry their text; two of them for each CPU are in flight.
 
 A task whose process or machine is lost runs again elsewhere. The same task gives the same bytes, and shards appear
-whole or not at all, so it does not matter how far the lost one had come.
-"""
+whole or not at all, so it does not matter how far the lost one had come."""
 
 from __future__ import annotations
 
@@ -23,10 +22,9 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-from builders.common.command import InputError
-from builders.common.ending import raise_if_stopped
-from builders.common.groups import install
-from builders.common.jobs import WorkerDied
+from builders.core.command import InputError, install
+from builders.core.exit_codes import raise_if_stopped
+from builders.core.jobs import WorkerDied
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -39,7 +37,7 @@ _PACKAGES = ("duckdb", "jieba", "msgspec", "numba", "numpy", "pyarrow", "ray", "
 
 
 class RayEngine:
-    """A :class:`builders.common.jobs.Engine` on a Ray cluster. A context manager.
+    """A :class:`builders.core.jobs.Engine` on a Ray cluster. A context manager.
 
     Args:
         address: of the cluster's head (``host:6379``, ``auto`` for a cluster of which this machine is part). None: the
@@ -102,7 +100,7 @@ class RayEngine:
         self._stdout.__exit__(*error)
 
     def map(self, function: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[Result]:
-        """``function(task)`` for every task, in their order. See :class:`builders.common.jobs.Engine`."""
+        """``function(task)`` for every task, in their order. See :class:`builders.core.jobs.Engine`."""
         run = self._ray.remote(num_cpus=1, memory=TASK_BYTES, max_retries=RETRIES)(_run)
         function, versions = self._ray.put(function), _versions()
         running: deque[Any] = deque()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from builders.common.command import visible
+from builders.core.command import visible
 
 _MARKUP = re.compile(r"[\\`*<>&|\[\]]")
 

@@ -1,4 +1,4 @@
-"""What every command of the project shares: the one error, exit codes, logging, progress bars, verbs."""
+"""Shared by every command: the one error, logging, progress bars, verbs and their old names, dependency groups."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
-
-from builders.common.old_names import OLD_NAMES
 
 VERSION = "0.1.0"
 
@@ -52,7 +50,7 @@ def progress(items: Iterable[Any] | None = None, *, total: int | None = None, un
 
     Every step of the loop raises KeyboardInterrupt where a signal has asked this process to stop.
     """
-    from builders.common.progress import Bar, LogProgress  # tqdm is slow to import; they know the log of this module
+    from builders.core.progress import Bar, LogProgress  # tqdm is slow to import; they know the log of this module
 
     options: dict[str, Any] = {"total": total, "unit": unit, "desc": label, "unit_scale": True}
     return Bar(items, **options, file=sys.stderr) if sys.stderr.isatty() else LogProgress(items, **options)
@@ -162,7 +160,7 @@ def main(
     stay optional. A module's docstring is its help: the first line stands in the overview, which is printed when no
     verb is given (0), the whole, with its example, in the verb's own ``--help``.
     """
-    from builders.common.ending import exit_code  # it knows the error of this module
+    from builders.core.exit_codes import exit_code  # it knows the error of this module
 
     words = list(sys.argv[1:] if argv is None else argv) or ["--help"]
     return exit_code(lambda: _main(program, description, verbs, groups or {"verbs": verbs}, *words))
@@ -203,3 +201,51 @@ def _main(
     for noisy in ("faiss", "fsspec", "httpx", "httpx2", "jieba", "numba", "sentence_transformers"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     return int(module.run(args) or 0)
+
+
+# The smallest group that has a library, with the modules that are imported of it.
+_GROUPS = {
+    "builders": "duckdb faiss filelock huggingface_hub jieba matplotlib msgspec numba numpy pyarrow rensa rjieba scipy "
+    "statsmodels tomli tqdm",
+    "baselines": "ir_measures",
+    "models": "accelerate sentence_transformers sklearn torch transformers",
+    "ray": "ray",
+    "elasticsearch": "elasticsearch",
+    "judge": "openai",
+    "space": "gradio",
+}
+
+
+def install(group: str) -> str:
+    """Return the command that installs a group in a checkout."""
+    return f"pip install -c constraints.txt -e . --group {group}"
+
+
+def group_of(module: str) -> str:
+    """The group that brings a module; empty where none does."""
+    package = module.partition(".")[0]
+    return next((group for group, modules in _GROUPS.items() if package in modules.split()), "")
+
+
+OLD_NAMES = {
+    "builders": {
+        "ccovid": "builders add ccovid",
+        "cmedqa": "builders add cmedqa",
+        "contamination": "builders similar --against",
+        "crosslingual": "builders add crosslingual",
+        "crosslingual export": "builders annotate translations export",
+        "crosslingual import": "builders annotate translations import",
+        "crosslingual review": "builders annotate translations review",
+        "extrapolate": "builders add",
+        "extrapolate embed": "baselines encode --queries",
+        "extrapolate overlap": "builders check",
+        "extrapolate restrain": "builders add restrain",
+        "extrapolate resttest": "builders add resttest",
+        "pool": "builders annotate pool",
+        "relabel": "builders annotate relabel",
+        "samples": "builders add samples",
+        "sources": "builders official --list",
+        "stats": "builders check",
+    },
+    "baselines": dict[str, str](),
+}

@@ -1,8 +1,7 @@
 """JSON and TOML as typed values: what is in a file is said by a msgspec type, and held to it when it is read.
 
 Every JSON that somebody else may have written is read here. msgspec refuses what no other reader of these files could
-take: NaN, half a surrogate pair, text that is no UTF-8, numbers that no 64 bits hold where a count is expected.
-"""
+take: NaN, half a surrogate pair, text that is no UTF-8, numbers that no 64 bits hold where a count is expected."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 from msgspec import Meta, Struct, inspect
 
-from builders.common.command import InputError
+from builders.core.command import InputError
 
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Sha256 = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
@@ -179,3 +178,38 @@ def _known(kind: Any, keys: list[str]) -> str:
     if isinstance(found, inspect.StructType):
         return ", ".join(field.encode_name for field in found.fields)
     return ", ".join(map(str, found.values)) if isinstance(found, inspect.LiteralType) else ""
+
+
+LONGEST = 1_000  # characters; no file of ours has a tenth, and no system takes five times as many
+_NEVER = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")  # ends or breaks a line, or is no text
+_DRIVE = re.compile(r"[A-Za-z]:")
+
+
+def problem_of(name: str) -> str:
+    """Why ``name`` names nothing within a folder, as the end of an error; empty where it does.
+
+    A name has parts between forward slashes, and is the same on every system and written in one way alone: none is
+    empty, ``.`` or ``..``, and there is no slash before the first or behind the last, no drive and no backslash.
+    """
+    if not name:
+        problem = "is empty"
+    elif len(name) > LONGEST:
+        return f"a name of {len(name):,} characters; expected at most {LONGEST:,}"
+    elif found := _NEVER.search(name):
+        problem = f"holds the character {found[0]!r}"
+    elif name[0] == "/" or _DRIVE.match(name):
+        problem = "is absolute"
+    elif "\\" in name:
+        problem = "holds a backslash"
+    elif odd := {"", ".", ".."} & {*name.split("/")}:
+        problem = f"has the part {min(odd)!r}"
+    else:
+        return ""
+    return f"the name {name!r} {problem}; expected a plain one, within its folder"
+
+
+def name_within(name: str) -> str:
+    """``name`` itself; ValueError, with what :func:`problem_of` finds, for one that names nothing within a folder."""
+    if problem := problem_of(name):
+        raise ValueError(problem)
+    return name

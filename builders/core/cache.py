@@ -1,8 +1,7 @@
 """Cache of verified files, invalidated when a file's inode, size, mtime or ctime changes.
 
 What was found without a fault is noted in the user's cache, a line of 24 hex digits each: lines are only ever added,
-each by one write, so processes need no lock, and a line that is damaged is one that is not found.
-"""
+each by one write, so processes need no lock, and a line that is damaged is one that is not found."""
 
 from __future__ import annotations
 
@@ -12,8 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from builders.common.files import sha256_of
-from builders.common.folders import key_of
+from builders.core.files import sha256_of
+from builders.core.folders import key_of
 
 _MOST = 1 << 20  # bytes of notes, for 40,000 files; then they begin anew
 _here: set[str] = set()  # this process' own notes

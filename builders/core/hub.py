@@ -1,8 +1,7 @@
 """Repositories of the Hugging Face hub: filled in one commit, with its refusals and failures in one clear line.
 
 What a commit puts there is listed in a manifest among its files. So the next one knows which files were the earlier
-one's, and deletes those that it has not; files of others stay.
-"""
+one's, and deletes those that it has not; files of others stay."""
 
 from __future__ import annotations
 
@@ -16,11 +15,11 @@ from typing import Any
 
 import msgspec
 
-from builders.common.command import InputError, Unfinished, log
-from builders.common.disks import full_disk
-from builders.common.files import sha256_of
-from builders.common.temporary import temporary_folder
-from builders.common.typed import read_json
+from builders.core.command import InputError, Unfinished, log
+from builders.core.files import sha256_of
+from builders.core.limits import full_disk
+from builders.core.locks import temporary_folder
+from builders.core.typed import read_json
 
 _AGAIN = "run the same command again: what was received is not sent again"
 _REPO = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}")

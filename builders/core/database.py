@@ -8,7 +8,7 @@ from pathlib import Path
 
 import duckdb
 
-from builders.common.limits import memory_limit, usable_cores
+from builders.core.limits import memory_limit, usable_cores
 
 
 @contextlib.contextmanager

@@ -8,8 +8,7 @@ rjieba (jieba-rs) has jieba's dictionary and its hidden Markov model. What it do
   words, which jieba never does: they come out alone, and the text on either side is cut for itself.
 - Its model has six decimals where jieba's has sixteen, so the two may part where two ways to cut are as good as equally
   likely. Of pairs of characters 36 are, in one context or another; 常在 before a single character is the only one that
-  ordinary text holds, and is cut as jieba cuts it. The others stay; `benchmarks/segment.py` counts where they show.
-"""
+  ordinary text holds, and is cut as jieba cuts it. The others stay; `benchmarks/segment.py` counts where they show."""
 
 from __future__ import annotations
 
@@ -21,8 +20,7 @@ import warnings
 from collections.abc import Callable
 from importlib.metadata import version
 
-from builders.common.command import InputError
-from builders.common.groups import install
+from builders.core.command import InputError, install
 
 SEGMENTERS = ("rjieba", "jieba")  # the first is the default
 _RULE = 1  # raise it when what is done to rjieba's words changes

@@ -17,9 +17,9 @@ from multiprocessing import util
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from builders.common.command import Unfinished, log
-from builders.common.ending import raise_if_stopped, say_once
-from builders.common.temporary import temporary_folder
+from builders.core.command import Unfinished, log
+from builders.core.exit_codes import raise_if_stopped, say_once
+from builders.core.locks import temporary_folder
 
 Pool = concurrent.futures.Executor
 Task = TypeVar("Task")

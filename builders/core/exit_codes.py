@@ -14,10 +14,8 @@ import time
 from collections.abc import Callable, Iterator
 from types import FrameType
 
-from builders.common.command import InputError
-from builders.common.disks import DiskFull, full_disk, unnamed
-from builders.common.groups import group_of, install
-from builders.common.limits import reserve_little
+from builders.core.command import InputError, group_of, install
+from builders.core.limits import DiskFull, full_disk, reserve_little, unnamed
 
 # Libraries have kinds of their own for it (MemoryError, duckdb.OutOfMemoryException, torch's RuntimeError).
 _NO_MEMORY = re.compile(

@@ -11,8 +11,8 @@ from typing import Any
 
 from tqdm import tqdm
 
-from builders.common.command import log
-from builders.common.ending import raise_if_stopped
+from builders.core.command import log
+from builders.core.exit_codes import raise_if_stopped
 
 EVERY = 30.0  # seconds
 

@@ -3,8 +3,7 @@
 - :func:`check_output`: whether something may be written to a place that a user names.
 - :func:`work_beside`: the folder beside it for the work, for one process at a time; a killed job finds its own again.
 - :func:`new_directory`: a directory made in one go. :func:`build_once`: one that is kept, and made where it is missing.
-- :func:`task_folder`: the result of one task of a job, which several processes may have at the same time.
-"""
+- :func:`task_folder`: the result of one task of a job, which several processes may have at the same time."""
 
 from __future__ import annotations
 
@@ -18,10 +17,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from builders.common.command import InputError, Unfinished, log
-from builders.common.disks import writing
-from builders.common.files import fsync_directory, fsync_file, kind_of, real_path
-from builders.common.locks import alone
+from builders.core.command import InputError, Unfinished, log
+from builders.core.files import fsync_directory, fsync_file, kind_of, real_path
+from builders.core.limits import writing
+from builders.core.locks import alone
 
 _DISCARDED = "discarded"
 _HALF = ".half"

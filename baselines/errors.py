@@ -22,7 +22,8 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from builders.core.command import InputError, add_format, log, whole_number
+from builders.core.command import add_format, whole_number
+from builders.core.errors import InputError, log
 from builders.store.layout import SETS, SPLITS
 
 if TYPE_CHECKING:

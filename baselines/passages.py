@@ -20,7 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from baselines.kept import Cache, Strings, StringsWriter
-from builders.core.command import InputError, log, progress
+from builders.core.errors import InputError, log
+from builders.core.progress import progress
 from builders.store.layout import SAMPLE, is_config
 from builders.store.reader import Release
 

@@ -19,7 +19,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from baselines.runs.sets import add_set, read_judgments, read_queries
-from builders.core.command import InputError, visible, whole_number
+from builders.core.command import whole_number
+from builders.core.errors import InputError, visible
 from builders.store.layout import SETS, Set
 from builders.store.reader import Release, open_release
 from builders.store.runs import Run, read_run

@@ -18,7 +18,7 @@ from baselines.bm25 import engine_numba
 from baselines.bm25.engine_numba import FILES, NumbaIndex, write_ids
 from baselines.bm25.engine_numba import write_index as write_postings
 from baselines.bm25.index import search
-from builders.core.command import InputError
+from builders.core.errors import InputError
 
 
 def check_against_lucene(

@@ -13,7 +13,8 @@ from releases import md5
 
 from builders.__main__ import VERBS
 from builders.add.ccovid import json_rows, read
-from builders.core.command import InputError, main
+from builders.core.command import main
+from builders.core.errors import InputError
 from builders.sources.tables import find_tables
 from builders.store.reader import open_release
 

@@ -24,7 +24,7 @@ from baselines.hub.checkpoint import open_checkpoint
 from baselines.models.loading import fingerprint, open_dual
 from baselines.train.models import cross_encoder, dual_encoder
 from baselines.train.recipe import read_recipe
-from builders.core.command import InputError
+from builders.core.errors import InputError
 from builders.store.runs import read_run, write_run
 
 

@@ -15,7 +15,7 @@ from baselines.reproduce.costs import Sizes
 from baselines.train.dev_ranks import Sampled, dev_sample
 from baselines.train.pairs import read_pairs
 from baselines.train.recipe import read_recipe
-from builders.core.command import InputError
+from builders.core.errors import InputError
 from builders.store.layout import set_of
 from builders.store.reader import open_release
 

@@ -17,7 +17,7 @@ from releases import make_release, tables
 
 from builders.add.similarity import fixed_point
 from builders.add.vectors import directions, read_embeddings
-from builders.core.command import InputError
+from builders.core.errors import InputError
 from builders.core.files import sha256_of
 from builders.store.reader import Release, open_release
 

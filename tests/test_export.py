@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from official_archives import original_files, preprocessed_files, write_files
 from releases import TEXTS, make_release, md5, passage, tables
 
-from builders.core.command import InputError, main
+from builders.core.command import main
+from builders.core.errors import InputError
 from builders.export import formats
 from builders.export.write import export
 from builders.store.reader import open_release

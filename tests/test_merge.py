@@ -18,7 +18,7 @@ from builders.annotate.qrels import merge
 from builders.annotate.rounds import State
 from builders.check.count import relabelled
 from builders.check.paper import published, relabelled_text
-from builders.core.command import InputError
+from builders.core.errors import InputError
 from builders.store.reader import open_release
 
 P = [md5(text) for text in TEXTS]

@@ -20,7 +20,7 @@ from releases import BUILD, QUESTIONS, make_release, md5
 from test_ccovid import source as ccovid_source
 from test_cmedqa import source as cmedqa_source
 
-from builders.core.command import InputError
+from builders.core.errors import InputError
 from builders.core.typed import LONGEST, name_within, problem_of
 from builders.official.build import build_official
 from builders.store.draft import draft_release

@@ -16,7 +16,7 @@ from publishing import REPO, listed
 from whole_release import whole_tables
 from yaml import safe_load
 
-from builders.core.command import InputError
+from builders.core.errors import InputError
 from builders.publish.benchmark import eval_yaml
 from builders.publish.chinese import chinese_card
 from builders.publish.sections import scores

@@ -20,7 +20,7 @@ from baselines.reproduce.matrix import MATRIX, read_matrix
 from baselines.reproduce.settings import read_settings, verbs
 from baselines.reproduce.steps import code_of, run_steps
 from baselines.train.recipe import names
-from builders.core.command import InputError
+from builders.core.errors import InputError
 from builders.store.reader import open_release
 
 BM25 = ("--table", 4, "--row", "bm25")

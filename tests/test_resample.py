@@ -19,7 +19,7 @@ from releases import md5
 from builders.add.restrain import is_large, restrained
 from builders.add.resttest import bucketed
 from builders.add.similarity import best_ranks, clusters, fixed_point, nearest, scale
-from builders.core.command import InputError
+from builders.core.errors import InputError
 
 
 @st.composite

@@ -16,7 +16,7 @@ from commands import run
 from releases import QUESTIONS, TEXTS, make_release, md5, tables
 
 from baselines.passages import open_passages
-from builders.core.command import InputError
+from builders.core.errors import InputError
 from builders.store import shards
 from builders.store.layout import MANIFEST, schema_of
 from builders.store.reader import Release, open_release

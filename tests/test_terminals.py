@@ -14,8 +14,9 @@ import pytest
 from commands import run
 
 from builders.core import progress as progress_module
-from builders.core.command import main, progress
+from builders.core.command import main
 from builders.core.exit_codes import exit_code
+from builders.core.progress import progress
 from builders.store.runs import read_run, write_run
 
 

@@ -27,9 +27,11 @@ from baselines.bm25.tokens import ANALYZERS, Analyzer
 from baselines.passages import add_sample
 from baselines.run.record import asked_of, record, write_manifest
 from baselines.runs.sets import add_queries, add_set, expect_main, read_queries
-from builders.core.command import InputError, install, log, number_between, progress, whole_number
+from builders.core.command import number_between, whole_number
+from builders.core.errors import InputError, install, log
 from builders.core.files import check_file
 from builders.core.limits import usable_cores
+from builders.core.progress import progress
 from builders.store.columns import Columns
 from builders.store.layout import SETS
 from builders.store.reader import Release, open_release

@@ -14,8 +14,9 @@ import pyarrow as pa
 from baselines.bm25.tokens import WORDS, Analyzer, segment_batches
 from baselines.kept import Cache
 from baselines.passages import Rows, expect_ids_once, sample_rows, taken
-from builders.core.command import InputError, log, progress
+from builders.core.errors import InputError, log
 from builders.core.jobs import in_threads
+from builders.core.progress import progress
 from builders.store.columns import Columns, Hit, columns_of
 from builders.store.layout import ROWS_PER_GROUP
 from builders.store.reader import Release

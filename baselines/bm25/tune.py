@@ -17,7 +17,7 @@ from baselines.bm25.index import K1, B, search_columns
 from baselines.runs.measures import MRR_DEPTH, official
 from baselines.runs.qrels import Qrels, release_qrels
 from baselines.runs.sets import read_queries
-from builders.core.command import InputError, log
+from builders.core.errors import InputError, log
 from builders.core.files import write_text
 from builders.store.layout import SETS
 from builders.store.reader import Release

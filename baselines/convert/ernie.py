@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
-from builders.core.command import InputError
+from builders.core.errors import InputError
 from builders.core.files import read_utf8
 from builders.core.typed import read_json
 

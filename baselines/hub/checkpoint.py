@@ -15,7 +15,7 @@ from typing import Any, Literal
 from msgspec import UNSET, Struct, UnsetType, field
 
 from builders.core.cache import wrong_sha256
-from builders.core.command import InputError
+from builders.core.errors import InputError
 from builders.core.files import sha256_of, write_text
 from builders.core.typed import Sha256, problem_of, read_json, read_object
 

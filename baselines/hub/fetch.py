@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from builders.core.command import InputError
+from builders.core.errors import InputError
 from builders.core.files import sha256_of
 from builders.core.hub import clear_errors, commit_in
 from builders.store.layout import MANIFEST

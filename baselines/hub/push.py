@@ -31,7 +31,7 @@ from baselines.hub.sections import Measured
 from baselines.runs.evaluate import evaluate
 from baselines.runs.qrels import release_qrels
 from baselines.runs.sets import add_set
-from builders.core.command import InputError, log
+from builders.core.errors import InputError, log
 from builders.core.files import sha256_of, write_text
 from builders.core.hub import add_repository, need_hub, repo_name, upload
 from builders.core.locks import temporary_folder

@@ -14,7 +14,7 @@ from pathlib import Path
 from baselines.hub.fetch import commit_of
 from baselines.hub.sections import Measured
 from baselines.runs.measures import PAPER
-from builders.core.command import InputError, log
+from builders.core.errors import InputError, log
 from builders.core.hub import as_yaml, clear_errors
 from builders.core.locks import temporary_folder
 from builders.store.layout import MANIFEST, SETS

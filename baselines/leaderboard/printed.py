@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from baselines.runs.tables import text_table
-from builders.core.command import visible
+from builders.core.errors import visible
 from builders.core.markdown import as_text as escaped
 
 LEGEND = (

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from builders.core.command import InputError
+from builders.core.errors import InputError
 from builders.core.files import read_toml
 from builders.core.typed import typed
 

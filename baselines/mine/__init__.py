@@ -34,9 +34,11 @@ from baselines.models.options import add_device, add_pairs
 from baselines.passages import Passages, open_passages
 from baselines.runs.qrels import Qrels, release_qrels
 from baselines.runs.sets import add_queries, add_set, expect_main, read_queries
-from builders.core.command import InputError, log, number_between, progress, whole_number
+from builders.core.command import number_between, whole_number
+from builders.core.errors import InputError, log
 from builders.core.files import atomic_text, check_file
 from builders.core.hub import check_models
+from builders.core.progress import progress
 from builders.store.layout import SETS
 from builders.store.reader import Release, open_release
 from builders.store.runs import Run, read_run

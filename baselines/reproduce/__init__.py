@@ -51,7 +51,8 @@ from baselines.reproduce.report import TALLY_WANTED, data_figures, error_figures
 from baselines.reproduce.settings import Settings, read_settings
 from baselines.reproduce.steps import call, printed, run_plan, sample_command, shown
 from baselines.reproduce.text import text
-from builders.core.command import InputError, add_format, log, whole_number
+from builders.core.command import add_format, whole_number
+from builders.core.errors import InputError, log
 from builders.store.reader import open_release
 
 SAMPLE = Path("build/sample")

@@ -28,7 +28,7 @@ from baselines.runs.qrels import release_qrels
 from baselines.runs.tables import text_table
 from baselines.train.recipe import read_recipe
 from builders.add.restrain import WARNING, is_large
-from builders.core.command import InputError
+from builders.core.errors import InputError
 from builders.store.manifest import read_stats
 from builders.store.reader import Release, open_release
 from builders.store.runs import read_run

@@ -16,7 +16,7 @@ from msgspec import Meta, Struct, field
 from baselines.reproduce.settings import Settings
 from baselines.runs.measures import PAPER
 from baselines.train.recipe import FROM_RECIPE, read_recipe
-from builders.core.command import InputError, log
+from builders.core.errors import InputError, log
 from builders.core.files import read_toml
 from builders.core.typed import typed
 from builders.store.layout import SETS

@@ -14,7 +14,7 @@ from baselines.leaderboard.published import Source, read_leaderboard
 from baselines.reproduce import text
 from baselines.reproduce.drawings import curve
 from baselines.reproduce.marks import CLOSE, NOT, OFF, OK
-from builders.core.command import log
+from builders.core.errors import log
 from builders.core.files import read_utf8, write_text
 
 PAGE = "reproduce.html"

@@ -20,7 +20,7 @@ from baselines.runs.measures import PAPER
 from baselines.runs.qrels import Qrels, release_qrels
 from baselines.train.record import TRAINING
 from builders.check.paper import published
-from builders.core.command import InputError, log
+from builders.core.errors import InputError, log
 from builders.core.typed import Count, read_json
 from builders.store.layout import SETS
 from builders.store.manifest import STATS, read_stats

@@ -37,7 +37,8 @@ from baselines.train.recipe import FROM_RECIPE, FROM_RELEASE, MADE, Recipe, read
 from baselines.train.record import commit_begun_from
 from baselines.train.start import weights_sha256
 from baselines.train.state import states_of
-from builders.core.command import InputError, log, main
+from builders.core.command import main
+from builders.core.errors import InputError, log
 from builders.core.files import sha256_of, write_text
 from builders.core.typed import read_json
 from builders.store.layout import REMOVED, SETS, base_set, set_of

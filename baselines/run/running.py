@@ -17,9 +17,10 @@ from baselines.runs import evaluate
 from baselines.runs.qrels import release_qrels
 from baselines.runs.sets import read_queries
 from builders.core.cache import caches
-from builders.core.command import InputError, log, progress
+from builders.core.errors import InputError, log
 from builders.core.files import check_file
 from builders.core.folders import key_of
+from builders.core.progress import progress
 from builders.store.layout import SETS
 from builders.store.reader import Release, open_release
 from builders.store.runs import read_run, write_run

@@ -36,7 +36,8 @@ from baselines.runs import holes, measures
 from baselines.runs.qrels import Qrels
 from baselines.runs.reference import add_reference, reference_qrels
 from baselines.runs.tables import percent, text_table
-from builders.core.command import InputError, add_format, log
+from builders.core.command import add_format
+from builders.core.errors import InputError, log
 from builders.core.files import atomic_text, new_file
 from builders.similar import add_ngrams
 from builders.store.layout import SETS

@@ -31,7 +31,8 @@ import msgspec
 from baselines.runs.fusion import RRF_K, Scores, fused, normalised, reciprocal_ranks, tune
 from baselines.runs.qrels import release_qrels
 from baselines.runs.sets import add_set
-from builders.core.command import InputError, log, whole_number
+from builders.core.command import whole_number
+from builders.core.errors import InputError, log
 from builders.core.files import read_whole, write_text
 from builders.core.typed import json_of
 from builders.store.reader import open_release

@@ -20,7 +20,8 @@ from pathlib import Path
 
 from baselines.runs.measures import LIST_DEPTH
 from baselines.runs.sets import add_set, read_queries
-from builders.core.command import InputError, log, whole_number
+from builders.core.command import whole_number
+from builders.core.errors import InputError, log
 from builders.core.files import atomic_text
 from builders.store.layout import SETS
 from builders.store.reader import Release, open_release

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from baselines.runs.sets import judged_again, read_judgments
-from builders.core.command import InputError, log
+from builders.core.errors import InputError, log
 from builders.core.files import expect_id, first_character, id_of, integer, raw_lines, read_whole
 from builders.core.typed import json_of
 from builders.store.layout import set_of

@@ -23,8 +23,9 @@ from baselines.vectors import scan
 from baselines.vectors.embeddings import Vectors, open_vectors
 from baselines.vectors.engines import FaissEngine, Floats, Halves, Rows, TorchEngine
 from baselines.vectors.some import SomeVectors
-from builders.core.command import InputError, install, log, progress
+from builders.core.errors import InputError, install, log
 from builders.core.files import check_file
+from builders.core.progress import progress
 from builders.store.layout import SETS
 from builders.store.reader import Release, open_release
 from builders.store.runs import Hit, write_run

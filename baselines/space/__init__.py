@@ -25,7 +25,8 @@ from pathlib import Path
 from baselines.models.options import add_device
 from baselines.reproduce import SAMPLE
 from baselines.runs.sets import add_set
-from builders.core.command import InputError, log, whole_number
+from builders.core.command import whole_number
+from builders.core.errors import InputError, log
 from builders.core.hub import check_models
 from builders.core.limits import usable_cores
 

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 from baselines.reproduce import SAMPLE
-from builders.core.command import InputError, log
+from builders.core.errors import InputError, log
 from builders.core.folders import new_directory
 from builders.store.reader import open_release
 

@@ -16,7 +16,7 @@ from baselines.space.searching import Rerank, Search
 from baselines.vectors import scan
 from baselines.vectors.embeddings import open_vectors
 from baselines.vectors.engines import FaissEngine, TorchEngine
-from builders.core.command import log
+from builders.core.errors import log
 from builders.store.reader import Release
 from builders.store.runs import Hit
 

@@ -34,7 +34,7 @@ import json
 from pathlib import Path
 
 from baselines.train.recipe import names
-from builders.core.command import log
+from builders.core.errors import log
 from builders.core.folders import work_beside
 
 

@@ -32,7 +32,7 @@ from baselines.models.opening import (
 from baselines.models.settings import ModelSettings
 from baselines.train.recipe import Recipe
 from baselines.train.static import is_static
-from builders.core.command import InputError
+from builders.core.errors import InputError
 from builders.core.typed import problem_of
 
 _FP32 = {"dtype": torch.float32}  # whatever the start was saved in: an optimizer's small steps need them

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from builders.core.command import InputError
+from builders.core.errors import InputError
 from builders.core.files import first_character, raw_lines
 from builders.core.typed import json_of
 from builders.sources.files import Source

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from builders.core.command import InputError
+from builders.core.errors import InputError
 from builders.core.files import read_toml
 from builders.core.typed import typed
 from builders.store.layout import SETS, base_set, set_of

@@ -15,7 +15,7 @@ from baselines.hub.card import write_card
 from baselines.hub.checkpoint import check_hashes, write_hashes
 from baselines.hub.needs import write_needs
 from baselines.train.order import Order
-from builders.core.command import InputError, log
+from builders.core.errors import InputError, log
 from builders.core.files import sha256_of, write_text
 from builders.core.folders import replace_directory
 from builders.core.typed import read_json

@@ -14,7 +14,7 @@ from transformers import BertConfig, BertTokenizer
 from baselines.passages import Passages
 from baselines.train.models import BertForMaskedLM
 from baselines.train.recipe import Recipe, Scratch
-from builders.core.command import log
+from builders.core.errors import log
 from builders.core.files import write_text
 from builders.core.folders import build_once
 

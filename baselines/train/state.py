@@ -15,7 +15,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from builders.core.command import InputError, log
+from builders.core.errors import InputError, log
 from builders.core.files import sha256_of, write_text
 from builders.core.typed import Sha256, read_json
 

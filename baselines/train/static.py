@@ -23,7 +23,7 @@ from sentence_transformers.sentence_transformer.modules import Normalize, Static
 from baselines.passages import Passages
 from baselines.train.recipe import Recipe
 from baselines.train.recipe import Words as Sizes
-from builders.core.command import log
+from builders.core.errors import log
 from builders.core.folders import build_once
 
 if TYPE_CHECKING:

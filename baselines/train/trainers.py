@@ -44,7 +44,7 @@ from baselines.train.recipe import Recipe
 from baselines.train.rows import Batches
 from baselines.train.static import is_static
 from baselines.train.watch import FiniteWeights, diverged
-from builders.core.command import log
+from builders.core.errors import log
 from builders.core.jobs import can_start_processes
 
 

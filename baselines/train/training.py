@@ -30,7 +30,7 @@ from baselines.train.scratch import make_scratch
 from baselines.train.state import last_state, remove_broken, states_kept, states_of
 from baselines.train.static import make_words
 from baselines.train.watch import Evaluate, Watch
-from builders.core.command import InputError, log
+from builders.core.errors import InputError, log
 from builders.core.files import check_place
 from builders.core.folders import work_beside
 from builders.core.jobs import loading

@@ -31,7 +31,8 @@ from builders.add.collection import (
     merge,
     write_release,
 )
-from builders.core.command import InputError, log, progress
+from builders.core.errors import InputError, log
+from builders.core.progress import progress
 from builders.sources.files import Source
 from builders.sources.splits import split_of
 from builders.sources.tables import find_tables, open_table

@@ -21,7 +21,9 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from builders.core.command import InputError, add_format, log, progress, whole_number
+from builders.core.command import add_format, whole_number
+from builders.core.errors import InputError, log
+from builders.core.progress import progress
 from builders.core.sampling import draw
 from builders.sources.encoding import CHOICES
 from builders.sources.files import Source

@@ -29,7 +29,8 @@ from typing import Any
 import pyarrow as pa
 
 from builders.add.collection import described, open_base
-from builders.core.command import InputError, add_format, log
+from builders.core.command import add_format
+from builders.core.errors import InputError, log
 from builders.sources.encoding import CHOICES
 from builders.sources.files import Source
 from builders.sources.tables import Table, find_tables, open_table

@@ -44,7 +44,8 @@ from builders.add.vectors import (
     print_figures,
     vectors_of,
 )
-from builders.core.command import InputError, log, whole_number
+from builders.core.command import whole_number
+from builders.core.errors import InputError, log
 from builders.core.sampling import size
 from builders.store.draft import check_release_output, draft_release
 from builders.store.overlap import label_overlap, labelled

@@ -35,7 +35,8 @@ from builders.add.vectors import (
     print_figures,
     vectors_of,
 )
-from builders.core.command import InputError, whole_number
+from builders.core.command import whole_number
+from builders.core.errors import InputError
 from builders.store.draft import check_release_output, draft_release
 from builders.store.overlap import label_overlap, labelled
 from builders.store.reader import Release, open_release

@@ -29,7 +29,9 @@ import numpy as np
 import pyarrow as pa
 
 from builders.add.collection import Collection, SourceTexts, described, merge, write
-from builders.core.command import InputError, add_format, log, progress, whole_number
+from builders.core.command import add_format, whole_number
+from builders.core.errors import InputError, log
+from builders.core.progress import progress
 from builders.core.sampling import draw
 from builders.release.options import MIN_CHARS
 from builders.sources.files import Source, find_files, open_bytes

@@ -10,7 +10,7 @@ from builders.annotate.judgments import JUDGMENTS, Pair
 from builders.annotate.labels import settled_labels
 from builders.annotate.rounds import ROUND, fingerprint_of, open_round
 from builders.check.count import relabelled
-from builders.core.command import InputError, log
+from builders.core.errors import InputError, log
 from builders.store.draft import describe_files, draft_release
 from builders.store.judged import Judged, read_judged
 from builders.store.layout import BEFORE

@@ -12,7 +12,7 @@ from builders.check.findings import EXAMPLES, INFO, LONGEST_PASSAGE, LONGEST_QUE
 from builders.check.paper import published
 from builders.check.rules import Rule
 from builders.check.survey import Survey
-from builders.core.command import InputError
+from builders.core.errors import InputError
 from builders.store.layout import IDS, QRELS, REMOVED, SETS, TOLD_APART, config_of
 from builders.store.manifest import STATS, read_stats
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from builders.core.command import InputError
+from builders.core.errors import InputError
 from builders.core.limits import writing
 from builders.core.locks import alone, temporary_folder
 

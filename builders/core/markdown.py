@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from builders.core.command import visible
+from builders.core.errors import visible
 
 _MARKUP = re.compile(r"[\\`*<>&|\[\]]")
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from builders.core.command import InputError
+from builders.core.errors import InputError
 from builders.export.negatives import joined_with
 from builders.export.output import Output
 from builders.export.runs import write_runs

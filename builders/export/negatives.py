@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from builders.core.command import InputError
+from builders.core.errors import InputError
 from builders.core.locks import temporary_folder
 from builders.export.sets import ReleaseSet
 from builders.store.layout import JOINED

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from builders.core.command import InputError
+from builders.core.errors import InputError
 from builders.core.files import first_character
 from builders.core.typed import problem_of
 from builders.export.output import Output

@@ -6,7 +6,7 @@ import json
 import os
 from pathlib import Path
 
-from builders.core.command import InputError
+from builders.core.errors import InputError
 from builders.core.files import sha256_of, write_text
 from builders.core.folders import new_directory
 from builders.export.drawn import set_to_export

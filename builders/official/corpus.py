@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from builders.core.command import InputError, log
+from builders.core.errors import InputError, log
 from builders.official.blocks import OfficialFile, Work
 from builders.official.formats import (
     MAP_CUT,

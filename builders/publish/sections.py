@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from builders.check.paper import published
-from builders.core.command import InputError
+from builders.core.errors import InputError
 from builders.core.markdown import as_code, as_text
 from builders.core.typed import read_json
 from builders.store.card_head import Configs, shown_config

@@ -8,7 +8,7 @@ from pathlib import Path
 from builders.check.count import Figures
 from builders.check.histograms import draw
 from builders.check.release import check, unlisted_files
-from builders.core.command import InputError
+from builders.core.errors import InputError
 from builders.core.files import sha256_of, write_bytes, write_text
 from builders.core.hub import upload
 from builders.core.locks import temporary_folder

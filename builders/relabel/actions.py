@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from builders.core.command import InputError, log
+from builders.core.errors import InputError, log
 from builders.core.files import check_file, write_text
 from builders.pool.ensemble import columns
 from builders.pool.union import Union, open_runs

@@ -15,12 +15,13 @@ from typing import Any, NamedTuple
 import msgspec
 import pyarrow as pa
 
-from builders.core.command import InputError, log, progress, visible
+from builders.core.errors import InputError, log, visible
 from builders.core.files import write_bytes
 from builders.core.jobs import in_order, process_pool
 from builders.core.limits import usable_cores
 from builders.core.locks import temporary_folder
 from builders.core.markdown import as_code, as_text
+from builders.core.progress import progress
 from builders.core.typed import read_json
 from builders.similar.likeness import HOW, Like, LikeTexts, options_of, read_scores, tested_splits
 from builders.similar.pairs import Pair, names_of, read_pairs

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import msgspec
 
-from builders.core.command import InputError
+from builders.core.errors import InputError
 from builders.core.typed import Count, read_json
 
 _FILE = Path(__file__).parents[1] / "sources.json"

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from builders.core.command import InputError
+from builders.core.errors import InputError
 
 
 @dataclass(frozen=True)

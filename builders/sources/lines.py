@@ -11,7 +11,7 @@ from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from typing import IO
 
-from builders.core.command import InputError
+from builders.core.errors import InputError
 from builders.sources.files import Source, damage, open_bytes
 
 BLOCK_BYTES = 4 << 20  # small enough that a few in flight cost little memory

@@ -15,7 +15,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from builders.core.command import InputError, log
+from builders.core.errors import InputError, log
 from builders.core.files import link, sha256_of, write_text
 from builders.core.folders import check_output, remove_tree, replace_directory, work_beside
 from builders.store.card import card

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from builders.core.command import InputError
+from builders.core.errors import InputError
 from builders.core.files import sha256_of, write_text
 from builders.core.typed import Count, Sha256, name_within, read_object, typed
 from builders.store.layout import FORMAT, MANIFEST, NAME

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
-from builders.core.command import InputError
+from builders.core.errors import InputError
 from builders.core.files import raw_lines
 from builders.core.typed import json_of
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from builders.core.cache import other_sha256
-from builders.core.command import InputError
+from builders.core.errors import InputError
 from builders.store import layout
 from builders.store.layout import MANIFEST, config_and_split, schema_of
 from builders.store.manifest import FileEntry, Manifest, read_manifest

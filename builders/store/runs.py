@@ -15,7 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from builders.core.command import InputError, log
+from builders.core.errors import InputError, log
 from builders.core.files import atomic_text, expect_id, first_character, id_of, integer, raw_lines, read_whole, shown
 from builders.core.typed import json_of
 from builders.store.columns import Columns

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from commands import ROOT, SAMPLE, run
 
 from baselines.__main__ import GROUPS as BASELINES
 from builders.__main__ import GROUPS as BUILDERS
-from builders.core.command import VERSION, main, overview
+from builders.core.command import OLD_NAMES, VERSION, main, overview, verb_parser
 from builders.store.reader import open_release
 
 PROGRAMS = {"builders": BUILDERS, "baselines": BASELINES}
@@ -90,6 +91,24 @@ def test_a_mistyped_verb_gets_the_nearest_one(
     captured = capsys.readouterr()
     assert f"did you mean {meant}?" in captured.err
     assert not captured.out
+
+
+@pytest.mark.parametrize(
+    ("program", "old", "new"), [(program, *names) for program, table in OLD_NAMES.items() for names in table.items()]
+)
+def test_an_old_name_prints_the_new_one(program: str, old: str, new: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(program, *old.split(), "--release", "x") == 2
+    assert capsys.readouterr() == ("", f"{old} is now: {new}\n")
+    other, verb, *rest = new.split()
+    parser = verb_parser(other, verb, importlib.import_module(importlib.import_module(f"{other}.__main__").VERBS[verb]))
+    for word in rest:
+        (action,) = [
+            each
+            for each in parser._actions
+            if word in (each.option_strings or (each.choices or ())) and each.dest != "help"
+        ]
+        if isinstance(action, argparse._SubParsersAction):
+            parser = action.choices[word]
 
 
 def test_a_verb_like_no_other_is_sent_to_the_overview(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from commands import ROOT
 
 FLOORS = {
-    "common": 1,
+    "core": 1,
     **dict.fromkeys(("store", "sources"), 2),
     **dict.fromkeys(("release", "official", "check", "pool"), 3),
     **dict.fromkeys(("add", "relabel", "export", "similar"), 4),
@@ -57,7 +57,7 @@ def test_the_modules_that_are_shipped_stand_alone() -> None:
         assert not found & {"builders", "baselines"}, name
 
 
-# What decodes JSON beside common/typed.py: rows of raw files, and what a library or the same run has made.
+# What decodes JSON beside core/typed.py: rows of raw files, and what a library or the same run has made.
 DECODERS = {
     "builders/add/ccovid.py": "rows",
     "builders/official/formats.py": "rows",

@@ -112,7 +112,7 @@ class Words(Struct, frozen=True, forbid_unknown_fields=True):
 class Data(Struct, frozen=True, forbid_unknown_fields=True):
     """What is learned from. Lengths in tokens, special tokens included; a static model reads whole texts.
 
-    ``set``: one of a release's sets, or a config of training questions that `extrapolate` drew: then these alone are
+    ``set``: one of a release's sets, or a config of training questions that `add` drew: then these alone are
     learned from, and main's ``dev_split`` is ranked during training.
     ``source``: a release (queries and their passages), or ``pairs``, a cross-encoder's alone: files of labelled pairs
     of questions (``--pairs``), of which ``passage_length`` cuts both together. ``held_out``: the share of them that is

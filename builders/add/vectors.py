@@ -250,8 +250,11 @@ def vectors_of(
 ) -> tuple[list[Floats], list[dict[str, Any]]]:
     """The vectors of the groups of queries, and their files as the manifest lists sources."""
     found = directions(read_embeddings(args.embeddings, args.ids, release), groups)
-    files = [path / _MANIFEST if path.is_dir() else path for path in [*args.embeddings, *(args.ids or [])]]
-    return found, describe_files((path.name, path) for path in files)
+    named = [
+        (f"{path.name}/{_MANIFEST}", path / _MANIFEST) if path.is_dir() else (path.name, path)
+        for path in [*args.embeddings, *(args.ids or [])]
+    ]
+    return found, describe_files(named)
 
 
 def described_build(command: str, options: dict[str, Any], sources: list[dict[str, Any]]) -> dict[str, Any]:

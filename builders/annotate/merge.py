@@ -8,7 +8,7 @@ qrels.
 
 qrels-before keeps the judgments from before the first merge, for comparison (Figure 2). Printed are the paper's figures
 of Section 2.3 (positives a query before and after, the share of queries with a false negative), ours and its own;
-`stats` counts them again from the rows.
+`check` counts them again from the rows.
 
 example:
   python -m builders annotate merge --round build/round --release build/sample --out build/relabelled

@@ -52,19 +52,6 @@ def cutter(segmenter: str = SEGMENTERS[0]) -> Callable[[str], list[str]]:
         raise _missing(segmenter) from error
 
 
-@functools.lru_cache(maxsize=10_000)
-def tagged(text: str) -> tuple[tuple[str, str], ...]:
-    """(word, part of speech) of ``text`` in order, by jieba; its tags are ICTCLAS's (nr a person, ns a place ...).
-
-    Not by rjieba, which knows no tag of a word that is not in the dictionary. :class:`InputError` as :func:`cutter`.
-    """
-    cutter("jieba")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # as jieba itself
-        import jieba.posseg
-    return tuple((word, tag) for word, tag in jieba.posseg.lcut(text))
-
-
 def segmenter_version(segmenter: str = SEGMENTERS[0]) -> str:
     """Name and version of what decides the words: goes into manifests and into the keys of what is kept on disk.
 

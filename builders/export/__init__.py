@@ -26,7 +26,7 @@ text is written as one space, the number of texts changed is logged and kept in 
 release (the MD5 of the unchanged text). Splits without judgments have queries only. The directory appears when it is
 whole; an earlier export in --out is replaced, anything else is left alone.
 
---set restrain-SIZE-interpolation, -extrapolation or resttest-bucketN, which `extrapolate` makes: the main set with the
+--set restrain-SIZE-interpolation, -extrapolation or resttest-bucketN, which `add` makes: the main set with the
 training questions of that config alone. With restrain-*, dev and test are the main set's; the test splits of
 resttest-bucketN are its own, interpolation and extrapolation.
 

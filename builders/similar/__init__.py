@@ -1,4 +1,4 @@
-"""Remove training questions similar to dev and test questions, or find them.
+"""Remove or report training questions similar to dev and test.
 
 Section 2.3: a training question that asks what a development or test question asks gives its answer away. A training
 question is removed if it matches in any of these ways, the strongest first:

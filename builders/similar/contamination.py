@@ -198,10 +198,9 @@ def write_questions(args: argparse.Namespace) -> None:
     found: dict[str, str] = {}
     for path in args.against:
         found |= {text_id(text): text for pair in read_pairs(path, names) for text in pair.questions if text.strip()}
-    options = {"verb": "contamination", "options": {"splits": splits}}
-    with draft_release(
-        args.questions, options | {"sources": describe_files((p.name, p) for p in args.against)}
-    ) as draft:
+    sources = describe_files((path.name, path) for path in args.against)
+    build = {"verb": "contamination", "options": {"splits": splits}, "sources": sources}
+    with draft_release(args.questions, build) as draft:
         columns = [pa.array(list(values), pa.string()) for values in (found.keys(), found.values())]
         draft.write("queries", "train", [pa.table(columns, schema=QUERIES)])
         for split in splits:

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from commands import SAMPLE
 from fuzzing import Reader, any_result, fuzz_of
 from official_archives import original_files, preprocessed_files, write_files, write_tar
+from releases import make_release, tables
 from spoil import BYTES, JSON, JSON_LINES, PARQUET, TEXT
 
 from builders.add import ccovid, cmedqa, squad
@@ -23,6 +24,7 @@ from builders.add.crosslingual import read_pairs
 from builders.add.vectors import read_embeddings
 from builders.annotate.quality import Acceptance
 from builders.annotate.translations import review_packages
+from builders.core.files import sha256_of
 from builders.core.typed import problem_of
 from builders.official.archives import find_members
 from builders.official.build import build_official
@@ -33,6 +35,7 @@ from builders.sources.files import find_files
 from builders.sources.lines import read_blocks
 from builders.sources.tables import find_tables
 from builders.store.ids import text_id
+from builders.store.reader import open_release
 
 QUESTIONS = {text_id(text): text for text in ("北京冬天冷吗", "饺子怎么煮", "高铁票, 提前几天买")}
 IDS = ["a", "b", "c"]
@@ -109,10 +112,20 @@ def _vectors(folder: Path) -> None:
     pq.write_table(
         pa.table({"_id": IDS, "vector": pa.array(VECTORS.tolist(), pa.list_(pa.float32()))}), folder / "x.parquet"
     )
+    rows = {**tables(), ("queries", "dev"): [{"_id": each, "text": each} for each in IDS]}
+    release = open_release(make_release(folder / "release", rows))
+    encoded = folder / "encoded"
+    encoded.mkdir()
+    np.save(encoded / "queries.npy", VECTORS)
+    about = {"config": "queries", "split": "dev", "fingerprint": release.fingerprint("queries", "dev")}
+    shards = [{"path": "queries.npy", "sha256": sha256_of(encoded / "queries.npy")}]
+    (encoded / "manifest.json").write_text(json.dumps({**about, "shards": shards}))
 
 
 def _read_vectors(folder: Path) -> Any:
-    found = [block for path in ("v.npy", "w.npz", "x.parquet") for block in read_embeddings([folder / path])]
+    release = open_release(folder / "release")
+    encoded = list(read_embeddings([folder / "encoded"], release=release))
+    found = encoded + [block for path in ("v.npy", "w.npz", "x.parquet") for block in read_embeddings([folder / path])]
     assert all(len(block.ids) == len(block.vectors) and block.vectors.ndim == 2 for block in found)
     return len(found)
 
@@ -231,9 +244,9 @@ READERS = [
     ),
     Reader(
         "embeddings of queries",
-        reaches=tuple(f"builders.add.vectors:{each}" for each in ("_npy", "_npz", "_parquet")),
+        reaches=tuple(f"builders.add.vectors:{each}" for each in ("_encoded", "_npy", "_npz", "_parquet")),
         make=_vectors,
-        spoils={"*.np?": BYTES, "*.txt": TEXT, "*.parquet": PARQUET},
+        spoils={"*.np?": BYTES, "*.txt": TEXT, "x.parquet": PARQUET, "encoded/*.npy": BYTES, "encoded/*.json": JSON},
         read=_read_vectors,
         right=any_result,
     ),

@@ -20,10 +20,10 @@ from typing import Any
 
 from common import machine, write_json
 
-from baselines.bm25 import search_columns
-from baselines.bm25.index import K1, B, Index, open_index, reopened
+from baselines.bm25 import QUESTIONS
+from baselines.bm25.index import K1, B, Index, open_index, search_columns
 from baselines.bm25.tokens import ANALYZERS, Analyzer
-from baselines.bm25.tune import QUESTIONS, tune
+from baselines.bm25.tune import tune
 from baselines.measure.measures import mean, official, per_query
 from baselines.measure.qrels import Qrels, read_queries, release_qrels
 from builders.store.layout import SETS
@@ -83,10 +83,10 @@ def row_of(name: str, where: str, args: argparse.Namespace, work: Path) -> dict[
         if "train" in splits:
             options = argparse.Namespace(
                 **{"tune": "train", "tune_questions": args.questions, "seed": args.seed, "threads": 1, "split": split},
-                **{"out": work / f"{name}.run", "analyzer": analyzer.name, "stop_words": ""},
+                **{"out": work / f"{name}.run", "analyzer": analyzer.name, "stop_words": "", "set": set_name or "main"},
             )
-            k1, b = tune(index, release, configs, options, search_columns)
-            tuned = measured(searched(reopened(index, k1, b, 1), queries), qrels)
+            k1, b = tune(index, release, options)
+            tuned = measured(searched(index.reopened(k1, b), queries), qrels)
             found["tuned"] = {"k1": k1, "b": b, **tuned}
         row["analyzers"][shown] = found
         print(f"{name} {shown}: {found} ({time.perf_counter() - begin:.0f} s)", file=sys.stderr, flush=True)

@@ -28,8 +28,7 @@ def index_ours(folder: Path, index: Path, threads: int) -> None:
     import pyarrow as pa
     from bm25_tokens import ROWS, passages_of, texts_of
 
-    from baselines.bm25.index import write_ids
-    from baselines.bm25.postings import write_index
+    from baselines.bm25.engine_numba import write_ids, write_index
 
     write_index(index, texts_of(folder), threads)
     rows = passages_of(folder)

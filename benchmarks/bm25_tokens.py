@@ -86,13 +86,13 @@ def of_release(folder: Path, path: Path, split: str, queries: int, workers: int)
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from baselines.bm25.index import token_strings
+    from baselines.bm25.index import Texts
     from baselines.bm25.tokens import tokens
     from baselines.measure.qrels import read_queries
     from builders.store.reader import open_release
 
     release = open_release(path)
-    texts = token_strings(release, "corpus", workers)
+    texts = Texts(release).tokens(workers)
     (folder / "tokens").mkdir(exist_ok=True)
     for number, part in enumerate(iter(lambda: list(islice(texts, ROWS)), [])):
         pq.write_table(pa.table({"text": part}), folder / "tokens" / f"{number:05d}.parquet", compression="lz4")

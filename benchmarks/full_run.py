@@ -1,7 +1,7 @@
 """The full run: Tables 4 and 5 on dev, from the official archives, as docs/reproduce.md prints it.
 
 The commands, and what their steps cost in a collection of the paper's size, are those that `reproduce --dry-run` prints
-(baselines/reproduce/plan.py).
+(baselines/reproduce/costs.py).
 
 Example (writes the block of the page anew):
 

@@ -3,7 +3,7 @@
 The batches are the trainers' own, from their data loaders, of made-up Chinese passages (log-normal lengths,
 --characters on average, as the training split's positives have) in memory-mapped files. Counted is processor time of
 one thread, so that other programs on the machine disturb it little. Beside it stands what --cards train on at
---share of their --peak, by the formula of baselines/reproduce/plan.py, and how many such cores that wants.
+--share of their --peak, by the formula of baselines/reproduce/costs.py, and how many such cores that wants.
 
 Example:
 
@@ -35,7 +35,7 @@ from transformers import BertConfig, BertModel, BertTokenizer
 
 from baselines.models.libraries import quiet_libraries
 from baselines.passages import Passages, open_passages
-from baselines.reproduce.plan import architecture, tokens_of_row
+from baselines.reproduce.costs import architecture, tokens_of_row
 from baselines.train import trainers
 from baselines.train.data import Batches, CrossRows, DualRows, Pairs
 from baselines.train.models import cross_encoder, dual_encoder

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from releases import make_release
 
-from baselines.bm25.index import KeptIndex, open_index
+from baselines.bm25.engine_numba import NumbaIndex
+from baselines.bm25.index import open_index
 from builders.store.reader import open_release
 
 WORDS = [f"w{n}" for n in range(30)]
@@ -42,7 +43,7 @@ def lucene_scores(corpus: dict[str, list[str]], query: list[str], k1: float = 1.
     return scores
 
 
-def build(folder: Path, corpus: dict[str, list[str]], workers: int = 1, k1: float = 1.2, b: float = 0.75) -> KeptIndex:
+def build(folder: Path, corpus: dict[str, list[str]], workers: int = 1, k1: float = 1.2, b: float = 0.75) -> NumbaIndex:
     rows = {("corpus", "corpus"): [{"_id": i, "title": "", "text": " ".join(w)} for i, w in corpus.items()]}
     release = open_release(make_release(folder / "release", rows, rows_per_shard=500))
     return open_index(release, folder / "indexes", workers, k1=k1, b=b)

@@ -33,8 +33,8 @@ from builders.core.jobs import can_start_processes
 
 # Files that take half a minute and more begin first: at the end, one worker would be at such a file while others wait.
 _LONG = (
-    *("test_ray", "test_fuzz_hub", "test_train_processes", "test_train", "test_reproduce_processes", "test_gpu"),
-    *("test_fuzz_releases", "test_publish", "test_pipeline", "test_reproduce_hub", "test_cost", "test_dataset36"),
+    *("test_ray", "test_fuzz_hub", "test_train_processes", "test_train", "test_reproduce_models", "test_gpu"),
+    *("test_fuzz_releases", "test_publish", "test_pipeline", "test_dataset36"),
     *("test_annotate_many", "test_peers", "test_encode", "test_export", "test_bm25_elasticsearch", "test_fuzz_sources"),
 )
 

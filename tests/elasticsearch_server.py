@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from bm25_corpora import one_byte
 
 
 @dataclass
@@ -74,12 +75,6 @@ class Elasticsearch:
         return None
 
 
-def _one_byte(length: int) -> int:
-    """Lucene's rounding of lengths: exact below 40, then four significant bits."""
-    shift = max(0, (length - 24).bit_length() - 4)
-    return 24 + ((length - 24) >> shift << shift) if length >= 24 else length
-
-
 def _scores(index: Stored, words: list[str]) -> dict[str, float]:
     """The score of every passage, by its ``_id``, that holds a word."""
     similarity = index.settings["index"]["similarity"][index.mappings["properties"]["text"]["similarity"]]
@@ -93,7 +88,7 @@ def _scores(index: Stored, words: list[str]) -> dict[str, float]:
         holders = [row for row, found in counts.items() if word in found]
         idf = math.log(1 + (len(counts) - len(holders) + 0.5) / (len(holders) + 0.5))
         for row in holders:
-            norm = k1 * (1 - b + b * _one_byte(sum(counts[row].values())) / average)
+            norm = k1 * (1 - b + b * one_byte(sum(counts[row].values())) / average)
             scores[row] = scores.get(row, 0.0) + idf * counts[row][word] / (counts[row][word] + norm)
     return {row: float(np.float32(score)) for row, score in scores.items()}
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 from commands import Done, process
+from commands import run as run_verb
 from hub_server import Hub
 from loaded import Loaded
 from official_archives import BOTH, DEV, PASSAGES, TRAIN, write_files
@@ -74,6 +75,24 @@ def _quality() -> dict[tuple[str, str], list[dict[str, Any]]]:
             {"query-id": md5(question), "corpus-id": md5(text), "score": 1} for question, text in before
         ],
     }
+
+
+def reproduce(folder: Path, *words: object, code: int = 0) -> Done:
+    """`reproduce` in this process, of the release in a folder, its output beside it."""
+    where = ["--release", folder / "release", "--out", folder / "out", "--one-process"]
+    return run_verb("baselines", "reproduce", *where, *words, code=code)
+
+
+def reported(folder: Path, *words: object) -> dict[str, Any]:
+    """The report of a run as JSON."""
+    found: dict[str, Any] = json.loads(reproduce(folder, *words, "--format", "json").stdout)
+    return found
+
+
+def planned(folder: Path, *words: object) -> list[list[str]]:
+    """The commands of a dry run."""
+    found: list[list[str]] = json.loads(reproduce(folder, "--dry-run", "--format", "json", *words).stdout)
+    return found
 
 
 class World:

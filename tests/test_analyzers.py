@@ -9,9 +9,8 @@ import pytest
 from commands import run
 from releases import QUESTIONS, make_release, md5, tables
 
-from baselines.bm25.index import index_key, open_index
-from baselines.bm25.stop_words import STOP_WORDS
-from baselines.bm25.tokens import Analyzer
+from baselines.bm25.index import Texts, open_index
+from baselines.bm25.tokens import STOP_WORDS, Analyzer
 from baselines.bm25.tune import descend
 from builders.core.words import segmenter_version
 from builders.store.reader import open_release
@@ -45,10 +44,10 @@ def test_stop_words_leave_nothing_out_that_turns_a_meaning_round() -> None:
 
 def test_every_analyzer_has_an_index_of_its_own_and_asks_as_it_was_built(tmp_path: Path) -> None:
     release = open_release(make_release(tmp_path / "release"))
-    keys = {json.dumps(index_key(release, "corpus", "e", analyzer=Analyzer(name, drop))) for name, drop in ANALYZERS}
+    keys = {json.dumps(Texts(release, analyzer=Analyzer(name, drop)).key("e")) for name, drop in ANALYZERS}
     assert len(keys) == len(ANALYZERS)
     # That of words is what it was before there were others: indexes that are kept go on being used.
-    assert index_key(release, "corpus", "e")["segmenter"] == f"{segmenter_version()} tokens 1"
+    assert Texts(release).key("e")["segmenter"] == f"{segmenter_version()} tokens 1"
     index = open_index(release, tmp_path / "indexes", 1, analyzer=Analyzer("characters"))
     assert index.analyzer == Analyzer("characters")
     assert index.search(["票"], 1) and not index.search(["高铁"], 1)

@@ -20,9 +20,8 @@ from elasticsearch_server import Elasticsearch, Fault
 from releases import make_release
 
 from baselines.bm25 import engine_elasticsearch as bm25_elasticsearch
-from baselines.bm25 import search
 from baselines.bm25.engine_elasticsearch import ElasticsearchIndex, open_remote
-from baselines.bm25.index import open_index
+from baselines.bm25.index import Texts, open_index, search
 from builders.core.errors import InputError
 from builders.store.reader import Release, open_release
 from builders.store.runs import read_run
@@ -56,7 +55,7 @@ def test_hits_are_those_of_the_engine_in_this_process(release: Release, tmp_path
     rng = random.Random(2)
     queries = [(str(n), " ".join(rng.choices(WORDS, k=rng.randint(1, 6)))) for n in range(100)] + [("empty", "？")]
     with Elasticsearch() as server:
-        theirs = open_remote(release, server.url, 2, k1=k1, b=b)
+        theirs = open_remote(Texts(release), server.url, 2, k1=k1, b=b)
         found = dict(search(theirs, queries, 10, 3))
     for query, expected in search(ours, queries, 10, 1):
         assert [score for _, score in found[query]] == pytest.approx([score for _, score in expected], rel=1e-6)
@@ -65,7 +64,7 @@ def test_hits_are_those_of_the_engine_in_this_process(release: Release, tmp_path
 
 def test_the_mapping_takes_our_tokens_as_they_are(release: Release) -> None:
     with Elasticsearch() as server:
-        index = open_remote(release, server.url, 1, k1=0.9, b=0.4)
+        index = open_remote(Texts(release), server.url, 1, k1=0.9, b=0.4)
         stored = server.indexes[index.name]
     settings = stored.settings["index"]
     assert settings["similarity"]["tokens"] == {"type": "BM25", "k1": 0.9, "b": 0.4}
@@ -81,7 +80,7 @@ def test_ties_go_by_id_also_where_the_list_is_cut(tmp_path: Path) -> None:
     random.Random(1).shuffle(ids)
     release = release_of(tmp_path / "release", {**{i: ["same", "words"] for i in ids}, "best": ["same", "same"]})
     with Elasticsearch() as server:
-        found = open_remote(release, server.url, 1).search(["same"], 20)
+        found = open_remote(Texts(release), server.url, 1).search(["same"], 20)
     assert [corpus_id for corpus_id, _ in found] == ["best", *(f"{n:03d}" for n in range(19))]
 
 
@@ -89,13 +88,16 @@ def test_the_index_is_used_again_until_corpus_k1_or_b_change(
     release: Release, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with Elasticsearch() as server:
-        first = open_remote(release, server.url, 1)
+        first = open_remote(Texts(release), server.url, 1)
         sent = sum("_bulk" in request for request in server.requests)
-        assert open_remote(release, server.url, 1).name == first.name
+        assert open_remote(Texts(release), server.url, 1).name == first.name
         assert sum("_bulk" in request for request in server.requests) == sent
         assert "index reused" in caplog.text
-        assert open_remote(release, server.url, 1, k1=0.9).name != first.name
-        assert open_remote(release_of(tmp_path / "other", random_corpus(4, 50, 20)), server.url, 1).name != first.name
+        assert open_remote(Texts(release), server.url, 1, k1=0.9).name != first.name
+        assert (
+            open_remote(Texts(release_of(tmp_path / "other", random_corpus(4, 50, 20))), server.url, 1).name
+            != first.name
+        )
 
 
 @pytest.mark.parametrize("state", ["half", "lost passages"])
@@ -106,12 +108,12 @@ def test_an_index_that_is_not_whole_is_built_again(
         if state == "half":
             server.faults = [Fault("PUT .*_bulk", 400)]
             with pytest.raises(InputError, match="HTTP 400: asked for"):
-                open_remote(release, server.url, 1)
+                open_remote(Texts(release), server.url, 1)
         else:
-            index = open_remote(release, server.url, 1)
+            index = open_remote(Texts(release), server.url, 1)
             server.indexes[index.name].shown.popitem()
         caplog.clear()
-        index = open_remote(release, server.url, 1)
+        index = open_remote(Texts(release), server.url, 1)
         assert "is not whole; it is built again" in caplog.text
         assert index.count() == 120
 
@@ -125,10 +127,10 @@ def test_an_index_that_is_not_whole_is_built_again(
 )
 def test_a_busy_server_and_lost_answers_change_nothing(release: Release, action: int | str, request_: str) -> None:
     with Elasticsearch() as server:
-        wanted = hits(open_remote(release, server.url, 1))
+        wanted = hits(open_remote(Texts(release), server.url, 1))
     with Elasticsearch() as server:
         server.faults = [Fault(request_, action, 3)]
-        index = open_remote(release, server.url, 2)
+        index = open_remote(Texts(release), server.url, 2)
         assert hits(index) == wanted
         assert server.faults[0].times == 0
         assert index.count() == 120
@@ -140,10 +142,10 @@ def test_a_server_that_stays_busy_is_given_up(release: Release, monkeypatch: pyt
         for action, message in (("items", "HTTP 429: queue is full"), (429, "HTTP 429: asked for")):
             server.faults = [Fault("PUT .*_bulk", action, 1_000)]
             with pytest.raises(InputError, match=message):
-                open_remote(release, server.url, 1)
+                open_remote(Texts(release), server.url, 1)
         server.faults = [Fault("GET /", 503, 1_000)]
         with pytest.raises(InputError, match=r"127.0.0.1:\d+: HTTP 503"):
-            open_remote(release, server.url, 1)
+            open_remote(Texts(release), server.url, 1)
 
 
 @pytest.mark.parametrize(
@@ -158,19 +160,19 @@ def test_a_server_that_stays_busy_is_given_up(release: Release, monkeypatch: pyt
 def test_a_wrong_server_or_version_is_one_line(release: Release, about: Any, message: str) -> None:
     product = "version" in about and "distribution" not in about["version"]
     with Elasticsearch(about, product) as server, pytest.raises(InputError, match=message):
-        open_remote(release, server.url, 1)
+        open_remote(Texts(release), server.url, 1)
 
 
-@pytest.mark.parametrize("address", ["http://127.0.0.1:1", "127.0.0.1:1"])
-def test_an_address_where_nothing_listens(release: Release, address: str) -> None:
-    with pytest.raises(InputError, match=r"http://127.0.0.1:1: .*refused"):
-        open_remote(release, address, 1)
-
-
-@pytest.mark.parametrize("address", ["", "ftp://host:1", "http://", "http://host:port"])
-def test_an_address_that_is_none(release: Release, address: str) -> None:
-    with pytest.raises(InputError, match="expected http"):
-        open_remote(release, address, 1)
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        *((address, r"http://127.0.0.1:1: .*refused") for address in ("http://127.0.0.1:1", "127.0.0.1:1")),
+        *((address, "expected http") for address in ("", "ftp://host:1", "http://", "http://host:port")),
+    ],
+)
+def test_an_address_that_is_none_or_where_nothing_listens(release: Release, address: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        open_remote(Texts(release), address, 1)
 
 
 def test_credentials_are_sent_and_never_printed(
@@ -179,12 +181,12 @@ def test_credentials_are_sent_and_never_printed(
     with Elasticsearch() as server:
         server.authorization = "Basic dXNlcjpwQHNz"  # user:p@ss
         with pytest.raises(InputError, match=r"HTTP 401: missing authentication credentials \(USER:PASSWORD@"):
-            open_remote(release, server.url, 1)
-        open_remote(release, server.url.replace("//", "//user:p%40ss@"), 1)
+            open_remote(Texts(release), server.url, 1)
+        open_remote(Texts(release), server.url.replace("//", "//user:p%40ss@"), 1)
         assert "p%40ss" not in caplog.text
         server.authorization = "ApiKey abc"
         monkeypatch.setenv(bm25_elasticsearch.API_KEY, "abc")
-        open_remote(release, server.url, 1)
+        open_remote(Texts(release), server.url, 1)
 
 
 def self_signed(path: Path) -> Path:

@@ -122,11 +122,6 @@ def test_the_verb_writes_a_run_and_counts_empty_queries(tmp_path: Path) -> None:
     assert max(map(len, rankings.values())) <= 3
 
 
-def test_without_an_engine_named_any_k1_and_b_go(tmp_path: Path) -> None:
-    bm25(make_release(tmp_path / "release"), "--k1", 0.9, "--b", 0.4)
-    assert len(read_run(tmp_path / "r.run.gz").rankings) == 2
-
-
 def test_the_manifest_beside_a_run_says_how_it_was_made(tmp_path: Path) -> None:
     release = make_release(tmp_path / "release")
     bm25(release, "--k1", 0.9, "--analyzer", "bigrams", "--top-k", 3)

@@ -1,24 +1,29 @@
-"""``reproduce``: the matrix, its steps, and tables that never pass a small run off as the paper's."""
+"""``reproduce``: the matrix and its plan, settings, steps that are done, and what a release cannot give."""
 
 from __future__ import annotations
 
 import argparse
+import gzip
 import importlib
 import json
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
-from commands import ROOT
-from releases import make_release, tables
+from commands import ROOT, run
+from releases import QUESTIONS, make_release, md5, quality_tables, tables
+from reproduce_world import planned, reported, reproduce
 
-from baselines.__main__ import VERBS as STEPS
-from baselines.reproduce import matrix as matrices
-from baselines.reproduce.matrix import read_matrix
+from baselines.reproduce import steps as reproduce_steps
+from baselines.reproduce.matrix import MATRIX, read_matrix
+from baselines.reproduce.settings import read_settings, verbs
+from baselines.reproduce.steps import code_of, run_steps
 from baselines.train.recipe import names
-from builders.core.command import main
 from builders.core.errors import InputError
+from builders.store.reader import open_release
 
-VERBS = {"reproduce": "baselines.reproduce"}
+BM25 = ("--table", 4, "--row", "bm25")
 # As the paper prints them (Tables 4, 5, 7, 8: MRR@10, Recall@1, Recall@50; 6: the first two; 9: Recall@50).
 PUBLISHED = {
     (4, "bm25"): (21.03, 12.08, 70.00),
@@ -46,97 +51,111 @@ PUBLISHED = {
 FILL = {"release": "R", "split": "dev", "out": "O", "variant": "-scratch"}
 
 
-def run(*words: object) -> int:
-    return main("baselines", "", VERBS, ["reproduce", *map(str, words)])
-
-
-@pytest.fixture()
-def release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a release, where the steps are run."""
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return make_release(tmp_path / "release", tables())
+    make_release(tmp_path / "release")
+    return tmp_path
 
 
-def test_table_4_bm25_runs_and_says_what_it_was_measured_on(
-    release: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    argv = ["--table", 4, "--row", "bm25", "--release", release, "--out", tmp_path / "runs"]
-    assert run(*argv) == 0
-    out, err = capfd.readouterr()
-    assert f"measured on: release {release}, split dev, 2 queries with positives, 6 passages" in out
-    assert "not the published collection (6 passages against 8,096,668): the two columns are not comparable" in out
-    assert "published: the test split, whose labels are unpublished; ours: the dev split" in out
-    assert "embedded sample" not in out and "from scratch" not in out
-    cells = [line.split() for line in out.splitlines()]
-    assert ["MRR@10", "Recall@1", "Recall@50", "|", "published:", "MRR@10", "Recall@1", "Recall@50"] in [
-        line[:8] for line in cells
+def test_the_matrix_holds_the_figures_that_the_paper_prints() -> None:
+    matrix = read_matrix()
+    measures = ("MRR@10", "Recall@1", "Recall@50")
+    rows = [row for row in matrix.rows if row.table]
+    found = {(row.table, row.name): tuple(row.published[m] for m in measures if m in row.published) for row in rows}
+    assert found == PUBLISHED and len(rows) == len(found)
+    main, dev = matrix.published_on["main"], matrix.published_on["official-dev"]
+    assert (main.split, main.source, main.queries, main.passages) == ("test", "paper", 4000, 8_096_668)
+    assert (dev.split, dev.source, dev.queries, dev.passages) == ("dev", "official code", 2000, 8_096_668)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[[row]\n", "expected TOML"),
+        ("[published_on]\n[step]\n[[row]]\ntable = 4\n", r"row\[0\]: lacks name"),
+        ("[published_on]\n[stop]\n", "unknown key 'stop'; expected published_on, step, row, made_by"),
+        ("[[row]]\nname = 'x'\ntitle = 'X'\nstep = 'x'\npublished = {}\n", r"row\[0\]: expected a table, or a figure"),
+    ],
+)
+def test_a_bad_matrix_is_named(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / MATRIX.name).write_text(text)
+    with pytest.raises(InputError, match=message):
+        read_matrix(tmp_path / MATRIX.name)
+
+
+def test_every_command_is_one_that_its_verb_takes() -> None:
+    matrix = read_matrix()
+    for variant in ("", "-scratch"):
+        for step in matrix.plan(matrix.rows, FILL | {"variant": variant}).values():
+            parser = argparse.ArgumentParser(allow_abbrev=False, exit_on_error=False)
+            importlib.import_module(verbs()[step.command[1]]).add_arguments(parser)
+            args = parser.parse_args(step.command[2:])
+            assert args.release == Path("R") and Path(args.out) == step.output
+
+
+def steps_of(folder: Path, *words: object) -> list[list[str]]:
+    """The steps that a release would run that does not exist."""
+    commands = planned(folder, "--release", "nowhere", *words)
+    return [command for command in commands if command[1] not in ("release", "evaluate")]
+
+
+def test_shared_steps_come_once_and_before_what_needs_them(tmp_path: Path) -> None:
+    for variant in ([], ["--scratch"]):
+        commands = steps_of(tmp_path, *variant)
+        written = [command[command.index("--out") + 1] for command in commands]
+        assert len(set(written)) == len(written)
+        for place, command in enumerate(commands):
+            # Whatever a step reads of what others write is written before it.
+            assert not {*command} & {*written[place + 1 :]}
+        trained = [command[2].removesuffix("-scratch") for command in commands if command[1] == "train"]
+        assert ("mlm" in trained) == bool(variant)
+        assert {f"{name}-scratch" if variant else name for name in trained} == {
+            name
+            for name in names()
+            if name.endswith("-scratch") == bool(variant) and not name.startswith(("question-matching", "static"))
+        }
+    commands = steps_of(tmp_path, "--row", "ce-bm25-neg-on-bm25", "--scratch")
+    assert [command[1] for command in commands] == ["bm25", "train", "bm25", "mine", "train", "rerank"]
+    assert not [word for command in commands for word in command if "de-" in word]
+
+
+def test_a_training_is_the_same_whatever_split_is_measured(tmp_path: Path) -> None:
+    for row in ("ce-de-neg-on-de", "official-ce"):
+        plans = [steps_of(tmp_path, "--row", row, "--split", split) for split in ("dev", "test")]
+        trainings = [[command for command in plan if command[1] == "train"] for plan in plans]
+        assert trainings[0] == trainings[1]
+        # The dev curve of a cross-encoder re-ranks a run of dev, which is made before.
+        read = trainings[1][-1][trainings[1][-1].index("--dev-run") + 1]
+        assert read.endswith("dev.run.gz")
+        assert read in [command[command.index("--out") + 1] for command in plans[1]]
+
+
+def test_both_trainings_of_table_6_differ_in_the_removed_questions_alone(here: Path) -> None:
+    rows, question = tables(), f"{QUESTIONS['dev'][1]}？"
+    rows["queries", "train"][0] = {"_id": md5(question), "text": question}
+    rows["train", "train"][0] |= {"query_id": md5(question), "query": question}
+    rows["qrels", "train"][0]["query-id"] = md5(question)
+    run("builders", "similar", "--release", make_release(here / "whole", rows), "--out", here / "release")
+    (here / "settings.toml").write_text("[ce-bm25-neg]\ntrain.max_steps = 7\n")
+    found = planned(here, "--table", 6, "--settings", here / "settings.toml")
+    similar, plain = (command for command in found if command[1] == "train")
+    assert [word for word in similar if word not in plain] == [
+        str(here / "out" / "bm25.train-similar.negatives.jsonl.gz"),
+        "data.similar=true",
+        similar[similar.index("--out") + 1],
     ]
-    published = ["|", "21.03", "12.08", "70.00", "paper,", "test", "not", "comparable", "(1)"]
-    assert ["BM25", "100.00", "100.00", "100.00", *published] in cells
-    why = "measured on dev, published on test; 6 passages, not 8,096,668"
-    assert f"(1) not comparable: {why}" in out
-    assert ["95", "%", *["100.0-100.0"] * 3, "|"] in cells
-    assert "running: python -m baselines bm25 --release" in err
-    assert (tmp_path / "runs" / "bm25.dev.run.gz").exists()
-    assert list((tmp_path / "cache" / "dureader_retrieval" / "bm25").iterdir())
-
-    assert run(*argv, "--format", "json", "--quiet") == 0
-    report = json.loads(capfd.readouterr().out)
-    (measured,) = report["sets"]
-    assert (measured["passages"], measured["queries"], measured["same_collection"]) == (6, 2, False)
-    assert len(report["notes"]) == 2
-    assert report["rows"][0] == {
-        "table": 4,
-        "row": "bm25",
-        "title": "BM25",
-        "metric": "MRR@10",
-        "ours": 100.0,
-        "interval": [100.0, 100.0],
-        "published": 21.03,
-        "published_by": "paper, test",
-        "mark": "not comparable",
-        "why": ["measured on dev, published on test", "6 passages, not 8,096,668"],
-        "like_for_like": None,
-        "step": "bm25-dev",
-        "seconds": report["steps"]["bm25-dev"]["seconds"],
-    }
-    step = report["steps"]["bm25-dev"]
-    assert step["command"].startswith(f"python -m baselines bm25 --release {release} --split dev ")
-    assert step["seconds"] > 0 and step["processes"] == 1
+    assert [word for word in plain if word not in similar] == [str(here / "out" / "models" / "ce-bm25-neg")]
+    assert similar[-1] == plain[-1] == "train.max_steps=7"
+    measured = [command[command.index("--queries") + 1] for command in found if command[1] == "evaluate"]
+    assert measured == ["duplicated", "duplicated", "others", "others"]
 
 
-def test_a_step_is_run_again_only_where_it_must_be(
-    release: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    argv = ["--table", 4, "--row", "bm25", "--release", release, "--out", tmp_path / "runs", "--one-process"]
-    output = tmp_path / "runs" / "bm25.dev.run.gz"
-
-    def ran(*more: object) -> bool:
-        assert run(*argv, *more) == 0
-        err = capfd.readouterr().err
-        assert ("running: " in err) != (f"done already: {output}" in err)
-        return "running: " in err
-
-    assert ran()
-    whole = output.read_bytes()
-    assert not ran()
-    assert ran("--no-resume")
-    output.write_bytes(whole[:-1])  # not what the step wrote
-    assert ran() and output.read_bytes() == whole
-    output.unlink()
-    assert ran()
-    rows = tables()
-    rows["queries", "train"] = rows["queries", "train"][:-1]
-    make_release(release, rows)  # other data
-    assert ran() and not ran()
-
-
-def test_dry_run_prints_the_commands_and_runs_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_dry_run_prints_the_commands_and_runs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert run("--table", 4, "--row", "bm25", "--dry-run") == 0
-    build, bm25, evaluate = capsys.readouterr().out.splitlines()
+    build, bm25, evaluate = run("baselines", "reproduce", *BM25, "--dry-run").stdout.splitlines()
     assert build == f"python -m builders release --raw {ROOT / 'builders' / 'sample'} --out build/sample"
     assert bm25 == (
         "python -m baselines bm25 --release build/sample --split dev --top-k 50 --out build/runs/bm25.dev.run.gz"
@@ -145,156 +164,215 @@ def test_dry_run_prints_the_commands_and_runs_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-def words_of(capsys: pytest.CaptureFixture[str], *more: object) -> list[list[str]]:
-    assert run("--dry-run", "--format", "json", "--release", "nowhere", *more) == 0
-    commands = json.loads(capsys.readouterr().out)
-    return [command for command in commands if command[1] not in ("release", "evaluate")]
-
-
-def test_shared_steps_come_once_and_before_what_needs_them(capsys: pytest.CaptureFixture[str]) -> None:
-    for variant in ([], ["--scratch"]):
-        commands = words_of(capsys, *variant)
-        written = [command[command.index("--out") + 1] for command in commands]
-        assert len(set(written)) == len(written)
-        for place, command in enumerate(commands):
-            # Whatever a step reads of what others write is written before it.
-            assert {word for word in command if word in written[place + 1 :]} == set()
-        trained = [command[2].removesuffix("-scratch") for command in commands if command[1] == "train"]
-        assert ("mlm" in trained) == bool(variant)
-        for first, second in (
-            ("ce-bm25-neg", "ce-de-neg"),
-            ("de-bm25-neg", "de-cmedqa"),
-            ("de-bm25-neg", "de-ccovid"),
-            ("mbert-zero-shot", "mbert-transferred"),
-        ):
-            assert trained.index(first) < trained.index(second)
-        assert {f"{name}-scratch" if variant else name for name in trained} == {
-            name
-            for name in names()
-            if name.endswith("-scratch") == bool(variant) and not name.startswith(("question-matching", "static"))
-        }
-
-
-def test_a_row_needs_no_more_than_it_must(capsys: pytest.CaptureFixture[str]) -> None:
-    commands = words_of(capsys, "--row", "ce-bm25-neg-on-bm25", "--scratch")
-    assert [command[1] for command in commands] == ["bm25", "train", "bm25", "mine", "train", "rerank"]
-    assert not [word for command in commands for word in command if "de-" in word]
-
-
-def test_every_command_is_one_that_its_verb_takes() -> None:
-    matrix = read_matrix()
-    for variant in ("", "-scratch"):
-        for step in matrix.plan(matrix.rows, FILL | {"variant": variant}).values():
-            parser = argparse.ArgumentParser(allow_abbrev=False, exit_on_error=False)
-            importlib.import_module(STEPS[step.command[1]]).add_arguments(parser)
-            args = parser.parse_args(step.command[2:])
-            assert args.release == Path("R") and Path(args.out) == step.output
-
-
-@pytest.mark.parametrize("wanted", [["--table", "99"], ["--row", "nope"], ["--table", "5", "--row", "bm25"]])
-def test_an_unknown_row_names_the_known_ones(wanted: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("--dry-run", *wanted) == 1
-    err = capsys.readouterr().err
-    assert f"no row fits {' '.join(wanted)}; known: " in err
-    assert "--table 4 --row bm25" in err
-
-
-def test_a_set_that_the_release_lacks_is_named(
-    release: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+def test_the_embedded_sample_is_run_small_where_nothing_else_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert run("--table", 7, "--row", "bm25", "--release", release, "--out", tmp_path / "runs") == 1
-    out, err = capfd.readouterr()
-    assert out == "" and f"error: {release}: has no queries of cmedqa to measure on; `python -m builders" in err
+    monkeypatch.chdir(tmp_path)
+
+    def trained(*words: object) -> list[str]:
+        found = run("baselines", "reproduce", "--dry-run", "--format", "json", "--row", "de-bm25-neg", *words).stdout
+        return [command[2] + " " + command[-1] for command in json.loads(found) if command[1] == "train"]
+
+    small = ["de-bm25-neg-scratch train.evaluations=2"]  # of static vectors, which begin from the words
+    assert trained() == trained("--small", "--release", "x") == small
+    assert trained("--release", "build/sample")[0].startswith("de-bm25-neg ")
 
 
-def test_a_step_that_fails_is_named(release: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    (next((release / "corpus").iterdir())).unlink()
-    assert run("--row", "bm25", "--table", 4, "--release", release, "--out", tmp_path / "runs") == 1
-    out, err = capfd.readouterr()
-    assert out == ""
-    assert "error: this step failed with exit code 1: python -m baselines bm25" in err
+def without_negatives() -> dict[tuple[str, str], list[dict[str, Any]]]:
+    rows = tables()
+    rows["train", "train"] = [{**row, "negative_passages": []} for row in rows["train", "train"]]
+    return rows
 
 
-def test_the_matrix_holds_the_figures_that_the_paper_prints() -> None:
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--table", 99), "matrix.toml: no row fits --table 99; known: --table 4 --row bm25"),
+        (("--table", 5, "--row", "bm25"), "matrix.toml: no row fits --table 5 --row bm25; known: "),
+        (("--table", 7), "RELEASE: has no queries of cmedqa to measure on; `python -m builders"),
+        (("--row", "official-de"), "RELEASE: official-de: has no hard negatives that came with the data (`python -m "),
+        (("--row", "official-ce", "--scratch"), "--scratch: no pretrained weights for official-ce"),
+        (("--table", 6), "RELEASE: has no duplicated/dev, others/dev, train-similar, without which with-similar-"),
+        (("--figure", 2), "RELEASE: has no qrels-before, qrels-before/dev, without which bm25-before, bm25-after, "),
+        (("--figure", 2, "--split", "test"), "RELEASE: has no qrels-before, qrels-before/test, qrels/test, without"),
+        (("--table", 10), "Table 10 is left out: its errors are told apart by people."),
+    ],
+)
+def test_what_a_release_lacks_is_one_line(here: Path, words: tuple[object, ...], message: str) -> None:
+    make_release(here / "release", without_negatives())
+    done = reproduce(here, *words, code=1)
+    assert done.error.startswith(message.replace("RELEASE", str(here / "release"))) and done.stdout == ""
+
+
+def test_rows_that_were_not_asked_for_are_left_out_and_logged(here: Path) -> None:
+    make_release(here / "release", without_negatives())
+    done = reproduce(here, "--dry-run")
+    assert "--queries" not in done.stdout and "qrels-before" not in done.stdout and "train ce-de-neg" in done.stdout
+    assert "without which" in done.stderr and "those rows are left out" in done.stderr
+    assert "official-de" not in done.stdout and "official-de, official-ce: has no hard negatives" in done.stderr
+
+
+def test_a_step_that_fails_is_named(here: Path) -> None:
+    next((here / "release" / "corpus").iterdir()).unlink()
+    assert "error: this step failed with exit code 1: python -m baselines bm25" in reproduce(here, *BM25, code=1).stderr
+
+
+def test_a_step_is_run_again_only_where_it_must_be(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    output = here / "out" / "bm25.dev.run.gz"
+
+    def ran(*more: object) -> bool:
+        err = reproduce(here, *BM25, *more).stderr
+        assert ("running: " in err) != (f"done already: {output}" in err)
+        return "running: " in err
+
+    assert ran()
+    whole = output.read_bytes()
+    assert not ran()
+    output.write_bytes(whole[:-1])  # not what the step wrote
+    assert ran() and output.read_bytes() == whole
+    output.unlink()
+    assert ran()
+    rows = tables()
+    rows["queries", "train"] = rows["queries", "train"][:-1]
+    make_release(here / "release", rows)  # other data
+    assert ran() and not ran()
+    monkeypatch.setattr("baselines.reproduce.steps.code_of", lambda module: f"another version of {module}")
+    assert not ran("--any-code")
+    said = reproduce(here, *BM25).stderr
+    assert "1 steps were done by another version of the code and are run again (--any-code keeps them" in said
+    assert "running: " in said
+    assert not ran()
+
+
+def test_other_removed_questions_are_searched_again(here: Path) -> None:
     matrix = read_matrix()
-    measures = ("MRR@10", "Recall@1", "Recall@50")
-    rows = [row for row in matrix.rows if row.table]
-    found = {(row.table, row.name): tuple(row.published[m] for m in measures if m in row.published) for row in rows}
-    assert found == PUBLISHED
-    assert len(rows) == len(found)
-    main, dev = matrix.published_on["main"], matrix.published_on["official-dev"]
-    assert (main.split, main.source, main.queries, main.passages) == ("test", "paper", 4000, 8_096_668)
-    assert (dev.split, dev.source, dev.queries, dev.passages) == ("dev", "official code", 2000, 8_096_668)
+    fill = {"release": str(here / "release"), "split": "dev", "out": str(here / "out"), "variant": ""}
+    step = matrix.plan(matrix.select([6], None).rows, fill)["bm25-similar"]
+
+    def queries(rows: dict[tuple[str, str], list[dict[str, Any]]]) -> set[str]:
+        make_release(here / "release", rows)
+        run_steps({step.name: step}, open_release(here / "release"), here=True, quiet=True)
+        return {line.split()[0] for line in gzip.decompress(step.output.read_bytes()).decode().splitlines()}
+
+    rows, first = quality_tables(), queries(quality_tables())
+    rows["train-similar", "train"][0] |= {"query_id": md5("另一个"), "query": "手机"}
+    assert queries(rows) == {md5("另一个")} != first
 
 
-STEP = "[published_on]\nmain = { split = 'test' }\n[step]\nx = 'baselines bm25 --out {out}/x'\n"
+def test_code_is_what_runs_with_all_that_it_imports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reproduce_steps, "_CHECKOUT", tmp_path)
+    files = {
+        "baselines/verb/__init__.py": '"""Doc."""\nimport json\n\ndef run():\n    from builders.tool import x\n',
+        "baselines/verb/engine.py": "y = 2  # chosen by its name\n",
+        "baselines/other.py": "z = 1\n",
+        "builders/tool.py": "x = 1\n",
+    }
+
+    def version(**changes: str) -> str:
+        code_of.cache_clear()
+        reproduce_steps._code.cache_clear()
+        for name, text in (files | {name.replace("__", "/") + ".py": text for name, text in changes.items()}).items():
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).write_text(text)
+        return code_of("baselines.verb")
+
+    first = version()
+    assert version(builders__tool='"""What it is."""\n\n# a comment\nx = 1\n') == first
+    assert version(baselines__other="z = 2\n") == first
+    assert version(builders__tool="x = 2\n") != first
+    assert version(baselines__verb__engine="y = 3\n") != first
+    assert version() == first
+    code_of.cache_clear()
+    reproduce_steps._code.cache_clear()
+
+
+def test_the_test_split_ends_in_predictions_and_says_so_first(here: Path) -> None:
+    done = reproduce(here, *BM25, "--split", "test")
+    lines = done.stderr.splitlines()
+    said = next(number for number, line in enumerate(lines) if "has no labels of the test split" in line)
+    assert said < next(number for number, line in enumerate(lines) if "running: " in line)
+    file = here / "out" / "predictions" / "table4.bm25.test.json"
+    assert done.stdout == f"predictions of the test split, 1 file:\nTable 4, bm25: {file}\n"
+    found = json.loads(file.read_text(encoding="utf-8"))
+    assert set(found) <= {row["_id"] for row in tables()["queries", "test"]}
+    report = reported(here, *BM25, "--split", "test")
+    assert report["predictions"] == [{"table": 4, "row": "bm25", "split": "test", "file": str(file)}]
+    assert report["rows"] == []
+    dry = reproduce(here, *BM25, "--split", "test", "--dry-run")
+    assert dry.stdout.splitlines()[-1] == (
+        f"python -m baselines predictions --release {here / 'release'} --split test {here / 'out'}/bm25.test.run.gz "
+        f"--out {here / 'out'}/predictions/table4.bm25.test.json"
+    )
+    assert "never published" in dry.stderr
+
+
+def test_the_test_split_of_a_release_that_has_its_labels_is_measured(here: Path) -> None:
+    rows = tables()
+    query = rows["queries", "test"][0]["_id"]
+    rows["qrels", "test"] = [{"query-id": query, "corpus-id": rows["corpus", "corpus"][0]["_id"], "score": 1}]
+    make_release(here / "release", rows)
+    done = reproduce(here, *BM25, "--split", "test")
+    assert "never published" not in done.stderr and "predictions" not in done.stdout
+    assert "split test, 1 queries with positives" in done.stdout
+    assert "ours: the" not in done.stdout  # the paper's split, too
+
+
+def with_settings(folder: Path, text: str, *words: object) -> list[list[str]]:
+    (folder / "settings.toml").write_text(text)
+    return steps_of(folder, "--settings", folder / "settings.toml", *words)
+
+
+def test_settings_of_every_recipe_come_before_those_of_one(tmp_path: Path) -> None:
+    text = '["*"]\ntrain.seed = 3\ntrain.max_steps = 2\n[ce-bm25-neg]\ntrain.seed = 4\n'
+    trainings = [c for c in with_settings(tmp_path, text, "--row", "ce-de-neg-on-bm25") if c[1] == "train"]
+    given = {command[2]: [word for word in command if word.startswith("train.")] for command in trainings}
+    both = ["train.seed=3", "train.max_steps=2"]
+    assert given == {"de-bm25-neg": both, "ce-bm25-neg": [*both, "train.seed=4"], "ce-de-neg": both}
+    text = "[ce-de-neg]\nmodel.start = './somewhere'\n"
+    trained = [c[2] for c in with_settings(tmp_path, text, "--row", "ce-de-neg-on-bm25") if c[1] == "train"]
+    assert trained == ["de-bm25-neg", "ce-de-neg"]  # ce-bm25-neg is its start otherwise
+
+
+def test_options_are_given_to_every_step_of_their_verb(tmp_path: Path) -> None:
+    text = "rerank = { top-k = 20, max-length = 96 }\nmine = { negatives = 1 }\ntrain = { no-resume = true }\n"
+    for command in with_settings(tmp_path, f"[options]\n{text}", "--table", 5):
+        verb = command[1]
+        if verb == "rerank":
+            assert command[-4:] == ["--top-k", "20", "--max-length", "96"]
+        if verb == "mine":
+            assert command.count("--negatives") == 1 and command[command.index("--negatives") + 1] == "1"
+        if verb == "bm25":
+            assert command[command.index("--top-k") + 1] == "50"
+        assert ("--no-resume" in command) == (verb == "train")
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[[row]\n", "expected TOML"),
-        ("[published_on]\n[step]\n[[row]]\ntable = 4\n", r"row\[0\]: lacks name"),
-        ("[published_on]\n[step]\nx = 3\n", r"step\[...\]: expected `str`, got `int`"),
-        ("[published_on]\n[stop]\n", "unknown key 'stop'; expected published_on, step, row, made_by"),
-        (STEP + "y = 'baselines bm25 --run {z} --out {out}/y'\n", "lacks row"),
-        (
-            STEP + "y = 'baselines bm25 --run {z} --out {out}/y'\n"
-            "[[row]]\ntable = 4\nname = 'x'\ntitle = 'X'\nstep = 'x'\npublished = {}\n",
-            "step 'y': expected --out and known names",
-        ),
-        (
-            STEP + "[[row]]\ntable = 4\nname = 'x'\ntitle = 'X'\nstep = 'x'\npublished = { 'P@7' = 1.0 }\n",
-            "row 'x': unknown measures",
-        ),
-        (
-            STEP + "[[row]]\ntable = 4\nname = 'x'\ntitle = 'X'\nstep = 'x'\npublished = { 'MRR@10' = 101.0 }\n",
-            r"row\[0\].published\[...\]: expected `float` <= 100",
-        ),
-        (
-            STEP + "[[row]]\ntable = 4\nname = 'x'\ntitle = 'X'\nstep = 'nope'\npublished = {}\n",
-            "row 'x': unknown step 'nope'",
-        ),
-        (
-            STEP + "[[row]]\ntable = 4\nname = 'x'\ntitle = 'X'\nstep = 'x'\npublished = {}\npublished_on = 'dev'\n",
-            "row 'x': unknown published_on 'dev'",
-        ),
-        (
-            STEP + "[[row]]\ntable = 4\nname = 'x'\ntitle = 'X'\nstep = 'x'\npublished = {}\nlike = 'y'\n",
-            "row 'x': unknown row 'y' to compare with",
-        ),
-        (
-            STEP + "[[row]]\nname = 'x'\ntitle = 'X'\nstep = 'x'\npublished = {}\n",
-            r"row\[0\]: expected a table, or a figure and a series",
-        ),
-        (
-            STEP + "[[row]]\ntable = 4\nname = 'x'\ntitle = 'X'\nstep = 'x'\npublished = {}\nqueries = 'train'\n",
-            "row 'x': unknown queries 'train' or qrels ''",
-        ),
+        ("[nope]\ntrain.epochs = 3\n", "nope: no recipe 'nope'"),
+        ("[mlm-scratch]\ntrain.wings = 3\n", "mlm-scratch: --set train.wings=3: unknown key 'wings'"),
+        ("[mlm-scratch]\nepochs = 3\n", "mlm-scratch: expected a table a recipe"),
+        ("[mlm-scratch\n", "expected TOML"),
+        ("options = 3\n", "expected a table a verb: [options.rerank]"),
+        ("[options.fly]\nhigh = 3\n", "options.fly: no verb of baselines; expected run, bm25, "),
+        ("[options.rerank]\ntop-k = [3]\n", "options.rerank.top-k: expected a text, a number or true"),
+        ("[mlm-scratch]\nmodel.start = ['x']\n", "mlm-scratch.model.start: expected a text, a number"),
+        (f"['*']\nmodel.start = {'{x = ' * 2_000}1{'}' * 2_000}\n", "expected TOML, found lists or"),
+        (f"['*']\ntrain.seed = {'9' * 6_000}\n", "expected TOML"),
+        ("[options.rerank]\nwings = 3\n", "options.rerank: unrecognized arguments: --wings 3"),
+        ("[options.rerank]\ntop-k = 0\n", "options.rerank: argument --top-k: expected a whole number of at least 1"),
+        ("[options.rerank]\nmodel = 'x'\n", "options.rerank: --model is what the step is about; it cannot be set"),
+        ("[options.bm25]\nsplit = 'dev'\n", "options.bm25: --split is what the step is about; it cannot be set"),
+        ("['*']\ntrain.wings = 3\n", "--set train.wings=3: unknown key 'wings'"),
     ],
 )
-def test_a_bad_matrix_is_named(tmp_path: Path, text: str, message: str) -> None:
-    path = tmp_path / matrices.MATRIX.name
-    path.write_text(text)
-    with pytest.raises(InputError, match=message):
-        read_matrix(path)
+def test_bad_settings_are_named_before_any_step_runs(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "settings.toml").write_text(text)
+    words = ("--dry-run", "--row", "ce-bm25-neg-on-bm25", "--release", "x", "--settings", tmp_path / "settings.toml")
+    done = run("baselines", "reproduce", *words, code=1)
+    assert re.sub(r"^\S*settings.toml: ", "", done.error).startswith(message) and done.stdout == ""
 
 
-def test_steps_that_need_each_other_are_named(tmp_path: Path) -> None:
-    path = tmp_path / matrices.MATRIX.name
-    row = "[[row]]\ntable = 4\nname = 'x'\ntitle = 'X'\nstep = 'x'\npublished = {}\n"
-    path.write_text(STEP.replace("--out", "--run {y} --out") + "y = 'baselines bm25 --run {x} --out {out}/y'\n" + row)
-    matrix = read_matrix(path)
-    with pytest.raises(InputError, match="the step 'x' needs itself"):
-        matrix.plan(matrix.rows, FILL)
-
-
-def test_a_training_is_the_same_whatever_split_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
-    for row in ("ce-de-neg-on-de", "official-ce"):
-        plans = [words_of(capsys, "--row", row, "--split", split) for split in ("dev", "test")]
-        trainings = [[command for command in plan if command[1] == "train"] for plan in plans]
-        assert trainings[0] == trainings[1]
-        # The dev curve of a cross-encoder re-ranks a run of dev, which is made before.
-        assert all(command[command.index("--dev-run") + 1].endswith("dev.run.gz") for command in trainings[1][-1:])
-        written = [command[command.index("--out") + 1] for command in plans[1]]
-        assert trainings[1][-1][trainings[1][-1].index("--dev-run") + 1] in written
+def test_the_settings_that_come_with_the_project_are_good() -> None:
+    found = {path.stem: read_settings(path) for path in (ROOT / "baselines" / "settings").glob("*.toml")}
+    assert {"sample", "cmrc-cpu", "crosslingual-cpu"} <= set(found)

@@ -17,18 +17,6 @@ from baselines.reproduce.matrix import read_matrix
 
 NEAR, FAR = "restrain-2-interpolation", "restrain-2-extrapolation"
 DEV = ["高铁票提前几天买", "手机进水怎么办", "多肉怎么养", "饺子怎么煮熟"]
-MATRIX = """
-[published_on]
-main = { split = "test" }
-[step]
-words = "baselines bm25 --release {release} --split {split} --out {out}/words.run"
-[[row]]
-table = 4
-name = "bm25"
-title = "BM25"
-step = "words"
-published = {}
-"""
 
 
 def rows() -> dict[tuple[str, str], list[dict[str, Any]]]:
@@ -59,7 +47,6 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         name = f"resttest-bucket{bucket}"
         figures[name] = [{"config": name, "test": kind, **about} for kind in ("interpolation", "extrapolation")]
     put_stats(release, extrapolation=figures)
-    (tmp_path / "systems.toml").write_text(MATRIX, encoding="utf-8")
     return tmp_path
 
 
@@ -70,8 +57,7 @@ def reproduce(world: Path, *words: str, code: int = 0) -> Any:
 
 
 def test_of_the_buckets_the_mean_is_taken_and_of_restrain_both_are_of_all_test_queries(world: Path) -> None:
-    matrix = ["--matrix", str(world / "systems.toml")]
-    report = json.loads(reproduce(world, *matrix, "--format", "json"))
+    report = json.loads(reproduce(world, "--row", "bm25", "--table", "4", "--format", "json"))
     found = {(row["test"], row["metric"]): row for row in report["rows"]}
     assert set(test for test, _ in found) == {"restrain-2", "resttest"}
     # BM25 finds the first, the second and the fourth at once, and nothing for the third, whose answer is a wrong one.
@@ -83,7 +69,7 @@ def test_of_the_buckets_the_mean_is_taken_and_of_restrain_both_are_of_all_test_q
     assert resttest["extrapolation"] == round(100 * (1 / 1 + 2 / 3) / 2, 2)
     assert resttest["relative_gap"] == 0
     assert report["notes"][0].startswith("4 test queries are many for 4 training queries: ReSTrain is for small")
-    shown = reproduce(world, "resttest", *matrix)
+    shown = reproduce(world, "resttest", "--row", "bm25", "--table", "4")
     assert "restrain-2" not in shown and "BM25: MRR@10" in shown and "note:" not in shown
 
 

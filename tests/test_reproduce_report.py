@@ -10,6 +10,9 @@ from typing import Any
 
 import pytest
 from commands import ROOT
+from releases import make_release, tables
+
+from builders.store.reader import open_release
 
 
 def report(folder: Path, name: str, **ours: float) -> str:
@@ -50,8 +53,14 @@ def test_several_reports_are_means_with_the_lowest_and_highest(
     ]
 
 
-def test_rows_that_the_first_report_lacks_are_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with pytest.raises(SystemExit, match="expected the one with most rows first"):
-        printed(capsys, monkeypatch, report(tmp_path, "0", BM25=60.0), report(tmp_path, "1", DE=60.0))
+def test_planted_questions_reword_a_third_of_dev(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """benchmarks/planted.py, from which docs/baselines.md's figures are."""
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    planted = importlib.import_module("planted").planted
+    rows = planted(open_release(make_release(tmp_path / "plain", tables())), 2)
+    dev = tables()["dev", "dev"]
+    assert [row["query"] for row in rows["train-similar", "train"]] == ["请问高铁票提前几天买"]
+    assert rows["train-similar", "train"][0]["positive_passages"] == dev[0]["positive_passages"]
+    removed = [[row["_id"] for row in rows[name, "dev"]] for name in ("duplicated", "others")]
+    assert removed == [[row["query_id"]] for row in dev]
+    assert [row["query-id"] for row in rows["qrels-before", "dev"]] == [row["query_id"] for row in dev]

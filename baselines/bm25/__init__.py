@@ -19,27 +19,24 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-from baselines.bm25.index import INDEXES, K1, B, Index, open_index, reopened
+from baselines.bm25.index import INDEXES, K1, B, Index, Texts, open_index, search_columns
 from baselines.bm25.tokens import ANALYZERS, Analyzer
-from baselines.bm25.tune import QUESTIONS, tune
 from baselines.measure.qrels import add_queries, add_set, expect_main, read_queries
+from baselines.passages import add_sample
 from baselines.run.record import asked_of, record, write_manifest
-from baselines.samples import add_sample
 from builders.core.command import number_between, whole_number
 from builders.core.errors import InputError, install, log
 from builders.core.files import check_file
-from builders.core.jobs import in_threads
 from builders.core.limits import usable_cores
 from builders.core.progress import progress
 from builders.store.layout import SETS
 from builders.store.reader import Release, open_release
-from builders.store.runs import Columns, Hit, write_columns
+from builders.store.runs import Columns, write_columns
 
-_QUERIES_PER_TASK = 32
+QUESTIONS = 1_000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -106,71 +103,42 @@ def run(args: argparse.Namespace) -> None:
         raise InputError(f"--tune {args.tune}: values tuned on the questions that are searched flatter the run")
     if args.tune and args.engine != "numba":
         raise InputError("--tune goes with --engine numba")
-    index, k1, b = _open(release, args, configs.corpus), args.k1, args.b
-    if args.tune:
-        k1, b = tune(index, release, configs, args, search_columns)
-        index = reopened(index, k1, b, args.threads)
-    with progress(total=len(queries), unit="query", label="search") as bar:
-        lines = write_columns(args.out, _counted(search_columns(index, queries, args.top_k, args.threads), bar), "bm25")
-    values = {"k1": k1, "b": b, "analyzer": index.analyzer.version, "max_chars": args.max_chars}
+    if (args.engine == "elasticsearch") != (args.address is not None):
+        raise InputError("--engine elasticsearch and --address URL go together")
+    analyzer, k1, b = Analyzer(args.analyzer, args.stop_words == "drop"), args.k1, args.b
+    index: Index
+    if args.engine == "elasticsearch":
+        index = _open_remote(release, args, configs.corpus, analyzer)
+    else:
+        cut = {"max_chars": args.max_chars, "sample": args.sample, "analyzer": analyzer}
+        index = open_index(release, args.index, args.threads, configs.corpus, k1, b, **cut)
+        if args.tune:
+            from baselines.bm25.tune import tune
+
+            k1, b = tune(index, release, args)
+            index = index.reopened(k1, b)
+
+    def searched() -> Iterator[Columns]:
+        with progress(total=len(queries), unit="query", label="search") as bar:
+            for part in search_columns(index, queries, args.top_k, args.threads):
+                bar.update(len(part.queries))
+                yield part
+
+    lines = write_columns(args.out, searched(), "bm25")
+    values = {"k1": k1, "b": b, "analyzer": analyzer.version, "max_chars": args.max_chars}
     model = {"name": "bm25", "engine": args.engine, **values}
     about = {**asked_of(args, release, "bm25", asked), "sample": args.sample}
     write_manifest(args.out, record(model, about, (args.engine, "numpy")), "bm25", len(queries), lines)
     log.info("%s: %d lines for %d queries", args.out, lines, len(queries))
 
 
-def _counted(parts: Iterator[Columns], bar: Any) -> Iterator[Columns]:
-    for part in parts:
-        bar.update(len(part.queries))
-        yield part
+def _open_remote(release: Release, args: argparse.Namespace, corpus: str, analyzer: Analyzer) -> Index:
+    if args.max_chars is not None or args.sample:
+        raise InputError("--max-chars and --sample go with --engine numba")
+    try:
+        from baselines.bm25.engine_elasticsearch import open_remote
+    except ImportError as error:
+        raise InputError(f"--engine elasticsearch needs its client: {install('elasticsearch')} ({error})") from error
 
-
-def _open(release: Release, args: argparse.Namespace, corpus: str) -> Index:
-    if (args.engine == "elasticsearch") != (args.address is not None):
-        raise InputError("--engine elasticsearch and --address URL go together")
-    analyzer = Analyzer(args.analyzer, args.stop_words == "drop")
-    if args.engine == "elasticsearch":
-        if args.max_chars is not None or args.sample:
-            raise InputError("--max-chars and --sample go with --engine numba")
-        try:
-            from baselines.bm25.engine_elasticsearch import open_remote
-        except ImportError as error:
-            raise InputError(
-                f"--engine elasticsearch needs its client: {install('elasticsearch')} ({error})"
-            ) from error
-
-        return open_remote(release, args.address, args.threads, corpus, args.k1, args.b, args.ca_certs, analyzer)
-    return open_index(
-        *(release, args.index, args.threads, corpus, args.k1, args.b, args.max_chars),
-        sample=args.sample,
-        analyzer=analyzer,
-    )
-
-
-def search_columns(index: Index, queries: Sequence[tuple[str, str]], top_k: int, threads: int) -> Iterator[Columns]:
-    """The hits of (query id, text) pairs in their order, some queries at a time; the same for every number of threads.
-
-    At most ``top_k`` hits a query: scores falling, ties by corpus id. A query none of whose tokens is in the corpus
-    has no hit. Queries without any token are counted in a warning.
-    """
-    empty = 0
-    batches = (queries[start : start + _QUERIES_PER_TASK] for start in range(0, len(queries), _QUERIES_PER_TASK))
-
-    def search_batch(batch: Sequence[tuple[str, str]]) -> tuple[Columns, int]:
-        words = [index.analyzer(text) for _, text in batch]
-        return index.search_columns([query for query, _ in batch], words, top_k), sum(not have for have in words)
-
-    for part, without in in_threads(search_batch, batches, threads):
-        empty += without
-        yield part
-    if empty:
-        how = index.analyzer.version
-        log.warning("%d of %d queries have no token (%s); nothing is found for them", empty, len(queries), how)
-
-
-def search(
-    index: Index, queries: Sequence[tuple[str, str]], top_k: int, threads: int
-) -> Iterator[tuple[str, list[Hit]]]:
-    """:func:`search_columns`, a query at a time: (query id, hits)."""
-    for part in search_columns(index, queries, top_k, threads):
-        yield from part.hits().items()
+    texts = Texts(release, corpus, analyzer=analyzer)
+    return open_remote(texts, args.address, args.threads, args.k1, args.b, args.ca_certs)

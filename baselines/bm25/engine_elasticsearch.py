@@ -19,12 +19,11 @@ import numpy as np
 from elasticsearch import ApiError, Elasticsearch, TransportError, UnsupportedProductError
 from elasticsearch.helpers import streaming_bulk
 
-from baselines.bm25.index import K1, B, Index, index_key, token_strings
-from baselines.bm25.tokens import WORDS, Analyzer
+from baselines.bm25.index import K1, B, Index, Texts
 from baselines.passages import expect_ids_once
 from builders.core.errors import InputError, log
 from builders.core.folders import key_of
-from builders.store.reader import Release
+from builders.store.runs import Hit
 
 API_KEY = "ELASTICSEARCH_API_KEY"  # the variable of the environment
 _OLDEST = 8  # its major version; earlier ones are no longer maintained
@@ -50,16 +49,14 @@ _FIELDS = {
 class ElasticsearchIndex(Index):
     """An index on a server; ``address`` is the server's, without credentials."""
 
-    def __init__(self, client: Elasticsearch, address: str, name: str, passages: int) -> None:
-        self.client, self.address, self.name, self.passages = client, address, name, passages
+    def __init__(self, client: Elasticsearch, address: str, name: str, texts: Texts) -> None:
+        self.client, self.address, self.name, self.analyzer = client, address, name, texts.analyzer
+        self.passages = texts.release.rows(texts.config, texts.split)
 
-    def search(self, words: list[str], top_k: int) -> list[tuple[str, float]]:
-        return self.search_many([words], top_k)[0]
-
-    def search_many(self, queries: list[list[str]], top_k: int) -> list[list[tuple[str, float]]]:
+    def search_many(self, queries: list[list[str]], top_k: int) -> list[list[Hit]]:
         if top_k > _WINDOW:
             raise InputError(f"--top-k {top_k}: a search of Elasticsearch gives at most {_WINDOW} passages")
-        found: list[list[tuple[str, float]]] = [[] for _ in queries]
+        found: list[list[Hit]] = [[] for _ in queries]
         sizes = {number: min(top_k + 10, _WINDOW) for number, words in enumerate(queries) if words}
         while sizes:
             searches = [line for number, size in sizes.items() for line in ({}, _query(queries[number], size))]
@@ -78,7 +75,7 @@ class ElasticsearchIndex(Index):
         return found
 
     def is_whole(self, key: dict[str, Any]) -> bool:
-        """Whether the server's index has been filled and still has every passage."""
+        """True if the server's index has been filled and still has every passage."""
         if not self.client.indices.exists(index=self.name):
             return False
         mappings = self.client.indices.get_mapping(index=self.name)[self.name]["mappings"]
@@ -87,20 +84,19 @@ class ElasticsearchIndex(Index):
         log.warning("%s/%s is not whole; it is built again", self.address, self.name)
         return False
 
-    def fill(self, release: Release, corpus: str, workers: int, key: dict[str, Any], k1: float, b: float) -> None:
+    def fill(self, texts: Texts, workers: int, key: dict[str, Any]) -> None:
         """Create the index, in the place of one that is there, and fill it; ``workers`` processes segment."""
-        expect_ids_once(release, corpus)
+        expect_ids_once(texts.release, texts.config)
         indices = self.client.indices
         indices.delete(index=self.name, ignore_unavailable=True)
-        settings = {**_INDEX, "refresh_interval": "-1", "similarity": {"tokens": {"type": "BM25", "k1": k1, "b": b}}}
+        bm25 = {"tokens": {"type": "BM25", "k1": key["k1"], "b": key["b"]}}
+        settings = {**_INDEX, "refresh_interval": "-1", "similarity": bm25}
         meta, source = {"key": key, "whole": False}, {"enabled": False}
         mappings = {"dynamic": "strict", "_meta": meta, "_source": source, "properties": _FIELDS}
         indices.create(index=self.name, mappings=mappings, settings={"index": settings})
-        batches = release.batches(corpus, "corpus", ["_id"])
-        ids = chain.from_iterable(batch.column("_id").to_pylist() for batch in batches)
-        tokens = token_strings(release, corpus, workers, analyzer=self.analyzer)
+        ids = chain.from_iterable(some.to_pylist() for some in texts.column("_id"))
         # A passage that is sent twice, as an answer was lost, is there once.
-        rows = enumerate(zip(ids, tokens, strict=True))
+        rows = enumerate(zip(ids, texts.tokens(workers), strict=True))
         actions = ({"_id": str(row), "id": corpus_id, "text": text} for row, (corpus_id, text) in rows)
         again: dict[str, Any] = {"max_retries": _TRIES - 1, "initial_backoff": _PAUSE, "retry_on_status": _BUSY}
         options: dict[str, Any] = {"chunk_size": 2_000, "max_chunk_bytes": 4 << 20, "raise_on_error": False, **again}
@@ -145,18 +141,18 @@ def _query(words: list[str], size: int) -> dict[str, Any]:
 
 
 def _apart(above: float, below: float) -> bool:
-    """Whether two scores differ by more than the order of adding 32-bit terms makes: else those bits would rank."""
+    """True if two scores differ by more than the order of adding 32-bit terms makes: else those bits would rank."""
     return above - below > _TIE * above
 
 
 def end_of_ties(scores: list[float], top_k: int) -> int | None:
-    """How many of the falling ``scores`` are needed for the best ``top_k``; None where more may tie below the last."""
+    """The number of falling ``scores`` that the best ``top_k`` need; None where more may tie below the last."""
     return next((rank for rank in range(top_k, len(scores)) if _apart(scores[rank - 1], scores[rank])), None)
 
 
-def settle(found: list[tuple[str, float]], top_k: int) -> list[tuple[str, float]]:
+def settle(found: list[Hit], top_k: int) -> list[Hit]:
     """The best ``top_k`` of (corpus id, score) by falling score: those that tie get one score, and go by id."""
-    hits: list[tuple[str, float]] = []
+    hits: list[Hit] = []
     previous = shown = 0.0
     for corpus_id, score in found:
         if not hits or _apart(previous, score):
@@ -167,16 +163,9 @@ def settle(found: list[tuple[str, float]], top_k: int) -> list[tuple[str, float]
 
 
 def open_remote(
-    release: Release,
-    address: str,
-    workers: int,
-    corpus: str = "corpus",
-    k1: float = K1,
-    b: float = B,
-    ca_certs: Path | None = None,
-    analyzer: Analyzer = WORDS,
+    texts: Texts, address: str, workers: int, k1: float = K1, b: float = B, ca_certs: Path | None = None
 ) -> ElasticsearchIndex:
-    """The server's index of a release's corpus config, built where it is missing or not whole."""
+    """The server's index of some texts, built where it is missing or not whole."""
     url = address if "//" in address else f"http://{address}"
     parts = urlsplit(url)
     if ca_certs is not None and (parts.scheme != "https" or not ca_certs.is_file()):
@@ -191,16 +180,15 @@ def open_remote(
         client = Elasticsearch(url, request_timeout=600, max_retries=_TRIES, retry_on_status=_BUSY, **options)
     except ValueError:
         raise InputError(f"--address {address!r}: expected http(s)://[USER:PASSWORD@]HOST:PORT") from None
-    key = {**index_key(release, corpus, "elasticsearch 1", analyzer=analyzer), "k1": k1, "b": b}
+    key = {**texts.key("elasticsearch 1"), "k1": k1, "b": b}
     shown, name = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}", f"dureader-retrieval-{key_of(key)}"
-    index = ElasticsearchIndex(client, shown, name, release.rows(corpus, "corpus"))
-    index.analyzer = analyzer
+    index = ElasticsearchIndex(client, shown, name, texts)
     with _one_line(shown):
         number = client.info()["version"]["number"]
         if int(number.split(".")[0]) < _OLDEST:
             raise InputError(f"{shown}: Elasticsearch {number}; expected version {_OLDEST} or later")
         whole = index.is_whole(key)
         if not whole:
-            index.fill(release, corpus, workers, key, k1, b)
+            index.fill(texts, workers, key)
     log.info("BM25 index %s: %s/%s (%d passages)", "reused" if whole else "built", shown, name, index.passages)
     return index

@@ -1,41 +1,172 @@
 """The ``numba`` engine: Lucene's BM25 with free k1 and b, computed from memory-mapped postings.
 
-MaxScore (Turtle and Flood 1995) a chunk of rows at a time, as Lucene does it since version 9: the best contribution of
-a term in a chunk bounds what a passage there can reach. Terms that cannot lift a passage over the last place, even
-together, are looked up for the candidates of the others only; a chunk that cannot is skipped. Contributions are whole
-numbers (a query's weights share out 2 ** 30), so sums do not depend on their order, and ties are exact.
+The files are written in bounded memory, and are the same bytes for every number of threads. The passages are inverted a
+chunk at a time, by pyarrow and numpy (which work outside the interpreter's lock). Then one range of the terms after
+another is merged over all chunks. A term is known by 64 bits of hash: the chance that any two of ten million share them
+is 3 in a million.
+
+The search is MaxScore (Turtle and Flood 1995), a chunk of rows at a time, as Lucene does it since version 9. The best
+contribution of a term in a chunk bounds what a passage there can reach. Terms that cannot lift a passage over the last
+place, even together, are looked up only for the candidates of the other terms; a chunk that cannot is skipped.
+Contributions are whole numbers (a query's weights share out 2 ** 30). Sums do not depend on their order, and ties are
+exact.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Sequence
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from baselines.bm25.index import KeptIndex
-from baselines.bm25.postings import CHUNK, FILES, LENGTHS, hashes_of
-from baselines.bm25.postings import write_index as write_index
+from baselines.bm25.index import Index
+from baselines.bm25.tokens import WORDS, Analyzer
+from baselines.kept import Strings, StringsWriter
 from builders.core.compiled import compiled
-from builders.core.errors import log
+from builders.core.errors import InputError, log
 from builders.core.jobs import in_threads
-from builders.store.runs import Columns
+from builders.store.runs import Columns, Hit
 
 VERSION = "numba 2"  # raise it when the files change
+_IDS = "ids"  # the file of the corpus ids by row number
 _SHARE = 26  # bits after the point of a saturated count, tf / (tf + norm)
 _BOUND = 11  # fewer in the bound of a list
 _WEIGHTS = 1 << 30
 _MOST = (1 << 31) - 1  # no sum reaches this
 _LISTS = 1 << 20
+Array = npt.NDArray[Any]
+CHUNK = 1 << 14  # rows; the sums of a chunk's passages stay in the processor's nearest caches
+_RANGES = 64  # ranges of the hashes
+_PAIRS = 1 << 16  # as many as 16 bits tell apart
+FILES = {
+    "terms": np.int64,  # hashes, sorted
+    "lists": np.uint32,  # where the lists of each term begin: one for each chunk that holds it
+    "chunk": np.uint16,  # the chunk of each list
+    "start": np.uint32,  # where the postings of each list begin
+    "postings": np.uint32,  # 2 ** 16 times the row within the chunk, plus the index in "pairs"
+    "pairs": np.int64,  # 256 times how often a passage holds a term, plus the code of its length; sorted
+    "tokens": np.int64,  # passages, passages with a token, tokens of all passages
+}
+# Passage lengths by code, Lucene's SmallFloat.byte4ToInt: exact below 40, then four significant bits.
+LENGTHS = np.array([n if n < 24 else 24 + (n % 8 if n < 32 else (n % 8 + 8) << (n // 8 - 4)) for n in range(256)])
 
 
-class NumbaIndex(KeptIndex):
-    def __init__(self, folder: Path, k1: float, b: float, threads: int) -> None:
-        super().__init__(folder)
+def hashes_of(words: pa.StringArray) -> Array:
+    """64 bits for each word."""
+    _, ends, data = words.buffers()
+    codes = _hashes(np.frombuffer(data or b"", np.uint8), np.frombuffer(ends, np.int32), len(words))
+    return np.asarray(codes).view(np.int64)
+
+
+@compiled
+def _hashes(data, ends, words):  # type: ignore[no-untyped-def]
+    codes = np.full(words, 0x243F6A8885A308D3, np.uint64)
+    for word in range(words):
+        for byte in range(ends[word], ends[word + 1]):
+            codes[word] = (codes[word] ^ np.uint64(data[byte])) * np.uint64(0x9FB21C651E98DF25)
+            codes[word] ^= codes[word] >> np.uint64(32)
+    return codes
+
+
+def _invert(texts: list[str]) -> dict[str, Any]:
+    """The postings of one chunk of passages by term, terms by hash."""
+    split = pc.split_pattern(pa.array([text or None for text in texts], pa.string()), " ")
+    lengths = pc.list_value_length(split).fill_null(0).to_numpy()
+    words = split.flatten().dictionary_encode()
+    hashes = hashes_of(words.dictionary)
+    order = np.argsort(hashes)
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.arange(len(order))
+    keys = np.sort(rank[words.indices.to_numpy()] * CHUNK + np.repeat(np.arange(len(texts)), lengths))
+    first = np.flatnonzero(np.diff(keys, prepend=-1))
+    counts, keys = np.diff(first, append=len(keys)), keys[first]
+    codes = np.searchsorted(LENGTHS, lengths, side="right") - 1
+    pairs = pa.array(counts << 8 | codes[keys % CHUNK]).dictionary_encode()
+    starts = np.searchsorted(keys, np.arange(len(order) + 1) * CHUNK)
+    cuts = np.searchsorted(hashes[order] >> 58, np.arange(_RANGES + 1) - _RANGES // 2)
+    return {
+        "hash": hashes[order],
+        "size": np.diff(starts),
+        "postings": (keys % CHUNK << 16 | pairs.indices.to_numpy()).astype(np.uint32),
+        "pairs": pairs.dictionary.to_numpy(),
+        "cuts": np.stack([cuts, starts[cuts]], 1),
+        "tokens": np.array([len(lengths), np.count_nonzero(lengths), lengths.sum()]),
+    }
+
+
+def _merge(folder: Path, chunks: list[dict[str, Any]], pairs: Array, number_of_range: int) -> dict[str, Any]:
+    """One range of the hashes over all chunks; positions count from 0."""
+
+    def read(number: int, name: str, dtype: Any, cut: Array) -> Array:
+        offset = int(cut[0]) * np.dtype(dtype).itemsize
+        return np.fromfile(folder / f"{name}-{number}.chunk", dtype, int(cut[1] - cut[0]), offset=offset)
+
+    found = []
+    for number, chunk in enumerate(chunks):
+        lists, cut = chunk["cuts"][number_of_range : number_of_range + 2].T
+        hashes, sizes = read(number, "hash", np.int64, lists), read(number, "size", np.int64, lists)
+        postings = read(number, "postings", np.uint32, cut)
+        indices = np.searchsorted(pairs, chunk["pairs"]).astype(np.uint32)
+        postings = postings >> 16 << 16 | indices[postings & 0xFFFF]
+        found.append((hashes, sizes, np.full(len(hashes), number), postings))
+    hashes, sizes, numbers, postings = map(np.concatenate, zip(*found, strict=True))
+    order = np.argsort(hashes, kind="stable")
+    terms, first = np.unique(hashes[order], return_index=True)
+    begins, sizes = (np.cumsum(sizes) - sizes)[order], sizes[order]
+    start = np.cumsum(sizes) - sizes
+    take = np.repeat(begins - start, sizes) + np.arange(len(postings))
+    return dict(zip(FILES, (terms, first, numbers[order], start, postings[take]), strict=False))
+
+
+def write_index(folder: Path, texts: Iterable[str], threads: int) -> None:
+    """The engine's files from token strings (tokens joined by one space), one of each passage, in the rows' order."""
+    chunks, texts = [], iter(texts)
+    lists_of_texts = iter(lambda: list(islice(texts, CHUNK)), [])
+    for number, chunk in enumerate(in_threads(_invert, lists_of_texts, threads, threads + 1)):
+        for name in ("hash", "size", "postings"):
+            chunk.pop(name).tofile(folder / f"{name}-{number}.chunk")
+        chunks.append(chunk)
+    pairs = np.unique(np.concatenate([chunk["pairs"] for chunk in chunks]))
+    lists, postings = np.sum([chunk["cuts"][-1] for chunk in chunks], axis=0)
+    if len(pairs) > _PAIRS or max(lists, postings) >= 2**32:
+        raise InputError(f"{postings} postings, {len(pairs)} pairs of count and length: too many for the numba engine")
+    _append(folder, {"pairs": pairs, "tokens": np.sum([chunk["tokens"] for chunk in chunks], axis=0)})
+    done = np.zeros(2, np.int64)
+    for merged in in_threads(
+        lambda number: _merge(folder, chunks, pairs, number), range(_RANGES), threads, threads + 1
+    ):
+        _append(folder, {**merged, "lists": merged["lists"] + done[0], "start": merged["start"] + done[1]})
+        done += len(merged["chunk"]), len(merged["postings"])
+    _append(folder, {"lists": done[:1], "start": done[1:]})
+    for path in folder.glob("*.chunk"):
+        path.unlink()
+
+
+def _append(folder: Path, values: dict[str, Any]) -> None:
+    for name, each in values.items():
+        with open(folder / name, "ab") as file:
+            each.astype(FILES[name], copy=False).tofile(file)
+
+
+def write_ids(folder: Path, ids: Iterable[pa.Array]) -> None:
+    """Write the corpus ids of all rows, in order."""
+    with StringsWriter(folder / _IDS) as writer:
+        for some in ids:
+            writer.write(some)
+
+
+class NumbaIndex(Index):
+    """An index in a folder, opened with a k1 and a b."""
+
+    def __init__(self, folder: Path, k1: float, b: float, threads: int, analyzer: Analyzer = WORDS) -> None:
+        self.folder, self.analyzer, self._threads = folder, analyzer, threads
+        self._ids = Strings(folder / _IDS)
         self._names = self._ids.array()
         self._terms, self._lists, chunk, start, postings, pairs, tokens = (
             _mapped(folder / name, dtype) for name, dtype in FILES.items()
@@ -52,17 +183,16 @@ class NumbaIndex(KeptIndex):
             each = rounded_up[postings[starts[0] : starts[-1]] & 0xFFFF]
             bounds[first : first + _LISTS] = np.maximum.reduceat(each, starts[:-1] - starts[0])
 
-        for _ in in_threads(bound, range(0, len(chunk), _LISTS), threads):
-            pass
+        list(in_threads(bound, range(0, len(chunk), _LISTS), threads))
         self._columns = (chunk, bounds, start, postings, shares)
 
-    def search(self, words: list[str], top_k: int) -> list[tuple[str, float]]:
-        return self.search_many([words], top_k)[0]
+    def reopened(self, k1: float, b: float) -> NumbaIndex:
+        """The same index with another k1 and b."""
+        return NumbaIndex(self.folder, k1, b, self._threads, self.analyzer)
 
-    def search_many(self, queries: list[list[str]], top_k: int) -> list[list[tuple[str, float]]]:
-        return list(
-            self.search_columns([str(number) for number in range(len(queries))], queries, top_k).hits().values()
-        )
+    def search_many(self, queries: list[list[str]], top_k: int) -> list[list[Hit]]:
+        numbers = [str(number) for number in range(len(queries))]
+        return list(self.search_columns(numbers, queries, top_k).hits().values())
 
     def search_columns(self, ids: Sequence[str], queries: list[list[str]], top_k: int) -> Columns:
         times = [Counter(words) for words in queries]

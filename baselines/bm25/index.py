@@ -1,31 +1,86 @@
-"""The kept BM25 index: the engine's files beside ``index.json``, one folder for each corpus and segmentation."""
+"""The index of BM25: the texts behind it, its key, its folder, and the search of many queries."""
 
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from baselines.bm25.tokens import WORDS, Analyzer, segment_batches
-from baselines.kept import Cache, Strings, StringsWriter
-from baselines.passages import expect_ids_once
-from baselines.samples import Rows, sample_rows, taken
+from baselines.kept import Cache
+from baselines.passages import Rows, expect_ids_once, sample_rows, taken
 from builders.core.errors import InputError, log
+from builders.core.jobs import in_threads
 from builders.core.progress import progress
+from builders.store.layout import ROWS_PER_GROUP
 from builders.store.reader import Release
-from builders.store.runs import Columns, columns_of
+from builders.store.runs import Columns, Hit, columns_of
+
+if TYPE_CHECKING:
+    from baselines.bm25.engine_numba import NumbaIndex
 
 _FORMAT = 4
 INDEXES = Cache("bm25", "index.json")
-_IDS = "ids"  # corpus ids by row number: engines' own are slow in threads
 _BATCH = 256  # passages that go to a segmentation process at a time
 _FEW = 2_000  # passages below which starting processes takes longer than segmenting
+_QUERIES_PER_TASK = 32
 K1, B = 1.2, 0.75  # Elasticsearch's and Lucene's defaults
+
+
+@dataclass(frozen=True)
+class Texts:
+    """The texts that an index is built from: any config of a release with ``_id`` and ``text``.
+
+    Attributes:
+        release, config, split: which config.
+        analyzer: makes the tokens.
+        max_chars: read the first characters of every text; None: all of it.
+        sample: read the texts of this config alone; None: all of them.
+    """
+
+    release: Release
+    config: str = "corpus"
+    split: str = "corpus"
+    analyzer: Analyzer = WORDS
+    max_chars: int | None = None
+    sample: str | None = None
+
+    def key(self, engine: str) -> dict[str, Any]:
+        """All that an index of the texts depends on, as JSON values."""
+        cut: dict[str, Any] = {} if self.max_chars is None else {"max_chars": self.max_chars}
+        if self.sample is not None:
+            cut["sample"] = self.release.fingerprint(self.sample, self.split)
+        corpus, segmenter = self.release.fingerprint(self.config, self.split), self.analyzer.version
+        return {**cut, "format": _FORMAT, "corpus": corpus, "segmenter": segmenter, "engine": engine}
+
+    @cached_property
+    def rows(self) -> Rows | None:
+        """The rows of the sample; None: all rows."""
+        return None if self.sample is None else sample_rows(self.release, self.config, self.sample)
+
+    def column(self, name: str, rows: int = ROWS_PER_GROUP) -> Iterator[pa.Array]:
+        """A column of the texts, ``rows`` at a time."""
+        for batch in taken(self.release.batches(self.config, self.split, [name], rows), self.rows):
+            yield batch.column(name)
+
+    def tokens(self, workers: int) -> Iterator[str]:
+        """The tokens of every text, joined by spaces, in the release's order; ``workers`` processes segment."""
+        expect_ids_once(self.release, self.config, self.split)
+        total = self.release.rows(self.config, self.split) if self.rows is None else len(self.rows)
+        if total == 0:
+            raise InputError("has no passages", path=self.release.path)
+        texts = (
+            (len(some), [text[: self.max_chars] for text in some.to_pylist()]) for some in self.column("text", _BATCH)
+        )
+        with progress(total=total, unit="passage", label="index") as bar:
+            for count, found in segment_batches(texts, workers if total >= _FEW else 1, self.analyzer):
+                yield from found
+                bar.update(count)
 
 
 class Index(abc.ABC):
@@ -35,54 +90,20 @@ class Index(abc.ABC):
     analyzer: Analyzer = WORDS  # that made its tokens; a query's must be made by the same
 
     @abc.abstractmethod
-    def search(self, words: list[str], top_k: int) -> list[tuple[str, float]]:
-        """The ``top_k`` best passages (corpus id, score > 0): scores falling, ties by id, also where the list is cut.
+    def search_many(self, queries: list[list[str]], top_k: int) -> list[list[Hit]]:
+        """The best passages of each query (corpus id, score > 0): scores falling, ties by id, also at the cut.
 
-        Every passage that holds one of ``words`` is a candidate; a word that comes twice counts twice, as in an
+        Every passage that holds one of a query's words is a candidate. A word that comes twice counts twice, as in an
         Elasticsearch match query.
         """
 
-    def search_many(self, queries: list[list[str]], top_k: int) -> list[list[tuple[str, float]]]:
-        """:meth:`search` for several queries."""
-        return [self.search(words, top_k) for words in queries]
+    def search(self, words: list[str], top_k: int) -> list[Hit]:
+        """:meth:`search_many` for one query."""
+        return self.search_many([words], top_k)[0]
 
     def search_columns(self, ids: Sequence[str], queries: list[list[str]], top_k: int) -> Columns:
         """:meth:`search_many` as columns; ``ids``: the queries' own."""
         return columns_of(list(zip(ids, self.search_many(queries, top_k), strict=True)))
-
-
-class KeptIndex(Index):
-    """An index in a folder, with the corpus ids of its rows."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._ids = Strings(folder / _IDS)
-
-    def ids_of(self, rows: npt.NDArray[np.int64]) -> list[str]:
-        """The corpus ids of some rows."""
-        return self._ids.at(rows)
-
-
-def index_key(
-    release: Release,
-    corpus: str,
-    engine: str,
-    max_chars: int | None = None,
-    split: str = "corpus",
-    sample: str | None = None,
-    analyzer: Analyzer = WORDS,
-) -> dict[str, Any]:
-    """What an index of a corpus config, or of a sample of it, depends on."""
-    cut: dict[str, Any] = {} if max_chars is None else {"max_chars": max_chars}
-    if sample is not None:
-        cut["sample"] = release.fingerprint(sample, split)
-    return {
-        **cut,
-        "format": _FORMAT,
-        "corpus": release.fingerprint(corpus, split),
-        "segmenter": analyzer.version,
-        "engine": engine,
-    }
 
 
 def open_index(
@@ -96,77 +117,51 @@ def open_index(
     split: str = "corpus",
     sample: str | None = None,
     analyzer: Analyzer = WORDS,
-) -> KeptIndex:
-    """The index of a release's corpus config from the folder ``keep``, built where it is missing or damaged.
+) -> NumbaIndex:
+    """The index of a release's config (:class:`Texts`) in the folder ``keep``, built where it is missing or damaged.
 
-    Of queries, too (``split``): any config with ``_id`` and ``text``.
-    ``workers`` processes segment, as many threads index. Of every passage, the first ``max_chars`` characters are read;
-    None: all of it. ``sample``: of the passages of this config alone. The index is built beside its place and moved
-    there when it is whole; a second process that wants the same index waits for the first.
+    ``workers`` processes segment, as many threads index. The index is built beside its place and moved there when it is
+    whole; a second process that wants the same index waits for the first.
     """
-    from baselines.bm25 import engine_numba
+    from baselines.bm25 import engine_numba  # numba is slow to import
 
     engine_numba.prepare()
-    key = index_key(release, corpus, engine_numba.VERSION, max_chars, split, sample, analyzer)
+    texts = Texts(release, corpus, split, analyzer, max_chars, sample)
 
     def build(new: Path) -> None:
-        expect_ids_once(release, corpus, split)
-        rows = None if sample is None else sample_rows(release, corpus, sample)
-        engine_numba.write_index(
-            new, token_strings(release, corpus, workers, max_chars, split, rows, analyzer), workers
-        )
-        batches = taken(release.batches(corpus, split, ["_id"]), rows)
-        write_ids(new, (batch.column("_id") for batch in batches))
+        engine_numba.write_index(new, texts.tokens(workers), workers)
+        engine_numba.write_ids(new, texts.column("_id"))
 
-    folder, made = INDEXES.folder(keep, key, build)
-    index = engine_numba.NumbaIndex(folder, k1, b, workers)
-    index.analyzer = analyzer
+    folder, made = INDEXES.folder(keep, texts.key(engine_numba.VERSION), build)
+    index = engine_numba.NumbaIndex(folder, k1, b, workers, analyzer)
     log.info("BM25 index %s: %s (%d passages)", "built" if made else "reused", folder, index.passages)
     return index
 
 
-def reopened(index: Index, k1: float, b: float, threads: int) -> Index:
-    """The same index of the ``numba`` engine with another k1 and b."""
-    from baselines.bm25.engine_numba import NumbaIndex
+def search_columns(index: Index, queries: Sequence[tuple[str, str]], top_k: int, threads: int) -> Iterator[Columns]:
+    """The hits of (query id, text) pairs in their order, some queries at a time; the same for every number of threads.
 
-    assert isinstance(index, KeptIndex)
-    other = NumbaIndex(index.folder, k1, b, threads)
-    other.analyzer = index.analyzer
-    return other
-
-
-def token_strings(
-    release: Release,
-    corpus: str,
-    workers: int,
-    max_chars: int | None = None,
-    split: str = "corpus",
-    rows: Rows | None = None,
-    analyzer: Analyzer = WORDS,
-) -> Iterator[str]:
-    """The tokens of every passage (of its first ``max_chars`` characters), joined by spaces, in the release's order.
-
-    ``workers`` processes segment. ``rows``: of these passages alone.
+    At most ``top_k`` hits a query: scores falling, ties by corpus id. A query none of whose tokens is in the corpus
+    has no hit. Queries without any token are counted in a warning.
     """
-    total = release.rows(corpus, split) if rows is None else len(rows)
-    if total == 0:
-        raise InputError("has no passages", path=release.path)
-    passages = _passages(release, corpus, max_chars, split, rows)
-    with progress(total=total, unit="passage", label="index") as bar:
-        for count, texts in segment_batches(passages, workers if total >= _FEW else 1, analyzer):
-            yield from texts
-            bar.update(count)
+    empty = 0
+    batches = (queries[start : start + _QUERIES_PER_TASK] for start in range(0, len(queries), _QUERIES_PER_TASK))
+
+    def search_batch(batch: Sequence[tuple[str, str]]) -> tuple[Columns, int]:
+        words = [index.analyzer(text) for _, text in batch]
+        return index.search_columns([query for query, _ in batch], words, top_k), sum(not have for have in words)
+
+    for part, without in in_threads(search_batch, batches, threads):
+        empty += without
+        yield part
+    if empty:
+        how = index.analyzer.version
+        log.warning("%d of %d queries have no token (%s); nothing is found for them", empty, len(queries), how)
 
 
-def _passages(
-    release: Release, corpus: str, max_chars: int | None, split: str, rows: Rows | None
-) -> Iterator[tuple[int, list[str]]]:
-    for batch in taken(release.batches(corpus, split, ["text"], rows=_BATCH), rows):
-        yield batch.num_rows, [text[:max_chars] for text in batch.column("text").to_pylist()]
-
-
-def write_ids(folder: Path, ids: Iterable[pa.Array]) -> None:
-    """The corpus ids of all rows, in order."""
-    with StringsWriter(folder / _IDS) as writer:
-        for some in ids:
-            writer.write(some)
+def search(
+    index: Index, queries: Sequence[tuple[str, str]], top_k: int, threads: int
+) -> Iterator[tuple[str, list[Hit]]]:
+    """:func:`search_columns`, a query at a time: (query id, hits)."""
+    for part in search_columns(index, queries, top_k, threads):
+        yield from part.hits().items()

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from baselines.bm25.stop_words import STOP_WORDS
 from builders.core.jobs import in_order, process_pool
 from builders.core.words import segmenter_version, words
 
@@ -25,6 +24,31 @@ _STOP_WORDS_RULE = 1  # likewise, of the stop words
 _CHINESE = "\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _RUN = re.compile(f"[{_CHINESE}]+|[^\\W_{_CHINESE}]+")
 _IS_CHINESE = re.compile(f"[{_CHINESE}]")
+
+# Chinese words that say little of what a text is about: this project's own list, simplified and traditional. Particles,
+# pronouns, prepositions, conjunctions, auxiliary verbs, the commonest adverbs and measure words, and question words.
+# No numeral and no noun, which questions may be about. 不, 没 and the like stay: they turn a text's meaning round.
+_STOP_WORDS = """
+particles: 的 地 得 之 了 着 过 吗 呢 吧 啊 呀 哦 嘛 啦 哇 么 所 者 也 而 其 于 以 及 与 或 且 则 乃 焉 矣 兮 等
+  等等
+pronouns: 我 你 您 他 她 它 我们 你们 您们 他们 她们 它们 咱 咱们 自己 大家 人家 这 那 这个 那个 这些 那些 这里
+  那里 这儿 那儿 这样 那样 这么 那么 此 该 本 各 每 某 某些 其他 其它 其中
+prepositions: 在 从 自 到 往 向 对 对于 关于 由 由于 被 把 将 给 跟 和 同 为 为了 按 按照 根据 依据 通过 随着 除了
+  比 当 用 因 作为
+conjunctions: 因为 所以 如果 但 但是 可是 不过 然而 虽然 尽管 而且 并且 并 以及 或者 还是 只要 只有 无论 不管 即使
+  于是 因此 从而 既 又 即 若 如 如何 否则
+verbs: 是 有 会 能 要 可 可以 能够 应该 应 需 需要 想 让 使 来 去 做 进行 成为 属于 叫 叫做 称为
+adverbs: 就 都 很 太 更 最 还 再 才 已 已经 正 正在 只 仅 非常 比较 十分 一般 一直 一下 一些 一样 同时 然后 之后
+  以后 以前 之前
+questions: 什么 啥 谁 哪 哪个 哪些 哪里 哪儿 怎 怎么 怎样 怎么样 怎么办 为何 为什么 何 何时 几 多少 多 是否 是不是
+  有没有 能不能 可不可以 请问 请
+measure words and places: 个 种 些 次 位 一个 一种 上 中 里 内 下 时 时候
+traditional forms: 著 過 嗎 於 與 則 我們 你們 他們 她們 它們 這 這個 那個 這些 這裡 那裡 這樣 那樣 這麼 那麼 從 對
+  對於 關於 由於 將 給 為 為了 根據 依據 通過 隨著 當 因為 雖然 儘管 無論 還是 還 會 來 讓 應該 應 進行 成為 屬於
+  稱為 然後 之後 以後 已經 僅 比較 同時 什麼 誰 怎麼 怎麼樣 怎樣 為何 為什麼 何時 幾 請問 請 個 種 裡 內 時 時候
+  一個 一種 並 並且
+"""
+STOP_WORDS = frozenset(word for word in _STOP_WORDS.split() if not word.isascii())
 
 
 def tokens(text: str) -> list[str]:
@@ -42,10 +66,7 @@ def bigrams(text: str) -> list[str]:
     """Each two neighbouring Chinese characters of one text, and its runs of other letters and digits, in order."""
     found: list[str] = []
     for run in _RUN.findall(text.lower()):
-        if len(run) > 1 and _IS_CHINESE.match(run):
-            found += map("".join, pairwise(run))
-        else:
-            found.append(run)
+        found += map("".join, pairwise(run)) if len(run) > 1 and _IS_CHINESE.match(run) else [run]
     return found
 
 
@@ -68,7 +89,7 @@ class Analyzer:
 
     Attributes:
         name: one of ``ANALYZERS``.
-        drop_stop_words: leave out the tokens that are stop words (:mod:`baselines.bm25.stop_words`).
+        drop_stop_words: leave out the tokens that are stop words (``STOP_WORDS``).
     """
 
     name: str = "words"

@@ -9,34 +9,32 @@ from __future__ import annotations
 import argparse
 import json
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from typing import Any
 
-from baselines.bm25.index import K1, B, Index, reopened
+from baselines.bm25.engine_numba import NumbaIndex
+from baselines.bm25.index import K1, B, search_columns
 from baselines.measure.measures import MRR_DEPTH, official
 from baselines.measure.qrels import Qrels, read_queries, release_qrels
 from builders.core.errors import InputError, log
 from builders.core.files import write_text
-from builders.store.layout import SETS, Set
+from builders.store.layout import SETS
 from builders.store.reader import Release
-from builders.store.runs import Columns
 
-QUESTIONS = 1_000
 K1_TRIED = (0.3, 0.6, 0.9, 1.2, 1.5, 1.8, 2.1, 2.4, 3.0)
 B_TRIED = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.75, 0.9, 1.0)
-Search = Callable[[Index, Sequence[tuple[str, str]], int, int], Iterator[Columns]]
 
 
-def tune(index: Index, release: Release, configs: Set, args: argparse.Namespace, search: Search) -> tuple[float, float]:
+def tune(index: NumbaIndex, release: Release, args: argparse.Namespace) -> tuple[float, float]:
     """The best (k1, b); writes ``OUT.tuned.json``.
 
     ``args``: set, tune (the split), tune_questions, seed, threads, out, analyzer, stop_words, split. Raises
     :class:`InputError` where the split has no judged question.
     """
-    name = next(name for name, each in SETS.items() if each == configs)
-    qrels = release_qrels(release, args.tune, name)
-    asked = [query for query in read_queries(release, args.tune, configs.queries) if query[0] in qrels.positives]
-    if shared := {text for _, text in asked} & {text for _, text in read_queries(release, args.split, configs.queries)}:
+    config = SETS[args.set].queries
+    qrels = release_qrels(release, args.tune, args.set)
+    asked = [query for query in read_queries(release, args.tune, config) if query[0] in qrels.positives]
+    if shared := {text for _, text in asked} & {text for _, text in read_queries(release, args.split, config)}:
         log.warning("--tune %s: %d of its questions are asked in %s, too", args.tune, len(shared), args.split)
     drawn = random.Random(args.seed).sample(asked, min(len(asked), args.tune_questions))
     if not drawn:
@@ -46,9 +44,8 @@ def tune(index: Index, release: Release, configs: Set, args: argparse.Namespace,
 
     def measured(k1: float, b: float) -> float:
         if (k1, b) not in tried:
-            at = reopened(index, k1, b, args.threads)
             rankings: dict[str, list[str]] = {}
-            for part in search(at, drawn, MRR_DEPTH, args.threads):
+            for part in search_columns(index.reopened(k1, b), drawn, MRR_DEPTH, args.threads):
                 rankings |= part.rankings()
             tried[k1, b] = official(rankings, some)["MRR@10"]
         return tried[k1, b]

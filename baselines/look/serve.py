@@ -38,8 +38,7 @@ def serve(args: argparse.Namespace) -> None:
     except ImportError as error:
         raise InputError(f"{_MISSING} ({error})") from error
     if args.release == SAMPLE and not args.release.exists():
-        from baselines.reproduce.commands import sample_command
-        from baselines.reproduce.steps import call
+        from baselines.reproduce.steps import call, sample_command
 
         log.info("%s is missing: building the embedded sample", args.release)
         call(sample_command(args.release), args.quiet, here=True)

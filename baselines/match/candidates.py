@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from baselines.bm25 import search as search_words
-from baselines.bm25.index import INDEXES, KeptIndex, open_index
+from baselines.bm25.index import INDEXES, open_index
+from baselines.bm25.index import search as search_words
 from baselines.encode import ROWS_ON_CPU, ROWS_ON_GPU
 from baselines.encode.chunks import Job, encode
 from baselines.models.devices import batch_tokens, dtype_of, tokenizers
@@ -27,6 +27,9 @@ from baselines.vectors.engines import TorchEngine
 from builders.core.limits import usable_cores
 from builders.store.reader import Release
 
+if TYPE_CHECKING:
+    from baselines.bm25.engine_numba import NumbaIndex
+
 TRAIN = "train"
 Found = dict[str, list[str]]  # of each question, by its id: ids of training questions, best first
 Questions = Sequence[tuple[str, str]]  # ids and texts
@@ -36,7 +39,7 @@ Questions = Sequence[tuple[str, str]]  # ids and texts
 class ByWords:
     """Candidates by BM25 over the training questions."""
 
-    index: KeptIndex
+    index: NumbaIndex
 
     @property
     def about(self) -> Any:

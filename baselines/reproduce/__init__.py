@@ -19,17 +19,16 @@ small machine; baselines/settings has some.
 figure are also drawn, as PNG and SVG under --out.
 
 --extrapolation [restrain-14K resttest] trains BM25, DE and CE (or other --row) on the sets that `builders add` drew. It
-reports interpolation, extrapolation and the gap. --matrix FILE names systems of one's own for it: steps and
-rows as in baselines/matrix.toml.
-
---dry-run prints the commands. Above them, as comments, it prints what each step costs by formula: rows, tokens,
-operations (6 x parameters x tokens for training, 2 x for encoding and re-ranking) and bytes on the disk. Where the
-release does not exist, the sizes are those of the paper's collection.
+reports interpolation, extrapolation and the gap.
 
 --leaderboard [RUN ...] prints the figures of baselines/leaderboard.toml with their sources: where each is printed, what
 was searched, and whether the model declares training on data of DuReader. Figures on the whole collection and on the
 sample of 100,001 passages (C-MTEB's DuRetrieval) never stand in one table. Runs are measured on --split of --release
 and stand among those of the same collection, with 95 % intervals; on any other one they have a table of their own.
+
+--dry-run prints the commands. Above them, as comments, it prints what each step costs by formula: rows, tokens,
+operations (6 x parameters x tokens for training, 2 x for encoding and re-ranking) and bytes on the disk. Where the
+release does not exist, the sizes are those of the paper's collection.
 
 examples:
   python -m baselines reproduce
@@ -51,32 +50,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from baselines.reproduce.commands import (
-    commands_of,
-    displayed,
-    evaluate_command,
-    fill,
-    predictions,
-    run_plan,
-    sample_command,
-)
-from baselines.reproduce.curves import trainings
-from baselines.reproduce.data import data_figures
-from baselines.reproduce.figure import draw_figures
-from baselines.reproduce.matrix import Matrix, Row, read_matrix
-from baselines.reproduce.measure import measure
+from baselines.reproduce.costs import plan_table
+from baselines.reproduce.drawings import draw_figures
+from baselines.reproduce.matrix import Matrix, Row, Step, behind, fill, is_labelled, read_matrix, runnable
 from baselines.reproduce.page import PAGE, write_page
-from baselines.reproduce.plan import plan_table
-from baselines.reproduce.report import side_by_side
-from baselines.reproduce.rows import is_labelled, runnable
+from baselines.reproduce.report import TALLY_WANTED, data_figures, error_figures, measure, side_by_side, trainings
 from baselines.reproduce.settings import Settings, read_settings
-from baselines.reproduce.steps import call, shown
-from baselines.reproduce.tally import WHY as TALLY_WANTED
-from baselines.reproduce.tally import error_figures
+from baselines.reproduce.steps import call, printed, run_plan, sample_command, shown
 from baselines.reproduce.text import text
 from builders.core.command import whole_number
 from builders.core.errors import InputError, log
-from builders.store.reader import Release, open_release
+from builders.store.reader import open_release
 
 SAMPLE = Path("build/sample")
 SMALL = Path(__file__).resolve().parents[1] / "settings" / "sample.toml"
@@ -97,12 +81,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, default=Path("build/runs"), metavar="DIR", help="where all output is put")
     parser.add_argument("--errors", type=Path, metavar="FILE", help="Table 10: the tally of `errors`, as JSON")
     parser.add_argument("--html", type=Path, metavar="FILE", help=f"where the page is put (default: OUT/{PAGE})")
-    parser.add_argument("--no-resume", action="store_true", help="run steps that are done again")
     parser.add_argument("--any-code", action="store_true", help="keep what another version of the code has made, too")
     parser.add_argument(
         "--one-process",
         action="store_true",
-        help="run the steps in this process: for small data, where starting is all",
+        help="run every step in this process: libraries load once, but memory is not released between steps",
     )
     parser.add_argument(
         "--processes", type=whole_number(1), default=1, metavar="N", help="of a training, by torchrun (default: 1)"
@@ -114,12 +97,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="BM25, DE and CE on queries like those they were trained on, and on others (default: all such sets)",
     )
     parser.add_argument(
-        "--matrix", type=Path, metavar="FILE", help="of --extrapolation: other systems (TOML, as baselines/matrix.toml)"
-    )
-    parser.add_argument(
         "--dry-run", action="store_true", help="print the commands and, by formula, what their steps cost; run nothing"
     )
-    parser.add_argument("--display-commands", action="store_true", help="print the commands behind each row, too")
     parser.add_argument(
         "--leaderboard",
         type=Path,
@@ -143,15 +122,20 @@ def run(args: argparse.Namespace) -> None:
 
         print_leaderboard(args)
         return
-    _settle(args)
+    if args.release is None:
+        args.release = SAMPLE
+        if not (args.small or args.scratch or args.settings):
+            log.info("the embedded sample: --small, models from scratch in minutes (--release %s: else)", SAMPLE)
+            args.small = True
+    if args.small:
+        args.scratch, args.settings = True, args.settings or SMALL
     if args.extrapolation is not None:
         from baselines.reproduce.extrapolation import reproduce_extrapolation
 
         reproduce_extrapolation(args)
         return
     matrix = read_matrix()
-    chosen = (args.table, args.row, args.figure)
-    rows = matrix.select(*chosen)
+    rows, counts, categories = matrix.select(args.table, args.row, args.figure)
     settings = read_settings(args.settings) if args.settings else Settings()
     if args.dry_run:
         _show(matrix, rows, settings, args)
@@ -162,7 +146,7 @@ def run(args: argparse.Namespace) -> None:
         log.info("%s is missing: building the embedded sample", args.release)
         call(sample_command(args.release), args.quiet, args.one_process)
     release = open_release(args.release)
-    rows = _runnable(rows, release, args)
+    rows = runnable(rows, release, args)
     labelled = [row for row in rows if is_labelled(row, release, args.split)]
     blind = [row for row in rows if row not in labelled]
     if blind:
@@ -171,101 +155,79 @@ def run(args: argparse.Namespace) -> None:
             "measured on it; %d rows end in files of predictions",
             *(release.path, args.split, len(blind)),
         )
-    data = data_figures(matrix, matrix.select_counts(*chosen), release)
-    categories = matrix.select_categories(*chosen)
+    data = data_figures(matrix, counts, release)
     errors = error_figures(matrix, categories, args.errors) if categories and args.errors else []
-    if categories and not errors and not (rows or data):
+    if categories and not (errors or rows or data):
         raise InputError(TALLY_WANTED)
     plan = matrix.plan(rows, fill(args), settings)
-    steps = plan | {step.name: step for step in (predictions(row, plan, args) for row in blind)}
+    steps = plan | {step.name: step for step in (_predictions(row, plan, args) for row in blind)}
     done = run_plan(steps, release, args)
     measured, own = measure(labelled, plan, release, args.split)
     report = side_by_side(matrix, release, measured, steps, done, settings)
     report["data"], report["errors"] = data, errors
     report["images"] = list(map(str, draw_figures(measured, args.out)))
-    report["notes"] = [*_warnings(report, settings, args), *report["notes"]]
+    report["notes"] = [*_notes(report, settings, args), *report["notes"]]
     report["notes"] += [TALLY_WANTED] * bool(categories and not errors)
-    report["predictions"] = [
-        {
-            "table": row.table,
-            "row": row.name,
-            "split": row.split or args.split,
-            "file": str(next((predictions(row, plan, args).output / "predictions").iterdir())),
-        }
-        for row in blind
-    ]
-    report["commands"] = [
-        commands_of(row, plan, args, labelled=row in labelled, processes=args.processes) for row in rows
-    ]
+    for row in blind:
+        (file,) = (_predictions(row, plan, args).output / "predictions").iterdir()
+        about = {"table": row.table, "row": row.name, "split": row.split or args.split, "file": str(file)}
+        report["predictions"].append(about)
+    for row in rows:
+        commands = [step.command for step in behind(plan, row.step).values()]
+        commands.append(_last_command(row, plan, args, row in labelled))
+        kind, number = row.place
+        lines = [shown(command, args.processes) for command in commands]
+        report["commands"].append({kind: number, "row": row.name, "commands": lines})
     report["trainings"] = trainings(plan)
     report["page"] = str(write_page(args.html or args.out / PAGE, report, own))
-    _print(report, args)
-
-
-def _settle(args: argparse.Namespace) -> None:
-    """``--small``, which is also the way of the embedded sample where nothing else is said."""
-    if args.release is None:
-        args.release = SAMPLE
-        if not (args.small or args.scratch or args.settings):
-            log.info("the embedded sample: --small, models from scratch in minutes (--release %s: else)", SAMPLE)
-            args.small = True
-    if args.small:
-        args.scratch, args.settings = True, args.settings or SMALL
-
-
-def _print(report: dict[str, Any], args: argparse.Namespace) -> None:
-    if args.format == "json":
-        print(json.dumps(report, ensure_ascii=False, indent=1))
-        return
-    print(text(report))
-    if args.display_commands:
-        print(f"\n{displayed(report['commands'])}")
-
-
-def _runnable(rows: Sequence[Row], release: Release, args: argparse.Namespace) -> list[Row]:
-    asked = bool(args.table or args.figure or args.row)
-    return runnable(rows, release, args.split, scratch=args.scratch, asked=asked, named=args.row is not None)
+    print(json.dumps(report, ensure_ascii=False, indent=1) if args.format == "json" else text(report))
 
 
 def _show(matrix: Matrix, rows: Sequence[Row], settings: Settings, args: argparse.Namespace) -> None:
     """Print the commands of ``--dry-run``, and those that measure."""
     release = open_release(args.release) if args.release.exists() else None
-    before = [sample_command(args.release)] if args.release == SAMPLE and not release else []
     if release:
-        rows = _runnable(rows, release, args)
-    elif args.scratch:
-        rows = [row for row in rows if not row.official_negatives]
+        rows = runnable(rows, release, args)
+        labelled = [row for row in rows if is_labelled(row, release, args.split)]
+    else:
+        rows = [row for row in rows if not (args.scratch and row.official_negatives)]
+        labelled = [row for row in rows if row.split or args.split != "test"]
     plan = matrix.plan(rows, fill(args), settings)
-
-    def labelled(row: Row) -> bool:
-        if release:
-            return is_labelled(row, release, args.split)
-        return (row.split or args.split) != "test" or bool(row.split)
-
-    if args.split == "test" and not all(map(labelled, rows)):
+    if args.split == "test" and len(labelled) < len(rows):
         log.warning("%s: rows without labels end in files of predictions", _NEVER)
-    if args.display_commands:
-        found = [commands_of(row, plan, args, labelled=labelled(row), processes=args.processes) for row in rows]
-        print(json.dumps(found, ensure_ascii=False, indent=1) if args.format == "json" else displayed(found))
-        return
-    last = [
-        evaluate_command(row, plan, args) if labelled(row) else predictions(row, plan, args).command for row in rows
-    ]
-    commands = [*before, *(step.command for step in plan.values()), *last]
-    if args.format == "json":
-        print(json.dumps(commands))
-        return
-    if not before:  # of a sample that is still to be built nothing is known
+    before = [sample_command(args.release)] if args.release == SAMPLE and not release else []
+    commands = [*before, *(step.command for step in plan.values())]
+    commands += [_last_command(row, plan, args, row in labelled) for row in rows]
+    if args.format == "text" and not before:  # nothing is known of a sample that is still to be built
         of = release.path if release else "the paper's collection"
-        print(
-            "".join(f"# {line}\n" for line in [f"{of}, by formula:", *plan_table(plan, release).splitlines()]), end=""
-        )
-    for command in commands:
-        print(shown(command, args.processes if command[1] == "train" else 1))
+        print("\n".join(f"# {line}" for line in [f"{of}, by formula:", *plan_table(plan, release).splitlines()]))
+    print(printed(commands, args))
 
 
-def _warnings(report: Mapping[str, Any], settings: Settings, args: argparse.Namespace) -> list[str]:
-    """What keeps our figures from being those of the paper's models, whatever they were measured on."""
+def _last_command(row: Row, plan: Mapping[str, Step], args: argparse.Namespace, labelled: bool) -> list[str]:
+    """The command that measures a row's run as the report does, or writes its predictions."""
+    if not labelled:
+        return _predictions(row, plan, args).command
+    some = [*["--queries", row.queries] * bool(row.queries), *["--qrels-config", row.qrels] * bool(row.qrels)]
+    return ["baselines", "evaluate", *_of_row(row, args), *some, str(plan[row.step].output)]
+
+
+def _predictions(row: Row, plan: Mapping[str, Step], args: argparse.Namespace) -> Step:
+    """The step that exports a row's run as the official JSON, which a submission consists of."""
+    run, split = plan[row.step].output, row.split or args.split
+    out = args.out / "predictions" / f"table{row.table}.{row.name}.{split}"
+    words = ["--release", str(args.release), *["--set", row.set] * (row.set != "main"), "--format", "official"]
+    command = ["builders", "export", *words, "--runs-only", "--run", str(run), "--out", str(out)]
+    return Step(f"predictions.table{row.table}.{row.name}", command, out, (row.step,))
+
+
+def _of_row(row: Row, args: argparse.Namespace) -> list[str]:
+    set_words = ["--set", row.set] if row.set != "main" else []
+    return ["--release", str(args.release), *set_words, "--split", row.split or args.split]
+
+
+def _notes(report: Mapping[str, Any], settings: Settings, args: argparse.Namespace) -> list[str]:
+    """The reasons why our figures are not those of the paper's models, whatever they were measured on."""
     notes = []
     if args.release == SAMPLE and not all(each["same_collection"] for each in report["sets"]):
         notes.append("this is the embedded sample, written for this project: it shows that every step runs")

@@ -4,7 +4,7 @@ As extrapolate-eval does for MS MARCO (Zhan et al., arXiv 2204.11447), from the 
 makes. ReSTrain: every system is trained twice, on the questions near to the test queries (interpolation) and on others
 (extrapolation), and measured on the same test queries. ReSTTest: it is trained once a bucket, without the bucket's
 questions; interpolation is the mean over the test queries of the other buckets, extrapolation over the bucket's, and
-of both the mean over the buckets is taken. What learns from no questions (BM25) shows how hard the queries are.
+of both the mean over the buckets is taken. BM25 learns from no questions: it shows how hard the queries are.
 """
 
 from __future__ import annotations
@@ -13,21 +13,18 @@ import argparse
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from msgspec import structs
+from msgspec.structs import replace
 
 from baselines.measure.measures import PAPER, paper_by_query
-from baselines.measure.qrels import Qrels, release_qrels
+from baselines.measure.qrels import release_qrels
 from baselines.measure.significance import LEVEL, RESAMPLES
-from baselines.reproduce.commands import command_lines, fill, run_plan
-from baselines.reproduce.matrix import Matrix, Row, read_matrix
-from baselines.reproduce.rows import runnable
+from baselines.reproduce.matrix import Matrix, Row, Step, fill, read_matrix, runnable
 from baselines.reproduce.settings import Settings, read_settings
+from baselines.reproduce.steps import printed, run_plan
 from baselines.train.recipe import read_recipe
 from builders.add.restrain import WARNING, is_large
 from builders.core.errors import InputError
@@ -44,8 +41,7 @@ _WORD = re.compile(r"\{([^{}]*)\}")
 Floats = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class Fold:
+class Fold(NamedTuple):
     """One training set each for interpolation and extrapolation (of a bucket, the same), and what each is tested on.
 
     ``configs`` are trained on; ``tests``: (config of judgments, its split), empty config: the release's own qrels.
@@ -57,35 +53,40 @@ class Fold:
 
 def reproduce_extrapolation(args: argparse.Namespace) -> None:
     """Run what is missing, and print the report. Raises :class:`InputError` where the release has no such sets."""
-    release = open_release(args.release)
+    release, matrix = open_release(args.release), read_matrix()
     sets = _sets(release, args.split, args.extrapolation)
-    matrix = read_matrix(args.matrix) if args.matrix else read_matrix()
-    systems = _systems(matrix, release, args)
+    asked = bool(args.table or args.row)
+    systems = {
+        row.step: row
+        for row in reversed(matrix.select(args.table, args.row).rows)
+        if row.set == "main"
+        and not (row.split or row.queries or row.qrels or row.figure)
+        and (asked or row.name in ROWS)
+    }
+    if not systems:
+        raise InputError("--extrapolation: expected rows of the main set", path=args.release)
+    rows = runnable(list(systems.values())[::-1], release, args)
     configs = list(dict.fromkeys(config for folds in sets.values() for fold in folds for config in fold.configs))
-    extended, trained = trained_on(matrix, [row.step for row in systems], configs, fill(args)["variant"])
-    rows = [structs.replace(row, step=trained[row.step, config]) for config in configs for row in systems]
-    plan = extended.plan(rows, fill(args), read_settings(args.settings) if args.settings else Settings())
+    extended, trained = trained_on(matrix, [row.step for row in rows], configs, fill(args)["variant"])
+    every = [replace(row, step=trained[row.step, config]) for config in configs for row in rows]
+    plan = extended.plan(every, fill(args), read_settings(args.settings) if args.settings else Settings())
     if args.dry_run:
-        print(command_lines(plan, args))
+        print(printed([step.command for step in plan.values()], args))
         return
     run_plan(plan, release, args)
-    measured = []
+    figures = []
     for name, folds in sets.items():
-        qrels = {test: release_qrels(release, test[1], qrels=test[0]) for fold in folds for test in fold.tests}
-        for row in systems:
-            runs = [[plan[trained[row.step, config]].output for config in fold.configs] for fold in folds]
+        for row in rows:
             values = [
-                [_values(run, qrels[test]) for run, test in zip(own, fold.tests, strict=True)]
-                for own, fold in zip(runs, folds, strict=True)
+                [
+                    _values(release, plan[trained[row.step, config]], test)
+                    for config, test in zip(fold.configs, fold.tests, strict=True)
+                ]
+                for fold in folds
             ]
-            measured += _rows(name, row, values)
-    report = {
-        "release": str(release.path),
-        "split": args.split,
-        "notes": _notes(release, sets, args),
-        "unit": "percent",
-        "rows": measured,
-    }
+            figures += _figures(name, row, values)
+    report = {"release": str(release.path), "split": args.split, "notes": _notes(release, sets, args)}
+    report |= {"unit": "percent", "rows": figures}
     print(json.dumps(report, ensure_ascii=False, indent=1) if args.format == "json" else text(report))
 
 
@@ -113,27 +114,12 @@ def _sets(release: Release, split: str, asked: Sequence[str]) -> dict[str, list[
     return {name: folds for name, folds in found.items() if not asked or name in asked}
 
 
-def _systems(matrix: Matrix, release: Release, args: argparse.Namespace) -> list[Row]:
-    asked = bool(args.table or args.row)
-    chosen = [
-        row
-        for row in matrix.select(args.table, args.row, None)
-        if row.set == "main"
-        and not (row.split or row.queries or row.qrels or row.figure)
-        and (asked or args.matrix or row.name in ROWS)
-    ]
-    if not chosen:
-        raise InputError("--extrapolation: expected rows of the main set", path=args.release)
-    chosen = list({row.step: row for row in reversed(chosen)}.values())[::-1]
-    return runnable(chosen, release, args.split, scratch=args.scratch, asked=asked, named=args.row is not None)
-
-
 def trained_on(
     matrix: Matrix, steps: Sequence[str], configs: Sequence[str], variant: str = ""
 ) -> tuple[Matrix, dict[tuple[str, str], str]]:
     """The matrix with steps that train on each config's questions what some steps train on all, and their names.
 
-    What learns from questions is trained again, and every step that uses it is run again; the others stay: BM25, the
+    What learns from questions is trained again, and every step that uses it is run again. Other steps stay: BM25, the
     masked language model that a dual-encoder starts from, negatives that BM25 finds.
     """
     added: dict[str, str] = {}
@@ -154,32 +140,34 @@ def trained_on(
         return name
 
     names = {(step, config): of(step, config) for step in steps for config in configs}
-    return structs.replace(matrix, steps=matrix.steps | added), names
+    return replace(matrix, steps=matrix.steps | added), names
 
 
-def _values(run: Path, qrels: Qrels) -> dict[str, Floats]:
+def _values(release: Release, step: Step, test: tuple[str, str]) -> dict[str, Floats]:
     """The paper's measures of every query, by its id."""
-    return dict(zip(qrels.positives, np.array(paper_by_query(read_run(run).rankings, qrels)), strict=True))
+    qrels = release_qrels(release, test[1], qrels=test[0])
+    return dict(zip(qrels.positives, np.array(paper_by_query(read_run(step.output).rankings, qrels)), strict=True))
 
 
-def _rows(name: str, row: Row, folds: Sequence[Sequence[Mapping[str, Floats]]]) -> list[dict[str, Any]]:
-    """A system's figures: of each fold (values for interpolation, for extrapolation, by query) the mean, of these the
-    mean."""
-    means = [np.mean([np.mean(list(fold[kind].values()), axis=0) for fold in folds], axis=0) for kind in (0, 1)]
-    ends = gap_interval(folds)
+def _figures(name: str, row: Row, folds: Sequence[Sequence[Mapping[str, Floats]]]) -> list[dict[str, Any]]:
+    """A system's figures: means over the folds of each fold's mean, by query, for interpolation and extrapolation."""
+    near, far = (np.mean([np.mean(list(fold[kind].values()), axis=0) for fold in folds], axis=0) for kind in (0, 1))
+    low, high = gap_interval(folds)
+
+    def percent(value: Any) -> float:
+        return round(100 * float(value), 2)
+
     return [
         {
             "test": name,
             "row": row.name,
             "title": row.title,
             "metric": metric,
-            "interpolation": round(100 * float(means[0][column]), 2),
-            "extrapolation": round(100 * float(means[1][column]), 2),
-            "gap": round(100 * float(means[1][column] - means[0][column]), 2),
-            "gap_interval": [round(100 * float(end[column]), 2) for end in ends],
-            "relative_gap": round(100 * float(means[1][column] / means[0][column] - 1), 2)
-            if means[0][column]
-            else None,
+            "interpolation": percent(near[column]),
+            "extrapolation": percent(far[column]),
+            "gap": percent(far[column] - near[column]),
+            "gap_interval": [percent(low[column]), percent(high[column])],
+            "relative_gap": percent(far[column] / near[column] - 1) if near[column] else None,
         }
         for column, metric in enumerate(PAPER)
     ]
@@ -222,17 +210,12 @@ def text(report: Mapping[str, Any]) -> str:
     """The report as a table a set."""
     lines = [f"release {report['release']}, split {report['split']}; percent; gap: extrapolation less interpolation"]
     lines += [f"note: {note}" for note in report["notes"]]
-    for name in dict.fromkeys(row["test"] for row in report["rows"]):
-        body = [
-            [
-                f"{row['title']}: {row['metric']}",
-                *(f"{row[kind]:.2f}" for kind in KINDS),
-                f"{row['gap']:+.2f}",
-                "{:+.1f} to {:+.1f}".format(*row["gap_interval"]),
-                "-" if row["relative_gap"] is None else f"{row['relative_gap']:+.1f} %",
-            ]
-            for row in report["rows"]
-            if row["test"] == name
-        ]
+    tables: dict[str, list[list[str]]] = {}
+    for row in report["rows"]:
+        relative = "-" if row["relative_gap"] is None else f"{row['relative_gap']:+.1f} %"
+        ends = "{:+.1f} to {:+.1f}".format(*row["gap_interval"])
+        cells = [f"{row['title']}: {row['metric']}", *(f"{row[kind]:.2f}" for kind in KINDS), f"{row['gap']:+.2f}"]
+        tables.setdefault(row["test"], []).append([*cells, ends, relative])
+    for name, body in tables.items():
         lines += ["", text_table([name, *KINDS, "gap", "95 %", "relative"], body)]
     return "\n".join(lines)

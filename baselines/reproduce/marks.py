@@ -1,7 +1,4 @@
-"""Whether ours may be compared with what is published, and how near it comes: OK, close, off.
-
-Only where data and starting model are those of the published figure; else "not comparable", and why.
-"""
+"""The mark of a figure: OK, close or off; "not comparable" where data or starting model are not the published ones."""
 
 from __future__ import annotations
 
@@ -14,8 +11,7 @@ from baselines.reproduce.settings import Settings
 from baselines.train.recipe import FROM_RECIPE, SCRATCH, Recipe, read_recipe
 
 OK, CLOSE, OFF, NOT = "OK", "close", "off", "not comparable"
-# What a training may have otherwise and still be the same training: another draw, other ways to the same result, what
-# is measured and kept on the way.
+# Values that leave a training comparable: another draw, other ways to the same result, what is measured on the way.
 _NEUTRAL = {f"train.{key}" for key in ("seed", "mini_batch", "mini_batch_tokens", "workers", "compile")}
 _NEUTRAL |= {f"train.{key}" for key in ("logs", "evaluations", "saves")}
 _NEUTRAL |= {"data.dev_split", "data.dev_queries", "data.dev_passages", "model.revision"}
@@ -24,10 +20,7 @@ _HALF = 0.005  # of the last digit that is printed
 
 
 def nearness(ours: float, interval: Interval, published: float) -> str:
-    """How near ours is to the published figure, in the unit of the interval, which is our 95 % one.
-
-    OK: the published figure lies in it. close: it lies in one twice as wide. off: further away.
-    """
+    """OK: the published figure lies in our 95 % interval. close: in one twice as wide. off: further away."""
     low, high = interval
     more = (high - low) / 2
     if low - _HALF <= published <= high + _HALF:
@@ -36,38 +29,32 @@ def nearness(ours: float, interval: Interval, published: float) -> str:
 
 
 def nearness_of_count(ours: float, published: float) -> str:
-    """How near a count is, which has no interval. OK: the same as printed. close: within 1 %. off: further away."""
+    """OK: a count is the same as printed. close: within 1 %. off: further away. Counts have no interval."""
     if abs(ours - published) <= _HALF:
         return OK
     return CLOSE if abs(ours - published) <= published / 100 else OFF
 
 
 def mark(why: list[str], near: str) -> dict[str, Any]:
-    """``{"mark", "why"}`` of a figure: how near it is, or that it cannot be compared for these reasons."""
+    """``{"mark", "why"}`` of a figure: ``near``; not comparable where there are reasons."""
     return {"mark": NOT if why else near, "why": why}
 
 
 def other_data(ours: Mapping[str, int], split: str, published: Published) -> list[str]:
-    """Why the data are not those of the published figure; empty where they are.
-
-    ``ours``: how many ``queries``, ``positives`` and ``passages``.
-    """
+    """The reasons why the data are not those of the published figure; ``ours``: queries, positives and passages."""
     found = []
     if split != published.split:
         found.append(f"measured on {split}, published on {published.split}")
     for key in ("passages", "queries", "positives"):
         theirs = getattr(published, key)
-        # Of another split there are others, of course.
+        # Another split has other queries, of course.
         if theirs and ours[key] != theirs and (key == "passages" or split == published.split):
             found.append(f"{ours[key]:,} {key}, not {theirs:,}")
     return found
 
 
 def other_models(steps: Iterable[Step], settings: Settings) -> list[str]:
-    """Why the models behind a row are not those of its recipes; empty where they are.
-
-    ``steps``: the row's and all before it, in their order.
-    """
+    """The reasons why the models behind a row's steps are not those of its recipes."""
     found: list[str] = []
     for step in steps:
         verb = step.command[1]
@@ -88,7 +75,7 @@ def _other_training(name: str, given: list[str]) -> list[str]:
         theirs = recipe.model.start.removeprefix(FROM_RECIPE)
         found.append(f"{name} starts from {ours.model.start}, not from {theirs}")
     before, now = _flat(recipe), _flat(ours)
-    # What a start of another kind brings with it is said by its name.
+    # The name of another start stands for the settings that come with it.
     hidden = _NEUTRAL | {"model.start", *({"model.pooling", "model.similarity"} if found else ())}
     changed = [key for key in now if now[key] != before.get(key) and key not in hidden]
     return found + [f"{name} with {', '.join(f'{key} = {now[key]}' for key in changed)}"] * bool(changed)

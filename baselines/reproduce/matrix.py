@@ -1,7 +1,9 @@
-"""``matrix.toml``: every row of the paper's tables and figures that can be run, its steps, what is published of it."""
+"""``matrix.toml``: the rows of the paper's tables and figures, the steps behind each row, and the published figures."""
 
 from __future__ import annotations
 
+import argparse
+import logging
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -12,24 +14,26 @@ from typing import Annotated, NamedTuple
 from msgspec import Meta, Struct, field
 
 from baselines.measure.measures import PAPER
-from baselines.measure.qrels import QRELS, QUERIES
 from baselines.reproduce.settings import Settings
 from baselines.train.recipe import FROM_RECIPE, read_recipe
-from builders.core.errors import InputError
+from builders.core.errors import InputError, log
 from builders.core.files import read_toml
 from builders.core.typed import typed
 from builders.store.layout import SETS
+from builders.store.reader import Release
 
 MATRIX = Path(__file__).parents[1] / "matrix.toml"
 SCRATCH = "-scratch"  # the other {variant}
 _AS_THEY_ARE = Settings()
 _WORD = re.compile(r"\{([^{}]*)\}")
+_MADE_BY = "`python -m builders similar` makes train-similar, duplicated and others, `annotate merge` qrels-before"
+_Place = tuple[str, int]  # ("table", 4) or ("figure", 2)
 
 
 class Reference(NamedTuple):
-    """What a row is measured against: the judgments of a set's split.
+    """The judgments that a row is measured against: those of a set's split.
 
-    ``queries``: of the questions of this config alone; ``qrels``: by this config's judgments; empty: the set's.
+    ``queries``: measure the questions of this config alone. ``qrels``: take this config's judgments. Empty: the set's.
     """
 
     set: str
@@ -69,17 +73,17 @@ class Row(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
             raise ValueError("expected a table, or a figure and a series")
 
     @property
-    def place(self) -> tuple[str, int]:
-        """``("table", 4)`` or ``("figure", 2)``."""
+    def place(self) -> _Place:
+        """The table or figure that the row stands in."""
         return ("figure", self.figure) if self.figure is not None else ("table", self.table or 0)
 
     @property
     def measures(self) -> tuple[str, ...]:
-        """What is measured: what the paper prints of the row, or all of it where it prints no number."""
+        """The measures that the paper prints of the row; all of the paper's where it prints no number."""
         return tuple(self.published) or tuple(PAPER)
 
     def reference(self, split: str) -> Reference:
-        """What it is measured against, where the user's split is this one."""
+        """The judgments of the row where the user's split is ``split``."""
         return Reference(self.set, self.split or split, self.queries, self.qrels)
 
 
@@ -111,6 +115,14 @@ class Step:
     needs: tuple[str, ...] = ()
 
 
+class Selection(NamedTuple):
+    """The entries of a matrix that were asked for."""
+
+    rows: list[Row]
+    counts: list[Counted]
+    categories: list[Category]
+
+
 class Published(Struct, frozen=True, forbid_unknown_fields=True):
     """What published figures were measured on, and who published them."""
 
@@ -138,41 +150,36 @@ class Matrix(Struct, frozen=True, forbid_unknown_fields=True):
         """What a row's published figures were measured on."""
         return self.published_on[row.published_on or row.set]
 
-    def select(self, tables: Sequence[int] | None, name: str | None, figures: Sequence[int] | None = None) -> list[Row]:
-        """The rows of some tables and figures, of a name, or of all that is given.
+    def select(self, tables: Sequence[int] | None, name: str | None, figures: Sequence[int] | None = None) -> Selection:
+        """Select by tables, figures and name; without any of the three, everything.
 
-        Raises :class:`InputError` with the known ones where none fits, or none is of one of the numbers, be they of
-        runs or not.
+        Raises :class:`InputError` with the known names where nothing fits, or nothing is of one of the numbers.
         """
-        asked = _asked(tables, figures)
-        every = [(row.place, row.name) for row in self.rows]
-        every += [(("table", counted.table), counted.name) for counted in self.counts]
-        every += [(("table", category.table), category.name) for category in self.categories]
-        found = [place for place, own in every if _fits(place, own, asked, name)]
+        asked: list[_Place] = [*(("table", number) for number in tables or ())]
+        asked += [("figure", number) for number in figures or ()]
+
+        def fits(place: _Place, own: str) -> bool:
+            return (not asked or place in asked) and name in (None, own)
+
+        others: list[Counted | Category] = [*self.counts, *self.categories]
+        every = [
+            *((row.place, row.name) for row in self.rows),
+            *((("table", each.table), each.name) for each in others),
+        ]
+        found = {place for place, own in every if fits(place, own)}
         missing = [place for place in asked if place not in found]
         if not found or missing:
-            numbers = {
-                kind: " ".join(str(number) for other, number in missing or asked if other == kind)
-                for kind, _ in missing or asked
-            }
-            words = [f"--{kind} {given}" for kind, given in numbers.items()] + [f"--row {name}"] * (name is not None)
-            wanted = " ".join(words)
+            numbers: dict[str, str] = {}
+            for kind, number in missing or asked:
+                numbers[kind] = f"{numbers.get(kind, f'--{kind}')} {number}"
+            wanted = " ".join([*numbers.values(), *[f"--row {name}"] * (name is not None)])
             known = "; ".join("--{} {} --row {}".format(*place, own) for place, own in every)
             raise InputError(f"no row fits {wanted}; known: {known}", path=MATRIX.name)
-        return [row for row in self.rows if _fits(row.place, row.name, asked, name)]
-
-    def select_counts(
-        self, tables: Sequence[int] | None, name: str | None, figures: Sequence[int] | None = None
-    ) -> list[Counted]:
-        """The columns of Table 3 that are chosen, as :meth:`select` chooses rows."""
-        return [each for each in self.counts if _fits(("table", each.table), each.name, _asked(tables, figures), name)]
-
-    def select_categories(
-        self, tables: Sequence[int] | None, name: str | None, figures: Sequence[int] | None = None
-    ) -> list[Category]:
-        """The rows of Table 10 that are chosen, as :meth:`select` chooses rows."""
-        asked = _asked(tables, figures)
-        return [each for each in self.categories if _fits(("table", each.table), each.name, asked, name)]
+        return Selection(
+            [row for row in self.rows if fits(row.place, row.name)],
+            [each for each in self.counts if fits(("table", each.table), each.name)],
+            [each for each in self.categories if fits(("table", each.table), each.name)],
+        )
 
     def plan(self, rows: Sequence[Row], fill: Mapping[str, str], settings: Settings = _AS_THEY_ARE) -> dict[str, Step]:
         """Every step that the rows need, each once, in an order in which they can run.
@@ -183,15 +190,13 @@ class Matrix(Struct, frozen=True, forbid_unknown_fields=True):
             settings: other values for the recipes, other options for the commands.
 
         Raises:
-            InputError: for a step that needs itself, or settings that do not fit.
+            InputError: for settings that do not fit.
         """
         planned: dict[str, Step] = {}
 
-        def add(name: str, above: tuple[str, ...]) -> Step:
+        def add(name: str) -> Step:
             base, _, split = name.partition("@")
             name, own = (name, {**fill, "split": split}) if split not in ("", fill["split"]) else (base, fill)
-            if name in above:
-                raise InputError(f"the step {name!r} needs itself", path=MATRIX)
             if name not in planned:
                 words = settings.with_options(shlex.split(self.steps[base]))
                 needs: list[str] = []
@@ -201,7 +206,7 @@ class Matrix(Struct, frozen=True, forbid_unknown_fields=True):
                     given = settings.of_recipe(recipe)
                     needs += self._before(recipe, given)
                 needs += [other for word in words for other in _WORD.findall(word) if other not in fill]
-                before = {other: add(other, (*above, name)) for other in needs}
+                before = {other: add(other) for other in needs}
                 values = {**own, **{other: str(step.output) for other, step in before.items()}}
                 command = [_WORD.sub(lambda found: values[found[1]], word) for word in words]
                 command += [word for each in given for word in ("--set", each)]
@@ -211,7 +216,7 @@ class Matrix(Struct, frozen=True, forbid_unknown_fields=True):
             return planned[name]
 
         for row in rows:
-            add(row.step, ())
+            add(row.step)
         return planned
 
     def _before(self, recipe: str, given: Sequence[str]) -> list[str]:
@@ -226,30 +231,80 @@ class Matrix(Struct, frozen=True, forbid_unknown_fields=True):
         raise InputError(f"no step trains {wanted}, from which {recipe} starts", path=MATRIX)
 
 
-def _asked(tables: Sequence[int] | None, figures: Sequence[int] | None) -> list[tuple[str, int]]:
-    return [*(("table", number) for number in tables or ()), *(("figure", number) for number in figures or ())]
-
-
-def _fits(place: tuple[str, int], own: str, asked: Sequence[tuple[str, int]], name: str | None) -> bool:
-    return (not asked or place in asked) and name in (None, own)
-
-
 def read_matrix(path: Path = MATRIX) -> Matrix:
-    """Read the matrix. Raises :class:`InputError` for a row or step that lacks something or names something unknown."""
-    matrix = typed(read_toml(path), Matrix, path)
-    known = {*matrix.steps, "release", "split", "out", "variant"}
-    for name, text in matrix.steps.items():
-        if " --out " not in text or (unknown := {word.partition("@")[0] for word in _WORD.findall(text)} - known):
-            raise InputError(f"step {name!r}: expected --out and known names in braces", path=path)
-    for row in matrix.rows:
-        if unknown := set(row.published) - set(PAPER):
-            raise InputError(f"row {row.name!r}: unknown measures {sorted(unknown)}", path=path)
-        if row.step not in matrix.steps or row.set not in SETS or row.set not in matrix.published_on:
-            raise InputError(f"row {row.name!r}: unknown step {row.step!r} or set {row.set!r}", path=path)
-        if row.published_on and row.published_on not in matrix.published_on:
-            raise InputError(f"row {row.name!r}: unknown published_on {row.published_on!r}", path=path)
-        if row.queries not in ("", *QUERIES) or row.qrels not in ("", *QRELS):
-            raise InputError(f"row {row.name!r}: unknown queries {row.queries!r} or qrels {row.qrels!r}", path=path)
-        if row.like and row.like not in {other.name for other in matrix.rows}:
-            raise InputError(f"row {row.name!r}: unknown row {row.like!r} to compare with", path=path)
-    return matrix
+    """Read the matrix. Raises :class:`InputError` for a row or step that lacks something."""
+    return typed(read_toml(path), Matrix, path)
+
+
+def fill(args: argparse.Namespace) -> dict[str, str]:
+    """The values of the words in braces of a matrix's steps."""
+    variant = SCRATCH if args.scratch else ""
+    return {"release": str(args.release), "split": args.split, "out": str(args.out), "variant": variant}
+
+
+def behind(plan: Mapping[str, Step], step: str) -> dict[str, Step]:
+    """A step and all steps whose output it depends on, in the plan's order."""
+    own, waiting = set[str](), [step]
+    while waiting:
+        own.add(name := waiting.pop())
+        waiting += plan[name].needs
+    return {name: each for name, each in plan.items() if name in own}
+
+
+def runnable(rows: Sequence[Row], release: Release, args: argparse.Namespace) -> list[Row]:
+    """The rows that a release has queries, judgments and negatives for; the others are logged.
+
+    Raises :class:`InputError` where no row is left, or one is skipped that ``args`` asks for: by its table or figure,
+    or by its name (``official_negatives``).
+    """
+    have, kept = release.splits(), list(rows)
+
+    def skip(lacking: Sequence[Row], words: str) -> None:
+        kept[:] = [row for row in kept if row not in lacking]
+        if not kept or args.table or args.figure or args.row:
+            raise InputError(words, path=release.path)
+        log.warning("%s %s; those rows are left out", release.path, words)
+
+    if lacking := [row for row in kept if (SETS[row.set].queries, row.split or args.split) not in have]:
+        sets = ", ".join(sorted({row.set for row in lacking}))
+        skip(lacking, f"has no queries of {sets} to measure on; `python -m builders VERB --release` adds sets")
+    if lacking := [row for row in kept if _absent(row, release, args.split)]:
+        missing = ", ".join(sorted({each for row in lacking for each in _absent(row, release, args.split)}))
+        skip(lacking, f"has no {missing}, without which {_names(lacking)} cannot be measured; {_MADE_BY}")
+    official = [row for row in kept if row.official_negatives]
+    if official and (args.scratch or not _has_official_negatives(release)):
+        words = "has no hard negatives that came with the data (`python -m builders official` brings them)"
+        words = f"{release.path}: {_names(official)}: {words}"
+        words = f"--scratch: no pretrained weights for {_names(official)}" if args.scratch else words
+        if args.row:
+            raise InputError(words)
+        log.log(logging.INFO if args.scratch else logging.WARNING, "%s; left out", words)
+        kept = [row for row in kept if row not in official]
+    return kept
+
+
+def _names(rows: Sequence[Row]) -> str:
+    return ", ".join(dict.fromkeys(row.name for row in rows))
+
+
+def _absent(row: Row, release: Release, split: str) -> list[str]:
+    """The configs of the quality strategies (Section 2.3) that a row needs and the release lacks."""
+    if not (row.needs or row.queries or row.qrels):
+        return []
+    split, have = row.split or split, release.splits()
+    found = set(row.needs) - {config for config, _ in have}
+    own = [config for config in (row.queries, row.qrels or SETS[row.set].qrels) if config]
+    return sorted(found | {f"{config}/{split}" for config in own if (config, split) not in have})
+
+
+def is_labelled(row: Row, release: Release, split: str) -> bool:
+    """True if a row can be measured: the labels of the official test split were never published."""
+    return (SETS[row.set].qrels, row.split or split) in release.splits()
+
+
+def _has_official_negatives(release: Release) -> bool:
+    config, split = SETS["main"].joined["train"], "train"
+    if (config, split) not in release.splits():
+        return False
+    batches = release.batches(config, split, ["negative_passages.list.element.docid"])
+    return any(len(batch.column(0).flatten()) for batch in batches)

@@ -28,7 +28,13 @@ from builders.core.files import read_toml
 
 EVERY = "*"
 OPTIONS = "options"
-_OF_THE_STEP = ("--set", "--split")  # what a step is about; the words in braces are the step's own, too
+_OF_THE_STEP = ("--set", "--split")  # a step's own, as its words in braces are
+
+
+def verbs(program: str = "baselines") -> Mapping[str, str]:
+    """The module of every verb of a program."""
+    found: Mapping[str, str] = importlib.import_module(f"{program}.__main__").VERBS
+    return found
 
 
 @dataclass(frozen=True)
@@ -44,9 +50,9 @@ class Settings:
         return [*self.recipes.get(EVERY, ()), *self.recipes.get(name, ())]
 
     def with_options(self, words: Sequence[str]) -> list[str]:
-        """The words of a step as ``matrix.toml`` has them, with the options of its verb in them.
+        """Put the options of a step's verb into its words, which come from ``matrix.toml``.
 
-        Raises :class:`InputError` for an option that says what the step is about.
+        Raises :class:`InputError` for an option that belongs to the step.
         """
         found = list(words)
         for name, value in self.options.get(words[1], {}).items():
@@ -63,16 +69,15 @@ class Settings:
         return found
 
     def check(self, command: Sequence[str]) -> None:
-        """Raise :class:`InputError` for an option that the command's verb does not take, or takes otherwise."""
+        """Raise :class:`InputError` for an option or a value that the command's verb refuses."""
         verb = command[1]
-        if verb not in self.options:
-            return
-        parser = _Parser(allow_abbrev=False, add_help=False)
-        importlib.import_module(_verbs()[verb]).add_arguments(parser)
-        try:
-            parser.parse_args(list(command[2:]))
-        except ValueError as error:
-            raise self._error(verb, str(error)) from None
+        if verb in self.options:
+            parser = _Parser(allow_abbrev=False, add_help=False)
+            importlib.import_module(verbs()[verb]).add_arguments(parser)
+            try:
+                parser.parse_args(list(command[2:]))
+            except ValueError as error:
+                raise self._error(verb, str(error)) from None
 
     def shown(self) -> list[str]:
         """The options as one types them, a verb each: ``rerank --top-k 20``."""
@@ -91,45 +96,40 @@ class _Parser(argparse.ArgumentParser):
 
 
 def read_settings(path: Path) -> Settings:
-    """Read a settings file. Raises :class:`InputError` for a recipe, a key or a verb that is not there."""
+    """Read a settings file. Raises :class:`InputError` for an unknown recipe, key or verb."""
     content = read_toml(path)
-    options = _options(content.pop(OPTIONS, {}), path)
+    options = content.pop(OPTIONS, {})
+    if not _is_nested(options):
+        raise InputError(f"expected a table a verb: [{OPTIONS}.rerank], then top-k = 20", path=path)
+    if unknown := next((verb for verb in options if verb not in verbs()), None):
+        raise InputError(f"{OPTIONS}.{unknown}: no verb of baselines; expected {', '.join(verbs())}", path=path)
     recipes: dict[str, list[str]] = {}
     for recipe, sections in content.items():
-        if not isinstance(sections, dict) or not all(isinstance(values, dict) for values in sections.values()):
+        if not _is_nested(sections):
             raise InputError(f"{recipe}: expected a table a recipe, with keys such as train.epochs = 3", path=path)
-        words = [
+        recipes[recipe] = [
             f"{section}.{key}={_value(value, f'{recipe}.{section}.{key}', path)}"
             for section, values in sections.items()
             for key, value in values.items()
         ]
-        if recipe != EVERY:  # what stands for every recipe is read with each that is trained
+        if recipe != EVERY:  # the words of every recipe are read with each recipe that is trained
             try:
-                read_recipe(recipe, words)
+                read_recipe(recipe, recipes[recipe])
             except InputError as error:
                 raise InputError(f"{recipe}: {error}", path=path) from None
-        recipes[recipe] = words
-    return Settings(recipes, options, path)
+    by_verb = {
+        verb: {name: _value(value, f"{OPTIONS}.{verb}.{name}", path) for name, value in values.items()}
+        for verb, values in options.items()
+    }
+    return Settings(recipes, by_verb, path)
 
 
-def _options(content: Any, path: Path) -> dict[str, dict[str, str | bool]]:
-    found: dict[str, dict[str, str | bool]] = {}
-    if not isinstance(content, dict) or not all(isinstance(options, dict) for options in content.values()):
-        raise InputError(f"expected a table a verb: [{OPTIONS}.rerank], then top-k = 20", path=path)
-    for verb, options in content.items():
-        if verb not in _verbs():
-            raise InputError(f"{OPTIONS}.{verb}: no verb of baselines; expected {', '.join(_verbs())}", path=path)
-        found[verb] = {name: _value(value, f"{OPTIONS}.{verb}.{name}", path) for name, value in options.items()}
-    return found
+def _is_nested(content: Any) -> bool:
+    return isinstance(content, dict) and all(isinstance(values, dict) for values in content.values())
 
 
 def _value(value: Any, key: str, path: Path) -> str | bool:
-    """A value as one types it. A list or a table is none: written into a word, it would pass for a text."""
+    """A value as one types it. A list or a table is refused: written into a word, it would pass for a text."""
     if not isinstance(value, str | int | float):
         raise InputError(f"{key}: expected a text, a number or true", path=path)
     return value if isinstance(value, bool) else str(value)
-
-
-def _verbs() -> Mapping[str, str]:
-    verbs: Mapping[str, str] = importlib.import_module("baselines.__main__").VERBS
-    return verbs

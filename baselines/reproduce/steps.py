@@ -1,15 +1,19 @@
-"""Run the steps of a plan, each once: one whose output is there, whole, and from the same input is not run again.
+"""Run the steps of a plan, each once: a step whose output is whole, and from the same input, is not run again.
 
-Beside an output, ``.NAME.step.json`` says what it was made from: the command, the release's bytes that it reads, the
-steps before it, the recipe, the weights that it starts from (:mod:`.keys`), and by which version of the code. What was
-written is added at the end; so an output without it, or with another's, is made again. Trainings take up where they
-were killed by themselves.
+Beside an output, ``.NAME.step.json`` records its key (:func:`key_of_step`): the command, the release's bytes that it
+reads, the steps before it, the recipe and the weights that it starts from. The file also records the version of the
+code. The output's files are recorded last. If they are missing or differ, the step runs again. A killed training
+resumes by itself.
 """
 
 from __future__ import annotations
 
+import argparse
+import ast
 import contextlib
-import importlib
+import functools
+import hashlib
+import itertools
 import json
 import os
 import shlex
@@ -18,94 +22,126 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
+from msgspec.structs import replace
 
-from baselines.checkpoint import check_hashes
-from baselines.reproduce.keys import code_of_steps, key_of_step, started_from
+from baselines.checkpoint import check_hashes, weights_sha256
+from baselines.models.libraries import model_commit
 from baselines.reproduce.matrix import Step
-from baselines.train.resume import states_of
+from baselines.reproduce.settings import verbs
+from baselines.train.recipe import FROM_RECIPE, FROM_RELEASE, MADE, Recipe, read_recipe
+from baselines.train.resume import start_commit, states_of
 from builders.core.command import main
 from builders.core.errors import InputError, log
 from builders.core.files import sha256_of, write_text
 from builders.core.typed import read_json
+from builders.store.layout import REMOVED, SETS, base_set, set_of
 from builders.store.reader import Release
 
 _BEFORE = ".before"
+_CHECKOUT = Path(__file__).resolve().parents[2]
 
 
-@dataclass(frozen=True)
-class Finished:
-    """What a step's stamp says of the run that finished it: how long it took, in how many processes."""
+class Stamp(Struct):
+    """The record of a step beside its output. Earlier versions wrote no ``seconds``, ``processes`` or ``code``.
 
-    seconds: float
-    processes: int
+    ``files``: of a finished step, its output's files. ``seconds`` and ``processes``: of the run that finished it.
+    """
+
+    key: str = ""
+    code: str = ""
+    command: list[str] = []
+    files: dict[str, Any] = {}
+    seconds: float = 0.0
+    processes: int = 1
 
 
 def run_steps(
     plan: Mapping[str, Step],
     release: Release,
     *,
-    resume: bool = True,
     quiet: bool = False,
     here: bool = False,
     processes: int = 1,
     any_code: bool = False,
-) -> dict[str, Finished]:
+) -> dict[str, Stamp]:
     """Run every step of ``plan``, in its order.
 
     Args:
         plan: what :meth:`baselines.reproduce.matrix.Matrix.plan` gives.
         release: the release that the commands name.
-        resume: leave out steps that are done.
         quiet: have the steps log warnings and errors only.
-        here: in this process, not in one each: the libraries are loaded once, but nothing is given back in between.
-        processes: that a training runs in; its result does not depend on it.
-        any_code: what another version of the code has made is done, too.
+        here: run every step in this process. Libraries load once, but memory is not released between steps.
+        processes: run a training in that many processes; its result does not depend on the number.
+        any_code: keep what another version of the code has made.
 
     Raises:
         InputError: a step failed; the steps before it stay done.
     """
     keys: dict[str, str] = {}
-    for name, step in plan.items():  # before any runs: a start that cannot be had is said at once
-        keys[name] = _known_key(step, [keys[other] for other in step.needs], release, resume)
+    for name, step in plan.items():  # before any runs: a starting checkpoint that is missing is an error at once
+        keys[name] = _known_key(step, [keys[other] for other in step.needs], release)
     codes = code_of_steps(plan)
-    if resume and not any_code:
-        _warn_of_other_code(plan, keys, codes)
-    finished: dict[str, Finished] = {}
+    stamps = {name: _read(_stamp(step.output)) for name, step in plan.items()}
+    finished = [name for name, stamp in stamps.items() if stamp.key == keys[name] and stamp.files]
+    other = [str(plan[name].output) for name in finished if codes[name] != stamps[name].code]
+    if other and not any_code:
+        log.warning(
+            "%d steps were done by another version of the code and are run again (--any-code keeps them; of a model, "
+            "the earlier one stays as NAME%s): %s",
+            *(len(other), _BEFORE, ", ".join(other)),
+        )
+    done: dict[str, Stamp] = {}
     for name, step in plan.items():
-        key = keys[name]
-        if resume and (done := _done(step.output, key, "" if any_code else codes[name])):
+        if stamp := _done(step.output, keys[name], "" if any_code else codes[name]):
             log.info("done already: %s", step.output)
         else:
-            started = time.monotonic()
-            used = processes if step.command[1] == "train" else 1
-            stamp = _begin(step, key, codes[name], any_code)
-            call([*step.command, *["--no-resume"] * (step.command[1] == "train" and not resume)], quiet, here, used)
-            done = Finished(round(time.monotonic() - started, 1), used)
-            _write(_stamp(step.output), stamp | asdict(done) | {"files": _listing(step.output)})
-        finished[name] = done
-    return finished
+            started, used = time.monotonic(), processes if step.command[1] == "train" else 1
+            begun = _begin(step, Stamp(keys[name], codes[name], step.command), any_code)
+            call(step.command, quiet, here, used)
+            seconds = round(time.monotonic() - started, 1)
+            stamp = replace(begun, files=_listing(step.output), seconds=seconds, processes=used)
+            _write(_stamp(step.output), stamp)
+        done[name] = stamp
+    return done
+
+
+def run_plan(plan: Mapping[str, Step], release: Release, args: argparse.Namespace) -> dict[str, Stamp]:
+    """Run what is missing of a plan, as the options of `reproduce` say."""
+    options: dict[str, Any] = {"quiet": args.quiet, "here": args.one_process}
+    return run_steps(plan, release, **options, processes=args.processes, any_code=args.any_code)
+
+
+def printed(commands: Sequence[list[str]], args: argparse.Namespace) -> str:
+    """Commands as --dry-run prints them: a line each; as JSON, lists of their words."""
+    lines = [shown(command, args.processes) for command in commands]
+    return json.dumps(commands) if args.format == "json" else "\n".join(lines)
+
+
+def sample_command(release: Path) -> list[str]:
+    """The command that builds the embedded sample."""
+    raw = _CHECKOUT / "builders" / "sample"
+    shown_raw = os.path.relpath(raw) if raw.is_relative_to(Path.cwd()) else str(raw)
+    return ["builders", "release", "--raw", shown_raw, "--out", str(release)]
 
 
 def call(command: list[str], quiet: bool, here: bool = False, processes: int = 1) -> None:
     """Run one command of the project; an :class:`InputError` naming it where it fails.
 
-    A training is given one graphics card, the first that is visible: on several in one process, transformers would
-    wrap the model in torch's DataParallel, which breaks the cached loss. ``processes`` of them are torchrun's.
+    A training in one process gets the first visible graphics card only: on several cards, transformers would wrap the
+    model in torch's DataParallel, which breaks the cached loss. Several ``processes`` are torchrun's.
     """
     log.info("running: %s", shown(command, processes))
     started = time.monotonic()
     words = [*command, *(["--quiet"] if quiet else [])]
     # stdout carries the caller's table alone: what a step prints goes to stderr.
     if here and processes == 1:
-        verbs = importlib.import_module(f"{command[0]}.__main__").VERBS
         with contextlib.redirect_stdout(sys.stderr):
-            code = main(command[0], "", verbs, words[1:])
+            code = main(command[0], "", verbs(command[0]), words[1:])
     else:
         environment = dict(os.environ)
         if command[1] == "train" and processes == 1:
@@ -119,7 +155,7 @@ def call(command: list[str], quiet: bool, here: bool = False, processes: int = 1
 
 
 def _wait(process: subprocess.Popen[bytes]) -> int:
-    """The exit code of a step's process, which is stopped where this one is: it cleans up after itself."""
+    """The exit code of a step's process. Where this process is stopped, so is the step's, which cleans up."""
     try:
         return process.wait()
     except BaseException:
@@ -132,25 +168,25 @@ def _wait(process: subprocess.Popen[bytes]) -> int:
 
 def _run(command: list[str], processes: int) -> list[str]:
     """The words after ``python``: of a command, or of torchrun with several processes of it."""
-    if processes == 1:
-        return ["-m", *command]
-    return ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes), "-m", *command]
+    torchrun = ["torch.distributed.run", "--standalone", "--nproc-per-node", str(processes), "-m"]
+    return ["-m", *torchrun * (processes > 1), *command]
 
 
 def shown(command: list[str], processes: int = 1) -> str:
-    """A command as one types it."""
-    return "python " + shlex.join(_run(command, processes))
+    """A command as one types it; a training in ``processes``."""
+    return "python " + shlex.join(_run(command, processes if command[1] == "train" else 1))
 
 
-def _known_key(step: Step, read: list[str], release: Release, resume: bool) -> str:
-    """Its key; of a training that is done, whose start nobody can be asked for now, with the commit it began from.
+def _known_key(step: Step, read: list[str], release: Release) -> str:
+    """The step's key. Of a finished training whose start is out of reach, the key with the commit that it began from.
 
-    Raises :class:`InputError` where it is not done.
+    Raises :class:`InputError` where the training is not finished.
     """
     try:
         return key_of_step(step, read, release)
     except InputError as error:
-        commit = started_from(step) if resume else None
+        start = _recipe(step).model.start if step.command[1] == "train" else ""
+        commit = start_commit(step.output, start) if start else None
         key = key_of_step(step, read, release, commit) if commit else ""
         if not _done(step.output, key):
             raise
@@ -158,72 +194,134 @@ def _known_key(step: Step, read: list[str], release: Release, resume: bool) -> s
         return key
 
 
+def key_of_step(step: Step, read: list[str], release: Release, commit: str | None = None) -> str:
+    """Name everything that the step's output depends on; ``read``: the keys of the steps that it needs.
+
+    ``commit``: of a start on the hub; None: its newest commit.
+    """
+    about: dict[str, Any] = {"command": [w for w in step.command if w != str(release.path)], "read": read}
+    options = dict(itertools.pairwise(step.command))
+    joined = {options[name] for name in ("--queries", "--sample") if name in options}
+    set_name = options.get("--set", "main")
+    if step.command[1] == "train":
+        recipe = _recipe(step)
+        about["recipe"] = recipe.resolved()
+        about["start"] = commit or _start(recipe)
+        set_name = recipe.data.set
+        if recipe.data.negatives == FROM_RELEASE:
+            joined |= {*SETS[base_set(set_name)].joined.values()}
+        joined |= {REMOVED} if recipe.data.similar else set()
+    configs = set_of(set_name)
+    wanted = {configs.corpus, configs.queries, configs.qrels, "queries"} | joined
+    about["data"] = [[*split, release.fingerprint(*split)] for split in release.splits() if split[0] in wanted]
+    return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
+
+
+def _recipe(step: Step) -> Recipe:
+    words = step.command
+    return read_recipe(words[2], [value for option, value in itertools.pairwise(words) if option == "--set"])
+
+
+def _start(recipe: Recipe) -> str | None:
+    """The SHA-256 or the commit of the weights that a recipe starts from; None where a step, or nobody, made them."""
+    start = recipe.model.start
+    if start in MADE or start.startswith(FROM_RECIPE):
+        return None
+    if Path(start).is_dir():
+        return weights_sha256(Path(start))
+    without = f"--settings FILE with [{recipe.name}] model.start = DIR does without"
+    return model_commit(start, recipe.model.revision, without)
+
+
+def code_of_steps(plan: Mapping[str, Step]) -> dict[str, str]:
+    """The version of the code behind each step's output: its own, and that of the steps before it."""
+    found: dict[str, str] = {}
+    for name, step in plan.items():
+        own = [code_of(verbs(step.command[0])[step.command[1]]), *(found[other] for other in step.needs)]
+        found[name] = hashlib.sha256(" ".join(own).encode()).hexdigest()
+    return found
+
+
+@functools.cache
+def code_of(module: str) -> str:
+    """SHA-256 of the code of a verb's module and of all that it imports of the project, directly or not.
+
+    Comments, docstrings and layout are no code. Neither are libraries: ``training.json`` has their versions.
+    """
+    first = _file_of(module)
+    # A verb may choose among the files of its folder by their names.
+    waiting = [*first.parent.glob("*.py")] if first.name == "__init__.py" else [first]
+    found: dict[str, str] = {}
+    while waiting:
+        path = waiting.pop()
+        if (name := path.relative_to(_CHECKOUT).as_posix()) not in found:
+            found[name], imported = _code(path)
+            waiting += imported
+    return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()
+
+
+@functools.cache
+def _code(path: Path) -> tuple[str, list[Path]]:
+    """(SHA-256 of a file's code, the files of the project that it imports at its top or inside a function)."""
+    tree, names = ast.parse(path.read_bytes()), list[str]()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]  # a module, or in one
+        elif isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
+            del node.body[0]
+    own = (_file_of(name) for name in names if name.partition(".")[0] in ("builders", "baselines"))
+    return hashlib.sha256(ast.unparse(tree).encode()).hexdigest(), [file for file in own if file.is_file()]
+
+
+def _file_of(module: str) -> Path:
+    """The file of a module of the project; a path where no file is for any other name."""
+    path = _CHECKOUT.joinpath(*module.split("."))
+    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+
+
 def _stamp(output: Path) -> Path:
     return output.with_name(f".{output.name}.step.json")
 
 
-def _warn_of_other_code(plan: Mapping[str, Step], keys: Mapping[str, str], codes: Mapping[str, str]) -> None:
-    stamps = {name: _read(_stamp(step.output)) for name, step in plan.items()}
-    finished = [name for name, stamp in stamps.items() if stamp.key == keys[name] and stamp.files]
-    if other := [str(plan[name].output) for name in finished if stamps[name].code != codes[name]]:
-        log.warning(
-            "%d steps were done by another version of the code and are run again (--any-code keeps them; of a model, "
-            "the earlier one stays as NAME%s): %s",
-            *(len(other), _BEFORE, ", ".join(other)),
-        )
+def _begin(step: Step, stamp: Stamp, any_code: bool) -> Stamp:
+    """Write the stamp of a step that begins.
 
-
-def _begin(step: Step, key: str, code: str, any_code: bool) -> dict[str, Any]:
-    """The stamp of a step that begins.
-
-    The states of a training that this place was for before are removed first; of another version of the code, all that
-    it has left, but a finished model, which is kept beside.
+    First the states of an earlier training of this name are removed. What another version of the code has made is
+    removed, too, since its verb would take it for done; a finished model is kept as NAME.before.
     """
-    stamp, path = {"key": key, "code": code, "command": step.command}, _stamp(step.output)
-    if path.exists() and (earlier := _read(path)) and (earlier.key != key or (earlier.code != code and not any_code)):
-        shutil.rmtree(states_of(step.output), ignore_errors=True)
-        if earlier.key == key:
-            _put_away(step)
+    path, output = _stamp(step.output), step.output
+    earlier = _read(path)
+    if path.exists() and (earlier.key != stamp.key or (earlier.code != stamp.code and not any_code)):
+        shutil.rmtree(states_of(output), ignore_errors=True)
+        if earlier.key == stamp.key:
+            shutil.rmtree(output.with_name(f".{output.name}.building"), ignore_errors=True)
+            if step.command[1] == "train" and output.is_dir():
+                before = output.with_name(output.name + _BEFORE)
+                shutil.rmtree(before, ignore_errors=True)
+                output.rename(before)
+            elif output.is_dir():
+                shutil.rmtree(output)
+            else:
+                output.unlink(missing_ok=True)
     _write(path, stamp)
     return stamp
 
 
-def _put_away(step: Step) -> None:
-    """What a step has left goes, since its verb would take it for done; a model is kept under another name."""
-    shutil.rmtree(step.output.with_name(f".{step.output.name}.building"), ignore_errors=True)
-    if step.command[1] == "train" and step.output.is_dir():
-        before = step.output.with_name(step.output.name + _BEFORE)
-        shutil.rmtree(before, ignore_errors=True)
-        step.output.rename(before)
-    elif step.output.is_dir():
-        shutil.rmtree(step.output)
-    else:
-        step.output.unlink(missing_ok=True)
-
-
-class _Stamp(Struct):
-    """What is read of a stamp; earlier versions wrote neither ``seconds`` nor ``processes``, nor ``code``."""
-
-    key: str = ""
-    code: str = ""
-    files: dict[str, Any] = {}
-    seconds: float = 0.0
-    processes: int = 1
-
-
-def _read(path: Path) -> _Stamp:
-    """A stamp; an empty one, which is of no step, where there is none or it is damaged."""
+def _read(path: Path) -> Stamp:
+    """A stamp; an empty one where it is missing or damaged."""
     try:
-        return read_json(path, _Stamp)
+        return read_json(path, Stamp)
     except (OSError, InputError):
-        return _Stamp()
+        return Stamp()
 
 
-def _write(path: Path, stamp: dict[str, Any]) -> None:
-    write_text(path, json.dumps(stamp, ensure_ascii=False, indent=1) + "\n")
+def _write(path: Path, stamp: Stamp) -> None:
+    write_text(path, json.dumps(to_builtins(stamp), ensure_ascii=False, indent=1) + "\n")
 
 
-def _done(output: Path, key: str, code: str = "") -> Finished | None:
+def _done(output: Path, key: str, code: str = "") -> Stamp | None:
     """Return the stamp of a finished step; None if the step has to be run. No ``code``: of any version.
 
     Raises :class:`InputError` where a file of a checkpoint is damaged.
@@ -232,7 +330,7 @@ def _done(output: Path, key: str, code: str = "") -> Finished | None:
     if stamp.key != key or code not in ("", stamp.code) or not output.exists() or stamp.files != _listing(output):
         return None
     check_hashes(output)
-    return Finished(stamp.seconds, stamp.processes)
+    return stamp
 
 
 def _listing(output: Path) -> dict[str, Any]:

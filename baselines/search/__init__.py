@@ -21,7 +21,7 @@ from pathlib import Path
 
 from baselines.measure.qrels import add_set
 from baselines.models.options import add_device, add_revision
-from baselines.samples import add_sample
+from baselines.passages import add_sample
 from builders.core.command import add_format, whole_number
 from builders.core.hub import check_models
 

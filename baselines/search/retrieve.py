@@ -17,9 +17,8 @@ from baselines.models.devices import devices_of, dtype_of
 from baselines.models.encoder import Encoder
 from baselines.models.loading import fingerprint, moved, open_encoder
 from baselines.models.settings import ModelSettings
-from baselines.passages import Passages, open_passages
+from baselines.passages import Passages, open_passages, sample_rows
 from baselines.run.record import asked_of, record, write_manifest
-from baselines.samples import sample_rows
 from baselines.vectors import scan
 from baselines.vectors.embeddings import Vectors, open_vectors
 from baselines.vectors.engines import FaissEngine, Floats, Halves, Rows, TorchEngine

@@ -15,12 +15,12 @@ from fuzzing import Reader, any_result, as_json, equal, fuzz_of
 from spoil import JSON, TEXT
 
 from baselines.models.families import FAMILIES, read_families
-from baselines.reproduce.curves import curve, trainings
+from baselines.reproduce.drawings import curve
 from baselines.reproduce.leaderboard import LEADERBOARD, read_leaderboard
 from baselines.reproduce.matrix import MATRIX, Step, read_matrix
+from baselines.reproduce.report import error_figures, trainings
 from baselines.reproduce.settings import read_settings
 from baselines.reproduce.steps import _done, _stamp
-from baselines.reproduce.tally import error_figures
 from baselines.train.recipe import RECIPES, read_recipe
 from builders.core.files import read_toml
 from builders.core.folders import key_of
@@ -140,7 +140,7 @@ READERS = [
     ),
     Reader(
         "the tally of a round about errors",
-        reaches=("baselines.reproduce.tally:error_figures",),
+        reaches=("baselines.reproduce.report:error_figures",),
         make=lambda folder: (folder / "tally.json").write_text(json.dumps(_TALLY)),
         spoils={"tally.json": JSON},
         read=lambda folder: error_figures(_MATRIX, _MATRIX.categories, folder / "tally.json"),
@@ -148,7 +148,7 @@ READERS = [
     ),
     Reader(
         "the curve of a training",
-        reaches=("baselines.reproduce.curves:trainings",),
+        reaches=("baselines.reproduce.report:trainings",),
         make=_make_training,
         spoils={"x/training.json": JSON},
         read=lambda folder: [curve(each) for each in trainings({"x": Step("x", ["", "train", "x"], folder / "x")})],

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -69,9 +68,8 @@ class StepCost(NamedTuple):
     disk: int | None
 
 
-@dataclass(frozen=True)
-class Sizes:
-    """How much there is to read: of ``release``, or of the paper's collection (its Tables 1 and 3) where None."""
+class Sizes(NamedTuple):
+    """The sizes of ``release``; of the paper's collection (its Tables 1 and 3) where None."""
 
     release: Release | None = None
 
@@ -194,15 +192,14 @@ def step_cost(command: Sequence[str], sizes: Sizes, recipes: Mapping[str, Recipe
 def plan_table(plan: Mapping[str, Step], release: Release | None) -> str:
     """The costs of a plan's steps as a table, with their sum. Steps that cannot be counted have dashes."""
     recipes: dict[str, Recipe] = {}
-    for step in plan.values():
-        if step.command[1] == "train":
-            own = [value for option, value in itertools.pairwise(step.command) if option == "--set"]
-            recipe = read_recipe(step.command[2], own)
-            recipes[recipe.name] = recipes[str(step.output)] = recipe
-    sizes, table, operations, disk = Sizes(release), [], 0, 0
+    for step in (step for step in plan.values() if step.command[1] == "train"):
+        own = [value for option, value in itertools.pairwise(step.command) if option == "--set"]
+        recipe = read_recipe(step.command[2], own)
+        recipes[recipe.name] = recipes[str(step.output)] = recipe
+    table, operations, disk = [], 0, 0
     for name, step in plan.items():
         try:
-            cost = step_cost(step.command, sizes, recipes)
+            cost = step_cost(step.command, Sizes(release), recipes)
         except (InputError, KeyError):  # the release, or the paper's tables, lack what the step reads
             table.append([name, "-", "-", "-", "-"])
             continue

@@ -8,7 +8,7 @@ import pytest
 from commands import run
 from releases import TEXTS, make_release, md5, tables
 
-from baselines.reproduce.plan import KNOWN, Architecture, Sizes, StepCost, step_cost, tokens_of_row, training_rows
+from baselines.reproduce.costs import KNOWN, Architecture, Sizes, StepCost, step_cost, tokens_of_row, training_rows
 from baselines.train.recipe import read_recipe
 from builders.store.reader import open_release
 

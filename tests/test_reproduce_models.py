@@ -1,0 +1,232 @@
+"""``reproduce`` trains: from hub names, from folders, in processes of torchrun, and after kills, with tiny models."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+from commands import Done
+from conftest import Once
+from hub_server import Hub
+from loaded import Loaded, Started
+from reproduce_world import SETTINGS, TEXTS, World, make_paper_release, ran
+
+pytest.importorskip("torch")
+
+from tiny_hub import ERNIE, MBERT, publish, publish_all, write_ernie, write_mbert
+
+from baselines.reproduce.matrix import read_matrix
+from baselines.reproduce.steps import call
+from baselines.train.recipe import names
+
+
+@pytest.fixture(scope="module")
+def world(once: Once, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    folder = tmp_path_factory.mktemp("world")
+    with Hub() as hub:
+        publish_all(hub, folder / "starts", TEXTS)
+        yield World(hub, folder, once("paper", make_paper_release))
+
+
+@pytest.fixture(scope="module")
+def loaded(world: World) -> Iterator[Loaded]:
+    with Loaded(**world.environment()) as process:
+        yield process
+
+
+@pytest.fixture(scope="module")
+def pinned(world: World) -> str:
+    """A commit of multilingual BERT that is no longer its newest."""
+    commit = world.commit(MBERT)
+    publish(world.hub, MBERT, write_mbert(world.folder / "newer", TEXTS, seed=1))
+    return commit
+
+
+ALL = ("--table", 4, 5, 6, 7, 8, 9, "--figure", 2, "--format", "json")
+
+
+@pytest.fixture(scope="module")
+def first(world: World, loaded: Loaded, pinned: str) -> Done:
+    """The run of all rows, one model of them from a pinned commit."""
+    pins = f"{SETTINGS}[mbert-supervised]\nmodel.revision = '{pinned}'\n"
+    return world.reproduce(*ALL, settings=pins, loaded=loaded)
+
+
+def test_every_row_runs_from_the_hub_names_of_its_recipes(world: World, first: Done, pinned: str) -> None:
+    rows = json.loads(first.stdout)["rows"]
+    assert {(row["table"], row["row"]) for row in rows} == {(row.table, row.name) for row in read_matrix().rows}
+    for row in rows:
+        low, high = row["interval"]
+        assert 0 <= low <= row["ours"] <= high <= 100
+    assert max(row["seconds"] for row in rows) > 0  # tenths of a second: some take less
+    with_similar = world.training("ce-bm25-neg-similar")["counts"]
+    assert with_similar["queries"] == world.training("ce-bm25-neg")["counts"]["queries"] + 1
+    of_the_tables = [name for name in names() if not name.startswith(("question-matching", "static"))]
+    for recipe in (name for name in of_the_tables if not name.endswith("-scratch")):
+        training = world.training(recipe)
+        start, commit = training["about"]["start"], training["about"]["start_commit"]
+        assert training["steps"] == 1
+        newest = world.commit(start) if start in (ERNIE, MBERT) else None
+        assert commit == (pinned if recipe == "mbert-supervised" else newest)
+
+
+def test_a_second_run_prints_the_same_and_runs_nothing(world: World, first: Done, pinned: str) -> None:
+    again = world.reproduce(*ALL, settings=f"{SETTINGS}[mbert-supervised]\nmodel.revision = '{pinned}'\n")
+    assert ran(again) == [] and again.stdout == first.stdout
+
+
+def test_without_the_hub_what_the_cache_holds_is_the_same_start(world: World, first: Done) -> None:
+    done = world.reproduce("--table", 4, HF_HUB_OFFLINE="1")
+    assert ran(done) == []
+
+
+def test_without_the_hub_and_its_cache_what_is_done_is_done(world: World, first: Done, tmp_path: Path) -> None:
+    nothing = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)}
+    done = world.reproduce("--table", 4, **nothing)
+    assert ran(done) == []
+    other = world.reproduce("--row", "de-bm25-neg", settings=f"{SETTINGS}train.seed = 5\n", code=1, **nothing)
+    assert ran(other) == [] and other.stderr.strip().endswith("model.start = DIR does without")
+
+
+def test_a_branch_that_moved_is_another_start(world: World, loaded: Loaded, first: Done) -> None:
+    before = world.commit(ERNIE)
+    publish(world.hub, ERNIE, write_ernie(world.folder / "other", TEXTS, seed=1))
+    done = world.reproduce("--table", 4, "--row", "de-bm25-neg", loaded=loaded)
+    assert ran(done) == ["train", "encode", "search"]
+    assert world.training("de-bm25-neg")["about"]["start_commit"] == world.commit(ERNIE) != before
+
+
+def test_a_local_path_asks_no_hub(world: World) -> None:
+    start = write_ernie(world.folder / "local", TEXTS, safetensors=True)
+    settings = f"{SETTINGS}[ce-bm25-neg]\nmodel.start = '{start}'\n[options.rerank]\ntop-k = 2\n"
+    row, asked = ("--row", "ce-bm25-neg-on-bm25", "--out", world.folder / "local-out"), len(world.hub.requests)
+    done = world.reproduce(*row, settings=settings)
+    assert ran(done) == ["bm25", "bm25", "mine", "train", "rerank"]
+    assert "not the recipes'; rerank --top-k 2" in done.stdout
+    assert world.hub.requests[asked:] == []
+
+
+def test_a_start_that_nobody_has_is_named_before_any_step_runs(world: World) -> None:
+    settings = f"{SETTINGS}[de-bm25-neg]\nmodel.start = 'org/none'\n"
+    done = world.reproduce("--row", "de-bm25-neg", "--out", world.folder / "none", "--quiet", settings=settings, code=1)
+    assert done.error == (
+        f"the model org/none would come from the hub: there is no model org/none on {world.hub.url} that this token may"
+        " see; --settings FILE with [de-bm25-neg] model.start = DIR does without"
+    )
+    assert not (world.folder / "none").exists()
+
+
+def from_folder(world: World, more: str = "") -> str:
+    """Settings of models that start from a folder."""
+    start = world.folder / "ernie"
+    if not start.exists():
+        write_ernie(start, TEXTS)
+    models = [f"[{name}]\nmodel.start = '{start}'" for name in ("de-bm25-neg", "ce-de-neg")]
+    return "\n".join([SETTINGS + more, *models])
+
+
+class Asked:
+    """What ``subprocess.Popen`` was asked for, in the place of it: a process that is done at once."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.calls: list[tuple[list[str], dict[str, str]]] = []
+        monkeypatch.setattr("baselines.reproduce.steps.subprocess.Popen", self._open)
+
+    def _open(self, words: list[str], env: dict[str, str], **_: Any) -> Any:
+        self.calls.append((words, env))
+        return mock.Mock(**{"wait.return_value": 0})
+
+
+@pytest.mark.parametrize(("visible", "given"), [(None, "0"), ("2,3", "2"), ("", "")])
+def test_a_training_in_one_process_sees_one_card(
+    monkeypatch: pytest.MonkeyPatch, visible: str | None, given: str
+) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    started = Asked(monkeypatch)
+    call(["baselines", "train", "x"], quiet=False)
+    call(["baselines", "encode", "x"], quiet=False)  # takes every card, a process each
+    (_, train), (_, encode) = started.calls
+    assert train["CUDA_VISIBLE_DEVICES"] == given
+    assert encode.get("CUDA_VISIBLE_DEVICES") == visible
+
+
+def test_several_processes_are_torchruns_and_see_every_card(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
+    started = Asked(monkeypatch)
+    call(["baselines", "train", "x"], quiet=True, here=True, processes=4)
+    ((words, environment),) = started.calls
+    assert words == [
+        *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4"),
+        *("-m", "baselines", "train", "x", "--quiet"),
+    ]
+    assert environment["CUDA_VISIBLE_DEVICES"] == "0,1,2,3"
+
+
+def test_a_row_is_trained_in_two_processes(world: World, loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(world, "out", world.folder / "two")
+    settings = from_folder(world, '[options.train]\ndevice = "cpu"\n')
+    row = ("--row", "de-bm25-neg", "--format", "json")
+    report = json.loads(world.reproduce(*row, "--processes", 2, settings=settings, loaded=loaded).stdout)
+    assert world.training("de-bm25-neg")["processes"] == 2
+    assert report["steps"]["de"]["processes"] == 2 and report["steps"]["de-passages"]["processes"] == 1
+    assert "torch.distributed.run" in report["steps"]["de"]["command"]
+    # Its result is that of one process: it is not run again in one.
+    assert ran(world.reproduce(*row, settings=settings)) == []
+
+
+def test_killed_once_in_each_kind_of_step_it_ends_in_the_same_table(
+    world: World, loaded: Loaded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(world, "out", world.folder / "killed")
+    text = from_folder(world).replace("max_steps = 1", "max_steps = 4").replace("saves = 0", "saves = 4")
+    row = ("--row", "ce-de-neg-on-de")
+    whole = world.reproduce(*row, settings=text, loaded=loaded)
+    verbs = ["bm25", "mine", "train", "encode", "search", "rerank"]
+    assert list(dict.fromkeys(ran(whole))) == verbs
+    shutil.move(world.out, world.folder / "undisturbed")
+    shutil.rmtree(world.folder / "cache")
+    words = world.words(*row, settings=text)
+    for verb in verbs:
+        last = kill_in(world, loaded, words, verb)
+        if verb == "train":
+            assert list(world.out.glob("models/de-bm25-neg.training/checkpoint-*"))
+        if verb == "encode":
+            assert "taken up again after step" in last
+    again = world.reproduce(*row, settings=text)
+    assert again.stdout == whole.stdout and ran(again) == ["rerank"]
+
+
+def kill_in(world: World, loaded: Loaded, words: list[str], verb: str) -> str:
+    """Start the run, and kill its whole group in the first step of a verb; what it logged.
+
+    A training is killed when it has left its first state, every other step as soon as it begins.
+    """
+    log = world.folder / f"{verb}.log"
+    log.touch()
+    run = loaded.start(*words, stderr=log, **world.environment())
+    try:
+        wait_for(lambda: f"running: python -m baselines {verb} " in log.read_text("utf-8"), run)
+        if verb == "train":
+            wait_for(lambda: any(world.out.glob("models/*.training/checkpoint-*/sealed.json")), run)
+    finally:
+        os.killpg(run.pid, signal.SIGKILL)
+        code = run.wait()
+    assert code == -signal.SIGKILL
+    return log.read_text("utf-8")
+
+
+def wait_for(event: Callable[[], bool], run: Started) -> None:
+    while not event():
+        assert run.poll() is None, "it ended before it was killed"
+        time.sleep(0.02)

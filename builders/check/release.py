@@ -9,7 +9,7 @@ from pathlib import Path
 
 from builders.check.count import count_survey
 from builders.check.findings import EXAMPLES, Finding, Report
-from builders.check.rows import check_rows
+from builders.check.rules import check_rows
 from builders.check.survey import survey
 from builders.core.command import progress
 from builders.core.limits import usable_cores

@@ -10,6 +10,7 @@ from typing import Any
 import datasets
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from commands import run
 from releases import md5
@@ -49,8 +50,8 @@ def make(folder: Path) -> tuple[Path, Path, dict[str, np.ndarray]]:
                 rows.append((query, md5("train 1"), 0))
             table = pa.Table.from_pylist([dict(zip(QRELS.names, row, strict=True)) for row in rows], QRELS)
             draft.write("qrels", split, [table])
-    path = folder / "vectors.npz"
-    np.savez(path, ids=np.array(list(vectors)), vectors=np.array(list(vectors.values())))
+    path = folder / "vectors.parquet"
+    pq.write_table(pa.table({"id": list(vectors), "vector": [[*each] for each in vectors.values()]}), path)
     return release, path, vectors
 
 
@@ -212,7 +213,7 @@ def test_what_cannot_be_made_is_one_line(
     assert call(*words, "--release", release, "--embeddings", path, "--out", tmp_path / "out") == 1
     error = capsys.readouterr().err.strip().splitlines()[-1]
     assert error.startswith("error: ") and re.search(message, error)
-    assert sorted(child.name for child in tmp_path.iterdir()) == ["release", "vectors.npz"]
+    assert sorted(child.name for child in tmp_path.iterdir()) == ["release", "vectors.parquet"]
 
 
 def test_wrong_usage_exits_with_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

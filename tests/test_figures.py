@@ -172,15 +172,15 @@ def test_no_lengths_at_all() -> None:
 
 
 def test_long_tails_are_drawn(tmp_path: Path) -> None:
-    from builders.check.histograms import draw_lengths, draw_positives
+    from builders.check.histograms import draw
 
     chance = random.Random(1)
     counter = LengthCounter()
     counter.add(np.array([int(chance.lognormvariate(5.5, 0.6)) for _ in range(5000)] + [900_000]))
-    assert draw_lengths({"corpus": counter}).startswith(b"\x89PNG")
+    assert draw({"corpus": counter}, {})["passage-length.png"].startswith(b"\x89PNG")
     one = LengthCounter()
     one.add(np.array([1]))
-    assert draw_positives({"dev": one, "train": counter}).startswith(b"\x89PNG")
+    assert draw({}, {"dev": one, "train": counter})["positives-per-query.png"].startswith(b"\x89PNG")
 
 
 def test_a_disk_without_room_for_the_tables_is_named(whole_release: Path, tmp_path: Path) -> None:

@@ -99,21 +99,14 @@ def run(args: argparse.Namespace) -> None:
         keep_some(collection, args.dev_size, args.seed)
         options |= {"dev_size": args.dev_size, "seed": args.seed}
     sources = [*(source for split in SPLITS for source in questions[split]), *distractors]
-    build = {
-        "verb": "squad",
-        "options": options,
-        "sources": described(sources),
-    }
-    with draft_release(args.out, build) as draft:
+    with draft_release(args.out, {"verb": "squad", "options": options, "sources": described(sources)}) as draft:
         write(collection, draft)
         for split, queries in collection.queries.items():
             draft.write(split, split, _joined(collection.passages, queries))
-    stats = draft.stats
-    print(json.dumps(stats, ensure_ascii=False, indent=1) if args.format == "json" else _text(stats, args.out))
-
-
-def _text(stats: Mapping[str, Any], out: Path) -> str:
-    return f"{table3_text(dict(stats))}\nrelease: {out}"
+    if args.format == "json":
+        print(json.dumps(draft.stats, ensure_ascii=False, indent=1))
+    else:
+        print(f"{table3_text(draft.stats)}\nrelease: {args.out}")
 
 
 def read(
@@ -142,7 +135,7 @@ def read(
                 passages.add(paragraph.context, paragraph.context, source, 1)
                 for row in paragraph.qas:
                     impossible += row.is_impossible
-                    if not row.is_impossible and row.question.strip():
+                    if row.question.strip() and not row.is_impossible:
                         texts.add(row.question, row.question, source, 1)
                         judged.setdefault(split, {}).setdefault(row.question, {})[paragraph.context] = None
     if not judged:

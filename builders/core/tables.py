@@ -1,0 +1,21 @@
+"""Aligned tables for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def aligned(rows: Sequence[Sequence[str]], widths: Sequence[int] = (), left: int = 1, gap: str = "") -> list[str]:
+    """Return the rows as lines: the first ``left`` columns start, and the other ones end, at one place.
+
+    ``widths``: characters of the first columns; the last one counts for all further columns. Without it, the widest
+    cells decide.
+    """
+    if not widths:
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        every = [*widths, *widths[-1:] * (len(row) - len(widths))]
+        cells = [f"{cell:{'<' if n < left else '>'}{every[n]}}" for n, cell in enumerate(row)]
+        lines.append(gap.join(cells).rstrip())
+    return lines

@@ -1,7 +1,7 @@
 """Add nested samples of the collection, to search in their place.
 
-On a small machine 8 million passages take too long, and a sample gives other figures than the whole: fewer passages are
-in the way of the positives. `baselines reproduce --samples` measures how far off.
+On a small machine 8 million passages take too long. Figures on a sample are not those of the collection: fewer passages
+are in the way of the positives.
 
 For every size, a config sample-SIZE holds the ids of so many passages: all positives of the --split's queries, and
 others drawn by lot. With --hard RUN... there is a sample-SIZE-hard, too: all positives, then what the runs rank first
@@ -12,7 +12,7 @@ samples, in whatever order the passages are.
 --extract CONFIG writes a small release: the sample's passages with their texts and the --split's queries, for all verbs
 and tools; without the training questions, whose positives are not in a sample.
 
-`bm25`, `search` and `reproduce --samples` of baselines take such a config (--sample) in the place of the collection.
+`bm25` and `search` of baselines take such a config (--sample) in the place of the collection.
 
 example:
   python -m builders add samples --release build/sample --sizes 100 --hard build/runs/bm25.run.gz --out build/samples

@@ -107,7 +107,7 @@ def count_relabelled(tables: Survey) -> dict[str, dict[str, Any]]:
     """:func:`relabelled` of every split whose judgments from before people corrected them are there."""
     figures = {}
     for split in tables.splits(BEFORE):
-        judged: dict[str, Judged] = {BEFORE: {}, "qrels": {}}
+        judged: dict[str, dict[str, dict[str, int]]] = {BEFORE: {}, "qrels": {}}
         for config, found in judged.items():
             sql = "SELECT query_id, docid, score FROM judged WHERE config = ? AND split = ?"
             for query, passage, score in tables.rows(sql, config, split):

@@ -11,11 +11,10 @@ def aligned(rows: Sequence[Sequence[str]], widths: Sequence[int] = (), left: int
     ``widths``: characters of the first columns; the last one counts for all further columns. Without it, the widest
     cells decide.
     """
-    if not widths:
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    found = list(widths) or [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
     for row in rows:
-        every = [*widths, *widths[-1:] * (len(row) - len(widths))]
+        every = found + found[-1:] * (len(row) - len(found))
         cells = [f"{cell:{'<' if n < left else '>'}{every[n]}}" for n, cell in enumerate(row)]
         lines.append(gap.join(cells).rstrip())
     return lines

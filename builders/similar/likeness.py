@@ -166,12 +166,14 @@ def read_scores(paths: Iterable[Path], threshold: float = THRESHOLD) -> dict[str
                     )
                 if is_similar(score, threshold):
                     best[trained][question] = max(score, best[trained].get(question, 0.0))
-    return {
-        trained: [
-            Like(each, "model", score) for each, score in sorted(found.items(), key=lambda item: (-item[1], item[0]))
-        ]
-        for trained, found in best.items()
-    }
+    ranked = {trained: sorted(found.items(), key=lambda item: (-item[1], item[0])) for trained, found in best.items()}
+    return {trained: [Like(each, "model", score) for each, score in found] for trained, found in ranked.items()}
+
+
+def with_scores(likes: Sequence[Like], scored: Iterable[Like]) -> list[Like]:
+    """All that a question is like: by its letters, then what a model alone finds."""
+    known = {like.id for like in likes}
+    return [*likes, *(like for like in scored if like.id not in known)]
 
 
 def tested_splits(release: Release, wanted: Sequence[str] | None) -> list[str]:

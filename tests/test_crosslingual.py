@@ -135,13 +135,6 @@ def test_a_wrong_table_is_refused(
     assert not (tmp_path / "out").exists()
 
 
-def test_an_action_without_what_it_needs_is_a_usage_error(tmp_path: Path, base: Path) -> None:
-    for words in (["--out", tmp_path / "x"], ["export", "--release", base], ["import", "--release", base]):
-        with pytest.raises(SystemExit) as error:
-            run(*words)
-        assert error.value.code == 2
-
-
 def sheet_rows(path: Path) -> list[dict[str, str]]:
     with open(path, encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file, delimiter="\t"))
@@ -268,30 +261,3 @@ def test_export_of_a_part_with_a_machine_translation(tmp_path: Path, base: Path)
     assert rows["北京冬天冷吗"]["english"] == ""
     assert run(*words, "--size", 1) == 0
     assert len(sheet_rows(out)) == 1
-
-
-def test_xquad_in_english_has_the_paragraphs_of_the_chinese_questions(shared_data: Path, tmp_path: Path) -> None:
-    def questions(language: str) -> list[tuple[str, str]]:
-        articles = json.loads((shared_data / "xquad" / f"xquad.{language}.json").read_text(encoding="utf-8"))["data"]
-        paragraphs = [paragraph for article in articles for paragraph in article["paragraphs"]]
-        return [(each["question"], paragraph["context"]) for paragraph in paragraphs for each in paragraph["qas"]]
-
-    chinese, english = questions("zh"), questions("en")
-    content: dict[str, list[str]] = {}
-    for question, paragraph in chinese:
-        found = content.setdefault(question, [])
-        found += [paragraph] if paragraph not in found else []
-    base = release_of(tmp_path / "base", {"test": content})
-    pairs = [(zh, en) for (zh, _), (en, _) in zip(chinese, english, strict=True)]
-    fill(tmp_path / "t.tsv", [{"zh": zh, "english": en} for zh, en in pairs])
-    assert run("--source", tmp_path / "t.tsv", "--release", base, "--out", tmp_path / "out") == 0
-    release = open_release(tmp_path / "out")
-    distinct = dict.fromkeys((zh, en.strip()) for zh, en in pairs)
-    assert (len(pairs), len(content), len(distinct)) == (1190, 1181, 1185)
-    rows = release.table("crosslingual", "test").to_pylist()
-    assert {(row["query_zh"], row["query"]) for row in rows} == set(distinct)
-    assert len({row["query_id"] for row in rows}) == len(rows) == 1185
-    for row in rows:
-        assert [found["text"] for found in row["positive_passages"]] == content[row["query_zh"]]
-    counts = json.loads((tmp_path / "out/stats.json").read_text())["crosslingual"]
-    assert (counts["rows"], counts["same_pair_again"], counts["further_translation"]) == (1190, 5, 4)

@@ -16,8 +16,6 @@ from whole_release import ENGLISH
 from builders.annotate.judgments import add_judgments
 from builders.annotate.qrels import merge
 from builders.annotate.rounds import State
-from builders.check.count import relabelled
-from builders.check.paper import published, relabelled_text
 from builders.core.command import InputError
 from builders.store.reader import open_release
 
@@ -87,11 +85,6 @@ def test_joined_rows_follow_in_both_languages(whole_copy: Path) -> None:
         ]
         # P[0] was among the negatives; P[1] was, too, and is judged to be one.
         assert [each["docid"] for each in row["negative_passages"]] == [P[1]]
-
-
-def test_a_merged_release_passes_check(whole_copy: Path) -> None:
-    out, _ = merged(whole_copy, LABELS)
-    assert checked(out)["errors"] == 0
 
 
 def test_the_figures_are_those_of_the_paper(whole_copy: Path) -> None:
@@ -171,15 +164,3 @@ def test_a_round_of_another_release_is_refused(whole_copy: Path, sample_release:
 def test_a_pair_of_a_passage_that_is_not_there_is_refused(whole_copy: Path) -> None:
     with pytest.raises(InputError, match="has no passage 'nowhere', which was judged"):
         merged(whole_copy, {(ONE, "nowhere"): 1})
-
-
-def test_shares_are_of_all_queries() -> None:
-    before = {"a": {"p": 1}, "b": {"p": 1, "q": 1}, "c": {"p": 1}}
-    after = {"a": {"p": 1, "r": 1, "s": 1}, "b": {"p": 1, "q": 0}, "c": {"p": 0}}
-    found = relabelled(["a", "b", "c", "d"], before, after)
-    assert (found["share_with_false_negatives"], found["share_with_false_positives"]) == (0.25, 0.5)
-    assert (found["per_query_before"], found["per_query_after"]) == (1.0, 1.0)
-    assert (found["false_negatives"], found["false_positives"], found["without_positives"]) == (2, 2, 1)
-    assert "of 4 queries, 2 pairs became positive, 2 no longer are; 1 queries" in relabelled_text(
-        {"dev": found}, published()["relabelled"]
-    )

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +105,13 @@ def write_samples(release: Release, args: argparse.Namespace) -> list[dict[str, 
     """
     check_release_output(args.out)
     ids = release.table(_CORPUS, _CORPUS, ["_id"])["_id"].combine_chunks()
-    judged = _positives(release, args.split)
+    judged: dict[str, set[str]] = {}  # by query: its positive passages
+    for split in args.split:
+        release.shards("qrels", split)  # raises: no labels
+        for query, scores in read_judged(release, "qrels", split).items():
+            judged.setdefault(query, set()).update(passage for passage, score in scores.items() if score > 0)
+    if not any(judged.values()):
+        raise InputError(f"has no positive passages in qrels/{'+'.join(args.split)}", path=release.path)
     levels = np.where(_holding(ids, {each for own in judged.values() for each in own}, release.path), 0, 1)
     positives, sizes = int((levels == 0).sum()), sorted(set(args.sizes))
     if sizes[0] < positives:
@@ -138,18 +144,6 @@ def write_samples(release: Release, args: argparse.Namespace) -> list[dict[str, 
     return rows
 
 
-def _positives(release: Release, splits: Sequence[str]) -> dict[str, list[str]]:
-    """The positive passages of every query of some splits."""
-    found: dict[str, list[str]] = {}
-    for split in splits:
-        release.shards("qrels", split)  # raises: no labels
-        for query, scores in read_judged(release, "qrels", split).items():
-            found.setdefault(query, []).extend(passage for passage, score in scores.items() if score > 0)
-    if not any(found.values()):
-        raise InputError(f"has no positive passages in qrels/{'+'.join(splits)}", path=release.path)
-    return found
-
-
 def _holding(ids: pa.Array, wanted: set[str], path: Path) -> npt.NDArray[np.bool_]:
     """Which of ``ids`` are wanted, as booleans; :class:`InputError` naming ``path`` where one is none of them."""
     found: npt.NDArray[np.bool_] = pc.is_in(ids, pa.array(sorted(wanted), pa.string())).to_numpy(zero_copy_only=False)
@@ -158,7 +152,7 @@ def _holding(ids: pa.Array, wanted: set[str], path: Path) -> npt.NDArray[np.bool
     return found
 
 
-def _ranks(runs: Sequence[Path], judged: dict[str, list[str]], ids: pa.Array, levels: Levels) -> Levels:
+def _ranks(runs: Sequence[Path], judged: Container[str], ids: pa.Array, levels: Levels) -> Levels:
     """Each passage's level: 0 of a positive, else the best rank that a run gives it for a query, else one more."""
     best: dict[str, int] = {}
     for path in runs:

@@ -96,7 +96,11 @@ def run(args: argparse.Namespace) -> None:
     collection = read(questions, distractors, args.cut, args.min_chars)
     options: dict[str, Any] = {"cut": args.cut, "min_chars": args.min_chars} if distractors else {}
     if args.dev_size:
-        keep_some(collection, args.dev_size, args.seed)
+        before = collection.queries.get("dev", {})  # all passages stay
+        if len(before) < args.dev_size:
+            raise InputError(f"--dev-size {args.dev_size}: there are {len(before)} dev questions")
+        drawn = draw(map(text_id, before), args.dev_size, args.seed)
+        collection.queries["dev"] = {text: found for text, found in before.items() if text_id(text) in drawn}
         options |= {"dev_size": args.dev_size, "seed": args.seed}
     sources = [*(source for split in SPLITS for source in questions[split]), *distractors]
     with draft_release(args.out, {"verb": "squad", "options": options, "sources": described(sources)}) as draft:
@@ -149,15 +153,6 @@ def read(
     collection = merge("main", texts, passages, judged)
     collection.read["impossible"] = impossible
     return collection
-
-
-def keep_some(collection: Collection, size: int, seed: int) -> None:
-    """Only ``size`` of the dev questions; all passages stay. :class:`InputError` where there are fewer."""
-    before = collection.queries.get("dev", {})
-    if len(before) < size:
-        raise InputError(f"--dev-size {size}: there are {len(before)} dev questions")
-    drawn = draw(map(text_id, before), size, seed)
-    collection.queries["dev"] = {text: found for text, found in before.items() if text_id(text) in drawn}
 
 
 def _paragraphs(source: Source) -> Iterator[Paragraph]:

@@ -289,23 +289,19 @@ def check_sizes(tables: Survey, figures: dict[str, Any]) -> Iterator[Finding]:
     What came from the official archives or the paper's other sources should have the paper's sizes (a warning); what
     was built from raw data cannot have them (info).
     """
-    paper = published()
-    verbs = {build.verb for build in tables.release.manifest.builds}
-
-    def differs(where: str, mine: dict[str, Any], theirs: dict[str, Any], level: str) -> Iterator[Finding]:
+    paper, main = published(), SETS["main"].table3
+    ours = WARNING if "official" in {build.verb for build in tables.release.manifest.builds} else INFO
+    compared = [
+        *((column, "table3", column, ours if column in main else WARNING) for column in figures["table3"]),
+        *((f"crosslingual {split}", "english", split, WARNING) for split in figures.get("english", {})),
+        *((config, "collections", config, ours) for config in figures["collections"]),
+    ]
+    for where, part, name, level in compared:
+        mine, theirs = figures[part][name], paper[part].get(name, {})
         for key in ("queries", "positive_passages", "passages"):
             if mine.get(key) is not None and key in theirs and mine[key] != theirs[key]:
                 words = f"{mine[key]:,} {key.replace('_', ' ')} where the paper has {theirs[key]:,}"
                 yield Finding("split-sizes", where, 1, words, level=level)
-
-    ours = WARNING if "official" in verbs else INFO
-    for column, mine in figures["table3"].items():
-        theirs = paper["table3"].get(column, {})
-        yield from differs(column, mine, theirs, ours if column in SETS["main"].table3 else WARNING)
-    for split, mine in figures.get("english", {}).items():
-        yield from differs(f"crosslingual {split}", mine, paper["english"].get(split, {}), WARNING)
-    for config, mine in figures["collections"].items():
-        yield from differs(config, mine, paper["collections"].get(config, {}), ours)
 
 
 def check_stats(tables: Survey, figures: dict[str, Any]) -> Iterator[Finding]:
@@ -317,16 +313,16 @@ def check_stats(tables: Survey, figures: dict[str, Any]) -> Iterator[Finding]:
     except InputError as error:
         yield Finding("stats", STATS, 1, f"not the figures of a release ({error})")
         return
-    for part in ("table3", "collections"):
-        for name, counted in figures[part].items():
-            said = written.get(part, {}).get(name, {})
-            wrong = [
-                f"{key} {said[key]} (the rows: {counted[key]})"
-                for key in said
-                if key in counted and not _equal(said[key], counted[key])
-            ]
-            if wrong:
-                yield Finding("stats", f"{STATS}: {part}.{name}", len(wrong), "other figures", wrong[:EXAMPLES])
+    both = [(part, name) for part in ("table3", "collections") for name in figures[part]]
+    for part, name in both:
+        said, counted = written.get(part, {}).get(name, {}), figures[part][name]
+        wrong = [
+            f"{key} {said[key]} (the rows: {counted[key]})"
+            for key in said
+            if key in counted and not _equal(said[key], counted[key])
+        ]
+        if wrong:
+            yield Finding("stats", f"{STATS}: {part}.{name}", len(wrong), "other figures", wrong[:EXAMPLES])
 
 
 def _equal(said: Any, counted: Any) -> bool:

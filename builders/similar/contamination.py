@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import functools
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -78,28 +79,41 @@ class Seen:
     """What was found in some pairs.
 
     Attributes:
+        known: the texts of the benchmark.
+        most: of each kind and way, the first so many are examples.
         rows, texts: how much was compared.
         questions, positives: by id of what was found, the strongest way.
         together: the questions that stood in one row with one of their own positive passages.
     """
 
+    known: Known
+    most: int = 0
     rows: int = 0
     texts: dict[str, int] = field(default_factory=lambda: {"questions": 0, "passages": 0})
     questions: dict[str, str] = field(default_factory=dict)
     positives: dict[str, str] = field(default_factory=dict)
     together: set[str] = field(default_factory=set)
+    examples: list[dict[str, Any]] = field(default_factory=list)
+    numbers: Counter[tuple[str, str]] = field(default_factory=Counter)
 
-    def add(self, block: Compared, positives: Mapping[str, set[str]]) -> None:
-        """Count what a block holds. ``positives``: by question's id, its positive passages."""
+    def add(self, block: Compared, answers: Mapping[str, set[str]]) -> None:
+        """Count what a block holds. ``answers``: by question's id, its positive passages."""
         self.rows += block.rows
         self.texts["questions"] += block.questions
         self.texts["passages"] += block.passages
         for hit in block.hits:
-            for best, found in ((self.questions, hit.questions), (self.positives, hit.passages)):
-                for _, like in found:
-                    best[like.id] = min(like.how, best.get(like.id, like.how), key=HOW.index)
+            for kind, best, found, texts in (
+                ("question", self.questions, hit.questions, self.known.questions),
+                ("positive", self.positives, hit.passages, self.known.passages),
+            ):
+                for text, (each, how, score) in found:
+                    best[each] = min(how, best.get(each, how), key=HOW.index)
+                    self.numbers[kind, how] += 1
+                    if self.numbers[kind, how] <= self.most:
+                        example = {"kind": kind, "how": how, "score": round(score, 4), "line": hit.line}
+                        self.examples.append(example | {"id": each, "text": texts[each], "found": text})
             given = {like.id for _, like in hit.passages}
-            self.together |= {like.id for _, like in hit.questions if given & positives.get(like.id, set())}
+            self.together |= {like.id for _, like in hit.questions if given & answers.get(like.id, set())}
 
     def figures(self, asked: Mapping[str, Mapping[str, str]], answers: Answers) -> dict[str, Any]:
         """How much was found, by split: of the questions, of their positive passages, and of both together."""
@@ -139,20 +153,19 @@ def compare(args: argparse.Namespace) -> dict[str, Any]:
         where = ", ".join(map(str, args.scores))
         raise InputError(f"scores {lost[0]}; expected a question of the splits to keep apart", path=where)
     workers = args.workers or (usable_cores() if sum(path.stat().st_size for path in args.against) > _SMALL else 1)
-    together, files = Seen(), []
+    known = Known(questions, passages, scores, options["by"], args.ngram, args.jaccard)
+    together, files = Seen(known), []
     with temporary_folder() as folder, process_pool(workers) as pool:
-        known = Known(questions, passages, scores, options["by"], args.ngram, args.jaccard)
         write_bytes(folder / "known.json", msgspec.json.encode(known))
         for path in args.against:
             blocks = _blocks(progress(read_pairs(path, names), unit="row", label=path.name))
-            seen, examples = Seen(), _Examples(known, args.examples)
+            seen = Seen(known, args.examples)
             for block in in_order(pool, functools.partial(_compare, folder / "known.json"), blocks, 2 * workers):
                 seen.add(block, positives)
                 together.add(block, positives)
-                examples.add(block)
             if not seen.rows:
                 raise InputError("has no rows; expected training pairs", path=path)
-            files.append({"file": str(path), **seen.figures(asked, answers), "examples": examples.rows})
+            files.append({"file": str(path), **seen.figures(asked, answers), "examples": seen.examples})
         _open.cache_clear()
     return {"options": options, "files": files, "all": together.figures(asked, answers)}
 
@@ -161,27 +174,6 @@ def _blocks(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
     rows = iter(pairs)
     while block := list(itertools.islice(rows, _ROWS)):
         yield block
-
-
-class _Examples:
-    """The first examples of each kind and way: at most ``most``."""
-
-    def __init__(self, known: Known, most: int) -> None:
-        self._known, self._most = known, most
-        self._numbers: dict[tuple[str, str], int] = {}
-        self.rows: list[dict[str, Any]] = []
-
-    def add(self, block: Compared) -> None:
-        for hit in block.hits:
-            for kind, found, texts in (
-                ("question", hit.questions, self._known.questions),
-                ("positive", hit.passages, self._known.passages),
-            ):
-                for text, like in found:
-                    self._numbers[kind, like.how] = number = self._numbers.get((kind, like.how), 0) + 1
-                    if number <= self._most:
-                        example = {"kind": kind, "how": like.how, "score": round(like.score, 4), "line": hit.line}
-                        self.rows.append(example | {"id": like.id, "text": texts[like.id], "found": text})
 
 
 def positives_of(release: Release, split: str) -> dict[str, set[str]]:

@@ -178,13 +178,11 @@ def with_scores(likes: Sequence[Like], scored: Iterable[Like]) -> list[Like]:
 
 def tested_splits(release: Release, wanted: Sequence[str] | None) -> list[str]:
     """The splits to keep apart: those that are named, or dev and test, as far as the release has questions of them."""
-    have = [split for config, split in release.splits() if config == "queries"]
-    if wanted:
-        for split in wanted:
-            if split not in TESTED:
-                raise InputError(f"--split: expected dev or test, found {split!r}")
-            release.shards("queries", split)  # names what the release has
-        return [split for split in TESTED if split in wanted]
+    for split in wanted or ():
+        if split not in TESTED:
+            raise InputError(f"--split: expected dev or test, found {split!r}")
+        release.shards("queries", split)  # names what the release has
+    have = wanted or [split for config, split in release.splits() if config == "queries"]
     if not (found := [split for split in TESTED if split in have]):
         raise InputError("has no config 'queries' with a split dev or test to keep apart", path=release.path)
     return found

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -23,6 +22,7 @@ import pyarrow as pa
 
 from builders.core.command import InputError, add_format, log, progress, whole_number
 from builders.core.sampling import draw
+from builders.core.tables import print_result
 from builders.sources.encoding import CHOICES
 from builders.sources.files import Source
 from builders.sources.tables import header_of
@@ -100,23 +100,7 @@ def merge(name: str, questions: SourceTexts, passages: SourceTexts, judgments: J
     taken: set[str] = set()  # by an earlier split
     for split in sorted(judgments, key=ORDER.index):
         read[split] = counts = dict.fromkeys(_COUNTED, 0)
-        unknown: dict[str, None] = {}  # passages without a text
-        merged: Queries = {}  # questions of one text are one, with the passages of all
-        for question, answers in judgments[split].items():
-            found, text = dict.fromkeys(answers), questions.by_source.get(question)
-            counts["questions"] += 1
-            counts["judgments"] += len(found)
-            if text is None:
-                counts["question_missing"] += 1
-                continue
-            missing = [answer for answer in found if answer not in ids]
-            counts["passage_missing"] += len(missing)
-            unknown |= dict.fromkeys(missing)
-            if text in taken:
-                counts["in_another_split"] += 1
-                continue
-            counts["same_text_again"] += text in merged
-            merged.setdefault(text, []).extend(ids[answer] for answer in found if answer in ids)
+        merged, unknown = merge_equal_questions(judgments[split], questions.by_source, ids, taken, counts)
         result.queries[split] = {text: list(dict.fromkeys(found)) for text, found in merged.items() if found}
         counts["without_positive"] = len(merged) - len(result.queries[split])
         taken.update(merged)
@@ -131,6 +115,37 @@ def merge(name: str, questions: SourceTexts, passages: SourceTexts, judgments: J
     if not any(result.queries.values()):
         raise InputError(f"{name}: no question has a passage; the questions and passages of one source are needed")
     return result
+
+
+def merge_equal_questions(
+    judged: Mapping[str, Iterable[str]],
+    texts: Mapping[str, str],
+    ids: Mapping[str, str],
+    taken: Container[str],
+    counts: dict[str, int],
+) -> tuple[Queries, dict[str, None]]:
+    """Questions of one text are one, with the passages of all: by text the MD5s of its passages.
+
+    A text of an earlier split, which is in ``taken``, is left out. Returns the passages without a text as well.
+    """
+    merged: Queries = {}
+    unknown: dict[str, None] = {}
+    for question, answers in judged.items():
+        found, text = dict.fromkeys(answers), texts.get(question)
+        counts["questions"] += 1
+        counts["judgments"] += len(found)
+        if text is None:
+            counts["question_missing"] += 1
+            continue
+        missing = [answer for answer in found if answer not in ids]
+        counts["passage_missing"] += len(missing)
+        unknown |= dict.fromkeys(missing)
+        if text in taken:
+            counts["in_another_split"] += 1
+            continue
+        counts["same_text_again"] += text in merged
+        merged.setdefault(text, []).extend(ids[answer] for answer in found if answer in ids)
+    return merged, unknown
 
 
 def draw_test_questions(collection: Collection, size: int, seed: int) -> None:
@@ -217,11 +232,8 @@ def write_release(
     with draft_release(args.out, description, base) as draft:
         rows = write(collection, draft)
     corpus = {f"{collection.name}-corpus": draft.stats["collections"][f"{collection.name}-corpus"]}
-    if args.format == "json":
-        print(json.dumps(draft.stats[collection.name] | {"collections": corpus}, ensure_ascii=False, indent=1))
-    else:
-        print(table3_text({"table3": rows, "collections": corpus}))
-        print(f"release: {args.out}")
+    text = f"{table3_text({'table3': rows, 'collections': corpus})}\nrelease: {args.out}"
+    print_result(draft.stats[collection.name] | {"collections": corpus}, text, args.format)
 
 
 def described(sources: Iterable[Source]) -> list[dict[str, Any]]:

@@ -19,7 +19,6 @@ example:
 from __future__ import annotations
 
 import argparse
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,6 +29,7 @@ import pyarrow as pa
 
 from builders.add.collection import described, open_base
 from builders.core.command import InputError, add_format, log
+from builders.core.tables import print_result
 from builders.sources.encoding import CHOICES
 from builders.sources.files import Source
 from builders.sources.tables import find_tables, open_table
@@ -67,12 +67,11 @@ def run(args: argparse.Namespace) -> None:
 
 def print_set(stats: Mapping[str, Any], args: argparse.Namespace) -> None:
     """Print the figures of the set, as :func:`build_crosslingual` returns them."""
-    if args.format == "json":
-        print(json.dumps(stats, ensure_ascii=False, indent=1))
-        return
-    for split, figures in stats["english"].items():
-        print(f"{split}: {figures['queries']:,} English queries, {figures['words_per_query']:.2f} words each")
-    print(f"release: {args.out}")
+    lines = [
+        f"{split}: {figures['queries']:,} English queries, {figures['words_per_query']:.2f} words each"
+        for split, figures in stats["english"].items()
+    ]
+    print_result(stats, "\n".join([*lines, f"release: {args.out}"]), args.format)
 
 
 def open_translations(release: Path, tables: Sequence[Path], encoding: str) -> tuple[Release, Splits, list[Pair]]:

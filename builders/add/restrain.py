@@ -33,11 +33,12 @@ import numpy as np
 import pyarrow as pa
 
 from builders.add.similarity import Floats, Ints, best_ranks, nearest
-from builders.add.vectors import add_options, drawn, judgments_of, mean, print_figures, query_ids, vectors_of
+from builders.add.vectors import add_options, drawn, judgments_of, mean, query_ids, vectors_of
 from builders.core.command import InputError, log, whole_number
-from builders.core.sampling import size
+from builders.core.sampling import size, size_name
+from builders.core.tables import print_result
 from builders.store.draft import check_release_output, draft_release
-from builders.store.overlap import label_overlap, labelled
+from builders.store.overlap import label_overlap, labelled, overlap_table
 from builders.store.reader import Release, open_release
 
 # Its authors used it on 97 test queries of 502,939 training queries, and not on 6,980 (their readme): there, almost
@@ -68,7 +69,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    print_figures(restrain(open_release(args.release), args), args.format)
+    rows = restrain(open_release(args.release), args)
+    print_result(rows, overlap_table(rows), args.format)
 
 
 @dataclass(frozen=True)
@@ -150,11 +152,6 @@ def restrained(
 def is_large(tests: int, trains: int) -> bool:
     """True if ReSTrain is not for so many test queries: see ``_FEW``."""
     return tests * _FEW > trains
-
-
-def size_name(queries: int) -> str:
-    """A size in a config's name: ``14K``, ``1500``."""
-    return str(queries) if queries % 1000 else f"{queries // 1000}K"
 
 
 def restrain(release: Release, args: argparse.Namespace) -> list[dict[str, Any]]:

@@ -25,10 +25,11 @@ import numpy as np
 import numpy.typing as npt
 
 from builders.add.similarity import Floats, Ints, clusters, nearest
-from builders.add.vectors import add_options, drawn, judgments_of, mean, print_figures, vectors_of
+from builders.add.vectors import add_options, drawn, judgments_of, mean, vectors_of
 from builders.core.command import InputError, whole_number
+from builders.core.tables import print_result
 from builders.store.draft import check_release_output, draft_release
-from builders.store.overlap import label_overlap, labelled
+from builders.store.overlap import label_overlap, labelled, overlap_table
 from builders.store.reader import Release, open_release
 
 
@@ -39,7 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    print_figures(resttest(open_release(args.release), args), args.format)
+    rows = resttest(open_release(args.release), args)
+    print_result(rows, overlap_table(rows), args.format)
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,6 @@ example:
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Container, Sequence
 from pathlib import Path
 from typing import Any
@@ -34,7 +33,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from builders.core.command import InputError, add_format, progress, whole_number
-from builders.core.sampling import lots, size
+from builders.core.sampling import lots, size, size_name
+from builders.core.tables import print_result
 from builders.store.draft import check_release_output, describe_files, draft_release
 from builders.store.judged import read_judged
 from builders.store.layout import IDS, SAMPLE, SETS, is_config
@@ -81,20 +81,11 @@ def run(args: argparse.Namespace) -> None:
         found = write_extract(release, args.extract, args.out)
         print(f"{args.out}: {found['passages']:,} passages, the queries of {', '.join(found['splits'])}")
         return
-    rows = write_samples(release, args)
-    if args.format == "json":
-        print(json.dumps(rows, indent=1))
-        return
+    rows, lines = write_samples(release, args), []
     for row in rows:
         hard = f", {row['hard']:,} that the runs rank high" if row["hard"] is not None else ""
-        print(f"{row['config']}: {row['passages']:,} passages, {row['positives']:,} positives{hard}")
-
-
-def size_name(passages: int) -> str:
-    """A size in a config's name: ``1M``, ``10K``, ``1500``."""
-    if passages % 1_000_000 == 0:
-        return f"{passages // 1_000_000}M"
-    return str(passages) if passages % 1_000 else f"{passages // 1_000}K"
+        lines.append(f"{row['config']}: {row['passages']:,} passages, {row['positives']:,} positives{hard}")
+    print_result(rows, "\n".join(lines), args.format)
 
 
 def write_samples(release: Release, args: argparse.Namespace) -> list[dict[str, Any]]:

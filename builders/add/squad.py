@@ -18,7 +18,6 @@ example:
 from __future__ import annotations
 
 import argparse
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -31,6 +30,7 @@ import pyarrow as pa
 from builders.add.collection import Collection, SourceTexts, described, merge, write
 from builders.core.command import InputError, add_format, log, progress, whole_number
 from builders.core.sampling import draw
+from builders.core.tables import print_result
 from builders.release.options import MIN_CHARS
 from builders.sources.files import Source, find_files, open_bytes
 from builders.store.draft import draft_release
@@ -107,10 +107,7 @@ def run(args: argparse.Namespace) -> None:
         write(collection, draft)
         for split, queries in collection.queries.items():
             draft.write(split, split, _joined(collection.passages, queries))
-    if args.format == "json":
-        print(json.dumps(draft.stats, ensure_ascii=False, indent=1))
-    else:
-        print(f"{table3_text(draft.stats)}\nrelease: {args.out}")
+    print_result(draft.stats, f"{table3_text(draft.stats)}\nrelease: {args.out}", args.format)
 
 
 def read(

@@ -11,7 +11,6 @@ import argparse
 import contextlib
 import errno
 import hashlib
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,7 +27,6 @@ from builders.core.cache import wrong_sha256
 from builders.core.command import InputError, add_format, log, whole_number
 from builders.core.typed import name_within, read_json
 from builders.store.draft import describe_files
-from builders.store.overlap import overlap_table
 from builders.store.reader import Release
 
 BLOCK_ROWS = 8192
@@ -44,11 +42,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="the new release (may be --release)")
     parser.add_argument("--seed", type=whole_number(0), default=0, metavar="N", help="of what is drawn (0)")
     add_format(parser)
-
-
-def print_figures(rows: list[dict[str, Any]], form: str) -> None:
-    """Print the figures of new sets, as JSON or as an aligned table."""
-    print(json.dumps(rows, indent=1) if form == "json" else overlap_table(rows))
 
 
 class Block(NamedTuple):

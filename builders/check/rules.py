@@ -89,7 +89,7 @@ _TEXTS = (
         """,
     ),
 )
-_RULES = (
+RULES = (
     Rule(
         *("listed", "samples", "passages that are not in {corpus}"),
         "SELECT coalesce(id, 'null') AS example FROM listed WHERE config = $config AND id NOT IN (FROM corpus_ids)",
@@ -225,7 +225,7 @@ def check_rows(tables: Survey, figures: dict[str, Any]) -> Iterator[Finding]:
         for config, split, number, examples in tables.rows(sql):
             yield Finding(rule.test, f"{config}/{split}", number, f"{number:,} {rule.what}", examples or [])
     for where, kinds, values in _places(tables):
-        for rule in _RULES:
+        for rule in RULES:
             if rule.rows in kinds:
                 yield from _apply(tables, rule, where, values)
     yield from check_sizes(tables, figures)
@@ -275,7 +275,7 @@ def _apply(tables: Survey, rule: Rule, where: str, values: dict[str, str | None]
             yield Finding("not-tested", where, 1, f"{rule.test}: needs {missing}, which was not read")
             return
     sql = f"SELECT count(*), min(example, {EXAMPLES}) FROM ({rule.sql})"
-    parts = [f"{name} AS ({part})" for name, part in _PARTS.items() if name in sql]
+    parts = [f"{name} AS NOT MATERIALIZED ({part})" for name, part in _PARTS.items() if name in sql]
     sql = f"WITH {', '.join(parts)} {sql}" if parts else sql
     # The database takes no parameters but those that are named.
     ((number, examples),) = tables.rows(sql, **{name: values[name] for name in set(re.findall(r"\$(\w+)", sql))})

@@ -1,8 +1,10 @@
-"""Aligned tables for a terminal."""
+"""A verb's result on stdout: JSON, or text with aligned tables."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from typing import Any
 
 
 def aligned(rows: Sequence[Sequence[str]], widths: Sequence[int] = (), left: int = 1, gap: str = "") -> list[str]:
@@ -18,3 +20,8 @@ def aligned(rows: Sequence[Sequence[str]], widths: Sequence[int] = (), left: int
         cells = [f"{cell:{'<' if n < left else '>'}{every[n]}}" for n, cell in enumerate(row)]
         lines.append(gap.join(cells).rstrip())
     return lines
+
+
+def print_result(value: Any, text: str, form: str) -> None:
+    """Print the result of a verb with ``--format``: ``value`` as JSON, or ``text``."""
+    print(json.dumps(value, ensure_ascii=False, indent=1) if form == "json" else text)

@@ -41,6 +41,7 @@ import json
 from pathlib import Path
 
 from builders.core.command import add_format, number_between, whole_number
+from builders.core.tables import print_result
 from builders.similar.likeness import HOW, NGRAM, SHARE, THRESHOLD
 
 
@@ -118,7 +119,7 @@ def run(args: argparse.Namespace) -> None:
     from builders.similar.remove import as_table, remove
 
     counts = remove(args)
-    print(json.dumps(counts, ensure_ascii=False, indent=1) if args.format == "json" else as_table(counts, args.out))
+    print_result(counts, as_table(counts, args.out), args.format)
 
 
 def _report(args: argparse.Namespace) -> None:

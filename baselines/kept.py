@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from builders.core.cache import caches, wrong_sha256
-from builders.core.command import InputError, log
+from builders.core.errors import InputError, log
 from builders.core.files import may_write, sha256_of, write_bytes
 from builders.core.folders import build_once, key_of
 from builders.core.typed import name_within, read_json

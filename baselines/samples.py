@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from builders.core.command import InputError
+from builders.core.errors import InputError
 from builders.store.layout import SAMPLE, is_config
 from builders.store.reader import Release
 

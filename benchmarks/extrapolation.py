@@ -30,8 +30,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from builders.store.draft import draft_release  # noqa: E402
-from builders.store.ids import text_id  # noqa: E402
-from builders.store.layout import QRELS, QUERIES  # noqa: E402
+from builders.store.layout import QRELS, QUERIES, text_id  # noqa: E402
 
 
 def main() -> None:

@@ -30,7 +30,7 @@ sys.path[:0] = [str(ROOT)]
 from baselines.reproduce.matrix import Step, read_matrix  # noqa: E402
 from baselines.reproduce.settings import read_settings  # noqa: E402
 from baselines.reproduce.steps import run_steps  # noqa: E402
-from builders.core.command import InputError  # noqa: E402
+from builders.core.errors import InputError  # noqa: E402
 from builders.store.manifest import read_manifest  # noqa: E402
 from builders.store.reader import open_release  # noqa: E402
 

@@ -31,8 +31,8 @@ from baselines.models.encoder import Encoder
 from baselines.models.libraries import quiet_libraries
 from baselines.models.loading import DTYPES, open_dual
 from baselines.train import models, trainers
+from baselines.train.data import Batches
 from baselines.train.recipe import Recipe, read_recipe
-from baselines.train.rows import Batches
 from baselines.vectors import scan
 from baselines.vectors.engines import TorchEngine
 

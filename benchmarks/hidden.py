@@ -28,9 +28,8 @@ from baselines.__main__ import VERBS as BASELINES
 from builders.__main__ import VERBS as BUILDERS
 from builders.core.command import main as run
 from builders.store.draft import draft_release
-from builders.store.ids import text_id
-from builders.store.judged import read_judged
-from builders.store.layout import CORPUS, QRELS, QUERIES
+from builders.store.judgments import read_judged
+from builders.store.layout import CORPUS, QRELS, QUERIES, text_id
 from builders.store.reader import Release, open_release
 from builders.store.runs import read_run
 

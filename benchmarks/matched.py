@@ -24,8 +24,7 @@ sys.path.insert(0, str(ROOT))
 
 from baselines.train.question_pairs import QuestionPair, pair_file, read_question_pairs  # noqa: E402
 from builders.store.draft import draft_release  # noqa: E402
-from builders.store.ids import text_id  # noqa: E402
-from builders.store.layout import QUERIES  # noqa: E402
+from builders.store.layout import QUERIES, text_id  # noqa: E402
 from builders.store.runs import read_run  # noqa: E402
 
 

@@ -29,8 +29,7 @@ import pyarrow as pa
 from common import ROOT, machine, memory, write_json
 
 from builders.store.draft import draft_release
-from builders.store.ids import text_id
-from builders.store.layout import CORPUS, QRELS, QUERIES
+from builders.store.layout import CORPUS, QRELS, QUERIES, text_id
 
 _CHARACTERS, _PER_QUESTION = 270, 5
 

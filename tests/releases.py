@@ -13,12 +13,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from builders.core.cache import FileEntry
 from builders.core.files import sha256_of
-from builders.store import layout, writer
+from builders.store import layout
 from builders.store.card import card
-from builders.store.draft import draft_release
+from builders.store.draft import SplitWriter, draft_release
 from builders.store.layout import schema_of
-from builders.store.manifest import Build, FileEntry, write_manifest
+from builders.store.manifest import Build, write_manifest
 
 TEXTS = [
     "北京的冬天很冷，一月的平均气温在零下四度左右。",
@@ -162,7 +163,7 @@ def make_release(
             if extra_column:
                 schema = schema.append(pa.field(extra_column, pa.string()))
                 content = [{**row, extra_column: "x"} for row in content]
-            split_writer = writer.SplitWriter(path, config, split, schema)
+            split_writer = SplitWriter(path, config, split, schema)
             split_writer.write(pa.Table.from_pylist(content, schema))
             entries += split_writer.close()
     stats: dict[str, Any] = {"table3": {}, "collections": {}}

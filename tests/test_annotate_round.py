@@ -14,7 +14,7 @@ from commands import run
 from builders.annotate.labels import settled_labels
 from builders.annotate.rounds import open_round
 from builders.core.sampling import draw
-from builders.store.ids import text_id
+from builders.store.layout import text_id
 from builders.store.reader import Release, open_release
 from builders.store.runs import read_run, write_run
 

@@ -20,7 +20,7 @@ from baselines.bm25.engine_numba import NumbaIndex
 from baselines.bm25.index import KeptIndex, write_ids
 from baselines.bm25.postings import FILES
 from baselines.bm25.postings import write_index as write_postings
-from builders.core.command import InputError
+from builders.core.errors import InputError
 
 
 def check_against_lucene(

@@ -23,7 +23,7 @@ from baselines.bm25 import engine_elasticsearch as bm25_elasticsearch
 from baselines.bm25 import search
 from baselines.bm25.engine_elasticsearch import ElasticsearchIndex, open_remote
 from baselines.bm25.index import open_index
-from builders.core.command import InputError
+from builders.core.errors import InputError
 from builders.store.reader import Release, open_release
 from builders.store.runs import read_run
 

@@ -8,7 +8,7 @@ import pytest
 from small_disks import small_disk
 
 from baselines.kept import Cache
-from builders.core.command import InputError
+from builders.core.errors import InputError
 
 
 def build(folder: Path) -> None:

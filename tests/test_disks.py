@@ -17,7 +17,7 @@ from hub_server import Hub
 from small_disks import enlarge, small_disk
 
 from builders.core import jobs
-from builders.core.command import InputError
+from builders.core.errors import InputError
 from builders.core.exit_codes import exit_code
 from builders.core.folders import work_beside
 from builders.core.limits import DiskFull, writing

@@ -275,15 +275,14 @@ import sys
 import pandas, pyarrow, sentence_transformers, torch, transformers
 for name in "datasets duckdb faiss ir_measures jieba matplotlib numba rjieba".split():
     sys.modules[name] = None
-import baselines.encode, baselines.runs.fuse, baselines.mine, baselines.rerank, baselines.search
-import baselines.encode.chunks, baselines.rerank.windows, baselines.search.retrieve, baselines.train.training
-from baselines.runs import sets
+import baselines.encode, baselines.measure.fuse, baselines.train.mine, baselines.rerank, baselines.search
+import baselines.encode.chunks, baselines.rerank.windows, baselines.search.retrieve, baselines.train.train
 from builders.store import runs
-from baselines.runs import qrels
+from baselines.measure import qrels
 from baselines import passages as texts
 from baselines.vectors import scan
 import argparse
-for module in (baselines.encode, baselines.runs.fuse, baselines.mine, baselines.rerank, baselines.search):
+for module in (baselines.encode, baselines.measure.fuse, baselines.train.mine, baselines.rerank, baselines.search):
     module.add_arguments(argparse.ArgumentParser())
 print("works")
 """

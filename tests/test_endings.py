@@ -17,11 +17,12 @@ from small_disks import small_disk
 from stopping import InDestructor, heeded  # noqa: F401
 
 from builders.core import jobs
-from builders.core.command import InputError, progress
+from builders.core.errors import InputError
 from builders.core.exit_codes import exit_code
 from builders.core.files import new_file, write_text
 from builders.core.folders import work_beside
 from builders.core.limits import DiskFull, writing
+from builders.core.progress import progress
 
 
 def names(folder: Path) -> list[str]:

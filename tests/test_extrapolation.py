@@ -25,7 +25,8 @@ from builders.__main__ import VERBS
 from builders.add.restrain import restrained
 from builders.add.similarity import best_ranks, clusters, fixed_point, nearest, scale
 from builders.add.vectors import directions, read_embeddings
-from builders.core.command import InputError, main
+from builders.core.command import main
+from builders.core.errors import InputError
 from builders.core.files import sha256_of
 from builders.store.draft import draft_release
 from builders.store.layout import QRELS, QUERIES

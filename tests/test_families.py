@@ -9,7 +9,7 @@ import pytest
 from commands import ROOT
 
 from baselines.models.families import families, family_of, read_families, table
-from builders.core.command import InputError
+from builders.core.errors import InputError
 
 ONE = """
 [families.a]

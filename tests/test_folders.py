@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from builders.core.command import InputError, Unfinished
+from builders.core.errors import InputError, Unfinished
 from builders.core.files import new_file, write_text
 from builders.core.folders import build_once, check_output, key_of, new_directory, work_beside
 

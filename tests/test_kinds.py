@@ -18,7 +18,8 @@ from baselines import rerank
 from baselines.kinds import RERANKERS, Work, open_retriever, sparse
 from baselines.kinds.told import kind_told
 from baselines.models.settings import ModelSettings
-from builders.core.command import InputError, verb_parser
+from builders.core.command import verb_parser
+from builders.core.errors import InputError
 from builders.store.reader import Release, open_release
 from builders.store.runs import read_run
 

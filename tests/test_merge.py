@@ -16,7 +16,7 @@ from whole_release import ENGLISH
 from builders.annotate.judgments import add_judgments
 from builders.annotate.qrels import merge
 from builders.annotate.rounds import State
-from builders.core.command import InputError
+from builders.core.errors import InputError
 from builders.store.reader import open_release
 
 P = [md5(text) for text in TEXTS]

@@ -20,7 +20,7 @@ from transformers import AutoTokenizer
 from baselines.models.loading import fingerprint, open_cross, open_dual
 from baselines.train.models import cross_encoder, dual_encoder, masked_language_model
 from baselines.train.recipe import read_recipe
-from builders.core.command import InputError
+from builders.core.errors import InputError
 
 Weights = dict[str, torch.Tensor]
 

@@ -19,7 +19,7 @@ from official_archives import original_files, write_files
 from releases import BUILD, QUESTIONS, make_release, md5
 from test_out_of_domain import ccovid_source, cmedqa_source
 
-from builders.core.command import InputError
+from builders.core.errors import InputError
 from builders.core.typed import LONGEST, name_within, problem_of
 from builders.official.build import build_official
 from builders.store.draft import draft_release

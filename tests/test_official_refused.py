@@ -23,7 +23,7 @@ from official_archives import (
 )
 from official_release import convert, without
 
-from builders.core.command import InputError
+from builders.core.errors import InputError
 from builders.export.write import export
 from builders.official import archives, blocks
 from builders.official.build import build_official

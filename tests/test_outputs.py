@@ -14,7 +14,7 @@ import pytest
 from commands import ROOT, run
 from releases import make_release
 
-from builders.core.command import InputError
+from builders.core.errors import InputError
 from builders.core.files import new_file, write_text
 from builders.core.folders import new_directory, work_beside
 

@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 from commands import ROOT
 
-from builders.core.command import VERSION, group_of
+from builders.core.command import VERSION
+from builders.core.errors import group_of
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -16,11 +16,9 @@ from publishing import REPO, listed
 from whole_release import whole_tables
 from yaml import safe_load
 
-from builders.core.command import InputError
-from builders.publish.benchmark import eval_yaml
-from builders.publish.chinese import chinese_card
-from builders.publish.sections import scores
-from builders.store.card import Published, card, configs_of
+from builders.core.errors import InputError
+from builders.publish.pages import eval_yaml, scores_table
+from builders.store.card import CHINESE, card, configs_of
 from builders.store.draft import draft_release
 from builders.store.manifest import Build
 from builders.store.reader import open_release
@@ -92,23 +90,25 @@ def test_scores_of_other_queries_or_of_no_split_are_refused(whole_release: Path,
         ("dev", tmp_path / "no", "there is no such file"),
     ):
         with pytest.raises(InputError, match=said):
-            scores(release, [], {part: path})
+            scores_table(release, [], {part: path})
     words = ["publish", "--release", whole_release, "--repo", REPO]
     assert "expected SPLIT=FILE" in run("builders", *words, "--scores", "dev", code=2).stderr
 
 
 def test_the_papers_figures_stand_on_the_card_of_the_official_data_alone(whole_release: Path) -> None:
     release = open_release(whole_release)
-    assert scores(release, [Build("release")], {}) == ""
-    assert "| BM25 | `test` | 21.03 | 12.08 | 70.00 | paper, Table 4 |" in scores(release, [Build("official")], {})
+    assert scores_table(release, [Build("release")], {}) == ""
+    assert "| BM25 | `test` | 21.03 | 12.08 | 70.00 | paper, Table 4 |" in scores_table(
+        release, [Build("official")], {}
+    )
 
 
 def test_a_reading_comprehension_set_has_cards_of_its_own(whole_release: Path) -> None:
     entries, builds = open_release(whole_release).manifest.files, [Build("squad")]
     stats: dict[str, Any] = {"table3": {}, "collections": {}}
-    shown = chinese_card(configs_of(entries), stats, builds, Published("org/name"))
+    shown = card(entries, stats, builds, CHINESE, repo="org/name")
     assert shown.startswith("# 阅读理解作为段落检索") and "14.8" not in shown and "一个已知正例" in shown
-    assert "one known positive" in card(entries, stats, builds, Published("org/name"))
+    assert "one known positive" in card(entries, stats, builds, repo="org/name")
 
 
 def test_what_publish_made_stays_out_of_releases_made_of_a_copy(files: dict[str, bytes], tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from huggingface_hub import parse_eval_result_entries
 from releases import QUESTIONS, TEXTS, make_release, md5, tables
 from yaml import safe_load
 
-from builders.store.tasks import Task
+from builders.store.layout import task_id
 
 DATASET = "org/release"
 
@@ -79,5 +79,5 @@ def test_figures_on_another_release_are_no_entries(
 
 
 def test_a_task_is_named_by_set_split_and_measure() -> None:
-    assert Task("main", "test", "MRR@10").id == "test_mrr_at_10"
-    assert Task("cmedqa", "test", "Recall@50").id == "cmedqa_test_recall_at_50"
+    assert task_id("main", "test", "MRR@10") == "test_mrr_at_10"
+    assert task_id("cmedqa", "test", "Recall@50") == "cmedqa_test_recall_at_50"

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from baselines.train.question_pairs import Measured, QuestionPair, hold_out, pair_file, read_question_pairs
-from builders.core.command import InputError
+from builders.core.errors import InputError
 
 PAIRS = [QuestionPair("怎么煮饺子", "饺子怎么煮", 1), QuestionPair('高铁票, "提前"几天买', "多肉怎么浇水", 0)]
 
@@ -88,9 +88,6 @@ def test_what_is_no_file_of_pairs_is_one_error_with_its_line(
     (tmp_path / "a").write_text(content, encoding="utf-8")
     with pytest.raises(InputError, match=said.replace("(", r"\(")):
         _read(tmp_path / "a", columns)
-
-
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"none.tsv: no such file of labelled pairs"):
         pair_file(f"{tmp_path}/none.tsv:text1,text2,label")
 

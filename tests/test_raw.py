@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import zipfile
 from pathlib import Path
 
@@ -13,15 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rows import row, write_rows
 
-from builders.core.command import InputError
+from builders.core.errors import InputError
 from builders.release.label import label_block
 from builders.release.options import Options
-from builders.release.rows import find_sources, parse_row, parse_rows
+from builders.release.rows import find_sources, parse_rows
 from builders.sources import lines as blocks
+from builders.sources.files import split_of
 from builders.sources.lines import content, line_number, read_blocks
-from builders.sources.splits import split_of
 
-FUZZ = int(os.environ.get("FUZZ_EXAMPLES", "300"))
 ONE = row(1, "太阳花怎么养", [["喜温暖。", "耐瘠薄。"]], ["喜温暖"])
 
 
@@ -184,29 +182,3 @@ def test_on_characters_the_line_named_is_not_one_whose_words_alone_are_wrong(tmp
     line = json.dumps(ONE, ensure_ascii=False).encode().replace('"喜温暖。"'.encode(), b"7")
     message = bad(tmp_path, json.dumps(words).encode() + b"\n" + line, "char")
     assert message.startswith(f"{tmp_path}/x.train.json:8: ")
-
-
-json_like = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(st.sampled_from(["question_id", "question", "documents", "paragraphs", "answers"]), inner)
-    ),
-    max_leaves=8,
-)
-mutated = st.builds(
-    lambda cut, put, end: (line := json.dumps(ONE, ensure_ascii=False).encode())[:cut] + put + line[cut + end :],
-    st.integers(0, 250),
-    st.binary(max_size=4),
-    st.integers(0, 6),
-)
-
-
-@given(st.binary(max_size=60) | mutated | json_like.map(lambda value: json.dumps(value).encode()))
-@settings(max_examples=FUZZ, deadline=None)
-def test_no_line_crashes_the_reader(line: bytes) -> None:
-    try:
-        assert parse_row(line).question.strip()
-    except ValueError as error:
-        assert not isinstance(error, UnicodeDecodeError)
-        assert str(error).startswith("not ") or str(error) == "a question with no text"

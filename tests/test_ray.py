@@ -23,7 +23,8 @@ from rows import row, write_rows
 from test_release import tree
 
 from builders.core import jobs_ray as ray_engine
-from builders.core.command import InputError, main
+from builders.core.command import main
+from builders.core.errors import InputError
 from builders.core.jobs import WorkerDied
 from builders.core.jobs_ray import RayEngine
 from builders.release import rows as raw

@@ -19,7 +19,7 @@ from rows import row, write_rows
 
 from baselines.bm25.tokens import WORDS, tokens
 from builders.core import words as segment
-from builders.core.command import InputError
+from builders.core.errors import InputError
 from builders.core.words import cutter, segmenter_version, words
 
 # Chinese of every kind that the two treat differently or might, Latin letters, digits and signs next to each other,

@@ -16,8 +16,8 @@ from commands import run
 from releases import QUESTIONS, TEXTS, make_release, md5, tables
 
 from baselines.passages import open_passages
-from builders.core.command import InputError
-from builders.store import shards
+from builders.core import cache
+from builders.core.errors import InputError
 from builders.store.layout import MANIFEST, schema_of
 from builders.store.reader import Release, open_release
 from builders.store.runs import write_run
@@ -69,7 +69,7 @@ def test_bits_that_rot_after_a_shard_was_verified_give_no_other_rows(
     release: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A disk that forgets moves none of a file's times: what was verified is still known as whole."""
-    monkeypatch.setattr(shards, "fault_once", lambda *_, **__: "")
+    monkeypatch.setattr(cache, "fault_once", lambda *_, **__: "")
     opened, path = open_release(release), release / SHARD
     damaged = 0
     for bit in range(0, 8 * path.stat().st_size, 29):
@@ -154,8 +154,8 @@ def test_a_manifest_of_other_shards_is_one_error(
 @pytest.mark.usefixtures("settled")
 def test_a_shard_is_read_through_once(release: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[Path] = []
-    digest = shards.other_sha256
-    monkeypatch.setattr(shards, "other_sha256", lambda path, sha256: looked.append(path) or digest(path, sha256))
+    digest = cache.other_sha256
+    monkeypatch.setattr(cache, "other_sha256", lambda path, sha256: looked.append(path) or digest(path, sha256))
     for _ in range(3):
         assert texts(open_release(release)) == TEXTS
     assert len(looked) == 3

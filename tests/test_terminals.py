@@ -14,8 +14,9 @@ import pytest
 from commands import run
 
 from builders.core import progress as progress_module
-from builders.core.command import main, progress
+from builders.core.command import main
 from builders.core.exit_codes import exit_code
+from builders.core.progress import progress
 from builders.store.runs import read_run, write_run
 
 
@@ -53,8 +54,8 @@ def written(to: io.TextIOWrapper) -> str:
         "baselines compare --release {release} --split dev {run} {other}",
         "baselines compare --release {release} --split dev {run} {other} --format latex",
         "baselines errors --release {release} --split dev {run} --format json",
-        "baselines leaderboard --format markdown",
-        "baselines leaderboard --release {release} {run}",
+        "baselines reproduce --leaderboard --format markdown",
+        "baselines reproduce --release {release} --leaderboard {run}",
         "baselines reproduce --table 4 --row bm25 --release {release} --out {folder}/runs --one-process",
         "baselines reproduce --help",
         "builders annotate --help",

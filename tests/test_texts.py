@@ -11,7 +11,7 @@ from releases import TEXTS, make_release, md5, tables
 
 from baselines import passages as texts
 from baselines.passages import open_passages
-from builders.core.command import InputError
+from builders.core.errors import InputError
 from builders.store.reader import open_release
 
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import msgspec
 import pytest
 
-from builders.core.command import InputError
+from builders.core.errors import InputError
 from builders.core.files import read_toml
 from builders.core.typed import LARGEST, Count, Sha256, check_json_files, read_json
 

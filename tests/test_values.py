@@ -11,7 +11,7 @@ import pytest
 from commands import run
 from releases import BUILD, NO_UTF8, release_of
 
-from builders.core.command import InputError
+from builders.core.errors import InputError
 from builders.store.draft import draft_release
 from builders.store.layout import PASSAGES
 from builders.store.reader import open_release

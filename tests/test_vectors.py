@@ -14,7 +14,7 @@ from test_scan import write_vectors
 
 from baselines.vectors import embeddings
 from baselines.vectors.embeddings import open_vectors
-from builders.core.command import InputError
+from builders.core.errors import InputError
 from builders.core.files import sha256_of
 from builders.store.reader import open_release
 

@@ -22,7 +22,7 @@ from elasticsearch.helpers import streaming_bulk
 from baselines.bm25.index import K1, B, Index, index_key, token_strings
 from baselines.bm25.tokens import WORDS, Analyzer
 from baselines.passages import expect_ids_once
-from builders.core.command import InputError, log
+from builders.core.errors import InputError, log
 from builders.core.folders import key_of
 from builders.store.reader import Release
 

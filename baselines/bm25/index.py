@@ -15,9 +15,10 @@ from baselines.bm25.tokens import WORDS, Analyzer, segment_batches
 from baselines.kept import Cache, Strings, StringsWriter
 from baselines.passages import expect_ids_once
 from baselines.samples import Rows, sample_rows, taken
-from builders.core.command import InputError, log, progress
-from builders.store.columns import Columns, columns_of
+from builders.core.errors import InputError, log
+from builders.core.progress import progress
 from builders.store.reader import Release
+from builders.store.runs import Columns, columns_of
 
 _FORMAT = 4
 INDEXES = Cache("bm25", "index.json")

@@ -17,8 +17,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from builders.core.command import InputError
 from builders.core.compiled import compiled
+from builders.core.errors import InputError
 from builders.core.jobs import in_threads
 
 Array = npt.NDArray[Any]

@@ -18,9 +18,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from baselines.measure.qrels import add_set
 from baselines.models.options import add_batch_tokens, add_device, add_revision
-from baselines.runs.sets import add_set
-from builders.core.command import InputError, whole_number
+from builders.core.command import whole_number
+from builders.core.errors import InputError
 from builders.core.hub import check_models
 from builders.store.layout import SETS
 

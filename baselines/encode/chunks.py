@@ -14,17 +14,18 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from baselines.measure.qrels import read_queries
 from baselines.models.devices import over_devices
 from baselines.models.encoder import Encoder
 from baselines.models.loading import described, open_encoder
 from baselines.models.settings import ModelSettings
 from baselines.passages import open_passages
-from baselines.runs.sets import read_queries
 from baselines.vectors.embeddings import FORMAT, MANIFEST, NAME, Chunk, Vectors, chunk_name, longest, read_vectors
 from builders.core.cache import wrong_sha256
-from builders.core.command import InputError, log, progress
+from builders.core.errors import InputError, log
 from builders.core.files import check_place, new_file, real_path, sha256_of, write_text
 from builders.core.folders import key_of, replace_directory, work_beside
+from builders.core.progress import progress
 from builders.core.typed import read_json
 from builders.store.reader import Release, open_release
 

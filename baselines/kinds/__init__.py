@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from baselines.models.settings import ModelSettings
-from builders.core.command import InputError
+from builders.core.errors import InputError
 from builders.store.reader import Release
 from builders.store.runs import Hit
 

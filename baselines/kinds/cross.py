@@ -12,7 +12,7 @@ from baselines.kinds import Work
 from baselines.models.encoder import CrossScorer
 from baselines.models.loading import commit_of, described, moved, open_pairs
 from baselines.models.settings import ModelSettings
-from builders.core.command import InputError
+from builders.core.errors import InputError
 
 
 class Cross:

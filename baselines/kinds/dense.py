@@ -21,7 +21,7 @@ from baselines.search.retrieve import id_ranks, named
 from baselines.vectors import scan
 from baselines.vectors.embeddings import open_vectors
 from baselines.vectors.engines import FaissEngine, TorchEngine
-from builders.core.command import InputError
+from builders.core.errors import InputError
 from builders.store.reader import Release
 from builders.store.runs import Hit
 

@@ -20,7 +20,7 @@ from baselines.kinds import Work
 from baselines.kinds.cross import expect_no
 from baselines.models.settings import ModelSettings
 from builders.annotate.endpoint import Endpoint
-from builders.core.command import log
+from builders.core.errors import log
 
 WINDOW, STEP = 20, 10
 _CHARACTERS = 1_000  # of a passage that are shown

@@ -17,7 +17,7 @@ from baselines.kinds import Work
 from baselines.kinds.cross import Cross
 from baselines.models.opening import check_reading
 from baselines.models.settings import ModelSettings
-from builders.core.command import InputError
+from builders.core.errors import InputError
 
 # The words that Qwen3-Reranker was trained on (its model card; the same in vllm-project/vllm-ascend,
 # docs/source/tutorials/models/Qwen3_reranker.md).

@@ -29,7 +29,7 @@ from baselines.models.loading import moved, open_as, shorten
 from baselines.models.opening import check_reading, unused_pooler
 from baselines.models.settings import ModelSettings
 from baselines.vectors.embeddings import widened
-from builders.core.command import InputError
+from builders.core.errors import InputError
 
 _TOKENS = 1 << 17  # of passages at a time: 67 MB in 32 bits at 128 dimensions
 

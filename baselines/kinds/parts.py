@@ -27,9 +27,10 @@ from baselines.models.used import used
 from baselines.passages import open_passages
 from baselines.search.retrieve import named
 from builders.core.cache import wrong_sha256
-from builders.core.command import InputError, log, progress
+from builders.core.errors import InputError, log
 from builders.core.files import real_path, sha256_of, write_text
 from builders.core.folders import key_of, replace_directory, task_folder, work_beside
+from builders.core.progress import progress
 from builders.core.typed import name_within, read_json
 from builders.store.reader import Release, open_release
 from builders.store.runs import Hit

@@ -26,7 +26,7 @@ from baselines.models.applied import apply_prompts
 from baselines.models.loading import moved, open_as, shorten
 from baselines.models.opening import check_reading, unused_pooler
 from baselines.models.settings import ModelSettings
-from builders.core.command import InputError
+from builders.core.errors import InputError
 
 Floats = npt.NDArray[np.float32]
 

@@ -19,9 +19,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from baselines.measure.qrels import add_set
 from baselines.models.options import add_device, add_pairs
-from baselines.runs.sets import add_set
-from builders.core.command import InputError, add_format, number_between, whole_number
+from builders.core.command import add_format, number_between, whole_number
+from builders.core.errors import InputError
 from builders.core.hub import check_models
 from builders.similar.likeness import THRESHOLD
 

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from baselines.match.candidates import TRAIN, Found, by_vectors, by_words
+from baselines.measure.qrels import read_queries
 from baselines.models.cross import CrossJob, cross_job
 from baselines.models.devices import devices_of
 from baselines.passages import Passages, open_passages
 from baselines.rerank.windows import kept_scores
-from baselines.runs.sets import read_queries
-from builders.core.command import InputError, log
+from builders.core.errors import InputError, log
 from builders.core.files import check_file
 from builders.core.folders import key_of, work_beside
 from builders.core.sampling import draw

@@ -11,7 +11,7 @@ from tokenizers import processors
 
 from baselines.models.encoder import prompt_of
 from baselines.models.settings import ModelSettings
-from builders.core.command import InputError
+from builders.core.errors import InputError
 
 
 def apply_prompts(model: SentenceTransformer, settings: ModelSettings) -> None:

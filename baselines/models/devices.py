@@ -11,7 +11,7 @@ import torch
 from filelock import BaseFileLock, FileLock, Timeout
 from transformers import PreTrainedModel
 
-from builders.core.command import InputError
+from builders.core.errors import InputError
 from builders.core.jobs import in_order, process_pool
 from builders.core.limits import usable_cores
 from builders.core.locks import temporary_folder

@@ -16,7 +16,7 @@ from sentence_transformers import CrossEncoder, SentenceTransformer
 
 from baselines.models.ahead import Ahead
 from baselines.models.devices import batch_tokens
-from builders.core.command import InputError
+from builders.core.errors import InputError
 
 Halves = npt.NDArray[np.float16]
 Result = TypeVar("Result")

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from msgspec import Meta, Struct, structs
 
-from builders.core.command import InputError
+from builders.core.errors import InputError
 from builders.core.files import read_toml
 from builders.core.typed import typed
 

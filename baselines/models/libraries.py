@@ -10,7 +10,7 @@ from concurrent.futures import Future, TimeoutError
 from pathlib import Path
 from typing import Any, TypeVar
 
-from builders.core.command import InputError, log
+from builders.core.errors import InputError, log
 from builders.core.hub import COMMIT, clear_errors, commit_in
 from builders.core.typed import check_json_files
 

@@ -30,7 +30,7 @@ from baselines.models.opening import (
     unused_pooler,
 )
 from baselines.models.settings import ModelSettings
-from builders.core.command import InputError
+from builders.core.errors import InputError
 from builders.core.typed import read_json
 
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}

@@ -23,9 +23,9 @@ from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding
 from sentence_transformers.util import batch_to_device
 from transformers import PreTrainedModel
 
-from baselines.hub.checkpoint import check_hashes
+from baselines.checkpoint import check_hashes
 from baselines.models.settings import ModelSettings
-from builders.core.command import InputError
+from builders.core.errors import InputError
 from builders.core.typed import json_of, typed
 
 SENTENCE = "在北京的冬天我们可以怎么找到一个问题的答案"

@@ -8,7 +8,7 @@ from typing import Any
 from baselines.reproduce.marks import mark, nearness_of_count
 from baselines.reproduce.matrix import Counted, Matrix
 from builders.check.paper import published
-from builders.core.command import log
+from builders.core.errors import log
 from builders.store.layout import SETS
 from builders.store.manifest import STATS, read_stats
 from builders.store.reader import Release

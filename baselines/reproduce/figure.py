@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from baselines.measure.measures import PAPER
 from baselines.reproduce.report import Measured
-from baselines.runs.measures import PAPER
-from builders.core.command import log
+from builders.core.errors import log
 from builders.core.files import write_bytes
 
 # The paper's caption: "before (light blue) and after (dark blue)". Any further series is grey.

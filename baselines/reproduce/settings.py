@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from baselines.train.recipe import read_recipe
-from builders.core.command import InputError
+from builders.core.errors import InputError
 from builders.core.files import read_toml
 
 EVERY = "*"

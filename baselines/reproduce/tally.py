@@ -10,7 +10,7 @@ from msgspec import Meta, Struct
 
 from baselines.reproduce.marks import NOT
 from baselines.reproduce.matrix import Category, Matrix
-from builders.core.command import InputError
+from builders.core.errors import InputError
 from builders.core.typed import Count, read_json
 
 WHY = (

@@ -26,9 +26,10 @@ import argparse
 from pathlib import Path
 
 from baselines.kinds import RERANKERS
+from baselines.measure.qrels import add_set
 from baselines.models.options import add_device, add_pairs
-from baselines.runs.sets import add_set
-from builders.core.command import InputError, whole_number
+from builders.core.command import whole_number
+from builders.core.errors import InputError
 from builders.core.files import check_file, real_path
 from builders.core.hub import check_models
 

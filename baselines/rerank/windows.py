@@ -9,14 +9,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from baselines.measure.qrels import read_queries
 from baselines.models.cross import CrossJob, Group, cross_job, score_groups, scorer
 from baselines.models.devices import devices_of, over_devices
 from baselines.passages import open_passages
 from baselines.run.record import asked_of, record, write_manifest
-from baselines.runs.sets import read_queries
-from builders.core.command import InputError, log, progress
+from builders.core.errors import InputError, log
 from builders.core.files import sha256_of, write_text
 from builders.core.folders import key_of, work_beside
+from builders.core.progress import progress
 from builders.core.typed import read_json
 from builders.store.layout import SETS
 from builders.store.reader import Release, open_release

@@ -23,8 +23,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from baselines.measure.qrels import add_set
 from baselines.models.options import add_batch_tokens, add_device, add_revision
-from baselines.runs.sets import add_set
 from builders.core.command import add_format, whole_number
 from builders.core.hub import check_models
 

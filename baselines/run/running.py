@@ -8,18 +8,18 @@ from pathlib import Path
 from typing import Any
 
 from baselines.kinds import Work, open_retriever
+from baselines.measure import evaluate
+from baselines.measure.qrels import read_queries, release_qrels
 from baselines.models.devices import devices_of, dtype_of
 from baselines.models.families import families
 from baselines.models.loading import shown_name
 from baselines.run.record import asked_of, record, tag_of, write_manifest
 from baselines.run.use import NO_FAMILY, Use, use_of
-from baselines.runs import evaluate
-from baselines.runs.qrels import release_qrels
-from baselines.runs.sets import read_queries
 from builders.core.cache import caches
-from builders.core.command import InputError, log, progress
+from builders.core.errors import InputError, log
 from builders.core.files import check_file
 from builders.core.folders import key_of
+from builders.core.progress import progress
 from builders.store.layout import SETS
 from builders.store.reader import Release, open_release
 from builders.store.runs import read_run, write_run

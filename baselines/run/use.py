@@ -11,7 +11,7 @@ from baselines.kinds.told import kind_told, model_file
 from baselines.models.families import Family, families, family_of, places, read_families
 from baselines.models.loading import commit_of
 from baselines.models.settings import ModelSettings
-from builders.core.command import InputError, log
+from builders.core.errors import InputError, log
 
 NO_FAMILY = "none"
 OWN = "the model's own files"

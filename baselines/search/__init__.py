@@ -19,8 +19,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from baselines.measure.qrels import add_set
 from baselines.models.options import add_device, add_revision
-from baselines.runs.sets import add_set
 from baselines.samples import add_sample
 from builders.core.command import add_format, whole_number
 from builders.core.hub import check_models

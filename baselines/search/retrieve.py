@@ -12,20 +12,21 @@ import pyarrow.compute as pc
 import torch
 from sentence_transformers import SentenceTransformer
 
+from baselines.measure.qrels import read_queries
 from baselines.models.devices import devices_of, dtype_of
 from baselines.models.encoder import Encoder
 from baselines.models.loading import fingerprint, moved, open_encoder
 from baselines.models.settings import ModelSettings
 from baselines.passages import Passages, open_passages
 from baselines.run.record import asked_of, record, write_manifest
-from baselines.runs.sets import read_queries
 from baselines.samples import sample_rows
 from baselines.vectors import scan
 from baselines.vectors.embeddings import Vectors, open_vectors
 from baselines.vectors.engines import FaissEngine, Floats, Halves, Rows, TorchEngine
 from baselines.vectors.some import SomeVectors
-from builders.core.command import InputError, install, log, progress
+from builders.core.errors import InputError, install, log
 from builders.core.files import check_file
+from builders.core.progress import progress
 from builders.store.layout import SETS
 from builders.store.reader import Release, open_release
 from builders.store.runs import Hit, write_run

@@ -23,8 +23,9 @@ import torch
 
 from baselines.models.settings import SaidSettings
 from builders.core.cache import fault_once, other_sha256
-from builders.core.command import InputError, progress
+from builders.core.errors import InputError
 from builders.core.limits import usable_cores
+from builders.core.progress import progress
 from builders.core.typed import Count, name_within, read_json
 from builders.store.reader import Release
 

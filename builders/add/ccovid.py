@@ -31,7 +31,7 @@ from builders.add.collection import (
     merge,
     write_release,
 )
-from builders.core.command import InputError, log
+from builders.core.errors import InputError, log
 from builders.sources.encoding import encoding_of
 from builders.sources.files import Source, open_bytes
 from builders.sources.lines import content, lines, read_blocks

@@ -30,9 +30,9 @@ from builders.add.collection import (
     merge,
     write_release,
 )
-from builders.core.command import InputError, log, progress
-from builders.sources.files import Source
-from builders.sources.splits import split_of
+from builders.core.errors import InputError, log
+from builders.core.progress import progress
+from builders.sources.files import Source, split_of
 from builders.sources.tables import Table, find_tables, open_table
 
 HEADERS = {

@@ -20,15 +20,16 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from builders.core.command import InputError, add_format, log, progress, whole_number
+from builders.core.command import add_format, whole_number
+from builders.core.errors import InputError, log
+from builders.core.progress import progress
 from builders.core.sampling import draw
 from builders.core.tables import print_result
 from builders.sources.encoding import CHOICES
 from builders.sources.files import Source
 from builders.sources.tables import header_of
 from builders.store.draft import Draft, describe_files, draft_release
-from builders.store.ids import text_id
-from builders.store.layout import CORPUS, QRELS, QUERIES
+from builders.store.layout import CORPUS, QRELS, QUERIES, text_id
 from builders.store.reader import Release, open_release
 from builders.store.table3 import LengthCounter, table3_column, table3_text
 

@@ -34,11 +34,12 @@ import pyarrow as pa
 
 from builders.add.similarity import Floats, Ints, best_ranks, nearest
 from builders.add.vectors import add_options, drawn, judgments_of, mean, query_ids, vectors_of
-from builders.core.command import InputError, log, whole_number
+from builders.core.command import whole_number
+from builders.core.errors import InputError, log
 from builders.core.sampling import size, size_name
 from builders.core.tables import print_result
 from builders.store.draft import check_release_output, draft_release
-from builders.store.overlap import label_overlap, labelled, overlap_table
+from builders.store.judgments import label_overlap, labelled, overlap_table
 from builders.store.reader import Release, open_release
 
 # Its authors used it on 97 test queries of 502,939 training queries, and not on 6,980 (their readme): there, almost

@@ -26,10 +26,11 @@ import numpy.typing as npt
 
 from builders.add.similarity import Floats, Ints, clusters, nearest
 from builders.add.vectors import add_options, drawn, judgments_of, mean, vectors_of
-from builders.core.command import InputError, whole_number
+from builders.core.command import whole_number
+from builders.core.errors import InputError
 from builders.core.tables import print_result
 from builders.store.draft import check_release_output, draft_release
-from builders.store.overlap import label_overlap, labelled, overlap_table
+from builders.store.judgments import label_overlap, labelled, overlap_table
 from builders.store.reader import Release, open_release
 
 

@@ -32,11 +32,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from builders.core.command import InputError, add_format, progress, whole_number
+from builders.core.command import add_format, whole_number
+from builders.core.errors import InputError
+from builders.core.progress import progress
 from builders.core.sampling import lots, size, size_name
 from builders.core.tables import print_result
 from builders.store.draft import check_release_output, describe_files, draft_release
-from builders.store.judged import read_judged
+from builders.store.judgments import read_judged
 from builders.store.layout import IDS, SAMPLE, SETS, is_config
 from builders.store.manifest import read_stats
 from builders.store.reader import Release, open_release

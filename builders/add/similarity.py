@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from builders.core.command import progress
+from builders.core.progress import progress
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]

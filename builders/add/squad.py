@@ -28,14 +28,15 @@ import numpy as np
 import pyarrow as pa
 
 from builders.add.collection import Collection, SourceTexts, described, merge, write
-from builders.core.command import InputError, add_format, log, progress, whole_number
+from builders.core.command import add_format, whole_number
+from builders.core.errors import InputError, log
+from builders.core.progress import progress
 from builders.core.sampling import draw
 from builders.core.tables import print_result
 from builders.release.options import MIN_CHARS
 from builders.sources.files import Source, find_files, open_bytes
 from builders.store.draft import draft_release
-from builders.store.ids import text_id
-from builders.store.layout import JOINED, SPLITS
+from builders.store.layout import JOINED, SPLITS, text_id
 from builders.store.table3 import table3_text
 
 CUTS = ("head", "all", "whole")

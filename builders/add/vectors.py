@@ -24,7 +24,8 @@ import pyarrow.parquet as pq
 
 from builders.add.similarity import Floats, Ints, fixed_point
 from builders.core.cache import wrong_sha256
-from builders.core.command import InputError, add_format, log, whole_number
+from builders.core.command import add_format, whole_number
+from builders.core.errors import InputError, log
 from builders.core.typed import name_within, read_json
 from builders.store.draft import describe_files
 from builders.store.reader import Release

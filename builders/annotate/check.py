@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from builders.annotate.quality import Verdict, judge, percent
-from builders.core.command import add_format, log
+from builders.core.command import add_format
+from builders.core.errors import log
 
 if TYPE_CHECKING:
     from builders.annotate.judgments import Pair

@@ -15,7 +15,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from builders.core.command import InputError, add_format
+from builders.core.command import add_format
+from builders.core.errors import InputError
 from builders.pool import add_names, check_names
 
 if TYPE_CHECKING:

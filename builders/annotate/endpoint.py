@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from builders.core.command import InputError, Unfinished
+from builders.core.errors import InputError, Unfinished
 from builders.core.typed import json_of
 
 _SECONDS, _RETRIES = 120, 5

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Meta
 
 from builders.annotate.questions import QUESTIONS, Asked
-from builders.core.command import InputError, visible
+from builders.core.errors import InputError, visible
 from builders.core.files import new_file, read_whole
 from builders.core.locks import alone
 from builders.core.typed import json_of

@@ -10,12 +10,12 @@ from builders.annotate.judgments import JUDGMENTS, Pair
 from builders.annotate.labels import settled_labels
 from builders.annotate.rounds import ROUND, fingerprint_of, open_round
 from builders.check.count import relabelled
-from builders.core.command import InputError, log
+from builders.core.errors import InputError, log
 from builders.store.draft import describe_files, draft_release
-from builders.store.judged import Judged, read_judged
+from builders.store.judgments import Judged, qrels_table, read_judged
 from builders.store.layout import BEFORE
 from builders.store.reader import Release
-from builders.store.rejudge import qrels_table, rejudge
+from builders.store.rejudge import rejudge
 
 
 def merge(round_: Path, base: Release, out: Path) -> dict[str, dict[str, Any]]:

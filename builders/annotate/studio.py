@@ -13,7 +13,7 @@ from msgspec import Meta
 from builders.annotate.marking import common_terms, marked
 from builders.annotate.questions import RELEVANCE, Question
 from builders.annotate.sheets import Place, Row, Task, write_lines, write_sheet
-from builders.core.command import InputError
+from builders.core.errors import InputError
 from builders.core.files import atomic_text, read_whole
 from builders.core.typed import Count, json_of
 

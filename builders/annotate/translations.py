@@ -24,7 +24,8 @@ from typing import Any
 
 from builders.add.crosslingual import Pair, build_crosslingual, open_translations, print_set
 from builders.annotate.quality import PACKAGE, Acceptance, Verdict, add_acceptance, answer_of, judge, percent
-from builders.core.command import InputError, add_format, log, whole_number
+from builders.core.command import add_format, whole_number
+from builders.core.errors import InputError, log
 from builders.core.files import atomic_text, sha256_of
 from builders.core.sampling import draw
 from builders.sources.encoding import CHOICES

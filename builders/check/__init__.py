@@ -22,7 +22,8 @@ import json
 from pathlib import Path
 
 from builders.check.findings import ERROR, TESTS
-from builders.core.command import InputError, add_format, add_tmp, log
+from builders.core.command import add_format, add_tmp
+from builders.core.errors import InputError, log
 from builders.core.tables import print_result
 
 

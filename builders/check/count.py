@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from builders.store.judged import Judged
+from builders.store.judgments import Judged
 from builders.store.layout import BEFORE, SETS, Set
 from builders.store.table3 import POSITIVES_EDGES, LengthCounter, round_stat, table3_column
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from builders.check.paper import published, side_by_side
-from builders.store.overlap import overlap_table
+from builders.store.judgments import overlap_table
 
 if TYPE_CHECKING:
     from builders.check.count import Figures

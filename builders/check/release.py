@@ -11,11 +11,11 @@ from builders.check.count import count_survey
 from builders.check.findings import EXAMPLES, Finding, Report
 from builders.check.rules import check_rows
 from builders.check.survey import survey
-from builders.core.command import progress
+from builders.core.cache import FileEntry
 from builders.core.limits import usable_cores
+from builders.core.progress import progress
+from builders.store.judgments import drawn_overlaps, overlaps_with_train
 from builders.store.layout import MANIFEST
-from builders.store.manifest import FileEntry
-from builders.store.overlap import drawn_overlaps, overlaps_with_train
 from builders.store.reader import Release
 from builders.store.shards import wrong_file
 

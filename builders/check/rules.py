@@ -14,7 +14,7 @@ from typing import Any
 from builders.check.findings import EXAMPLES, INFO, LONGEST_PASSAGE, LONGEST_QUERY, WARNING, Finding
 from builders.check.paper import published
 from builders.check.survey import Survey
-from builders.core.command import InputError
+from builders.core.errors import InputError
 from builders.store.layout import IDS, QRELS, REMOVED, SETS, TOLD_APART, config_of
 from builders.store.manifest import STATS, read_stats
 

@@ -15,10 +15,11 @@ from typing import Any
 
 import duckdb
 
-from builders.core.command import log, progress
 from builders.core.database import database
+from builders.core.errors import log
 from builders.core.limits import DiskFull, full_disk
 from builders.core.locks import temporary_folder
+from builders.core.progress import progress
 from builders.store.layout import (
     CORPUS,
     CROSSLINGUAL,

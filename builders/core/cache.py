@@ -1,18 +1,24 @@
-"""Cache of verified files, invalidated when a file's inode, size, mtime or ctime changes.
+"""Manifests of files with their sizes and SHA-256, and a cache of files that were verified against them.
 
-What was found without a fault is noted in the user's cache, a line of 24 hex digits each: lines are only ever added,
-each by one write, so processes need no lock, and a line that is damaged is one that is not found."""
+A manifest lists entries (:class:`FileEntry`, made by :func:`describe`); :func:`wrong_file` compares a file with its
+entry. A file is read for this once: a verified file is noted in the user's cache until its inode, size, mtime or ctime
+changes. A note is a line of 24 hex digits. Lines are only ever added, each by one write, so processes need no lock, and
+a damaged line matches no file."""
 
 from __future__ import annotations
 
 import os
+import stat
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+
 from builders.core.files import sha256_of
 from builders.core.folders import key_of
+from builders.core.typed import Count, Sha256, name_within
 
 _MOST = 1 << 20  # bytes of notes, for 40,000 files; then they begin anew
 _here: set[str] = set()  # this process' own notes
@@ -25,8 +31,54 @@ def caches() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "dureader_retrieval"
 
 
+class FileEntry(Struct, frozen=True):
+    """One file of a manifest: its path in the folder, its size, its SHA-256 (hex), and its rows if it is a table."""
+
+    path: str
+    bytes: Count
+    rows: Count | None
+    sha256: Sha256
+
+    def __post_init__(self) -> None:
+        name_within(self.path)
+
+
+def describe(folder: Path, name: str, rows: int | None = None) -> FileEntry:
+    """Return the entry of a file of ``folder``."""
+    path = folder / name
+    return FileEntry(name, path.stat().st_size, rows, sha256_of(path))
+
+
+def wrong_file(path: Path, entry: FileEntry, look: Callable[[], str] | None = None, *, again: bool = False) -> str:
+    """Describe what is wrong with a file; empty if it has the bytes that its entry says.
+
+    Args:
+        path: the file.
+        entry: its entry in the manifest.
+        look: describes what is wrong with the content of a file that has these bytes. It must depend on nothing else
+            than the bytes and the entry.
+        again: read the file even if it was verified before.
+    """
+    claim = ["file of a release", entry.path if look else "", entry.sha256, entry.rows]
+
+    def fault() -> str:
+        return other_sha256(path, entry.sha256) or (look() if look else "")
+
+    try:
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode):
+            return "is no regular file"
+        if found.st_size != entry.bytes:
+            return f"has {found.st_size:,} bytes where the manifest says {entry.bytes:,}"
+        return fault_once(path, claim, fault, again=again)
+    except FileNotFoundError:
+        return "is listed in the manifest but missing"
+    except OSError as error:
+        return f"cannot be read ({error.strerror})"
+
+
 def fault_once(path: Path, claim: Any, look: Callable[[], str], *, again: bool = False) -> str:
-    """What ``look`` finds wrong with the content of a file; empty where that is nothing.
+    """Describe what ``look`` finds wrong with the content of a file; empty if it finds nothing.
 
     Not called where it has found nothing in this very file (device, inode, size, mtime, ctime) for this claim before.
     Where the user's cache cannot be read or written, it is called once a process.

@@ -1,4 +1,4 @@
-"""Shared by every command: the one error, logging, progress bars, verbs and their old names, dependency groups."""
+"""The command line: verbs with their help, old names of verbs, and options that several verbs share."""
 
 from __future__ import annotations
 
@@ -8,52 +8,15 @@ import difflib
 import importlib
 import logging
 import math
-import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from builders.core.exit_codes import exit_code
+
 VERSION = "0.1.0"
-
-log = logging.getLogger("dureader_retrieval")
-_LONGEST = 4_000  # characters of an error, which may quote what it found
-# What would break a line, what a terminal takes for orders, and halves of characters.
-_BREAKS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
-
-
-def visible(text: str) -> str:
-    """A text of others as one line that a terminal shows and does not obey: control characters by their escapes."""
-    return _BREAKS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
-
-
-class InputError(Exception):
-    """The input or the data is wrong. Printed as one line; the command exits with 1.
-
-    The message names the file, the line where there is one, and what was expected. Of what it quotes, line ends and
-    control characters are shown as escapes, so that it is one line.
-    """
-
-    def __init__(self, message: str, *, path: Path | str | None = None, line: int | None = None) -> None:
-        where = "" if path is None else f"{path}: " if line is None else f"{path}:{line}: "
-        shown = visible(where + message)
-        super().__init__(shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}...")
-
-
-class Unfinished(InputError):
-    """Stopped by something else than the input (a killed worker, the network): the same command goes on from there."""
-
-
-def progress(items: Iterable[Any] | None = None, *, total: int | None = None, unit: str = "it", label: str = "") -> Any:
-    """A progress bar on stderr; where that is no terminal, a line in the log every 30 seconds.
-
-    Every step of the loop raises KeyboardInterrupt where a signal has asked this process to stop.
-    """
-    from builders.core.progress import Bar, LogProgress  # tqdm is slow to import; they know the log of this module
-
-    options: dict[str, Any] = {"total": total, "unit": unit, "desc": label, "unit_scale": True}
-    return Bar(items, **options, file=sys.stderr) if sys.stderr.isatty() else LogProgress(items, **options)
 
 
 def add_format(parser: argparse.ArgumentParser) -> None:
@@ -160,8 +123,6 @@ def main(
     stay optional. A module's docstring is its help: the first line stands in the overview, which is printed when no
     verb is given (0), the whole, with its example, in the verb's own ``--help``.
     """
-    from builders.core.exit_codes import exit_code  # it knows the error of this module
-
     words = list(sys.argv[1:] if argv is None else argv) or ["--help"]
     return exit_code(lambda: _main(program, description, verbs, groups or {"verbs": verbs}, *words))
 
@@ -203,30 +164,6 @@ def _main(
     return int(module.run(args) or 0)
 
 
-# The smallest group that has a library, with the modules that are imported of it.
-_GROUPS = {
-    "builders": "duckdb faiss filelock huggingface_hub jieba matplotlib msgspec numba numpy pyarrow rensa rjieba scipy "
-    "statsmodels tomli tqdm",
-    "baselines": "ir_measures",
-    "models": "accelerate sentence_transformers sklearn torch transformers",
-    "ray": "ray",
-    "elasticsearch": "elasticsearch",
-    "judge": "openai",
-    "space": "gradio",
-}
-
-
-def install(group: str) -> str:
-    """Return the command that installs a group in a checkout."""
-    return f"pip install -c constraints.txt -e . --group {group}"
-
-
-def group_of(module: str) -> str:
-    """The group that brings a module; empty where none does."""
-    package = module.partition(".")[0]
-    return next((group for group, modules in _GROUPS.items() if package in modules.split()), "")
-
-
 OLD_NAMES = {
     "builders": {
         "ccovid": "builders add ccovid",
@@ -247,5 +184,9 @@ OLD_NAMES = {
         "sources": "builders official --list",
         "stats": "builders check",
     },
-    "baselines": dict[str, str](),
+    "baselines": {
+        "leaderboard": "baselines reproduce --leaderboard",
+        "predictions": "builders export --run",
+        "space": "baselines show --serve",
+    },
 }

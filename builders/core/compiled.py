@@ -8,7 +8,7 @@ from typing import Any
 
 import numba
 
-from builders.core.command import log
+from builders.core.errors import log
 
 
 def compiled(function: Callable[..., Any]) -> Any:

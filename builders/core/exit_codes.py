@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from types import FrameType
 
-from builders.core.command import InputError, group_of, install
+from builders.core.errors import InputError, group_of, install
 from builders.core.limits import DiskFull, full_disk, reserve_little, unnamed
 
 # Libraries have kinds of their own for it (MemoryError, duckdb.OutOfMemoryException, torch's RuntimeError).

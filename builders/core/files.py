@@ -7,16 +7,19 @@ import contextlib
 import gzip
 import hashlib
 import io
+import lzma
 import os
 import shutil
 import stat
+import struct
 import sys
+import zipfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from builders.core.command import InputError
+from builders.core.errors import InputError
 from builders.core.limits import writing
 from builders.core.locks import alone, temporary_folder
 
@@ -26,6 +29,8 @@ else:  # Python 3.10
     import tomli as tomllib
 
 _BLOCK = 1 << 20
+# OSError: without a number it is no error of the system, but one of Arrow or gzip about what it reads.
+_DAMAGE = (EOFError, OSError, ValueError, lzma.LZMAError, struct.error, zipfile.BadZipFile, zlib.error)
 _LINKS = 40  # that a name may lead through, as on Linux
 
 
@@ -223,15 +228,40 @@ def fsync_directory(path: Path) -> None:
         os.close(handle)
 
 
-def read_whole(path: Path) -> bytes:
-    """The bytes of a (possibly gzipped) file; an :class:`InputError` where it cannot be read."""
+@contextlib.contextmanager
+def reading(
+    path: Path | str, line: int | None = None, *, damaged: str = "is damaged or cut short", remedy: str = ""
+) -> Iterator[None]:
+    """Turn an error of reading a file in the block into an :class:`InputError`: one line that names the file.
+
+    These are the errors of the system, of gzip and zip, of Arrow, and of bytes that are no text; their own words are
+    part of the line.
+
+    Args:
+        path: the file, or its name in an error.
+        line: the line that is read.
+        damaged: the error's words for a file that is there, but not whole.
+        remedy: what the user may do; ends the line.
+    """
     try:
+        yield
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            said = f"cannot be read ({error.strerror})"
+        elif isinstance(error, _DAMAGE) or type(error).__module__ == "pyarrow.lib":
+            said = f"{damaged} ({error})"
+        elif isinstance(error, RuntimeError | NotImplementedError):  # zipfile: a password, an unknown compression
+            said = f"cannot be unpacked ({error})"
+        else:
+            raise
+        raise InputError(f"{said}; {remedy}" if remedy else said, path=path, line=line) from error
+
+
+def read_whole(path: Path) -> bytes:
+    """Return the bytes of a (possibly gzipped) file; an :class:`InputError` where it cannot be read."""
+    with reading(path, damaged="not a whole gzip file"):
         data = rereadable(path).read_bytes()
         return gzip.decompress(data) if path.suffix == ".gz" else data
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise InputError(f"not a whole gzip file ({error})", path=path) from error
-    except OSError as error:
-        raise InputError(f"cannot be read ({error.strerror})", path=path) from error
 
 
 def read_utf8(path: Path) -> str:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from builders.core.command import InputError, Unfinished, log
+from builders.core.errors import InputError, Unfinished, log
 from builders.core.files import fsync_directory, fsync_file, kind_of, real_path
 from builders.core.limits import writing
 from builders.core.locks import alone

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from builders.core.command import InputError, Unfinished, log
+from builders.core.errors import InputError, Unfinished, log
 from builders.core.files import sha256_of
 from builders.core.limits import full_disk
 from builders.core.locks import temporary_folder

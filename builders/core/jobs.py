@@ -17,7 +17,7 @@ from multiprocessing import util
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from builders.core.command import Unfinished, log
+from builders.core.errors import Unfinished, log
 from builders.core.exit_codes import raise_if_stopped, say_once
 from builders.core.locks import temporary_folder
 

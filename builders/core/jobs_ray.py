@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-from builders.core.command import InputError, install
+from builders.core.errors import InputError, install
 from builders.core.exit_codes import raise_if_stopped
 from builders.core.jobs import WorkerDied
 

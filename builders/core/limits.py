@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from builders.core.command import InputError, Unfinished
+from builders.core.errors import InputError, Unfinished
 
 _A_CORE = 2 << 30  # bytes of address space for a thread in each of the libraries
 _LEAST = 1 << 30  # below this some libraries end in a segmentation fault

@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from builders.core.command import InputError, log
+from builders.core.errors import InputError, log
 from builders.core.limits import writing
 
 

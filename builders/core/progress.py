@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import io
 import logging
+import sys
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from tqdm import tqdm
 
-from builders.core.command import log
+from builders.core.errors import log
 from builders.core.exit_codes import raise_if_stopped
 
 EVERY = 30.0  # seconds
@@ -63,3 +64,12 @@ def _tell(bar: weakref.ref[LogProgress], closed: threading.Event) -> None:
             return
         log.info("%s", str(found))  # now, not when a handler writes it
         del found
+
+
+def progress(items: Iterable[Any] | None = None, *, total: int | None = None, unit: str = "it", label: str = "") -> Any:
+    """A progress bar on stderr; where that is no terminal, a line in the log every 30 seconds.
+
+    Every step of the loop raises KeyboardInterrupt where a signal has asked this process to stop.
+    """
+    options: dict[str, Any] = {"total": total, "unit": unit, "desc": label, "unit_scale": True}
+    return Bar(items, **options, file=sys.stderr) if sys.stderr.isatty() else LogProgress(items, **options)

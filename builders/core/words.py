@@ -20,7 +20,7 @@ import warnings
 from collections.abc import Callable
 from importlib.metadata import version
 
-from builders.core.command import InputError, install
+from builders.core.errors import InputError, install
 
 SEGMENTERS = ("rjieba", "jieba")  # the first is the default
 _RULE = 1  # raise it when what is done to rjieba's words changes

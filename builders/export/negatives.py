@@ -9,11 +9,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from builders.core.command import InputError
+from builders.core.errors import InputError
 from builders.core.locks import temporary_folder
 from builders.export.sets import ReleaseSet
+from builders.store.judgments import read_negative_ids
 from builders.store.layout import JOINED
-from builders.store.negatives import read_negative_ids
 
 _MEMORY = 512  # MB
 

@@ -12,7 +12,8 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from builders.core.command import InputError, log, progress
+from builders.core.errors import InputError, log
+from builders.core.progress import progress
 
 # What one reader or another takes for the end of a field or of a line: str.splitlines() ends lines at all but the tab.
 _BREAKS = r"[\t\n\v\f\r\x1c\x1d\x1e\x{85}\x{2028}\x{2029}]"

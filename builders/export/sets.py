@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from builders.core.command import InputError
+from builders.core.errors import InputError
 from builders.core.locks import temporary_folder
 from builders.store.layout import JOINED, QRELS, SPLITS, Set, set_of
 from builders.store.reader import Release

@@ -38,7 +38,8 @@ import argparse
 import json
 from pathlib import Path
 
-from builders.core.command import InputError, add_format, whole_number
+from builders.core.command import add_format, whole_number
+from builders.core.errors import InputError
 from builders.core.limits import usable_cores
 
 

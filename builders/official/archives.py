@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from builders.core.command import InputError, progress
+from builders.core.errors import InputError
+from builders.core.progress import progress
 from builders.core.typed import problem_of
 
 MEMBER_BYTES = 32 << 30  # the largest official file, passage_collection.json, has about 8 GiB

@@ -16,8 +16,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from builders.core.command import InputError, progress
+from builders.core.errors import InputError
 from builders.core.jobs import Pool, in_order
+from builders.core.progress import progress
 from builders.official.archives import Member
 from builders.official.findings import MOST, Findings, Skipped
 from builders.official.formats import LINE_CUT, TSV, BadLine, TextColumn, TsvBlock, lines_of, nothing_of, parse_tsv

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from builders.core.command import InputError, log
+from builders.core.errors import InputError, log
 from builders.core.folders import work_beside
 from builders.core.jobs import process_pool
 from builders.core.typed import problem_of

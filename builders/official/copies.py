@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from builders.core.command import InputError, log
+from builders.core.errors import InputError, log
 from builders.core.files import read_toml
 from builders.core.hub import clear_errors, commit_in, need_hub
 from builders.core.typed import problem_of

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from msgspec import Struct
 
-from builders.core.command import InputError
+from builders.core.errors import InputError
 from builders.core.files import raw_lines
 from builders.core.typed import json_of, typed
 

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from builders.core.command import InputError, progress
+from builders.core.errors import InputError
+from builders.core.progress import progress
 from builders.official.copy_rows import Judgment, Passage, Ranked, Text, rows_of
 from builders.official.findings import Findings
 from builders.store.draft import Draft
-from builders.store.ids import text_id
-from builders.store.layout import CORPUS, JOINED, QRELS, QUERIES
+from builders.store.layout import CORPUS, JOINED, QRELS, QUERIES, text_id
 from builders.store.table3 import LengthCounter, table3_column
 
 _BATCH = 2_048

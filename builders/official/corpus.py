@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from builders.core.command import InputError, log
+from builders.core.errors import InputError, log
 from builders.official.blocks import OfficialFile, Work
 from builders.official.formats import (
     MAP_CUT,
@@ -26,9 +26,9 @@ from builders.official.formats import (
     parse_wrapped,
 )
 from builders.official.numbered import Keys, as_keys, hex_ids
+from builders.store.draft import SplitWriter
 from builders.store.layout import CORPUS
 from builders.store.table3 import LengthCounter
-from builders.store.writer import SplitWriter
 
 _START = re.compile(rb'(\s*\{\s*)"\d+"(\s*:\s*)"\w*"')
 _END = re.compile(rb"\s*\}\s*\Z")

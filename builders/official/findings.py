@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from builders.core.command import InputError, log
+from builders.core.errors import InputError, log
 from builders.core.files import write_text
 from builders.store.draft import Draft
 

@@ -21,11 +21,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from builders.core.command import InputError
+from builders.core.errors import InputError
 from builders.official.blocks import OfficialFile, Work
 from builders.official.formats import BadLine, Id, Questions, parse_questions, text_column
 from builders.official.numbered import Keys, Numbers, as_keys, hex_ids
-from builders.sources.splits import split_of
+from builders.sources.files import split_of
 from builders.store.layout import JOINED, QRELS, QUERIES
 from builders.store.table3 import LengthCounter, table3_column
 

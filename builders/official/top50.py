@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from builders.core.command import InputError
+from builders.core.errors import InputError
 from builders.core.files import write_text
 from builders.official.blocks import OfficialFile, Work
 from builders.official.formats import parse_pairs

@@ -7,13 +7,13 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from builders.core.command import InputError, log
+from builders.core.errors import InputError, log
 from builders.core.files import check_file
 from builders.pool.ensemble import mean_scores, select
 from builders.pool.pairs import Pooled, read_pool, write_pool
 from builders.pool.report import as_text, report
 from builders.pool.union import Union, open_runs, union_of
-from builders.store.judged import read_judged
+from builders.store.judgments import read_judged
 from builders.store.reader import Release, open_release
 from builders.store.runs import Run, first_line_with, read_run, write_run
 

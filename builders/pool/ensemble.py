@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from builders.core.command import InputError, log
+from builders.core.errors import InputError, log
 from builders.pool.pairs import Pooled
 from builders.pool.union import Union
-from builders.store.judged import Judged
+from builders.store.judgments import Judged
 from builders.store.runs import Run
 
 Scores = dict[str, dict[str, float]]  # by query, by passage

@@ -10,7 +10,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from builders.core.command import InputError
+from builders.core.errors import InputError
 from builders.core.files import atomic_text, expect_id, raw_lines
 from builders.core.typed import json_of
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from builders.pool.pairs import Pooled
 from builders.pool.union import Union
-from builders.store.judged import Judged
+from builders.store.judgments import Judged
 from builders.store.table3 import round_stat
 
 _DEPTHS = (1, 2, 3, 5, 10, 20, 30, 50, 100, 200, 500, 1_000)

@@ -44,14 +44,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     from builders.core.hub import need_hub
-    from builders.publish.upload import Wishes, publish
+    from builders.publish.upload import publish
     from builders.store.reader import open_release
 
     need_hub()
-    accepted = frozenset(args.accept)
-    release = open_release(args.release)
-    wishes = Wishes(dict(args.scores), args.framework)
-    print(publish(release, args.repo, accepted, create=args.create, private=args.private, wishes=wishes, tmp=args.tmp))
+    release, accepted, scores = open_release(args.release), frozenset(args.accept), dict(args.scores)
+    options = {"create": args.create, "private": args.private, "framework": args.framework, "tmp": args.tmp}
+    print(publish(release, args.repo, accepted=accepted, scores=scores, **options))
 
 
 def _scores(text: str) -> tuple[str, Path]:

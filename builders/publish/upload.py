@@ -2,50 +2,35 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from builders.check.count import Figures
 from builders.check.histograms import draw
 from builders.check.release import check, unlisted_files
-from builders.core.command import InputError
+from builders.core.cache import describe
+from builders.core.errors import InputError
 from builders.core.files import sha256_of, write_bytes, write_text
 from builders.core.hub import upload
 from builders.core.locks import temporary_folder
-from builders.publish.benchmark import eval_yaml
-from builders.publish.chinese import chinese_card
-from builders.publish.sections import example, scores
-from builders.store.card import Published, card, configs_of
-from builders.store.card_words import is_reading
-from builders.store.layout import MANIFEST, NAME
-from builders.store.manifest import CARD, CARD_ZH, STATS, describe, is_published, read_stats, write_manifest
+from builders.publish.pages import eval_yaml, example, scores_table
+from builders.store.card import CHINESE, card, configs_of, is_reading
+from builders.store.layout import MANIFEST, NAME, parts_of
+from builders.store.manifest import CARD, CARD_ZH, EVAL, STATS, is_published, read_stats, write_manifest
 from builders.store.reader import Release
-from builders.store.tasks import EVAL, parts_of
 
 _FORBIDDEN = (".py", ".lock")  # datasets refuses a repository with a script; locks are leftovers of its cache
-
-
-@dataclass(frozen=True)
-class Wishes:
-    """What the user says of a publication.
-
-    Attributes:
-        scores: by part (``dev``, ``cmedqa_test``), what `evaluate --format json` printed, for the card.
-        framework: ``evaluation_framework`` of eval.yaml; empty: none.
-    """
-
-    scores: dict[str, Path] = field(default_factory=dict)
-    framework: str = ""
 
 
 def publish(
     release: Release,
     repo: str,
-    accepted: frozenset[str],
     *,
     create: bool,
     private: bool,
-    wishes: Wishes | None = None,
+    accepted: frozenset[str] = frozenset(),
+    scores: dict[str, Path] | None = None,
+    framework: str = "",
     tmp: Path | None = None,
 ) -> str:
     """Test a release and upload it in one commit; returns the commit's address.
@@ -53,9 +38,9 @@ def publish(
     Args:
         release: an opened release.
         repo: ORG/NAME.
-        accepted: tests of ``check`` whose errors count as warnings.
         create, private: see :func:`builders.core.hub.upload`.
-        wishes: what the user says of it.
+        accepted: tests of ``check`` whose errors count as warnings.
+        scores, framework: see :func:`stage`.
         tmp: see :func:`builders.check.survey.survey`.
 
     Raises:
@@ -71,7 +56,7 @@ def publish(
             path=release.path,
         )
     with temporary_folder(tmp) as work:
-        files = stage(release, report.figures, repo, work, wishes or Wishes())
+        files = stage(release, report.figures, repo, work, scores or {}, framework)
         message = f"Release {files[MANIFEST][1][:12]}"
         return upload(
             files, repo, kind="dataset", manifest=MANIFEST, name=NAME, message=message, create=create, private=private
@@ -90,38 +75,43 @@ def _refuse_files(release: Release) -> None:
         )
 
 
-def stage(release: Release, figures: Figures, repo: str, work: Path, wishes: Wishes) -> dict[str, tuple[Path, str]]:
-    """What is published: path in the repository -> (file, SHA-256). A copy of it is a release again.
+def stage(
+    release: Release, figures: Figures, repo: str, work: Path, scores: dict[str, Path], framework: str
+) -> dict[str, tuple[Path, str]]:
+    """Return what is published: path in the repository -> (file, SHA-256). A copy of it is a release again.
 
-    Data and figures are the release's own files; cards, histograms, eval.yaml and the manifest over all of them
-    are new, in ``work``.
+    Data and figures are the release's own files. Cards, histograms, eval.yaml and the manifest over all of them are
+    new, in ``work``.
+
+    Args:
+        release, figures: the release, and its figures as they were counted now.
+        repo: ORG/NAME.
+        work: a folder for the new files.
+        scores: by part (``dev``, ``cmedqa_test``), what `evaluate --format json` printed, for the cards.
+        framework: ``evaluation_framework`` of eval.yaml; empty: none.
     """
     builds, written = release.manifest.builds, read_stats(release.path)
     own = [e for e in release.manifest.files if e.path not in (CARD, STATS) and not is_published(e.path)]
-    files = {entry.path: (release.path / entry.path, entry.sha256) for entry in own}
     configs, stats = configs_of(own), {**written, **figures.stats}
-    images = {f"assets/{name}": content for name, content in draw(figures.lengths, figures.positives).items()}
-    parts = list(parts_of({*release.splits()}))
-    published = Published(
-        repo,
-        sorted(images),
-        example(release, configs),
-        scores(release, builds, wishes.scores),
-        next((split for name, split in parts if name == "main"), ""),
-    )
-    made = {**images, CARD_ZH: chinese_card(configs, stats, builds, published).encode()}
-    if benchmark := eval_yaml(configs, is_reading(builds), wishes.framework):
+    made = {f"assets/{name}": content for name, content in draw(figures.lengths, figures.positives).items()}
+    published: dict[str, Any] = {
+        "repo": repo,
+        "images": sorted(made),
+        "example": example(release, configs),
+        "scores": scores_table(release, builds, scores),
+        "split": next((split for name, split in parts_of({*release.splits()}) if name == "main"), ""),
+    }
+    made[CARD_ZH] = card(own, stats, builds, CHINESE, **published).encode()
+    if benchmark := eval_yaml(configs, is_reading(builds), framework):
         made[EVAL] = benchmark.encode()
-    if written:
-        write_bytes(work / STATS, (release.path / STATS).read_bytes())
-    entries = [*own]
     for name, content in made.items():
         write_bytes(work / name, content)
-        entries.append(describe(work, name))
-        files[name] = (work / name, entries[-1].sha256)
-    write_text(work / CARD, card(entries, stats, builds, published))
+    entries = [*own, *(describe(work, name) for name in made)]
+    write_text(work / CARD, card(entries, stats, builds, **published))
+    if written:
+        write_bytes(work / STATS, (release.path / STATS).read_bytes())
     write_manifest(work, entries, builds)
-    for name in (CARD, STATS, MANIFEST):
-        if (work / name).exists():
-            files[name] = (work / name, sha256_of(work / name))
-    return files
+    new = [name for name in (*made, CARD, STATS, MANIFEST) if (work / name).exists()]
+    return {e.path: (release.path / e.path, e.sha256) for e in own} | {
+        name: (work / name, sha256_of(work / name)) for name in new
+    }

@@ -9,13 +9,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from builders.core.command import InputError, log
+from builders.core.errors import InputError, log
 from builders.core.files import check_file, write_text
 from builders.pool.ensemble import columns
 from builders.pool.union import Union, open_runs
 from builders.store.draft import check_release_output, describe_files, draft_release
-from builders.store.judged import Judged, read_judged
-from builders.store.negatives import read_negative_ids
+from builders.store.judgments import Judged, read_judged, read_negative_ids
 from builders.store.reader import Release, open_release
 from builders.store.rejudge import rejudge
 from builders.store.runs import write_run

@@ -20,7 +20,8 @@ import os
 from fractions import Fraction
 from pathlib import Path
 
-from builders.core.command import InputError, add_format, whole_number
+from builders.core.command import add_format, whole_number
+from builders.core.errors import InputError
 from builders.core.files import path_of
 from builders.core.limits import usable_cores
 from builders.core.words import SEGMENTERS

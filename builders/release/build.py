@@ -6,6 +6,7 @@ killed build goes on from it.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from concurrent.futures import ThreadPoolExecutor
@@ -15,11 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from builders.core.command import InputError, log, progress
+from builders.core.errors import InputError, log
 from builders.core.files import sha256_of
 from builders.core.folders import finished_tasks, work_beside
 from builders.core.jobs import Engine, LocalEngine
 from builders.core.limits import usable_cores
+from builders.core.progress import progress
 from builders.release.label import label_block
 from builders.release.options import Options
 from builders.release.select import Selection, SplitSelection, select
@@ -50,18 +52,15 @@ def build_release(
     Raises:
         InputError: for wrong input, and where ``out`` exists and is not a release.
     """
-    if engine is None:
-        small = sum(size for _, size, _ in states_of(sources)) < _SMALL
-        with LocalEngine(1 if small else workers) as local:
-            return _build(sources, out, options, resume, local)
-    return _build(sources, out, options, resume, engine)
-
-
-def _build(sources: list[Source], out: Path, options: Options, resume: bool, engine: Engine) -> dict[str, Any]:
-    out = check_release_output(out)
     before = states_of(sources)
+    small = sum(size for _, size, _ in before) < _SMALL
+    out = check_release_output(out)
     key = _key(before, sources, options)
-    with work_beside(out, key, resume=resume) as work, ThreadPoolExecutor(1) as thread:
+    with (
+        contextlib.nullcontext(engine) if engine else LocalEngine(1 if small else workers) as engine,
+        work_beside(out, key, resume=resume) as work,
+        ThreadPoolExecutor(1) as thread,
+    ):
         # The manifest's checksums are computed beside the labelling.
         described = thread.submit(describe_files, [(source.name.split("!")[0], source.path) for source in sources])
         _label(sources, options, work, engine)
@@ -111,7 +110,7 @@ def _write(selection: Selection, work: Path, draft: Draft, engine: Engine) -> No
 
 
 def _figures(selection: Selection) -> dict[str, Any]:
-    """What ``stats.json`` says of the release."""
+    """Return the content of ``stats.json``."""
     splits = selection.splits
     return {
         "table3": {

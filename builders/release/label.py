@@ -2,29 +2,66 @@
 
 Paragraphs are labelled by span-F1 with the answers of their question (Algorithm 1, see :mod:`.span_f1`), and joined to
 passages (see :mod:`.passages`), which get their ids: MD5 of the text.
+
+The result of a block is a folder ``NNNNNN`` of three Arrow files. It appears under its name only when it is whole; a
+killed build goes on from those that are there. A row of these files is known by its *place*: ``(block << 32) + its
+number in the block's file``. Places are in the order of the input.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from builders.core.folders import task_folder
 from builders.core.words import words
-from builders.release.label_files import block_folder, write_labelled
 from builders.release.options import Options
 from builders.release.passages import cut_passages
 from builders.release.rows import Row, SegmentedRow, parse_rows
 from builders.release.span_f1 import Questions, char_ids, label_questions, word_ids
 from builders.sources.lines import Block
-from builders.store.ids import text_id
+from builders.store.layout import text_id
+
+Places = npt.NDArray[np.int64]
+
+SCHEMAS = {
+    # A row for each raw row.
+    "questions": pa.schema(
+        [
+            ("split", pa.string()),
+            ("question_id", pa.string()),  # the raw row's own
+            ("query_id", pa.string()),  # MD5 of the text
+            ("text", pa.string()),
+            ("chars", pa.int64()),
+            ("answered", pa.bool_()),
+            ("blank_passages", pa.int64()),  # how many were left out
+            ("segmented", pa.bool_()),  # the row carried no words: this build cut them
+            ("source", pa.string()),
+            ("offset", pa.int64()),  # where its line begins in the source
+        ]
+    ),
+    # Every passage, as often as its text comes.
+    "passages": pa.schema([("docid", pa.string()), ("text", pa.string()), ("chars", pa.int64())]),
+    # The positive ones; ``passage`` is the number of its row in ``passages``.
+    "positives": pa.schema(
+        [
+            ("split", pa.string()),
+            ("query_id", pa.string()),
+            ("docid", pa.string()),
+            ("passage", pa.int64()),
+            ("chars", pa.int64()),
+        ]
+    ),
+}
 
 
 def label_block(block: Block, options: Options, work: Path) -> int:
-    """Label the paragraphs of a block's rows, cut passages, give ids; write :mod:`.label_files` to ``work``.
+    """Label the paragraphs of a block's rows, cut passages, give ids; write them to ``work``.
 
     Returns the number of rows. Raises :class:`InputError` naming file and line for a row that is wrong.
     """
@@ -58,7 +95,7 @@ def label_block(block: Block, options: Options, work: Path) -> int:
         "passage": positive,
         "chars": passages.chars[positive],
     }
-    with task_folder(block_folder(work, block.number)) as folder:
+    with task_folder(_folder(work, block.number)) as folder:
         write_labelled(folder, "questions", questions)
         write_labelled(folder, "passages", {"docid": passages.ids, "text": passages.texts, "chars": passages.chars})
         write_labelled(folder, "positives", positives)
@@ -81,7 +118,7 @@ def label_rows(rows: Sequence[Row], options: Options) -> npt.NDArray[np.bool_]:
 
 
 def _needs_segmenter(row: Row) -> bool:
-    """Whether labelling ``row`` takes words that it does not carry."""
+    """True if labelling ``row`` takes words that the row does not carry."""
     if not isinstance(row, SegmentedRow) or not row.answers:
         return False
     return row.segmented_answers is None or any(document.segmented_paragraphs is None for document in row.documents)
@@ -105,3 +142,40 @@ def _answer_words(row: Row, segmenter: str) -> Iterator[list[str]]:
         yield from row.segmented_answers
     else:
         yield from (words(answer, segmenter) for answer in row.answers or ())
+
+
+def _folder(work: Path, block: int) -> Path:
+    return work / f"{block:06d}"
+
+
+def write_labelled(folder: Path, name: str, columns: Mapping[str, Any]) -> None:
+    """Write one of a block's files, not compressed: a reader of some rows or columns reads nothing else of it."""
+    with pa.ipc.new_file(str(folder / f"{name}.arrow"), SCHEMAS[name]) as out:
+        out.write_table(pa.table(columns, schema=SCHEMAS[name]))
+
+
+def read_labelled(work: Path, block: int, name: str, columns: Sequence[str] | None = None) -> pa.Table:
+    """One of a block's files, or some columns of it, mapped into memory."""
+    fields = None if columns is None else [SCHEMAS[name].get_field_index(column) for column in columns]
+    options = pa.ipc.IpcReadOptions(included_fields=fields)
+    with pa.memory_map(str(_folder(work, block) / f"{name}.arrow")) as file:
+        return pa.ipc.open_file(file, options=options).read_all()
+
+
+def rows_at(places: Places, work: Path, name: str, columns: Sequence[str]) -> pa.Table:
+    """The rows at these places, in this order, whatever blocks they are in."""
+    if not places.size:
+        return SCHEMAS[name].empty_table().select(columns)
+    order = np.argsort(places, kind="stable")
+    blocks, numbers = np.divmod(places[order], 1 << 32)
+    found, starts = np.unique(blocks, return_index=True)
+    tables = [
+        read_labelled(work, block, name, columns).take(some)
+        for block, some in zip(found.tolist(), np.split(numbers, starts[1:]), strict=True)
+    ]
+    table = pa.concat_tables(tables)
+    if (order[1:] > order[:-1]).all():  # they were asked for in the order of the input
+        return table
+    back = np.empty_like(order)
+    back[order] = np.arange(order.size)
+    return table.combine_chunks().take(back)

@@ -13,7 +13,7 @@ THRESHOLD = Fraction(1, 2)  # of span-F1 (Section 2.2.2, Algorithm 1)
 
 @dataclass(frozen=True)
 class Options:
-    """What decides the bytes of a release, apart from its sources."""
+    """All that decides the bytes of a release, apart from its sources."""
 
     unit: str = "word"
     threshold: Fraction = THRESHOLD

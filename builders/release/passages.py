@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from builders.core.compiled import compiled
 from builders.release.options import MIN_CHARS
-from builders.store.ids import id_of_utf8
+from builders.store.layout import text_id
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -40,7 +40,7 @@ class Passages:
         return Passages(texts, ids, self.chars[which], self.positive[which], self.document[which])
 
     def blank(self) -> Flags:
-        """Which hold whitespace alone: these are left out, as in the official collection."""
+        """Flags of the passages of white space alone, which are left out, as in the official collection."""
         return np.asarray(pc.utf8_is_space(self.texts).to_numpy(zero_copy_only=False), np.bool_)
 
 
@@ -59,7 +59,7 @@ def cut_passages(documents: Sequence[Sequence[str]], positive: Flags, min_chars:
     # Joining neither drops nor adds a byte: passages follow each other in the UTF-8 of all paragraphs.
     text = memoryview(b"".join(encoded))
     offsets = [0, *ends.tolist()]
-    ids = [id_of_utf8(text[start:end]) for start, end in pairwise(offsets)]
+    ids = [text_id(text[start:end]) for start, end in pairwise(offsets)]
     texts = pa.StringArray.from_buffers(len(ids), pa.py_buffer(np.array(offsets, np.int32)), pa.py_buffer(text))
     return Passages(texts, pa.array(ids, pa.string()), lengths, labels, document)
 

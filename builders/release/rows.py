@@ -14,10 +14,9 @@ from pathlib import Path
 
 import msgspec
 
-from builders.core.command import InputError
-from builders.sources.files import Source, find_files
+from builders.core.errors import InputError
+from builders.sources.files import Source, find_files, split_of
 from builders.sources.lines import Block, content, line_number, lines
-from builders.sources.splits import split_of
 from builders.store.layout import SPLITS
 
 _ROW_FILE = re.compile(r"\.jsonl?(\.gz)?$", re.IGNORECASE)

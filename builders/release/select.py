@@ -1,6 +1,6 @@
-"""Which passages, questions and judgments make the release, and in which order: decided without their texts.
+"""The passages, questions and judgments of the release and their order, decided without their texts.
 
-Order is always that of the input. What is decided here are places (see :mod:`.label_files`); the rows themselves are
+Order is always that of the input. What is decided here are places (see :mod:`.label`); the rows themselves are
 fetched when the files are written.
 """
 
@@ -14,10 +14,9 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from builders.core.command import InputError
 from builders.core.database import database
-from builders.release.dedupe import keep_firsts
-from builders.release.label_files import SCHEMAS, Places, read_labelled, rows_at
+from builders.core.errors import InputError
+from builders.release.label import SCHEMAS, Places, read_labelled, rows_at
 from builders.sources.files import Source
 from builders.sources.lines import line_number
 from builders.store.layout import SPLITS
@@ -45,7 +44,7 @@ class SplitSelection:
 
 @dataclass(frozen=True)
 class Selection:
-    """What the release is made of."""
+    """The rows of the release."""
 
     corpus: Places
     corpus_chars: LengthCounter
@@ -81,6 +80,23 @@ def select(sources: Sequence[Source], blocks: Sequence[int], work: Path, threads
             read,
             bool(_column(con, "SELECT coalesce(bool_or(segmented), false)::BIGINT FROM rows")[0]),
         )
+
+
+def keep_firsts(con: duckdb.DuckDBPyConnection, table: str, keys: str, new: str, *others: str) -> None:
+    """Make the table ``new``: of all rows of ``table`` with the same ``keys`` the first, by its ``place``.
+
+    So a build from raw rows merges passages, and questions, that come again. The official ids are MD5s of texts, so
+    equal texts are one passage (Section 2.2.2). No text enters DuckDB: ids, places and lengths do, on disk where the
+    memory does not suffice. The sets of :mod:`builders.collection` have a rule of their own (``merge.py``): there, a
+    question of two splits stays in one.
+
+    Args:
+        table: has the columns ``place``, ``keys`` and ``others``; read once.
+        keys: the id of a text, or a split and ids: equal where the texts are.
+        others: further columns of the first row that are wanted.
+    """
+    wanted = "".join(f", arg_min({column}, place) AS {column}" for column in others)
+    con.execute(f"CREATE TABLE {new} AS SELECT {keys}, min(place) AS place{wanted} FROM {table} GROUP BY {keys}")
 
 
 def select_passages(con: duckdb.DuckDBPyConnection) -> None:

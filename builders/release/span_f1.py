@@ -88,7 +88,7 @@ class Questions:
 def label_questions(
     questions: Questions, threshold: Fraction = THRESHOLD, match: str = "threshold"
 ) -> npt.NDArray[np.bool_]:
-    """Which paragraphs are positive; bool array over all paragraphs of all questions.
+    """Return the labels of all paragraphs of all questions: True for the positive ones.
 
     Args:
         threshold: above 0, at most 1.

@@ -108,7 +108,7 @@ def _enter(answer, table, counts):  # type: ignore[no-untyped-def]
 
 @compiled
 def _matches(paragraph, table):  # type: ignore[no-untyped-def]
-    """Where the tokens stand that the answer in ``table`` holds, and which of its tokens they are."""
+    """Return the places of the tokens that the answer in ``table`` holds, and the kind of each."""
     positions = np.empty(paragraph.size + 1, np.int64)
     kinds = np.empty(paragraph.size + 1, np.int64)
     k = 0
@@ -154,7 +154,7 @@ def _maximum(paragraph, m, table, counts):  # type: ignore[no-untyped-def]
 
 @compiled
 def _run_reaches(positions, kinds, m, counts, p, q):  # type: ignore[no-untyped-def]
-    """Whether a span of these matches reaches p/q."""
+    """True if a span of these matches reaches p/q."""
     found = np.zeros(counts.size, np.int64)
     overlap = 0
     for kind in kinds:
@@ -197,7 +197,7 @@ def _may_reach(paragraph, m, table, p, q):  # type: ignore[no-untyped-def]
 
 @compiled
 def _reached(paragraph, m, table, counts, p, q):  # type: ignore[no-untyped-def]
-    """Whether a span of the paragraph reaches p/q.
+    """True if a span of the paragraph reaches p/q.
 
     Kadane's scan, as if every token that the answer holds counted, however often, bounds every span's score. A span
     that begins before the sum last fell to zero is no better than without what lies before. So what can reach p/q lies

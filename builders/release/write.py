@@ -15,11 +15,11 @@ import numpy as np
 import pyarrow as pa
 
 from builders.core.folders import task_folder
-from builders.release.label_files import Places, rows_at
+from builders.release.label import Places, rows_at
 from builders.release.select import Selection, SplitSelection
 from builders.store import layout
+from builders.store.draft import ParquetFile
 from builders.store.layout import CORPUS, JOINED, PASSAGES, QRELS, QUERIES, schema_of
-from builders.store.writer import ParquetFile
 
 _FILE, _ENTRY = "rows.parquet", "entry.json"
 _QUERIES_AT_A_TIME = 8_192  # of joined rows
@@ -52,34 +52,30 @@ def configs_of(split: str, rows: SplitSelection) -> list[str]:
 
 def files_of(selection: Selection) -> Iterator[NewFile]:
     """All files of the release."""
-    yield from _shards("corpus", "corpus", _NONE, selection.corpus, _NONE)
+    yield from _shards("corpus", "corpus", _NONE, selection.corpus)
     for split, rows in selection.splits.items():
+        ends = np.searchsorted(rows.judged, np.arange(rows.queries.size), side="right")
+        places = {
+            split: (rows.queries, rows.passages, ends),
+            "queries": (rows.queries,),
+            "qrels": (rows.queries[rows.judged], rows.passages),
+        }
         for config in configs_of(split, rows):
-            if config == "queries":
-                yield from _shards(config, split, rows.queries, _NONE, _NONE)
-            elif config == "qrels":
-                yield from _shards(config, split, rows.queries[rows.judged], rows.passages, _NONE)
-            else:
-                yield from _shards(config, split, rows.queries, rows.passages, _ends(rows))
+            yield from _shards(config, split, *places[config])
 
 
-def _ends(rows: SplitSelection) -> Places:
-    """Where the judgments of each query end."""
-    return np.searchsorted(rows.judged, np.arange(rows.queries.size), side="right")
-
-
-def _shards(config: str, split: str, queries: Places, passages: Places, ends: Places) -> Iterator[NewFile]:
+def _shards(
+    config: str, split: str, queries: Places, passages: Places = _NONE, ends: Places = _NONE
+) -> Iterator[NewFile]:
     """One split's rows as files of as many rows as the release's layout says."""
-    count = queries.size or passages.size
     size = layout.rows_per_shard(schema_of(config))
-    for number, start in enumerate(range(0, count, size)):
+    for number, start in enumerate(range(0, queries.size or passages.size, size)):
         rows = slice(start, start + size)
-        if not ends.size:
+        if ends.size:
+            first, own = (ends[start - 1] if start else 0), ends[rows]
+            yield NewFile(config, split, number, queries[rows], passages[first : own[-1]], own - first)
+        else:
             yield NewFile(config, split, number, queries[rows], passages[rows], ends)
-            continue
-        first = ends[start - 1] if start else 0
-        own = ends[rows]
-        yield NewFile(config, split, number, queries[rows], passages[first : own[-1]], own - first)
 
 
 def write_file(file: NewFile, work: Path) -> tuple[Path, dict[str, Any]]:
@@ -98,24 +94,21 @@ def write_file(file: NewFile, work: Path) -> tuple[Path, dict[str, Any]]:
 
 
 def _tables(file: NewFile, work: Path) -> Iterator[pa.Table]:
-    if file.config == "corpus":
-        for rows in _slices(file.passages.size, layout.ROWS_PER_GROUP):
+    """The rows of a file, some at a time."""
+    count = file.queries.size or file.passages.size
+    size = _QUERIES_AT_A_TIME if file.ends.size else layout.ROWS_PER_GROUP
+    for start in range(0, count, size):
+        rows = slice(start, min(start + size, count))
+        if file.config == "corpus":
             yield _passages(file.passages[rows], work).rename_columns(CORPUS.names)  # docid is _id there
-    elif file.config == "queries":
-        for rows in _slices(file.queries.size, layout.ROWS_PER_GROUP):
+        elif file.config == "queries":
             yield _queries(file.queries[rows], work)
-    elif file.config == "qrels":
-        for rows in _slices(file.queries.size, layout.ROWS_PER_GROUP):
+        elif file.config == "qrels":
             queries = rows_at(file.queries[rows], work, "questions", ["query_id"])["query_id"]
             passages = rows_at(file.passages[rows], work, "passages", ["docid"])["docid"]
             yield _table(QRELS, queries, passages, [1] * len(passages))
-    else:
-        for rows in _slices(file.queries.size, _QUERIES_AT_A_TIME):
+        else:
             yield _joined(file, rows, work)
-
-
-def _slices(count: int, size: int) -> Iterator[slice]:
-    return (slice(start, min(start + size, count)) for start in range(0, count, size))
 
 
 def _table(schema: pa.Schema, *columns: Any) -> pa.Table:

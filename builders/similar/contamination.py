@@ -14,11 +14,12 @@ from typing import Any, NamedTuple
 import msgspec
 import pyarrow as pa
 
-from builders.core.command import InputError, log, progress, visible
+from builders.core.errors import InputError, log, visible
 from builders.core.files import write_bytes
 from builders.core.jobs import in_order, process_pool
 from builders.core.limits import usable_cores
 from builders.core.locks import temporary_folder
+from builders.core.progress import progress
 from builders.core.tables import aligned
 from builders.core.typed import read_json
 from builders.similar.likeness import (
@@ -32,9 +33,8 @@ from builders.similar.likeness import (
 )
 from builders.similar.pairs import Pair, names_of, read_pairs
 from builders.store.draft import describe_files, draft_release
-from builders.store.ids import text_id
-from builders.store.judged import read_judged
-from builders.store.layout import QUERIES
+from builders.store.judgments import read_judged
+from builders.store.layout import QUERIES, text_id
 from builders.store.reader import Release, open_release
 
 _SMALL = 64 << 20  # bytes of pairs that are compared before worker processes have started

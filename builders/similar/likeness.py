@@ -19,7 +19,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from builders.core.command import InputError
+from builders.core.errors import InputError
 from builders.store.reader import Release
 from builders.store.runs import read_run
 

@@ -21,7 +21,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from builders.core.command import InputError
+from builders.core.errors import InputError
 from builders.core.files import raw_lines
 from builders.core.typed import json_of
 

@@ -12,12 +12,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from builders.check.paper import published
-from builders.core.command import InputError, log, progress
+from builders.core.errors import InputError, log
 from builders.core.files import atomic_text, check_file
+from builders.core.progress import progress
 from builders.core.tables import aligned
 from builders.similar.likeness import HOW, Like, LikeTexts, options_of, read_scores, tested_splits, with_scores
 from builders.store.draft import Draft, check_release_output, describe_files, draft_release
-from builders.store.judged import joined_passage, read_judged, texts_of_judged
+from builders.store.judgments import joined_passage, read_judged, texts_of_judged
 from builders.store.layout import BEFORE, DRAWN, JOINED, QUERIES, REMOVED, TOLD_APART
 from builders.store.reader import Release, open_release
 from builders.store.rejudge import count_judged

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import msgspec
 
-from builders.core.command import InputError
+from builders.core.errors import InputError
 from builders.core.typed import Count, read_json
 
 _FILE = Path(__file__).parents[1] / "sources.json"
@@ -40,6 +40,7 @@ def read_archives(names: Sequence[str] = ()) -> Archives:
 
 
 def as_json(archives: Archives) -> str:
+    """The archives as indented JSON."""
     return json.dumps(msgspec.to_builtins(archives), ensure_ascii=False, indent=1)
 
 

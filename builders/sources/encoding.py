@@ -1,4 +1,4 @@
-"""Which encoding a text file has: UTF-8 or GB18030, decided once for the whole file, refused where in doubt.
+"""The encoding of a text file, UTF-8 or GB18030: decided once for the whole file, refused where in doubt.
 
 The rule, in order:
 
@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from typing import IO
 
-from builders.core.command import InputError, log
+from builders.core.errors import InputError, log
 
 CHOICES = ("auto", "utf-8", "gb18030")
 _BLOCK = 1 << 20
@@ -79,7 +79,7 @@ def encoding_of(open_bytes: Open, name: str, asked: str = "auto") -> str:
 
 
 class _Reading:
-    """What comes out when a whole file is decoded strictly: ``bad_line`` (0: none) and counts for the decision."""
+    """The result of decoding a whole file strictly: ``bad_line`` (0: none) and counts for the decision."""
 
     def __init__(self, open_bytes: Open, name: str, encoding: str) -> None:
         with open_bytes() as stream:

@@ -1,21 +1,19 @@
-"""Files as other projects publish them: plain, gzipped or in zip archives, alone or in folders."""
+"""Files as other projects publish them (plain, gzipped, zipped, in folders), and the splits that their names tell."""
 
 from __future__ import annotations
 
 import contextlib
 import gzip
-import lzma
 import os
 import re
-import struct
 import zipfile
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
-from builders.core.command import InputError
+from builders.core.errors import InputError
+from builders.core.files import reading
 
 
 @dataclass(frozen=True)
@@ -29,7 +27,7 @@ class Source:
 
     @property
     def shown(self) -> str:
-        """How errors call it."""
+        """The name of the source in errors."""
         return f"{self.path}!{self.member}" if self.member else str(self.path)
 
 
@@ -62,35 +60,22 @@ def _is_zip(path: Path) -> bool:
 
 
 def _members(path: Path, pattern: re.Pattern[str]) -> list[str]:
-    with damage(str(path)), zipfile.ZipFile(path) as archive:
+    with reading(path), zipfile.ZipFile(path) as archive:
         names = archive.namelist()
     return sorted(n for n in names if pattern.search(n) and not n.startswith("__MACOSX/") and "/._" not in n)
 
 
 @contextlib.contextmanager
-def damage(name: str) -> Iterator[None]:
-    """What gzip, zip and the system raise for a bad file, as the one error."""
-    try:
-        yield
-    except (EOFError, ValueError, struct.error, zlib.error, lzma.LZMAError, zipfile.BadZipFile) as error:
-        raise InputError(f"is damaged or cut short ({error})", path=name) from error
-    except (RuntimeError, NotImplementedError) as error:  # zipfile: a password, an unknown compression
-        raise InputError(f"cannot be unpacked ({error})", path=name) from error
-    except OSError as error:  # gzip.BadGzipFile is one
-        raise InputError(f"cannot be read ({error.strerror or error})", path=name) from error
-
-
-@contextlib.contextmanager
 def open_bytes(source: Source) -> Iterator[IO[bytes]]:
     """The unpacked bytes of a file or zip member; whatever is wrong with them is an :class:`InputError`."""
-    with damage(source.shown), contextlib.ExitStack() as opened:
-        stream: IO[bytes] = opened.enter_context(open(source.path, "rb"))
+    with reading(source.shown), contextlib.ExitStack() as opened:
+        stream: Any = opened.enter_context(open(source.path, "rb"))
         if source.member is not None:
             archive = opened.enter_context(zipfile.ZipFile(stream))
             stream = opened.enter_context(archive.open(source.member))
         # By the content, not by the name: a renamed download is read for what it is.
-        if stream.peek(2)[:2] == b"\x1f\x8b":  # type: ignore[attr-defined]
-            stream = opened.enter_context(gzip.GzipFile(fileobj=stream))  # type: ignore[assignment,arg-type]
+        if stream.peek(2)[:2] == b"\x1f\x8b":
+            stream = opened.enter_context(gzip.GzipFile(fileobj=stream))
         yield stream
 
 
@@ -98,9 +83,20 @@ def states_of(sources: list[Source]) -> list[tuple[str, int, int]]:
     """Path, size in bytes and time of change of the files: what tells one input from another before it is read."""
     states = []
     for path in dict.fromkeys(source.path for source in sources):
-        try:
+        with reading(path):
             found = path.stat()
-        except OSError as error:
-            raise InputError(f"cannot be read ({error.strerror})", path=path) from error
         states.append((os.path.abspath(path), found.st_size, found.st_mtime_ns))
     return states
+
+
+_SPLIT_WORD = re.compile(r"(?<![a-z])(train|dev|test)(?:set)?\d*(?![a-z])")
+
+
+def split_of(name: str) -> str | None:
+    """The split that a path names: a word of the file's own name, else the nearest folder (``dev/``, ``devset/``)."""
+    *folders, file = name.lower().split("/")
+    found = {match[1] for match in _SPLIT_WORD.finditer(file)}
+    if found:
+        return found.pop() if len(found) == 1 else None
+    matches = map(_SPLIT_WORD.fullmatch, reversed(folders))
+    return next((match[1] for match in matches if match), None)

@@ -11,8 +11,9 @@ from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from typing import IO
 
-from builders.core.command import InputError
-from builders.sources.files import Source, damage, open_bytes
+from builders.core.errors import InputError
+from builders.core.files import reading
+from builders.sources.files import Source, open_bytes
 
 BLOCK_BYTES = 4 << 20  # small enough that a few in flight cost little memory
 LONGEST_LINE = 1 << 30
@@ -42,29 +43,24 @@ def read_blocks(
     Memory: one block, or one line if that is longer. Raises :class:`InputError` for a file that is unreadable, broken
     or blank.
     """
-    number = 0
-    for source in sources:
-        with open_bytes(source) as stream:
-            plain = source.member is None and isinstance(stream, io.BufferedReader)
-            if plain:
-                while (data := stream.read(block_bytes)) and not data.strip():
-                    pass
-                if data:
-                    size = source.path.stat().st_size
-                    for start in range(0, size, block_bytes):
-                        if number not in done:
-                            yield Block(number, source, start, min(start + block_bytes, size))
-                        number += 1
-                seen = bool(data)
-            else:
-                seen = False
-                for start, data in _unpacked(source, stream, block_bytes):
-                    seen = seen or bool(data.strip())
-                    if number not in done:
-                        yield Block(number, source, start, start + len(data), data)
-                    number += 1
-        if not seen:
-            raise InputError("is empty; expected raw DuReader rows, JSON lines", path=source.shown)
+    every = ((source, *found) for source in sources for found in _blocks_of(source, block_bytes))
+    return (Block(number, *found) for number, found in enumerate(every) if number not in done)
+
+
+def _blocks_of(source: Source, block_bytes: int) -> Iterator[tuple[int, int, bytes | None]]:
+    """The start, end and data of the blocks of one source."""
+    with open_bytes(source) as stream:
+        if source.member is None and isinstance(stream, io.BufferedReader):
+            seen = any(data.strip() for data in iter(lambda: stream.read(block_bytes), b""))
+            size = source.path.stat().st_size if seen else 0
+            yield from ((start, min(start + block_bytes, size), None) for start in range(0, size, block_bytes))
+        else:
+            seen = False
+            for start, data in _unpacked(source, stream, block_bytes):
+                seen = seen or bool(data.strip())
+                yield start, start + len(data), data
+    if not seen:
+        raise InputError("is empty; expected raw DuReader rows, JSON lines", path=source.shown)
 
 
 def _unpacked(source: Source, stream: IO[bytes], block_bytes: int) -> Iterator[tuple[int, bytes]]:
@@ -90,10 +86,10 @@ def _check_length(source: Source, start: int, size: int) -> None:
 
 
 def content(block: Block) -> tuple[int, bytes]:
-    """Where the first line of ``block`` begins in its source, and the lines' bytes."""
+    """Return the place of the first line of ``block`` in its source, and the lines' bytes."""
     if block.data is not None:
         return block.start, block.data
-    with damage(block.source.shown), open(block.source.path, "rb") as file:
+    with reading(block.source.shown), open(block.source.path, "rb") as file:
         start = _next_line(block.source, file, block.start, block.end)
         if start >= block.end:
             return block.end, b""
@@ -103,7 +99,7 @@ def content(block: Block) -> tuple[int, bytes]:
 
 
 def _next_line(source: Source, file: IO[bytes], offset: int, limit: int | None = None) -> int:
-    """Where the first line begins at ``offset`` or behind it; there may be none; none is looked for at ``limit``."""
+    """Return the begin of the first line at ``offset`` or behind it, or ``limit`` if none begins before that."""
     if offset == 0:
         return 0
     begin = offset = file.seek(offset - 1)  # a line begins behind a line end, perhaps the byte before

@@ -1,22 +1,28 @@
 """README.md of a release: the card that the hub shows, and that lets `datasets` load the folder with no code.
 
-The YAML head names every config, its files, features and rows; the text below says what the release is and how it was
-built, from the same figures as ``stats.json`` and ``manifest.json``.
+The YAML head names every config, its files, features and rows. The text below it (``card.md.jinja``; in Chinese, for
+publications, ``card.zh.md.jinja``) shows the figures of ``stats.json`` and the builds of ``manifest.json``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import functools
+import hashlib
+import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
-from builders.core.markdown import as_code, as_text
-from builders.store.card_figures import figures, histograms, lines_of, overlap, samples, similar
-from builders.store.card_head import Configs, bytes_of, card_head, rows_of, sets_of, shown_config
-from builders.store.card_words import ARXIV, PAPER, evaluation, fields, is_official, is_reading, limitations
-from builders.store.layout import config_and_split, sort_key
-from builders.store.manifest import Build, FileEntry
+import pyarrow as pa
 
+from builders.core.cache import FileEntry
+from builders.core.tables import as_code, as_text
+from builders.store.layout import SETS, Set, config_and_split, config_of, schema_of, sort_key
+from builders.store.manifest import Build
+from builders.store.table3 import TABLE3_ROWS, bar_name
+
+Configs = dict[str, dict[str, list[FileEntry]]]  # config -> split -> its shards, in the order of the card
+ENGLISH, CHINESE = "card.md.jinja", "card.zh.md.jinja"
 CITATION = """\
 @inproceedings{qiu-etal-2022-dureader,
     title = "{D}u{R}eader-Retrieval: A Large-scale {C}hinese Benchmark for Passage Retrieval from Web Search Engine",
@@ -28,67 +34,202 @@ CITATION = """\
     url = "https://aclanthology.org/2022.emnlp-main.357"
 }
 """
-
-
-@dataclass(frozen=True)
-class Published:
-    """What a card on the hub says beside what a local one does: the repository, and sections as Markdown.
-
-    Attributes:
-        repo: ORG/NAME.
-        images: histograms beside the card, as relative paths.
-        example: rows of the release.
-        scores: what systems reach on it.
-        split: whose queries the commands of `how to evaluate` take; empty where the release has no judgments.
-    """
-
-    repo: str
-    images: Sequence[str] = ()
-    example: str = ""
-    scores: str = ""
-    split: str = ""
+_SIZES = {10**3: "n<1K", 10**4: "1K<n<10K", 10**5: "10K<n<100K", 10**6: "100K<n<1M", 10**7: "1M<n<10M"}
+# Evaluation tools ask for the judgments without a config's name (BEIR's HFDataLoader), and take the first split of
+# the queries for all of them: of several splits, one of that name comes first that holds them all.
+_DEFAULT, _WHOLE = "qrels", "queries"
+_TAGS = ["information-retrieval", "passage-retrieval", "dense-retrieval", "benchmark", "dureader", "dureader_retrieval"]
+_MANY = 6  # configs that the table of columns names
 
 
 def card(
-    entries: Iterable[FileEntry], stats: dict[str, Any], builds: list[Build], published: Published | None = None
+    entries: Iterable[FileEntry],
+    stats: dict[str, Any],
+    builds: Collection[Build],
+    template: str = ENGLISH,
+    *,
+    repo: str = "",
+    images: Sequence[str] = (),
+    example: str = "",
+    scores: str = "",
+    split: str = "",
 ) -> str:
-    """The card as Markdown with a YAML head.
+    """Return the card as Markdown; the English one has the YAML head, which the hub reads in README.md alone.
 
     Args:
-        entries: the manifest entries; those of Parquet shards count.
+        entries: the manifest entries. Those that are no shards do not count.
         stats: the content of ``stats.json``.
-        builds: the builds that the manifest lists: verb, options, sources.
-        published: what a card on the hub says more.
+        builds: the builds that the manifest lists.
+        template: ``ENGLISH`` or ``CHINESE``.
+        repo: ORG/NAME on the hub; empty for a local card. The arguments below are for cards on the hub.
+        images: histograms beside the card, as relative paths.
+        example: a row of the release, as Markdown.
+        scores: a table of systems' scores, as Markdown.
+        split: the split that the commands of `How to evaluate` take; empty where the release has no judgments.
     """
     configs = configs_of(entries)
-    body = "\n".join(
-        part.strip("\n") + "\n"
-        for part in (
-            _about(builds, published),
-            _usage(configs, published.repo) if published else "",
-            titled("Example", published.example) if published else "",
-            _configs(configs),
-            titled("Columns", lines_of(fields(configs))),
-            figures(stats),
-            titled("Scores", published.scores) if published else "",
-            titled("How to evaluate", evaluation(published.repo, published.split))
-            if published and published.split
-            else "",
-            similar(stats.get("similar")),
-            overlap(stats),
-            samples(stats.get("samples")),
-            histograms(stats, published.images if published else ()),
-            titled("Limitations", lines_of(limitations(configs, builds))),
-            titled("How it was built", built(builds)),
-            titled("Licence and citation", _licence(configs, builds)),
+    body = (
+        _templates()
+        .get_template(template)
+        .render(
+            **{"repo": repo, "images": images, "example": example, "scores": scores, "split": split},
+            **{"configs": configs, "stats": stats, "reading": is_reading(builds), "official": is_official(builds)},
+            shown=shown_config(configs) if repo else "",
+            columns=_columns(configs),
+            table3_rows=TABLE3_ROWS,
+            bars=[*_bars(stats)],
+            medical=any(found.own_terms for found in sets_of(configs)),
+            built=_built(builds),
+            terms=[found.terms for found in sets_of(configs) if found.terms],
+            citation=CITATION,
         )
-        if part
     )
-    return f"---\n{card_head(configs, is_reading(builds))}---\n\n{body}"
+    body = re.sub("\n{3,}", "\n\n", body).strip("\n") + "\n"
+    return body if template == CHINESE else f"---\n{_head(configs, is_reading(builds))}---\n\n{body}"
+
+
+@functools.cache
+def _templates() -> Any:
+    import jinja2  # not at the start of every command that reads a release
+
+    folder = jinja2.FileSystemLoader(Path(__file__).parent)
+    found = jinja2.Environment(
+        loader=folder,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    found.filters |= {"cell": _cell, "code": as_code, "text": as_text, "percent": _percent, "size": _size}
+    found.globals["rows_of"] = rows_of
+    return found
+
+
+def _cell(value: float | None) -> str:
+    return "-" if value is None else f"{value:,}"
+
+
+def _percent(share: float | None) -> str:
+    return f"{share or 0:.2%}"
+
+
+def _size(shards: list[FileEntry]) -> str:
+    size = _bytes_of(shards)
+    return f"{size / 1e6:,.1f} MB" if size >= 1e6 else f"{size / 1e3:,.1f} kB"
+
+
+def _head(configs: Configs, reading: bool) -> str:
+    """Return the YAML head: every config, its files, features and rows, as the hub and `datasets` read it."""
+    import yaml
+
+    mixed = any(found.own_terms for found in sets_of(configs))
+    rows = max((rows_of(shards) for splits in configs.values() for shards in splits.values()), default=0)
+    content = {
+        "license": ["apache-2.0", "other"] if mixed else "other" if reading else "apache-2.0",
+        "language": ["zh", "en"] if any(found.translated for found in sets_of(configs)) else ["zh"],
+        "pretty_name": pretty_name(reading),
+        "task_categories": ["text-retrieval"],
+        "task_ids": ["document-retrieval"],
+        "tags": _TAGS,
+        "size_categories": [next((name for end, name in _SIZES.items() if rows < end), "10M<n<100M")],
+        "configs": [_files(config, splits) for config, splits in configs.items()],
+        "dataset_info": [_info(config, splits) for config, splits in configs.items()],
+    }
+    return str(yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=float("inf")))
+
+
+def _files(config: str, splits: dict[str, list[FileEntry]]) -> dict[str, Any]:
+    # `datasets` caches a local folder under its name and this head alone: naming the content here keeps a rebuilt
+    # release from being served from the cache of the old one.
+    content = hashlib.sha256("".join(s.sha256 for shards in splits.values() for s in shards).encode()).hexdigest()
+    return {
+        "config_name": config,
+        "description": f"content {content}",
+        **({"default": True} if config == _DEFAULT else {}),
+        "data_files": [
+            {"split": split, "path": f"{config}/{split if split in splits else '*'}-*.parquet"}
+            for split in _shown(config, splits)
+        ],
+    }
+
+
+def _info(config: str, splits: dict[str, list[FileEntry]]) -> dict[str, Any]:
+    shown = _shown(config, splits)
+    return {
+        "config_name": config,
+        "features": [_feature(field) for field in schema_of(config)],
+        "splits": [
+            {"name": split, "num_bytes": _bytes_of(shards), "num_examples": rows_of(shards)}
+            for split, shards in shown.items()
+        ],
+        "download_size": sum(map(_bytes_of, splits.values())),
+        "dataset_size": sum(map(_bytes_of, shown.values())),
+    }
+
+
+def _shown(config: str, splits: dict[str, list[FileEntry]]) -> dict[str, list[FileEntry]]:
+    """The splits of a config as readers of the card see them."""
+    if config != _WHOLE or len(splits) == 1:
+        return splits
+    return {_WHOLE: [shard for shards in splits.values() for shard in shards], **splits}
+
+
+def _feature(field: pa.Field) -> dict[str, Any]:
+    if pa.types.is_list(field.type):
+        return {"name": field.name, "list": [_feature(inner) for inner in field.type.value_type]}
+    return {"name": field.name, "dtype": str(field.type)}
+
+
+def _columns(configs: Iterable[str]) -> list[tuple[str, str, str]]:
+    """Return each column's name, its type, and the first configs that have it."""
+    held: dict[str, tuple[pa.DataType, list[str]]] = {}
+    for config in configs:
+        for field in schema_of(config):
+            held.setdefault(field.name, (field.type, []))[1].append(f"`{config}`")
+    return [
+        (
+            name,
+            "list" if pa.types.is_list(kind) else str(kind),
+            ", ".join(found[:_MANY] + ["..."] * (len(found) > _MANY)),
+        )
+        for name, (kind, found) in held.items()
+    ]
+
+
+def _bars(stats: dict[str, Any]) -> Iterator[tuple[str, list[str], list[list[str]]]]:
+    """Yield the histograms as tables: title, names of the columns, and a row a bar with counts and shares."""
+    lengths = {name: found.get("histogram") for name, found in stats["collections"].items()}
+    positives = stats.get("positives_per_query", {})
+    for title, columns in (("characters a passage", lengths), ("positive passages a query", positives)):
+        counts = {name: {bar["from"]: bar["count"] for bar in bars} for name, bars in columns.items() if bars}
+        names = {bar["from"]: bar_name(bar) for bars in columns.values() for bar in bars or ()}
+        if counts:
+            totals = {name: max(1, sum(found.values())) for name, found in counts.items()}
+            rows = [
+                [
+                    names[low],
+                    *(
+                        f"{found.get(low, 0):,} ({found.get(low, 0) / totals[name]:.1%})"
+                        for name, found in counts.items()
+                    ),
+                ]
+                for low in sorted(names)
+            ]
+            yield title, list(counts), rows
+
+
+def _built(builds: Iterable[Build]) -> str:
+    """Return the commands that made the release, their options, and their sources with SHA-256, as a list."""
+    made = []
+    for build in builds:
+        options = ", ".join(as_text(f"{name} = {value}") for name, value in build.options.items())
+        made.append(f"- {as_code(build.verb)}{f' with {options}' if options else ''}{', from:' * bool(build.sources)}")
+        made += [f"  - {as_text(source.name)} (sha256 {as_code(source.sha256)})" for source in build.sources]
+    return "\n".join(made)
 
 
 def configs_of(entries: Iterable[FileEntry]) -> Configs:
-    """The shards by config and split, in the order of the card. A file that is no shard, a run say, is none's."""
+    """Return the shards by config and split, in the order of the card. Other files, such as runs, are skipped."""
     configs: Configs = {}
     shards = [(*config_and_split(entry.path), entry) for entry in entries if entry.path.endswith(".parquet")]
     for config, split, entry in sorted(shards, key=lambda shard: (sort_key(*shard[:2]), shard[2].path)):
@@ -96,90 +237,36 @@ def configs_of(entries: Iterable[FileEntry]) -> Configs:
     return configs
 
 
-def titled(title: str, body: str) -> str:
-    """A section; nothing where its body is empty."""
-    return f"\n## {title}\n\n{body}" if body else ""
+def is_reading(builds: Collection[Build]) -> bool:
+    """True if the passages are those of a reading comprehension set, with nothing of DuReader."""
+    return any(build.verb == "squad" for build in builds)
 
 
-def _about(builds: list[Build], published: Published | None) -> str:
-    chinese = "\n[中文](README.zh.md)\n" if published else ""
-    if is_reading(builds):
-        return f"""# Reading comprehension as passage retrieval
-
-Questions of a reading comprehension set, each to find its paragraph in a collection, in the layout of
-DuReader-retrieval. Built by `dureader_retrieval` from the sources named below; nothing of DuReader is in it.
-{chinese}"""
-    own = "" if is_official(builds) else ", not the published collection's"
-    return f"""# DuReader-retrieval
-
-Chinese passage retrieval from web search, after Qiu et al. ([EMNLP 2022]({PAPER}), [arXiv]({ARXIV})):
-queries, a passage collection, and which passages answer which query. This copy was built by `dureader_retrieval` from
-the sources named below; its figures are those of these sources{own}.
-{chinese}"""
+def is_official(builds: Collection[Build]) -> bool:
+    """True if the release was made of the official archives; a copy on the hub holds only some of the passages."""
+    return any(build.verb == "official" and "copy" not in build.options for build in builds)
 
 
-def _usage(configs: Configs, repo: str) -> str:
-    return f"""
-```python
-{usage_of(configs, repo)}
-```
-"""
+def pretty_name(reading: bool) -> str:
+    """Return the name of a release; ``reading``: of :func:`is_reading`."""
+    return "Reading comprehension as passage retrieval" if reading else "DuReader-retrieval"
 
 
-def usage_of(configs: Configs, repo: str) -> str:
-    """Code that loads what is published."""
-    shown = shown_config(configs)
-    return f"""from datasets import load_dataset
-
-rows = load_dataset("{repo}", "{shown}")
-for row in load_dataset("{repo}", "{shown}", split="{next(iter(configs[shown]))}", streaming=True):
-    ..."""
+def shown_config(configs: Configs) -> str:
+    """Return the config that a card takes for its examples: the joined rows of the fewest queries."""
+    return next((name for name in ("dev", "test", "train") if name in configs), next(iter(configs)))
 
 
-def table_of(configs: Configs, head: str) -> list[str]:
-    """A table of every split under ``head``: the titles of config, split, rows, files, size."""
-    table = [head, "|---|---|---:|---:|---:|"]
-    for config, by_split in configs.items():
-        for split, shards in by_split.items():
-            size = _size(bytes_of(shards))
-            table.append(f"| `{config}` | {split} | {rows_of(shards):,} | {len(shards):,} | {size} |")
-    return table
+def sets_of(configs: Configs) -> list[Set]:
+    """Return the sets that the release holds something of."""
+    names = {config_of(config).set for config in configs}
+    return [found for name, found in SETS.items() if name in names]
 
 
-def _configs(configs: Configs) -> str:
-    return f"""
-## Configs
-
-{lines_of(table_of(configs, "| config | split | rows | files | size |"))}
-
-`corpus`, `queries` and `qrels` are laid out as in BEIR; `train`, `dev` and `test` join them: one row a query, with its
-positive passages (`docid`, `title`, `text`). Ids are the MD5 of the text; titles are empty, because the benchmark drops
-them. `negative_passages` is empty unless the sources brought hard negatives. A split without labels has empty lists and
-no qrels. In a labelled split, questions without a positive passage are left out.
-"""
+def rows_of(shards: list[FileEntry]) -> int:
+    """Return the number of rows of one split."""
+    return sum(shard.rows or 0 for shard in shards)
 
 
-def _size(size: int) -> str:
-    return f"{size / 1e6:,.1f} MB" if size >= 1e6 else f"{size / 1e3:,.1f} kB"
-
-
-def built(builds: list[Build]) -> str:
-    """The commands that made it with their options, and the sources of each with their SHA-256, as a list."""
-    made = []
-    for build in builds:
-        options = ", ".join(as_text(f"{name} = {value}") for name, value in build.options.items())
-        made.append(f"- {as_code(build.verb)}{f' with {options}' if options else ''}{', from:' * bool(build.sources)}")
-        made += [f"  - {as_text(source.name)} (sha256 {as_code(source.sha256)})" for source in build.sources]
-    return lines_of(made)
-
-
-def _licence(configs: Configs, builds: list[Build]) -> str:
-    own = "DuReader and DuReader-retrieval are published by Baidu under the Apache License 2.0."
-    if is_reading(builds):
-        own = "The texts are under the licences of the sources above; the layout is that of DuReader-retrieval."
-    origins = [found.terms for found in sets_of(configs) if found.terms]
-    return f"""{lines_of([own, *origins])}
-
-```bibtex
-{CITATION}```
-"""
+def _bytes_of(shards: list[FileEntry]) -> int:
+    return sum(shard.bytes for shard in shards)

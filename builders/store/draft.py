@@ -15,25 +15,120 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from builders.core.command import InputError, log
-from builders.core.files import link, sha256_of, write_text
+from builders.core.cache import FileEntry, describe
+from builders.core.errors import log
+from builders.core.files import link, reading, sha256_of, write_text
 from builders.core.folders import check_output, remove_tree, replace_directory, work_beside
+from builders.store import layout
 from builders.store.card import card
+from builders.store.judgments import overlaps_with_train
 from builders.store.layout import MANIFEST, config_and_split, schema_of
-from builders.store.manifest import (
-    CARD,
-    STATS,
-    Build,
-    FileEntry,
-    describe,
-    is_published,
-    read_stats,
-    write_manifest,
-    write_stats,
-)
-from builders.store.overlap import overlaps_with_train
+from builders.store.manifest import CARD, STATS, Build, is_published, read_stats, write_manifest, write_stats
 from builders.store.reader import Release
-from builders.store.writer import SplitWriter
+
+# Pages of 4 MiB: on news, files get 1.7 % smaller than with Parquet's usual 1 MiB, in the same time.
+# Page checksums (CRC-32): readers notice bytes that rot on the disk after the file's SHA-256 was verified.
+_WRITING = {
+    "compression": "zstd",
+    "compression_level": 3,
+    "use_dictionary": False,
+    "data_page_size": 4 << 20,
+    "write_page_checksum": True,
+}
+
+
+class ParquetFile:
+    """A Parquet file being written. Row groups are cut by the rows alone, never by how the tables arrive."""
+
+    def __init__(self, path: Path, schema: pa.Schema) -> None:
+        self.path = path
+        self._writer = pq.ParquetWriter(path, schema, **_WRITING)
+        self._waiting = schema.empty_table()
+        self.rows = 0
+
+    def write(self, table: pa.Table) -> None:
+        """Append the rows of ``table``, whose columns are those of the schema."""
+        self.rows += table.num_rows
+        waiting = pa.concat_tables([self._waiting, table])
+        while waiting.num_rows >= layout.ROWS_PER_GROUP:
+            self._write_group(waiting.slice(0, layout.ROWS_PER_GROUP))
+            waiting = waiting.slice(layout.ROWS_PER_GROUP)
+        self._waiting = waiting
+
+    def _write_group(self, table: pa.Table) -> None:
+        table = table.combine_chunks()
+        if table.nbytes > layout.BYTES_PER_GROUP and table.num_rows > 1:
+            # A group of long texts is halved until it is small enough; one row alone may be any size. The halves are
+            # copies: a slice would keep the whole buffers.
+            half = table.num_rows // 2
+            for rows in (range(half), range(half, table.num_rows)):
+                self._write_group(table.take(pa.array(rows)))
+        else:
+            self._writer.write_table(table, row_group_size=max(1, table.num_rows))
+
+    def close(self) -> dict[str, Any]:
+        """Write what is left; returns bytes, rows and SHA-256 as the manifest lists them."""
+        if self._waiting.num_rows or not self.rows:
+            self._write_group(self._waiting)
+        self._writer.close()
+        return {"bytes": self.path.stat().st_size, "rows": self.rows, "sha256": sha256_of(self.path)}
+
+
+class SplitWriter:
+    """One split of one config, written as numbered shards of :func:`.layout.rows_per_shard` rows.
+
+    The number of shards stands in their names, so it is known at :meth:`close` only.
+    """
+
+    def __init__(self, release: Path, config: str, split: str, schema: pa.Schema) -> None:
+        self._folder, self._split, self._schema = release / config, split, schema
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._file: ParquetFile | None = None
+        self._done: list[tuple[Path, dict[str, Any]]] = []
+        self.rows = 0
+
+    def adopt(self, path: Path, entry: dict[str, Any]) -> None:
+        """Take a shard that was written elsewhere, where it stays; in the order of the rows."""
+        self._done.append((path, entry))
+        self.rows += entry["rows"]
+
+    def write(self, table: pa.Table) -> None:
+        """Append the rows of ``table``, whose columns are those of the schema."""
+        table = table.select(self._schema.names).cast(self._schema)
+        start, room = 0, layout.rows_per_shard(self._schema)
+        while start < table.num_rows:
+            file = self._shard()
+            taken = min(room - file.rows, table.num_rows - start)
+            file.write(table.slice(start, taken))
+            start += taken
+            if file.rows == room:
+                self._end_shard()
+        self.rows += table.num_rows
+
+    def _shard(self) -> ParquetFile:
+        """The shard being written, under a name of its own until its final name is known."""
+        if self._file is None:
+            path = self._folder / f"{self._split}-{len(self._done):05d}.parquet"
+            self._file = ParquetFile(path, self._schema)
+        return self._file
+
+    def _end_shard(self) -> None:
+        file, self._file = self._shard(), None
+        self._done.append((file.path, file.close()))
+
+    def close(self) -> list[FileEntry]:
+        """Write what is left and name the shards; returns their manifest entries. A split of no rows has one shard."""
+        if self._file or not self._done:
+            self._end_shard()
+        entries = []
+        for number, (path, entry) in enumerate(self._done):
+            final = self._folder / f"{self._split}-{number:05d}-of-{len(self._done):05d}.parquet"
+            if path.parent == self._folder:
+                path.rename(final)
+            else:
+                link(path, final)
+            entries.append(FileEntry(path=f"{self._folder.name}/{final.name}", **entry))
+        return entries
 
 
 class Draft:
@@ -152,8 +247,6 @@ def describe_files(files: Iterable[tuple[str, Path]]) -> list[dict[str, Any]]:
     described: dict[Path, dict[str, Any]] = {}
     for name, path in files:
         if path not in described:
-            try:
+            with reading(path):
                 described[path] = {"name": name, "bytes": path.stat().st_size, "sha256": sha256_of(path)}
-            except OSError as error:
-                raise InputError(f"cannot be read ({error.strerror})", path=path) from error
     return list(described.values())

@@ -1,4 +1,4 @@
-"""The release directory: THE table of its sets, configs, splits and columns, from which everything else derives.
+"""The release directory: THE table of its sets, configs, splits, columns and ids, from which everything else derives.
 
 Layout: ``CONFIG/SPLIT-NNNNN-of-NNNNN.parquet``, ``README.md``, ``stats.json``, ``manifest.json``. The manifest lists
 every file with its size, rows and SHA-256 and the builds it came from; it holds no times and no machine's paths, so the
@@ -10,8 +10,9 @@ same input and options give the same bytes. It is written last.
 from __future__ import annotations
 
 import functools
+import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -20,22 +21,23 @@ FORMAT = 1
 MANIFEST = "manifest.json"
 NAME = "dureader_retrieval"  # whose manifest it is
 
+
+def text_id(text: str | bytes | memoryview) -> str:
+    """Return the official identifier of a passage or a query: the lower-case hex MD5 of its UTF-8 text."""
+    return hashlib.md5(text.encode() if isinstance(text, str) else text, usedforsecurity=False).hexdigest()
+
+
 # Columns: BEIR's of corpus, queries and qrels, Tevatron's of joined rows.
 
-CORPUS = pa.schema([("_id", pa.string()), ("title", pa.string()), ("text", pa.string())])
-IDS = pa.schema([("_id", pa.string())])
-QUERIES = pa.schema([("_id", pa.string()), ("text", pa.string())])
-QRELS = pa.schema([("query-id", pa.string()), ("corpus-id", pa.string()), ("score", pa.int64())])
+CORPUS = pa.schema({"_id": pa.string(), "title": pa.string(), "text": pa.string()})
+IDS = pa.schema({"_id": pa.string()})
+QUERIES = pa.schema({"_id": pa.string(), "text": pa.string()})
+QRELS = pa.schema({"query-id": pa.string(), "corpus-id": pa.string(), "score": pa.int64()})
 PASSAGES = pa.list_(pa.struct([("docid", pa.string()), ("title", pa.string()), ("text", pa.string())]))
 JOINED = pa.schema(
-    [
-        ("query_id", pa.string()),
-        ("query", pa.string()),
-        ("positive_passages", PASSAGES),
-        ("negative_passages", PASSAGES),
-    ]
+    {"query_id": pa.string(), "query": pa.string(), "positive_passages": PASSAGES, "negative_passages": PASSAGES}
 )
-CROSSLINGUAL_QUERIES = pa.schema([("_id", pa.string()), ("text", pa.string()), ("zh_id", pa.string())])
+CROSSLINGUAL_QUERIES = QUERIES.append(pa.field("zh_id", pa.string()))
 CROSSLINGUAL = JOINED.append(pa.field("query_zh", pa.string()))
 
 
@@ -69,6 +71,20 @@ class Set:
 
 SPLITS = ("train", "dev", "test")
 
+
+def _out_of_domain(name: str, terms: str) -> Set:
+    """A set of Section 2.4, whose test split is a column of Table 3."""
+    return Set(
+        corpus=f"{name}-corpus",
+        queries=f"{name}-queries",
+        qrels=f"{name}-qrels",
+        verb=f"add {name}",
+        table3={name: "test"},
+        terms=terms,
+        own_terms=True,
+    )
+
+
 SETS = {
     # Web search: the benchmark itself (Section 2.2).
     "main": Set(
@@ -76,27 +92,15 @@ SETS = {
         queries="queries",
         qrels="qrels",
         verb="release",
-        joined={"train": "train", "dev": "dev", "test": "test"},
-        table3={"train": "train", "dev": "dev", "test": "test"},
+        joined={split: split for split in SPLITS},
+        table3={split: split for split in SPLITS},
     ),
-    # Out of domain (Section 2.4).
-    "cmedqa": Set(
-        corpus="cmedqa-corpus",
-        queries="cmedqa-queries",
-        qrels="cmedqa-qrels",
-        verb="add cmedqa",
-        table3={"cmedqa": "test"},
-        terms="`cmedqa-*` is made from cMedQA2 (Zhang et al., 2018), which is for non-commercial research only.",
-        own_terms=True,
+    "cmedqa": _out_of_domain(
+        "cmedqa", "`cmedqa-*` is made from cMedQA2 (Zhang et al., 2018), which is for non-commercial research only."
     ),
-    "ccovid": Set(
-        corpus="ccovid-corpus",
-        queries="ccovid-queries",
-        qrels="ccovid-qrels",
-        verb="add ccovid",
-        table3={"ccovid": "test"},
-        terms="`ccovid-*` is made from the data of the DataFountain competition 424, under that competition's terms.",
-        own_terms=True,
+    "ccovid": _out_of_domain(
+        "ccovid",
+        "`ccovid-*` is made from the data of the DataFountain competition 424, under that competition's terms.",
     ),
     # English queries, Chinese passages and judgments (Section 2.5).
     "crosslingual": Set(
@@ -116,82 +120,48 @@ SETS = {
 
 @dataclass(frozen=True)
 class Config:
-    """One config: its name, its columns, the splits that it can have, the set it belongs to, and what a row is."""
+    """One config: its name, its columns, the splits that it can have, and the set it belongs to."""
 
     name: str
     columns: pa.Schema
     splits: tuple[str, ...]
-    set: str
-    about: str
+    set: str = "main"
 
 
 # SIZE and NUMBER stand for any: training questions drawn for extrapolation evaluation, samples of the collection.
-_ANY = {"SIZE": r"([1-9]\d*[KM]?)", "NUMBER": r"([1-9]\d*)"}
-_BUCKET = "trained without bucket NUMBER of the questions, tested inside and outside of the others"
+_ANY = {"SIZE": r"[1-9]\d*[KM]?", "NUMBER": r"[1-9]\d*"}
 
-# What the quality strategies of Section 2.3 take away: the removed training questions; the development and test
-# questions with and without one of them; the judgments before people corrected them.
+# What the quality strategies of Section 2.3 take away, kept so that the effect can be measured (Table 6, Figure 2): the
+# removed training questions with their passages; the development and test questions with and without one of them; the
+# judgments before people corrected them.
 REMOVED, TOLD_APART, BEFORE = "train-similar", ("duplicated", "others"), "qrels-before"
 
-# What the names of drawn training sets begin with (Zhan et al., 2022).
+# What the names of drawn training sets begin with (Zhan et al., 2022): SIZE training questions near to the test
+# questions or far from them; those without one bucket of the questions, tested inside and outside of the others.
 DRAWN = ("restrain-", "resttest-")
-SAMPLE = "sample-"  # and those of samples of the collection
+SAMPLE = "sample-"  # passages: the positives of test questions, others by lot, or others that runs rank high (hard)
 
+_PARTS = (("corpus", CORPUS, ("corpus",)), ("queries", QUERIES, SPLITS), ("qrels", QRELS, SPLITS))
 CONFIGS = (
-    Config("corpus", CORPUS, ("corpus",), "main", "every passage of the collection"),
-    Config("queries", QUERIES, SPLITS, "main", "every question"),
-    Config("qrels", QRELS, SPLITS, "main", "which passage answers which question"),
-    Config("train", JOINED, ("train",), "main", "training questions with their positive and negative passages"),
-    Config("dev", JOINED, ("dev",), "main", "development questions with their positive passages"),
-    Config("test", JOINED, ("test",), "main", "test questions; without published labels their lists are empty"),
-    Config(
-        *("cmedqa-corpus", CORPUS, ("corpus",), "cmedqa"),
-        "every passage of the out-of-domain set cMedQA (medical answers)",
+    Config("corpus", CORPUS, ("corpus",)),
+    Config("queries", QUERIES, SPLITS),
+    Config("qrels", QRELS, SPLITS),
+    *(Config(split, JOINED, (split,)) for split in SPLITS),
+    *(
+        Config(f"{name}-{part}", columns, splits, name)
+        for name in ("cmedqa", "ccovid")
+        for part, columns, splits in _PARTS
     ),
-    Config("cmedqa-queries", QUERIES, SPLITS, "cmedqa", "every question of cMedQA"),
-    Config("cmedqa-qrels", QRELS, SPLITS, "cmedqa", "which passage answers which question of cMedQA"),
-    Config(
-        *("ccovid-corpus", CORPUS, ("corpus",), "ccovid"),
-        "every passage of the out-of-domain set cCOVID-News (news articles)",
-    ),
-    Config("ccovid-queries", QUERIES, SPLITS, "ccovid", "every question of cCOVID-News"),
-    Config("ccovid-qrels", QRELS, SPLITS, "ccovid", "which passage answers which question of cCOVID-News"),
-    Config(
-        *("crosslingual-queries", CROSSLINGUAL_QUERIES, SPLITS, "crosslingual"),
-        "every question that is translated, in English",
-    ),
-    Config(
-        *("crosslingual", CROSSLINGUAL, SPLITS, "crosslingual"),
-        "the questions in English and Chinese with their Chinese passages",
-    ),
-    # Kept so that the effect of removing them can be measured (Table 6, Figure 2).
-    Config(
-        *(REMOVED, JOINED, ("train",), "main"),
-        "training questions removed because they are similar to a development or test question, with their passages",
-    ),
-    Config(
-        *(TOLD_APART[0], QUERIES, ("dev", "test"), "main"),
-        "development and test questions that a removed training question is similar to",
-    ),
-    Config(
-        *(TOLD_APART[1], QUERIES, ("dev", "test"), "main"),
-        "development and test questions that no training question is similar to",
-    ),
-    Config(BEFORE, QRELS, SPLITS, "main", "the judgments before people corrected them"),
-    Config(
-        *("restrain-SIZE-interpolation", QRELS, ("train",), "main"),
-        "judgments of SIZE training questions near to the test questions",
-    ),
-    Config(
-        *("restrain-SIZE-extrapolation", QRELS, ("train",), "main"),
-        "judgments of SIZE training questions far from the test questions",
-    ),
-    Config("resttest-bucketNUMBER", QRELS, ("train", "interpolation", "extrapolation"), "main", _BUCKET),
-    Config("sample-SIZE", IDS, ("corpus",), "main", "SIZE passages: the positives of test questions, others by lot"),
-    Config(
-        *("sample-SIZE-hard", IDS, ("corpus",), "main"),
-        "SIZE passages: the positives of test questions, others that runs rank high",
-    ),
+    Config("crosslingual-queries", CROSSLINGUAL_QUERIES, SPLITS, "crosslingual"),
+    Config("crosslingual", CROSSLINGUAL, SPLITS, "crosslingual"),
+    Config(REMOVED, JOINED, ("train",)),
+    *(Config(name, QUERIES, ("dev", "test")) for name in TOLD_APART),
+    Config(BEFORE, QRELS, SPLITS),
+    Config("restrain-SIZE-interpolation", QRELS, ("train",)),
+    Config("restrain-SIZE-extrapolation", QRELS, ("train",)),
+    Config("resttest-bucketNUMBER", QRELS, ("train", "interpolation", "extrapolation")),
+    Config("sample-SIZE", IDS, ("corpus",)),
+    Config("sample-SIZE-hard", IDS, ("corpus",)),
 )
 
 
@@ -199,11 +169,9 @@ CONFIGS = (
 def _find(name: str) -> tuple[int, Config]:
     """The position of a config in the table, and its declaration with its own name."""
     for position, config in enumerate(CONFIGS):
-        word = next((word for word in _ANY if word in config.name), "")
-        if not word and config.name == name:
-            return position, config
-        if word and (match := re.fullmatch(config.name.replace(word, _ANY[word]), name)):
-            return position, replace(config, name=name, about=config.about.replace(word, match[1]))
+        pattern = config.name.replace("SIZE", _ANY["SIZE"]).replace("NUMBER", _ANY["NUMBER"])
+        if re.fullmatch(pattern, name):
+            return position, replace(config, name=name)
     raise ValueError(f"{name!r} is no config of a release")
 
 
@@ -213,7 +181,7 @@ def config_of(name: str) -> Config:
 
 
 def is_config(name: str) -> bool:
-    """Whether a release can have a config of that name."""
+    """True if a release can have a config of that name."""
     try:
         return bool(_find(name))
     except ValueError:
@@ -266,3 +234,29 @@ BYTES_PER_GROUP = 64 << 20  # a longer group is halved: what a reader has to hol
 def rows_per_shard(schema: pa.Schema) -> int:
     """Rows of each file of a split but its last."""
     return max(1, ROWS_PER_SHARD // _PASSAGES_PER_ROW) if PASSAGES in schema.types else ROWS_PER_SHARD
+
+
+# The judged splits of a release as tasks of a benchmark on the hub: what ``eval.yaml`` lists and what a model's
+# ``.eval_results/`` names. The hub's leaderboard has one value a model and task, so that a task is one measure of one
+# split of a set. Its format: github.com/huggingface/hub-docs, docs/hub/eval-results.md.
+
+# The paper's measures (Section 3.2) and the ends of their tasks' names. Recall@k is a hit rate.
+MEASURES = {"MRR@10": "mrr_at_10", "Recall@1": "recall_at_1", "Recall@50": "recall_at_50"}
+
+
+def parts_of(splits: Collection[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """Yield the sets and splits that a release with these (config, split) has test queries and judgments of."""
+    for name, found in SETS.items():
+        for split in ("dev", "test"):
+            if (found.queries, split) in splits and (found.qrels, split) in splits:
+                yield name, split
+
+
+def part_id(set_name: str, split: str) -> str:
+    """Return the begin of the names of a split's tasks: ``dev``, ``cmedqa_test``."""
+    return split if set_name == "main" else f"{set_name}_{split}"
+
+
+def task_id(set_name: str, split: str, measure: str) -> str:
+    """Return the name of the task of one of :data:`MEASURES`: ``dev_mrr_at_10``."""
+    return f"{part_id(set_name, split)}_{MEASURES[measure]}"

@@ -1,4 +1,4 @@
-"""What a release's ``manifest.json`` and ``stats.json`` hold, read and written."""
+"""The content of a release's ``manifest.json`` and ``stats.json``, read and written."""
 
 from __future__ import annotations
 
@@ -9,32 +9,20 @@ from typing import Any
 
 import msgspec
 
-from builders.core.command import InputError
-from builders.core.files import sha256_of, write_text
-from builders.core.typed import Count, Sha256, name_within, read_object, typed
+from builders.core.cache import FileEntry, describe
+from builders.core.errors import InputError
+from builders.core.files import write_text
+from builders.core.typed import Count, Sha256, read_object, typed
 from builders.store.layout import FORMAT, MANIFEST, NAME
-from builders.store.tasks import EVAL
 
 STATS, CARD = "stats.json", "README.md"
-CARD_ZH = "README.zh.md"
+CARD_ZH, EVAL = "README.zh.md", "eval.yaml"
 _PUBLISHED = {CARD_ZH, EVAL, "croissant.json"}  # the last: of releases that earlier versions published
 
 
 def is_published(path: str) -> bool:
-    """Whether `publish` makes that file anew: it says what a release is, and is none of another that is made of it."""
+    """True for files that `publish` makes anew: they describe one release, not another that is made of it."""
     return path in _PUBLISHED or path.startswith("assets/")
-
-
-class FileEntry(msgspec.Struct, frozen=True):
-    """One file: its path in the release, its size, its SHA-256 (hex), its rows where it is a shard."""
-
-    path: str
-    bytes: Count
-    rows: Count | None
-    sha256: Sha256
-
-    def __post_init__(self) -> None:
-        name_within(self.path)
 
 
 class Source(msgspec.Struct, frozen=True):
@@ -54,7 +42,7 @@ class Build(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """What a release consists of, and how it was built; no times, no machine's paths."""
+    """The files of a release and its builds; no times, no machine's paths."""
 
     name: str
     format: int
@@ -88,12 +76,6 @@ def write_manifest(release: Path, entries: Iterable[FileEntry], builds: Iterable
     files += [describe(release, name) for name in (CARD, STATS) if (release / name).exists()]
     content = msgspec.to_builtins(Manifest(NAME, FORMAT, list(builds), files))
     write_text(release / MANIFEST, json.dumps(content, ensure_ascii=False, indent=1, sort_keys=True) + "\n")
-
-
-def describe(release: Path, name: str) -> FileEntry:
-    """The entry of a file of ``release`` that is no shard."""
-    path = release / name
-    return FileEntry(name, path.stat().st_size, None, sha256_of(path))
 
 
 class Bar(msgspec.Struct):
@@ -133,7 +115,7 @@ class Similar(msgspec.Struct):
 
 
 class Relabelled(msgspec.Struct):
-    """What people's judgments have changed in a split: means and shares (0 to 1) of its queries."""
+    """The change of a split by people's judgments: means and shares (0 to 1) of its queries."""
 
     queries: Count
     per_query_before: float
@@ -143,7 +125,7 @@ class Relabelled(msgspec.Struct):
 
 
 class Overlap(msgspec.Struct):
-    """How many of a split's queries with positives share one with a training query; the share from 0 to 1."""
+    """The queries of a split that share a positive with a training query: number, and share from 0 to 1."""
 
     test_queries: Count
     overlapping: Count | None
@@ -169,7 +151,7 @@ class Sample(msgspec.Struct):
 
 
 class Stats(msgspec.Struct):
-    """What ``stats.json`` says to those who read it; builders put what they have counted beside it."""
+    """The part of ``stats.json`` that is read again; builders put other counts beside it."""
 
     table3: dict[str, dict[str, float | None]] = {}
     collections: dict[str, Collection] = {}

@@ -11,11 +11,12 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from builders.core.cache import other_sha256
-from builders.core.command import InputError
+from builders.core.cache import FileEntry, other_sha256
+from builders.core.errors import InputError
+from builders.core.files import reading
 from builders.store import layout
 from builders.store.layout import MANIFEST, config_and_split, schema_of
-from builders.store.manifest import FileEntry, Manifest, read_manifest
+from builders.store.manifest import Manifest, read_manifest
 from builders.store.shards import wrong_columns, wrong_file
 
 
@@ -47,7 +48,7 @@ class Release:
         return sorted({config_and_split(entry.path) for entry in shards})
 
     def rows(self, config: str, split: str) -> int:
-        """How many a split has. Errors as of :meth:`file`: no number is believed that the shards do not bear out."""
+        """Return the number of rows of a split, once its shards bear it out. Errors as of :meth:`file`."""
         found = self.shards(config, split)
         for entry in found:
             self.file(entry)
@@ -110,18 +111,19 @@ class Release:
         for entry in self.shards(config, split):
             path = self.file(entry)
             wanted, names = columns or schema_of(config).names, _top(config, columns)
-            try:
-                with pa.OSFile(str(path)) as opened, pq.ParquetFile(opened, page_checksum_verification=True) as file:
-                    self.file(entry)  # by now it is open: it stays this one, even if another release takes its place
-                    # Parquet has no checksum of the footer, which holds the schema and the number of rows.
-                    fault, held = wrong_columns(file.schema_arrow, schema_of(config)), 0
-                    for batch in () if fault else file.iter_batches(batch_size=rows, columns=wanted):
-                        held += batch.num_rows
-                        yield batch.select(names)  # in one order, whatever the file's is
-                    if fault or held != entry.rows:
-                        raise pa.ArrowInvalid(fault or f"{held:,} rows where the manifest says {entry.rows or 0:,}")
-            except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-                raise InputError(f"is damaged ({error}); build the release again", path=path) from error
+            with (
+                reading(path, damaged="is damaged", remedy="build the release again"),
+                pa.OSFile(str(path)) as opened,
+                pq.ParquetFile(opened, page_checksum_verification=True) as file,
+            ):
+                self.file(entry)  # by now it is open: it stays this one, even if another release takes its place
+                # Parquet has no checksum of the footer, which holds the schema and the number of rows.
+                fault, held = wrong_columns(file.schema_arrow, schema_of(config)), 0
+                for batch in () if fault else file.iter_batches(batch_size=rows, columns=wanted):
+                    held += batch.num_rows
+                    yield batch.select(names)  # in one order, whatever the file's is
+                if fault or held != entry.rows:
+                    raise pa.ArrowInvalid(fault or f"{held:,} rows where the manifest says {entry.rows or 0:,}")
 
     def table(self, config: str, split: str, columns: list[str] | None = None) -> pa.Table:
         """One split as a whole: for queries and qrels, not for a corpus of millions. Empty, it has its columns, too."""

@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from builders.store.draft import Draft
-from builders.store.judged import Judged, joined_passage, texts_of_judged
-from builders.store.layout import PASSAGES, QRELS, SETS, Set, schema_of
+from builders.store.judgments import Judged, joined_passage, qrels_table, texts_of_judged
+from builders.store.layout import PASSAGES, SETS, Set, schema_of
 from builders.store.reader import Release
 from builders.store.table3 import POSITIVES_EDGES, LengthCounter, table3_column
 
@@ -27,12 +27,6 @@ def rejudge(draft: Draft, base: Release, split: str, judged: Judged) -> None:
             draft.write(configs.joined[split], split, _joined(base, configs, split, judged, texts))
     queries = base.table("queries", split, ["text"])["text"].to_pylist()
     count_judged(draft, split, queries, judged, texts)
-
-
-def qrels_table(judged: Judged) -> pa.Table:
-    """Judgments as the rows of a config of qrels."""
-    rows = [(query, passage, score) for query, scores in judged.items() for passage, score in scores.items()]
-    return pa.table([pa.array([row[n] for row in rows], kind) for n, kind in enumerate(QRELS.types)], schema=QRELS)
 
 
 def _joined(base: Release, configs: Set, split: str, judged: Judged, texts: Mapping[str, str]) -> Iterator[pa.Table]:

@@ -1,49 +1,33 @@
-"""What the files of a release must be: the bytes that the manifest lists; of a shard the rows and columns, too.
+"""The check of a release's files: the bytes that the manifest lists; in a shard also rows, columns and values.
 
-What is a shard's content is looked at together with its bytes, once: then every reader, DuckDB, too, may rely on it.
+A shard's values are checked once, together with its bytes. After that every reader, DuckDB too, may rely on them.
 """
 
 from __future__ import annotations
 
-import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from builders.core.cache import fault_once, other_sha256
+from builders.core import cache as verified
+from builders.core.cache import FileEntry
 from builders.store.layout import config_and_split, schema_of
-from builders.store.manifest import FileEntry
-from builders.store.values import wrong_values
 
 _ROWS = 1_024  # read at a time: a joined row can be 100 kB
+_IDS = {"_id", "query-id", "corpus-id", "query_id", "zh_id", "docid"}
 
 
 def wrong_file(path: Path, entry: FileEntry, *, again: bool = False) -> str:
-    """What is wrong with a file of a release, in words; empty where it is what its entry in the manifest says.
+    """Describe what is wrong with a file of a release; empty if it is what its entry in the manifest says.
 
     That is its size and SHA-256; of a shard its rows, that it has the columns of its config, and their values
-    (:func:`builders.store.values.wrong_values`). The whole file is read the first time
-    (:func:`builders.core.cache.fault_once`), and whenever ``again`` says so.
+    (:func:`wrong_values`). The whole file is read the first time, and whenever ``again`` says so.
     """
     shard = entry.path.endswith(".parquet")
-
-    def look() -> str:
-        return other_sha256(path, entry.sha256) or (_wrong_shard(path, entry) if shard else "")
-
-    try:
-        found = path.stat()
-        if not stat.S_ISREG(found.st_mode):
-            return "is no regular file"
-        if (size := found.st_size) != entry.bytes:
-            return f"has {size:,} bytes where the manifest says {entry.bytes:,}"
-        return fault_once(
-            path, ["file of a release", entry.path if shard else "", entry.sha256, entry.rows], look, again=again
-        )
-    except FileNotFoundError:
-        return "is listed in the manifest but missing"
-    except OSError as error:
-        return f"cannot be read ({error.strerror})"
+    return verified.wrong_file(path, entry, (lambda: _wrong_shard(path, entry)) if shard else None, again=again)
 
 
 def _wrong_shard(path: Path, entry: FileEntry) -> str:
@@ -77,3 +61,32 @@ def wrong_columns(schema: pa.Schema, expected: pa.Schema) -> str:
             found = ", ".join(f"{field.name} ({field.type})" for field in schema)
             return f"expected a column {column.name} ({column.type}); it has {found}"
     return ""
+
+
+def wrong_values(batch: pa.RecordBatch) -> str:
+    """Describe what is wrong with the values of some rows; empty if nothing is.
+
+    Parquet lets a value be missing anywhere, in a list, too, and bytes of any kind stand for a text. The libraries in C
+    take a null character for the end of an id.
+    """
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        try:
+            column.validate(full=True)
+        except pa.ArrowInvalid as error:
+            return f"the column {name}: expected UTF-8 text ({error})"
+        for part, values in _parts(name, column):
+            if values.null_count:
+                return f"the column {part}: expected no null"
+            if part.rpartition(".")[2] in _IDS and pc.any(pc.match_substring(values, "\0")).as_py():
+                return f"the column {part}: expected ids without null characters"
+    return ""
+
+
+def _parts(name: str, values: pa.Array) -> Iterator[tuple[str, pa.Array]]:
+    """A column, and what lies in its lists and structs, by name."""
+    yield name, values
+    if pa.types.is_list(values.type):
+        yield from _parts(name, values.flatten())
+    elif pa.types.is_struct(values.type):
+        for field in values.type:
+            yield from _parts(f"{name}.{field.name}", values.field(field.name))

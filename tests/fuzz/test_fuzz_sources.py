@@ -34,7 +34,7 @@ from builders.release.rows import find_sources, parse_rows
 from builders.sources.files import find_files
 from builders.sources.lines import read_blocks
 from builders.sources.tables import find_tables
-from builders.store.ids import text_id
+from builders.store.layout import text_id
 from builders.store.reader import open_release
 
 QUESTIONS = {text_id(text): text for text in ("北京冬天冷吗", "饺子怎么煮", "高铁票, 提前几天买")}

@@ -24,6 +24,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -70,14 +71,14 @@ def _make(folder: Path, args: argparse.Namespace) -> tuple[Path, Path]:
     centres = generator.standard_normal((args.centres, args.dimensions), np.float32)
     total = args.trains + args.tests
     ids = [text_id(f"query {number}") for number in range(total)]
-    path = folder / "vectors.npy"
-    vectors = np.lib.format.open_memmap(path, "w+", np.float32, (total, args.dimensions))
-    for start in range(0, total, 10_000):
-        rows = min(10_000, total - start)
-        noise = generator.standard_normal((rows, args.dimensions), np.float32)
-        vectors[start : start + rows] = centres[generator.integers(args.centres, size=rows)] + noise
-    vectors.flush()
-    path.with_suffix(".ids.txt").write_text("\n".join(ids) + "\n", encoding="utf-8")
+    path = folder / "vectors.parquet"
+    schema = pa.schema([("id", pa.string()), ("vector", pa.list_(pa.float32()))])
+    with pq.ParquetWriter(path, schema) as file:
+        for start in range(0, total, 10_000):
+            rows = min(10_000, total - start)
+            noise = generator.standard_normal((rows, args.dimensions), np.float32)
+            vectors = centres[generator.integers(args.centres, size=rows)] + noise
+            file.write_table(pa.table([ids[start : start + rows], [*vectors]], schema=schema))
     with draft_release(folder / "release", {"verb": "benchmark", "options": {}, "sources": []}) as draft:
         for split, part in (("train", ids[: args.trains]), ("dev", ids[args.trains :])):
             draft.write("queries", split, [pa.table([pa.array(part), pa.array(part)], schema=QUERIES)])

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from annotating import annotate, judge
 from commands import SAMPLE, run
 from conftest import Once
@@ -267,8 +268,9 @@ def drawn(world: World) -> Outputs:
     run("baselines", "bm25", "--quiet", "--release", path, *words)
     found["sample-100.run"] = trec(world.out / "sample.run")
     ids = [row["_id"] for split in ("train", "dev", "test") for row in release(world.sample)[f"queries/{split}"]]
-    np.savez(world.out / "vectors.npz", ids=np.array(ids), vectors=np.array([[*bytes.fromhex(n)] for n in ids]) - 127.5)
-    given = ("--release", world.sample, "--embeddings", world.out / "vectors.npz")
+    vectors = [[byte - 127.5 for byte in bytes.fromhex(each)] for each in ids]
+    pq.write_table(pa.table({"_id": ids, "vector": vectors}), world.out / "vectors.parquet")
+    given = ("--release", world.sample, "--embeddings", world.out / "vectors.parquet")
     path, more = world.made("add", "restrain", *given, "--size", 5, 10, "--exclude", 1)
     found |= within("restrain", more)
     words = ("--set", "restrain-5-interpolation", "--format", "msmarco", "--out", world.out / "set")

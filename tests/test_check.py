@@ -3,34 +3,37 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from commands import run
-from findings import found
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from releases import TEXTS, make_release, md5, passage
 from whole_release import Rows, edit_stats, make_whole
 
-from builders.check.findings import LONGEST_PASSAGE, TESTS
+from builders.check.findings import LONGEST_PASSAGE, TESTS, Report
 from builders.check.release import check
+from builders.store.layout import MANIFEST
 from builders.store.reader import open_release
+
+
+def found(report: Report) -> dict[str, tuple[str, int, list[tuple[str, int]]]]:
+    """What `check` found: test -> (class, count, [(where, count)]), of the tests that found something; sizes apart."""
+    tests = {}
+    for name in TESTS:
+        findings = report.of(name)
+        if findings and name not in ("split-sizes", "not-tested"):
+            places = sorted((finding.where, finding.count) for finding in findings)
+            tests[name] = (report.level(findings[0]), sum(count for _, count in places), places)
+    return tests
 
 
 def test_a_whole_release_has_no_error(tmp_path: Path) -> None:
     report = check(open_release(make_whole(tmp_path / "release")))
     assert found(report) == {}
     assert not report.of("not-tested")
-
-
-def test_a_build_of_real_rows_has_no_error(sample_release: Path) -> None:
-    report = check(open_release(sample_release))
-    assert found(report) == {}
-    # Built from raw data, it cannot have the paper's sizes.
-    assert {report.level(finding) for finding in report.of("split-sizes")} == {"info"}
 
 
 def _drop_passage(rows: Rows) -> None:
@@ -245,39 +248,66 @@ def test_the_command_prints_every_test_and_exits_by_what_it_found(whole_copy: Pa
 
 
 # Few characters, so that texts meet: equal ones, blank ones, ones with a control character.
-_texts = st.lists(st.text("ab \u3000\x07\n", max_size=3), min_size=1, max_size=8)
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(passages=_texts, wrong=st.sets(st.integers(0, 7)), judged=st.lists(st.integers(0, 9), max_size=6))
-def test_counts_are_those_of_brute_force(
-    tmp_path: Path, passages: list[str], wrong: set[int], judged: list[int]
-) -> None:
-    ids = [md5(f"{number}") if number in wrong else md5(text) for number, text in enumerate(passages)]
-    question = {"_id": md5("q"), "text": "q"}
-    known = [*ids, *(md5(f"none {number}") for number in range(10))]
-    pairs = [known[number] for number in judged]
-    rows: Rows = {
-        ("corpus", "corpus"): [{"_id": i, "title": "", "text": t} for i, t in zip(ids, passages, strict=True)],
-        ("queries", "dev"): [question],
-        ("qrels", "dev"): [{"query-id": md5("q"), "corpus-id": each, "score": 1} for each in pairs],
-    }
-    if not pairs:
-        del rows["qrels", "dev"]
-    report = check(open_release(make_release(tmp_path / "release", rows)))
+# The files themselves: the manifest names what is there, and nothing else.
 
-    def visible(text: str) -> bool:
-        return any(character in "ab" for character in text)
+SHARD = "dev/dev-00000-of-00001.parquet"
 
-    distinct = {text for text in passages if visible(text)}
-    expected = {
-        "ids-not-md5": sum(i != md5(t) for i, t in zip(ids, passages, strict=True)),
-        "empty-texts": sum(not visible(text) for text in passages),
-        "duplicate-texts": sum(passages.count(text) > 1 for text in distinct),
-        "control-characters": sum("\x07" in text for text in passages),
-        "dangling-ids": sum(each not in ids for each in pairs),
-        "duplicate-judgments": sum(pairs.count(each) > 1 for each in set(pairs)),
-    }
-    assert {name: count for name, (_, count, _) in found(report).items() if name in expected} == {
-        name: count for name, count in expected.items() if count
-    }
+
+def _flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda path: path.unlink(), "is listed in the manifest but missing"),
+        (_flip, "has the SHA-256"),
+        (lambda path: path.write_bytes(path.read_bytes() + b"x"), "bytes where the manifest says"),
+    ],
+    ids=["missing", "flipped bit", "longer"],
+)
+def test_a_file_that_is_not_what_the_manifest_says(whole_copy: Path, damage: Callable[[Path], Any], words: str) -> None:
+    damage(whole_copy / SHARD)
+    report = check(open_release(whole_copy))
+    ((where, _),) = found(report)["manifest"][2]
+    assert (where, list(found(report))) == (SHARD, ["manifest"])
+    assert words in report.of("manifest")[0].what
+    assert "dev" in report.of("not-tested")[-1].what
+
+
+@pytest.mark.usefixtures("own_cache")
+def test_every_byte_is_read_again_whatever_is_known_of_a_file(whole_copy: Path) -> None:
+    """A disk that forgets changes a file and neither its inode nor its times."""
+    release = whole_copy
+    os.utime(release / SHARD, (1, 1))
+    assert not found(check(open_release(release)))
+    _flip(release / SHARD)
+    os.utime(release / SHARD, (1, 1))
+    assert found(check(open_release(release)))["manifest"][2] == [(SHARD, 1)]
+
+
+@pytest.mark.parametrize("name", ["nonsense/dev-00000-of-00001.parquet", "dev/it's.parquet"])
+def test_a_manifest_with_a_name_that_is_none(whole_copy: Path, name: str) -> None:
+    release = whole_copy
+    manifest = json.loads((release / MANIFEST).read_text())
+    manifest["files"].append({"path": name, "bytes": 1, "rows": 1, "sha256": "0" * 64})
+    (release / MANIFEST).write_text(json.dumps(manifest))
+    report = check(open_release(release))
+    assert name in [finding.where for finding in report.of("manifest")]
+
+
+def test_a_missing_shard_number_and_wrong_rows(tmp_path: Path) -> None:
+    release = make_release(tmp_path / "release")
+    manifest = json.loads((release / MANIFEST).read_text())
+    manifest["files"] = [e for e in manifest["files"] if e["path"] != "corpus/corpus-00001-of-00003.parquet"]
+    next(entry for entry in manifest["files"] if entry["path"].startswith("dev/"))["rows"] = 7
+    (release / MANIFEST).write_text(json.dumps(manifest))
+    report = check(open_release(release))
+    reasons = {finding.where: finding.what for finding in report.of("manifest")}
+    assert reasons["corpus/corpus"] == "the manifest lists 2 of 3 shards"
+    assert reasons["dev/dev-00000-of-00001.parquet"] == "has 2 rows where the manifest says 7"
+    assert report.of("unlisted-files")[0].examples == ["corpus/corpus-00001-of-00003.parquet"]

@@ -100,16 +100,6 @@ def test_each_text_counts_once_by_its_strongest_way(tmp_path: Path) -> None:
     assert (report["all"]["rows"], report["all"]["texts"]) == (3, {"questions": 3, "passages": 4})
 
 
-def test_all_files_together_count_what_any_of_them_has(tmp_path: Path) -> None:
-    files = [
-        _lines(tmp_path / "a.jsonl", {"query": TICKETS, "pos": [OTHER]}),
-        _lines(tmp_path / "b.jsonl", {"query": TICKETS, "pos": [TEXTS[4]]}, {"query": PHONE, "pos": []}),
-    ]
-    report = _report(tmp_path, "--against", *files)
-    assert [file["splits"]["dev"]["questions"]["found"] for file in report["files"]] == [1, 2]
-    assert _dev(report) == (2, 1, 1)
-
-
 def test_a_model_s_scores_find_paraphrases(tmp_path: Path) -> None:
     """By way of the questions as a release, from which the scores are made."""
     pairs = _lines(
@@ -140,15 +130,15 @@ def test_examples_show_both_texts_and_their_line(tmp_path: Path) -> None:
     ]
 
 
-def test_the_report_is_text_or_markdown_that_runs_nothing(tmp_path: Path) -> None:
+def test_the_report_is_text_on_stdout_or_in_a_file(tmp_path: Path) -> None:
     release = make_release(tmp_path / "release")
-    pairs = _lines(tmp_path / "a|b.jsonl", {"query": f"`{TICKETS}`|<script>".replace("<script>", "!"), "pos": []})
+    pairs = _lines(tmp_path / "pairs.jsonl", {"query": f"{TICKETS}！\u0007", "pos": []})
     words = ["--release", release, "--against", pairs]
     text = run("builders", "similar", *words).stdout
-    assert "dev: questions" in text and "50.00%" in text and "question, normalised (1), line 1" in text
-    assert not run("builders", "similar", *words, "--format", "markdown", "--out", tmp_path / "page.md").stdout
-    page = (tmp_path / "page.md").read_text(encoding="utf-8")
-    assert f"`` `{TICKETS}`\\|! `` |" in page and "## " in page and "a\\|b.jsonl" in page
+    assert "dev: questions" in text and "50.00%" in text
+    assert rf"  question, normalised (1), line 1: {TICKETS} = {TICKETS}！\x07" in text.splitlines()
+    assert not run("builders", "similar", *words, "--out", tmp_path / "report.txt").stdout
+    assert (tmp_path / "report.txt").read_text(encoding="utf-8") == text
 
 
 def test_several_processes_find_the_same(tmp_path: Path) -> None:
@@ -174,9 +164,3 @@ def test_files_that_are_no_pairs_are_one_line(tmp_path: Path, content: str, word
     release = make_release(tmp_path / "release")
     options = ["--quiet", "--release", release, "--against", tmp_path / "pairs.jsonl"]
     assert words in run("builders", "similar", *options, code=1).error
-
-
-def test_a_file_that_is_not_there_is_one_line(tmp_path: Path) -> None:
-    release = make_release(tmp_path / "release")
-    options = ["--quiet", "--release", release, "--against", tmp_path / "missing.jsonl"]
-    assert "missing.jsonl" in run("builders", "similar", *options, code=1).error

@@ -1,29 +1,41 @@
-"""Sets for interpolation and extrapolation: configs added to a copy of a release, label overlap, errors."""
+"""Sets for interpolation and extrapolation: configs, label overlap, vectors, and their drawing against brute force."""
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import datasets
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from commands import run
-from releases import md5
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from releases import make_release, md5, tables
 
 from builders.__main__ import VERBS
+from builders.add.restrain import restrained
+from builders.add.similarity import best_ranks, clusters, fixed_point, nearest, scale
+from builders.add.vectors import directions, read_embeddings
 from builders.core.command import main
+from builders.core.errors import InputError
+from builders.core.files import sha256_of
 from builders.store.draft import draft_release
 from builders.store.layout import QRELS, QUERIES
-from builders.store.reader import open_release
+from builders.store.reader import Release, open_release
 
 TRAINS, TESTS = 60, 12
 
 
-def make(folder: Path) -> tuple[Path, Path, dict[str, np.ndarray]]:
+def make(folder: Path) -> tuple[Path, Path]:
     """A release of 60 training and 12 dev queries with judgments, and its embeddings; query 0 of both is the same."""
     generator = np.random.default_rng(7)
     queries = {
@@ -49,13 +61,17 @@ def make(folder: Path) -> tuple[Path, Path, dict[str, np.ndarray]]:
                 rows.append((query, md5("train 1"), 0))
             table = pa.Table.from_pylist([dict(zip(QRELS.names, row, strict=True)) for row in rows], QRELS)
             draft.write("qrels", split, [table])
-    path = folder / "vectors.npz"
-    np.savez(path, ids=np.array(list(vectors)), vectors=np.array(list(vectors.values())))
-    return release, path, vectors
+    path = folder / "vectors.parquet"
+    pq.write_table(pa.table({"id": list(vectors), "vector": [[*each] for each in vectors.values()]}), path)
+    return release, path
 
 
 def call(*words: Any) -> int:
     return main("builders", "", VERBS, ["add", *map(str, words)])
+
+
+def positive(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [row for row in rows if row["score"] > 0]
 
 
 def queries_of(release: Path, config: str, split: str = "train") -> set[str]:
@@ -63,7 +79,7 @@ def queries_of(release: Path, config: str, split: str = "train") -> set[str]:
 
 
 def test_restrain_adds_configs_to_a_copy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    release, path, vectors = make(tmp_path)
+    release, path = make(tmp_path)
     out = tmp_path / "out"
     options = ["restrain", "--release", release, "--embeddings", path, "--size", "15", "5", "--exclude", "2"]
     assert call(*options, "--out", out, "--format", "json") == 0
@@ -72,31 +88,17 @@ def test_restrain_adds_configs_to_a_copy(tmp_path: Path, capsys: pytest.CaptureF
     assert "12 test queries are many for 60 training queries: ReSTrain is for small test sets" in printed.err
     train = open_release(out).table("qrels", "train").to_pylist()
     assert train == open_release(release).table("qrels", "train").to_pylist()
-    dev = queries_of(out, ["queries", "..", "qrels"][-1], "dev")
     everything = {md5(f"训练 {n}") for n in range(TRAINS)}
 
-    def cosine(one: str, two: str) -> float:
-        a, b = vectors[one], vectors[two]
-        return float(a @ b / np.linalg.norm(a) / np.linalg.norm(b))
-
     for size in (5, 15):
-        inter = queries_of(out, f"restrain-{size}-interpolation")
-        extra = queries_of(out, f"restrain-{size}-extrapolation")
+        inter, extra = (queries_of(out, f"restrain-{size}-{kind}") for kind in ("interpolation", "extrapolation"))
         assert len(inter) == len(extra) == size and not inter & extra and inter | extra <= everything
-        for query in dev:
-            top = sorted(everything, key=lambda train: -cosine(query, train))[:2]
-            assert not extra & set(top)
-        near = np.mean([max(cosine(query, train) for train in inter) for query in dev])
-        far = np.mean([max(cosine(query, train) for train in extra) for query in dev])
-        assert near > far
-        assert figures[f"restrain-{size}-interpolation"]["nearest_cosine"] == pytest.approx(near, abs=2e-3)
-        assert figures[f"restrain-{size}-extrapolation"]["nearest_cosine"] == pytest.approx(far, abs=2e-3)
+        name = f"restrain-{size}-"
+        assert figures[f"{name}interpolation"]["nearest_cosine"] > figures[f"{name}extrapolation"]["nearest_cosine"]
         # All judgments of the chosen queries, in the order of qrels.
         for kind, chosen in (("interpolation", inter), ("extrapolation", extra)):
-            rows = open_release(out).table(f"restrain-{size}-{kind}", "train").to_pylist()
-            assert rows == [row for row in train if row["query-id"] in chosen]
             loaded = datasets.load_dataset(str(out), f"restrain-{size}-{kind}", cache_dir=str(tmp_path / "cache"))
-            assert loaded["train"].to_list() == rows
+            assert loaded["train"].to_list() == [row for row in train if row["query-id"] in chosen]
     assert md5("训练 0") in queries_of(out, "restrain-15-interpolation")  # the query that is a dev query
     # The same command gives the same bytes, in place too, and leaves the other sizes.
     manifest = (out / "manifest.json").read_text()
@@ -112,14 +114,13 @@ def test_restrain_adds_configs_to_a_copy(tmp_path: Path, capsys: pytest.CaptureF
     }
 
 
-def test_resttest_adds_configs_to_a_copy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    release, path, _ = make(tmp_path)
+def test_resttest_adds_configs_to_a_copy(tmp_path: Path) -> None:
+    release, path = make(tmp_path)
     out = tmp_path / "out"
     for buckets in (4, 3):  # the second time in place: no bucket of the first is left
         source = release if buckets == 4 else out
         options = ["resttest", "--release", source, "--embeddings", path, "--out", out]
         assert call(*options, "--buckets", buckets, "--format", "json") == 0
-    rows = json.loads(capsys.readouterr().out.split("\n]\n")[1] + "\n]")
     configs = {config for config, _ in open_release(out).splits() if config.startswith("resttest-")}
     assert configs == {f"resttest-bucket{number}" for number in (1, 2, 3)}
     trains, dev = {md5(f"训练 {n}") for n in range(TRAINS)}, queries_of(release, "qrels", "dev")
@@ -134,18 +135,10 @@ def test_resttest_adds_configs_to_a_copy(tmp_path: Path, capsys: pytest.CaptureF
         assert {row["query-id"] for row in loaded["extrapolation"]} == extra
     assert len(left_out) == TRAINS and set(left_out) == trains  # every training query is left out once
     assert len(extrapolated) == TESTS and set(extrapolated) == dev
-    mean = {
-        kind: np.average(
-            [row["nearest_cosine"] for row in rows if row["test"] == kind],
-            weights=[row["test_queries"] for row in rows if row["test"] == kind],
-        )
-        for kind in ("interpolation", "extrapolation")
-    }
-    assert mean["interpolation"] > mean["extrapolation"]
 
 
 def test_check_counts_overlap_from_one_shared_passage_on(tmp_path: Path) -> None:
-    release, path, _ = make(tmp_path)
+    release, path = make(tmp_path)
     check = ("builders", "check", "--release")
     found = json.loads(run(*check, release, "--format", "json", code=1).stdout)
     # Dev queries 0, 4 and 8 share one positive each; passages that are negative in training do not count.
@@ -164,12 +157,9 @@ def test_check_counts_overlap_from_one_shared_passage_on(tmp_path: Path) -> None
     ]
     for row in rows:
         resampled = row["config"].startswith("resttest-")
-        passages = {
-            row["corpus-id"] for row in open_release(out).table(row["config"], "train").to_pylist() if row["score"] > 0
-        }
         tests = open_release(out).table(row["config"] if resampled else "qrels", row["test"]).to_pylist()
-        expected = {test["query-id"] for test in tests if test["score"] > 0 and test["corpus-id"] in passages}
-        assert row["overlapping"] == len(expected)
+        passages = {each["corpus-id"] for each in positive(open_release(out).table(row["config"], "train").to_pylist())}
+        assert row["overlapping"] == len({e["query-id"] for e in positive(tests) if e["corpus-id"] in passages})
     lines = run(*check, out, code=1).stdout.splitlines()
     (head,) = [number for number, line in enumerate(lines) if line.startswith("label overlap")]
     assert lines[head + 1].split()[:4] == ["config", "test", "train", "queries"]
@@ -177,7 +167,7 @@ def test_check_counts_overlap_from_one_shared_passage_on(tmp_path: Path) -> None
 
 
 def test_the_card_has_the_label_overlap_of_train_with_dev_and_of_the_new_sets(tmp_path: Path) -> None:
-    release, path, _ = make(tmp_path)
+    release, path = make(tmp_path)
     # Dev queries 0, 4 and 8 share a positive with training, see make().
     assert "## Label overlap with `train`" in (card := (release / "README.md").read_text("utf-8"))
     assert "- `qrels/dev`: 3 of 12 queries (25.00%)" in card and "Interpolation" not in card
@@ -208,25 +198,278 @@ def test_the_card_has_the_label_overlap_of_train_with_dev_and_of_the_new_sets(tm
 def test_what_cannot_be_made_is_one_line(
     tmp_path: Path, words: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    release, path, _ = make(tmp_path)
+    release, path = make(tmp_path)
     assert call(*words, "--release", release, "--embeddings", path, "--out", tmp_path / "out") == 1
     error = capsys.readouterr().err.strip().splitlines()[-1]
     assert error.startswith("error: ") and re.search(message, error)
-    assert sorted(child.name for child in tmp_path.iterdir()) == ["release", "vectors.npz"]
+    assert sorted(child.name for child in tmp_path.iterdir()) == ["release", "vectors.parquet"]
 
 
-def test_wrong_usage_exits_with_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for words in (
-        [],
-        ["restrain"],
-        ["restrain", "--release", "r", "--embeddings", "e", "--out", "o", "--size", "0"],
-        ["restrain", "--release", "r", "--embeddings", "e", "--out", "o", "--size", "1.5K"],
-        ["resttest", "--release", "r", "--out", "o"],
+# Vectors, from directories of `encode` and Parquet files.
+
+IDS = ["a", "b", "c"]
+VECTORS = np.array([[1, 2], [0.5, -1], [3, 0]])
+
+
+def write(path: Path, ids: list[str] = IDS, vectors: np.ndarray = VECTORS) -> Path:
+    lists = pa.array(vectors.tolist(), pa.list_(pa.from_numpy_dtype(vectors.dtype)))
+    pq.write_table(pa.table({"text": ids, "query_id": ids, "emb": lists}), path)
+    return path
+
+
+def read(path: Path, queries: list[str] = IDS, release: Release | None = None) -> np.ndarray:
+    return directions(read_embeddings([path], release), queries)
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_embedding_files_are_read(tmp_path: Path, kind: Any) -> None:
+    path = write(tmp_path / "v.parquet", vectors=VECTORS.astype(kind))
+    assert (read(path, ["c", "a", "b", "a"]) == fixed_point(VECTORS[[2, 0, 1, 0]])).all()
+
+
+def test_files_together_hold_the_queries(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    first = write(tmp_path / "one.parquet", ["a", "b"], VECTORS[:2])
+    second = write(tmp_path / "two.parquet", ["b", "c"], VECTORS[1:] * [[-1], [1]])
+    assert (directions(read_embeddings([first, second]), IDS) == fixed_point(VECTORS)).all()
+    assert "1 queries have a vector in more than one source; the first one counts" in caplog.text
+
+
+def encoded(path: Path, release: Release, vectors: np.ndarray = VECTORS, split: str = "dev") -> Path:
+    """What `baselines encode --queries` writes for a split of a release: two files."""
+    path.mkdir(exist_ok=True)
+    shards = []
+    for number, part in enumerate((vectors[:2], vectors[2:])):
+        file = path / f"queries-{number:05d}-of-00002.npy"
+        np.save(file, part.astype(np.float16))
+        shards.append({"path": file.name, "rows": len(part), "sha256": sha256_of(file)})
+    about = {"config": "queries", "split": split, "fingerprint": release.fingerprint("queries", split)}
+    (path / "manifest.json").write_text(json.dumps(about | {"shards": shards}))
+    return path
+
+
+def test_the_directory_of_the_verb_encode_is_read_by_the_rows_of_the_release(tmp_path: Path) -> None:
+    rows = tables()
+    rows["queries", "dev"] = [{"_id": each, "text": each} for each in IDS]
+    release = open_release(make_release(tmp_path / "release", rows))
+    assert (read(encoded(tmp_path / "v", release), ["c", "a"], release) == fixed_point(VECTORS[[2, 0]])).all()
+    for vectors, message in (
+        (VECTORS[:2], "no vector for 1 of 3"),
+        (np.ones((4, 2)), "has 1 ids for the 2 vectors"),
+        (np.ones((3, 2, 1)), r"v.queries-00000.*: expected vectors as floats .* found float16 \(2, 2, 1\)"),
+        (np.ones((3, 0)), "v: has vectors of 0 dimensions; expected at least 1"),
     ):
-        with pytest.raises(SystemExit) as stopped:
-            call(*words)
-        assert stopped.value.code == 2
-    with pytest.raises(SystemExit) as stopped:
-        call("restrain", "--help")
-    assert stopped.value.code == 0
-    assert "python -m builders add restrain --release" in capsys.readouterr().out
+        with pytest.raises(InputError, match=message):
+            read(encoded(tmp_path / "v", release, vectors), release=release)
+    file = encoded(tmp_path / "v", release) / "queries-00001-of-00002.npy"
+    file.write_bytes(file.read_bytes()[:-1] + b"?")
+    with pytest.raises(InputError, match=r"00001-of-00002\.npy: has the SHA-256 .* encode it again"):
+        list(read_embeddings([tmp_path / "v"], release=release))
+    other = open_release(make_release(tmp_path / "other", tables()))
+    with pytest.raises(InputError, match="holds queries/dev of another release than"):
+        list(read_embeddings([encoded(tmp_path / "v", release)], release=other))
+
+
+@pytest.mark.parametrize(
+    ("ids", "vectors", "message"),
+    [
+        (IDS, VECTORS * [[1], [np.nan], [1]], r"v\.parquet: the vector of query 'b' \(row 2\) is not finite"),
+        (IDS, np.array([[1, 2], [0, 1], [np.inf, 1]]), r"the vector of query 'c' \(row 3\) is not finite"),
+        (IDS, VECTORS * [[1], [1], [0]], r"v\.parquet: the vector of query 'c' \(row 3\) is all zeros"),
+        (["a", "b", "a"], VECTORS, r"v\.parquet: has query 'a' twice"),
+        (["a", "b", "d"], VECTORS, r"v\.parquet: has no vector for 1 of 3 queries, 'c' for one"),
+        (IDS, np.ones((3, 2), int), r"expected one column of ids .* found text \(string\), query_id \(string\), emb"),
+    ],
+)
+def test_wrong_embeddings_are_one_clear_error(
+    tmp_path: Path, ids: list[str], vectors: np.ndarray, message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        read(write(tmp_path / "v.parquet", ids, vectors))
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({"id": ["a", "b"], "vector": [[1.0], [1.0, 2.0]]}, r"v\.parquet: has vectors of 1, 2 dimensions"),
+        ({"id": ["a", None], "vector": [[1.0], None]}, r"v\.parquet: has a null in rows 1 to 2"),
+        ({"a": ["a"], "b": ["b"]}, r"expected one column of ids .* found a \(string\), b \(string\)"),
+    ],
+)
+def test_tables_of_other_columns_are_refused(tmp_path: Path, table: dict[str, list[Any]], message: str) -> None:
+    pq.write_table(pa.table(table), tmp_path / "v.parquet")
+    with pytest.raises(InputError, match=message):
+        read(tmp_path / "v.parquet")
+    with pytest.raises(InputError, match=r"v\.npz: expected a directory of `baselines encode`, or a file named"):
+        read(tmp_path / "v.npz")
+
+
+# Ranks, neighbours, clusters and training sets against brute force in whole numbers.
+@st.composite
+def vector_sets(draw: Any, most: int = 40) -> tuple[np.ndarray, np.ndarray]:
+    """Training and test vectors of few coordinates of few values: many exact ties, many duplicates."""
+    dimensions = draw(st.integers(1, 4))
+    number = st.integers(-2, 2) if draw(st.booleans()) else st.floats(-1, 1, width=32)
+    row = st.lists(number, min_size=dimensions, max_size=dimensions).filter(any)
+    trains = draw(st.lists(row, min_size=2, max_size=most))
+    tests = draw(st.lists(row, min_size=1, max_size=12))
+    return fixed_point(np.array(trains)), fixed_point(np.array(tests))
+
+
+def brute_ranks(tests: np.ndarray, trains: np.ndarray) -> tuple[list[int], list[int]]:
+    """Each training query's best rank among the test queries, and its product there; ties to the lower row."""
+    products = tests.astype(int) @ trains.astype(int).T
+    best = [(len(trains) + 1, 0)] * len(trains)
+    for row in products.tolist():
+        order = sorted(range(len(row)), key=lambda train: (-row[train], train))
+        for rank, train in enumerate(order, 1):
+            best[train] = min(best[train], (rank, -row[train]))
+    return [rank for rank, _ in best], [-product for _, product in best]
+
+
+@settings(deadline=None)
+@given(st.integers(1, 300), st.integers(0, 2**32 - 1))
+def test_products_stay_where_float32_is_exact(dimensions: int, seed: int) -> None:
+    vectors = np.random.default_rng(seed).standard_cauchy((20, dimensions))
+    rows = fixed_point(vectors).astype(np.int64)
+    assert np.abs(rows).astype(np.float64).max() <= 4096
+    assert ((rows * rows).sum(axis=1) <= 2**24).all()
+    exact = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    assert np.abs(rows @ rows.T / scale(dimensions) ** 2 - exact @ exact.T).max() < 2e-3
+
+
+@settings(deadline=None)
+@given(vector_sets(), st.integers(1, 50))
+def test_ranks_are_those_of_brute_force(sets: tuple[np.ndarray, np.ndarray], depth: int) -> None:
+    trains, tests = sets
+    ranks, products, complete = best_ranks(tests, trains, depth)
+    expected, cosines = brute_ranks(tests, trains)
+    assert complete <= depth
+    assert ranks.tolist() == [rank if rank <= complete else 0 for rank in expected]
+    assert all(products[row] == cosines[row] for row in np.flatnonzero(ranks))
+    assert complete == len(trains) or depth < len(trains)
+
+
+@settings(deadline=None)
+@given(vector_sets())
+def test_nearest_cosines_are_those_of_brute_force(sets: tuple[np.ndarray, np.ndarray]) -> None:
+    trains, tests = sets
+    rows = np.arange(0, len(trains), 2)
+    expected = (tests.astype(int) @ trains[rows].astype(int).T).max(axis=1) / scale(trains.shape[1]) ** 2
+    assert nearest(tests, trains, rows) == pytest.approx(np.clip(expected, -1, 1))
+    assert (nearest(tests, trains, rows[:0]) == -1).all()
+
+
+@settings(deadline=None)
+@given(
+    vector_sets(),
+    st.lists(st.integers(1, 20), min_size=1, max_size=3),
+    st.none() | st.integers(1, 5),
+    st.integers(0, 3),
+)
+def test_training_sets_are_those_of_brute_force(
+    sets: tuple[np.ndarray, np.ndarray], sizes: list[int], exclude: int | None, seed: int
+) -> None:
+    trains, tests = sets
+    ids = [f"q{number:03d}" for number in range(len(trains))]
+    ranks, products = brute_ranks(tests, trains)
+    # The largest possible, by trying every size, and every depth where none is given: the least one that allows it.
+    possible, depth = 0, exclude or 1
+    for tried in [exclude] if exclude else range(1, len(trains) + 1):
+        for size in range(1, len(trains)):
+            if size <= sum(rank <= tried for rank in ranks) and size <= sum(rank > tried for rank in ranks):
+                possible, depth = max((possible, depth), (size, tried), key=lambda each: (each[0], -each[1]))
+    if max(sizes) > possible:
+        with pytest.raises(InputError, match=f"{max(sizes)} is too large .* {possible} is the largest possible"):
+            restrained(ids, trains, tests, sizes, exclude, seed)
+        return
+    found = restrained(ids, trains, tests, sizes, exclude, seed)
+    assert [(chosen.size, chosen.kind) for chosen in found] == [
+        (size, kind) for size in sorted(set(sizes)) for kind in ("interpolation", "extrapolation")
+    ]
+    order = sorted(range(len(trains)), key=lambda row: (ranks[row], -products[row], row))
+    for inter, extra in zip(found[::2], found[1::2], strict=True):
+        assert len(set(extra.rows)) == len(extra.rows) == extra.size
+        assert sorted(order[: inter.size]) == inter.rows.tolist()
+        assert inter.ranks == max(ranks[row] for row in inter.rows)
+        assert extra.ranks == depth
+        assert min(ranks[row] for row in extra.rows) > depth
+
+
+@settings(max_examples=60, deadline=None)
+@given(vector_sets(), st.none() | st.integers(1, 3), st.integers(0, 3), st.data())
+def test_smaller_sets_are_part_of_larger_ones_and_the_two_kinds_share_no_query(
+    sets: tuple[np.ndarray, np.ndarray], exclude: int | None, seed: int, data: Any
+) -> None:
+    trains, tests = sets
+    ids = [f"q{number:03d}" for number in range(len(trains))]
+    with pytest.raises(InputError) as refused:
+        restrained(ids, trains, tests, [len(trains)], exclude, seed)
+    possible = int(re.search(r"([\d,]+) is the largest possible", str(refused.value))[1])
+    if not possible:
+        return
+    sizes = [*data.draw(st.lists(st.integers(1, possible), min_size=1, max_size=4)), possible]
+    kinds: dict[str, list[set[int]]] = {"interpolation": [], "extrapolation": []}
+    for size in sorted(sizes):  # each by a command of its own
+        for chosen in restrained(ids, trains, tests, [size], exclude, seed):
+            kinds[chosen.kind].append(set(chosen.rows.tolist()))
+    for nested in kinds.values():
+        assert [len(rows) for rows in nested] == sorted(sizes)
+        assert all(small <= large for small, large in itertools.pairwise(nested))
+    assert not any(inter & extra for inter in kinds["interpolation"] for extra in kinds["extrapolation"])
+
+
+def brute_clusters(vectors: np.ndarray, starts: list[int]) -> list[int] | None:
+    """Spherical k-means in whole numbers; None where a cluster loses all rows."""
+    centres, labels = vectors[starts].astype(int), [-1] * len(vectors)
+    for _ in range(100):
+        products = (vectors.astype(int) @ centres.T).tolist()
+        before, labels = labels, [max(range(len(starts)), key=lambda c: (row[c], -c)) for row in products]
+        if before == labels:
+            break
+        for number in range(len(starts)):
+            members = vectors[[label == number for label in labels]].astype(int)
+            if not len(members):
+                return None
+            total = members.sum(axis=0)
+            centres[number] = fixed_point((total if total.any() else members[0])[None].astype(float))[0]
+    sizes = [labels.count(number) for number in range(len(starts))]
+    order = sorted(range(len(starts)), key=lambda number: (-sizes[number], number))
+    return [order.index(label) for label in labels]
+
+
+@settings(max_examples=50, deadline=None)
+@given(vector_sets(), st.data())
+def test_clusters_are_those_of_brute_force(sets: tuple[np.ndarray, np.ndarray], data: Any) -> None:
+    vectors = sets[0]
+    starts = data.draw(st.lists(st.integers(0, len(vectors) - 1), min_size=1, max_size=4, unique=True))
+    found = clusters(vectors, np.array(starts))
+    expected = brute_clusters(vectors, starts)
+    if expected is not None:
+        assert found.tolist() == expected
+    same: dict[bytes, int] = {}
+    for row, label in zip(vectors, found.tolist(), strict=True):
+        assert same.setdefault(row.tobytes(), label) == label  # equal queries are never in different buckets
+
+
+def test_the_same_clusters_and_ranks_on_any_number_of_threads() -> None:
+    code = """
+import hashlib, numpy as np
+from builders.add.similarity import *
+generator = np.random.default_rng(3)
+vectors = fixed_point(np.round(generator.normal(size=(9000, 24)), 0) + 0.25)
+ranks, products, complete = best_ranks(vectors[:700], vectors[700:], 50)
+labels = clusters(vectors, np.arange(5))
+print(complete, hashlib.sha256(ranks.tobytes() + products.tobytes() + labels.tobytes()).hexdigest())
+"""
+    outputs = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "OMP_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": threads},
+            capture_output=True,
+            text=True,
+            check=True,
+            cwd=Path(__file__).resolve().parent.parent,
+        ).stdout
+        for threads in ("1", "3")
+    }
+    assert len(outputs) == 1

@@ -17,8 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from official_archives import original_files, write_files
 from releases import BUILD, QUESTIONS, make_release, md5
-from test_ccovid import source as ccovid_source
-from test_cmedqa import source as cmedqa_source
+from test_out_of_domain import ccovid_source, cmedqa_source
 
 from builders.core.errors import InputError
 from builders.core.typed import LONGEST, name_within, problem_of

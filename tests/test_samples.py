@@ -10,11 +10,8 @@ from typing import Any
 import datasets
 import pytest
 from commands import run
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from releases import QUESTIONS, TEXTS, make_release, md5, tables
 
-from builders.core.sampling import lots
 from builders.store.reader import open_release
 from builders.store.runs import read_run, write_run
 
@@ -109,14 +106,6 @@ def test_what_cannot_be_sampled_is_one_line(release: Path, tmp_path: Path, words
         run("builders", "add", "samples", "--release", release, "--out", tmp_path / "out", "--sizes", wrong, code=2)
 
 
-@settings(max_examples=30, deadline=None)
-@given(st.lists(st.text(), unique=True), st.integers(0, 3))
-def test_a_lot_depends_on_seed_and_id_alone(ids: list[str], seed: int) -> None:
-    ids = [each.encode("utf-8", "replace").decode() for each in ids]
-    alone = {each: int(lots([each], seed, 1)[0]) for each in ids}
-    assert lots(ids, seed, len(ids)).tolist() == [alone[each] for each in ids]
-
-
 def test_check_names_what_a_sample_lists_twice_and_what_is_not_there(tmp_path: Path) -> None:
     ids = [md5(text) for text in (TEXTS[0], TEXTS[0], TEXTS[1], "lost")]
     rows: Any = tables() | {("sample-4", "corpus"): [{"_id": each} for each in ids]}
@@ -144,11 +133,3 @@ def test_an_extract_is_a_release_of_its_own(release: Path, tmp_path: Path) -> No
     run("baselines", "bm25", "--release", small, *options, "--out", tmp_path / "a.run")
     run("baselines", "bm25", "--release", whole.path, "--sample", "sample-30", *options, "--out", tmp_path / "b.run")
     assert read_run(tmp_path / "a.run").hits == read_run(tmp_path / "b.run").hits
-
-
-def test_a_sample_that_is_not_there_is_said(release: Path, tmp_path: Path) -> None:
-    words = ["bm25", "--release", release, "--out", tmp_path / "x.run", "--sample"]
-    assert "has no config 'sample-10K' with a split 'corpus'" in run("baselines", *words, "sample-10K", code=1).error
-    assert (
-        "expected sample-SIZE or sample-SIZE-hard, found 'corpus'" in run("baselines", *words, "corpus", code=2).stderr
-    )

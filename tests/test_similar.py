@@ -16,10 +16,8 @@ from conftest import Once
 from releases import md5
 from whole_release import Rows, make_whole
 
-from builders.check.paper import published
 from builders.check.release import check
 from builders.similar.likeness import LikeTexts, bands, normalised
-from builders.similar.remove import as_table
 from builders.store.reader import open_release
 from builders.store.runs import write_run
 
@@ -102,13 +100,6 @@ def test_a_question_is_similar_above_the_threshold_and_not_at_it(release_with: R
     assert _questions(out, "duplicated", "dev") == [TICKETS]
 
 
-def test_the_way_of_the_paper_is_the_model_alone(release_with: Release, tmp_path: Path) -> None:
-    release, out = release_with(PUNCTUATED, PARAPHRASE), tmp_path / "out"
-    scores = _scores(tmp_path / "run", (TICKETS, PARAPHRASE, 0.9))
-    run("builders", "similar", "--release", release, "--scores", scores, "--by", "model", "--out", out)
-    assert _questions(out, "train-similar", "train") == [PARAPHRASE]
-
-
 def test_counts_stand_beside_those_of_the_paper(release_with: Release, tmp_path: Path) -> None:
     release, out = release_with(EXACT, PUNCTUATED, PARAPHRASE), tmp_path / "out"
     scores = _scores(tmp_path / "run", (TICKETS, PARAPHRASE, 0.9), (TICKETS, PUNCTUATED, 0.99))
@@ -126,12 +117,6 @@ def test_counts_stand_beside_those_of_the_paper(release_with: Release, tmp_path:
     assert json.loads((out / "stats.json").read_text(encoding="utf-8"))["similar"] == counts
     card = (out / "README.md").read_text(encoding="utf-8").replace("\n", " ")
     assert "The paper removed 566, similar to 387 (6.45%)" in card
-
-
-def test_a_release_without_questions_to_keep_apart_has_counts_of_none() -> None:
-    none = {"removed": 0, "by": {}, "duplicated": 0, "queries": 0, "share": None, "splits": {}}
-    lines = as_table({**none, "paper": published()["similar"]}, Path("out")).splitlines()
-    assert lines[-2].split()[-2:] == ["0.00%", "6.45%"]
 
 
 def test_a_second_removal_adds_to_the_first(release_with: Release, tmp_path: Path) -> None:
@@ -241,8 +226,3 @@ def test_the_bands_miss_one_pair_in_a_thousand_at_most(share: float) -> None:
     found = bands(share)
     assert 128 % found == 0
     assert (1 - share ** (128 // found)) ** found <= 0.001
-
-
-def test_texts_of_punctuation_alone_are_like_none_but_the_same() -> None:
-    index = LikeTexts({"a": "？？", "b": "……"})
-    assert [[like.id for like in likes] for likes in index.find(["！", "？？"])] == [[], ["a"]]

@@ -28,7 +28,6 @@ from builders.add.collection import (
     add_options,
     check_found,
     files_of,
-    kind_by,
     merge,
     write_release,
 )
@@ -42,6 +41,7 @@ HEADERS = {
     "documents": ("docid", "text"),
     "judged": ("id", "docid", "question", "answer"),
     "unlabelled": ("id", "question"),
+    "json": (),
 }
 TEST_SIZE = 949  # Section 2.4
 
@@ -78,39 +78,37 @@ def read(
     """
     questions, documents = SourceTexts("question"), SourceTexts("document")
     judged: dict[str, dict[str, None]] = {}
-
-    def judge(question: str, docid: str, source: Source, line: int) -> None:
-        # A question's id is no help: each stands for one pair of question and document. The text is what it is.
-        questions.add(question, question, source, line)
-        if question.strip():
-            judged.setdefault(question, {})[docid] = None
-
     used = []
-    for kind, source in files_of("the competition's", files, given, _kind_of, "id, docid, question, answer"):
+    for kind, source in files_of("the competition's", HEADERS, files, given, "id, docid, question, answer"):
         if kind == "unlabelled":
             log.info("%s: questions without a document, not used", source.name)
             continue
-        if kind == "documents":
-            # The text may hold tabs, which nothing escapes: it goes on to the end of its line.
-            table = open_table(source, encoding)
-            for line, (docid, text) in table.rows(HEADERS["documents"], rest_in_last=table.columns[-1] == "text"):
-                documents.add(docid, text, source, line)
-        elif kind == "judged":
-            for line, (docid, question) in open_table(source, encoding).rows(("docid", "question")):
-                judge(question, docid, source, line)
-        else:
-            for line, row in json_rows(source, encoding):
-                documents.add(row.docid, row.context, source, line)
-                if row.question is not None:
-                    judge(row.question, row.docid, source, line)
         used.append(source)
+        for line, docid, text, question in _rows(kind, source, encoding):
+            if text is not None:
+                documents.add(docid, text, source, line)
+            if question is not None:
+                # A question's id is no help: each stands for one pair of question and document.
+                questions.add(question, question, source, line)
+                if question.strip():
+                    judged.setdefault(question, {})[docid] = None
     check_found(documents.by_source, "documents", "NCPPolicies_context_*.csv")
     check_found(judged, "questions with a document", "NCPPolicies_train_*.csv")
     return merge("ccovid", questions, documents, {"all": judged}), used
 
 
-def _kind_of(header: list[str]) -> str | None:
-    return "json" if header[0].startswith("{") else kind_by(HEADERS, header)
+def _rows(kind: str, source: Source, encoding: str) -> Iterator[tuple[int, str, str | None, str | None]]:
+    """(line, docid, text, question) of a file, which may lack texts or questions."""
+    if kind == "json":
+        yield from ((line, row.docid, row.context, row.question) for line, row in json_rows(source, encoding))
+        return
+    table = open_table(source, encoding)
+    if kind == "documents":
+        # The text may hold tabs, which nothing escapes: it goes on to the end of its line.
+        rows = table.rows(HEADERS[kind], rest_in_last=table.columns[-1] == "text")
+        yield from ((line, docid, text, None) for line, (docid, text) in rows)
+    else:
+        yield from ((line, docid, None, question) for line, (docid, question) in table.rows(("docid", "question")))
 
 
 _decode = msgspec.json.Decoder(Row).decode

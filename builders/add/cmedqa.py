@@ -27,14 +27,13 @@ from builders.add.collection import (
     add_options,
     check_found,
     files_of,
-    kind_by,
     merge,
     write_release,
 )
 from builders.core.errors import InputError, log
 from builders.core.progress import progress
 from builders.sources.files import Source, split_of
-from builders.sources.tables import find_tables, open_table
+from builders.sources.tables import Table, find_tables, open_table
 
 HEADERS = {
     "questions": ("question_id", "content"),
@@ -84,23 +83,20 @@ def read(
     own: _Judged = {}  # the answers of each question by answer.csv
     judged: dict[str, _Judged] = {}
     used = []
-    for kind, source in files_of("cMedQA's", files, given, _kind_of, "question_id,content"):
+    for kind, source in files_of("cMedQA's", HEADERS, files, given, "question_id,content"):
+        used.append(source)
+        table = open_table(source, encoding)
         if kind == "questions":
-            for line, (question, text) in open_table(source, encoding).rows(HEADERS["questions"]):
+            for line, (question, text) in table.rows(HEADERS[kind]):
                 questions.add(question, text, source, line)
         elif kind == "answers":
-            for line, (answer, question, text) in open_table(source, encoding).rows(HEADERS["answers"]):
+            for line, (answer, question, text) in table.rows(HEADERS[kind]):
                 answers.add(answer, text, source, line)
                 own.setdefault(question, {})[answer] = None
+        elif split := split_of(source.member or source.path.name):
+            _read_candidates(table, kind, judged.setdefault(SPLITS_OF[test_candidates][split], {}))
         else:
-            split = split_of(source.member or source.path.name)
-            if split is None:
-                raise InputError(
-                    "candidates of which split? expected train, dev or test in its name", path=source.shown
-                )
-            candidates = judged.setdefault(SPLITS_OF[test_candidates][split], {})
-            _read_candidates(source, encoding, kind, candidates)
-        used.append(source)
+            raise InputError("candidates of which split? expected train, dev or test in its name", path=source.shown)
     check_found(questions.by_source, "questions of cMedQA", "question.csv")
     check_found(answers.by_source, "answers of cMedQA", "answer.csv")
     check_found(judged.get("test"), "test candidates of cMedQA", f"{test_candidates}_candidates.txt")
@@ -112,18 +108,12 @@ def read(
     return merge("cmedqa", questions, answers, judged), used
 
 
-def _kind_of(header: list[str]) -> str | None:
-    return kind_by(HEADERS, header)
-
-
-def _read_candidates(source: Source, encoding: str, kind: str, judged: _Judged) -> None:
+def _read_candidates(table: Table, kind: str, judged: _Judged) -> None:
     """Add a file's questions, each with its positive answers: label 1, or named as positive in ``pairs``."""
     columns = ("question_id", "pos_ans_id") if kind == "pairs" else ("question_id", "ans_id", "label")
-    for line, (question, answer, *label) in progress(
-        open_table(source, encoding).rows(columns), unit="pair", label=source.name
-    ):
+    for line, (question, answer, *label) in progress(table.rows(columns), unit="pair", label=table.source.name):
         found = judged.setdefault(question, {})  # one without a positive answer is there, too
         if kind == "pairs" or label[0] == "1":
             found[answer] = None
         elif label[0] != "0":
-            raise InputError(f"expected the label 0 or 1, found {label[0]!r}", path=source.shown, line=line)
+            raise InputError(f"expected the label 0 or 1, found {label[0]!r}", path=table.source.shown, line=line)

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -25,6 +24,7 @@ from builders.core.command import add_format, whole_number
 from builders.core.errors import InputError, log
 from builders.core.progress import progress
 from builders.core.sampling import draw
+from builders.core.tables import print_result
 from builders.sources.encoding import CHOICES
 from builders.sources.files import Source
 from builders.sources.tables import header_of
@@ -64,10 +64,6 @@ class SourceTexts:
         elif self.by_source.setdefault(source_id, text) != text:
             raise InputError(f"a second text for the {self.kind} {source_id!r}", path=source.shown, line=line)
 
-    def distinct(self) -> dict[str, str]:
-        """Text by its MD5, in order."""
-        return {text_id(text): text for text in self.by_source.values()}
-
 
 @dataclass
 class Collection:
@@ -83,27 +79,40 @@ _COUNTED = (
     *("questions", "judgments", "question_missing", "passage_missing", "same_text_again"),
     *("in_another_split", "without_positive"),
 )
+_LEFT_OUT = {
+    "question_missing": "have no text in the sources",
+    "without_positive": "have no passage left",
+    "in_another_split": "have the text of one in an earlier split of test, dev, train",
+}
 
 
 def merge(name: str, questions: SourceTexts, passages: SourceTexts, judgments: Judgments) -> Collection:
-    """Source ids to texts and their MD5s, judgments without a text left out and counted."""
+    """Replace the source's ids by texts and their MD5s; judgments without a text are counted and left out."""
     ids = {source_id: text_id(text) for source_id, text in passages.by_source.items()}
-    result = Collection(name, passages.distinct(), {})
-    result.read["passages"] = {
-        "read": len(ids) + passages.blank,
-        "blank": passages.blank,
-        "same_text_again": len(ids) - len(result.passages),
+    distinct = {text_id(text): text for text in passages.by_source.values()}
+    read: dict[str, Any] = {
+        "passages": {
+            "read": len(ids) + passages.blank,
+            "blank": passages.blank,
+            "same_text_again": len(ids) - len(distinct),
+        }
     }
+    result = Collection(name, distinct, {}, read)
     taken: set[str] = set()  # by an earlier split
     for split in sorted(judgments, key=ORDER.index):
-        counts = dict.fromkeys(_COUNTED, 0)
-        unknown: dict[str, None] = {}
-        merged = merge_equal_questions(judgments[split], questions.by_source, ids, taken, counts, unknown)
-        result.queries[split] = {text: list(positives) for text, positives in merged.items() if positives}
+        read[split] = counts = dict.fromkeys(_COUNTED, 0)
+        merged, unknown = merge_equal_questions(judgments[split], questions.by_source, ids, taken, counts)
+        result.queries[split] = {text: list(dict.fromkeys(found)) for text, found in merged.items() if found}
         counts["without_positive"] = len(merged) - len(result.queries[split])
         taken.update(merged)
-        result.read[split] = counts
-        _report(name, split, counts, unknown)
+        if unknown:
+            log.warning(
+                "%s %s: %d of %d judgments name a passage that the sources do not have, and are left out (%s)",
+                *(name, split, counts["passage_missing"], counts["judgments"], ", ".join([*unknown][:3])),
+            )
+        for key, words in _LEFT_OUT.items():
+            if counts[key]:
+                log.warning("%s %s: %d questions %s, and are left out", name, split, counts[key], words)
     if not any(result.queries.values()):
         raise InputError(f"{name}: no question has a passage; the questions and passages of one source are needed")
     return result
@@ -113,47 +122,31 @@ def merge_equal_questions(
     judged: Mapping[str, Iterable[str]],
     texts: Mapping[str, str],
     ids: Mapping[str, str],
-    taken: set[str],
+    taken: Container[str],
     counts: dict[str, int],
-    unknown: dict[str, None],
-) -> dict[str, dict[str, None]]:
+) -> tuple[Queries, dict[str, None]]:
     """Questions of one text are one, with the passages of all: by text the MD5s of its passages.
 
-    A text of an earlier split, which is in ``taken``, is left out; ``unknown`` gets the passages without a text.
+    A text of an earlier split, which is in ``taken``, is left out. Returns the passages without a text as well.
     """
-    merged: dict[str, dict[str, None]] = {}
+    merged: Queries = {}
+    unknown: dict[str, None] = {}
     for question, answers in judged.items():
-        found = dict.fromkeys(answers)
+        found, text = dict.fromkeys(answers), texts.get(question)
         counts["questions"] += 1
         counts["judgments"] += len(found)
-        text = texts.get(question)
         if text is None:
             counts["question_missing"] += 1
             continue
         missing = [answer for answer in found if answer not in ids]
         counts["passage_missing"] += len(missing)
-        unknown.update(dict.fromkeys(missing))
+        unknown |= dict.fromkeys(missing)
         if text in taken:
             counts["in_another_split"] += 1
             continue
         counts["same_text_again"] += text in merged
-        merged.setdefault(text, {}).update((ids[answer], None) for answer in found if answer in ids)
-    return merged
-
-
-def _report(name: str, split: str, counts: Mapping[str, int], unknown: Iterable[str]) -> None:
-    if counts["passage_missing"]:
-        log.warning(
-            "%s %s: %d of %d judgments name a passage that the sources do not have, and are left out (%s)",
-            *(name, split, counts["passage_missing"], counts["judgments"], ", ".join(islice(unknown, 3))),
-        )
-    for key, words in (
-        ("question_missing", "have no text in the sources"),
-        ("without_positive", "have no passage left"),
-        ("in_another_split", "have the text of one in an earlier split of test, dev, train"),
-    ):
-        if counts[key]:
-            log.warning("%s %s: %d questions %s, and are left out", name, split, counts[key], words)
+        merged.setdefault(text, []).extend(ids[answer] for answer in found if answer in ids)
+    return merged, unknown
 
 
 def draw_test_questions(collection: Collection, size: int, seed: int) -> None:
@@ -195,25 +188,25 @@ def add_options(parser: argparse.ArgumentParser, test_size: int | None) -> None:
 
 
 def files_of(
-    whose: str, files: Sequence[Source], given: Sequence[Path], kind_of: Callable[[list[str]], str | None], header: str
+    whose: str, headers: Mapping[str, Sequence[str]], files: Sequence[Source], given: Sequence[Path], example: str
 ) -> Iterator[tuple[str, Source]]:
-    """(kind, file) of the files that are of a set, as ``kind_of`` knows them by their header.
+    """(kind, file) of the files of a set: the kinds of ``headers``, known by their columns, in any order.
 
-    Others are passed over, but for those that the user gave by name: an :class:`InputError`, with a ``header`` that was
-    expected.
+    ``json`` among the kinds: JSON lines. Other files are passed over, but for those that the user gave by name: an
+    :class:`InputError`, with an ``example`` of a header.
     """
     for source in files:
-        if kind := kind_of(header_of(source)):
-            yield kind, source
+        header = header_of(source)
+        kinds = [kind for kind, columns in headers.items() if sorted(columns) == sorted(header)]
+        if "json" in headers and header[0].startswith("{"):
+            kinds = ["json"]
+        if kinds:
+            yield kinds[0], source
         elif source.member is None and source.path in given:
-            raise InputError(f"none of {whose} files; expected a header such as {header}", path=source.shown, line=1)
+            expected = f"none of {whose} files; expected a header such as {example}"
+            raise InputError(expected, path=source.shown, line=1)
         else:
             log.info("%s: not one of %s files, passed over", source.name, whose)
-
-
-def kind_by(headers: Mapping[str, Sequence[str]], header: Sequence[str]) -> str | None:
-    """The kind of table whose columns these are, in any order."""
-    return next((kind for kind, columns in headers.items() if sorted(columns) == sorted(header)), None)
 
 
 def check_found(found: Any, what: str, example: str) -> None:
@@ -240,11 +233,8 @@ def write_release(
     with draft_release(args.out, description, base) as draft:
         rows = write(collection, draft)
     corpus = {f"{collection.name}-corpus": draft.stats["collections"][f"{collection.name}-corpus"]}
-    if args.format == "json":
-        print(json.dumps(draft.stats[collection.name] | {"collections": corpus}, ensure_ascii=False, indent=1))
-    else:
-        print(table3_text({"table3": rows, "collections": corpus}))
-        print(f"release: {args.out}")
+    text = f"{table3_text({'table3': rows, 'collections': corpus})}\nrelease: {args.out}"
+    print_result(draft.stats[collection.name] | {"collections": corpus}, text, args.format)
 
 
 def described(sources: Iterable[Source]) -> list[dict[str, Any]]:
@@ -283,27 +273,21 @@ def write(collection: Collection, draft: Draft) -> dict[str, dict[str, Any]]:
 def _write_corpus(collection: Collection, draft: Draft, config: str) -> dict[str, Any]:
     """Write the passages; returns what ``stats.json`` says of their lengths."""
     lengths, corpus = LengthCounter(), draft.writer(config, "corpus")
-    for batch in _batches(progress(collection.passages.items(), unit="passage", label=collection.name)):
+    rows = iter(progress(collection.passages.items(), unit="passage", label=collection.name))
+    while batch := list(islice(rows, _BATCH)):
         ids, texts = zip(*batch, strict=True)
         lengths.add(np.fromiter(map(len, texts), np.int64))
         corpus.write(pa.table([pa.array(ids), pa.array([""] * len(ids)), pa.array(texts)], schema=CORPUS))
     return lengths.summary()
 
 
-def _batches(items: Iterable[tuple[str, str]]) -> Iterator[list[tuple[str, str]]]:
-    iterator = iter(items)
-    while batch := list(islice(iterator, _BATCH)):
-        yield batch
-
-
 def _write_split(passages: dict[str, str], queries: Queries, draft: Draft, prefix: str, split: str) -> dict[str, Any]:
     """Write the queries and judgments of one split; returns its column of Table 3."""
-    ids = [text_id(text) for text in queries]
-    draft.write(f"{prefix}queries", split, [pa.table([pa.array(ids), pa.array(list(queries))], schema=QUERIES)])
-    positives = [positive for found in queries.values() for positive in found]
-    asked = [query for query, found in zip(ids, queries.values(), strict=True) for _ in found]
-    qrels = pa.table([pa.array(asked), pa.array(positives), pa.array([1] * len(positives))], schema=QRELS)
+    ids = {text: text_id(text) for text in queries}
+    pairs = [(ids[text], positive, 1) for text, found in queries.items() for positive in found]
+    qrels = pa.table([pa.array(column) for column in zip(*pairs, strict=True)], schema=QRELS)
+    draft.write(f"{prefix}queries", split, [pa.table([[*ids.values()], [*ids]], schema=QUERIES)])
     draft.write(f"{prefix}qrels", split, [qrels])
     chars = LengthCounter()
-    chars.add(np.array([len(passages[positive]) for positive in positives], np.int64))
-    return table3_column(len(queries), sum(map(len, queries)), len(positives), chars)
+    chars.add(np.array([len(passages[positive]) for _, positive, _ in pairs], np.int64))
+    return table3_column(len(queries), sum(map(len, queries)), len(pairs), chars)

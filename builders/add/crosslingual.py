@@ -19,7 +19,6 @@ example:
 from __future__ import annotations
 
 import argparse
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,9 +30,10 @@ import pyarrow as pa
 from builders.add.collection import described, open_base
 from builders.core.command import add_format
 from builders.core.errors import InputError, log
+from builders.core.tables import print_result
 from builders.sources.encoding import CHOICES
 from builders.sources.files import Source
-from builders.sources.tables import Table, find_tables, open_table
+from builders.sources.tables import find_tables, open_table
 from builders.store.draft import draft_release
 from builders.store.layout import CROSSLINGUAL, CROSSLINGUAL_QUERIES, SPLITS, text_id
 from builders.store.reader import Release
@@ -67,12 +67,11 @@ def run(args: argparse.Namespace) -> None:
 
 def print_set(stats: Mapping[str, Any], args: argparse.Namespace) -> None:
     """Print the figures of the set, as :func:`build_crosslingual` returns them."""
-    if args.format == "json":
-        print(json.dumps(stats, ensure_ascii=False, indent=1))
-        return
-    for split, figures in stats["english"].items():
-        print(f"{split}: {figures['queries']:,} English queries, {figures['words_per_query']:.2f} words each")
-    print(f"release: {args.out}")
+    lines = [
+        f"{split}: {figures['queries']:,} English queries, {figures['words_per_query']:.2f} words each"
+        for split, figures in stats["english"].items()
+    ]
+    print_result(stats, "\n".join([*lines, f"release: {args.out}"]), args.format)
 
 
 def open_translations(release: Path, tables: Sequence[Path], encoding: str) -> tuple[Release, Splits, list[Pair]]:
@@ -116,40 +115,31 @@ def read_pairs(sources: Sequence[Source], known: Mapping[str, str], encoding: st
     """
     for source in sources:
         table = open_table(source, encoding, spreadsheet=True)
-        names = _names(table)
-        for line, row in table.rows(names):
-            fields = dict(zip(names, row, strict=True)) if names else {"key": row[0], "english": row[1]}
-            values = {role: fields[name] for role, name in _roles(names or ["key", "english"]).items()}
-            key, chinese = values.get("key", ""), values.get("zh", "")
+        roles = {
+            role: next((word for word in words if word in table.columns), None) for role, words in _COLUMNS.items()
+        }
+        if roles["english"] and (roles["key"] or roles["zh"]):
+            names = table.columns
+        elif len(table.columns) == 2:
+            names, roles = [], {"key": "key", "zh": None, "english": "english"}
+        else:
+            raise InputError(
+                "expected columns named id or zh, and english, or two columns: query id or Chinese text, English text;"
+                f" found {', '.join(table.columns)[:200]}",
+                path=source.shown,
+                line=1,
+            )
+        for line, row in table.rows(names or None):
+            fields = dict(zip(names or ("key", "english"), row, strict=True))
+            key, chinese, english = (fields[name] if name else "" for name in roles.values())
             if not key:  # a column of Chinese texts alone may hold ids, too
                 key, chinese = chinese, ""
-            zh_id = key if key in known else text_id(key)
             # A spreadsheet turns an id of digits alone into a number: such a row must not get lost, or go astray.
             if key and chinese and key != text_id(chinese) and (key in known or text_id(chinese) in known):
                 expected = f"the id of {chinese!r} is {text_id(chinese)}, here {key!r}"
                 raise InputError(expected, path=source.shown, line=line)
-            yield Pair(zh_id, values["english"].strip(), fields.get("package", ""), source, line)
-
-
-def _roles(names: Sequence[str]) -> dict[str, str]:
-    """The columns that hold key, Chinese and English text, as far as there are such."""
-    found = ((role, next((word for word in words if word in names), None)) for role, words in _COLUMNS.items())
-    return {role: name for role, name in found if name}
-
-
-def _names(table: Table) -> list[str] | None:
-    """The table's column names; None where it has two columns and no header."""
-    roles = _roles(table.columns)
-    if "english" in roles and ("key" in roles or "zh" in roles):
-        return table.columns
-    if len(table.columns) == 2:
-        return None
-    raise InputError(
-        "expected columns named id or zh, and english, or two columns: query id or Chinese text, English text;"
-        f" found {', '.join(table.columns)[:200]}",
-        path=table.source.shown,
-        line=1,
-    )
+            zh_id = key if key in known else text_id(key)
+            yield Pair(zh_id, english.strip(), fields.get("package", ""), source, line)
 
 
 def chinese_queries(release: Release) -> dict[str, dict[str, str]]:
@@ -158,18 +148,12 @@ def chinese_queries(release: Release) -> dict[str, dict[str, str]]:
     found: dict[str, dict[str, str]] = {}
     for split in reversed(SPLITS):
         if ("queries", split) in release.splits():
-            table = release.table("queries", split)
-            rows = zip(table["_id"].to_pylist(), table["text"].to_pylist(), strict=True)
-            found[split] = {zh_id: text for zh_id, text in rows if zh_id not in seen}
-            seen.update(found[split])
+            texts = release.texts("queries", split)
+            found[split] = {zh_id: text for zh_id, text in texts.items() if zh_id not in seen}
+            seen.update(texts)
     if not found:
         raise InputError("has no queries to translate", path=release.path)
     return found
-
-
-def repeated_id(text: str, zh_id: str) -> str:
-    """The id of an English query whose text is, in the same split, that of an earlier one, too."""
-    return text_id(f"{text}\n{zh_id}")
 
 
 def english_queries(pairs: Iterable[Pair], splits: Splits) -> tuple[English, dict[str, int]]:
@@ -195,12 +179,11 @@ def english_queries(pairs: Iterable[Pair], splits: Splits) -> tuple[English, dic
     queries: English = {}
     for split in splits:
         taken: set[str] = set()
-        rows = [(each, text) for each in splits[split] for text in texts.get(each, ())]
-        for zh_id, text in rows:
+        for zh_id, text in ((each, text) for each in splits[split] for text in texts.get(each, ())):
             english_id = text_id(text)
             if english_id in taken:
                 counts["same_english_again"] += 1
-                english_id = repeated_id(text, zh_id)
+                english_id = text_id(f"{text}\n{zh_id}")
             taken.add(english_id)
             counts["with_chinese"] += bool(_HAN.search(text))
             queries.setdefault(zh_id, []).append((english_id, text))
@@ -247,9 +230,7 @@ def build_crosslingual(
 
 def _joined(release: Release, split: str, queries: English) -> Iterator[pa.Table]:
     """A row for each English query: that of its Chinese one in the split's joined config, in this config's order."""
-    if (split, split) not in release.splits():
-        return
-    for batch in release.batches(split, split):
+    for batch in release.batches(split, split) if (split, split) in release.splits() else ():
         rows = [
             (row, english_id, text)
             for row, zh_id in enumerate(batch.column("query_id").to_pylist())

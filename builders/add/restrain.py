@@ -30,25 +30,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from builders.add.similarity import Floats, Ints, best_ranks, nearest
-from builders.add.vectors import (
-    add_options,
-    check_some,
-    described_build,
-    drawn,
-    ids,
-    judged_of,
-    judgments_of,
-    mean,
-    print_figures,
-    vectors_of,
-)
+from builders.add.vectors import add_options, drawn, judgments_of, mean, query_ids, vectors_of
 from builders.core.command import whole_number
 from builders.core.errors import InputError, log
-from builders.core.sampling import size
+from builders.core.sampling import size, size_name
+from builders.core.tables import print_result
 from builders.store.draft import check_release_output, draft_release
-from builders.store.judgments import label_overlap, labelled
+from builders.store.judgments import label_overlap, labelled, overlap_table
 from builders.store.reader import Release, open_release
 
 # Its authors used it on 97 test queries of 502,939 training queries, and not on 6,980 (their readme): there, almost
@@ -79,7 +70,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    print_figures(restrain(open_release(args.release), args), args.format)
+    rows = restrain(open_release(args.release), args)
+    print_result(rows, overlap_table(rows), args.format)
 
 
 @dataclass(frozen=True)
@@ -113,31 +105,19 @@ def exclusion_depth(ranks: Ints, complete: int) -> int:
     return 1 + int(np.argmax(np.minimum(reached, len(ranks) - reached)))
 
 
-def interpolation_and_extrapolation(
-    ranks: Ints, order: Ints, lots: Ints, size: int, depth: int
-) -> tuple[TrainingSet, TrainingSet]:
-    """ReSTrain's two sets of exactly ``size`` training queries (extrapolate-eval).
-
-    The interpolation set takes the queries nearest to the test queries; the extrapolation set is drawn from those that
-    are none of any test query's ``depth`` nearest. Of one depth and one draw, as in the published files, a smaller set
-    is part of a larger one of its kind, and sets of different kinds share no query, whatever their sizes.
-
-    Args:
-        ranks: (n,), each training query's best rank among the neighbours of any test query.
-        order: the training queries by rank, then by cosine, then by id.
-        lots: the training queries as they are drawn.
-    """
-    near = TrainingSet("interpolation", size, int(ranks[order[size - 1]]), np.sort(order[:size]))
-    rest = lots[ranks[lots] > depth]
-    return near, TrainingSet("extrapolation", size, depth, np.sort(rest[:size]))
-
-
 def restrained(
     train_ids: Sequence[str], trains: Floats, tests: Floats, sizes: Sequence[int], exclude: int | None, seed: int
 ) -> list[TrainingSet]:
-    """For each size, smallest first, :func:`interpolation_and_extrapolation`; ``seed`` draws the lots.
+    """ReSTrain's two sets of exactly so many training queries, for each size, the smallest first (extrapolate-eval).
 
-    ``exclude``: the depth; None: :func:`exclusion_depth`.
+    The interpolation set takes the queries nearest to the test queries: by rank, then by cosine, then by id. The
+    extrapolation set is drawn from those that are none of any test query's ``exclude`` nearest. Of one depth and one
+    draw, as in the published files, a smaller set is part of a larger one of its kind, and sets of different kinds
+    share no query, whatever their sizes.
+
+    Args:
+        exclude: the depth; None: :func:`exclusion_depth`.
+        seed: draws the lots.
 
     Raises:
         InputError: a size that one of the two cannot have; names the largest possible.
@@ -162,18 +142,17 @@ def restrained(
         )
     order = np.lexsort((-products, ranks))  # stable: the lower row first
     lots = drawn(train_ids, seed)
-    pairs = (interpolation_and_extrapolation(ranks, order, lots, size, excluded) for size in sorted(set(sizes)))
-    return [each for pair in pairs for each in pair]
+    rest = lots[ranks[lots] > excluded]
+    sets = []
+    for number in sorted(set(sizes)):
+        sets.append(TrainingSet("interpolation", number, int(ranks[order[number - 1]]), np.sort(order[:number])))
+        sets.append(TrainingSet("extrapolation", number, excluded, np.sort(rest[:number])))
+    return sets
 
 
 def is_large(tests: int, trains: int) -> bool:
-    """Whether ReSTrain is not for so many test queries: see ``_FEW``."""
+    """True if ReSTrain is not for so many test queries: see ``_FEW``."""
     return tests * _FEW > trains
-
-
-def size_name(queries: int) -> str:
-    """How a size stands in a config's name: ``14K``, ``1500``."""
-    return str(queries) if queries % 1000 else f"{queries // 1000}K"
 
 
 def restrain(release: Release, args: argparse.Namespace) -> list[dict[str, Any]]:
@@ -181,19 +160,20 @@ def restrain(release: Release, args: argparse.Namespace) -> list[dict[str, Any]]
     check_release_output(args.out)
     qrels = release.table("qrels", "train")
     trains = labelled(qrels)
-    tests = sorted({query for split in args.split for query in ids(release, split)})
-    check_some(release, {"qrels/train": trains, "/".join(args.split): tests})
-    (train_vectors, test_vectors), sources = vectors_of(release, [trains, tests], args)
+    tests = sorted({query for split in args.split for query in query_ids(release, split)})
+    groups = {"qrels/train": trains, "/".join(args.split): tests}
+    vectors, build = vectors_of(release, groups, args)
+    train_vectors, test_vectors = vectors[: len(trains)], vectors[len(trains) :]
     if is_large(len(tests), len(trains)):
         log.warning(WARNING, f"{len(tests):,}", f"{len(trains):,}")
     sets = restrained(trains, train_vectors, test_vectors, args.size, args.exclude, args.seed)
     depth = next(chosen.ranks for chosen in sets if chosen.kind == "extrapolation")
-    options = {"size": sorted(set(args.size)), "exclude": depth, "split": args.split, "seed": args.seed}
-    build = described_build("restrain", options, sources)
+    build["options"] = {"size": sorted(set(args.size)), "exclude": depth, "split": args.split, "seed": args.seed}
     _warn_of_others(release, build)
     rows = []
     with draft_release(args.out, build, release) as draft:
-        judged = judged_of(release, args.split)
+        labels = [release.table("qrels", split) for split in args.split if ("qrels", split) in release.splits()]
+        judged = pa.concat_tables(labels) if labels else None
         for chosen in sets:
             name = f"restrain-{size_name(chosen.size)}-{chosen.kind}"
             table = judgments_of(qrels, [trains[row] for row in chosen.rows])
@@ -213,18 +193,13 @@ def restrain(release: Release, args: argparse.Namespace) -> list[dict[str, Any]]
 
 
 def _warn_of_others(release: Release, build: dict[str, Any]) -> None:
-    """Sets of one draw are part of each other, and apart: those of another are neither, and stay."""
-
-    def drawn_from(verb: str, options: dict[str, Any], sources: Any) -> Any:
-        return verb, {**options, "size": None}, sources
-
-    own = drawn_from(build["verb"], build["options"], [source["sha256"] for source in build["sources"]])
+    """Warn of earlier sets of another draw: they are no part of the new ones, and may share queries with them."""
+    own = build["options"] | {"size": None}, [source["sha256"] for source in build["sources"]]
     for earlier in release.manifest.builds:
-        if earlier.verb == build["verb"]:
-            other = drawn_from(earlier.verb, earlier.options, [source.sha256 for source in earlier.sources])
-            if own != other:
-                log.warning(
-                    "%s has sets of %s training queries of other embeddings, test queries, seed or exclusion: they are"
-                    " not part of the new ones, and may share queries with them",
-                    *(release.path, ", ".join(map(str, earlier.options.get("size", [])))),
-                )
+        other = earlier.options | {"size": None}, [source.sha256 for source in earlier.sources]
+        if earlier.verb == build["verb"] and own != other:
+            log.warning(
+                "%s has sets of %s training queries of other embeddings, test queries, seed or exclusion: they are"
+                " not part of the new ones, and may share queries with them",
+                *(release.path, ", ".join(map(str, earlier.options.get("size", [])))),
+            )

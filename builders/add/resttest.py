@@ -25,20 +25,12 @@ import numpy as np
 import numpy.typing as npt
 
 from builders.add.similarity import Floats, Ints, clusters, nearest
-from builders.add.vectors import (
-    add_options,
-    check_some,
-    described_build,
-    drawn,
-    judgments_of,
-    mean,
-    print_figures,
-    vectors_of,
-)
+from builders.add.vectors import add_options, drawn, judgments_of, mean, vectors_of
 from builders.core.command import whole_number
 from builders.core.errors import InputError
+from builders.core.tables import print_result
 from builders.store.draft import check_release_output, draft_release
-from builders.store.judgments import label_overlap, labelled
+from builders.store.judgments import label_overlap, labelled, overlap_table
 from builders.store.reader import Release, open_release
 
 
@@ -49,7 +41,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    print_figures(resttest(open_release(args.release), args), args.format)
+    rows = resttest(open_release(args.release), args)
+    print_result(rows, overlap_table(rows), args.format)
 
 
 @dataclass(frozen=True)
@@ -81,18 +74,13 @@ def bucketed(train_ids: Sequence[str], test_ids: Sequence[str], vectors: Floats,
     trains, tests = vectors[: len(train_ids)], vectors[len(train_ids) :]
     of_trains, of_tests = labels[: len(train_ids)], labels[len(train_ids) :]
     for name, buckets in (("training", of_trains), ("test", of_tests)):
-        missing = np.flatnonzero(np.bincount(buckets, minlength=count) == 0)
-        if len(missing):
+        if missing := set(range(count)) - set(buckets.tolist()):
             raise InputError(
-                f"k-means left bucket {missing[0] + 1} of {count} without {name} queries; choose fewer buckets or"
+                f"k-means left bucket {min(missing) + 1} of {count} without {name} queries; choose fewer buckets or"
                 " another seed"
             )
     cosines = [nearest(tests, trains, np.flatnonzero(of_trains == bucket)) for bucket in range(count)]
     return Buckets(of_trains, of_tests, np.stack(cosines, axis=1))
-
-
-def _chosen(queries: Sequence[str], chosen: npt.NDArray[np.bool_]) -> list[str]:
-    return [query for query, taken in zip(queries, chosen.tolist(), strict=True) if taken]
 
 
 def resttest(release: Release, args: argparse.Namespace) -> list[dict[str, Any]]:
@@ -100,29 +88,29 @@ def resttest(release: Release, args: argparse.Namespace) -> list[dict[str, Any]]
     check_release_output(args.out)
     qrels, judged = release.table("qrels", "train"), release.table("qrels", args.split)
     trains, tests = labelled(qrels), labelled(judged)
-    check_some(release, {"qrels/train": trains, args.split: tests})
-    (vectors,), sources = vectors_of(release, [[*trains, *tests]], args)
+    vectors, build = vectors_of(release, {"qrels/train": trains, args.split: tests}, args)
     found = bucketed(trains, tests, vectors, args.buckets, args.seed)
-    options = {"buckets": args.buckets, "split": args.split, "seed": args.seed}
+    build["options"] = {"buckets": args.buckets, "split": args.split, "seed": args.seed}
     rows = []
-    with draft_release(args.out, described_build("resttest", options, sources), release) as draft:
+    with draft_release(args.out, build, release) as draft:
         for config in {config for config, _ in release.splits() if config.startswith("resttest-")}:
             draft.drop(config)
             draft.stats.get("extrapolation", {}).pop(config, None)
         for bucket in range(args.buckets):
             name = f"resttest-bucket{bucket + 1}"
-            train = judgments_of(qrels, _chosen(trains, found.trains != bucket))
+            chosen = np.flatnonzero(found.trains != bucket)
+            train = judgments_of(qrels, [trains[row] for row in chosen])
             draft.write(name, "train", [train])
             cosines = np.delete(found.nearest, bucket, axis=1).max(axis=1)
             figures = []
             for kind, members in (("interpolation", found.tests != bucket), ("extrapolation", found.tests == bucket)):
-                test = judgments_of(judged, _chosen(tests, members))
+                test = judgments_of(judged, [tests[row] for row in np.flatnonzero(members)])
                 draft.write(name, kind, [test])
                 figures.append(
                     {
                         "config": name,
                         "test": kind,
-                        "train_queries": int((found.trains != bucket).sum()),
+                        "train_queries": len(chosen),
                         "test_queries": int(members.sum()),
                         "nearest_cosine": mean(cosines[members]),
                         **label_overlap(train, test),

@@ -1,7 +1,7 @@
 """Add nested samples of the collection, to search in their place.
 
-On a small machine 8 million passages take too long, and a sample gives other figures than the whole: fewer passages are
-in the way of the positives. `baselines reproduce --samples` measures how far off.
+On a small machine 8 million passages take too long. Figures on a sample are not those of the collection: fewer passages
+are in the way of the positives.
 
 For every size, a config sample-SIZE holds the ids of so many passages: all positives of the --split's queries, and
 others drawn by lot. With --hard RUN... there is a sample-SIZE-hard, too: all positives, then what the runs rank first
@@ -12,7 +12,7 @@ samples, in whatever order the passages are.
 --extract CONFIG writes a small release: the sample's passages with their texts and the --split's queries, for all verbs
 and tools; without the training questions, whose positives are not in a sample.
 
-`bm25`, `search` and `reproduce --samples` of baselines take such a config (--sample) in the place of the collection.
+`bm25` and `search` of baselines take such a config (--sample) in the place of the collection.
 
 example:
   python -m builders add samples --release build/sample --sizes 100 --hard build/runs/bm25.run.gz --out build/samples
@@ -23,8 +23,7 @@ example:
 from __future__ import annotations
 
 import argparse
-import json
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +35,8 @@ import pyarrow.compute as pc
 from builders.core.command import add_format, whole_number
 from builders.core.errors import InputError
 from builders.core.progress import progress
-from builders.core.sampling import lots, size
+from builders.core.sampling import lots, size, size_name
+from builders.core.tables import print_result
 from builders.store.draft import check_release_output, describe_files, draft_release
 from builders.store.judgments import read_judged
 from builders.store.layout import IDS, SAMPLE, SETS, is_config
@@ -78,32 +78,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
+    release = open_release(args.release)
     if args.extract:
-        found = write_extract(open_release(args.release), sample_name(args.extract), args.out)
+        found = write_extract(release, args.extract, args.out)
         print(f"{args.out}: {found['passages']:,} passages, the queries of {', '.join(found['splits'])}")
         return
-    rows = write_samples(open_release(args.release), args)
-    if args.format == "json":
-        print(json.dumps(rows, indent=1))
-        return
+    rows, lines = write_samples(release, args), []
     for row in rows:
         hard = f", {row['hard']:,} that the runs rank high" if row["hard"] is not None else ""
-        print(f"{row['config']}: {row['passages']:,} passages, {row['positives']:,} positives{hard}")
-
-
-def size_name(passages: int) -> str:
-    """How a size stands in a config's name: ``1M``, ``10K``, ``1500``."""
-    for letter, times in (("M", 1_000_000), ("K", 1_000)):
-        if passages % times == 0:
-            return f"{passages // times}{letter}"
-    return str(passages)
-
-
-def sample_name(text: str) -> str:
-    """``text``; :class:`InputError` where no sample has such a name."""
-    if not (text.startswith(SAMPLE) and is_config(text)):
-        raise InputError(f"expected a sample, as sample-10K or sample-10K-hard, found {text!r}")
-    return text
+        lines.append(f"{row['config']}: {row['passages']:,} passages, {row['positives']:,} positives{hard}")
+    print_result(rows, "\n".join(lines), args.format)
 
 
 def write_samples(release: Release, args: argparse.Namespace) -> list[dict[str, Any]]:
@@ -114,11 +98,21 @@ def write_samples(release: Release, args: argparse.Namespace) -> list[dict[str, 
     """
     check_release_output(args.out)
     ids = release.table(_CORPUS, _CORPUS, ["_id"])["_id"].combine_chunks()
-    judged = _positives(release, args.split)
+    judged: dict[str, set[str]] = {}  # by query: its positive passages
+    for split in args.split:
+        release.shards("qrels", split)  # raises: no labels
+        for query, scores in read_judged(release, "qrels", split).items():
+            judged.setdefault(query, set()).update(passage for passage, score in scores.items() if score > 0)
+    if not any(judged.values()):
+        raise InputError(f"has no positive passages in qrels/{'+'.join(args.split)}", path=release.path)
     levels = np.where(_holding(ids, {each for own in judged.values() for each in own}, release.path), 0, 1)
-    positives = int((levels == 0).sum())
-    sizes = sorted(set(args.sizes))
-    _check_sizes(sizes, positives, len(ids), release)
+    positives, sizes = int((levels == 0).sum()), sorted(set(args.sizes))
+    if sizes[0] < positives:
+        lacks = f"a sample of {sizes[0]:,} passages does not hold the {positives:,} positives"
+        raise InputError(lacks, path=release.path)
+    if sizes[-1] >= len(ids):
+        expected = f"has {len(ids):,} passages: expected samples of fewer, found {sizes[-1]:,}"
+        raise InputError(expected, path=release.path)
     slices = (ids.slice(start, _AT_ONCE).to_pylist() for start in range(0, len(ids), _AT_ONCE))
     lot = lots((each for some in slices for each in some), args.seed, len(ids))
     kinds = {"": levels}
@@ -130,31 +124,17 @@ def write_samples(release: Release, args: argparse.Namespace) -> list[dict[str, 
     with draft_release(args.out, {"verb": "samples", "options": options, "sources": sources}, release) as draft:
         for config in {config for config, _ in release.splits() if config.startswith(SAMPLE)}:
             draft.drop(config)
-        draft.stats["samples"] = {}
         for kind, level in kinds.items():
-            order = np.lexsort((lot, level))
-            rest = int(level.max())  # of what no run ranks
+            order, rest = np.lexsort((lot, level)), int(level.max())  # the last level: what no run ranks
             for each in sizes:
-                chosen = np.sort(order[:each])
-                name = f"{SAMPLE}{size_name(each)}{kind}"
+                chosen, name = np.sort(order[:each]), f"{SAMPLE}{size_name(each)}{kind}"
                 draft.write(name, _CORPUS, [pa.table([ids.take(pa.array(chosen))], schema=IDS)])
                 hard = int(((level[chosen] > 0) & (level[chosen] < rest)).sum()) if kind else None
-                row = {"config": name, "passages": each, "positives": positives, "hard": hard, "split": args.split}
-                draft.stats["samples"][name] = row
-                rows.append(row)
+                rows.append(
+                    {"config": name, "passages": each, "positives": positives, "hard": hard, "split": args.split}
+                )
+        draft.stats["samples"] = {row["config"]: row for row in rows}
     return rows
-
-
-def _positives(release: Release, splits: Sequence[str]) -> dict[str, list[str]]:
-    """The positive passages of every query of some splits."""
-    found: dict[str, list[str]] = {}
-    for split in splits:
-        release.shards("qrels", split)  # raises: no labels
-        for query, scores in read_judged(release, "qrels", split).items():
-            found.setdefault(query, []).extend(passage for passage, score in scores.items() if score > 0)
-    if not any(found.values()):
-        raise InputError(f"has no positive passages in qrels/{'+'.join(splits)}", path=release.path)
-    return found
 
 
 def _holding(ids: pa.Array, wanted: set[str], path: Path) -> npt.NDArray[np.bool_]:
@@ -165,36 +145,22 @@ def _holding(ids: pa.Array, wanted: set[str], path: Path) -> npt.NDArray[np.bool
     return found
 
 
-def _ranks(runs: Sequence[Path], judged: dict[str, list[str]], ids: pa.Array, levels: Levels) -> Levels:
+def _ranks(runs: Sequence[Path], judged: Container[str], ids: pa.Array, levels: Levels) -> Levels:
     """Each passage's level: 0 of a positive, else the best rank that a run gives it for a query, else one more."""
     best: dict[str, int] = {}
     for path in runs:
-        hits = {query: own for query, own in read_run(path).hits.items() if query in judged}
+        hits = [ranked for query, ranked in read_run(path).hits.items() if query in judged]
         if not hits:
             raise InputError("has none of the queries whose positives are in the samples", path=path)
-        own: dict[str, int] = {}
-        for ranked in hits.values():
+        _holding(ids, {passage for ranked in hits for passage, _ in ranked}, path)
+        for ranked in hits:
             for rank, (passage, _) in enumerate(ranked, 1):
-                own[passage] = min(rank, own.get(passage, rank))
-        _holding(ids, set(own), path)
-        for passage, rank in own.items():
-            best[passage] = min(rank, best.get(passage, rank))
+                best[passage] = min(rank, best.get(passage, rank))
     found = np.full(len(ids), 1 + max(best.values()), np.int64)
     where = np.flatnonzero(_holding(ids, set(best), runs[0]))
     found[where] = [best[passage] for passage in ids.take(where).to_pylist()]
     found[levels == 0] = 0
     return found
-
-
-def _check_sizes(sizes: Sequence[int], positives: int, passages: int, release: Release) -> None:
-    if sizes[0] < positives:
-        raise InputError(
-            f"a sample of {sizes[0]:,} passages does not hold the {positives:,} positives", path=release.path
-        )
-    if sizes[-1] >= passages:
-        raise InputError(
-            f"has {passages:,} passages: expected samples of fewer, found {sizes[-1]:,}", path=release.path
-        )
 
 
 def write_extract(release: Release, name: str, out: Path) -> dict[str, Any]:
@@ -203,6 +169,8 @@ def write_extract(release: Release, name: str, out: Path) -> dict[str, Any]:
     The training questions are left out: their positives are not in a sample. Raises :class:`InputError` where the
     release has no such sample, or lists passages that are not there.
     """
+    if not (name.startswith(SAMPLE) and is_config(name)):
+        raise InputError(f"expected a sample, as sample-10K or sample-10K-hard, found {name!r}")
     check_release_output(out)
     wanted = release.table(name, _CORPUS, ["_id"])["_id"].combine_chunks()
     stats = read_stats(release.path)
@@ -225,17 +193,12 @@ def write_extract(release: Release, name: str, out: Path) -> dict[str, Any]:
                 path=release.path,
             )
         draft.stats["collections"] = {_CORPUS: lengths.summary()}
-        kept = [(config, split) for config, split in release.splits() if split in splits and config in _kept(release)]
-        for config, split in kept:
-            table = release.table(config, split)
-            if "corpus-id" in table.column_names:  # pairs that people refuted need not be in the sample
-                table = table.filter(pc.is_in(table["corpus-id"], wanted))
-            draft.write(config, split, [table])
+        main, english = SETS["main"], SETS["crosslingual"]
+        kept = {main.queries, main.qrels, *main.joined.values(), english.queries, *english.joined.values()}
+        for config, split in release.splits():
+            if split in splits and config in kept:
+                table = release.table(config, split)
+                if "corpus-id" in table.column_names:  # pairs that people refuted need not be in the sample
+                    table = table.filter(pc.is_in(table["corpus-id"], wanted))
+                draft.write(config, split, [table])
     return {"passages": len(wanted), "splits": splits}
-
-
-def _kept(release: Release) -> set[str]:
-    """The configs that a sample of the main set's passages is enough for."""
-    main, english = SETS["main"], SETS["crosslingual"]
-    kept = {main.queries, main.qrels, *main.joined.values(), english.queries, *english.joined.values()}
-    return kept & {config for config, _ in release.splits()}

@@ -31,16 +31,11 @@ _SMALL = 1_000_000  # products that are not worth another thread
 _ROUNDS = 100
 
 
-def _faiss() -> Any:
+def _knn(queries: Floats, base: Floats, k: int) -> tuple[Floats, Ints]:
+    """The ``k`` largest scalar products of every query with rows of ``base``, and the rows; ties in any order."""
     logging.getLogger("faiss").setLevel(logging.WARNING)  # it logs which of its builds it loads
     import faiss
 
-    return faiss
-
-
-def _knn(queries: Floats, base: Floats, k: int) -> tuple[Floats, Ints]:
-    """The ``k`` largest scalar products of every query with rows of ``base``, and the rows; ties in any order."""
-    faiss = _faiss()
     # A thread of ours for each share of the queries, each with FAISS on one thread: where other programs use the cores
     # too, FAISS's own threads wait for each other at every small step, and took up to forty times as long.
     threads = min(faiss.omp_get_max_threads(), 1 + len(queries) * len(base) // _SMALL)

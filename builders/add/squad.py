@@ -18,7 +18,6 @@ example:
 from __future__ import annotations
 
 import argparse
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -33,6 +32,7 @@ from builders.core.command import add_format, whole_number
 from builders.core.errors import InputError, log
 from builders.core.progress import progress
 from builders.core.sampling import draw
+from builders.core.tables import print_result
 from builders.release.options import MIN_CHARS
 from builders.sources.files import Source, find_files, open_bytes
 from builders.store.draft import draft_release
@@ -97,24 +97,18 @@ def run(args: argparse.Namespace) -> None:
     collection = read(questions, distractors, args.cut, args.min_chars)
     options: dict[str, Any] = {"cut": args.cut, "min_chars": args.min_chars} if distractors else {}
     if args.dev_size:
-        keep_some(collection, args.dev_size, args.seed)
+        before = collection.queries.get("dev", {})  # all passages stay
+        if len(before) < args.dev_size:
+            raise InputError(f"--dev-size {args.dev_size}: there are {len(before)} dev questions")
+        drawn = draw(map(text_id, before), args.dev_size, args.seed)
+        collection.queries["dev"] = {text: found for text, found in before.items() if text_id(text) in drawn}
         options |= {"dev_size": args.dev_size, "seed": args.seed}
     sources = [*(source for split in SPLITS for source in questions[split]), *distractors]
-    build = {
-        "verb": "squad",
-        "options": options,
-        "sources": described(sources),
-    }
-    with draft_release(args.out, build) as draft:
+    with draft_release(args.out, {"verb": "squad", "options": options, "sources": described(sources)}) as draft:
         write(collection, draft)
         for split, queries in collection.queries.items():
             draft.write(split, split, _joined(collection.passages, queries))
-    stats = draft.stats
-    print(json.dumps(stats, ensure_ascii=False, indent=1) if args.format == "json" else _text(stats, args.out))
-
-
-def _text(stats: Mapping[str, Any], out: Path) -> str:
-    return f"{table3_text(dict(stats))}\nrelease: {out}"
+    print_result(draft.stats, f"{table3_text(draft.stats)}\nrelease: {args.out}", args.format)
 
 
 def read(
@@ -143,7 +137,7 @@ def read(
                 passages.add(paragraph.context, paragraph.context, source, 1)
                 for row in paragraph.qas:
                     impossible += row.is_impossible
-                    if not row.is_impossible and row.question.strip():
+                    if row.question.strip() and not row.is_impossible:
                         texts.add(row.question, row.question, source, 1)
                         judged.setdefault(split, {}).setdefault(row.question, {})[paragraph.context] = None
     if not judged:
@@ -157,15 +151,6 @@ def read(
     collection = merge("main", texts, passages, judged)
     collection.read["impossible"] = impossible
     return collection
-
-
-def keep_some(collection: Collection, size: int, seed: int) -> None:
-    """Only ``size`` of the dev questions; all passages stay. :class:`InputError` where there are fewer."""
-    before = collection.queries.get("dev", {})
-    if len(before) < size:
-        raise InputError(f"--dev-size {size}: there are {len(before)} dev questions")
-    drawn = draw(map(text_id, before), size, seed)
-    collection.queries["dev"] = {text: found for text, found in before.items() if text_id(text) in drawn}
 
 
 def _paragraphs(source: Source) -> Iterator[Paragraph]:

@@ -24,6 +24,7 @@ from pathlib import Path
 from builders.check.findings import ERROR, TESTS
 from builders.core.command import add_format, add_tmp
 from builders.core.errors import InputError, log
+from builders.core.tables import print_result
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -59,5 +60,5 @@ def run(args: argparse.Namespace) -> int:
             write_bytes(args.figures / name, image)
         write_text(args.figures / "stats.json", json.dumps(report.figures.stats, ensure_ascii=False, indent=1) + "\n")
         log.info("wrote %s", args.figures)
-    print(json.dumps(report.as_json(), ensure_ascii=False, indent=1) if args.format == "json" else report.text())
+    print_result(report.as_json(), report.text(), args.format)
     return 1 if report.errors else 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -33,33 +33,32 @@ class Figures:
 def count_survey(tables: Survey) -> Figures:
     """The figures of a release whose rows are read already."""
     lengths = {
-        config: passage_lengths(tables, config)
+        config: _counter(tables, "SELECT chars, count(*) FROM texts WHERE config = ? GROUP BY chars", config)
         for config in dict.fromkeys(each.corpus for each in SETS.values())
         if tables.splits(config)
     }
-    table3, positives = {}, {}
-    for column, configs, split in table3_columns(tables):
-        table3[column] = count_column(tables, configs, split)
-        if (found := positives_per_query(tables, configs.qrels, split)).count:
-            positives[column] = found
-    stats = {
-        "table3": table3,
+    columns = {
+        column: (configs, split)
+        for configs in SETS.values()
+        for column, split in configs.table3.items()
+        if split in tables.splits(configs.queries)
+    }
+    per_query = """
+        SELECT positives, count(*) FROM (
+            SELECT count(*) AS positives FROM judged WHERE config = ? AND split = ? AND score > 0 GROUP BY query_id
+        ) GROUP BY positives
+    """
+    counted = {
+        column: _counter(tables, per_query, configs.qrels, split) for column, (configs, split) in columns.items()
+    }
+    positives = {column: counter for column, counter in counted.items() if counter.count}
+    stats: dict[str, Any] = {
+        "table3": {column: count_column(tables, *place) for column, place in columns.items()},
         "collections": {config: counter.summary() for config, counter in lengths.items()},
         "positives_per_query": {column: counter.histogram(POSITIVES_EDGES) for column, counter in positives.items()},
     }
-    if english := count_english(tables):
-        stats["english"] = english
-    if changed := count_relabelled(tables):
-        stats["relabelled"] = changed
-    return Figures(stats, lengths, positives)
-
-
-def table3_columns(tables: Survey) -> Iterator[tuple[str, Set, str]]:
-    """The columns of Table 3 that the release has: name, set, split."""
-    for configs in SETS.values():
-        for column, split in configs.table3.items():
-            if split in tables.splits(configs.queries):
-                yield column, configs, split
+    further = {"english": count_english(tables), "relabelled": count_relabelled(tables)}
+    return Figures(stats | {name: found for name, found in further.items() if found}, lengths, positives)
 
 
 def count_column(tables: Survey, configs: Set, split: str) -> dict[str, float | int | None]:
@@ -81,25 +80,6 @@ def count_column(tables: Survey, configs: Set, split: str) -> dict[str, float | 
         *(configs.qrels, split, configs.corpus),
     )
     return table3_column(queries, query_chars or 0, judgments, passages)
-
-
-def positives_per_query(tables: Survey, qrels: str, split: str) -> LengthCounter:
-    """How many queries of a split have one positive passage, two, ..."""
-    return _counter(
-        tables,
-        """
-        SELECT positives, count(*) FROM (
-            SELECT count(*) AS positives FROM judged
-            WHERE config = ? AND split = ? AND score > 0 GROUP BY query_id
-        ) GROUP BY positives
-        """,
-        *(qrels, split),
-    )
-
-
-def passage_lengths(tables: Survey, corpus: str) -> LengthCounter:
-    """How many passages of a collection have one character, two, ..."""
-    return _counter(tables, "SELECT chars, count(*) FROM texts WHERE config = ? GROUP BY chars", corpus)
 
 
 def count_english(tables: Survey) -> dict[str, dict[str, float | int | None]]:
@@ -124,52 +104,44 @@ def _counter(tables: Survey, sql: str, *values: str) -> LengthCounter:
 
 
 def count_relabelled(tables: Survey) -> dict[str, dict[str, Any]]:
-    """:func:`relabelled` of every split of which the release has the judgments from before people corrected them."""
-
-    def judged(config: str, split: str) -> Judged:
-        found: dict[str, dict[str, int]] = {}
-        sql = "SELECT query_id, docid, score FROM judged WHERE config = ? AND split = ?"
-        for query, passage, score in tables.rows(sql, config, split):
-            found.setdefault(query, {})[passage] = score
-        return found
-
+    """:func:`relabelled` of every split whose judgments from before people corrected them are there."""
     figures = {}
     for split in tables.splits(BEFORE):
-        rows = tables.rows("SELECT id FROM texts WHERE config = 'queries' AND split = ?", split)
-        figures[split] = relabelled([query for (query,) in rows], judged(BEFORE, split), judged("qrels", split))
+        judged: dict[str, dict[str, dict[str, int]]] = {BEFORE: {}, "qrels": {}}
+        for config, found in judged.items():
+            sql = "SELECT query_id, docid, score FROM judged WHERE config = ? AND split = ?"
+            for query, passage, score in tables.rows(sql, config, split):
+                found.setdefault(query, {})[passage] = score
+        queries = [
+            query for (query,) in tables.rows("SELECT id FROM texts WHERE config = 'queries' AND split = ?", split)
+        ]
+        figures[split] = relabelled(queries, judged[BEFORE], judged["qrels"])
     return figures
 
 
 def relabelled(queries: Sequence[str], before: Judged, after: Judged) -> dict[str, Any]:
-    """What changed between two judgments of the same ``queries`` (ids), as JSON values.
+    """The differences between two judgments of the same ``queries`` (ids), as JSON values.
 
     Section 2.3: "the average positive paragraph per query has increased from 2.43 to 4.91. There are 71.53% of queries
-    that have at least one false negative relabeled".
-
-    Returns ``queries``; positives of ``before`` and ``after``, and of each the mean a query; how many pairs were
-    ``false_negatives`` (positive now, not before) and ``false_positives`` (the other way round); the shares of
-    queries, from 0 to 1, with at least one of them; and how many queries have no positive left.
+    that have at least one false negative relabeled". ``false_negatives`` are pairs that are positive now and were not
+    before, ``false_positives`` the other way round; ``without_positives`` counts queries that lost their last one.
     """
-    negatives = positives = with_negatives = with_positives = empty = 0
-    old_total = new_total = 0
-    for query in queries:
-        old, new = _positives(before, query), _positives(after, query)
-        old_total, new_total = old_total + len(old), new_total + len(new)
-        negatives, with_negatives = negatives + len(new - old), with_negatives + bool(new - old)
-        positives, with_positives = positives + len(old - new), with_positives + bool(old - new)
-        empty += not new and bool(old)
+    pairs = [(_positives(before, query), _positives(after, query)) for query in queries]
+    old, new = sum(len(each) for each, _ in pairs), sum(len(each) for _, each in pairs)
+    negatives = [len(now - once) for once, now in pairs]
+    positives = [len(once - now) for once, now in pairs]
     count = max(1, len(queries))
     return {
         "queries": len(queries),
-        "positives_before": old_total,
-        "positives_after": new_total,
-        "per_query_before": round_stat(old_total / count),
-        "per_query_after": round_stat(new_total / count),
-        "false_negatives": negatives,
-        "false_positives": positives,
-        "share_with_false_negatives": round_stat(with_negatives / count),
-        "share_with_false_positives": round_stat(with_positives / count),
-        "without_positives": empty,
+        "positives_before": old,
+        "positives_after": new,
+        "per_query_before": round_stat(old / count),
+        "per_query_after": round_stat(new / count),
+        "false_negatives": sum(negatives),
+        "false_positives": sum(positives),
+        "share_with_false_negatives": round_stat(sum(map(bool, negatives)) / count),
+        "share_with_false_positives": round_stat(sum(map(bool, positives)) / count),
+        "without_positives": sum(bool(once) and not now for once, now in pairs),
     }
 
 

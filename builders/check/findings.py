@@ -48,23 +48,14 @@ TESTS = {
 
 @dataclass(frozen=True)
 class Finding:
-    """One place where a test found something.
+    """One place where a test found something; at most ``EXAMPLES`` examples."""
 
-    Attributes:
-        test: a name of ``TESTS``.
-        where: config/split, or a file.
-        count: how often.
-        what: in words.
-        examples: at most ``EXAMPLES`` of them.
-        level: where it is not the test's own class.
-    """
-
-    test: str
-    where: str
+    test: str  # a name of TESTS
+    where: str  # config/split, or a file
     count: int
     what: str
     examples: list[str] = field(default_factory=list)
-    level: str = ""
+    level: str = ""  # where it is not the test's own class
 
 
 @dataclass
@@ -94,41 +85,31 @@ class Report:
         return [finding for test in TESTS for finding in self.of(test) if self.level(finding) == ERROR]
 
     def as_json(self) -> dict[str, Any]:
-        tests = []
-        for name, (level, counts) in TESTS.items():
-            found = [
-                {
-                    "level": self.level(finding),
-                    "where": finding.where,
-                    "count": finding.count,
-                    "what": finding.what,
-                    "examples": finding.examples,
-                }
-                for finding in self.of(name)
-            ]
-            total = sum(finding["count"] for finding in found)  # type: ignore[misc]
-            tests.append({"test": name, "level": level, "counts": counts, "count": total, "findings": found})
-        errors = sum(finding.count for finding in self.errors)
+        tests = [
+            {
+                **{"test": name, "level": level, "counts": counts, "count": sum(each.count for each in self.of(name))},
+                "findings": [
+                    {"level": self.level(each)}
+                    | {key: getattr(each, key) for key in ("where", "count", "what", "examples")}
+                    for each in self.of(name)
+                ],
+            }
+            for name, (level, counts) in TESTS.items()
+        ]
         figures = {"release": self.figures.stats, "overlap": self.drawn, "paper": published()}
-        return {"errors": errors, "tests": tests, **figures}
+        return {"errors": sum(finding.count for finding in self.errors), "tests": tests, **figures}
 
     def text(self) -> str:
         lines = []
         for name, (_, counts) in TESTS.items():
             found = self.of(name)
-            levels = {self.level(finding) for finding in found}
-            level = next((level for level in (ERROR, WARNING, INFO) if level in levels), "ok")
+            level = min(map(self.level, found), key=(ERROR, WARNING, INFO).index, default="ok")
             lines.append(f"{level:<8} {name:<26} {sum(finding.count for finding in found):>9,}  {counts}")
             for finding in found:
-                lines.append(f"{'':<9}{finding.where}: {finding.what}{_listed(finding)}")
+                examples = f": {', '.join(finding.examples)}" if finding.examples else ""
+                more = ", ..." if examples and finding.count > len(finding.examples) else ""
+                lines.append(f"{'':<9}{finding.where}: {finding.what}{examples}{more}")
         lines += ["", side_by_side(self.figures.stats)]
         if self.drawn:
             lines += ["", "label overlap with training queries", overlap_table(self.drawn)]
         return "\n".join(lines)
-
-
-def _listed(finding: Finding) -> str:
-    if not finding.examples:
-        return ""
-    more = ", ..." if finding.count > len(finding.examples) else ""
-    return f": {', '.join(finding.examples)}{more}"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from builders.check.count import count_survey
 from builders.check.findings import EXAMPLES, Finding, Report
-from builders.check.rows import check_rows
+from builders.check.rules import check_rows
 from builders.check.survey import survey
 from builders.core.cache import FileEntry
 from builders.core.limits import usable_cores
@@ -44,19 +44,13 @@ def check_files(release: Release) -> list[Finding]:
     """Every file against the manifest: size, SHA-256, rows, columns; and the files that it does not list."""
     entries = release.manifest.files
     with concurrent.futures.ThreadPoolExecutor(usable_cores()) as pool:
-        reasons = list(
-            progress(
-                pool.map(lambda entry: _wrong(release, entry), entries), total=len(entries), unit="file", label="files"
-            )
-        )
-    findings = [
-        Finding("manifest", entry.path, 1, reason) for entry, reason in zip(entries, reasons, strict=True) if reason
-    ]
-    findings += _incomplete(entries)
+        found = pool.map(lambda entry: _wrong(release, entry), entries)
+        reasons = list(progress(found, total=len(entries), unit="file", label="files"))
+    wrong = [(entry.path, reason) for entry, reason in zip(entries, reasons, strict=True) if reason]
+    findings = [Finding("manifest", where, 1, reason) for where, reason in [*wrong, *_incomplete(entries)]]
     if unlisted := unlisted_files(release):
-        findings.append(
-            Finding("unlisted-files", str(release.path), len(unlisted), "is not listed", unlisted[:EXAMPLES])
-        )
+        where = str(release.path)
+        findings.append(Finding("unlisted-files", where, len(unlisted), "is not listed", unlisted[:EXAMPLES]))
     return findings
 
 
@@ -68,24 +62,22 @@ def unlisted_files(release: Release) -> list[str]:
 
 
 def _wrong(release: Release, entry: FileEntry) -> str:
-    name = entry.path
-    if not _NAME.fullmatch(name):
+    if not _NAME.fullmatch(entry.path):
         return "is no path inside a release"
-    if name.endswith(".parquet") and not _SHARD.fullmatch(name):
+    if entry.path.endswith(".parquet") and not _SHARD.fullmatch(entry.path):
         return "is not named CONFIG/SPLIT-NNNNN-of-NNNNN.parquet"
     # Read again, whatever is known of it: that is what is asked for here.
-    return wrong_file(release.path / name, entry, again=True)
+    return wrong_file(release.path / entry.path, entry, again=True)
 
 
-def _incomplete(entries: list[FileEntry]) -> Iterator[Finding]:
-    """Splits of which the manifest does not list every shard, once and in order, or two numbers of shards."""
+def _incomplete(entries: list[FileEntry]) -> Iterator[tuple[str, str]]:
+    """(split, reason) where the manifest does not list every shard, once and in order, or two numbers of shards."""
     shards: dict[str, list[tuple[int, int]]] = {}
-    for entry in entries:
-        if match := _SHARD.fullmatch(entry.path):
-            shards.setdefault(f"{match[1]}/{match[2]}", []).append((int(match[3]), int(match[4])))
+    for match in filter(None, (_SHARD.fullmatch(entry.path) for entry in entries)):
+        shards.setdefault(f"{match[1]}/{match[2]}", []).append((int(match[3]), int(match[4])))
     for where, found in shards.items():
         expected = [(number, found[0][1]) for number in range(found[0][1])]
         if sorted(found) != expected:
-            yield Finding("manifest", where, 1, f"the manifest lists {len(found)} of {found[0][1]} shards")
+            yield where, f"the manifest lists {len(found)} of {found[0][1]} shards"
         elif found != expected:
-            yield Finding("manifest", where, 1, "the manifest does not list the shards in their order")
+            yield where, "the manifest does not list the shards in their order"

@@ -62,30 +62,17 @@ CREATE MACRO is_replaced(text) AS contains(coalesce(text, ''), chr(65533));
 CREATE MACRO words_in(text) AS len(string_split_regex(trim(text), '\s+'));
 """
 
-# How the rows of a split's files come into the tables.
+# How the rows of a split's files come into the tables, by their columns.
 _TEXTS = """
 INSERT INTO texts
-SELECT $config, $split, _id, md5_number(coalesce(text, '')), is_id(_id, text, NULL), coalesce(length(text), 0),
-       is_blank(text), control_in(text), is_replaced(text), NULL, NULL
+SELECT $config, $split, _id, md5_number(coalesce(text, '')), is_id(_id, text, {zh_id}), coalesce(length(text), 0),
+       is_blank(text), control_in(text), is_replaced(text), {words}, {zh_id}
 FROM read_parquet($files)
 """
-_TRANSLATIONS = """
-INSERT INTO texts
-SELECT $config, $split, _id, md5_number(coalesce(text, '')), is_id(_id, text, zh_id), coalesce(length(text), 0),
-       is_blank(text), control_in(text), is_replaced(text), words_in(text), zh_id
-FROM read_parquet($files)
-"""
-_JUDGMENTS = """
-INSERT INTO judged SELECT $config, $split, "query-id", "corpus-id", score FROM read_parquet($files)
-"""
-_LISTED = "INSERT INTO listed SELECT $config, $split, _id FROM read_parquet($files)"
-_JOINED = """
-INSERT INTO joined SELECT $config, $split, query_id, is_id(query_id, query, NULL) FROM read_parquet($files)
-"""
-_JOINED_TRANSLATIONS = """
-INSERT INTO joined SELECT $config, $split, query_id, is_id(query_id, query, md5(query_zh)) FROM read_parquet($files)
-"""
-_JOINED_PASSAGES = """
+_JOINED = (
+    "INSERT INTO joined SELECT $config, $split, query_id, is_id(query_id, query, {zh_id}) FROM read_parquet($files)"
+)
+_PASSAGES = """
 INSERT INTO joined_passages
 SELECT $config, $split, query_id, passage.docid, positive, is_id(passage.docid, passage.text, NULL)
 FROM (
@@ -95,13 +82,13 @@ FROM (
 )
 """
 _READ = (
-    (CORPUS, (_TEXTS,)),
-    (QUERIES, (_TEXTS,)),
-    (CROSSLINGUAL_QUERIES, (_TRANSLATIONS,)),
-    (QRELS, (_JUDGMENTS,)),
-    (IDS, (_LISTED,)),
-    (JOINED, (_JOINED, _JOINED_PASSAGES)),
-    (CROSSLINGUAL, (_JOINED_TRANSLATIONS, _JOINED_PASSAGES)),
+    (CORPUS, [_TEXTS.format(zh_id="NULL", words="NULL")]),
+    (QUERIES, [_TEXTS.format(zh_id="NULL", words="NULL")]),
+    (CROSSLINGUAL_QUERIES, [_TEXTS.format(zh_id="zh_id", words="words_in(text)")]),
+    (QRELS, ['INSERT INTO judged SELECT $config, $split, "query-id", "corpus-id", score FROM read_parquet($files)']),
+    (IDS, ["INSERT INTO listed SELECT $config, $split, _id FROM read_parquet($files)"]),
+    (JOINED, [_JOINED.format(zh_id="NULL"), _PASSAGES]),
+    (CROSSLINGUAL, [_JOINED.format(zh_id="md5(query_zh)"), _PASSAGES]),
 )
 
 
@@ -138,8 +125,8 @@ def survey(
 
     Args:
         release: the release.
-        wanted: says of a (config, split) whether it is read; all are where None.
-        tmp: the folder to put the tables in; the system's own where None.
+        wanted: tells whether a (config, split) is read; all are where None.
+        tmp: the folder for the tables; the system's own where None.
 
     Raises:
         InputError: a file that is not what the manifest says; a disk without room for the tables.
@@ -154,8 +141,11 @@ def survey(
         con.execute(_MACROS)
         found = Survey(con, release)
         for config, split in progress(pairs, unit="split", label="read"):
+            values = {"config": config, "split": split}
             try:
-                _load(con, release, config, split)
+                with release.files(config, split) as files:
+                    for statement in next(each for columns, each in _READ if columns is schema_of(config)):
+                        con.execute(statement, values | {"files": files})
                 found.loaded.append((config, split))
             except (duckdb.Error, ValueError) as error:
                 if full_disk(error) or isinstance(error, duckdb.OutOfMemoryException):
@@ -177,11 +167,3 @@ def _workspace(tmp: Path | None, rows: int) -> Iterator[Path]:
             if not (reason := full_disk(error)):
                 raise
             raise DiskFull(f"{work.parent}: {reason}; {advice}") from error
-
-
-def _load(con: duckdb.DuckDBPyConnection, release: Release, config: str, split: str) -> None:
-    """Read one split into the tables that its columns are for."""
-    statements = next(each for columns, each in _READ if columns is schema_of(config))
-    with release.files(config, split) as files:
-        for statement in statements:
-            con.execute(statement, {"config": config, "split": split, "files": files})

@@ -19,6 +19,13 @@ def size(text: str) -> int:
     return value
 
 
+def size_name(count: int) -> str:
+    """A number of queries or passages in a config's name: ``1M``, ``14K``, ``1500``."""
+    if count % 1_000_000 == 0:
+        return f"{count // 1_000_000}M"
+    return str(count) if count % 1_000 else f"{count // 1_000}K"
+
+
 def draw(ids: Iterable[str], size: int, seed: int | str) -> set[str]:
     """``size`` of the distinct ``ids`` (all, where there are no more), each as likely as the next.
 

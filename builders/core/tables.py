@@ -1,12 +1,14 @@
-"""Tables as text and as Markdown, and the texts of others in Markdown.
+"""Tables as text and as Markdown, a verb's result on stdout, and the texts of others in Markdown.
 
 Such a text is shown as it is. It is never read as markup, as HTML or as the end of a table's cell.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
+from typing import Any
 
 from builders.core.errors import visible
 
@@ -18,16 +20,29 @@ def percent(fraction: float) -> str:
     return f"{100 * fraction:.2f}"
 
 
+def aligned(rows: Sequence[Sequence[str]], widths: Sequence[int] = (), left: int = 1, gap: str = "") -> list[str]:
+    """Return the rows as lines: the first ``left`` columns start, and the other ones end, at one place.
+
+    ``widths``: characters of the first columns; the last one counts for all further columns. Without it, the widest
+    cells decide.
+    """
+    found = list(widths) or [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        every = found + found[-1:] * (len(row) - len(found))
+        cells = [f"{cell:{'<' if n < left else '>'}{every[n]}}" for n, cell in enumerate(row)]
+        lines.append(gap.join(cells).rstrip())
+    return lines
+
+
 def text_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Aligned columns: the first to the left, the others to the right. Ends without a line end."""
-    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
-    return "\n".join(
-        "  ".join(
-            cell.rjust(width) if column_number else cell.ljust(width)
-            for column_number, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in (header, *rows)
-    )
+    return "\n".join(aligned([header, *rows], gap="  "))
+
+
+def print_result(value: Any, text: str, form: str) -> None:
+    """Print the result of a verb with ``--format``: ``value`` as JSON, or ``text``."""
+    print(json.dumps(value, ensure_ascii=False, indent=1) if form == "json" else text)
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:

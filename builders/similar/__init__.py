@@ -28,7 +28,7 @@ Example:
   python -m baselines match --release build/release --split dev test --model runs/matching --out similar.run
   python -m builders similar --release build/release --scores similar.run --threshold 0.5 --out build/similar
   python -m builders similar --release build/release --against bge-train.jsonl.gz other/*.parquet
-  python -m builders similar --release build/release --against train.jsonl --format markdown --out report.md
+  python -m builders similar --release build/release --against train.jsonl --out report.txt
   python -m builders similar --release build/release --against train.jsonl --questions build/questions
   python -m baselines match --release build/questions --split dev test --model runs/matching --out similar.run
   python -m builders similar --release build/release --against train.jsonl --scores similar.run
@@ -40,7 +40,8 @@ import argparse
 import json
 from pathlib import Path
 
-from builders.core.command import number_between, whole_number
+from builders.core.command import add_format, number_between, whole_number
+from builders.core.tables import print_result
 from builders.similar.likeness import HOW, NGRAM, SHARE, THRESHOLD
 
 
@@ -87,9 +88,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--workers", type=whole_number(1), metavar="N", help="processes (all cores; 1 where the pairs are few)"
     )
     against.add_argument("--examples", type=whole_number(0), default=3, metavar="N", help="of each kind (3)")
-    parser.add_argument(
-        "--format", choices=["text", "json", "markdown"], default="text", help="markdown: of a report on training pairs"
-    )
+    add_format(parser)
     parser.set_defaults(usage_error=parser.error)
 
 
@@ -108,31 +107,32 @@ def add_ngrams(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
+    if args.against and args.list:
+        args.usage_error("--list lists removed questions; --against removes none")
     if args.against:
         _report(args)
         return
     if args.out is None:
         args.usage_error("the following arguments are required: --out, or --against")
-    if args.format == "markdown" or args.questions or args.question or args.positive:
-        args.usage_error("--question, --positive, --questions and --format markdown go with --against")
+    if args.questions or args.question or args.positive:
+        args.usage_error("--question, --positive and --questions go with --against")
     from builders.similar.remove import as_table, remove
 
     counts = remove(args)
-    print(json.dumps(counts, ensure_ascii=False, indent=1) if args.format == "json" else as_table(counts, args.out))
+    print_result(counts, as_table(counts, args.out), args.format)
 
 
 def _report(args: argparse.Namespace) -> None:
-    if args.list:
-        args.usage_error("--list lists removed questions; --against removes none")
     from builders.core.files import check_file, write_text
-    from builders.similar.contamination import FORMATS, compare, write_questions
+    from builders.similar.contamination import as_text, compare, write_questions
 
     if args.questions:
         write_questions(args)
         return
     if args.out:
         check_file(args.out)
-    text = FORMATS[args.format](compare(args))
+    report = compare(args)
+    text = json.dumps(report, ensure_ascii=False, indent=1) if args.format == "json" else as_text(report)
     if args.out:
         write_text(args.out, text + "\n")
     else:

@@ -166,23 +166,23 @@ def read_scores(paths: Iterable[Path], threshold: float = THRESHOLD) -> dict[str
                     )
                 if is_similar(score, threshold):
                     best[trained][question] = max(score, best[trained].get(question, 0.0))
-    return {
-        trained: [
-            Like(each, "model", score) for each, score in sorted(found.items(), key=lambda item: (-item[1], item[0]))
-        ]
-        for trained, found in best.items()
-    }
+    ranked = {trained: sorted(found.items(), key=lambda item: (-item[1], item[0])) for trained, found in best.items()}
+    return {trained: [Like(each, "model", score) for each, score in found] for trained, found in ranked.items()}
+
+
+def with_scores(likes: Sequence[Like], scored: Iterable[Like]) -> list[Like]:
+    """All that a question is like: by its letters, then what a model alone finds."""
+    known = {like.id for like in likes}
+    return [*likes, *(like for like in scored if like.id not in known)]
 
 
 def tested_splits(release: Release, wanted: Sequence[str] | None) -> list[str]:
     """The splits to keep apart: those that are named, or dev and test, as far as the release has questions of them."""
-    have = [split for config, split in release.splits() if config == "queries"]
-    if wanted:
-        for split in wanted:
-            if split not in TESTED:
-                raise InputError(f"--split: expected dev or test, found {split!r}")
-            release.shards("queries", split)  # names what the release has
-        return [split for split in TESTED if split in wanted]
+    for split in wanted or ():
+        if split not in TESTED:
+            raise InputError(f"--split: expected dev or test, found {split!r}")
+        release.shards("queries", split)  # names what the release has
+    have = wanted or [split for config, split in release.splits() if config == "queries"]
     if not (found := [split for split in TESTED if split in have]):
         raise InputError("has no config 'queries' with a split dev or test to keep apart", path=release.path)
     return found

@@ -33,7 +33,6 @@ PASSAGES = (
 EITHER = ("text", "content", "sentence", "texts", "set")
 _INNER = ("text", "paragraph_text")
 _ROWS = 1_024  # of Parquet read at a time: a row may have a hundred passages
-_WHAT = "a text, an object with a text, or a list of these"
 
 
 @dataclass
@@ -53,17 +52,22 @@ class Names:
     passages: Sequence[str] = PASSAGES
     either: Sequence[str] = EITHER
 
-    def of(self, have: Sequence[str]) -> list[str]:
-        """Those of a file that count; ``text`` and its like only where nothing else does."""
+    def of(self, have: Sequence[str], path: Path, line: int | None = None) -> list[str]:
+        """Those of a row or file that count; ``text`` and its like only where nothing else does.
+
+        Raises :class:`InputError` where there are none.
+        """
         named = [name for name in have if name in self.questions or name in self.passages]
-        return named or [name for name in have if name in self.either]
+        if found := named or [name for name in have if name in self.either]:
+            return found
+        wanted = ", ".join([*self.questions, *self.passages, *self.either])
+        what = f"expected one of {wanted}, found {', '.join(have) or 'nothing'}"
+        raise InputError(f"{what}; --question and --positive name others", path=path, line=line)
 
 
 def names_of(question: Sequence[str] | None, positive: Sequence[str] | None) -> Names:
     """The names to go by: the usual ones, or those that the user gives."""
-    if question or positive:
-        return Names(question or (), positive or (), ())
-    return Names()
+    return Names(question or (), positive or (), ()) if question or positive else Names()
 
 
 def read_pairs(path: Path, names: Names) -> Iterator[Pair]:
@@ -89,25 +93,18 @@ def read_pairs(path: Path, names: Names) -> Iterator[Pair]:
 def _parquet(path: Path, names: Names) -> Iterator[Pair]:
     try:
         with pq.ParquetFile(path) as file:
-            wanted = names.of(file.schema_arrow.names)
-            if not wanted:
-                raise _nothing(file.schema_arrow.names, names, path, None)
-            number = 0
-            for batch in file.iter_batches(_ROWS, columns=wanted):
-                for row in batch.to_pylist():
-                    number += 1
-                    yield _pair(row, names, path, number)
+            batches = file.iter_batches(_ROWS, columns=names.of(file.schema_arrow.names, path))
+            for number, row in enumerate((row for batch in batches for row in batch.to_pylist()), 1):
+                yield _pair(row, names, path, number)
+    except FileNotFoundError:
+        raise
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        if isinstance(error, FileNotFoundError):
-            raise
         raise InputError(f"not a whole Parquet file ({' '.join(str(error).split())})", path=path) from error
 
 
 def _pair(row: Mapping[str, Any], names: Names, path: Path, line: int) -> Pair:
     pair = Pair(line)
-    if not (wanted := names.of(list(row))):
-        raise _nothing(list(row), names, path, line)
-    for name in wanted:
+    for name in names.of(list(row), path, line):
         texts = list(_texts(row[name], name, path, line))
         if name not in names.passages:
             pair.questions += texts
@@ -123,13 +120,6 @@ def _texts(value: Any, name: str, path: Path, line: int) -> Iterator[str]:
         elif each is None:  # Parquet has it where a row lacks a value
             continue
         if not isinstance(each, str):
-            raise InputError(f"{name}: expected {_WHAT}", path=path, line=line)
+            expected = "expected a text, an object with a text, or a list of these"
+            raise InputError(f"{name}: {expected}", path=path, line=line)
         yield each
-
-
-def _nothing(have: Sequence[str], names: Names, path: Path, line: int | None) -> InputError:
-    wanted = ", ".join([*names.questions, *names.passages, *names.either])
-    found = ", ".join(have) or "nothing"
-    return InputError(
-        f"expected one of {wanted}, found {found}; --question and --positive name others", path=path, line=line
-    )

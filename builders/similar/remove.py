@@ -15,10 +15,11 @@ from builders.check.paper import published
 from builders.core.errors import InputError, log
 from builders.core.files import atomic_text, check_file
 from builders.core.progress import progress
-from builders.similar.likeness import HOW, Like, LikeTexts, options_of, read_scores, tested_splits
+from builders.core.tables import aligned
+from builders.similar.likeness import HOW, Like, LikeTexts, options_of, read_scores, tested_splits, with_scores
 from builders.store.draft import Draft, check_release_output, describe_files, draft_release
 from builders.store.judgments import joined_passage, read_judged, texts_of_judged
-from builders.store.layout import BEFORE, JOINED, QUERIES, REMOVED, TOLD_APART
+from builders.store.layout import BEFORE, DRAWN, JOINED, QUERIES, REMOVED, TOLD_APART
 from builders.store.reader import Release, open_release
 from builders.store.rejudge import count_judged
 from builders.store.table3 import round_stat
@@ -26,6 +27,11 @@ from builders.store.table3 import round_stat
 Texts = Mapping[str, Mapping[str, str]]  # by split, questions by id
 Found = dict[str, list[Like]]  # by training question's id, the development and test questions that it is similar to
 _BLOCK = 4_096
+# The configs whose train split loses rows, with the column that names the question.
+_BY_QUERY = {
+    **{"queries": "_id", "qrels": "query-id", BEFORE: "query-id", "train": "query_id"},
+    **{"crosslingual-queries": "zh_id", "crosslingual": "query_id"},
+}
 
 
 def remove(args: argparse.Namespace) -> dict[str, Any]:
@@ -58,28 +64,22 @@ def _similar(train: Mapping[str, str], tested: Texts, args: argparse.Namespace, 
     """Every training question that is similar to tested ones, with all of these; in the order of the training split."""
     scores = read_scores(args.scores, args.threshold) if "model" in by else {}
     questions = {each: text for texts in tested.values() for each, text in texts.items()}
-    _check_ids(scores, train, questions, args)
+    for trained, like in ((trained, like) for trained, likes in scores.items() for like in likes):
+        if trained not in train or like.id not in questions:
+            raise InputError(
+                f"scores {like.id} and {trained}; expected a question of the splits to keep apart and a training"
+                f" question of {args.release}",
+                path=", ".join(map(str, args.scores)),
+            )
     index = LikeTexts(questions, by, args.ngram, args.jaccard)
     found: Found = {}
     rows = list(train.items())
     for start in progress(range(0, len(rows), _BLOCK), unit="block", label="compare"):
         block = rows[start : start + _BLOCK]
         for (each, _), likes in zip(block, index.find([text for _, text in block]), strict=True):
-            known = {like.id for like in likes}
-            if every := [*likes, *(like for like in scores.get(each, ()) if like.id not in known)]:
+            if every := with_scores(likes, scores.get(each, ())):
                 found[each] = every
     return found
-
-
-def _check_ids(scores: Found, train: Mapping[str, str], questions: Mapping[str, str], args: argparse.Namespace) -> None:
-    for trained, likes in scores.items():
-        for like in likes:
-            if trained not in train or like.id not in questions:
-                raise InputError(
-                    f"scores {like.id} and {trained}; expected a question of the splits to keep apart and a training"
-                    f" question of {args.release}",
-                    path=", ".join(map(str, args.scores)),
-                )
 
 
 def _duplicated(release: Release, tested: Texts, found: Found) -> dict[str, set[str]]:
@@ -125,8 +125,7 @@ def as_table(counts: Mapping[str, Any], out: Path) -> str:
     for split, each in counts["splits"].items():
         rows.append((f"  {split}, of {each['queries']:,}", f"{each['duplicated']:,}", ""))
     rows.append(("of all dev and test questions", f"{counts['share'] or 0:.2%}", f"{paper['share']:.2%}"))
-    lines = [f"{name:<38}{here:>10}{there:>12}".rstrip() for name, here, there in rows]
-    return "\n".join([*lines, f"release: {out}"])
+    return "\n".join([*aligned(rows, widths=(38, 10, 12)), f"release: {out}"])
 
 
 def _write_list(path: Path, train: Mapping[str, str], tested: Texts, found: Found) -> None:
@@ -161,58 +160,36 @@ def write(
         duplicated: by split, those that a removed question is similar to.
     """
     before = release.batches(REMOVED, "train") if (REMOVED, "train") in release.splits() else ()
-    draft.write(REMOVED, "train", [*map(_table, before), *_joined(release, removed)])
-    for config, column in (("queries", "_id"), ("qrels", "query-id"), (BEFORE, "query-id"), ("train", "query_id")):
-        _leave_out(draft, release, config, column, removed)
-    _leave_out_english(draft, release, removed)
+    joined = [pa.Table.from_batches([batch]) for batch in before]
+    draft.write(REMOVED, "train", [*joined, *_joined(release, removed)])
+    english: set[str] = set()  # the translations of removed questions
+    if ("crosslingual-queries", "train") in release.splits():
+        for table in release.rows_with("crosslingual-queries", "train", "zh_id", removed):
+            english.update(table["_id"].to_pylist())
+    for config, column in _BY_QUERY.items():
+        if (config, "train") in release.splits():
+            rows = _without(release, config, column, english if config == "crosslingual" else removed)
+            draft.write(config, "train", rows)
     for split, texts in tested.items():
         for config, wanted in zip(TOLD_APART, (True, False), strict=True):
-            rows = [(each, text) for each, text in texts.items() if (each in duplicated[split]) is wanted]
-            columns = [pa.array([row[place] for row in rows], pa.string()) for place in (0, 1)]
+            own = {each: text for each, text in texts.items() if (each in duplicated[split]) is wanted}
+            columns = [pa.array(values, pa.string()) for values in ([*own], [*own.values()])]
             draft.write(config, split, [pa.table(columns, schema=QUERIES)])
-    _drop_samples(draft, release)
-    _count(draft, release, removed)
-
-
-def _drop_samples(draft: Draft, release: Release) -> None:
-    """Leave out the samples for extrapolation evaluation: they were drawn from all training questions."""
-    samples = sorted({config for config, _ in release.splits() if config.startswith(("restrain-", "resttest-"))})
+    samples = sorted({config for config, _ in release.splits() if config.startswith(DRAWN)})
     for config in samples:
         draft.drop(config)
     draft.stats.pop("extrapolation", None)
-    if samples:
+    if samples:  # they were drawn from all training questions
         log.warning("left out: %s; draw them again (`python -m builders add`)", ", ".join(samples))
+    _count(draft, release, removed)
 
 
-def _table(batch: pa.RecordBatch) -> pa.Table:
-    return pa.Table.from_batches([batch])
-
-
-def _kept(release: Release, config: str, column: str, ids: Collection[str]) -> Iterator[pa.Table]:
+def _without(release: Release, config: str, column: str, ids: Collection[str]) -> Iterator[pa.Table]:
     """The rows of a config's train split without those of some questions."""
     out = pa.array(sorted(ids), pa.string())
     for batch in release.batches(config, "train"):
-        table = _table(batch)
+        table = pa.Table.from_batches([batch])
         yield table.filter(pc.invert(pc.is_in(table[column], out)))
-
-
-def _leave_out(draft: Draft, release: Release, config: str, column: str, ids: Collection[str]) -> None:
-    """Write a config's train split without the rows of some questions; where there is none, nothing."""
-    if (config, "train") in release.splits():
-        draft.write(config, "train", _kept(release, config, column, ids))
-
-
-def _leave_out_english(draft: Draft, release: Release, removed: Collection[str]) -> None:
-    """Leave out the translations of removed questions."""
-    if ("crosslingual-queries", "train") not in release.splits():
-        return
-    english = {
-        each
-        for table in release.rows_with("crosslingual-queries", "train", "zh_id", removed)
-        for each in table["_id"].to_pylist()
-    }
-    _leave_out(draft, release, "crosslingual-queries", "zh_id", removed)
-    _leave_out(draft, release, "crosslingual", "query_id", english)
 
 
 def _joined(release: Release, removed: Collection[str]) -> Iterator[pa.Table]:
@@ -241,13 +218,15 @@ def _count(draft: Draft, release: Release, removed: Collection[str]) -> None:
     """The figures of the training questions that are left, in the place of the release's."""
     if "train" in draft.stats["table3"]:
         judged = {query: own for query, own in read_judged(release, "qrels", "train").items() if query not in removed}
-        left = _texts_without(release, "queries", "_id", removed)
-        count_judged(draft, "train", left, judged, texts_of_judged(release, judged))
+        count_judged(
+            draft, "train", _texts_without(release, "queries", removed), judged, texts_of_judged(release, judged)
+        )
     if "train" in draft.stats.get("english", {}):
-        texts = _texts_without(release, "crosslingual-queries", "zh_id", removed)
+        texts = _texts_without(release, "crosslingual-queries", removed)
         words = round_stat(sum(len(text.split()) for text in texts) / len(texts)) if texts else None
         draft.stats["english"]["train"] = {"queries": len(texts), "words_per_query": words}
 
 
-def _texts_without(release: Release, config: str, column: str, ids: Collection[str]) -> list[str]:
-    return [text for table in _kept(release, config, column, ids) for text in table["text"].to_pylist()]
+def _texts_without(release: Release, config: str, ids: Collection[str]) -> list[str]:
+    tables = _without(release, config, _BY_QUERY[config], ids)
+    return [text for table in tables for text in table["text"].to_pylist()]

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from builders.core.errors import InputError
 from builders.core.files import raw_lines
+from builders.core.tables import aligned
 from builders.core.typed import json_of
 from builders.store.layout import QRELS, SETS
 from builders.store.reader import Release
@@ -135,14 +136,7 @@ def overlap_table(rows: list[dict[str, Any]]) -> str:
     cells = [[name.replace("_", " ") for name in names]]
     for row in rows:
         cells.append(["-" if row.get(name) is None else _cell(name, row[name]) for name in names])
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    lines = []
-    for line in cells:
-        padded = (
-            f"{cell:<{w}}" if i < 2 else f"{cell:>{w}}" for i, (cell, w) in enumerate(zip(line, widths, strict=True))
-        )
-        lines.append("  ".join(padded).rstrip())
-    return "\n".join(lines)
+    return "\n".join(aligned(cells, left=2, gap="  "))
 
 
 def _cell(name: str, value: Any) -> str:

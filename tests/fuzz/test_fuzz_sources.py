@@ -105,12 +105,7 @@ def _read_translations(folder: Path) -> Any:
 
 
 def _vectors(folder: Path) -> None:
-    np.save(folder / "v.npy", VECTORS)
-    (folder / "v.ids.txt").write_text("".join(f"{each}\n" for each in IDS))
-    np.savez(folder / "w.npz", ids=np.array(IDS), vectors=VECTORS)
-    pq.write_table(
-        pa.table({"_id": IDS, "vector": pa.array(VECTORS.tolist(), pa.list_(pa.float32()))}), folder / "x.parquet"
-    )
+    pq.write_table(pa.table({"_id": IDS, "vector": VECTORS.tolist()}), folder / "x.parquet")
     rows = {**tables(), ("queries", "dev"): [{"_id": each, "text": each} for each in IDS]}
     release = open_release(make_release(folder / "release", rows))
     encoded = folder / "encoded"
@@ -123,8 +118,7 @@ def _vectors(folder: Path) -> None:
 
 def _read_vectors(folder: Path) -> Any:
     release = open_release(folder / "release")
-    encoded = list(read_embeddings([folder / "encoded"], release=release))
-    found = encoded + [block for path in ("v.npy", "w.npz", "x.parquet") for block in read_embeddings([folder / path])]
+    found = list(read_embeddings([folder / "encoded", folder / "x.parquet"], release))
     assert all(len(block.ids) == len(block.vectors) and block.vectors.ndim == 2 for block in found)
     return len(found)
 
@@ -243,9 +237,9 @@ READERS = [
     ),
     Reader(
         "embeddings of queries",
-        reaches=tuple(f"builders.add.vectors:{each}" for each in ("_encoded", "_npy", "_npz", "_parquet")),
+        reaches=tuple(f"builders.add.vectors:{each}" for each in ("_encoded", "_parquet")),
         make=_vectors,
-        spoils={"*.np?": BYTES, "*.txt": TEXT, "x.parquet": PARQUET, "encoded/*.npy": BYTES, "encoded/*.json": JSON},
+        spoils={"x.parquet": PARQUET + BYTES, "encoded/*.npy": BYTES, "encoded/*.json": JSON},
         read=_read_vectors,
         right=any_result,
     ),

@@ -1,0 +1,323 @@
+"""The out-of-domain sets from their sources' own files: cMedQA out of cMedQA2, cCOVID-News out of the competition's."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import re
+import zipfile
+from pathlib import Path
+
+import pytest
+from releases import md5
+from whole_release import edit_stats
+
+from builders.__main__ import VERBS
+from builders.add.ccovid import read
+from builders.core.command import main
+from builders.sources.tables import find_tables
+from builders.store.reader import open_release
+from tests.releases import make_release
+
+
+def run(*words: object) -> int:
+    return main("builders", "", VERBS, ["add", *map(str, words)])
+
+
+QUESTIONS = {"1": "头疼怎么办", "2": "发烧了吃什么药", "3": "头疼怎么办", "4": "咳嗽, 有痰", "5": "胃疼", "6": "失眠"}
+ANSWERS = {
+    "11": "多休息",
+    "12": "喝水",
+    "21": "退烧药",
+    "31": "多休息",
+    "32": "看医生",
+    "41": "止咳",
+    "51": "吃软的",
+    "61": "少喝茶",
+}
+
+
+def cmedqa_source(
+    folder: Path, encoding: str = "utf-8", train: str = "question_id,pos_ans_id,neg_ans_id\n4,41,11\n4,41,12\n"
+) -> Path:
+    folder.mkdir()
+
+    def table(rows: list[list[str]]) -> bytes:
+        text = io.StringIO()
+        csv.writer(text).writerows(rows)
+        return text.getvalue().encode(encoding)
+
+    questions = table([["question_id", "content"], *map(list, QUESTIONS.items())])
+    answers = table([["ans_id", "question_id", "content"], *([a, a[0], text] for a, text in ANSWERS.items())])
+    (folder / "question.csv").write_bytes(questions)
+    (folder / "answer.csv.gz").write_bytes(gzip.compress(answers))
+    with zipfile.ZipFile(folder / "dev_candidates.zip", "w") as archive:
+        dev = "question_id,ans_id,cnt,label\n1,11,0,1\n1,12,1,1\n1,99,2,1\n1,41,3,0\n3,31,0,1\n3,32,1,1\n2,98,0,1\n"
+        archive.writestr("dev_candidates.txt", dev)
+    (folder / "test_candidates.txt").write_text("question_id,ans_id,cnt,label\n5,51,0,1\n5,11,1,0\n7,11,0,1\n")
+    (folder / "train_candidates.txt").write_text(train)
+    (folder / "README.txt").write_text("About it.\n")
+    return folder
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "gb18030"])
+def test_every_answer_is_a_passage_and_labels_make_the_judgments(
+    tmp_path: Path, encoding: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert (
+        run(
+            "cmedqa",
+            "--source",
+            cmedqa_source(tmp_path / "in", encoding),
+            "--out",
+            tmp_path / "out",
+            "--format",
+            "json",
+        )
+        == 0
+    )
+    printed = capsys.readouterr()
+    release = open_release(tmp_path / "out")
+    corpus = release.table("cmedqa-corpus", "corpus").to_pylist()
+    texts = ["多休息", "喝水", "退烧药", "看医生", "止咳", "吃软的", "少喝茶"]
+    assert corpus == [{"_id": md5(text), "title": "", "text": text} for text in texts]
+    qrels = {
+        split: [(r["query-id"], r["corpus-id"], r["score"]) for r in release.table("cmedqa-qrels", split).to_pylist()]
+        for split in ("train", "dev", "test")
+    }
+    # Questions 1 and 3 have one text; so have answers 11 and 31. Passages 98 and 99 exist nowhere.
+    assert qrels["test"] == [(md5("头疼怎么办"), md5(text), 1) for text in ("多休息", "喝水", "看医生")]
+    assert qrels["dev"] == [(md5("胃疼"), md5("吃软的"), 1)]
+    # Question 6 is in no candidates file: its answer is the one that answer.csv gives it.
+    assert qrels["train"] == [(md5("咳嗽, 有痰"), md5("止咳"), 1), (md5("失眠"), md5("少喝茶"), 1)]
+    assert release.table("cmedqa-queries", "test").to_pylist() == [{"_id": md5("头疼怎么办"), "text": "头疼怎么办"}]
+    counts = json.loads(printed.out)["read"]["test"]
+    assert counts["questions"] == 3
+    assert counts["judgments"] == 6
+    assert counts["passage_missing"] == 2
+    assert counts["same_text_again"] == 1
+    assert counts["without_positive"] == 1
+    assert "2 of 6 judgments name a passage that the sources do not have, and are left out (99, 98)" in printed.err
+    stats = json.loads((tmp_path / "out/stats.json").read_text())
+    assert stats["table3"]["cmedqa"] == {
+        "queries": 1,
+        "positive_passages": 3,
+        "passages_per_query": 3.0,
+        "chars_per_query": 5.0,
+        "chars_per_passage": 2.6667,
+    }
+    assert stats["collections"]["cmedqa-corpus"]["passages"] == 7
+
+
+def test_the_other_candidates_as_test(tmp_path: Path) -> None:
+    assert (
+        run(
+            "cmedqa", "--source", cmedqa_source(tmp_path / "in"), "--out", tmp_path / "out", "--test-candidates", "test"
+        )
+        == 0
+    )
+    release = open_release(tmp_path / "out")
+    assert release.table("cmedqa-queries", "test")["text"].to_pylist() == ["胃疼"]
+    assert release.table("cmedqa-queries", "dev")["text"].to_pylist() == ["头疼怎么办"]
+    assert release.manifest.builds[0].options["test_candidates"] == "test"
+
+
+def test_added_to_a_release_and_replaced(tmp_path: Path) -> None:
+    base = make_release(tmp_path / "base")
+    edit_stats(base, lambda stats: stats["table3"].update(dev={"queries": 2}))
+    folder = cmedqa_source(tmp_path / "in")
+    assert run("cmedqa", "--source", folder, "--out", tmp_path / "out", "--release", base) == 0
+    release = open_release(tmp_path / "out")
+    assert set(open_release(base).splits()) < set(release.splits())
+    assert release.fingerprint("corpus", "corpus") == open_release(base).fingerprint("corpus", "corpus")
+    assert list(json.loads((tmp_path / "out/stats.json").read_text())["table3"]) == ["dev", "cmedqa"]
+    before = {path.name: path.read_bytes() for path in (tmp_path / "out").rglob("*.json")}
+    # Once more, in place: nothing is there twice, not in the manifest either.
+    assert run("cmedqa", "--source", folder, "--out", tmp_path / "out", "--release", tmp_path / "out") == 0
+    assert {path.name: path.read_bytes() for path in (tmp_path / "out").rglob("*.json")} == before
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("question.csv", "question_id,content\n1,a\n1,b\n", r"question\.csv:3: a second text for the question '1'"),
+        ("question.csv", "question_id,content\n1\n", r"question\.csv:2: expected 2 columns"),
+        ("question.csv", "id,content\n1,a\n", "no questions of cMedQA"),
+        (
+            "test_candidates.txt",
+            "question_id,ans_id,cnt,label\n5,51,0,2\n",
+            "test_candidates.txt:2: expected the label",
+        ),
+        ("more.txt", "question_id,ans_id,cnt,label\n5,51,0,1\n", "candidates of which split"),
+    ],
+)
+def test_a_wrong_source_is_one_error_and_leaves_nothing(
+    tmp_path: Path, name: str, text: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = cmedqa_source(tmp_path / "in")
+    (folder / name).write_text(text)
+    assert run("cmedqa", "--source", folder, "--out", tmp_path / "out") == 1
+    assert re.search(message, capsys.readouterr().err)
+    assert not (tmp_path / "out").exists()
+    assert not list(tmp_path.glob(".out*"))
+
+
+def test_a_file_that_was_named_is_not_passed_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = cmedqa_source(tmp_path / "in")
+    assert run("cmedqa", "--source", folder, folder / "README.txt", "--out", tmp_path / "out") == 1
+    assert "none of cMedQA's files" in capsys.readouterr().err
+
+
+def test_the_real_candidates_give_the_sizes_of_the_paper(shared_data: Path, tmp_path: Path) -> None:
+    """The real candidates with made-up texts: 4,000 questions and 7,527 positives; one duplicate text leaves 3,999."""
+    lists = shared_data / "cmedqa2-candidates"
+    judged: dict[str, list[str]] = {}
+    answers: dict[str, None] = {}
+    for split in ("dev", "test"):
+        with zipfile.ZipFile(lists / f"{split}_candidates.zip") as archive:
+            for line in archive.read(f"{split}_candidates.txt").decode().split("\n")[1:]:
+                if line:
+                    question, answer, _, label = line.split(",")
+                    answers[answer] = None
+                    if split == "dev" and label == "1":
+                        judged.setdefault(question, []).append(answer)
+    assert (len(judged), sum(map(len, judged.values()))) == (4000, 7527)
+    first, last = next(iter(judged)), list(judged)[-1]
+    with open(tmp_path / "question.csv", "w", encoding="gb18030") as file:
+        file.write("question_id,content\n")
+        file.writelines(f"{q},我的第{first if q == last else q}个问题\n" for q in judged)
+    with open(tmp_path / "answer.csv", "w", encoding="utf-8-sig") as file:
+        file.write("ans_id,question_id,content\n")
+        file.writelines(f"{a},0,第{a}个回答。\n" for a in answers)
+    assert (
+        run("cmedqa", "--source", lists, tmp_path / "question.csv", tmp_path / "answer.csv", "--out", tmp_path / "out")
+        == 0
+    )
+    release = open_release(tmp_path / "out")
+    assert release.rows("cmedqa-queries", "test") == 3999
+    assert release.rows("cmedqa-qrels", "test") == 7527
+    assert release.rows("cmedqa-corpus", "corpus") == len(answers)
+
+
+# cCOVID-News
+
+DOCUMENTS = {"d1": "北京市发布通知。", "d2": '“抗疫"贷款\t说明', "d3": "北京市发布通知。", "d4": "上海的措施"}
+JUDGED = [
+    ("d1", "北京市发布了什么？"),
+    ("d3", "北京市发布了什么？"),
+    ("d2", "什么是贷款？"),
+    ("d4", "上海怎么做？"),
+    ("d9", "无"),
+    ("d4", "几项措施？"),
+]
+
+
+def ccovid_source(folder: Path, encoding: str = "utf-8", mark: str = "") -> Path:
+    folder.mkdir()
+    context = "docid\ttext\n" + "".join(f"{docid}\t{text}\n" for docid, text in DOCUMENTS.items())
+    train = "id\tdocid\tquestion\tanswer\n" + "".join(f"{n}\t{d}\t{q}\t略\n" for n, (d, q) in enumerate(JUDGED))
+    (folder / "NCPPolicies_context_20200301.csv").write_bytes((mark + context).encode(encoding))
+    (folder / "NCPPolicies_train_20200301.csv.gz").write_bytes(gzip.compress((mark + train).encode(encoding)))
+    (folder / "NCPPolicies_test.csv").write_bytes("\ufeffid\tquestion\n1\t问题\n".encode())
+    return folder
+
+
+@pytest.mark.parametrize(("encoding", "mark"), [("utf-8", "\ufeff"), ("gb18030", ""), ("utf-8", "")])
+def test_every_different_policy_is_a_passage_and_every_judgment_is_kept(
+    tmp_path: Path, encoding: str, mark: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = ccovid_source(tmp_path / "in", encoding, mark)
+    assert run("ccovid", "--source", folder, "--out", tmp_path / "out", "--test-size", 2, "--format", "json") == 0
+    printed = capsys.readouterr()
+    release = open_release(tmp_path / "out")
+    texts = [DOCUMENTS["d1"], DOCUMENTS["d2"], DOCUMENTS["d4"]]
+    assert [row["text"] for row in release.table("ccovid-corpus", "corpus").to_pylist()] == texts
+    pairs = {split: release.table("ccovid-qrels", split).to_pylist() for split in ("train", "test")}
+    every = {(row["query-id"], row["corpus-id"]) for rows in pairs.values() for row in rows}
+    assert every == {(md5(question), md5(DOCUMENTS[d])) for d, question in JUDGED if d in DOCUMENTS}
+    sizes = {split: release.rows("ccovid-queries", split) for split in pairs}
+    assert sizes == {"train": 2, "test": 2}
+    counts = json.loads(printed.out)["read"]["all"]
+    assert (counts["questions"], counts["judgments"], counts["passage_missing"]) == (5, 6, 1)
+    assert "1 of 6 judgments name a passage that the sources do not have" in printed.err
+
+
+def test_the_draw_follows_the_seed(tmp_path: Path) -> None:
+    folder = ccovid_source(tmp_path / "in")
+    found = []
+    for number, seed in enumerate((0, 0, 1, 2, 3)):
+        out = tmp_path / str(number)
+        assert run("ccovid", "--source", folder, "--out", out, "--test-size", 2, "--seed", seed) == 0
+        release = open_release(out)
+        assert release.manifest.builds[0].options == {"test_size": 2, "seed": seed, "encoding": "auto"}
+        found.append(frozenset(release.table("ccovid-queries", "test")["_id"].to_pylist()))
+    assert found[0] == found[1]
+    assert len(set(found)) > 1
+    assert (tmp_path / "0/manifest.json").read_bytes() == (tmp_path / "1/manifest.json").read_bytes()
+
+
+def test_documents_from_json_lines(tmp_path: Path) -> None:
+    folder = ccovid_source(tmp_path / "in")
+    (folder / "NCPPolicies_context_20200301.csv").unlink()
+    rows = [{"docid": d, "context": text, "id": 1, "answer": {"text": "略"}} for d, text in DOCUMENTS.items()]
+    rows[0]["question"] = "谁发布了通知？"
+    lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    (folder / "local.json.gz").write_bytes(gzip.compress(lines.encode("utf-8-sig")))
+    collection, used = read(find_tables([folder]))
+    assert set(collection.passages.values()) == set(DOCUMENTS.values())
+    assert collection.queries["all"]["谁发布了通知？"] == [md5(DOCUMENTS["d1"])]
+    assert [source.name for source in used] == ["NCPPolicies_train_20200301.csv.gz", "local.json.gz"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("NCPPolicies_context_20200301.csv", "docid\ttext\nd1\n", "20200301.csv:2: expected 2 columns"),
+        ("more.csv", "docid\ttext\nd1\tx\n", "more.csv:2: a second text for the document 'd1'"),
+        ("more.json", '{"docid": "d1"}\n', "more.json:1: not a JSON line with docid and context"),
+        ("more.json", '{"docid": "d8", "context": "x"}\n{"docid', "more.json:2: not a JSON line"),
+        ("NCPPolicies_context_20200301.csv", "docid\ttext\n", "no documents in what --source names"),
+    ],
+)
+def test_a_wrong_source_is_one_error_and_leaves_nothing_of_ccovid(
+    tmp_path: Path, name: str, text: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = ccovid_source(tmp_path / "in")
+    (folder / name).write_text(text)
+    assert run("ccovid", "--source", folder, "--out", tmp_path / "out", "--test-size", 1) == 1
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_too_few_questions_for_the_test_split_are_one_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("ccovid", "--source", ccovid_source(tmp_path / "in"), "--out", tmp_path / "out") == 1
+    assert "4 questions have a passage, fewer than the 949 of --test-size" in capsys.readouterr().err
+
+
+def test_the_real_policies_come_out_whole(shared_data: Path, tmp_path: Path) -> None:
+    folder = shared_data / "ncp-policies"
+    texts: dict[str, str] = {}
+    for name in ("local_train", "local_dev"):
+        with gzip.open(folder / f"{name}.json.gz", "rt", encoding="utf-8", newline="\n") as file:
+            for line in file:
+                row = json.loads(line)
+                texts[row["docid"]] = row["context"]
+    with gzip.open(folder / "NCPPolicies_train_20200301.csv.gz", "rt", encoding="utf-8", newline="\n") as file:
+        rows = [line.rstrip("\n").split("\t") for line in file][1:]
+    expected = {(md5(question), md5(texts[docid])) for _, docid, question, _ in rows if docid in texts}
+    assert run("ccovid", "--source", folder, "--out", tmp_path / "out") == 0
+    release = open_release(tmp_path / "out")
+    found = [
+        (row["query-id"], row["corpus-id"])
+        for split in ("train", "test")
+        for row in release.table("ccovid-qrels", split).to_pylist()
+    ]
+    assert len(found) == len(expected)
+    assert set(found) == expected
+    assert release.rows("ccovid-queries", "test") == 949
+    assert release.rows("ccovid-queries", "train") == len({query for query, _ in expected}) - 949 == 310
+    assert release.rows("ccovid-corpus", "corpus") == len(set(texts.values())) == 593
+    counts = json.loads((tmp_path / "out/stats.json").read_text())["ccovid"]["read"]["all"]
+    assert (counts["questions"], counts["judgments"], counts["passage_missing"]) == (4949, 4999, 3737)

@@ -3,7 +3,6 @@
 # make fuzz: spoiled files for every reader, and kills of every long command (CASES=20000: so many files a reader)
 # make test-space: the search page in a browser and asked by 50 at once, by Gradio in an environment of its own (300 MB)
 # make test-croissant: the Croissant file of a published release, by mlcroissant in an environment of its own (10 MB)
-# make test-label-studio: rounds of annotation through a real Label Studio, which has an environment of its own (1 GB)
 # make test-tools: what `export` writes and a release as it stands, read and trained on by other tools (200 MB)
 # make gpu: check and measure the code that runs on a GPU, by the machine's own Python (PARTS=train: trainings)
 PYTHON ?= python3
@@ -23,7 +22,7 @@ define install
 $(BIN)/python -m pip install --quiet --no-compile -c constraints.txt -e . --group $(1)
 $(BIN)/python -m compileall -qq -j 0 -x '/tests?/' .venv/lib || true
 endef
-.PHONY: demo test types pytest test-croissant test-label-studio test-space test-tools fuzz gpu setup setup-test clean
+.PHONY: demo test types pytest test-croissant test-space test-tools fuzz gpu setup setup-test clean
 
 # The marks are made last: an interrupted installation is taken up again.
 .venv/installed: pyproject.toml constraints.txt
@@ -60,9 +59,6 @@ types:
 
 pytest:
 	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
-
-test-label-studio: setup-test
-	TEST_LABEL_STUDIO=1 $(BIN)/python -m pytest -rs tests/test_label_studio.py
 
 test-croissant: setup-test
 	TEST_CROISSANT=1 $(BIN)/python -m pytest -rs tests/test_croissant.py

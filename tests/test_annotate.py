@@ -195,5 +195,31 @@ def test_every_action_tells_a_round_from_another_directory(tmp_path: Path) -> No
         assert "not a round (no round.json)" in annotate(action, tmp_path, *words, code=1).error
 
 
-def test_import_needs_files_or_a_server(round_: Path) -> None:
+def test_import_needs_files(round_: Path) -> None:
     assert run("builders", "annotate", "import", "--round", round_, code=2)
+
+
+def test_label_studios_export_is_taken_as_it_comes(round_: Path, tmp_path: Path) -> None:
+    """People are numbers there; a choice is its alias or its name; who skips a pair judges nothing."""
+    tasks = json.loads((round_ / "label-studio" / "dev-001.json").read_bytes())
+
+    def done(who: int, choice: str, **more: object) -> dict[str, object]:
+        note = {"from_name": "note", "type": "textarea", "value": {"text": ["看第二句"]}}
+        label = {"from_name": "label", "to_name": "passage", "type": "choices", "value": {"choices": [choice]}}
+        about = {"completed_by": who, "updated_at": "2024-05-01T12:00:00.5Z", "lead_time": 1.5}
+        return {"id": 7, "result": [label, note], **about, **more}
+
+    answers = [[done(1, "1"), done(2, "不相关")], [done(1, "1", was_cancelled=True)]]
+    for number, task in enumerate(tasks):
+        task |= {"id": number, "annotations": answers[number] if number < 2 else [], "predictions": []}
+    (tmp_path / "export.json").write_text(json.dumps(tasks))
+    assert annotate("import", round_, tmp_path / "export.json").stdout.startswith("2 new judgments of 2")
+    found = {(each["annotator"], each["label"], each["note"]) for each in judgments(round_)}
+    assert found == {("user-1", 1, "看第二句"), ("user-2", 0, "看第二句")}
+    assert annotate("import", round_, tmp_path / "export.json").stdout.startswith("0 new judgments of 2")
+    tasks[0]["annotations"][0]["result"][0]["value"]["choices"] = ["2"]
+    (tmp_path / "export.json").write_text(json.dumps(tasks))
+    assert (
+        "task 1: expected one choice, 1 or 0, found 2"
+        in annotate("import", round_, tmp_path / "export.json", code=1).error
+    )

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from test_scan import write_vectors
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from baselines.vectors import ann, engines, scan
+from baselines.vectors import engines, scan
 from baselines.vectors.engines import FaissEngine, TorchEngine
 
 
@@ -140,29 +140,3 @@ def test_what_one_device_raises_ends_the_search(tmp_path: Any, monkeypatch: pyte
     with pytest.raises(torch.OutOfMemoryError):
         scan.candidates(vectors, [Slow(queries, 1), Full(queries, 1)], 1)
     assert len(searched) < 2_500
-
-
-def test_lists_of_an_ivf_are_clustered_on_a_gpu_where_faiss_has_one(
-    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A stand-in for FAISS's GPU build: its index for clustering is one of the CPU, and is used."""
-    import faiss
-
-    values = np.random.default_rng(0).standard_normal((200, 8))
-    here, there = (write_vectors(tmp_path / name, values, 100) for name in ("here", "there"))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "here" / "cache"))
-    ann.open_ivf(here, 4, 4)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "there" / "cache"))
-    moved: list[Any] = []
-
-    def to_gpu(resources: object, number: int, index: Any) -> Any:
-        moved.append((number, index))
-        return index
-
-    monkeypatch.setattr(faiss, "StandardGpuResources", object, raising=False)
-    monkeypatch.setattr(faiss, "index_cpu_to_gpu", to_gpu, raising=False)
-    ann.open_ivf(there, 4, 4, "cuda:3")
-    assert [number for number, _ in moved] == [3]
-    assert moved[0][1].ntotal == 4  # the centres: it has clustered
-    one, other = (next(each.path.rglob("ivf-4.faiss")).read_bytes() for each in (here, there))
-    assert one == other

@@ -22,7 +22,7 @@ from builders.annotate.compare import kendall_tau
 from builders.annotate.families import families_of
 from builders.annotate.labels import settled_labels
 from builders.annotate.rounds import open_round
-from builders.annotate.umbrela import grade_in, prompt_of
+from builders.annotate.umbrela import category_in, grade_in, prompt_of
 from builders.pool.pairs import read_pool
 from builders.store.runs import write_run
 
@@ -91,6 +91,11 @@ def test_the_judge_is_asked_in_chinese_with_the_pair_and_the_four_grades() -> No
 )
 def test_the_last_grade_of_an_answer_counts(answer: str, grade: int | None) -> None:
     assert grade_in(answer) == grade
+
+
+@pytest.mark.parametrize(("answer", "category"), [("最终类别：8", 8), ("最终类别：0", None), ("6", 6), ("1 2", None)])
+def test_the_category_of_an_error_is_one_of_eight(answer: str, category: int | None) -> None:
+    assert category_in(answer) == category
 
 
 def test_no_models_judgment_counts_as_a_persons(round_: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from browser import chromium, look
 from commands import ROOT, Done, run
-from label_studio import chromium, look
 from releases import make_release, quality_tables
 
 from baselines.leaderboard.board import Own, board

@@ -22,9 +22,9 @@ from urllib.parse import quote
 
 import numpy as np
 import pytest
+from browser import chromium, look
 from commands import ROOT, run
 from environments import clean_environ, environment
-from label_studio import chromium, look
 from PIL import Image
 
 from baselines.runs.sets import read_queries

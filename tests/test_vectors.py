@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import pytest
 from releases import TEXTS, make_release
 from test_scan import write_vectors
 
-from baselines.vectors import ann, embeddings
+from baselines.vectors import embeddings
 from baselines.vectors.embeddings import open_vectors
 from builders.common.command import InputError
 from builders.common.files import sha256_of
@@ -117,37 +116,3 @@ def test_embeddings_are_read_through_once(folder: Path, settled: None, monkeypat
     with pytest.raises(InputError, match=SHARD):
         open_vectors(folder)
     assert len(looked) == 4
-
-
-def test_an_index_that_is_damaged_or_of_other_embeddings_is_built_again(
-    folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    pytest.importorskip("faiss")
-    ann.open_hnsw(open_vectors(folder), 4, 8)
-    (kept,) = (tmp_path / "cache").rglob("*.faiss")
-    whole = kept.read_bytes()
-    flip(kept, len(whole) // 2)
-    ann.open_hnsw(open_vectors(folder), 4, 8)
-    assert kept.read_bytes() == whole
-    assert f"{kept.name} has the SHA-256" in caplog.text
-    rewritten(folder, lambda values: values.__setitem__(slice(None), values[::-1].copy()))
-    ann.open_hnsw(open_vectors(folder), 4, 8)
-    assert kept.read_bytes() == whole and len(list((tmp_path / "cache").rglob("*.faiss"))) == 2
-
-
-def test_an_index_beside_the_embeddings_is_never_read(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """They may be somebody else's, and so may be the SHA-256 of a forged one."""
-    pytest.importorskip("faiss")
-    ann.open_hnsw(open_vectors(folder), 4, 8)
-    (kept,) = (tmp_path / "cache" / "dureader_retrieval" / "faiss").iterdir()
-    forged = Path(shutil.copytree(kept, folder / "indexes" / kept.name)) / "hnsw-4.faiss"
-    about = json.loads((forged.parent / "index.json").read_text())
-    forged.write_bytes(forged.read_bytes()[:50] + b"\xff" * 50)
-    about["files"] = {forged.name: sha256_of(forged)}
-    (forged.parent / "index.json").write_text(json.dumps(about))
-    (folder / "hnsw-4.faiss").write_bytes(b"of an earlier version")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "other"))
-    assert ann.open_hnsw(open_vectors(folder), 4, 8).ntotal == 6
-    assert f"{folder / 'hnsw-4.faiss'}: an index of an earlier version, no longer used" in caplog.text

@@ -1,10 +1,8 @@
 """Search by embeddings: a TREC run of a split's queries.
 
-Exact by default: FAISS on a CPU, PyTorch on GPUs, each in turn a block of memory-mapped embeddings (`encode`), so that
-memory does not grow with the passages. Faster: --precision bf16 (on processors with bf16 units) chooses candidates in
-16 bits; --index ivf or hnsw asks an approximate index, which is built once, kept in the user's cache, and held in
-memory. Both score their candidates again exactly, and the recall of their results against exact search, on
---check-queries queries, is printed.
+Exact: FAISS on a CPU, PyTorch on GPUs, each in turn a block of memory-mapped embeddings (`encode`), so that memory does
+not grow with the passages. --precision bf16 (on processors with bf16 units) chooses candidates in 16 bits, which are
+scored again exactly; the recall of its results against exact search, on --check-queries queries, is printed.
 
 RUN.manifest.json records the model, the precision of passages, queries and search, and the SHA-256 of the run. Passages
 and queries that were encoded in different precisions cause a warning.
@@ -13,7 +11,7 @@ Example:
 
   python -m baselines search --release build/sample --split dev --model build/models/de-bm25-neg \\
     --passages build/embeddings/passages --out build/runs/de.dev.run.gz
-  python -m baselines search --release DIR --split test --queries DIR2 --passages DIR3 --out RUN --index ivf --probes 64
+  python -m baselines search --release DIR --split test --queries DIR2 --passages DIR3 --out RUN --engine torch
 """
 
 from __future__ import annotations
@@ -46,13 +44,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--candidates", type=whole_number(1), metavar="N", help="scored again, a query (default: twice --top-k)"
     )
-    parser.add_argument("--index", choices=["exact", "ivf", "hnsw"], default="exact", help="default: exact")
-    parser.add_argument("--engine", choices=["faiss", "torch"], help="of exact search (default: faiss on a CPU)")
+    parser.add_argument("--engine", choices=["faiss", "torch"], help="default: faiss on a CPU, torch on a GPU")
     parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32", help="bf16: with --engine torch")
-    parser.add_argument("--lists", type=whole_number(1), metavar="N", help="ivf (default: 4 times passages ** 0.5)")
-    parser.add_argument("--probes", type=whole_number(1), default=64, metavar="N", help="ivf (default: 64)")
-    parser.add_argument("--links", type=whole_number(2), default=32, metavar="N", help="hnsw (default: 32)")
-    parser.add_argument("--ef", type=whole_number(1), default=256, metavar="N", help="hnsw (default: 256)")
     parser.add_argument(
         "--check-queries", type=whole_number(0), default=200, metavar="N", help="for the recall (default: 200; 0: none)"
     )

@@ -6,7 +6,6 @@ import argparse
 import importlib.util
 import json
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import numpy as np
 import pyarrow.compute as pc
@@ -21,8 +20,8 @@ from baselines.passages import Passages, open_passages
 from baselines.run.record import asked_of, record, write_manifest
 from baselines.runs.sets import read_queries
 from baselines.samples import sample_rows
-from baselines.vectors import ann, scan
-from baselines.vectors.embeddings import Vectors, open_vectors, widened
+from baselines.vectors import scan
+from baselines.vectors.embeddings import Vectors, open_vectors
 from baselines.vectors.engines import FaissEngine, Floats, Halves, Rows, TorchEngine
 from baselines.vectors.some import SomeVectors
 from builders.common.command import InputError, log, progress
@@ -51,8 +50,6 @@ def retrieve(args: argparse.Namespace) -> None:
     passages = open_passages(release, configs.corpus)
     chosen: Rows | None = None
     if args.sample:
-        if args.index != "exact":
-            raise InputError("--sample goes with --index exact")
         chosen = sample_rows(release, configs.corpus, args.sample)
         vectors = SomeVectors(vectors.path, vectors.manifest, chosen)
     count = max(args.top_k, args.candidates or 2 * args.top_k)
@@ -66,18 +63,18 @@ def retrieve(args: argparse.Namespace) -> None:
         every = id_ranks(release, configs.corpus)
         return every if chosen is None else every[chosen]
 
-    if args.index == "exact" and args.precision == "fp32":
+    if args.precision == "fp32":
         found, checked = exact(queries), np.array([], np.int64)
     else:
-        candidates = _approximate(args, vectors, queries, devices, count)
+        candidates = scan.candidates(vectors, [TorchEngine(queries, count, each, "bf16") for each in devices], count)[1]
         found, checked = scan.rescored(queries, vectors, candidates, args.top_k), _sample(len(ids), args.check_queries)
     kept: dict[int, set[str]] = {}
     hits = _keeping(named(found, passages, args.top_k, chosen), kept, set(checked.tolist()))
     bar = progress(hits, total=len(ids), unit="query", label="search")
-    tag = f"dense-{args.index}"
+    tag = "dense-exact"
     lines = write_run(args.out, zip(ids, bar, strict=True), tag=tag)
     precisions = {"passages": _precision_of(vectors), "queries": queries_in, "search": args.precision}
-    asked = {**asked_of(args, release, "dense"), "index": args.index, "sample": args.sample, "precision": precisions}
+    asked = {**asked_of(args, release, "dense"), "index": "exact", "sample": args.sample, "precision": precisions}
     write_manifest(args.out, record(vectors.manifest["model"], asked), tag, len(ids), lines)
     said = ", ".join(f"{name} {precision}" for name, precision in precisions.items())
     log.info("%s: %d lines for %d queries; precision: %s", args.out, lines, len(ids), said)
@@ -99,12 +96,10 @@ def _set_threads(threads: int | None) -> None:
 def _engine_name(args: argparse.Namespace, device: str) -> str:
     """``torch`` or ``faiss``, whichever the options ask for and the machine has; else an :class:`InputError`."""
     has_faiss = importlib.util.find_spec("faiss") is not None
-    if args.index != "exact" and args.precision != "fp32":
-        raise InputError("--precision bf16 goes with --index exact")
     if args.precision == "bf16" and args.engine == "faiss":
         raise InputError("--precision bf16 goes with --engine torch")
-    if not has_faiss and (args.index != "exact" or args.engine == "faiss"):
-        raise InputError(f"FAISS is not installed: {install('builders')}; or --index exact --engine torch")
+    if not has_faiss and args.engine == "faiss":
+        raise InputError(f"FAISS is not installed: {install('builders')}; or --engine torch")
     if args.precision == "bf16":
         return "torch"
     return args.engine or ("faiss" if has_faiss and device == "cpu" else "torch")
@@ -171,18 +166,6 @@ def _given_queries(args: argparse.Namespace, release: Release, config: str, vect
     return given
 
 
-def _approximate(args: argparse.Namespace, vectors: Vectors, queries: Halves, devices: list[str], count: int) -> Rows:
-    """The candidates of an approximate index or of 16-bit arithmetic."""
-    if args.index == "exact":
-        return scan.candidates(vectors, [TorchEngine(queries, count, each, "bf16") for each in devices], count)[1]
-    if args.index == "ivf":
-        index = ann.open_ivf(vectors, args.lists or ann.ivf_lists(vectors.rows), args.probes, devices[0])
-    else:
-        index = ann.open_hnsw(vectors, args.links, max(args.ef, count))
-    rows: Rows = index.search(widened(queries), min(count, vectors.rows))[1]
-    return rows
-
-
 def id_ranks(release: Release, config: str, split: str = "corpus") -> Rows:
     """Each passage's rank in the order of the corpus ids, shape (passages,)."""
     ids = release.table(config, split, ["_id"]).column("_id")
@@ -219,13 +202,8 @@ def _keeping(hits: Iterable[list[Hit]], kept: dict[int, set[str]], wanted: set[i
 
 
 def _print_recall(args: argparse.Namespace, recall: float, queries: int) -> None:
-    result: dict[str, Any] = {"index": args.index, "precision": args.precision, "top_k": args.top_k}
-    if args.index == "ivf":
-        result |= {"probes": args.probes}
-    elif args.index == "hnsw":
-        result |= {"links": args.links, "ef": args.ef}
-    result |= {"queries": queries, "recall_against_exact": recall}
     if args.format == "json":
-        print(json.dumps(result))
+        result = {"index": "exact", "precision": args.precision, "top_k": args.top_k, "queries": queries}
+        print(json.dumps(result | {"recall_against_exact": recall}))
     else:
         print(f"recall of the top {args.top_k} against exact search, {queries} queries: {recall:.4f}")

@@ -116,7 +116,7 @@ def search(
 
 
 def rescored(queries: Halves, vectors: Vectors, rows: Rows, top_k: int) -> Iterator[tuple[Rows, Floats]]:
-    """:func:`search` for candidates that an index or 16-bit arithmetic chose: scored exactly, nothing added."""
+    """:func:`search` for candidates that 16-bit arithmetic chose: scored exactly, nothing added."""
     scores = exact_scores(queries, vectors, rows)
     last = _last_of_best(scores, top_k)
     for number in range(len(queries)):

@@ -3,21 +3,20 @@
     pool -> export -> label -> import -> review -> import -> check -> adjudicate -> merge
 
 `export` writes a round: packages of 1,000 pairs, each as tasks for Label Studio (query and passage with the terms that
-they share marked, keys 1 and 0), as a table and as JSON lines. `upload` makes the projects on a server, `import` takes
-in what was judged there or in files. `review` draws 100 random pairs of each finished package for each of two
-reviewers; `check` accepts packages from 93 % on, sends the others back as a new version, and prints how far people
-agree (Cohen's and Fleiss' kappa); `adjudicate` collects what they disagree on. `merge` makes new qrels of the accepted
-packages. `prefill` lets a model judge first, marked as a model's; `compare` says how far it agrees with people.
+they share marked, keys 1 and 0), as a table and as JSON lines. `import` takes in what was judged, in the same forms.
+`review` draws 100 random pairs of each finished package for each of two reviewers; `check` accepts packages from 93 %
+on, sends the others back as a new version, and prints how far people agree (Cohen's and Fleiss' kappa); `adjudicate`
+collects what they disagree on. `merge` makes new qrels of the accepted packages. `prefill` lets a model judge first,
+marked as a model's; `compare` says how far it agrees with people.
 
 Judgments are only ever added: each keeps who, when, which package, which version. Every step may be killed and given
 again; the same import changes nothing; two at once lose nothing.
 
-A server's address and token: LABEL_STUDIO_URL, LABEL_STUDIO_API_KEY. docs/annotate.md is the way through a round.
+docs/annotate.md is the way through a round.
 
 example:
   python -m builders annotate export --pool build/pool/dev.jsonl.gz --release build/sample --round build/round
-  python -m builders annotate upload --round build/round
-  python -m builders annotate import --round build/round --from-server
+  python -m builders annotate import --round build/round project-1.json
   python -m builders annotate review --round build/round --reviewers anna@example.com ben@example.com
   python -m builders annotate import --round build/round --annotator anna@example.com sheets/dev-001.csv
   python -m builders annotate check --round build/round
@@ -34,7 +33,6 @@ from pathlib import Path
 # A file each, with ``add_arguments(parser)`` and ``run(args)``; the first line of its docstring is its help.
 ACTIONS = {
     "export": "builders.annotate.export",
-    "upload": "builders.annotate.upload",
     "import": "builders.annotate.importing",
     "review": "builders.annotate.review",
     "check": "builders.annotate.check",

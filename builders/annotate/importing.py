@@ -1,8 +1,9 @@
 """Judgments into a round: from Label Studio, from sheets, from JSON lines.
 
 FILE is Label Studio's JSON export, a sheet that was filled in (CSV or TSV), JSON lines of the same, or a file of
-judgments of another copy of the round; what it is, its content says. Rows without a label are not judged yet and are
-passed over. Nothing is taken where one row is wrong. The same import again changes nothing.
+judgments of another copy of the round; what it is, its content says. Label Studio's export has no addresses: people are
+called user-1 and so on. Rows without a label are not judged yet and are passed over. Nothing is taken where one row is
+wrong. The same import again changes nothing.
 """
 
 from __future__ import annotations
@@ -25,25 +26,23 @@ _START = 1 << 16  # bytes that tell what a file is
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("files", nargs="*", type=Path, metavar="FILE", help="what people have judged")
-    parser.add_argument("--from-server", action="store_true", help="the projects that `annotate upload` has made")
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="what people have judged")
     parser.add_argument("--annotator", metavar="NAME", help="who judged, where a file does not say it")
-    parser.set_defaults(usage_error=parser.error)
 
 
 def run(args: argparse.Namespace) -> None:
     from builders.annotate.judgments import add_judgments
     from builders.annotate.rounds import open_round, pairs_of
 
-    if not args.files and not args.from_server:
-        args.usage_error("expected files, or --from-server")
     found = open_round(args.round)
     pairs = {package.name: set(pairs_of(args.round, package)) for package in found.packages}
     now = datetime.now(timezone.utc)
     judged = []
-    for where, row in _rows(args, found):
-        if row.label is not None:
-            judged.append((row.time is not None, _judgment(row, where, found, pairs, args.annotator, now)))
+    for path in args.files:
+        for place, row in _read(path, found.asked):
+            if row.label is not None:
+                made = _judgment(row, f"{path}:{place}", found, pairs, args.annotator, now)
+                judged.append((row.time is not None, made))
     # All of one call is added by one file where all have their times, as Label Studio's have; sheets have none.
     timed = [judgment for has_time, judgment in judged if has_time]
     untimed = [judgment for has_time, judgment in judged if not has_time]
@@ -53,21 +52,6 @@ def run(args: argparse.Namespace) -> None:
     if old := sum(judgment.version < versions[judgment.package] for _, judgment in judged):
         log.warning("%d judgments are of versions that were sent back: they are kept, and count no more", old)
     print(f"{new:,} new judgments of {len(judged):,}: {args.round}")
-
-
-def _rows(args: argparse.Namespace, found: Round) -> Iterator[tuple[str, Row]]:
-    """(where it stands, row) of everything to import."""
-    for path in args.files:
-        yield from ((f"{path}:{place}", row) for place, row in _read(path, found.asked))
-    if args.from_server:
-        from builders.annotate.server import open_server, projects_of
-
-        server = open_server()
-        people = server.people()
-        for project in projects_of(server, found):
-            yield from (
-                (f"{server.url}: project {project.id}", row) for _, row in server.judged(project, people, found.asked)
-            )
 
 
 def _read(path: Path, question: Question) -> Iterator[tuple[int, Row]]:

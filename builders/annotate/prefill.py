@@ -1,14 +1,15 @@
 """Let a model judge a round first; marked as a model's, never counted as a person's.
 
 Off unless this command is given. Every pair gets a grade from 0 to 3, in the manner of UMBRELA: 3 answers exactly, 2
-answers among other things, 1 is about the subject, 0 is not; 2 and 3 count as relevant. The judge is --model of the
-endpoint in OPENAI_BASE_URL (any that speaks OpenAI's chat API; OPENAI_API_KEY where it needs a key), to which queries
-and passages are sent; or, without an endpoint, the scores of a model in a run (--scores, as `baselines rerank` writes).
+answers among other things, 1 is about the subject, 0 is not; 2 and 3 count as relevant; in a round of errors
+(`baselines errors`), one of the eight categories. The judge is --model of the endpoint in OPENAI_BASE_URL (any that
+speaks OpenAI's chat API; OPENAI_API_KEY where it needs a key), to which queries and passages are sent; or, without an
+endpoint, the scores of a model in a run (--scores, as `baselines rerank` writes; of relevance alone).
 
 Its judgments have the kind model: no review, no agreement between people and no `merge` takes them; `annotate compare`
 says how far they agree with people's. Each is kept as it comes: killed and given again, the command asks again what was
-under way, at most --parallel questions. With --show, before `annotate upload`, the tasks for Label Studio have the
-grade as a prediction, which annotators see and may correct: quicker, and no longer independent.
+under way, at most --parallel questions. With --show the tasks for Label Studio have the grade as a prediction, which
+annotators see and may correct: quicker, and no longer independent.
 
 --rerankers names the models that ranked what is judged: a judge of the same family is warned of.
 """
@@ -26,6 +27,7 @@ from builders.pool import SCALES
 if TYPE_CHECKING:
     from builders.annotate.answers import Answers
     from builders.annotate.judgments import Judgment
+    from builders.annotate.questions import Asked
     from builders.annotate.rounds import Item, Package, Round
 
 Waiting: TypeAlias = "Sequence[tuple[Package, Item]]"
@@ -46,7 +48,7 @@ def run(args: argparse.Namespace) -> None:
     from builders.annotate.judgments import read_judgments
     from builders.annotate.rounds import items_of, open_round
 
-    found = open_round(args.round, "relevance")
+    found = open_round(args.round, "relevance" if args.scores else None)
     warn_of_kin(args.model, args.rerankers)
     with answers_of(args.round, args.model) as answers:  # what a killed process was told is a judgment from here on
         done = {(each.package, each.pair) for each in read_judgments(args.round) if each.model == args.model}
@@ -62,7 +64,7 @@ def run(args: argparse.Namespace) -> None:
         if waiting and args.scores:
             new = _take_scores(args, waiting)
         elif waiting:
-            new = _ask(args, waiting, answers)
+            new = _ask(args, found, waiting, answers)
     if none := len(waiting) - new:
         log.warning("%d answers gave no grade; these pairs are not judged: run it again, or take another model", none)
     if args.show:
@@ -70,7 +72,7 @@ def run(args: argparse.Namespace) -> None:
     print(f"{new:,} pairs judged by {args.model} (a model): {args.round}")
 
 
-def _ask(args: argparse.Namespace, waiting: Waiting, answers: Answers) -> int:
+def _ask(args: argparse.Namespace, found: Round, waiting: Waiting, answers: Answers) -> int:
     """Ask an endpoint about pairs, several at a time; returns how many it gave a grade.
 
     What was answered before an error is kept, too: each thread keeps what it is told, before it asks again.
@@ -78,15 +80,16 @@ def _ask(args: argparse.Namespace, waiting: Waiting, answers: Answers) -> int:
     from concurrent.futures import ThreadPoolExecutor
 
     from builders.annotate.endpoint import Endpoint
-    from builders.annotate.umbrela import grade_in, prompt_of
+    from builders.annotate.umbrela import category_in, category_prompt, grade_in, prompt_of
 
+    prompt, answered = (category_prompt, category_in) if found.question == "errors" else (prompt_of, grade_in)
     endpoint = Endpoint(args.model)
 
     def ask(package: Package, item: Item) -> bool:
-        grade = grade_in(endpoint.answer(prompt_of(item.query, item.passage)))
-        if grade is not None:
-            answers.keep(_judgment(args.model, package, item, grade))
-        return grade is not None
+        label = answered(endpoint.answer(prompt(item.query, item.passage)))
+        if label is not None:
+            answers.keep(_judgment(args.model, found.question, package, item, label))
+        return label is not None
 
     with (
         progress(total=len(waiting), unit="pair", label="prefill") as bar,
@@ -122,19 +125,23 @@ def _take_scores(args: argparse.Namespace, waiting: Waiting) -> int:
     return add_judgments(
         args.round,
         (
-            _judgment(args.model, package, item, grade_of(found[item.pair]), f"score {found[item.pair]:.6g}")
+            _judgment(
+                args.model, "relevance", package, item, grade_of(found[item.pair]), f"score {found[item.pair]:.6g}"
+            )
             for package, item in waiting
         ),
     )
 
 
-def _judgment(model: str, package: Package, item: Item, grade: int, note: str | None = None) -> Judgment:
+def _judgment(
+    model: str, question: Asked, package: Package, item: Item, label: int, note: str | None = None
+) -> Judgment:
     from datetime import datetime, timezone
 
     from builders.annotate.judgments import Judgment
 
     now = datetime.now(timezone.utc)
-    return Judgment(*item.pair, grade, model, now, package.name, package.version, "model", model, note)
+    return Judgment(*item.pair, label, model, now, package.name, package.version, "model", model, note, question)
 
 
 def _show(round_: Path, found: Round, model: str) -> None:
@@ -151,7 +158,8 @@ def _show(round_: Path, found: Round, model: str) -> None:
             continue
         tasks = []
         for item in items_of(round_, package):
-            grade = grades.get((package.name, item.pair))
-            label = None if grade is None else int(grade >= RELEVANT)
+            label = grades.get((package.name, item.pair))
+            if label is not None and found.question == "relevance":
+                label = int(label >= RELEVANT)
             tasks.append(Task(item, package.name, package.version, label=label, by="" if label is None else model))
         write_tasks(round_ / STUDIO / f"{package.stem}.json", tasks)

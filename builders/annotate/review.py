@@ -1,8 +1,8 @@
 """Random pairs of each finished package for each reviewer (A.3).
 
 Writes ROUND/reviews/NAME/PACKAGE.csv, .jsonl and .json (Label Studio's tasks) of every package that is whole and not
-accepted: 100 pairs for each reviewer, drawn by the reviewer's name, which is how `import` must call them: with Label
-Studio, the e-mail address of their account. Reviewers judge for themselves: the annotators' labels are not shown.
+accepted: 100 pairs for each reviewer, drawn by the reviewer's name, which is how `import` must call them (user-1 and so
+on in Label Studio's exports). Reviewers judge for themselves: the annotators' labels are not shown.
 """
 
 from __future__ import annotations

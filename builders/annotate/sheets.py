@@ -1,9 +1,9 @@
 """Pairs to judge as files that need no server: a table for a spreadsheet, and the same as JSON lines.
 
 Columns: package, version, kind (annotation, review, adjudication), query-id, corpus-id, query, passage, said (what
-others have said, in an adjudication; what a rule says, in an analysis of errors), label, note. The annotator fills in
-``label`` with 1 or 0 (1 to 8 in an analysis of errors); what is left empty is not judged yet. In JSON lines a row is an
-object of these, and may have ``annotator`` and ``time``; a file of judgments is one, too.
+others have said, in an adjudication), label, note. The annotator fills in ``label`` with 1 or 0 (1 to 8 in an analysis
+of errors); what is left empty is not judged yet. In JSON lines a row is an object of these, and may have ``annotator``
+and ``time``; a file of judgments is one, too.
 """
 
 from __future__ import annotations

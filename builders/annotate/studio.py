@@ -1,4 +1,4 @@
-"""Label Studio: the labelling interface, tasks in, its JSON export out."""
+"""Files of Label Studio: the labelling interface and the tasks that it imports, the JSON that it exports."""
 
 from __future__ import annotations
 
@@ -72,11 +72,6 @@ def write_package(folder: Path, stem: str, tasks: Sequence[Task], studio: Path |
     write_tasks((studio or folder) / f"{stem}.json", tasks)
 
 
-def tasks_in(content: bytes, path: Path | str) -> int:
-    """The number of tasks in a file of them. :class:`InputError` where it is none."""
-    return len(json_of(content, list[dict[str, Any]], path))
-
-
 def _task(task: Task) -> dict[str, Any]:
     row, label = task.row, task.label
     terms = common_terms(task.item.query, task.item.passage)
@@ -123,28 +118,15 @@ class Exported(msgspec.Struct, frozen=True):
     annotations: list[_Annotation]
 
 
-class Account(msgspec.Struct, frozen=True):
-    """A user as the server lists them."""
-
-    id: Count
-    email: str
-
-
 def read_export(path: Path, question: Question = RELEVANCE) -> Iterator[tuple[int, Row]]:
     """(number of the task from 1, row) of every annotation in a file of Label Studio's JSON export (not JSON-MIN)."""
-    return rows_of(read_whole(path), path, question=question)
-
-
-def rows_of(
-    content: bytes, path: Path | str, people: dict[int, str] | None = None, question: Question = RELEVANCE
-) -> Iterator[tuple[int, Row]]:
-    """As :func:`read_export`, of the export's bytes; ``people``: the e-mail addresses of the server's users, by id."""
-    for number, task in enumerate(json_of(content, list[Exported], path), 1):
+    for number, task in enumerate(json_of(read_whole(path), list[Exported], path), 1):
         for annotation in task.annotations:
             label, note = _said(annotation, question, f"{path}: task {number}")
             if annotation.was_cancelled or label is None:
                 continue
-            place, who = msgspec.structs.asdict(task.data), _name(annotation.completed_by, people or {})
+            place, person = msgspec.structs.asdict(task.data), annotation.completed_by
+            who = f"user-{person}" if isinstance(person, int) else person.email or f"user-{person.id}"
             yield number, Row(**place, label=label, annotator=who, time=annotation.updated_at, note=note)
 
 
@@ -162,8 +144,3 @@ def _said(annotation: _Annotation, question: Question, where: str) -> tuple[int 
         elif result.from_name == "note" and value.text:
             note = value.text if isinstance(value.text, str) else "\n".join(value.text)
     return label, note
-
-
-def _name(person: int | _Person, people: dict[int, str]) -> str:
-    number, email = (person, "") if isinstance(person, int) else (person.id, person.email)
-    return email or people.get(number, "") or f"user-{number}"

@@ -6,7 +6,7 @@ from __future__ import annotations
 _GROUPS = {
     "builders": "duckdb faiss filelock huggingface_hub jieba matplotlib msgspec numba numpy pyarrow rensa rjieba scipy "
     "statsmodels tomli tqdm",
-    "baselines": "cn2an ir_measures rapidfuzz tantivy",
+    "baselines": "ir_measures tantivy",
     "models": "accelerate sentence_transformers sklearn torch transformers",
     "ray": "ray s3fs upath",
     "elasticsearch": "elasticsearch",

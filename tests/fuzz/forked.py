@@ -35,7 +35,7 @@ _IMPORTS = (
         "builders.annotate.export",
         "builders.annotate.families",
     ),
-    *("builders.annotate.importing", "builders.annotate.qrels", "builders.annotate.server", "builders.annotate.studio"),
+    *("builders.annotate.importing", "builders.annotate.qrels", "builders.annotate.studio"),
     *("builders.common.ending", "builders.common.sampling", "builders.pool.actions", "builders.relabel.actions"),
     *("builders.similar.remove", "builders.sources.encoding"),
 )

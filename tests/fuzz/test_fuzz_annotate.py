@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -15,9 +14,8 @@ from spoil import JSON, JSON_LINES, TEXT
 from builders.annotate.endpoint import text_in
 from builders.annotate.judgments import Judgment, add_judgments, encoded, read_judgments
 from builders.annotate.rounds import Item, Package, Round, Rule, items_of, open_round, pairs_of, write_round
-from builders.annotate.server import Server
 from builders.annotate.sheets import Task, read_lines, read_sheet, write_lines, write_sheet
-from builders.annotate.studio import read_export, tasks_in, write_tasks
+from builders.annotate.studio import read_export
 from builders.common.files import read_whole
 
 NOON = datetime(2024, 5, 1, 12, tzinfo=timezone.utc)
@@ -56,7 +54,6 @@ CHOICE = {"from_name": "label", "to_name": "passage", "type": "choices", "value"
 NOTE = {"from_name": "note", "to_name": "passage", "type": "textarea", "value": {"text": ["看第二句"]}}
 DONE = {"result": [CHOICE, NOTE], "updated_at": "2024-05-01T12:00:00.5Z", "completed_by": 3, "was_cancelled": False}
 EXPORT = [{"id": 1, "data": DATA, "annotations": [DONE]}, {"id": 2, "data": DATA, "annotations": []}]
-PAGE = {"count": 2, "results": [{"id": 1, "title": "dev-001", "description": None, "task_number": 2}, {"id": 2}]}
 
 
 def _as_lines(found: list[Any], _: Any, folder: Path) -> bool:
@@ -126,30 +123,11 @@ READERS = [
     ),
     Reader(
         "Label Studio's export",
-        reaches=("builders.annotate.studio:rows_of",),
+        reaches=("builders.annotate.studio:read_export",),
         make=lambda folder: (folder / "export.json").write_text(json.dumps(EXPORT)),
         spoils={"export.json": JSON},
         read=lambda folder: [row.label for _, row in read_export(folder / "export.json")],
         right=_as_choices,
-    ),
-    Reader(
-        "Label Studio's tasks",
-        reaches=("builders.annotate.studio:tasks_in",),
-        make=lambda folder: write_tasks(folder / "tasks.json", TASKS),
-        spoils={"tasks.json": JSON},
-        read=lambda folder: tasks_in((folder / "tasks.json").read_bytes(), folder / "tasks.json"),
-        right=lambda found, _, folder: (
-            found == len(json.loads((folder / "tasks.json").read_text(encoding="utf-8-sig"), parse_int=str))
-        ),
-    ),
-    Reader(
-        "a server's projects",
-        reaches=("builders.annotate.server:ask",),
-        make=lambda folder: (folder / "page.json").write_text(json.dumps(PAGE)),
-        spoils={"page.json": JSON},
-        read=lambda folder: [project.id for project in Answers(f"{folder}/", folder / "page.json").projects()],
-        right=any_result,
-        names_files=False,  # the address of the server, which is asked for further pages
     ),
     Reader(
         "a chat completion",
@@ -160,21 +138,6 @@ READERS = [
         right=_as_completion,
     ),
 ]
-
-
-@dataclass
-class Answers(Server):
-    """A server that answers everything with a file, once; then with nothing more."""
-
-    file: Path = Path()
-    asked: int = 0
-
-    def __init__(self, url: str, file: Path) -> None:
-        self.url, self.file = url, file
-
-    def bytes_of(self, path: str, content: Any = None) -> bytes:
-        self.asked += 1
-        return self.file.read_bytes() if self.asked == 1 else b'{"results": []}'
 
 
 test_spoiled_rounds_give_what_they_say_or_one_line = fuzz_of(READERS)

@@ -19,7 +19,6 @@ _OURS = {
     "baselines.cost.passes:_model": "a configuration that the caller has made",
     "baselines.models.loading:_routes": "what a tokenizer that is open says of itself",
     "baselines.models.official_input:official_tokenizer": "likewise",
-    "baselines.errors.measure:read_cases": "the project's own file",
     "baselines.hub.checkpoint:write_hashes": "the record of a checkpoint that the caller has just written",
     "baselines.hub.needs:write_needs": "the configuration of a checkpoint that the caller has just written",
     "builders.common.arrow_files:read_arrow": "files of a build under way, which appear when they are whole",

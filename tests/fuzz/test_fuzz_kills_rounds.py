@@ -1,6 +1,6 @@
 """Every step of a round of annotation, and what leads to one, killed: the same judgments, nothing left, nothing lost.
 
-In ``make test`` each step kills itself at a few of the points where it writes or speaks to a server (forked.py); in
+In ``make test`` each step kills itself at a few of the points where it writes or asks a language model (forked.py); in
 ``make fuzz`` its process is killed at random moments, too.
 """
 
@@ -11,17 +11,16 @@ import os
 import random
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from annotating import ANNA, BEN, CARL, annotate, fill, judge, make_pool, read_table, truth, wrong_in
+from annotating import ANNA, BEN, CARL, annotate, export_of, fill, judge, make_pool, read_table, truth, wrong_in
 from chat_server import Chat, chat
 from forked import Forks
 from fuzzing import CASES
 from killing import Place, Verb, content, killed_and_given_again, same_in_the_end
 from releases import QUESTIONS, TEXTS, make_release, md5, tables
-from studio_server import Studio
 
 from builders.annotate.judgments import read_judgments
 from builders.store.runs import write_run
@@ -62,19 +61,6 @@ def judging(_: Path) -> Iterator[Judge]:
         yield Judge(server)
 
 
-@contextmanager
-def holding(given: Path) -> Iterator[Studio]:
-    """A server with Anna's work on all packages."""
-    with Studio() as server:
-        server.hold(given / "fresh", ANNA, truth)
-        server.forget = server.requests.clear  # type: ignore[method-assign]
-        yield server
-
-
-def empty(_: Path) -> AbstractContextManager[Studio]:
-    return Studio()
-
-
 _RUNS = "--release {given}/release --split dev --runs {given}/one.run {given}/two.run"
 _TRAIN = "--release {given}/release --negatives {given}/negatives.jsonl"
 
@@ -95,10 +81,8 @@ VERBS = {
         f"prefill {_AT} --model judge-7b --show --parallel {PARALLEL}", "fresh", server=judging, repeats=PARALLEL
     ),
     "annotate prefill --scores": _step(f"prefill {_AT} --model ce --scores {{given}}/scores.run --scale none", "fresh"),
-    "annotate upload": _step(f"upload {_AT}", "reviewing", server=empty),
     "annotate import": _step(f"import {_AT} --annotator {ANNA} {{given}}/1.csv {{given}}/2.csv", "fresh"),
-    "annotate import of an export": _step(f"import {_AT} {{given}}/export.json", "fresh"),
-    "annotate import --from-server": _step(f"import {_AT} --from-server", "fresh", server=holding),
+    "annotate import of an export": _step(f"import {_AT} {{given}}/1.json {{given}}/2.json", "fresh"),
     "annotate review": _step(f"review {_AT} --reviewers {BEN} {CARL}", "annotated"),
     "annotate check": _step(f"check {_AT}", "reviewed"),
     "annotate adjudicate": _step(f"adjudicate {_AT}", "reviewed"),
@@ -138,13 +122,9 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
         sheet = round_ / "packages" / f"dev-00{number}.csv"
         wrong = wrong_in(6, read_table(sheet), "wrong") if number == 1 else truth
         judge(round_, ANNA, fill(sheet, wrong, folder / f"{number}.csv"), lambda row: row["label"])
-    with Studio() as server:
-        server.hold(folder / "fresh", BEN, truth)
-        tasks = [task for project in server.projects for task in project["tasks"]]
-    (folder / "export.json").write_text(json.dumps(tasks))
+        export_of(round_ / "label-studio" / f"dev-00{number}.json", BEN, truth, folder / f"{number}.json")
     shutil.copytree(round_, folder / "annotated")
     annotate("review", round_, "--reviewers", BEN, CARL)
-    shutil.copytree(round_, folder / "reviewing")
     for reviewer in (BEN, CARL):
         for number in (1, 2):
             sheet = round_ / "reviews" / reviewer / f"dev-00{number}.csv"

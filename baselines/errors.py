@@ -1,0 +1,208 @@
+"""Analyse the errors of a run as the paper does (Table 10).
+
+Queries whose top 5 holds no positive passage are drawn (100, seeded). Each of their 5 passages is an error, and people
+say of which category (Section 3.5): entity, numeral, modifier or syntactic mismatch, typos, mere overlap of terms,
+false negative, other.
+
+With RUN: counts such queries, and with --round writes the pairs as a round for `annotate` (Label Studio or sheets,
+prefill, review, quality control).
+With --tally ROUND: counts people's answers beside Table 10; with --model NAME those of a model (`annotate prefill`).
+
+example:
+  python -m baselines errors --release build/sample --split dev --round build/errors build/runs/bm25.dev.run.gz
+  python -m builders annotate import --round build/errors --annotator anna@example.com dev-001.csv
+  python -m baselines errors --tally build/errors
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from builders.common.command import InputError, add_format, log, whole_number
+from builders.store.layout import SETS, SPLITS
+
+if TYPE_CHECKING:
+    from builders.annotate.judgments import Pair
+    from builders.store.reader import Release
+    from builders.store.runs import Run
+
+QUERIES, DEPTH = 100, 5  # Section 3.5
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", type=Path, nargs="?", metavar="RUN", help="TREC run or official predictions (JSON)")
+    parser.add_argument("--release", type=Path, metavar="DIR", help="the release that the run searched")
+    parser.add_argument("--split", choices=SPLITS, default="dev", help="whose queries (dev)")
+    parser.add_argument("--sample", type=whole_number(1), default=QUERIES, metavar="N", help=f"queries ({QUERIES})")
+    parser.add_argument(
+        "--top-k", type=whole_number(1), default=DEPTH, metavar="K", help=f"passages without a positive ({DEPTH})"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of the draw (0)")
+    parser.add_argument("--round", type=Path, metavar="ROUND", help="write the pairs as a round for `annotate`")
+    parser.add_argument("--tally", type=Path, metavar="ROUND", help="count the answers of such a round")
+    parser.add_argument("--model", metavar="NAME", help="with --tally: count this model's answers, not people's")
+    add_format(parser)
+    parser.set_defaults(usage_error=parser.error)
+
+
+def run(args: argparse.Namespace) -> None:
+    if (args.run is None) == (args.tally is None):
+        args.usage_error("expected one of RUN, --tally ROUND")
+    if args.run and not args.release:
+        args.usage_error("RUN needs --release DIR")
+    if args.round and not args.run:
+        args.usage_error("--round needs RUN; --tally ROUND counts a round's answers")
+    if args.model and not args.tally:
+        args.usage_error("--model needs --tally ROUND")
+    if args.tally:
+        found = tally(args.tally, args.model)
+        print(_json(found) if args.format == "json" else _tally_text(found))
+    else:
+        _draw(args)
+
+
+def _json(found: dict[str, Any]) -> str:
+    return json.dumps(found, ensure_ascii=False, indent=1)
+
+
+def _draw(args: argparse.Namespace) -> None:
+    """Count the queries that failed; with --round write the drawn pairs as a round."""
+    from builders.annotate.making import expect_new, make_round
+    from builders.annotate.questions import ERRORS
+    from builders.annotate.rounds import Rule
+    from builders.store.reader import open_release
+    from builders.store.runs import read_run
+
+    if args.round:
+        expect_new(args.round)
+    release = open_release(args.release)
+    pairs, measured, failed = draw_errors(release, args.split, read_run(args.run), args.sample, args.top_k, args.seed)
+    counts: dict[str, Any] = {"run": str(args.run), "top_k": args.top_k, "measured": measured, "failed": failed}
+    counts |= {"queries": len({query for query, _ in pairs}), "pairs": len(pairs)}
+    first = f"{failed:,} of {measured:,} queries have no positive in their top {args.top_k}"
+    text = f"{args.run}: {first}; {counts['queries']:,} of them, {len(pairs):,} pairs"
+    print(_json(counts) if args.format == "json" else text)
+    if args.round:
+        packages = make_round(args.round, release, args.split, pairs, args.run, Rule(seed=args.seed), question=ERRORS)
+        log.info("%d packages; import them into Label Studio, or fill in %s", packages, args.round / "packages")
+        if args.format == "text":
+            print(f"{len(pairs):,} pairs to judge: {args.round}")
+
+
+def draw_errors(
+    release: Release, split: str, run: Run, queries: int, top_k: int, seed: int
+) -> tuple[list[Pair], int, int]:
+    """Draw ``queries`` of those whose first ``top_k`` passages are no positives (all, where there are no more).
+
+    Returns:
+        The drawn queries' first passages as pairs, in the order of the queries and then of the ids; the number of the
+        run's queries that have a positive; the number of those with none of them among the first passages.
+
+    Raises:
+        InputError: the split has no judgments, no query fails, or the run has a passage that the release lacks.
+    """
+    from baselines.runs.qrels import release_qrels
+    from baselines.runs.sets import read_queries
+    from builders.common.sampling import draw
+
+    positives, rankings = release_qrels(release, split).positives, run.rankings
+    answered = [query for query, _ in read_queries(release, split) if query in positives and rankings.get(query)]
+    measured = {query: list(dict.fromkeys(rankings[query]))[:top_k] for query in answered}
+    failed = {query: passages for query, passages in measured.items() if not positives[query].keys() & set(passages)}
+    if not failed:
+        what = f"no query of {release.path} {split} has a top {top_k} without a positive: there is no error to analyse"
+        raise InputError(what, path=run.path)
+    chosen = draw(failed, queries, seed)
+    if len(chosen) < queries:
+        log.warning("%d queries have no positive in their top %d: all are taken", len(chosen), top_k)
+    pairs = [(query, passage) for query in failed if query in chosen for passage in sorted(failed[query])]
+    known = release.texts(SETS["main"].corpus, "corpus", {passage for _, passage in pairs})
+    if unknown := [passage for query in failed if query in chosen for passage in failed[query] if passage not in known]:
+        raise InputError(f"has a passage {unknown[0]!r} that the release's corpus lacks", path=run.path)
+    return pairs, len(measured), len(failed)
+
+
+def tally(round_: Path, model: str | None = None) -> dict[str, Any]:
+    """Count how many pairs of a round fall into each category, as JSON.
+
+    An adjudicator's answer counts before all others, else that of most annotators; a pair of which as many say one as
+    another is undecided. Every package counts, accepted or not: ``accepted`` says how many are. With ``model``, that
+    model's last answers count, and nobody else's.
+
+    Returns:
+        ``categories``: by key the pairs, their share of those that are decided, its 95 % interval under another draw of
+        queries, and the paper's share (all from 0 to 1).
+
+    Raises:
+        InputError: not such a round, or nobody has answered.
+    """
+    from builders.annotate.compare import grades_by
+    from builders.annotate.labels import standings
+    from builders.annotate.questions import ERRORS
+    from builders.annotate.rounds import open_round
+    from builders.stats.paper import published
+
+    found = open_round(round_, ERRORS.name)
+    every = standings(round_, found)
+    pairs = sum(len(standing.pairs) for standing in every)
+    if model:
+        labels = {pair: label for (_, pair), label in grades_by(round_, model).items()}
+        judged, step = len(labels), "prefill"
+    else:
+        decided = ((pair, standing.label(pair)) for standing in every for pair in standing.pairs)
+        labels = {pair: label for pair, label in decided if label is not None}
+        judged, step = pairs - sum(len(standing.missing) for standing in every), "import"
+    if not labels:
+        raise InputError(f"has no pair that {model or 'somebody'} has judged; `annotate {step}`", path=round_)
+    counts, rows = Counter(labels.values()), {}
+    for choice, (low, high) in zip(ERRORS.choices, _intervals(labels), strict=True):
+        number = counts[choice.label]
+        rows[choice.key] = {
+            **{"pairs": number, "share": number / len(labels), "low": low, "high": high},
+            "paper": published()["table10"][choice.key],
+        }
+    return {
+        **{"release": found.release, "split": found.split, "pairs": pairs, "judged": judged},
+        **{"decided": len(labels), "queries": len({query for query, _ in labels}), "packages": len(every)},
+        "accepted": sum(standing.package.state == "accepted" for standing in every),
+        "categories": rows,
+        **({"model": model} if model else {}),
+    }
+
+
+def _intervals(labels: dict[Pair, int]) -> list[tuple[float, float]]:
+    """Of each category's share: queries are drawn again, not pairs, as the passages of a query err alike."""
+    import numpy as np
+
+    from baselines.runs.intervals import of_means
+    from builders.annotate.questions import ERRORS
+
+    queries = {query: place for place, query in enumerate(dict.fromkeys(query for query, _ in labels))}
+    places = {choice.label: place for place, choice in enumerate(ERRORS.choices)}
+    table = np.zeros((len(queries), len(places)))
+    for (query, _), label in labels.items():
+        table[queries[query], places[label]] += len(queries) / len(labels)  # so that a column's mean is the share
+    return of_means(table)
+
+
+def _tally_text(found: dict[str, Any]) -> str:
+    """A tally as a table; shares in percent."""
+    from baselines.runs.tables import percent, text_table
+
+    rows = []
+    for key, row in found["categories"].items():
+        # Drawn again, no queries have what none of them has: that says nothing of how rare it is.
+        interval = f"{percent(row['low'])} to {percent(row['high'])}" if row["pairs"] else "-"
+        cells = (f"{row['pairs']:,}", percent(row["share"]), interval, percent(row["paper"]))
+        rows.append((key.replace("_", " "), *cells))
+    table = text_table(("category", "pairs", "share", "95 % interval", "Table 10"), rows)
+    first = f"{found['judged']:,} of {found['pairs']:,} pairs judged"
+    if "model" in found:
+        first += f" by {found['model']} (a model)"
+    undecided = found["judged"] - found["decided"]
+    accepted = f"{found['accepted']} of {found['packages']} packages accepted"
+    return f"{first}, {undecided:,} of them undecided; {accepted}; percent\n\n{table}"

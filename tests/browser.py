@@ -1,0 +1,22 @@
+"""A Chromium without a window, which looks at pages as people do."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+
+def chromium() -> str | None:
+    """The command of a Chromium or Chrome, where there is one."""
+    names = ("chromium", "chromium-browser", "google-chrome")
+    return next((found for found in map(shutil.which, names) if found), None)
+
+
+def look(command: str, url: str, profile: Path, screenshot: Path | None = None, size: str = "1280,800") -> str:
+    """The HTML of a page when its scripts have run, or nothing and a screenshot of it."""
+    words = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]
+    words += ["--disable-background-networking", "--disable-component-update", f"--user-data-dir={profile}"]
+    words += [f"--window-size={size}", "--virtual-time-budget=60000", "--hide-scrollbars"]
+    words += [f"--screenshot={screenshot}"] if screenshot else ["--dump-dom"]
+    return subprocess.run([command, *words, url], capture_output=True, text=True, timeout=400, check=True).stdout

@@ -66,7 +66,7 @@ def estimate(args: argparse.Namespace) -> dict[str, Any]:
     """The costs of the chosen rows: bytes, operations, hours. :class:`InputError` for rows that cannot be run."""
     from baselines.cost.cards import CARDS, SHARE, Card
     from baselines.cost.steps import step_cost, trained
-    from baselines.models.libraries import quiet_libraries
+    from baselines.retrieve.hub_models import quiet_libraries
     from builders.store.layout import set_of
 
     quiet_libraries()

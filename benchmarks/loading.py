@@ -35,8 +35,8 @@ from transformers import BertConfig, BertModel, BertTokenizer
 
 from baselines.cost.cards import CARDS, SHARE
 from baselines.cost.training import training_cost
-from baselines.models.libraries import quiet_libraries
-from baselines.passages import Passages, open_passages
+from baselines.retrieve.hub_models import quiet_libraries
+from baselines.retrieve.passages import Passages, open_passages
 from baselines.runs.tables import text_table
 from baselines.train import trainers
 from baselines.train.models import cross_encoder, dual_encoder

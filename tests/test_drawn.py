@@ -11,7 +11,7 @@ from commands import run
 from releases import QUESTIONS, TEXTS, make_release, md5, tables
 
 from baselines.cost.sizes import ReleaseSizes
-from baselines.passages import open_passages
+from baselines.retrieve.passages import open_passages
 from baselines.train.dev_ranks import Sampled, dev_sample
 from baselines.train.pairs import read_pairs
 from baselines.train.recipe import read_recipe

@@ -23,13 +23,14 @@ from releases import QUESTIONS, TEXTS, make_release, tables
 from sentence_transformers import SentenceTransformer
 from tiny_models import write_bert, write_cross, write_dual
 
-from baselines.models.encoder import batches
-from baselines.models.loading import fingerprint, open_cross, open_dual
-from baselines.vectors.embeddings import open_vectors
+from baselines.retrieve.embeddings import open_vectors
+from baselines.retrieve.encoder import batches
+from baselines.retrieve.models import fingerprint, open_cross, open_encoder
+from baselines.retrieve.settings import ModelSettings
 from builders.common.command import main
 from builders.common.folders import key_of
 
-VERBS = {"encode": "baselines.encode"}
+VERBS = {"encode": "baselines.retrieve.encode"}
 pytestmark = pytest.mark.usefixtures("own_cache")
 
 
@@ -226,7 +227,7 @@ def test_passages_cut_at_a_length_are_searched_by_queries_of_the_same_model(tmp_
     expected = reference.encode_document(texts, normalize_embeddings=True, batch_size=1)
     np.testing.assert_allclose(open_vectors(tmp_path / "p").all().astype(np.float32), expected, atol=1e-3, rtol=1e-3)
     search = ["search", *options, "--split", "dev", "--passages", tmp_path / "p", "--out", tmp_path / "run"]
-    assert main("baselines", "", {"search": "baselines.search"}, [str(word) for word in search]) == 0
+    assert main("baselines", "", {"search": "baselines.retrieve.search"}, [str(word) for word in search]) == 0
 
 
 def test_a_model_whose_numbers_do_not_fit_is_refused(
@@ -243,16 +244,16 @@ def test_a_model_whose_numbers_do_not_fit_is_refused(
 
 
 def test_a_fingerprint_changes_with_weights_and_settings_only(tmp_path: Path, models: Path) -> None:
-    dot = fingerprint(open_dual(str(models / "dot")))
+    dot = fingerprint(open_encoder(ModelSettings(str(models / "dot"))))
     SentenceTransformer(str(models / "dot"), device="cpu").save_pretrained(str(tmp_path / "copy"))
-    assert fingerprint(open_dual(str(tmp_path / "copy"))) == dot
-    others = [fingerprint(open_dual(str(models / name))) for name in ("short", "other", "router")]
-    others.append(fingerprint(open_cross(str(models / "cross"))))
+    assert fingerprint(open_encoder(ModelSettings(str(tmp_path / "copy")))) == dot
+    others = [fingerprint(open_encoder(ModelSettings(str(models / name)))) for name in ("short", "other", "router")]
+    others.append(fingerprint(open_cross(ModelSettings(str(models / "cross")))))
     assert len({dot, *others}) == 5
 
 
 def test_a_plain_bert_is_a_dual_encoder_with_mean_pooling(tmp_path: Path) -> None:
-    model = open_dual(str(write_bert(tmp_path / "bert")))
+    model = open_encoder(ModelSettings(str(write_bert(tmp_path / "bert"))))
     assert model.encode(TEXTS[:1]).shape == (1, 32)
 
 
@@ -275,15 +276,17 @@ import sys
 import pandas, pyarrow, sentence_transformers, torch, transformers
 for name in "datasets duckdb faiss ir_measures jieba matplotlib numba rjieba tantivy".split():
     sys.modules[name] = None
-import baselines.encode, baselines.runs.fuse, baselines.mine, baselines.rerank, baselines.search
-import baselines.encode.chunks, baselines.rerank.windows, baselines.search.retrieve, baselines.train.training
+import baselines.retrieve.index, baselines.retrieve.scoring, baselines.retrieve.dense, baselines.train.training
 from baselines.runs import sets
 from builders.store import runs
 from baselines.runs import qrels
-from baselines import passages as texts
-from baselines.vectors import scan
+from baselines.retrieve import passages as texts
+from baselines.retrieve import exact_search
 import argparse
-for module in (baselines.encode, baselines.runs.fuse, baselines.mine, baselines.rerank, baselines.search):
+from baselines import mine
+from baselines.retrieve import encode, rerank, search
+from baselines.runs import fuse
+for module in (encode, fuse, mine, rerank, search):
     module.add_arguments(argparse.ArgumentParser())
 print("works")
 """

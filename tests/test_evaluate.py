@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from releases import make_release, tables
 
-from baselines.passages import open_passages
+from baselines.retrieve.passages import open_passages
 from baselines.runs.evaluate import evaluate
 from baselines.runs.qrels import read_qrels
 from builders.common.command import InputError, main

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from commands import ROOT
 
-from baselines.models.families import families, family_of, read_families, table
+from baselines.retrieve.families import families, family_of, read_families, table
 from builders.common.command import InputError
 
 ONE = """

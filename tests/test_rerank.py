@@ -13,11 +13,11 @@ from releases import QUESTIONS, TEXTS, make_release, md5
 from sentence_transformers import CrossEncoder
 from tiny_models import write_cross, write_dual
 
-from baselines.rerank import windows
+from baselines.retrieve import scoring
 from builders.common.command import main
 from builders.store.runs import read_run, write_run
 
-VERBS = {"rerank": "baselines.rerank"}
+VERBS = {"rerank": "baselines.retrieve.rerank"}
 BY_ID = {md5(text): text for text in [*TEXTS, *(q for questions in QUESTIONS.values() for q in questions)]}
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -61,7 +61,7 @@ def test_batches_windows_and_processes_change_nothing(
     world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert run_rerank(world, tmp_path / "a.run") == 0
-    monkeypatch.setattr(windows, "_WINDOW", 3)
+    monkeypatch.setattr(scoring, "WINDOW", 3)
     assert run_rerank(world, tmp_path / "b.run", "--batch-tokens", "50", "--device", "cpu,cpu") == 0
     one, other = read_run(tmp_path / "a.run"), read_run(tmp_path / "b.run")
     assert one.rankings == other.rankings

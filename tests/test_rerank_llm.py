@@ -17,8 +17,7 @@ from tiny_kinds import write_language_model
 from tiny_models import write_cross
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from baselines.kinds import listwise
-from baselines.rerank import windows
+from baselines.retrieve import listwise, scoring
 from builders.store.runs import Hit, read_run, write_run
 
 BY_ID = {md5(text): text for text in [*TEXTS, *QUESTIONS["train"]]}
@@ -189,7 +188,7 @@ def test_what_was_answered_is_not_asked_again(
     ask: Callable[..., tuple[list[list[str]], Chat]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(windows, "_ASKED", 1)
+    monkeypatch.setattr(scoring, "ASKED", 1)
     last = QUESTIONS["train"][-1]
     with chat(lambda prompt: 500 if last in prompt else by_size(prompt)) as server:
         monkeypatch.setenv("OPENAI_BASE_URL", server.url)

@@ -18,7 +18,7 @@ from tiny_kinds import write_multi_vector, write_sparse, write_static
 from tiny_models import write_cross
 from transformers import AutoModel, AutoTokenizer
 
-from baselines.models import ahead
+from baselines.retrieve import prefetch
 from builders.common.files import sha256_of
 from builders.store.runs import read_run
 
@@ -57,8 +57,8 @@ def encoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             found.append(as_text(model.tokenizer, kept))
         return tokens
 
-    plain = ahead.preprocess
-    monkeypatch.setattr(ahead, "preprocess", spied)
+    plain = prefetch.preprocess
+    monkeypatch.setattr(prefetch, "preprocess", spied)
     return found
 
 

@@ -14,7 +14,7 @@ from commands import ROOT, run
 from test_packaging import PROJECT
 
 from baselines.bm25.index import INDEXES, open_index
-from baselines.passages import open_passages
+from baselines.retrieve.passages import open_passages
 from baselines.runs.sets import read_judgments, read_queries
 from baselines.space.excerpts import CHARS, excerpt_of
 from baselines.space.search_page import words

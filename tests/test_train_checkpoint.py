@@ -15,7 +15,7 @@ from training_world import World, training_of
 from transformers import AutoTokenizer
 
 from baselines.__main__ import VERBS
-from baselines.passages import open_passages
+from baselines.retrieve.passages import open_passages
 from baselines.train.scratch import wordpieces
 from baselines.train.watch import FiniteWeights
 from builders.common.command import main

@@ -14,7 +14,7 @@ from tiny_training import Make, first_batch, maker, step
 from torch import nn
 from transformers import TrainingArguments
 
-from baselines.models import devices
+from baselines.retrieve import devices
 from baselines.train.recipe import read_recipe
 
 

@@ -12,7 +12,7 @@ import pytest
 from commands import process
 from releases import make_release
 
-from baselines.models.libraries import hub_commit, model_commit
+from baselines.retrieve.hub_models import hub_commit, model_commit
 from baselines.train.start import weights_sha256
 from builders.common.command import InputError
 
@@ -97,7 +97,7 @@ def test_what_is_neither_a_folder_nor_a_hub_name_is_named(cached: str, monkeypat
 
 
 def test_a_hub_whose_name_is_never_found_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("baselines.models.libraries._PATIENCE", 0.05)
+    monkeypatch.setattr("baselines.retrieve.hub_models._PATIENCE", 0.05)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
     monkeypatch.setattr("huggingface_hub.HfApi.model_info", lambda *_, **__: time.sleep(2))
     with pytest.raises(InputError, match=r"cannot be reached \(no answer in 0 s\); do without"):

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 from releases import TEXTS, make_release
-from test_scan import write_vectors
+from test_exact_search import write_vectors
 
-from baselines.vectors import embeddings
-from baselines.vectors.embeddings import open_vectors
+from baselines.retrieve import embeddings
+from baselines.retrieve.embeddings import open_vectors
 from builders.common.command import InputError
 from builders.common.files import sha256_of
 from builders.store.reader import open_release

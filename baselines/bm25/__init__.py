@@ -26,7 +26,7 @@ from typing import Any
 from baselines.bm25.index import DEFAULT_ENGINE, ENGINES, INDEXES, K1, B, Index, open_index, reopened
 from baselines.bm25.tokens import ANALYZERS, Analyzer
 from baselines.bm25.tune import QUESTIONS, tune
-from baselines.run.record import asked_of, record, write_manifest
+from baselines.retrieve.run_manifest import asked_of, record, write_manifest
 from baselines.runs.sets import add_queries, add_set, expect_main, read_queries
 from baselines.samples import add_sample
 from builders.common.command import InputError, log, number_between, progress, whole_number

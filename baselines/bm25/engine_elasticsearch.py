@@ -23,7 +23,7 @@ from elasticsearch.helpers import streaming_bulk
 from baselines.bm25.index import K1, B, Index, index_key, token_strings
 from baselines.bm25.ties import end_of_ties, settle
 from baselines.bm25.tokens import WORDS, Analyzer
-from baselines.passages import expect_ids_once
+from baselines.retrieve.passages import expect_ids_once
 from builders.common.command import InputError, log
 from builders.common.folders import key_of
 from builders.common.jobs import in_threads

@@ -13,8 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from baselines.bm25.tokens import WORDS, Analyzer, segment_batches
-from baselines.kept import Cache, Strings, StringsWriter
-from baselines.passages import expect_ids_once
+from baselines.retrieve.cache import Cache, Strings, StringsWriter
+from baselines.retrieve.passages import expect_ids_once
 from baselines.samples import Rows, sample_rows, taken
 from builders.common.command import InputError, log, progress
 from builders.store.columns import Columns, columns_of

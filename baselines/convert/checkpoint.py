@@ -15,8 +15,8 @@ from transformers import BertConfig, BertForSequenceClassification, BertModel, B
 
 from baselines.convert.official import Official
 from baselines.convert.parameters import Floats
-from baselines.models.libraries import quiet_libraries
-from baselines.models.official_input import PASSAGE_LENGTH, QUERY_LENGTH, Kind, official_tokenizer
+from baselines.retrieve.hub_models import quiet_libraries
+from baselines.retrieve.official_input import PASSAGE_LENGTH, QUERY_LENGTH, Kind, official_tokenizer
 from baselines.train.record import versions
 from builders.common.files import write_text
 

@@ -10,7 +10,7 @@ from transformers import PretrainedConfig
 from baselines.cost.cards import CARDS, SHARE, hours, needed
 from baselines.cost.fake import config_of
 from baselines.cost.passes import DTYPES, rank_pass, sizes
-from baselines.models.devices import batch_tokens
+from baselines.retrieve.devices import batch_tokens
 from baselines.train.recipe import Recipe
 
 DTYPE = "fp16"  # what `--dtype auto` is on a card

@@ -19,7 +19,7 @@ from baselines.cost.passes import DTYPES
 from baselines.cost.ranking import DTYPE, encoding_cost, reranking_cost
 from baselines.cost.sizes import Sizes
 from baselines.cost.training import training_cost
-from baselines.models.opening import new_head, opening
+from baselines.retrieve.model_checks import new_head, opening
 from baselines.train.recipe import FROM_RECIPE, WORDS, Recipe, read_recipe
 from builders.store.layout import REMOVED, set_of
 
@@ -237,7 +237,7 @@ def _hits(options: _Options, sizes: Sizes) -> int:
 
 
 def _unpacked(options: _Options, sizes: Sizes) -> tuple[tuple[str, float], ...]:
-    """The texts of the collection as :mod:`baselines.passages` keeps them."""
+    """The texts of the collection as :mod:`baselines.retrieve.passages` keeps them."""
     of = options.get("--set", "main")
     texts = sizes.passages(of)
     return ((f"unpacked texts of {set_of(of).corpus}", texts.count * (texts.mean() * texts.bytes_each + _UNPACKED)),)

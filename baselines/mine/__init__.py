@@ -30,8 +30,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from baselines.mine.negatives import Candidates, for_english, hard_negatives
-from baselines.models.options import add_device, add_pairs
-from baselines.passages import Passages, open_passages
+from baselines.retrieve.passages import Passages, open_passages
+from baselines.retrieve.settings import add_device, add_pairs
 from baselines.runs.qrels import Qrels, release_qrels
 from baselines.runs.sets import add_queries, add_set, expect_main, read_queries
 from builders.common.command import InputError, log, number_between, progress, whole_number
@@ -138,8 +138,8 @@ def _chosen(
     if not (model := args.cross_encoder or args.bi_encoder):
         yield from by_run(found, given, limits)
         return
-    from baselines.models.cross import cross_job
-    from baselines.models.devices import devices_of, over_devices
+    from baselines.retrieve.devices import devices_of, over_devices
+    from baselines.retrieve.scoring import pair_job
 
     configs, devices = SETS[args.set], devices_of(args.device)
     queries = args.queries or configs.queries
@@ -147,7 +147,7 @@ def _chosen(
     if unasked := next((query for query in qrels.positives if query not in texts), None):
         problem = f"judges a query {unasked!r} that {queries}/{args.split} lacks; build the release again"
         raise InputError(problem, path=qrels.name)
-    job = cross_job(args, model, release, configs.corpus, devices)
+    job = pair_job(args, model, release, configs.corpus, devices)
     kind = "cross" if args.cross_encoder else "dual"
     tasks = ((job, kind, [(texts[each.query], each) for each in window], limits) for window in _windows(found))
     for window in over_devices(by_model, tasks, devices):

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from baselines.mine.negatives import Candidates
-from baselines.models.cross import CrossJob, Group, score_groups
-from baselines.models.dual import similarities
+from baselines.retrieve.scoring import Group, PairJob, score_groups, similarities
 from builders.pool.ensemble import probability
 from builders.store.runs import Run
 
@@ -44,7 +43,7 @@ class Limits:
         return min(found)
 
 
-def by_model(task: tuple[CrossJob, str, list[tuple[str, Candidates]], Limits], device: str) -> list[Chosen]:
+def by_model(task: tuple[PairJob, str, list[tuple[str, Candidates]], Limits], device: str) -> list[Chosen]:
     """What is taken of each query of a window (its text, its candidates), scored by a model: ``cross`` or ``dual``."""
     job, kind, window, limits = task
 

@@ -9,7 +9,7 @@ import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from baselines.passages import Passages
+from baselines.retrieve.passages import Passages
 from baselines.runs.qrels import Qrels
 from builders.store.layout import SETS
 from builders.store.reader import Release

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from baselines.models.libraries import model_commit
 from baselines.reproduce.code import code_of
 from baselines.reproduce.matrix import Step
+from baselines.retrieve.hub_models import model_commit
 from baselines.train.recipe import FROM_RECIPE, FROM_RELEASE, MADE, Recipe, read_recipe
 from baselines.train.record import commit_begun_from
 from baselines.train.start import weights_sha256

@@ -22,8 +22,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from baselines.models.options import add_device
 from baselines.reproduce import SAMPLE
+from baselines.retrieve.settings import add_device
 from baselines.runs.sets import add_set
 from builders.common.command import InputError, log, whole_number
 from builders.common.hub import check_models

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from baselines.bm25.index import INDEXES, Index, open_index
 from baselines.bm25.tokens import tokens
-from baselines.passages import Passages, open_passages
+from baselines.retrieve.passages import Passages, open_passages
 from baselines.runs.sets import read_judgments, read_queries
 from baselines.space.excerpts import Excerpt, excerpt_of
 from builders.common.limits import usable_cores

@@ -10,7 +10,7 @@ import torch
 from sentence_transformers import CrossEncoder
 from torch import Tensor, nn
 
-from baselines.models.tokens import preprocess
+from baselines.retrieve.prefetch import preprocess
 
 
 class PairTokens:

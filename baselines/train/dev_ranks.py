@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from baselines.passages import Passages
+from baselines.retrieve.passages import Passages
 from baselines.runs.measures import PAPER, official
 from baselines.runs.qrels import Qrels
 from baselines.train.pairs import positives
@@ -73,7 +73,7 @@ class Reranked:
 
     def measures(self, model: Any, batch: int) -> dict[str, float]:
         """The paper's measures of the run's top as the model orders it."""
-        from baselines.models.encoder import CrossScorer
+        from baselines.retrieve.encoder import CrossScorer
 
         pairs = [(self.queries[query], text) for query, own in self.ranked.items() for text in own.values()]
         scores = iter(CrossScorer(model, tokens=batch * self.length).scores(pairs).tolist())

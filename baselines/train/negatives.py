@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from baselines.passages import Passages
+from baselines.retrieve.passages import Passages
 from builders.common.command import InputError
 from builders.store.layout import SETS, base_set
 from builders.store.negatives import read_negative_ids

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from baselines.models.libraries import model_commit
+from baselines.retrieve.hub_models import model_commit
 from baselines.train.question_pairs import PairFile, pair_file
 from baselines.train.recipe import FROM_RECIPE, FROM_RELEASE, MADE, PAIRS, WORDS, Recipe, names, read_recipe
 from baselines.train.start import weights_sha256

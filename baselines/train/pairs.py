@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from baselines.passages import Passages
+from baselines.retrieve.passages import Passages
 from baselines.runs.sets import read_judgments, read_queries
 from baselines.train.negatives import read_negatives, release_negatives
 from baselines.train.recipe import FROM_RELEASE, Recipe

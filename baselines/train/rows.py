@@ -1,6 +1,6 @@
 """The rows that a model is trained on, joined with their texts one by one, and the batches in which they come.
 
-Nothing here grows with the texts: passages are read from memory-mapped files (:mod:`baselines.passages`).
+Nothing here grows with the texts: passages are read from memory-mapped files (:mod:`baselines.retrieve.passages`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from torch.utils.data import Dataset, Sampler
 
-from baselines.passages import Passages
+from baselines.retrieve.passages import Passages
 from baselines.train.pairs import Pairs
 from baselines.train.question_pairs import QuestionPair
 from builders.common.command import InputError

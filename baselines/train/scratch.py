@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from transformers import BertConfig, BertTokenizer
 
-from baselines.passages import Passages
+from baselines.retrieve.passages import Passages
 from baselines.train.models import BertForMaskedLM
 from baselines.train.recipe import Recipe, Scratch
 from builders.common.command import log

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize, StaticEmbedding
 
-from baselines.passages import Passages
+from baselines.retrieve.passages import Passages
 from baselines.train.recipe import Recipe
 from baselines.train.recipe import Words as Sizes
 from builders.common.command import log

@@ -33,10 +33,9 @@ from sentence_transformers.sentence_transformer.losses import (
 from torch.utils.data import DataLoader
 from transformers import Trainer, TrainingArguments
 
-from baselines.models.devices import computes_bf16
-from baselines.models.encoder import prompt_of
-from baselines.models.heads import widen_heads
-from baselines.models.tokens import preprocess
+from baselines.retrieve.devices import computes_bf16, widen_heads
+from baselines.retrieve.models import prompt_of
+from baselines.retrieve.prefetch import preprocess
 from baselines.train.cross_loss import PairLoss, PairTokens, moved_embeddings, token_parts
 from baselines.train.masks import Masked
 from baselines.train.models import halves

@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from transformers import set_seed
 
-from baselines.models.devices import compile_transformers
-from baselines.models.libraries import quiet_libraries
-from baselines.passages import Passages, open_passages
+from baselines.retrieve.devices import compile_transformers
+from baselines.retrieve.hub_models import quiet_libraries
+from baselines.retrieve.passages import Passages, open_passages
 from baselines.train import models, trainers
 from baselines.train.dev_ranks import Reranked, Sampled, dev_sample
 from baselines.train.order import Order

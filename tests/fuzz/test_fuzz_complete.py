@@ -17,8 +17,8 @@ _READING |= {"pyarrow.csv.read_csv", "np.lib.format.open_memmap", "pa.ipc.open_f
 # Not from outside: the project's own files, and what a library of this process has just given.
 _OURS = {
     "baselines.cost.passes:_model": "a configuration that the caller has made",
-    "baselines.models.loading:_routes": "what a tokenizer that is open says of itself",
-    "baselines.models.official_input:official_tokenizer": "likewise",
+    "baselines.retrieve.models:_routes": "what a tokenizer that is open says of itself",
+    "baselines.retrieve.official_input:official_tokenizer": "likewise",
     "baselines.hub.checkpoint:write_hashes": "the record of a checkpoint that the caller has just written",
     "baselines.hub.needs:write_needs": "the configuration of a checkpoint that the caller has just written",
     "builders.common.arrow_files:read_arrow": "files of a build under way, which appear when they are whole",

@@ -13,7 +13,7 @@ from official_archives import BOTH, write_files
 from releases import make_release
 from spoil import BYTES, JSON, PARQUET
 
-from baselines.passages import open_passages
+from baselines.retrieve.passages import open_passages
 from builders.common.files import sha256_of
 from builders.common.names import problem_of
 from builders.export.write import MARKER, export
@@ -133,7 +133,7 @@ READERS = [
     ),
     Reader(
         "unpacked texts in a cache",
-        reaches=("baselines.kept:_damage",),
+        reaches=("baselines.retrieve.cache:_damage",),
         make=_with_texts,
         spoils={"kept/*/texts.json": JSON, "kept/*/[!t]*": BYTES},
         read=_texts,

@@ -15,7 +15,7 @@ from fuzzing import Reader, any_result, as_json, equal, fuzz_of, loads
 from releases import QUESTIONS, TEXTS, make_release, md5
 from spoil import BYTES, JSON, JSON_LINES, TEXT
 
-from baselines.passages import open_passages
+from baselines.retrieve.passages import open_passages
 from baselines.runs.fuse import _read_weights
 from baselines.runs.qrels import read_qrels
 from baselines.train.negatives import read_negatives

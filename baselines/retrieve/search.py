@@ -1,0 +1,90 @@
+"""Search by embeddings: a TREC run of a split's queries.
+
+Exact: FAISS on a CPU, PyTorch on GPUs, each in turn a block of memory-mapped embeddings (`encode`), so that memory does
+not grow with the passages.
+
+RUN.manifest.json records the model, the precision of passages and queries, and the SHA-256 of the run. Passages and
+queries that were encoded in different precisions cause a warning.
+
+Example:
+
+  python -m baselines search --release build/sample --split dev --model build/models/de-bm25-neg \\
+    --passages build/embeddings/passages --out build/runs/de.dev.run.gz
+  python -m baselines search --release DIR --split test --queries DIR2 --passages DIR3 --out RUN --engine torch
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+
+from baselines.retrieve.settings import add_device, add_revision
+from baselines.runs.sets import add_set, read_queries
+from baselines.samples import add_sample, sample_rows
+from builders.common.command import InputError, log, progress, whole_number
+from builders.common.files import check_file
+from builders.common.hub import check_models
+from builders.store.layout import SETS
+from builders.store.reader import open_release
+from builders.store.runs import write_run
+
+_TAG = "dense-exact"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--release", type=Path, required=True, metavar="DIR", help="the release directory")
+    add_set(parser)
+    parser.add_argument("--split", default="dev", help="whose queries (default: dev)")
+    parser.add_argument("--passages", type=Path, required=True, metavar="DIR", help="the passages' embeddings")
+    add_sample(parser)
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument(
+        "--model",
+        metavar="M",
+        help="the model that encoded the passages: encode the queries by it now",
+    )
+    source.add_argument("--queries", type=Path, metavar="DIR", help="the queries' embeddings")
+    parser.add_argument("--out", type=Path, required=True, metavar="RUN", help="the run; gzipped where it ends in .gz")
+    parser.add_argument("--top-k", type=whole_number(1), default=50, metavar="K", help="passages a query (default: 50)")
+    parser.add_argument("--engine", choices=["faiss", "torch"], help="default: faiss on a CPU, torch on a GPU")
+    add_revision(parser)
+    add_device(parser)
+
+
+def run(args: argparse.Namespace) -> None:
+    check_models(args.model)
+    from baselines.retrieve.dense import encoding_model, expect_engine, id_ranks, nearest, query_vectors
+    from baselines.retrieve.devices import devices_of, dtype_of
+    from baselines.retrieve.embeddings import open_vectors
+    from baselines.retrieve.encoder import Encoder
+    from baselines.retrieve.passages import open_passages
+    from baselines.retrieve.run_manifest import asked_of, record, write_manifest
+
+    check_file(args.out)
+    release, configs = open_release(args.release), SETS[args.set]
+    vectors = open_vectors(args.passages)
+    vectors.check("passages", release, configs.corpus, "corpus")
+    devices = devices_of(args.device)
+    engine = expect_engine(args.engine, devices[0])
+    asked = read_queries(release, args.split, configs.queries)
+    if not asked:
+        raise InputError(f"has no queries in its split {args.split!r}", path=args.release)
+    if args.queries:
+        given = query_vectors(args.queries, vectors, release, configs.queries, args.split)
+        queries, queries_in = given.all(), given.precision
+    else:  # on one device: `encode --queries` is there for more
+        model = encoding_model(args.model, vectors, devices[0], args.dtype, args.revision)
+        queries, queries_in = Encoder(model, "query").encode([t for _, t in asked]), dtype_of(args.dtype, devices[0])
+    passages = open_passages(release, configs.corpus)
+    if args.sample:
+        vectors = replace(vectors, chosen=sample_rows(release, configs.corpus, args.sample))
+    ranks = lambda: id_ranks(release, configs.corpus)  # noqa: E731
+    hits = nearest(vectors, queries, passages, ranks, devices, args.top_k, engine)
+    bar = progress(hits, total=len(asked), unit="query", label="search")
+    lines = write_run(args.out, zip((query for query, _ in asked), bar, strict=True), tag=_TAG)
+    precisions = {"passages": vectors.precision, "queries": queries_in, "search": "fp32"}
+    about = {**asked_of(args, release, "dense"), "index": "exact", "sample": args.sample, "precision": precisions}
+    write_manifest(args.out, record(vectors.manifest["model"], about), _TAG, len(asked), lines)
+    shown = ", ".join(f"{name} {precision}" for name, precision in precisions.items())
+    log.info("%s: %d lines for %d queries; precision: %s", args.out, lines, len(asked), shown)

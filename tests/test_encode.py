@@ -132,13 +132,13 @@ def test_a_chunk_of_an_interrupted_run_that_is_damaged_is_encoded_again(tmp_path
     words = ["--release", release, "--model", models / "dot", "--shard-rows", "4"]
     assert encode(*words, "--out", tmp_path / "p") == 0
     whole = open_vectors(tmp_path / "p")
-    name = whole.chunks[0]["path"]
+    name = whole.manifest["shards"][0]["path"]
     # What the run left: a chunk that was done, but is not what was noted of it.
     about = {key: value for key, value in whole.manifest.items() if key != "shards"}
     left = tmp_path / ".q.building" / key_of(about)
     left.mkdir(parents=True)
     (left / name).write_bytes(bytes(reversed((tmp_path / "p" / name).read_bytes())))
-    (left / f"{name}.json").write_text(json.dumps(whole.chunks[0]))
+    (left / f"{name}.json").write_text(json.dumps(whole.manifest["shards"][0]))
     assert encode(*words, "--out", tmp_path / "q") == 0
     np.testing.assert_array_equal(open_vectors(tmp_path / "q").all(), whole.all())
 

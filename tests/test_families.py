@@ -6,9 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
-from commands import ROOT
 
-from baselines.retrieve.families import families, family_of, read_families, table
+from baselines.retrieve.families import families, family_of, read_families
 from builders.common.command import InputError
 
 ONE = """
@@ -93,8 +92,3 @@ def test_a_declaration_that_is_not_whole_is_refused(tmp_path: Path, old: str, ne
     assert list(read_families(written(tmp_path, ONE)).families) == ["a"]
     with pytest.raises(InputError, match=re.escape(error)):
         read_families(written(tmp_path, ONE.replace(old, new)))
-
-
-def test_the_page_has_every_family() -> None:
-    page = (ROOT / "docs" / "run.md").read_text(encoding="utf-8")
-    assert page.split("<!-- families -->\n")[1].split("<!-- end")[0] == table()

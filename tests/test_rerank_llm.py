@@ -17,7 +17,7 @@ from tiny_kinds import write_language_model
 from tiny_models import write_cross
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from baselines.retrieve import listwise, scoring
+from baselines.retrieve import rerankers, scoring
 from builders.store.runs import Hit, read_run, write_run
 
 BY_ID = {md5(text): text for text in [*TEXTS, *QUESTIONS["train"]]}
@@ -157,8 +157,8 @@ def test_a_model_behind_an_endpoint_says_the_order(
 def test_windows_carry_the_best_to_the_top(
     ask: Callable[..., tuple[list[list[str]], Chat]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listwise, "WINDOW", 4)
-    monkeypatch.setattr(listwise, "STEP", 2)
+    monkeypatch.setattr(rerankers, "WINDOW", 4)
+    monkeypatch.setattr(rerankers, "STEP", 2)
     found, server = ask(by_size)
     assert [texts[:2] for texts in found] == [BEST[:2]] * 4
     assert [len(shown(prompt)) for prompt in server.prompts] == [4] * 8

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import mmap
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,17 @@ def resumed(note: Path, kind: Any, is_right: Callable[[Any], bool], make: Callab
     found = make()
     write_text(note, json.dumps(msgspec.to_builtins(found)))
     return found
+
+
+def first_fault(folder: Path, files: Mapping[str, str]) -> str:
+    """Describe the first file that is not of its SHA-256; empty if all are. Files are read for this once."""
+    for name, sha256 in files.items():
+        try:
+            if fault := wrong_sha256(folder / name, sha256):
+                return f"{name} {fault}"
+        except OSError as error:
+            return f"{name} cannot be read ({error.strerror})"
+    return ""
 
 
 class _Manifest(msgspec.Struct):
@@ -103,8 +114,7 @@ class Cache:
             manifest = read_json(folder / self.manifest, _Manifest)
             if manifest.key != key:
                 return "another key"
-            faults = ((name, wrong_sha256(folder / name, sha256)) for name, sha256 in manifest.files.items())
-            return next((f"{name} {fault}" for name, fault in faults if fault), "")
+            return first_fault(folder, manifest.files)
         except (OSError, InputError) as error:
             return str(error)
 

@@ -19,7 +19,7 @@ from baselines.retrieve.devices import Work, dtype_of, moved
 from baselines.retrieve.embeddings import Vectors, encode, open_vectors
 from baselines.retrieve.encoder import Encoder, Halves
 from baselines.retrieve.exact_search import FaissEngine, TorchEngine
-from baselines.retrieve.index import ROWS_ON_GPU, IndexRetriever, Job, check_input, job_of, named
+from baselines.retrieve.index import ROWS_ON_GPU, Job, Retriever, check_input, job_of, named
 from baselines.retrieve.models import fingerprint, open_encoder
 from baselines.retrieve.passages import Passages, Rows, open_passages
 from baselines.retrieve.settings import ModelSettings
@@ -123,7 +123,7 @@ def warn_of_precision(vectors: Vectors, queries_in: str) -> None:
         )
 
 
-class Dense(IndexRetriever):
+class Dense(Retriever):
     """A dual-encoder. The folder is one of `encode`, which `search` takes as well."""
 
     def open_model(self) -> SentenceTransformer:

@@ -73,13 +73,8 @@ class Vectors(Index):
         return [msgspec.to_builtins(file) for (file,) in files]
 
     @property
-    def chunks(self) -> list[dict[str, Any]]:
-        """The chunks' entries in the manifest."""
-        return list(self.manifest["shards"])
-
-    @property
     def rows(self) -> int:
-        return sum(chunk["rows"] for chunk in self.chunks) if self.chosen is None else len(self.chosen)
+        return sum(chunk["rows"] for chunk in self.manifest[self.listing]) if self.chosen is None else len(self.chosen)
 
     @property
     def dim(self) -> int:
@@ -88,7 +83,7 @@ class Vectors(Index):
     @property
     def longest(self) -> float:
         """The length (Euclidean norm) of the longest embedding, or a little more."""
-        return float(max(chunk["longest"] for chunk in self.chunks))
+        return float(max(chunk["longest"] for chunk in self.manifest[self.listing]))
 
     @property
     def precision(self) -> str:
@@ -101,7 +96,7 @@ class Vectors(Index):
         Blocks of chosen rows are copied, and may be short.
         """
         start = begin = 0
-        for chunk in self.chunks:
+        for chunk in self.manifest[self.listing]:
             # A map a chunk: pages of a chunk that is done with do not count as this process's memory. Private ("c"):
             # PyTorch wants arrays that could be written to.
             whole = np.load(self.path / chunk["path"], mmap_mode="c")
@@ -121,9 +116,11 @@ class Vectors(Index):
 
     def fault(self) -> str:
         look = functools.partial(_chunk_fault, dim=self.dim)
-        paths = [self.path / chunk["path"] for chunk in self.chunks]
+        paths = [self.path / chunk["path"] for chunk in self.manifest[self.listing]]
         with ThreadPoolExecutor(usable_cores()) as pool:
-            faults = progress(pool.map(look, paths, self.chunks), total=len(paths), unit="file", label="verify")
+            faults = progress(
+                pool.map(look, paths, self.manifest[self.listing]), total=len(paths), unit="file", label="verify"
+            )
             return next((f"{path.name} {fault}" for path, fault in zip(paths, faults, strict=True) if fault), "")
 
     def check(self, of: str, release: Release, config: str, split: str) -> None:

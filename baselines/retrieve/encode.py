@@ -51,18 +51,17 @@ def run(args: argparse.Namespace) -> None:
     if args.split and not args.queries:
         raise InputError("--split goes with --queries: passages have no split")
     check_models(args.model)
-    from baselines.retrieve import embeddings
-    from baselines.retrieve.devices import Work, devices_of, dtype_of
-    from baselines.retrieve.hub_models import commit_of
-    from baselines.retrieve.index import check_input, job_of
+    from baselines.retrieve import devices, embeddings, hub_models, index
 
-    configs, devices = SETS[args.set], devices_of(args.device)
+    configs, on = SETS[args.set], devices.devices_of(args.device)
     config = configs.queries if args.queries else configs.corpus
     split = (args.split or "dev") if args.queries else "corpus"
-    revision = commit_of(args.model, args.revision)  # what is said in seconds comes before the texts are unpacked
+    revision = hub_models.commit_of(
+        args.model, args.revision
+    )  # what is said in seconds comes before the texts are unpacked
     settings = ModelSettings(args.model, revision=revision, max_length=args.max_length)
-    work = Work(devices, dtype_of(args.dtype, devices[0]), args.batch_tokens, args.tokenizers)
+    work = devices.Work(on, devices.dtype_of(args.dtype, on[0]), args.batch_tokens, args.tokenizers)
     release = open_release(args.release)
-    check_input(embeddings.Vectors, release, config, split, args.out)
-    job = job_of(embeddings.__name__, release, config, settings, work, split=split, chunk_rows=args.shard_rows)
-    embeddings.encode(job, args.out, devices)
+    index.check_input(embeddings.Vectors, release, config, split, args.out)
+    job = index.job_of(embeddings.__name__, release, config, settings, work, split=split, chunk_rows=args.shard_rows)
+    embeddings.encode(job, args.out, on)

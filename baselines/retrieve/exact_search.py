@@ -12,11 +12,12 @@ candidates (about 6 kB at 768 dimensions and 100 candidates); never the scores o
 
 from __future__ import annotations
 
+import abc
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -35,46 +36,44 @@ _QUERIES = 1 << 12  # merged at once on a CPU: about what its caches hold
 _GROUP = 32
 
 
-class Engine(Protocol):
-    """Finds the best passages of every query, a block at a time."""
+class Engine(abc.ABC):
+    """Finds the best passages of every query, a block at a time.
 
+    The best so far lie on a device and are merged there, so that nothing waits for a CPU. Which of several equal ones
+    are kept is undefined.
+    """
+
+    def __init__(self, queries: int, count: int, device: str) -> None:
+        self._scores = torch.full((queries, count), -torch.inf, device=device)
+        self._rows = torch.full((queries, count), -1, device=device)
+
+    @abc.abstractmethod
     def prepare(self, block: Halves) -> Any:
         """A block in 16 bits as ``add`` takes it; called by another thread while a block is searched."""
 
+    @abc.abstractmethod
     def add(self, start: int, block: Any) -> None:
         """Search a prepared block, whose first passage is row ``start``."""
 
     def best(self) -> tuple[Floats, Rows]:
-        """(scores, rows) of each query so far, best first, shape (queries, count); -inf and -1 where there are fewer.
+        """(scores, rows) of each query so far, best first, shape (queries, count); -inf and -1 where fewer are."""
+        return self._scores.cpu().numpy(), self._rows.cpu().numpy()
 
-        Which of several equal ones are kept is undefined.
-        """
-
-
-class _Best:
-    """The best rows of every query so far, on a device: merged there, so that nothing waits for a CPU."""
-
-    def __init__(self, queries: int, count: int, device: str) -> None:
-        self.scores = torch.full((queries, count), -torch.inf, device=device)
-        self.rows = torch.full((queries, count), -1, device=device)
-
-    def merge(self, place: slice, scores: torch.Tensor, rows: torch.Tensor) -> None:
+    def _merge(self, place: slice, scores: torch.Tensor, rows: torch.Tensor) -> None:
         """Take in the best of a block for the queries at ``place``, shape (queries, k)."""
-        scores, rows = torch.cat([self.scores[place], scores], 1), torch.cat([self.rows[place], rows], 1)
-        self.scores[place], chosen = torch.topk(scores, self.scores.shape[1])
-        self.rows[place] = rows.gather(1, chosen)
-
-    def numpy(self) -> tuple[Floats, Rows]:
-        return self.scores.cpu().numpy(), self.rows.cpu().numpy()
+        scores, rows = torch.cat([self._scores[place], scores], 1), torch.cat([self._rows[place], rows], 1)
+        self._scores[place], chosen = torch.topk(scores, self._scores.shape[1])
+        self._rows[place] = rows.gather(1, chosen)
 
 
-class FaissEngine:
+class FaissEngine(Engine):
     """FAISS's exhaustive search in 32 bits: on a CPU, or a GPU where FAISS is built for it (group ``gpu``)."""
 
     def __init__(self, queries: Halves, count: int, device: str = "cpu") -> None:
         import faiss
 
-        self._queries, self._best = widened(queries), _Best(len(queries), count, "cpu")
+        super().__init__(len(queries), count, "cpu")
+        self._queries = widened(queries)
         on_gpu = device != "cpu" and hasattr(faiss, "StandardGpuResources")
         self._resources: Any = faiss.StandardGpuResources() if on_gpu else None
         self._number = torch.device(device).index or 0
@@ -85,20 +84,17 @@ class FaissEngine:
     def add(self, start: int, block: Floats) -> None:
         import faiss
 
-        k, metric = min(len(block), self._best.scores.shape[1]), faiss.METRIC_INNER_PRODUCT
+        k, metric = min(len(block), self._scores.shape[1]), faiss.METRIC_INNER_PRODUCT
         if self._resources is None:
             scores, rows = faiss.knn(self._queries, block, k, metric=metric)
         else:
             scores, rows = faiss.knn_gpu(self._resources, self._queries, block, k, metric=metric, device=self._number)
         for low in range(0, len(scores), _QUERIES):
             place = slice(low, low + _QUERIES)
-            self._best.merge(place, torch.from_numpy(scores[place]), torch.from_numpy(rows[place]) + start)
-
-    def best(self) -> tuple[Floats, Rows]:
-        return self._best.numpy()
+            self._merge(place, torch.from_numpy(scores[place]), torch.from_numpy(rows[place]) + start)
 
 
-class TorchEngine:
+class TorchEngine(Engine):
     """Matrix products and top-k by PyTorch, in 32 bits.
 
     On a GPU these are the products of the 16-bit numbers as they are, summed in 32 bits: matrix units do that at
@@ -107,12 +103,12 @@ class TorchEngine:
     """
 
     def __init__(self, queries: Halves, count: int, device: str = "cpu") -> None:
+        super().__init__(len(queries), count, device)
         torch.set_float32_matmul_precision("highest")
         self._device, on_gpu = device, device.startswith("cuda")
         self._dtype = torch.float16 if on_gpu else torch.float32
         self._sums: dict[str, Any] = {"out_dtype": torch.float32} if on_gpu else {}
         self._queries = torch.from_numpy(queries).to(device).to(self._dtype)
-        self._best = _Best(len(queries), count, device)
 
     def prepare(self, block: Halves) -> torch.Tensor:
         passages = torch.from_numpy(block)
@@ -121,14 +117,11 @@ class TorchEngine:
     def add(self, start: int, block: torch.Tensor) -> None:
         with torch.inference_mode():
             passages = block.to(self._device, non_blocking=True).to(self._dtype)
-            k, step = min(len(block), self._best.scores.shape[1]), max(1, SCORES // len(block))
+            k, step = min(len(block), self._scores.shape[1]), max(1, SCORES // len(block))
             for low in range(0, len(self._queries), step):
                 place = slice(low, low + step)
                 scores, rows = top(torch.mm(self._queries[place], passages.T, **self._sums), k)
-                self._best.merge(place, scores, rows + start)
-
-    def best(self) -> tuple[Floats, Rows]:
-        return self._best.numpy()
+                self._merge(place, scores, rows + start)
 
 
 def top(scores: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:

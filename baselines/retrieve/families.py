@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import functools
-import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -131,11 +130,6 @@ def family_of(model: str) -> str:
     return min(found)[1] if found else ""
 
 
-def places(family: Family, key: str, sources: dict[str, Source]) -> list[str]:
-    """The repositories and files that say a value of a family."""
-    return [f"{sources[name].repository}: {sources[name].file}" for name in family.said[key].split(_WITH)]
-
-
 @dataclass(frozen=True)
 class Resolved:
     """The settings of a model, resolved from the options, the declaration of its family, and its own files.
@@ -197,7 +191,8 @@ def _chosen(args: argparse.Namespace, name: str, family: Family) -> dict[str, tu
     found: dict[str, tuple[Any, str]] = {}
 
     def declared(key: str) -> str:
-        return f"models.toml, {name}: {'; '.join(places(family, key, read_families().sources))}"
+        sources = [read_families().sources[source] for source in family.said[key].split(_WITH)]
+        return f"models.toml, {name}: {'; '.join(f'{source.repository}: {source.file}' for source in sources)}"
 
     for key in (*_SHARED, *_OPTIONS):
         option = f"--{key.replace('_', '-')}"
@@ -216,18 +211,3 @@ def _chosen(args: argparse.Namespace, name: str, family: Family) -> dict[str, tu
         found["prompt_name"] = args.prompt_name, ""
         found["query_prompt"] = None, f"--prompt-name {args.prompt_name}, {OWN}"
     return found
-
-
-def table() -> str:
-    """The families as a table in Markdown, for docs/run.md."""
-    titles = ("family", "models", "before a query", "before a passage", "pooling", "tokens")
-    rows = [titles, ("---",) * len(titles)]
-    for name, family in families().items():
-        prompts = (_shown(family.query_prompt), _shown(family.passage_prompt))
-        length = "" if family.max_length is None else f"{family.max_length:,}"
-        rows.append((name, ", ".join(family.models), *prompts, family.pooling or "its own", length))
-    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
-
-
-def _shown(prompt: str | None) -> str:
-    return "nothing" if not prompt else f"`{json.dumps(prompt, ensure_ascii=False)}`"

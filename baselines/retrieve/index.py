@@ -7,6 +7,7 @@ with ``encode_chunk(job, device, texts)``: the arrays of a chunk, by the ends of
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import importlib
 import json
@@ -19,7 +20,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from baselines.retrieve.cache import resumed
+from baselines.retrieve.cache import first_fault, resumed
 from baselines.retrieve.devices import Work, batch_tokens, over_devices, tokenizers
 from baselines.retrieve.encoder import Floats, largest_norm
 from baselines.retrieve.hub_models import commit_of
@@ -32,7 +33,6 @@ from builders.common.files import check_place, new_file, real_path, sha256_of, w
 from builders.common.folders import key_of, replace_directory, work_beside
 from builders.common.names import name_within
 from builders.common.typed import Count, read_json
-from builders.common.verified import wrong_sha256
 from builders.store.reader import Release, open_release
 from builders.store.runs import Hit
 
@@ -109,7 +109,7 @@ class File(msgspec.Struct):
 
 
 @dataclass(frozen=True)
-class Index:
+class Index(abc.ABC):
     """An index, opened: its directory and its manifest. A format is a subclass."""
 
     path: Path
@@ -119,9 +119,9 @@ class Index:
     remedy = "make it again"
 
     @classmethod
+    @abc.abstractmethod
     def read(cls, path: Path) -> Index:
         """Read the manifest in a directory. Raises :class:`InputError` where there is none of this format."""
-        raise NotImplementedError
 
     @classmethod
     def earlier(cls, path: Path) -> Index | None:
@@ -129,18 +129,18 @@ class Index:
         return cls.read(path) if path.exists() and not (path.is_dir() and not any(path.iterdir())) else None
 
     @staticmethod
+    @abc.abstractmethod
     def chunk_name(of: str, number: int, chunks: int) -> str:
         """The name of a chunk of so many ``of`` passages or queries: a file without its suffix, or a folder."""
-        raise NotImplementedError
 
     @staticmethod
+    @abc.abstractmethod
     def listed(files: list[list[File]]) -> Any:
-        """What the manifest says of the chunks' files."""
-        raise NotImplementedError
+        """The list of the chunks' files in the manifest."""
 
+    @abc.abstractmethod
     def fault(self) -> str:
         """Describe the first damaged file; empty if the index is whole. Files are read for this once."""
-        raise NotImplementedError
 
     def is_of(self, about: dict[str, Any]) -> bool:
         """True if the index was made of just this. Models are told apart by their fingerprint, not their commit."""
@@ -216,7 +216,7 @@ def _encode_chunk(task: tuple[type[Index], Job, Path, int], device: str) -> list
 
 def files_are_whole(work: Path, files: list[File]) -> bool:
     """True if a chunk's files are those that were noted of it."""
-    return bool(files) and not any(wrong_sha256(work / file.path, file.sha256) for file in files)
+    return bool(files) and not first_fault(work, {file.path: file.sha256 for file in files})
 
 
 def _saved(work: Path, name: str, array: npt.NDArray[Any]) -> File:
@@ -228,17 +228,18 @@ def _saved(work: Path, name: str, array: npt.NDArray[Any]) -> File:
     return File(name, len(array), path.stat().st_size, sha256_of(path), longest)
 
 
-class IndexRetriever:
-    """A retriever with an index: see :class:`baselines.retrieve.kinds.Retriever`."""
+class Retriever(abc.ABC):
+    """Finds the best passages of queries. A model is opened with its settings, at its commit."""
 
     def __init__(self, settings: ModelSettings, work: Work) -> None:
         self.settings, self.work = settings.but(revision=commit_of(settings.name, settings.revision)), work
 
+    @abc.abstractmethod
     def open_model(self) -> Any:
         """The model as it is used, in fp32 on the CPU."""
-        raise NotImplementedError
 
     def about(self) -> dict[str, Any]:
+        """Everything that decides the results, as JSON values: the model's name, fingerprint, precision, settings."""
         model = self.open_model()
         about = {**described(self.settings, model, self.work.dtype), "similarity": model.similarity_fn_name}
         return {**about, **self.size(model), "used": settings_in_use(model)}
@@ -246,6 +247,26 @@ class IndexRetriever:
     def size(self, model: Any) -> dict[str, Any]:
         """What else decides the results."""
         return {}
+
+    @abc.abstractmethod
+    def index(self, release: Release, config: str, folder: Path) -> None:
+        """Have the index of the passages of a corpus config in ``folder``.
+
+        An index from the same release, model and settings is left as it is; killed, the work goes on where it was.
+        :class:`InputError` where ``folder`` is something else.
+        """
+
+    @abc.abstractmethod
+    def search(
+        self, release: Release, config: str, folder: Path, queries: Sequence[str], top_k: int
+    ) -> Iterator[list[Hit]]:
+        """The ``top_k`` best passages of each query, in the queries' order: scores falling, ties by corpus id.
+
+        Args:
+            release, config, folder: as of :meth:`index`, which has been called.
+            queries: texts, without any prompt.
+            top_k: passages a query; fewer, where fewer are found.
+        """
 
 
 class PartsIndex(Index):
@@ -267,13 +288,7 @@ class PartsIndex(Index):
         return {file.path: file.sha256 for own in files for file in own}
 
     def fault(self) -> str:
-        for name, sha256 in self.manifest[self.listing].items():
-            try:
-                if fault := wrong_sha256(self.path / name, sha256):
-                    return f"{name} {fault}"
-            except OSError as error:
-                return f"{name} cannot be read ({error.strerror})"
-        return ""
+        return first_fault(self.path, self.manifest[self.listing])
 
 
 class _Parts(msgspec.Struct):
@@ -313,15 +328,15 @@ def open_parts(folder: Path, about: dict[str, Any], rows: int) -> list[Part]:
     return [Part(folder / name, number * about["part_rows"]) for number, name in enumerate(names)]
 
 
-class PartsRetriever(IndexRetriever):
+class PartsRetriever(Retriever):
     """A retriever whose index is a :class:`PartsIndex`. A kind gives ``open_model`` and ``found``."""
 
+    @abc.abstractmethod
     def found(self, parts: Sequence[Part], queries: Sequence[str], top_k: int) -> Iterator[tuple[Rows, Scores]]:
         """Of each query (rows, scores) of its best passages, in any order: ``top_k``, and all that tie with the last.
 
         None, where there is nothing to be found. What is left of scores is 32 bits.
         """
-        raise NotImplementedError
 
     def index(self, release: Release, config: str, folder: Path) -> None:
         check_input(PartsIndex, release, config, "corpus", folder)

@@ -1,4 +1,4 @@
-"""Kinds of model behind one interface, a file each.
+"""Kinds of model behind one interface: retrievers (:mod:`.index`) and re-rankers (:mod:`.rerankers`).
 
 A retriever makes an index of a release's passages, kept in a folder, and searches it; a re-ranker scores pairs of a
 query and a passage.
@@ -12,17 +12,15 @@ query and a passage.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from baselines.retrieve.settings import ModelSettings
 from builders.common.command import InputError
-from builders.store.reader import Release
-from builders.store.runs import Hit
 
 if TYPE_CHECKING:  # the options of `rerank` need the names alone, not the model libraries
     from baselines.retrieve.devices import Work
+    from baselines.retrieve.index import Retriever
+    from baselines.retrieve.rerankers import Reranker
 
 # By the name that `--kind` takes: the module and its class. Without `--kind`, a model's own files decide.
 RETRIEVERS = {
@@ -32,51 +30,10 @@ RETRIEVERS = {
     "multi-vector": ("multi_vector", "MultiVector"),
 }
 RERANKERS = {
-    "cross": ("cross", "Cross"),
-    "llm": ("cross", "LanguageModel"),
-    "listwise": ("listwise", "Listwise"),
+    "cross": ("rerankers", "Cross"),
+    "llm": ("rerankers", "LanguageModel"),
+    "listwise": ("rerankers", "Listwise"),
 }
-
-
-class Retriever(Protocol):
-    """Finds the best passages of queries."""
-
-    def about(self) -> dict[str, Any]:
-        """Everything that decides the results, as JSON values: the model's name, fingerprint, precision, settings.
-
-        Opens the model.
-        """
-
-    def index(self, release: Release, config: str, folder: Path) -> None:
-        """Have the index of the passages of a corpus config in ``folder``.
-
-        An index from the same release, model and settings is left as it is; killed, the work goes on where it was.
-        :class:`InputError` where ``folder`` is something else.
-        """
-
-    def search(
-        self, release: Release, config: str, folder: Path, queries: Sequence[str], top_k: int
-    ) -> Iterator[list[Hit]]:
-        """The ``top_k`` best passages of each query, in the queries' order: scores falling, ties by corpus id.
-
-        Args:
-            release, config, folder: as of :meth:`index`, which has been called.
-            queries: texts, without any prompt.
-            top_k: passages a query; fewer, where fewer are found.
-        """
-
-
-class Reranker(Protocol):
-    """Scores pairs: the higher, the better the passage answers the query."""
-
-    def about(self) -> dict[str, Any]:
-        """Everything that decides the scores, as JSON values. Opens the model, unless it is behind an endpoint."""
-
-    def score(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
-        """A finite score of every (query, passage), in the pairs' order; to be compared within a query.
-
-        The pairs of a query come one after the other, in the order that is re-ranked.
-        """
 
 
 def open_retriever(settings: ModelSettings, work: Work, kind: str = "") -> Retriever:

@@ -82,22 +82,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     check_models(args.model, args.encoder)
-    from baselines.retrieve.devices import devices_of
-    from baselines.retrieve.hub_models import commit_of
-    from baselines.retrieve.models import fingerprint, open_encoder
-    from baselines.retrieve.scoring import pair_job
+    from baselines.retrieve import devices, hub_models, models, scoring
 
     check_file(args.out)
     release, config = open_release(args.release), SETS[args.set].queries
     splits = _splits(release, config, args.split)
     asked = {question: text for split in splits for question, text in read_queries(release, split, config)}
     train = open_passages(release, config, split=TRAIN)
-    job = pair_job(args, args.model, release, config, devices_of(args.device), TRAIN)
+    job = scoring.pair_job(args, args.model, release, config, devices.devices_of(args.device), TRAIN)
     words = open_index(release, INDEXES.home(), usable_cores(), config, DEFAULT_ENGINE, split=TRAIN)
     encoder, encoded_by = None, None
     if args.encoder:
-        encoder = ModelSettings(args.encoder, revision=commit_of(args.encoder))
-        encoded_by = [fingerprint(open_encoder(encoder)), job.work.dtype]
+        encoder = ModelSettings(args.encoder, revision=hub_models.commit_of(args.encoder))
+        encoded_by = [models.fingerprint(models.open_encoder(encoder)), job.work.dtype]
     about = {
         "model": job.reranker("cpu").about(),
         "candidates": [words.folder.name, encoded_by, args.top_k],  # the folder's name is a key of all its content
@@ -148,22 +145,19 @@ def _by_vectors(
     """
     import numpy as np
 
-    from baselines.retrieve import embeddings
-    from baselines.retrieve.dense import id_ranks, nearest
-    from baselines.retrieve.devices import Work
-    from baselines.retrieve.index import job_of
+    from baselines.retrieve import dense, devices, embeddings, index
 
     def encoded(split: str) -> embeddings.Vectors:
         out = work / f"embeddings-{split}"
-        on = Work(job.work.devices, job.work.dtype)
-        own = job_of(embeddings.__name__, release, job.corpus, encoder, on, split=split)
+        on = devices.Work(job.work.devices, job.work.dtype)
+        own = index.job_of(embeddings.__name__, release, job.corpus, encoder, on, split=split)
         embeddings.encode(own, out, on.devices)
         return embeddings.Vectors.read(out)
 
     train, queries = encoded(TRAIN), np.concatenate([encoded(split).all() for split in splits])
     passages = open_passages(release, job.corpus, split=TRAIN)
-    ranks = lambda: id_ranks(release, job.corpus, TRAIN)  # noqa: E731
-    found = nearest(train, queries, passages, ranks, job.work.devices, top_k)
+    ranks = lambda: dense.id_ranks(release, job.corpus, TRAIN)  # noqa: E731
+    found = dense.nearest(train, queries, passages, ranks, job.work.devices, top_k)
     ids = [each for split in splits for each in release.table(job.corpus, split, ["_id"])["_id"].to_pylist()]
     return {question: [other for other, _ in best] for question, best in zip(ids, found, strict=True)}
 
@@ -189,11 +183,11 @@ def _probabilities(
     job: PairJob, asked: Mapping[str, str], pairs: Found, work: Path, window: int | None = None
 ) -> dict[str, dict[str, float]]:
     """Of each question and its candidates: the probability that they ask the same."""
-    from baselines.retrieve.scoring import score_windows
+    from baselines.retrieve import scoring
 
     work.mkdir(exist_ok=True)
     groups = [(asked[question], others) for question, others in pairs.items()]
-    logits = score_windows(job, groups, work, "match", window)
+    logits = scoring.score_windows(job, groups, work, "match", window)
     return {
         question: dict(zip(others, map(probability, own), strict=True))
         for (question, others), own in zip(pairs.items(), logits, strict=True)

@@ -113,24 +113,22 @@ def open_passages(
     return Passages(folder)
 
 
-def expect_ids_once(release: Release, config: str, split: str = "corpus") -> None:
-    """Raise :class:`InputError` where an id of a config with ``_id`` comes twice. Memory: 16 bytes a row."""
-    ids = (batch.column("_id").to_pylist() for batch in release.batches(config, split, ["_id"]))
-    every = np.concatenate([np.empty(0, np.uint64), *map(_hashes, ids)])
-    _expect_once(release, config, split, every, np.argsort(every, kind="stable"))
-
-
-def _expect_once(
-    release: Release, config: str, split: str, every: npt.NDArray[np.uint64], order: npt.NDArray[np.int64]
+def expect_ids_once(
+    release: Release, config: str, split: str = "corpus", hashes: npt.NDArray[np.uint64] | None = None
 ) -> None:
-    """:func:`expect_ids_once`, by the hashes of the ids and their order."""
-    ordered = every[order]
+    """Raise :class:`InputError` where an id of a config with ``_id`` comes twice. Memory: 16 bytes a row.
+
+    ``hashes``: of the ids, where they are there already.
+    """
+    if hashes is None:
+        batches = release.batches(config, split, ["_id"])
+        hashes = np.concatenate([_hashes([]), *(_hashes(batch.column("_id").to_pylist()) for batch in batches)])
+    ordered = np.sort(hashes)
     again = ordered[1:][ordered[1:] == ordered[:-1]]
     if not len(again):
         return
-    rows, seen = np.flatnonzero(np.isin(every, again)), set[str]()
-    batches = taken(release.batches(config, split, ["_id"]), rows)
-    ids = (each for batch in batches for each in batch.column("_id").to_pylist())
+    rows, seen = np.flatnonzero(np.isin(hashes, again)), set[str]()
+    ids = (each for batch in taken(release.batches(config, split, ["_id"]), rows) for each in batch["_id"].to_pylist())
     for row, each in zip(rows.tolist(), ids, strict=True):
         if each in seen:  # and no other id of the same hash
             raise InputError(f"the id {each!r} comes again; expected it once", path=release.place(config, split, row))
@@ -150,7 +148,7 @@ def _unpack(release: Release, config: str, split: str, folder: Path) -> None:
             hashes.append(_hashes(batch.column("_id").to_pylist()))
             bar.update(batch.num_rows)
     every = np.concatenate(hashes)
+    expect_ids_once(release, config, split, every)
     order = np.argsort(every, kind="stable")
-    _expect_once(release, config, split, every, order)
     every[order].tofile(folder / "hashes")
     order.astype(np.uint32).tofile(folder / "rows")

@@ -26,6 +26,7 @@ import argparse
 from pathlib import Path
 
 from baselines.retrieve.kinds import RERANKERS
+from baselines.retrieve.passages import open_passages
 from baselines.retrieve.run_manifest import asked_of, record, write_manifest
 from baselines.retrieve.settings import add_device, add_pairs
 from baselines.runs.sets import add_set, read_queries
@@ -66,17 +67,15 @@ def run(args: argparse.Namespace) -> None:
     check_file(args.out)
     if args.kind != "listwise":  # a model behind an endpoint has any name
         check_models(args.model)
-    from baselines.retrieve import scoring
-    from baselines.retrieve.devices import devices_of
-    from baselines.retrieve.passages import open_passages
+    from baselines.retrieve import devices, scoring
 
     release, configs = open_release(args.release), SETS[args.set]
     groups = _groups(release, args, read_run(args.run).rankings)
     passages = open_passages(release, configs.corpus)
     passages.expect((corpus for _, ids in groups.values() for corpus in ids), args.run)
     # What an endpoint is asked, no device of this machine computes.
-    devices = ["cpu"] if args.kind == "listwise" else devices_of(args.device)
-    job = scoring.pair_job(args, args.model, release, configs.corpus, devices)
+    on = ["cpu"] if args.kind == "listwise" else devices.devices_of(args.device)
+    job = scoring.pair_job(args, args.model, release, configs.corpus, on)
     model, first = job.reranker("cpu").about(), sha256_of(args.run)
     about = {  # all that must be equal for finished windows to be kept
         "run": first,

@@ -85,24 +85,20 @@ def _add_use(group: argparse._ArgumentGroup) -> None:
 
 def run(args: argparse.Namespace) -> None:
     check_models(args.model)
-    from baselines.retrieve.devices import Work, devices_of, dtype_of
-    from baselines.retrieve.families import families, resolve
-    from baselines.retrieve.kinds import open_retriever
-    from baselines.retrieve.models import shown_name
+    from baselines.retrieve import devices, families, kinds, models
 
-    out = args.out or Path(f"{shown_name(args.model).rpartition('/')[2]}.{args.split}.run.gz")
+    out = args.out or Path(f"{models.shown_name(args.model).rpartition('/')[2]}.{args.split}.run.gz")
     check_file(out)
     release, configs = open_release(args.release), SETS[args.set]
     queries = read_queries(release, args.split, configs.queries)
     if not queries:
         raise InputError(f"has no queries in its split {args.split!r}", path=args.release)
-    devices = devices_of(args.device)
-    model = resolve(args)
-    work = Work(devices, dtype_of(args.dtype, devices[0]), args.batch_tokens, args.tokenizers)
-    retriever = open_retriever(model.settings, work, model.kind)
+    on, model = devices.devices_of(args.device), families.resolve(args)
+    work = devices.Work(on, devices.dtype_of(args.dtype, on[0]), args.batch_tokens, args.tokenizers)
+    retriever = kinds.open_retriever(model.settings, work, model.kind)
     about = retriever.about()
     found = record_of(model, about, asked_of(args, release, model.kind))
-    _warn(model, found, families()[model.family].values if model.family else {})
+    _warn(model, found, families.families()[model.family].values if model.family else {})
     key = [model.kind, about, configs.corpus, release.fingerprint(configs.corpus, "corpus")]
     folder = args.index or caches() / "indexes" / key_of(key)
     log.info("the index: %s", folder)

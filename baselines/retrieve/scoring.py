@@ -15,9 +15,10 @@ from baselines.retrieve.detect_kind import kind_of_reranker
 from baselines.retrieve.devices import Work, batch_tokens, dtype_of, over_devices, tokenizers
 from baselines.retrieve.encoder import Encoder
 from baselines.retrieve.hub_models import commit_of
-from baselines.retrieve.kinds import Reranker, open_reranker
+from baselines.retrieve.kinds import open_reranker
 from baselines.retrieve.models import open_encoder
 from baselines.retrieve.passages import Passages, open_passages
+from baselines.retrieve.rerankers import Reranker
 from baselines.retrieve.settings import ModelSettings
 from builders.common.command import log, progress
 from builders.store.reader import Release, open_release

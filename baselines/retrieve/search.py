@@ -19,6 +19,7 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
+from baselines.retrieve.passages import open_passages
 from baselines.retrieve.settings import add_device, add_revision
 from baselines.runs.sets import add_set, read_queries
 from baselines.samples import add_sample, sample_rows
@@ -54,37 +55,39 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     check_models(args.model)
-    from baselines.retrieve.dense import encoding_model, expect_engine, id_ranks, nearest, query_vectors
-    from baselines.retrieve.devices import devices_of, dtype_of
-    from baselines.retrieve.embeddings import open_vectors
-    from baselines.retrieve.encoder import Encoder
-    from baselines.retrieve.passages import open_passages
-    from baselines.retrieve.run_manifest import asked_of, record, write_manifest
+    from baselines.retrieve import dense, devices, embeddings, encoder, run_manifest
 
     check_file(args.out)
     release, configs = open_release(args.release), SETS[args.set]
-    vectors = open_vectors(args.passages)
+    vectors = embeddings.open_vectors(args.passages)
     vectors.check("passages", release, configs.corpus, "corpus")
-    devices = devices_of(args.device)
-    engine = expect_engine(args.engine, devices[0])
+    on = devices.devices_of(args.device)
+    engine = dense.expect_engine(args.engine, on[0])
     asked = read_queries(release, args.split, configs.queries)
     if not asked:
         raise InputError(f"has no queries in its split {args.split!r}", path=args.release)
     if args.queries:
-        given = query_vectors(args.queries, vectors, release, configs.queries, args.split)
+        given = dense.query_vectors(args.queries, vectors, release, configs.queries, args.split)
         queries, queries_in = given.all(), given.precision
     else:  # on one device: `encode --queries` is there for more
-        model = encoding_model(args.model, vectors, devices[0], args.dtype, args.revision)
-        queries, queries_in = Encoder(model, "query").encode([t for _, t in asked]), dtype_of(args.dtype, devices[0])
+        model = dense.encoding_model(args.model, vectors, on[0], args.dtype, args.revision)
+        queries = encoder.Encoder(model, "query").encode([text for _, text in asked])
+        queries_in = devices.dtype_of(args.dtype, on[0])
     passages = open_passages(release, configs.corpus)
     if args.sample:
         vectors = replace(vectors, chosen=sample_rows(release, configs.corpus, args.sample))
-    ranks = lambda: id_ranks(release, configs.corpus)  # noqa: E731
-    hits = nearest(vectors, queries, passages, ranks, devices, args.top_k, engine)
+    ranks = lambda: dense.id_ranks(release, configs.corpus)  # noqa: E731
+    hits = dense.nearest(vectors, queries, passages, ranks, on, args.top_k, engine)
     bar = progress(hits, total=len(asked), unit="query", label="search")
     lines = write_run(args.out, zip((query for query, _ in asked), bar, strict=True), tag=_TAG)
     precisions = {"passages": vectors.precision, "queries": queries_in, "search": "fp32"}
-    about = {**asked_of(args, release, "dense"), "index": "exact", "sample": args.sample, "precision": precisions}
-    write_manifest(args.out, record(vectors.manifest["model"], about), _TAG, len(asked), lines)
+    about = {
+        **run_manifest.asked_of(args, release, "dense"),
+        "index": "exact",
+        "sample": args.sample,
+        "precision": precisions,
+    }
+    found = run_manifest.record(vectors.manifest["model"], about)
+    run_manifest.write_manifest(args.out, found, _TAG, len(asked), lines)
     shown = ", ".join(f"{name} {precision}" for name, precision in precisions.items())
     log.info("%s: %d lines for %d queries; precision: %s", args.out, lines, len(asked), shown)

@@ -1,11 +1,11 @@
-"""Exact search against brute force: scores, order, ties; blocks, devices, and how much of a device it takes."""
+"""Exact search against brute force: scores, order, ties, devices; embeddings that are not what their manifest says."""
 
 from __future__ import annotations
 
 import json
 import weakref
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +14,19 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from releases import TEXTS, make_release
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from baselines.retrieve import exact_search
+from baselines.retrieve import embeddings, exact_search
 from baselines.retrieve.embeddings import FORMAT, Vectors, open_vectors
 from baselines.retrieve.encoder import largest_norm
 from baselines.retrieve.exact_search import Engine, FaissEngine, TorchEngine, top
+from builders.common.command import InputError
 from builders.common.files import sha256_of
+from builders.store.reader import open_release
 
 Hits = list[tuple[int, float]]
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 def write_vectors(folder: Path, values: np.ndarray, shard_rows: int) -> Vectors:
@@ -75,6 +79,7 @@ def engines_of(name: str, queries: np.ndarray, count: int, devices: int = 1) -> 
     shard_rows=st.sampled_from([1, 13, 90]),
     block=st.sampled_from([1, 5, 32, 64]),
     devices=st.integers(1, 4),
+    scores=st.sampled_from([1, 100, 1 << 26]),
 )
 def test_search_is_brute_force(
     tmp_path_factory: pytest.TempPathFactory,
@@ -88,6 +93,7 @@ def test_search_is_brute_force(
     shard_rows: int,
     block: int,
     devices: int,
+    scores: int,
 ) -> None:
     """Few levels: nearly all scores tie, and ids decide; levels 0: all embeddings are the same."""
     rng = np.random.default_rng(seed)
@@ -97,6 +103,7 @@ def test_search_is_brute_force(
     vectors = write_vectors(tmp_path_factory.mktemp("v") / "p", values, shard_rows)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(exact_search, "BLOCK", block)
+        patch.setattr(exact_search, "SCORES", scores)
         engines = engines_of(engine, queries, top_k + more, devices)
         found = exact_search.search(vectors, queries, engines, top_k, top_k + more, lambda: ranks)
         assert ordered(found, ranks, top_k) == brute_force(queries, values, ranks, top_k)
@@ -139,36 +146,6 @@ def test_the_score_of_a_pair_does_not_depend_on_the_others(dim: int) -> None:
     alone = [exact_search.pair_scores(left[n : n + 1], right[n : n + 1])[0] for n in range(len(left))]
     np.testing.assert_array_equal(exact_search.pair_scores(left, right), alone)
     np.testing.assert_allclose(alone, (left.astype(np.float64) * right.astype(np.float64)).sum(1), rtol=1e-5, atol=1e-6)
-
-
-@given(
-    seed=st.integers(0, 10**6),
-    kind=st.sampled_from([FaissEngine, TorchEngine]),
-    sizes=st.lists(st.integers(1, 40), min_size=1, max_size=6),
-    levels=st.sampled_from([1, 3, 1_000]),
-    count=st.integers(1, 30),
-    scores=st.sampled_from([1, 100, 1 << 26]),
-)
-def test_the_best_of_all_blocks_are_kept(
-    seed: int, kind: Any, sizes: list[int], levels: int, count: int, scores: int
-) -> None:
-    """Whole numbers: sums in 32 bits are exact, so that brute force has the same scores."""
-    rng = np.random.default_rng(seed)
-    passages = rng.integers(-levels, levels + 1, (sum(sizes), 4)).astype(np.float16)
-    queries = rng.integers(-levels, levels + 1, (7, 4)).astype(np.float16)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(exact_search, "SCORES", scores)
-        engine, start = kind(queries, count), 0
-        for size in sizes:
-            engine.add(start, engine.prepare(passages[start : start + size]))
-            start += size
-    found, rows = engine.best()
-    every = queries.astype(np.float32) @ passages.astype(np.float32).T
-    have = min(count, len(passages))
-    np.testing.assert_array_equal(found[:, :have], -np.sort(-every, axis=1)[:, :have])
-    np.testing.assert_array_equal(np.take_along_axis(every, rows[:, :have], 1), found[:, :have])
-    assert all(len(set(row)) == have for row in rows[:, :have].tolist())
-    assert (rows[:, have:] == -1).all() and np.isneginf(found[:, have:]).all()
 
 
 class Memory(TorchDispatchMode):
@@ -262,3 +239,102 @@ def test_what_one_device_raises_ends_the_search(tmp_path: Any, monkeypatch: pyte
     with pytest.raises(torch.OutOfMemoryError):
         exact_search.candidates(vectors, [Slow(queries, 1), Full(queries, 1)], 1)
     assert len(searched) < 2_500
+
+
+SHARD = "passages-00001-of-00003.npy"
+VALUES = np.arange(48, dtype=np.float16).reshape(6, 8) + 1
+Damage = Callable[[Path], Any]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Embeddings of 6 passages in 3 shards."""
+    return write_vectors(tmp_path / "passages", VALUES, 2).path
+
+
+def edit(folder: Path, change: Callable[[dict[str, Any]], Any]) -> None:
+    manifest = json.loads((folder / "manifest.json").read_text())
+    change(manifest)
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+def rewritten(folder: Path, change: Callable[[np.ndarray], Any]) -> None:
+    """A shard of other numbers, whose size and SHA-256 the manifest lists."""
+    values = np.load(folder / SHARD)
+    change(values)
+    np.save(folder / SHARD, values)
+    edit(folder, lambda manifest: manifest["shards"][1].update(sha256=sha256_of(folder / SHARD)))
+
+
+def flip(path: Path, place: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[place] ^= 1
+    path.write_bytes(content)
+
+
+def swap(folder: Path) -> None:
+    first, second = folder / "passages-00000-of-00003.npy", folder / SHARD
+    one, other = first.read_bytes(), second.read_bytes()
+    first.write_bytes(other)
+    second.write_bytes(one)
+
+
+@pytest.mark.parametrize(
+    ("damage", "where", "message"),
+    [
+        (lambda f: (f / SHARD).unlink(), SHARD, "is listed in the manifest but missing"),
+        (lambda f: (f / SHARD).write_bytes((f / SHARD).read_bytes()[:-2]), SHARD, "bytes where the manifest says"),
+        (lambda f: flip(f / SHARD, -1), SHARD, "has the SHA-256"),
+        (lambda f: flip(f / SHARD, 10), SHARD, "has the SHA-256"),
+        (swap, "passages-00000-of-00003.npy", "has the SHA-256"),
+        (lambda f: edit(f, lambda m: m["shards"][1].update(rows=1)), SHARD, "says float16 of (1, 8)"),
+        (lambda f: rewritten(f, lambda values: values.__setitem__((1, 3), np.nan)), SHARD, "as long as nan where"),
+        (lambda f: rewritten(f, lambda values: values.__setitem__((1, 3), np.inf)), SHARD, "as long as inf where"),
+        (lambda f: edit(f, lambda m: m["shards"][1].update(longest=1.0)), SHARD, "where the manifest says 1.0"),
+        (lambda f: edit(f, lambda m: m["shards"][1].update(longest=1e9)), SHARD, "where the manifest says 1000000000"),
+        (lambda f: edit(f, lambda m: m["shards"].pop(1)), "manifest.json", "expected passages-00000-of-00002.npy"),
+        (lambda f: edit(f, lambda m: m["shards"].pop()), "manifest.json", "expected passages-00000-of-00002.npy"),
+        (lambda f: edit(f, lambda m: m["shards"].reverse()), "manifest.json", "expected passages-00000-of-00003.npy"),
+        (lambda f: edit(f, lambda m: m["shards"].append(m["shards"][2])), "manifest.json", "shards[0].path: expected"),
+        (lambda f: edit(f, lambda m: m["shards"].clear()), "manifest.json", "shards: expected `array` of length >= 1"),
+        (lambda f: edit(f, lambda m: m["shards"][0].pop("sha256")), "manifest.json", "shards[0]: lacks sha256"),
+        (lambda f: edit(f, lambda m: m["shards"][0].update(rows=0)), "manifest.json", "shards[0].rows: expected"),
+        (
+            lambda f: edit(f, lambda m: m["model"].update(max_length="no")),
+            "manifest.json",
+            "model.max_length: expected",
+        ),
+        (lambda f: (f / "manifest.json").write_text("{"), "manifest.json", "expected JSON"),
+    ],
+)
+def test_damaged_embeddings_are_one_error(folder: Path, damage: Damage, where: str, message: str) -> None:
+    damage(folder)
+    with pytest.raises(InputError) as error:
+        open_vectors(folder)
+    assert where in str(error.value) and message in str(error.value)
+
+
+def test_embeddings_of_fewer_rows_than_the_release_are_one_error(folder: Path, tmp_path: Path) -> None:
+    release = open_release(make_release(tmp_path / "release"))
+    of_release = {"fingerprint": release.fingerprint("corpus", "corpus")}
+    edit(folder, lambda manifest: manifest.update(of_release))
+    assert release.rows("corpus", "corpus") == len(TEXTS) == 6
+    open_vectors(folder).check("passages", release, "corpus", "corpus")
+    fewer = write_vectors(tmp_path / "fewer", VALUES[:4], 2).path
+    edit(fewer, lambda manifest: manifest.update(of_release))
+    with pytest.raises(InputError, match="fewer: holds 4 rows where the release has 6"):
+        open_vectors(fewer).check("passages", release, "corpus", "corpus")
+
+
+def test_embeddings_are_read_through_once(folder: Path, settled: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[Path] = []
+    digest = embeddings.other_sha256
+    monkeypatch.setattr(embeddings, "other_sha256", lambda path, sha256: looked.append(path) or digest(path, sha256))
+    open_vectors(folder)
+    assert len(looked) == 3
+    open_vectors(folder)
+    assert len(looked) == 3
+    flip(folder / SHARD, -1)
+    with pytest.raises(InputError, match=SHARD):
+        open_vectors(folder)
+    assert len(looked) == 4

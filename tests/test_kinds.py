@@ -8,20 +8,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from commands import run
 from releases import QUESTIONS, TEXTS, make_release, md5
 from sentence_transformers import MultiVectorEncoder, SentenceTransformer, SparseEncoder
 from tiny_kinds import write_masked, write_multi_vector, write_sparse, write_static
 from tiny_models import write_bert, write_cross, write_dual
 
-from baselines.retrieve import rerank, sparse
+from baselines.retrieve import sparse
 from baselines.retrieve.detect_kind import kind_of_model
 from baselines.retrieve.devices import Work
-from baselines.retrieve.kinds import RERANKERS, open_retriever
+from baselines.retrieve.kinds import open_retriever
 from baselines.retrieve.settings import ModelSettings
-from builders.common.command import InputError, verb_parser
+from builders.common.command import InputError
 from builders.store.reader import Release, open_release
-from builders.store.runs import read_run
 
 WORK = Work(["cpu"], "fp32")
 ASKED = QUESTIONS["dev"] + QUESTIONS["train"]
@@ -160,27 +158,6 @@ def test_passages_without_a_dimension_of_the_query_are_not_found(
     assert hits == []
 
 
-def test_kinds_are_fused_as_their_whole_scores_say(models: Path, release: Release, tmp_path: Path) -> None:
-    """A hybrid: three kinds by `run`, their runs by `fuse`."""
-    runs = {name: tmp_path / f"{name}.run" for name in ("static", "inference-free", "multi-vector")}
-    for name, out in runs.items():
-        words = ["--release", release.path, "--split", "dev", "--index", tmp_path / name, "--out", out, "--top-k", 6]
-        run("baselines", "run", models / name, *words)
-    run("baselines", "fuse", *runs.values(), "--out", tmp_path / "fused.run", "--top-k", 6)
-    static = SentenceTransformer(str(models / "static"), device="cpu")
-    sparse_ = SparseEncoder(str(models / "inference-free"), device="cpu")
-    late = MultiVectorEncoder(str(models / "multi-vector"), device="cpu")
-    for question in QUESTIONS["dev"]:
-        scores = [
-            static.similarity(static.encode_query([question]), static.encode_document(TEXTS))[0],
-            sparse_.similarity(sparse_.encode_query([question]), sparse_.encode_document(TEXTS))[0],
-            late.similarity(late.encode_query([question]), late.encode_document(TEXTS))[0],
-        ]
-        expected = sum(1 / (61 + np.argsort(np.argsort(-own.numpy()))) for own in scores)
-        hits = read_run(tmp_path / "fused.run").hits[md5(question)]
-        assert dict(hits) == pytest.approx({md5(text): score for text, score in zip(TEXTS, expected, strict=True)})
-
-
 def test_a_masked_language_model_is_sparse_where_the_user_says_so(
     release: Release, tmp_path: Path, models: Path
 ) -> None:
@@ -218,14 +195,6 @@ def _unit(vectors: np.ndarray) -> np.ndarray:
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
-def test_pooling_is_what_was_said(models: Path, release: Release, tmp_path: Path) -> None:
-    settings = ModelSettings(str(models / "dual"), pooling="cls", query_prompt="", passage_prompt="")
-    found = found_by(settings, release, tmp_path / "index")
-    model = SentenceTransformer(str(models / "dual"), device="cpu")
-    tokens = [[each[0].numpy() for each in model.encode(t, output_value="token_embeddings")] for t in (ASKED, TEXTS)]
-    expect(found, np.stack(tokens[0]) @ np.stack(tokens[1]).T, 0.05)
-
-
 def test_an_index_is_kept_for_its_settings_alone(models: Path, release: Release, tmp_path: Path) -> None:
     plain = ModelSettings(str(models / "dual"))
     first = found_by(plain, release, tmp_path / "index")
@@ -261,10 +230,3 @@ def test_what_a_model_cannot_do_is_one_error(
 ) -> None:
     with pytest.raises(InputError, match=message):
         found_by(ModelSettings(str(models / "dual"), **said), release, tmp_path / "index")
-
-
-def test_rerank_takes_a_kind_that_is_added_to_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(RERANKERS, "toy", ("a_module", "A"))
-    parser = verb_parser("baselines", "rerank", rerank)
-    words = ["--release", "r", "--run", "a.run", "--model", "m", "--out", "b.run"]
-    assert parser.parse_args([*words, "--kind", "toy"]).kind == "toy"

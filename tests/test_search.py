@@ -101,11 +101,6 @@ def test_a_run_does_not_depend_on_how_many_devices_there_are(
     assert (tmp_path / "one.run").read_bytes() == (tmp_path / "three.run").read_bytes()
 
 
-def test_more_than_there_are(world: Path, tmp_path: Path) -> None:
-    assert search(world, tmp_path / "a.run", "--queries", world / "queries", "--top-k", "500") == 0
-    assert {len(set(ids)) for ids in read_run(tmp_path / "a.run").rankings.values()} == {120}
-
-
 def listed_anew(folder: Path, **values: object) -> None:
     """Make the manifest say what the shards hold now, and ``values`` of each."""
     manifest = json.loads((folder / "manifest.json").read_text())

@@ -1,18 +1,17 @@
 # make demo: set-up, then the whole way on the embedded sample (RAW=path: on your raw DuReader files)
-# make test: set-up, then style, types and tests
-# make fuzz: spoiled files for every reader, and kills of every long command (CASES=20000: so many files a reader)
+# make test: set-up, then style, types and the quick tests
+# make test-slow: the other tests; then CASES spoiled files for every reader, and many kills of every long command
 # make test-space: the search page in a browser and asked by 50 at once, by Gradio in an environment of its own (300 MB)
-# make test-croissant: the Croissant file of a published release, by mlcroissant in an environment of its own (10 MB)
 # make test-tools: what `export` writes and a release as it stands, read and trained on by other tools (200 MB)
 # make gpu: check and measure the code that runs on a GPU, by the machine's own Python (PARTS=train: trainings)
 PYTHON ?= python3
 PARTS ?= checks speed
-CASES ?= 2000
+CASES ?= 1000
 RAW ?= builders/sample
 OUT ?= $(if $(filter builders/sample,$(RAW)),build/sample,build/raw)
 BIN := .venv/bin
 # The sample is small enough to train on: everything from scratch, on the CPU.
-REPRODUCE = $(if $(filter builders/sample,$(RAW)),--table 4 5 --scratch --one-process \
+REPRODUCE = $(if $(filter builders/sample,$(RAW)),--table 4 --scratch --one-process \
   --settings baselines/settings/sample.toml,--table 4 --row bm25) --out "$(OUT)-runs"
 # More threads than free cores wait for each other: models this small take many times as long.
 ONE_THREAD = $(if $(filter builders/sample,$(RAW)),OMP_NUM_THREADS=1)
@@ -22,7 +21,7 @@ define install
 $(BIN)/python -m pip install --quiet --no-compile -c constraints.txt -e . --group $(1)
 $(BIN)/python -m compileall -qq -j 0 -x '/tests?/' .venv/lib || true
 endef
-.PHONY: demo test types pytest test-croissant test-space test-tools fuzz gpu setup setup-test clean
+.PHONY: demo test test-slow types pytest test-space test-tools gpu setup setup-test clean
 
 # The marks are made last: an interrupted installation is taken up again.
 .venv/installed: pyproject.toml constraints.txt
@@ -58,19 +57,17 @@ types:
 	$(BIN)/mypy
 
 pytest:
-	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder -m "not slow"
 
-test-croissant: setup-test
-	TEST_CROISSANT=1 $(BIN)/python -m pytest -rs tests/test_croissant.py
+test-slow: setup-test
+	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder -m slow --ignore tests/fuzz
+	FUZZ_CASES=$(CASES) $(BIN)/python -m pytest -n auto tests/fuzz
 
 test-space: setup-test
 	TEST_SPACE=1 $(BIN)/python -m pytest -rs tests/test_space_page.py
 
 test-tools: setup-test
 	TEST_TOOLS=1 $(BIN)/python -m pytest -rs tests/test_tools.py tests/test_tools_bm25.py tests/test_peers.py tests/test_plain_encode.py
-
-fuzz: setup-test
-	FUZZ_CASES=$(CASES) $(BIN)/python -m pytest -n auto tests/fuzz
 
 # A machine with a GPU often has no network: build/gpu-pack (benchmarks/gpu_pack.py) has the model, the data and wheels.
 gpu:

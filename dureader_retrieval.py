@@ -171,20 +171,20 @@ _TEST_ORIGIN = (
 )
 _ORIGINS = {
     "test": _TEST_ORIGIN,
-    "cmedqa": "it is made from cMedQA2 (github.com/zhangsheng93/cMedQA2) by `python -m builders cmedqa --source PATH "
-    f"--out DIR`{_HERE}",
-    "ccovid": "it is made from the files of DataFountain competition 424 by `python -m builders ccovid --source PATH "
-    f"--out DIR`{_HERE}",
-    "crosslingual": "it is made from a table of the questions in English by `python -m builders crosslingual --source "
-    f"FILE --release DIR --out DIR`{_HERE}",
+    "cmedqa": "it is made from cMedQA2 (github.com/zhangsheng93/cMedQA2) by `python -m builders add cmedqa --source "
+    f"PATH --out DIR`{_HERE}",
+    "ccovid": "it is made from the files of DataFountain competition 424 by `python -m builders add ccovid --source "
+    f"PATH --out DIR`{_HERE}",
+    "crosslingual": "it is made from a table of the questions in English by `python -m builders add crosslingual "
+    f"--source FILE --release DIR --out DIR`{_HERE}",
     **dict.fromkeys(
         ("train", "duplicated", "others"),  # of train, the archive lacks `train-similar` alone
         f"it is told apart in a release by `python -m builders similar`{_HERE}",
     ),
     "qrels": f"people's corrections of a release's judgments leave it: `python -m builders annotate merge`{_HERE}",
-    "restrain": f"it is sampled from a release by `python -m builders extrapolate restrain`{_HERE}",
-    "sample": f"it is drawn from a release's passages by `python -m builders samples`{_HERE}",
-    "resttest": f"it is sampled from a release by `python -m builders extrapolate resttest`{_HERE}",
+    "restrain": f"it is sampled from a release by `python -m builders add restrain`{_HERE}",
+    "sample": f"it is drawn from a release's passages by `python -m builders add samples`{_HERE}",
+    "resttest": f"it is sampled from a release by `python -m builders add resttest`{_HERE}",
 }
 
 _SHARD = re.compile(r"([\w.-]+)/([\w.-]+)-(\d{5})-of-(\d{5})\.parquet")

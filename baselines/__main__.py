@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from builders.common.command import main
+from builders.core.command import main
 
 GROUPS = {
     "any model": {
@@ -33,7 +33,6 @@ GROUPS = {
         "errors": "baselines.errors",
         "reproduce": "baselines.reproduce",
         "leaderboard": "baselines.leaderboard",
-        "estimate": "baselines.estimate",
     },
     "hand a model on": {
         "convert": "baselines.convert",

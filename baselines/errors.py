@@ -22,7 +22,8 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from builders.common.command import InputError, add_format, log, whole_number
+from builders.core.command import add_format, whole_number
+from builders.core.errors import InputError, log
 from builders.store.layout import SETS, SPLITS
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ def draw_errors(
     """
     from baselines.runs.qrels import release_qrels
     from baselines.runs.sets import read_queries
-    from builders.common.sampling import draw
+    from builders.core.sampling import draw
 
     positives, rankings = release_qrels(release, split).positives, run.rankings
     answered = [query for query, _ in read_queries(release, split) if query in positives and rankings.get(query)]
@@ -144,7 +145,7 @@ def tally(round_: Path, model: str | None = None) -> dict[str, Any]:
     from builders.annotate.labels import standings
     from builders.annotate.questions import ERRORS
     from builders.annotate.rounds import open_round
-    from builders.stats.paper import published
+    from builders.check.paper import published
 
     found = open_round(round_, ERRORS.name)
     every = standings(round_, found)

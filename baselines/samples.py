@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from builders.common.command import InputError
+from builders.core.errors import InputError
 from builders.store.layout import SAMPLE, is_config
 from builders.store.reader import Release
 
@@ -24,7 +24,7 @@ def add_sample(parser: argparse.ArgumentParser) -> None:
         "--sample",
         type=_sample,
         metavar="CONFIG",
-        help="among the passages of this config alone, that `builders samples` made: sample-10K (default: among all)",
+        help="among the passages of this config alone, of `builders add samples`: sample-10K (default: among all)",
     )
 
 

@@ -19,7 +19,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from baselines.runs.sets import add_set, read_judgments, read_queries
-from builders.common.command import InputError, visible, whole_number
+from builders.core.command import whole_number
+from builders.core.errors import InputError, visible
 from builders.store.layout import SETS, Set
 from builders.store.reader import Release, open_release
 from builders.store.runs import Run, read_run
@@ -113,7 +114,7 @@ def _summary(ranking: Sequence[str], positive: set[str] | None) -> str:
 
 def marked(text: str, terms: set[str]) -> list[Word]:
     """The words of a text, blanks and line ends each as one blank, and whether they are among the ``terms``."""
-    from builders.common.words import words
+    from builders.core.words import words
 
     return [(word, word.lower() in terms) for word in words(visible(" ".join(text.split())))]
 

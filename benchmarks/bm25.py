@@ -3,7 +3,7 @@
 The passages are made up (see bm25_tokens.py): --passages of --tokens on average over --vocabulary words. Or --release
 DIR: the passages and queries (--split) of a release, segmented.
 
-Engines: numba, tantivy (ours); bm25s (where installed); lucene: Pyserini, in this Python or in that of --pyserini. It
+Engines: numba (ours); bm25s (where installed); lucene: Pyserini, in this Python or in that of --pyserini. It
 needs a whole JDK of Java 21 or later (JAVA_HOME). Lucene's hits stay in Java while it is timed; the others' ids come to
 Python. Each engine indexes and searches in processes of its own. The memory of indexing is the largest sum (PSS) over
 the process tree, sampled ten times a second; that of searching the largest resident set. An engine that fails, or takes
@@ -11,7 +11,7 @@ more memory than --most-memory, says so in its row. Repeats of the searches go r
 machine meets all of them; figures are medians.
 
 example:
-  python benchmarks/bm25.py --passages 400000 --engines lucene numba tantivy bm25s --json bm25.json
+  python benchmarks/bm25.py --passages 400000 --engines lucene numba bm25s --json bm25.json
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from typing import Any
 from bm25_tokens import made_up, of_release, passages_of, write_json
 from common import memory
 
-ENGINES = ["lucene", "numba", "tantivy", "bm25s"]
+ENGINES = ["lucene", "numba", "bm25s"]
 
 
 class Failed(Exception):
@@ -169,7 +169,7 @@ def compare(args: argparse.Namespace) -> dict[str, Any]:
     queries = queries[:: max(1, len(queries) // args.queries)][: args.queries]
     asked = "import importlib.metadata as m; print(m.version('pyserini'))"
     pyserini = subprocess.run([args.pyserini, "-c", asked], capture_output=True, text=True).stdout.strip() or None
-    versions = {name: _version(name) for name in ("numba", "numpy", "pyarrow", "tantivy", "bm25s")}
+    versions = {name: _version(name) for name in ("numba", "numpy", "pyarrow", "bm25s")}
     rows: dict[str, dict[str, Any]] = {engine: {} for engine in args.engines}
     result: dict[str, Any] = {
         "passages": passages_of(work),
@@ -246,7 +246,7 @@ def main() -> None:
     parser.add_argument("--queries", type=int, default=1_000)
     parser.add_argument("--release", type=Path, help="passages and queries of this release instead")
     parser.add_argument("--split", default="dev")
-    parser.add_argument("--engines", nargs="+", choices=ENGINES, default=["numba", "tantivy"])
+    parser.add_argument("--engines", nargs="+", choices=ENGINES, default=["numba"])
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--most-memory", type=float, default=16, metavar="GB", help="of an engine (default: 16)")

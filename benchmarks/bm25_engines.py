@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import shutil
@@ -25,13 +24,14 @@ Queries = list[list[str]]
 Engine = tuple[Callable[[Queries, int, int], Any], Callable[[Any], list[list[str]]]]
 
 
-def index_ours(engine: str, folder: Path, index: Path, threads: int) -> None:
+def index_ours(folder: Path, index: Path, threads: int) -> None:
     import pyarrow as pa
     from bm25_tokens import ROWS, passages_of, texts_of
 
-    from baselines.bm25.index import ENGINES, write_ids
+    from baselines.bm25.index import write_ids
+    from baselines.bm25.postings import write_index
 
-    importlib.import_module(ENGINES[engine]).write_index(index, texts_of(folder), threads)
+    write_index(index, texts_of(folder), threads)
     rows = passages_of(folder)
     write_ids(index, (pa.array(map(str, range(start, min(start + ROWS, rows)))) for start in range(0, rows, ROWS)))
 
@@ -90,11 +90,11 @@ def open_bm25s(index: Path) -> Engine:
     return search, lambda found: [list(map(str, rows)) for rows in found.documents.tolist()]
 
 
-def open_ours(engine: str, index: Path, threads: int) -> Engine:
-    from baselines.bm25.index import ENGINES
-    from builders.common.jobs import in_threads
+def open_ours(index: Path, threads: int) -> Engine:
+    from baselines.bm25.engine_numba import NumbaIndex
+    from builders.core.jobs import in_threads
 
-    opened = importlib.import_module(ENGINES[engine]).open_folder(index, K1, B, threads)
+    opened = NumbaIndex(index, K1, B, threads)
 
     def search(queries: Queries, k: int, threads: int) -> Any:
         parts = [list(range(start, min(start + 32, len(queries)))) for start in range(0, len(queries), 32)]
@@ -110,18 +110,15 @@ def main(engine: str, step: str, work: Path, threads: int) -> None:
     if step == "index":
         shutil.rmtree(index, ignore_errors=True)
         index.mkdir()
-        steps = {"lucene": index_lucene, "bm25s": index_bm25s}
-        if engine in steps:
-            steps[engine](work, index, threads)
-        else:
-            index_ours(engine, work, index, threads)
+        steps = {"numba": index_ours, "lucene": index_lucene, "bm25s": index_bm25s}
+        steps[engine](work, index, threads)
         size = sum(path.stat().st_size for path in index.rglob("*") if path.is_file())
         print(json.dumps({"seconds": round(time.perf_counter() - begin, 1), "mb": round(size / 1e6)}), flush=True)
         return
     if engine == "lucene":
         search, passages = open_lucene(index)
     else:
-        search, passages = open_bm25s(index) if engine == "bm25s" else open_ours(engine, index, threads)
+        search, passages = open_bm25s(index) if engine == "bm25s" else open_ours(index, threads)
     print(json.dumps({"open_seconds": round(time.perf_counter() - begin, 2)}), flush=True)
     for line in sys.stdin:
         job = json.loads(line)

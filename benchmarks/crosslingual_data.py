@@ -4,7 +4,7 @@ XQuAD has the same questions in English and Chinese over the same paragraphs. It
 every second one are dev, those of the others train. So that there is more to learn from, each (English, Chinese) pair
 of a table of sentences (Tatoeba's) is a training question, too: the Chinese sentence is the question and its own
 passage, the English one its translation. Written are train.json and dev.json for `builders squad` and translations.tsv
-for `builders crosslingual`; the two commands are printed.
+for `builders add crosslingual`; the two commands are printed.
 
 example:
   python benchmarks/crosslingual_data.py --xquad xquad --pairs cmn.txt.gz --size 5000 --out build/crosslingual-data
@@ -23,7 +23,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from builders.common.files import atomic_text, read_utf8, write_text  # noqa: E402
+from builders.core.files import atomic_text, read_utf8, write_text  # noqa: E402
 
 
 def main() -> None:
@@ -47,7 +47,7 @@ def main() -> None:
         table.writerow(["zh", "english"])
         table.writerows(translations)
     print(f"python -m builders squad --train {args.out}/train.json --dev {args.out}/dev.json --out RELEASE")
-    print(f"python -m builders crosslingual --source {args.out}/translations.tsv --release RELEASE --out RELEASE")
+    print(f"python -m builders add crosslingual --source {args.out}/translations.tsv --release RELEASE --out RELEASE")
 
 
 def sentence_pairs(path: Path, size: int) -> list[tuple[str, str]]:

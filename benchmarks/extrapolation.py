@@ -1,4 +1,4 @@
-"""How long `extrapolate restrain` and `resttest` take, and in how much memory, at MS MARCO's size.
+"""How long `add restrain` and `add resttest` take, and in how much memory, at MS MARCO's size.
 
 Random vectors around random centres stand for the embeddings of 500,000 training and 7,000 test queries; the release
 that they belong to holds queries and judgments only. Both commands run as a user runs them, each in its own process.
@@ -91,7 +91,7 @@ def _measure(command: list[str]) -> dict[str, object]:
     """Seconds, peak memory of its own and with the pages of the mapped file, and what the command printed."""
     started = time.perf_counter()
     process = subprocess.Popen(
-        [sys.executable, "-m", "builders", "extrapolate", *command, "--format", "json"],
+        [sys.executable, "-m", "builders", "add", *command, "--format", "json"],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         text=True,

@@ -90,7 +90,7 @@ def timed(setting: Setting, function: Callable[[], Any], repeats: int = 3, warm:
 
 def command(program: str, *words: object) -> int:
     """Run a command of the project in this process and return its exit code."""
-    from builders.common.command import main
+    from builders.core.command import main
 
     return main(program, "", importlib.import_module(f"{program}.__main__").VERBS, [str(word) for word in words])
 

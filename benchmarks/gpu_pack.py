@@ -30,7 +30,7 @@ sys.path[:0] = [str(ROOT)]
 from baselines.reproduce.matrix import Step, read_matrix  # noqa: E402
 from baselines.reproduce.settings import read_settings  # noqa: E402
 from baselines.reproduce.steps import run_steps  # noqa: E402
-from builders.common.command import InputError  # noqa: E402
+from builders.core.errors import InputError  # noqa: E402
 from builders.store.manifest import read_manifest  # noqa: E402
 from builders.store.reader import open_release  # noqa: E402
 
@@ -52,8 +52,20 @@ def build_release(data: Path, out: Path) -> None:
     news = sorted((data / "crud-news").glob("documents_dup_part_[1-5]_part_*.gz"))
     cmrc = [f"--{split}={data / 'cmrc2018' / f'{split}.json.gz'}" for split in ("train", "dev")]
     call("builders", "squad", *cmrc, "--dev-size", 1000, "--passages", *news, "--out", out)
-    call("builders", "cmedqa", "--source", data / "cepilepsyqa", "--release", out, "--out", out)
-    call("builders", "ccovid", "--source", data / "ncp-policies", "--release", out, "--test-size", 300, "--out", out)
+    call("builders", "add", "cmedqa", "--source", data / "cepilepsyqa", "--release", out, "--out", out)
+    call(
+        "builders",
+        "add",
+        "ccovid",
+        "--source",
+        data / "ncp-policies",
+        "--release",
+        out,
+        "--test-size",
+        300,
+        "--out",
+        out,
+    )
 
 
 def run_without_models(release: Path, runs: Path, tables: Sequence[int]) -> None:

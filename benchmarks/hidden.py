@@ -26,7 +26,7 @@ from common import write_json
 
 from baselines.__main__ import VERBS as BASELINES
 from builders.__main__ import VERBS as BUILDERS
-from builders.common.command import main as run
+from builders.core.command import main as run
 from builders.store.draft import draft_release
 from builders.store.ids import text_id
 from builders.store.judged import read_judged
@@ -103,7 +103,7 @@ def relabelling(base: Release, runs: list[Path], work: Path) -> list[dict[str, A
             words = ("--negatives", negatives, "--threshold", threshold, "--scores", *group)
             words += ("--names", *(f"ce{number}" for number in range(len(group))))
             words += ("--agree", "all" if name == "all agree" else "mean", "--out", out)
-            command("builders", "relabel", "move", "--release", work / "release", *words, "-q")
+            command("builders", "annotate", "relabel", "move", "--release", work / "release", *words, "-q")
             moved = map(json.loads, (out / "relabelled.train.jsonl").read_text(encoding="utf-8").splitlines())
             found = {(row["query-id"], row["corpus-id"]) for row in moved}
             among = {"planted_of": len(planted), "negatives": len(planted) * (NEGATIVES + 1)}

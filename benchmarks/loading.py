@@ -2,8 +2,8 @@
 
 The batches are the trainers' own, from their data loaders, of made-up Chinese passages (log-normal lengths,
 --characters on average, as the training split's positives have) in memory-mapped files. Counted is processor time of
-one thread, so that other programs on the machine disturb it little. Beside it stands what --cards of a kind train on at
---share of their peak, from the operations that baselines/cost counts, and how many such cores that wants.
+one thread, so that other programs on the machine disturb it little. Beside it stands what --cards train on at
+--share of their --peak, by the formula of baselines/reproduce/plan.py, and how many such cores that wants.
 
 Example:
 
@@ -33,8 +33,7 @@ from encode import CHARACTERS, random_texts
 from releases import make_release, md5
 from transformers import BertConfig, BertModel, BertTokenizer
 
-from baselines.cost.cards import CARDS, SHARE
-from baselines.cost.training import training_cost
+from baselines.reproduce.plan import architecture, tokens_of_row
 from baselines.retrieve.hub_models import quiet_libraries
 from baselines.retrieve.passages import Passages, open_passages
 from baselines.runs.tables import text_table
@@ -45,7 +44,6 @@ from baselines.train.recipe import read_recipe
 from baselines.train.rows import Batches, CrossRows, DualRows
 from builders.store.reader import open_release
 
-_POSITIVES = 222_395  # of the training split (Table 3)
 _EACH = 4  # negatives a positive
 
 
@@ -96,15 +94,15 @@ def main() -> None:
     parser.add_argument("--passages", type=int, default=10_000)
     parser.add_argument("--batches", type=int, default=4, help="of the recipe's size, each time")
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--card", choices=list(CARDS), default="H100")
+    parser.add_argument("--peak", type=float, default=989.0, help="TFLOPS of a card (default: an H100's, bf16, dense)")
     parser.add_argument("--cards", type=int, default=8)
-    parser.add_argument("--share", type=float, default=SHARE, help="of the card's peak")
+    parser.add_argument("--share", type=float, default=0.4, help="of the card's peak")
     parser.add_argument("--json", type=Path, help="where to write the figures")
     args = parser.parse_args()
     quiet_libraries()
     torch.set_num_threads(1)
     about = machine("torch", "transformers", "sentence-transformers", "tokenizers", "numpy")
-    result: dict[str, Any] = {**about, "card": args.card, "cards": args.cards, "share": args.share, "recipes": {}}
+    result: dict[str, Any] = {**about, "peak": args.peak, "cards": args.cards, "share": args.share, "recipes": {}}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         pairs, passages = make_pairs(folder, args.passages, args.characters)
@@ -114,7 +112,10 @@ def main() -> None:
             for _ in range(args.repeats):
                 took, rows = seconds(recipe, start, pairs, passages, folder, args.batches)
                 rates.append(rows / took)
-            wanted = training_cost(read_recipe(recipe), _POSITIVES, args.cards).rows_a_second(args.card, args.share)
+            model = architecture(read_recipe(recipe), {})
+            assert model, f"{recipe}: its start is not known"
+            operations = 6 * model.in_layers * tokens_of_row(read_recipe(recipe))
+            wanted = args.cards * args.peak * 1e12 * args.share / operations
             result["recipes"][recipe] = {
                 "rows_a_second_a_core": round(statistics.median(rates)),
                 "lowest_and_highest": [round(min(rates)), round(max(rates))],
@@ -122,7 +123,7 @@ def main() -> None:
                 "cores_wanted": round(wanted / statistics.median(rates), 1),
             }
     print(f"{about['cores']} cores, load {about['load_before']}, Python {about['python']}, {about['versions']}")
-    head = ["recipe", "rows/s a core", "lowest", "highest", f"{args.cards} x {args.card} eat", "cores for them"]
+    head = ["recipe", "rows/s a core", "lowest", "highest", f"{args.cards} cards eat", "cores for them"]
     body = [[name, *(f"{number:,}" for number in flat(found))] for name, found in result["recipes"].items()]
     print(text_table(head, body))
     write_json(args.json, result)

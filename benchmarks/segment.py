@@ -1,6 +1,6 @@
 """How fast texts are cut into words, and how often the compiled segmenter cuts them otherwise than jieba does.
 
-Speed: characters a second of jieba and of rjieba as builders.common.words uses it, on one core and on all, over a
+Speed: characters a second of jieba and of rjieba as builders.core.words uses it, on one core and on all, over a
 sample of the texts taken at even distances; the two take turns, and figures are medians. Equality: every text, on all
 cores. A text is a paragraph, an answer or a question of --raw, a line of --lines.
 
@@ -30,7 +30,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from builders.common.words import SEGMENTERS, cutter, segmenter_version  # noqa: E402
+from builders.core.words import SEGMENTERS, cutter, segmenter_version  # noqa: E402
 from builders.release.rows import find_sources, parse_rows  # noqa: E402
 from builders.sources.lines import read_blocks  # noqa: E402
 

@@ -1,4 +1,4 @@
-"""How long `similar` and `contamination` take, and in how much memory, at the benchmark's size.
+"""How long `similar` and `similar --against` take, and in how much memory, at the benchmark's size.
 
 Texts are words of two characters drawn by Zipf's law from 20,000: 86,395 training questions, 6,000 of dev and test, 5
 positive passages of 270 characters for each of these, one training question in a hundred and fifty a near-duplicate.
@@ -52,8 +52,8 @@ def main() -> None:
         _make(folder, args)
         release = ["--release", str(folder / "release"), "--format", "json"]
         figures["similar"] = _measure(["similar", *release, "--out", str(folder / "out")])
-        pairs = ["--pairs", str(folder / "pairs.jsonl"), "--examples", "0", "--workers", str(args.workers)]
-        figures["contamination"] = _measure(["contamination", *release, *pairs])
+        pairs = ["--against", str(folder / "pairs.jsonl"), "--examples", "0", "--workers", str(args.workers)]
+        figures["contamination"] = _measure(["similar", *release, *pairs])
     print(json.dumps(figures, ensure_ascii=False, indent=1))
     write_json(args.out, figures)
 

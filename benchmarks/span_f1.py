@@ -29,7 +29,7 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from builders.common.words import words  # noqa: E402
+from builders.core.words import words  # noqa: E402
 from builders.release.options import THRESHOLD  # noqa: E402
 from builders.release.rows import Row, find_sources, parse_rows  # noqa: E402
 from builders.release.span_f1 import Questions, char_ids, label_questions, span_f1, word_ids  # noqa: E402

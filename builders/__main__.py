@@ -4,31 +4,18 @@ from __future__ import annotations
 
 import sys
 
-from builders.common.command import main
+from builders.core.command import main
 
 GROUPS = {
     "make a release": {
-        "sources": "builders.sources",
         "release": "builders.release",
         "official": "builders.official",
-        "squad": "builders.squad",
-    },
-    "add sets to it": {
-        "cmedqa": "builders.cmedqa",
-        "ccovid": "builders.ccovid",
-        "crosslingual": "builders.crosslingual",
-        "extrapolate": "builders.extrapolate",
-        "samples": "builders.samples",
+        "squad": "builders.add.squad",
+        "add": "builders.add",
     },
     "make it good": {
         "similar": "builders.similar",
-        "contamination": "builders.similar.contamination",
-        "pool": "builders.pool",
-        "relabel": "builders.relabel",
         "annotate": "builders.annotate",
-    },
-    "look at it": {
-        "stats": "builders.stats",
         "check": "builders.check",
     },
     "hand it on": {

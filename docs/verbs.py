@@ -20,7 +20,7 @@ from unittest import mock
 DOCS = Path(__file__).resolve().parent
 sys.path.insert(0, str(DOCS.parent))
 
-from builders.common.command import summary, verb_parser  # noqa: E402
+from builders.core.command import summary, verb_parser  # noqa: E402
 
 PROGRAMS = ("builders", "baselines")
 INDEX = re.compile(r"(?<=<!-- verbs -->\n).*?(?=<!-- end of verbs -->)", re.DOTALL)

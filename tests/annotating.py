@@ -11,7 +11,7 @@ from typing import Any
 from commands import Done, run
 from releases import QUESTIONS, TEXTS, make_release, md5, tables
 
-from builders.common.sampling import draw
+from builders.core.sampling import draw
 from builders.pool.pairs import Pooled, write_pool
 
 ANNA, BEN, CARL = "anna@example.com", "ben@example.com", "carl@example.com"

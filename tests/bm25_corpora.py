@@ -7,14 +7,12 @@ import random
 from collections import Counter
 from pathlib import Path
 
-import pytest
 from releases import make_release
 
-from baselines.bm25.index import ENGINES, KeptIndex, open_index
+from baselines.bm25.index import KeptIndex, open_index
 from builders.store.reader import open_release
 
 WORDS = [f"w{n}" for n in range(30)]
-engines = pytest.mark.parametrize("engine", ENGINES)
 
 
 def one_byte(length: int) -> int:
@@ -44,20 +42,10 @@ def lucene_scores(corpus: dict[str, list[str]], query: list[str], k1: float = 1.
     return scores
 
 
-ENGINES = ["numba", "tantivy"]
-
-
-def build(
-    folder: Path,
-    corpus: dict[str, list[str]],
-    workers: int = 1,
-    engine: str = "numba",
-    k1: float = 1.2,
-    b: float = 0.75,
-) -> KeptIndex:
+def build(folder: Path, corpus: dict[str, list[str]], workers: int = 1, k1: float = 1.2, b: float = 0.75) -> KeptIndex:
     rows = {("corpus", "corpus"): [{"_id": i, "title": "", "text": " ".join(w)} for i, w in corpus.items()]}
     release = open_release(make_release(folder / "release", rows, rows_per_shard=500))
-    return open_index(release, folder / "indexes", workers, engine=engine, k1=k1, b=b)
+    return open_index(release, folder / "indexes", workers, k1=k1, b=b)
 
 
 def random_corpus(seed: int, passages: int, longest: int) -> dict[str, list[str]]:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from builders.common.command import main
+from builders.core.command import main
 
 ROOT = Path(__file__).resolve().parent.parent
 SAMPLE = ROOT / "builders" / "sample"

@@ -29,7 +29,7 @@ from loaded import Loaded
 from releases import draft_everything
 from whole_release import make_whole
 
-from builders.common.jobs import can_start_processes
+from builders.core.jobs import can_start_processes
 
 # Files that take half a minute and more begin first: at the end, one worker would be at such a file while others wait.
 _LONG = (
@@ -163,7 +163,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def settled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Trust a file as soon as it is verified: none of this process changes twice within a tick of the disk's clock."""
-    monkeypatch.setattr("builders.common.verified._SETTLED", -1)
+    monkeypatch.setattr("builders.core.cache._SETTLED", -1)
 
 
 @pytest.fixture

@@ -8,7 +8,8 @@ from typing import Any
 
 from baselines.__main__ import VERBS
 from baselines.train import trainers
-from builders.common.command import InputError, main
+from builders.core.command import main
+from builders.core.errors import InputError
 
 failing, words = sys.argv[1], sys.argv[2:]
 step = trainers._OurBatches.training_step

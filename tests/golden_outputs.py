@@ -76,7 +76,7 @@ def checked(path: Path) -> Outputs:
 
 def releases(world: World) -> Outputs:
     found = within("sample", release(world.sample)) | checked(world.sample)
-    found["stats"] = [printed("builders", "stats", "--release", world.sample)[0]["release"]]
+    found["stats"] = [printed("builders", "check", "--release", world.sample)[0]["release"]]
     for name, options in (("char", ["--unit", "char"]), ("best", ["--match", "best"]), ("64", ["--min-chars", 64])):
         found |= within(name, world.made("release", "--raw", SAMPLE, *options)[1])
     rows = tables([*TEXTS, "\ufffd字", "\x00字", "长" * 60_000])
@@ -181,14 +181,15 @@ def sets(world: World) -> Outputs:
         (source / name).write_text(text, encoding="utf-8")
     medical, news = [source / n for n in ("question.csv", "answer.csv")], [*source.glob("NCP*")]
     medical += source.glob("*_candidates.txt")
-    path, found = world.made("cmedqa", "--source", *medical, "--release", world.sample)
+    path, found = world.made("add", "cmedqa", "--source", *medical, "--release", world.sample)
     found = within("cmedqa", found)
-    path, more = world.made("ccovid", "--source", *sorted(news), "--test-size", 4, "--seed", 3, "--release", path)
+    given = ("--source", *sorted(news), "--test-size", 4, "--seed", 3)
+    path, more = world.made("add", "ccovid", *given, "--release", path)
     found |= within("ccovid", more)
     queries = [row for split in ("train", "dev") for row in release(world.sample)[f"queries/{split}"]]
     translations = [f'{row["_id"]}\t"Question {n % 30}, in English"\n' for n, row in enumerate(queries)]
     (source / "translations.tsv").write_text("".join(translations))
-    path, more = world.made("crosslingual", "--source", source / "translations.tsv", "--release", path)
+    path, more = world.made("add", "crosslingual", "--source", source / "translations.tsv", "--release", path)
     found |= within("crosslingual", more) | checked(path)
     for name, form in (("cmedqa", "trec"), ("crosslingual", "beir"), ("crosslingual", "tevatron")):
         out = world.out / f"{form}-{name}"
@@ -202,8 +203,9 @@ def sets(world: World) -> Outputs:
 
 def translated(world: World) -> Outputs:
     """Packages of translations, reviewed and accepted."""
+    step = ("annotate", "translations")
     sheet, reviews = world.out / "packages.tsv", world.out / "reviews.tsv"
-    at = ("crosslingual", "--release", world.sample, "--split", "dev")
+    at = ("--release", world.sample, "--split", "dev")
 
     def fill(path: Path, column: str, value: Callable[[int], object]) -> list[dict[str, str]]:
         rows = table(path, "\t")
@@ -213,13 +215,13 @@ def translated(world: World) -> Outputs:
             writer.writerows({**row, column: value(number)} for number, row in enumerate(rows))
         return rows
 
-    run("builders", *at[:1], "export", *at[1:], "--package-size", 10, "--out", sheet)
+    run("builders", *step, "export", *at, "--package-size", 10, "--out", sheet)
     found = {"packages": fill(sheet, "english", lambda number: f"Question {number}")}
-    run("builders", *at[:1], "review", *at[1:], "--source", sheet, "--pairs", 5, "--out", reviews)
+    run("builders", *step, "review", *at, "--source", sheet, "--pairs", 5, "--out", reviews)
     sheets = [reviews.with_suffix(f".{number}.tsv") for number in (1, 2)]
     found |= {each.name: fill(each, "correct", lambda number: 1) for each in sheets}
     words = ("--source", sheet, "--reviews", *sheets, "--pairs", 5)
-    return found | within("import", world.made(*at[:1], "import", *at[1:], *words)[1])
+    return found | within("import", world.made(*step, "import", *at, *words)[1])
 
 
 def comprehension(world: World) -> Outputs:
@@ -242,19 +244,18 @@ def comprehension(world: World) -> Outputs:
     found = within("squad", found) | within("similar", more) | within("similar", checked(similar))
     pairs = [{"query": q, "pos": [f"第{n // 2}段：{q}的答案。"], "neg": dev[:1]} for n, q in enumerate(dev[::2] + near)]
     (world.out / "pairs.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
-    found["contamination"] = printed(
-        "builders", "contamination", "--release", path, "--pairs", world.out / "pairs.jsonl"
-    )
+    found["contamination"] = printed("builders", "similar", "--release", path, "--against", world.out / "pairs.jsonl")
     return found
 
 
 def drawn(world: World) -> Outputs:
     """Samples of the collection; training and test sets by embeddings."""
     hard = ("--hard", world.runs() / "dev.run.gz")
-    path, found = world.made("samples", "--release", world.sample, "--sizes", 40, 100, "--seed", 3, *hard)
+    path, found = world.made("add", "samples", "--release", world.sample, "--sizes", 40, 100, "--seed", 3, *hard)
     found = within("samples", found)
     run(
         "builders",
+        "add",
         "samples",
         "--quiet",
         "--release",
@@ -271,21 +272,22 @@ def drawn(world: World) -> Outputs:
     ids = [row["_id"] for split in ("train", "dev", "test") for row in release(world.sample)[f"queries/{split}"]]
     np.savez(world.out / "vectors.npz", ids=np.array(ids), vectors=np.array([[*bytes.fromhex(n)] for n in ids]) - 127.5)
     given = ("--release", world.sample, "--embeddings", world.out / "vectors.npz")
-    path, more = world.made("extrapolate", "restrain", *given, "--size", 5, 10, "--exclude", 1)
+    path, more = world.made("add", "restrain", *given, "--size", 5, 10, "--exclude", 1)
     found |= within("restrain", more)
     words = ("--set", "restrain-5-interpolation", "--format", "msmarco", "--out", world.out / "set")
     run("builders", "export", "--quiet", "--release", path, *words)
     found |= within("restrain-5-interpolation", export(world.out / "set"))
-    return found | within("resttest", world.made("extrapolate", "resttest", *given, "--buckets", 2)[1])
+    return found | within("resttest", world.made("add", "resttest", *given, "--buckets", 2)[1])
 
 
 def pooled(world: World) -> Outputs:
     """A pool, judged by people in packages, and the release of what they say."""
     union, pool, round_ = world.out / "union.run", world.out / "pool.jsonl", world.out / "round"
+    step = ("builders", "annotate", "pool")
     words = ("--release", world.sample, "--split", "dev", "--runs", *world.dev()[2:], "--depth", 10)
-    found = {"candidates": printed("builders", "pool", "candidates", *words, "--out", union), "union": trec(union)}
+    found = {"candidates": printed(*step, "candidates", *words, "--out", union), "union": trec(union)}
     scores = [scored(union, world.out / name) for name in ("one.run", "two.run")]
-    found["select"] = printed("builders", "pool", "select", *words, "--scores", *scores, "--out", pool)
+    found["select"] = printed(*step, "select", *words, "--scores", *scores, "--out", pool)
     found["pool"] = json_rows(pool)
     words = ("--package-size", 27, "--review-pairs", 10)
     annotate("export", round_, "--pool", pool, "--release", world.sample, *words)
@@ -321,9 +323,9 @@ def pooled(world: World) -> Outputs:
 def relabelled(world: World) -> Outputs:
     given = ("--release", world.sample, "--negatives", world.runs() / "negatives.jsonl.gz")
     out = world.out / "candidates.run"
-    run("builders", "relabel", "candidates", *given, "--out", out)
+    run("builders", "annotate", "relabel", "candidates", *given, "--out", out)
     scores = [scored(out, world.out / name) for name in ("one.run", "two.run")]
-    path, found = world.made("relabel", "move", *given, "--scores", *scores, "--threshold", 0.8)
+    path, found = world.made("annotate", "relabel", "move", *given, "--scores", *scores, "--threshold", 0.8)
     return {"candidates": trec(out)} | found | checked(path)
 
 

@@ -16,7 +16,7 @@ from hub_client import run_at
 from hub_repos import WRITE
 from hub_server import Hub
 
-from builders.stats.histograms import draw
+from builders.check.histograms import draw
 from builders.store.table3 import LengthCounter
 
 REPO = "org/name"

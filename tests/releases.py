@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from builders.common.files import sha256_of
+from builders.core.files import sha256_of
 from builders.store import layout, writer
 from builders.store.card import card
 from builders.store.draft import draft_release

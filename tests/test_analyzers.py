@@ -13,7 +13,7 @@ from baselines.bm25.index import index_key, open_index
 from baselines.bm25.stop_words import STOP_WORDS
 from baselines.bm25.tokens import Analyzer
 from baselines.bm25.tune import descend
-from builders.common.words import segmenter_version
+from builders.core.words import segmenter_version
 from builders.store.reader import open_release
 from builders.store.runs import read_run
 
@@ -95,5 +95,5 @@ def test_values_are_not_tuned_on_the_questions_that_are_searched(tmp_path: Path)
     make_release(tmp_path / "release")
     assert "--tune dev: values tuned on the questions" in bm25(tmp_path, "r.run", "--tune", "dev", code=1)
     assert "--tune goes with --engine numba" in bm25(
-        tmp_path, "r.run", "--tune", "train", "--engine", "tantivy", code=1
+        tmp_path, "r.run", "--tune", "train", "--engine", "elasticsearch", code=1
     )

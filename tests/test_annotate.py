@@ -14,7 +14,7 @@ from releases import QUESTIONS, TEXTS, md5
 from builders.annotate.marking import common_terms, marked
 from builders.annotate.rounds import Item
 from builders.annotate.sheets import Task, read_sheet, write_sheet
-from builders.common.files import sha256_of
+from builders.core.files import sha256_of
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ from annotating import (
 from builders.annotate.agreement import cohen, cohen_of, fleiss, fleiss_of
 from builders.annotate.labels import settled_labels
 from builders.annotate.rounds import open_round
-from builders.common.command import InputError
+from builders.core.errors import InputError
 
 SIZE = 100  # pairs a package; two packages
 REVIEWERS = ("--reviewers", BEN, CARL)

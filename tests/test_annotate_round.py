@@ -13,7 +13,7 @@ from commands import run
 
 from builders.annotate.labels import settled_labels
 from builders.annotate.rounds import open_round
-from builders.common.sampling import draw
+from builders.core.sampling import draw
 from builders.store.ids import text_id
 from builders.store.reader import Release, open_release
 from builders.store.runs import read_run, write_run
@@ -38,7 +38,7 @@ class World:
             run("baselines", "bm25", "--quiet", "--release", self.release, *words)
         at = ("--quiet", "--release", self.release, "--split", "dev", "--runs", *runs)
         union = self.folder / "candidates.run"
-        run("builders", "pool", "candidates", *at, "--out", union)
+        run("builders", "annotate", "pool", "candidates", *at, "--out", union)
         hits = read_run(union).hits
         for query in sorted(hits)[::2]:  # every second question has an answer among the candidates that nobody knew
             self.truth.add((query, next(p for p, _ in hits[query] if (query, p) not in self.known)))
@@ -50,7 +50,7 @@ class World:
                 for query, own in hits.items()
             }
             write_run(scores[-1], logits.items())
-        run("builders", "pool", "select", *at, "--scores", *scores, "--out", self.folder / "pool.jsonl")
+        run("builders", "annotate", "pool", "select", *at, "--scores", *scores, "--out", self.folder / "pool.jsonl")
         return self.folder / "pool.jsonl"
 
     def grade(self, prompt: str) -> str:

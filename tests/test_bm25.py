@@ -10,18 +10,17 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from bm25_corpora import WORDS, build, engines, lucene_scores, one_byte, random_corpus
+from bm25_corpora import WORDS, build, lucene_scores, one_byte, random_corpus
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from baselines.bm25 import postings as bm25_postings
 from baselines.bm25 import search
 from baselines.bm25.engine_numba import NumbaIndex
-from baselines.bm25.engine_tantivy import TantivyIndex
-from baselines.bm25.index import ENGINES, KeptIndex, write_ids
+from baselines.bm25.index import KeptIndex, write_ids
 from baselines.bm25.postings import FILES
 from baselines.bm25.postings import write_index as write_postings
-from builders.common.command import InputError
+from builders.core.errors import InputError
 
 
 def check_against_lucene(
@@ -29,8 +28,7 @@ def check_against_lucene(
 ) -> None:
     """Right scores, right order, nothing better left out; scores that are equal on paper go by id."""
     hits = index.search(query, top_k)
-    factor = 2.2 if isinstance(index, TantivyIndex) else 1.0  # k1 + 1, which Lucene has left out since version 8
-    scores = {corpus_id: factor * score for corpus_id, score in lucene_scores(corpus, query, k1, b).items()}
+    scores = lucene_scores(corpus, query, k1, b)
     assert len(hits) == min(top_k, len(scores))
     tolerance = 1e-8 * max(scores.values(), default=0)
     expected = [scores[corpus_id] for corpus_id, _ in hits]
@@ -51,17 +49,16 @@ def _distinct(scores: dict[str, float]) -> int:
 
 @settings(max_examples=40, deadline=None)
 @given(
-    engine=st.sampled_from([*ENGINES]),
     seed=st.integers(0, 10**6),
     query=st.lists(st.sampled_from([*WORDS, "unknown"]), min_size=1, max_size=6),
     top_k=st.sampled_from([1, 3, 10, 50]),
     longest=st.sampled_from([4, 30, 300]),
 )
 def test_scores_and_order_are_lucenes(
-    tmp_path_factory: pytest.TempPathFactory, engine: str, seed: int, query: list[str], top_k: int, longest: int
+    tmp_path_factory: pytest.TempPathFactory, seed: int, query: list[str], top_k: int, longest: int
 ) -> None:
     corpus = random_corpus(seed, 60, longest)
-    check_against_lucene(build(tmp_path_factory.mktemp("bm25"), corpus, engine=engine), corpus, query, top_k)
+    check_against_lucene(build(tmp_path_factory.mktemp("bm25"), corpus), corpus, query, top_k)
 
 
 @pytest.mark.parametrize(("k1", "b"), [(1.2, 0.75), (0.9, 0.4), (0, 0.5), (2, 1), (1.6, 0), (50, 0.3)])
@@ -72,11 +69,6 @@ def test_any_k1_and_b_from_one_index(tmp_path: Path, k1: float, b: float) -> Non
     for _ in range(40):
         query = rng.choices([*WORDS, "unknown"], k=rng.randint(1, 9))
         check_against_lucene(index, corpus, query, rng.choice([1, 10, 1_000]), k1, b)
-
-
-def test_tantivy_says_that_it_has_no_other_k1_and_b(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"k1 = 1\.2 and b = 0\.75 and no other"):
-        build(tmp_path, {"a": ["x"]}, engine="tantivy", k1=0.9)
 
 
 @functools.cache
@@ -151,22 +143,18 @@ def test_lengths_are_rounded_as_lucene_rounds_them() -> None:
     assert [one_byte(n) for n in (0, 39, 40, 41, 42, 56, 59, 60, 1000)] == [0, 39, 40, 40, 42, 56, 56, 60, 984]
 
 
-@engines
-def test_ties_go_by_id_also_where_the_list_is_cut(tmp_path: Path, engine: str) -> None:
+def test_ties_go_by_id_also_where_the_list_is_cut(tmp_path: Path) -> None:
     """500 passages with one score, written in a random order, far more than are fetched at first."""
     ids = [f"{n:03d}" for n in range(500)]
     random.Random(1).shuffle(ids)
-    index = build(
-        tmp_path, {**{i: ["same", "words"] for i in ids}, "best": ["same", "same"], "z": ["rare", "x"]}, engine=engine
-    )
+    index = build(tmp_path, {**{i: ["same", "words"] for i in ids}, "best": ["same", "same"], "z": ["rare", "x"]})
     hits = index.search(["same"], 20)
     assert [corpus_id for corpus_id, _ in hits] == ["best", *(f"{n:03d}" for n in range(19))]
     assert len({score for _, score in hits}) == 2
     assert [corpus_id for corpus_id, _ in index.search(["same", "rare"], 2)] == ["z", "best"]
 
 
-@engines
-def test_passages_of_the_same_words_tie_whatever_the_order_of_their_words(tmp_path: Path, engine: str) -> None:
+def test_passages_of_the_same_words_tie_whatever_the_order_of_their_words(tmp_path: Path) -> None:
     rng = random.Random(5)
     corpus: dict[str, list[str]] = {}
     for group in range(1_500):
@@ -175,7 +163,7 @@ def test_passages_of_the_same_words_tie_whatever_the_order_of_their_words(tmp_pa
             rng.shuffle(words)
             corpus[f"{rng.getrandbits(40):010x}-{group}"] = words[:]
     # Written apart: some engine versions add a query's words in an order that depends on the passages just before.
-    index = build(tmp_path, dict(rng.sample(list(corpus.items()), len(corpus))), engine=engine)
+    index = build(tmp_path, dict(rng.sample(list(corpus.items()), len(corpus))))
     for _ in range(100):
         hits = index.search([rng.choice(WORDS) for _ in range(12)], 100)
         by_group: dict[str, set[float]] = {}
@@ -192,14 +180,10 @@ def test_ids_are_right_over_many_batches_and_shards(tmp_path: Path) -> None:
         assert [corpus_id for corpus_id, _ in index.search([f"word{n}"], 5)] == [f"号{n}"]
 
 
-@engines
-def test_every_number_of_threads_gives_the_same_run(tmp_path: Path, engine: str) -> None:
+def test_every_number_of_threads_gives_the_same_run(tmp_path: Path) -> None:
     corpus = random_corpus(7, 2_500, 40)
     rng = random.Random(3)
     queries = [(str(n), " ".join(rng.choices(WORDS, k=rng.randint(1, 6)))) for n in range(300)]
-    runs = [
-        list(search(build(tmp_path / str(threads), corpus, threads, engine), queries, 10, threads))
-        for threads in (1, 3)
-    ]
+    runs = [list(search(build(tmp_path / str(threads), corpus, threads), queries, 10, threads)) for threads in (1, 3)]
     assert [query for query, _ in runs[0]] == [query for query, _ in queries]
     assert runs[0] == runs[1]

@@ -23,7 +23,7 @@ from baselines.bm25 import engine_elasticsearch as bm25_elasticsearch
 from baselines.bm25 import search
 from baselines.bm25.engine_elasticsearch import ElasticsearchIndex, open_remote
 from baselines.bm25.index import open_index
-from builders.common.command import InputError
+from builders.core.errors import InputError
 from builders.store.reader import Release, open_release
 from builders.store.runs import read_run
 
@@ -52,7 +52,7 @@ def hits(index: ElasticsearchIndex) -> list[list[tuple[str, float]]]:
 
 @pytest.mark.parametrize(("k1", "b"), [(1.2, 0.75), (0.9, 0.4)])
 def test_hits_are_those_of_the_engine_in_this_process(release: Release, tmp_path: Path, k1: float, b: float) -> None:
-    ours = open_index(release, tmp_path / "indexes", 1, engine="numba", k1=k1, b=b)
+    ours = open_index(release, tmp_path / "indexes", 1, k1=k1, b=b)
     rng = random.Random(2)
     queries = [(str(n), " ".join(rng.choices(WORDS, k=rng.randint(1, 6)))) for n in range(100)] + [("empty", "？")]
     with Elasticsearch() as server:
@@ -116,12 +116,14 @@ def test_an_index_that_is_not_whole_is_built_again(
         assert index.count() == 120
 
 
-@pytest.mark.parametrize("action", [429, 503, "break", "lose", "items"])
-@pytest.mark.parametrize("request_", ["PUT .*_bulk", "POST .*_msearch"])
-def test_a_busy_server_and_lost_answers_change_nothing(
-    release: Release, monkeypatch: pytest.MonkeyPatch, action: int | str, request_: str
-) -> None:
-    monkeypatch.setattr(bm25_elasticsearch, "_BULK", 1_000)
+@pytest.mark.parametrize(
+    ("request_", "action"),
+    [
+        *(("PUT .*_bulk", action) for action in (429, 503, "lose", "items")),
+        *(("POST .*_msearch", action) for action in (429, 503, "lose")),
+    ],
+)
+def test_a_busy_server_and_lost_answers_change_nothing(release: Release, action: int | str, request_: str) -> None:
     with Elasticsearch() as server:
         wanted = hits(open_remote(release, server.url, 1))
     with Elasticsearch() as server:
@@ -132,21 +134,10 @@ def test_a_busy_server_and_lost_answers_change_nothing(
         assert index.count() == 120
 
 
-def test_pauses_grow_and_the_server_may_ask_for_longer_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    slept: list[float] = []
-    monkeypatch.setattr(bm25_elasticsearch, "_PAUSE", 0.5)
-    monkeypatch.setattr(bm25_elasticsearch.time, "sleep", slept.append)
-    for attempt in range(8):
-        bm25_elasticsearch.pause(attempt)
-    bm25_elasticsearch.pause(0, "7")
-    assert all(0.75 <= seconds / min(60, 0.5 * 2**n) <= 1.25 for n, seconds in enumerate(slept[:7]))
-    assert max(slept) <= 60
-    assert slept[-1] == 7
-
-
-def test_a_server_that_stays_busy_is_given_up(release: Release) -> None:
+def test_a_server_that_stays_busy_is_given_up(release: Release, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bm25_elasticsearch, "_TRIES", 3)
     with Elasticsearch() as server:
-        for action, message in (("all items", "HTTP 429: queue is full"), (429, "HTTP 429: asked for")):
+        for action, message in (("items", "HTTP 429: queue is full"), (429, "HTTP 429: asked for")):
             server.faults = [Fault("PUT .*_bulk", action, 1_000)]
             with pytest.raises(InputError, match=message):
                 open_remote(release, server.url, 1)

@@ -9,16 +9,15 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from bm25_corpora import build, engines, random_corpus
+from bm25_corpora import build, random_corpus
 from commands import Done, run
 from releases import QUESTIONS, make_release, md5, tables
 
-from baselines.bm25 import engine_numba, search
+from baselines.bm25 import engine_numba
 from baselines.bm25 import index as bm25_index
-from baselines.bm25.index import ENGINES, open_index
+from baselines.bm25.index import open_index
 from baselines.bm25.tokens import Analyzer, segment_batches, tokens
-from baselines.runs.sets import read_queries
-from builders.common.files import sha256_of
+from builders.core.files import sha256_of
 from builders.store.reader import open_release
 from builders.store.runs import read_run
 
@@ -50,35 +49,29 @@ def log_lines(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
     return caplog
 
 
-@engines
-def test_the_index_is_kept_until_the_corpus_changes(
-    tmp_path: Path, engine: str, log_lines: pytest.LogCaptureFixture
-) -> None:
+def test_the_index_is_kept_until_the_corpus_changes(tmp_path: Path, log_lines: pytest.LogCaptureFixture) -> None:
     corpus = random_corpus(1, 20, 10)
-    first = build(tmp_path, corpus, engine=engine)
+    first = build(tmp_path, corpus)
     assert "index built" in log_lines.text
     log_lines.clear()
-    assert build(tmp_path, corpus, engine=engine).folder == first.folder
+    assert build(tmp_path, corpus).folder == first.folder
     assert "index reused" in log_lines.text
     log_lines.clear()
-    changed = build(tmp_path, {**corpus, "new": ["fresh"]}, engine=engine)
+    changed = build(tmp_path, {**corpus, "new": ["fresh"]})
     assert "index built" in log_lines.text
     assert changed.folder != first.folder
     assert [corpus_id for corpus_id, _ in changed.search(["fresh"], 5)] == ["new"]
 
 
-@engines
 @pytest.mark.parametrize("damage", ["missing file", "cut file", "other bytes", "no index.json", "broken index.json"])
-def test_a_damaged_index_is_built_again(
-    tmp_path: Path, log_lines: pytest.LogCaptureFixture, damage: str, engine: str
-) -> None:
+def test_a_damaged_index_is_built_again(tmp_path: Path, log_lines: pytest.LogCaptureFixture, damage: str) -> None:
     corpus = random_corpus(1, 20, 10)
-    index = build(tmp_path, corpus, engine=engine)
+    index = build(tmp_path, corpus)
     wanted = index.search(["w1", "w2"], 10)
-    store = next(index.folder.glob("*.idx" if engine == "tantivy" else "postings"))  # the postings
+    store = index.folder / "postings"
     data = bytearray(store.read_bytes())
     if damage in ("missing file", "cut file", "other bytes"):
-        store.unlink()  # a new file: ``index`` has the old one in memory, and a thread of tantivy's may read it
+        store.unlink()  # a new file: ``index`` has the old one in memory
     if damage == "cut file":
         store.write_bytes(data[:-5])
     elif damage == "other bytes":
@@ -89,7 +82,7 @@ def test_a_damaged_index_is_built_again(
     elif damage == "broken index.json":
         (index.folder / "index.json").write_text("[]")
     log_lines.clear()
-    assert build(tmp_path, corpus, engine=engine).search(["w1", "w2"], 10) == wanted
+    assert build(tmp_path, corpus).search(["w1", "w2"], 10) == wanted
     assert "damaged (" in log_lines.text
     assert "index built" in log_lines.text
 
@@ -161,18 +154,6 @@ def test_the_first_search_in_a_clone_says_that_loops_are_compiled(
     stats = SimpleNamespace(cache_path=str(tmp_path / "new clone"))
     monkeypatch.setattr(type(engine_numba._search), "stats", property(lambda _: stats))
     assert "numba compiles the loops of the BM25 index and search" in bm25(release).stderr
-
-
-def test_engines_give_the_same_passages_in_the_same_order_on_the_sample(sample_release: Path, tmp_path: Path) -> None:
-    """Scores differ by a factor: tantivy's are times k1 + 1."""
-    release = open_release(sample_release)
-    queries = read_queries(release, "dev")
-    runs = [
-        [(query, [corpus_id for corpus_id, _ in hits]) for query, hits in search(index, queries, 50, 1)]
-        for index in (open_index(release, tmp_path / "indexes", 1, engine=engine) for engine in ENGINES)
-    ]
-    assert runs[0] == runs[1]
-    assert max(len(hits) for _, hits in runs[0]) == 50
 
 
 def test_what_is_missing_is_one_line(tmp_path: Path) -> None:

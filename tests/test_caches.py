@@ -8,7 +8,7 @@ import pytest
 from small_disks import small_disk
 
 from baselines.retrieve.cache import Cache
-from builders.common.command import InputError
+from builders.core.errors import InputError
 
 
 def build(folder: Path) -> None:
@@ -43,7 +43,7 @@ def test_loops_are_compiled_where_nothing_can_be_kept(
     pytest.importorskip("numba")
     from numba.core.caching import CompileResultCacheImpl
 
-    from builders.common.compiled import compiled
+    from builders.core.compiled import compiled
 
     monkeypatch.setattr(CompileResultCacheImpl, "_locator_classes", [])
     assert compiled(lambda number: number + 1)(1) == 2

@@ -11,16 +11,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from releases import md5
 
-from builders.ccovid import json_rows, read
-from builders.common.command import InputError, main
+from builders.__main__ import VERBS
+from builders.add.ccovid import json_rows, read
+from builders.core.command import main
+from builders.core.errors import InputError
 from builders.sources.tables import find_tables
 from builders.store.reader import open_release
 
-VERBS = {"ccovid": "builders.ccovid"}
-
 
 def run(*words: object) -> int:
-    return main("builders", "", VERBS, ["ccovid", *map(str, words)])
+    return main("builders", "", VERBS, ["add", "ccovid", *map(str, words)])
 
 
 DOCUMENTS = {"d1": "北京市发布通知。", "d2": '“抗疫"贷款\t说明', "d3": "北京市发布通知。", "d4": "上海的措施"}

@@ -12,7 +12,7 @@ from safetensors.numpy import save_file
 
 from baselines.hub.checkpoint import open_checkpoint
 from baselines.hub.manifest import read_manifest
-from builders.common.command import InputError
+from builders.core.errors import InputError
 
 
 @pytest.fixture

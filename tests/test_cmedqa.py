@@ -14,15 +14,14 @@ import pytest
 from releases import md5
 from whole_release import edit_stats
 
-from builders.common.command import main
+from builders.__main__ import VERBS
+from builders.core.command import main
 from builders.store.reader import open_release
 from tests.releases import make_release
 
-VERBS = {"cmedqa": "builders.cmedqa"}
-
 
 def run(*words: object) -> int:
-    return main("builders", "", VERBS, ["cmedqa", *map(str, words)])
+    return main("builders", "", VERBS, ["add", "cmedqa", *map(str, words)])
 
 
 QUESTIONS = {"1": "头疼怎么办", "2": "发烧了吃什么药", "3": "头疼怎么办", "4": "咳嗽, 有痰", "5": "胃疼", "6": "失眠"}

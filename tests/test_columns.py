@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from builders.common.command import InputError
+from builders.core.errors import InputError
 from builders.store import runs
 from builders.store.columns import Columns, columns_of, printed
 from builders.store.run_table import read_plain

@@ -46,7 +46,7 @@ def _lines(path: Path, *rows: Any) -> Path:
 def _report(tmp_path: Path, *words: object) -> dict[str, Any]:
     if not (tmp_path / "release").exists():
         make_release(tmp_path / "release")
-    done = run("builders", "contamination", "--release", tmp_path / "release", *words, "--format", "json")
+    done = run("builders", "similar", "--release", tmp_path / "release", *words, "--format", "json")
     found: dict[str, Any] = json.loads(done.stdout)
     return found
 
@@ -60,13 +60,13 @@ def _dev(report: dict[str, Any]) -> tuple[int, int, int]:
 @pytest.mark.parametrize("name", ROWS)
 def test_pairs_of_every_library_are_read(tmp_path: Path, name: str) -> None:
     """The negative passage is a positive of the benchmark: it does not count."""
-    assert _dev(_report(tmp_path, "--pairs", _lines(tmp_path / "pairs.jsonl.gz", ROWS[name]))) == (1, 1, 1)
+    assert _dev(_report(tmp_path, "--against", _lines(tmp_path / "pairs.jsonl.gz", ROWS[name]))) == (1, 1, 1)
 
 
 @pytest.mark.parametrize("name", ["FlagEmbedding", "Tevatron", "triplet"])
 def test_pairs_in_parquet_are_read(tmp_path: Path, name: str) -> None:
     pq.write_table(pa.Table.from_pylist([ROWS[name]]), tmp_path / "pairs.parquet")
-    assert _dev(_report(tmp_path, "--pairs", tmp_path / "pairs.parquet")) == (1, 1, 1)
+    assert _dev(_report(tmp_path, "--against", tmp_path / "pairs.parquet")) == (1, 1, 1)
 
 
 def test_texts_without_a_role_are_questions_or_passages(tmp_path: Path) -> None:
@@ -74,13 +74,13 @@ def test_texts_without_a_role_are_questions_or_passages(tmp_path: Path) -> None:
         _lines(tmp_path / "queries.jsonl", {"_id": "1", "text": PHONE}),
         _lines(tmp_path / "corpus.jsonl", {"_id": "2", "title": "", "text": TEXTS[4]}),
     )
-    assert _dev(_report(tmp_path, "--pairs", *files)) == (1, 1, 0)
+    assert _dev(_report(tmp_path, "--against", *files)) == (1, 1, 0)
 
 
 def test_other_keys_are_named_by_options(tmp_path: Path) -> None:
     pairs = _lines(tmp_path / "pairs.jsonl", {"frage": TICKETS, "antwort": TEXTS[4], "text": PHONE})
     options = ["--question", "frage", "--positive", "antwort"]
-    assert _dev(_report(tmp_path, "--pairs", pairs, *options)) == (1, 1, 1)
+    assert _dev(_report(tmp_path, "--against", pairs, *options)) == (1, 1, 1)
 
 
 def test_each_text_counts_once_by_its_strongest_way(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_each_text_counts_once_by_its_strongest_way(tmp_path: Path) -> None:
         {"query": PHONE, "pos": [OTHER]},
         {"query": OTHER, "pos": [NEAR, f"{TEXTS[4]}！"]},
     ]
-    report = _report(tmp_path, "--pairs", _lines(tmp_path / "pairs.jsonl", *rows), "--jaccard", 0.7)
+    report = _report(tmp_path, "--against", _lines(tmp_path / "pairs.jsonl", *rows), "--jaccard", 0.7)
     of, none = {"of": 2}, dict.fromkeys(("exact", "normalised", "n-gram", "model"), 0)
     assert report["all"]["splits"]["dev"] == {
         "questions": {**of, "found": 1, **none, "exact": 1},
@@ -105,7 +105,7 @@ def test_all_files_together_count_what_any_of_them_has(tmp_path: Path) -> None:
         _lines(tmp_path / "a.jsonl", {"query": TICKETS, "pos": [OTHER]}),
         _lines(tmp_path / "b.jsonl", {"query": TICKETS, "pos": [TEXTS[4]]}, {"query": PHONE, "pos": []}),
     ]
-    report = _report(tmp_path, "--pairs", *files)
+    report = _report(tmp_path, "--against", *files)
     assert [file["splits"]["dev"]["questions"]["found"] for file in report["files"]] == [1, 2]
     assert _dev(report) == (2, 1, 1)
 
@@ -116,21 +116,21 @@ def test_a_model_s_scores_find_paraphrases(tmp_path: Path) -> None:
         tmp_path / "pairs.jsonl", {"query": "火车票早多久可以订", "pos": [OTHER]}, {"query": OTHER, "pos": []}
     )
     release = make_release(tmp_path / "release")
-    words = ["--release", release, "--pairs", pairs, "--questions", tmp_path / "questions"]
-    run("builders", "contamination", *words)
+    words = ["--release", release, "--against", pairs, "--questions", tmp_path / "questions"]
+    run("builders", "similar", *words)
     questions = open_release(tmp_path / "questions")
     assert questions.table("queries", "train")["text"].to_pylist() == ["火车票早多久可以订", OTHER]
     assert questions.table("queries", "dev").to_pylist() == tables()["queries", "dev"]
     trained = questions.table("queries", "train")["_id"].to_pylist()
     write_run(tmp_path / "run", [(md5(TICKETS), [(trained[0], 0.8), (trained[1], 0.5)])])
-    found = _report(tmp_path, "--pairs", pairs, "--scores", tmp_path / "run")["all"]["splits"]["dev"]["questions"]
+    found = _report(tmp_path, "--against", pairs, "--scores", tmp_path / "run")["all"]["splits"]["dev"]["questions"]
     assert (found["found"], found["model"]) == (1, 1)
 
 
 def test_examples_show_both_texts_and_their_line(tmp_path: Path) -> None:
     rows = [{"query": OTHER, "pos": [OTHER]}, *[{"query": f"{TICKETS}{mark}", "pos": [NEAR]} for mark in "？！。…"]]
     pairs = _lines(tmp_path / "pairs.jsonl", *rows)
-    (file,) = _report(tmp_path, "--pairs", pairs, "--examples", 2, "--jaccard", 0.7)["files"]
+    (file,) = _report(tmp_path, "--against", pairs, "--examples", 2, "--jaccard", 0.7)["files"]
     found = [(each["kind"], each["how"], each["line"], each["text"], each["found"]) for each in file["examples"]]
     assert found == [
         ("question", "normalised", 2, TICKETS, f"{TICKETS}？"),
@@ -143,10 +143,10 @@ def test_examples_show_both_texts_and_their_line(tmp_path: Path) -> None:
 def test_the_report_is_text_or_markdown_that_runs_nothing(tmp_path: Path) -> None:
     release = make_release(tmp_path / "release")
     pairs = _lines(tmp_path / "a|b.jsonl", {"query": f"`{TICKETS}`|<script>".replace("<script>", "!"), "pos": []})
-    words = ["--release", release, "--pairs", pairs]
-    text = run("builders", "contamination", *words).stdout
+    words = ["--release", release, "--against", pairs]
+    text = run("builders", "similar", *words).stdout
     assert "dev: questions" in text and "50.00%" in text and "question, normalised (1), line 1" in text
-    assert not run("builders", "contamination", *words, "--format", "markdown", "--out", tmp_path / "page.md").stdout
+    assert not run("builders", "similar", *words, "--format", "markdown", "--out", tmp_path / "page.md").stdout
     page = (tmp_path / "page.md").read_text(encoding="utf-8")
     assert f"`` `{TICKETS}`\\|! `` |" in page and "## " in page and "a\\|b.jsonl" in page
 
@@ -154,7 +154,7 @@ def test_the_report_is_text_or_markdown_that_runs_nothing(tmp_path: Path) -> Non
 def test_several_processes_find_the_same(tmp_path: Path) -> None:
     rows = [{"query": f"{TICKETS}？" if number % 7 == 0 else f"{OTHER}{number}", "pos": []} for number in range(2_100)]
     pairs = _lines(tmp_path / "pairs.jsonl", *rows, {"query": PHONE, "pos": [TEXTS[5]]})
-    one, two = (_report(tmp_path, "--pairs", pairs, "--workers", workers) for workers in (1, 2))
+    one, two = (_report(tmp_path, "--against", pairs, "--workers", workers) for workers in (1, 2))
     assert one == two
     assert _dev(one) == (2, 1, 1)
 
@@ -172,11 +172,11 @@ def test_several_processes_find_the_same(tmp_path: Path) -> None:
 def test_files_that_are_no_pairs_are_one_line(tmp_path: Path, content: str, words: str) -> None:
     (tmp_path / "pairs.jsonl").write_text(content, encoding="utf-8")
     release = make_release(tmp_path / "release")
-    options = ["--quiet", "--release", release, "--pairs", tmp_path / "pairs.jsonl"]
-    assert words in run("builders", "contamination", *options, code=1).error
+    options = ["--quiet", "--release", release, "--against", tmp_path / "pairs.jsonl"]
+    assert words in run("builders", "similar", *options, code=1).error
 
 
 def test_a_file_that_is_not_there_is_one_line(tmp_path: Path) -> None:
     release = make_release(tmp_path / "release")
-    options = ["--quiet", "--release", release, "--pairs", tmp_path / "missing.jsonl"]
-    assert "missing.jsonl" in run("builders", "contamination", *options, code=1).error
+    options = ["--quiet", "--release", release, "--against", tmp_path / "missing.jsonl"]
+    assert "missing.jsonl" in run("builders", "similar", *options, code=1).error

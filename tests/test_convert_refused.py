@@ -12,7 +12,7 @@ import pytest
 from official_parameters import convert, official, parameters  # noqa: F401
 
 from baselines.convert.parameters import read_parameter
-from builders.common.command import InputError
+from builders.core.errors import InputError
 
 
 def test_a_file_cut_short_anywhere_or_longer_is_no_parameter(official: Path, tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from baselines.retrieve.models import fingerprint, open_encoder
 from baselines.retrieve.settings import ModelSettings
 from baselines.train.models import cross_encoder, dual_encoder
 from baselines.train.recipe import read_recipe
-from builders.common.command import InputError
+from builders.core.errors import InputError
 from builders.store.runs import read_run, write_run
 
 

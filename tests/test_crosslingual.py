@@ -11,16 +11,18 @@ import pyarrow as pa
 import pytest
 from releases import md5
 
-from builders.common.command import main
+from builders.__main__ import VERBS
+from builders.core.command import main
 from builders.store.draft import draft_release
 from builders.store.layout import CORPUS, JOINED, QRELS, QUERIES
 from builders.store.reader import open_release
 
-VERBS = {"crosslingual": "builders.crosslingual"}
+STEPS = ("export", "review", "import")
 
 
 def run(*words: object) -> int:
-    return main("builders", "", VERBS, ["crosslingual", *map(str, words)])
+    verb = ["annotate", "translations"] if words[0] in STEPS else ["add", "crosslingual"]
+    return main("builders", "", VERBS, [*verb, *map(str, words)])
 
 
 CHINESE = {

@@ -14,7 +14,7 @@ from loading import NAME, Load, load, release  # noqa: F401
 from releases import QUESTIONS, TEXTS, all_tables, make_release, md5, tables
 
 import dureader_retrieval
-from builders.extrapolate.restrain import size_name
+from builders.add.restrain import size_name
 from builders.store.reader import open_release
 
 

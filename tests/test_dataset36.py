@@ -135,7 +135,7 @@ print(json.dumps(said))
     for messages in found:
         assert messages[0].startswith(f"{shard}: has the SHA-256 ")
         assert "not a release directory" in messages[1]
-        assert "python -m builders cmedqa" in messages[2]
+        assert "python -m builders add cmedqa" in messages[2]
         assert "nonsense" in messages[3]
         assert all("\n" not in message for message in messages)
 

@@ -16,12 +16,12 @@ from hub_client import error_of
 from hub_server import Hub
 from small_disks import enlarge, small_disk
 
-from builders.common import jobs
-from builders.common.command import InputError
-from builders.common.disks import DiskFull, writing
-from builders.common.ending import exit_code
-from builders.common.folders import work_beside
-from builders.common.words import cutter
+from builders.core import jobs
+from builders.core.errors import InputError
+from builders.core.exit_codes import exit_code
+from builders.core.folders import work_beside
+from builders.core.limits import DiskFull, writing
+from builders.core.words import cutter
 
 _MANY = 400_000  # bytes that each writes at least, which are no shorter when they are compressed
 
@@ -59,20 +59,6 @@ def _duckdb(disk: Path) -> None:
         con.execute("CREATE TABLE t AS SELECT md5(range::VARCHAR) FROM range(20000)")
 
 
-def _tantivy(disk: Path) -> None:
-    from baselines.bm25.engine_tantivy import write_index
-
-    write_index(disk, iter(_texts()), 1)
-
-
-def _faiss(disk: Path) -> None:
-    import faiss
-
-    index = faiss.IndexFlatIP(4)
-    index.add(np.zeros((_MANY // 16, 4), np.float32))
-    faiss.write_index(index, str(disk / "a.faiss"))
-
-
 def _safetensors(disk: Path) -> None:
     import torch
     from safetensors.torch import save_file
@@ -100,7 +86,7 @@ def _matplotlib(disk: Path) -> None:
     figure.savefig(disk / "a.png", dpi=200)
 
 
-WRITERS = (_numpy, _parquet, _zip, _duckdb, _tantivy, _faiss, _safetensors, _torch, _tokenizers, _matplotlib)
+WRITERS = (_numpy, _parquet, _zip, _duckdb, _safetensors, _torch, _tokenizers, _matplotlib)
 
 
 @pytest.mark.parametrize("write", WRITERS, ids=lambda write: write.__name__.strip("_"))
@@ -112,16 +98,6 @@ def test_whatever_library_fills_a_disk_the_disk_is_named(write: Callable[[Path],
             writing(disk),
         ):
             write(disk)
-
-
-def test_a_reason_that_is_not_sure_is_a_full_disk_where_nothing_is_free(tmp_path: Path) -> None:
-    error = ValueError("A worker thread encountered an error (io::Error most likely) or panicked.")  # of tantivy
-    with small_disk(tmp_path / "disk", 64 << 10) as disk:
-        with pytest.raises(ValueError, match="most likely"), writing(disk):
-            raise error
-        (disk / "full").write_bytes(bytes(64 << 10))
-        with pytest.raises(DiskFull, match=f"^{disk}: no space left on device"), writing(disk):
-            raise error
 
 
 def test_what_is_free_is_said_before_the_work_that_filled_the_disk_is_removed(tmp_path: Path) -> None:
@@ -169,7 +145,7 @@ def test_loops_are_compiled_where_the_disk_for_them_is_full(
     pytest.importorskip("numba")
     from numba.core import config
 
-    from builders.common import compiled
+    from builders.core import compiled
 
     compiled._warn.cache_clear()  # it warns once
     with small_disk(tmp_path / "disk", 4096) as disk:

@@ -22,7 +22,7 @@ from commands import ROOT
 from official_archives import ORIGINAL, PREPROCESSED, original_files, preprocessed_files, write_tar
 from pages import NOT_RUN, PAGES, README, TOOLS, VERBS, blocks, is_ours, lines, python, shell, shows
 
-from builders.common.command import verb_parser
+from builders.core.command import verb_parser
 from builders.store.reader import open_release
 
 

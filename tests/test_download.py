@@ -101,15 +101,15 @@ def test_own_features_choose_columns(load: Load) -> None:
     ("config", "words"),
     [
         ("test", r"labels were never published.*builders official"),
-        ("cmedqa-corpus", r"cMedQA2.*builders cmedqa"),
-        ("ccovid-qrels", r"DataFountain.*builders ccovid"),
-        ("crosslingual", r"builders crosslingual"),
-        ("crosslingual-queries", r"builders crosslingual"),
+        ("cmedqa-corpus", r"cMedQA2.*builders add cmedqa"),
+        ("ccovid-qrels", r"DataFountain.*builders add ccovid"),
+        ("crosslingual", r"builders add crosslingual"),
+        ("crosslingual-queries", r"builders add crosslingual"),
         ("train-similar", r"builders similar"),
         ("duplicated", r"builders similar"),
         ("qrels-before", r"builders annotate merge"),
-        ("restrain-45K-extrapolation", r"builders extrapolate restrain"),
-        ("resttest-bucket7", r"builders extrapolate resttest"),
+        ("restrain-45K-extrapolation", r"builders add restrain"),
+        ("resttest-bucket7", r"builders add resttest"),
     ],
 )
 @pytest.mark.parametrize("streaming", [False, True])

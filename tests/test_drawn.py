@@ -10,12 +10,12 @@ import pytest
 from commands import run
 from releases import QUESTIONS, TEXTS, make_release, md5, tables
 
-from baselines.cost.sizes import ReleaseSizes
+from baselines.reproduce.plan import Sizes
 from baselines.retrieve.passages import open_passages
 from baselines.train.dev_ranks import Sampled, dev_sample
 from baselines.train.pairs import read_pairs
 from baselines.train.recipe import read_recipe
-from builders.common.command import InputError
+from builders.core.errors import InputError
 from builders.store.layout import set_of
 from builders.store.reader import open_release
 
@@ -50,7 +50,7 @@ def test_a_recipe_trains_on_the_judgments_of_the_config_that_it_names(
     assert pairs.texts == [QUESTIONS["train"][number] for number in asked]
     assert pairs.positive.tolist() == asked and set(pairs.negatives.ravel().tolist()) == {4}
     assert recipe.resolved()["data"]["set"] == name
-    assert ReleaseSizes(opened).pairs(name, "train") == len(asked)  # what `estimate` counts
+    assert Sizes(opened).pairs(name, "train") == len(asked)  # what `reproduce --dry-run` counts
     # Measured in between is what main's dev has: a drawn config has no dev questions of its own.
     sample = dev_sample(opened, recipe, passages, None)
     assert isinstance(sample, Sampled) and list(sample.queries.values()) == QUESTIONS["dev"]

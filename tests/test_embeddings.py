@@ -1,10 +1,9 @@
-"""Embedding files and models: read, written, or refused with one clear error."""
+"""Embedding files: read, or refused with one clear error."""
 
 from __future__ import annotations
 
 import contextlib
-import importlib.util
-import sys
+import json
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +11,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from fake_model import fake_model
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from releases import make_release, tables
 
-from builders.common.command import InputError
-from builders.extrapolate.embeddings import Block, read_embeddings, write_embeddings
-from builders.extrapolate.model import encode
-from builders.extrapolate.queries import directions
-from builders.extrapolate.similarity import fixed_point
+from builders.add.similarity import fixed_point
+from builders.add.vectors import directions, read_embeddings
+from builders.core.errors import InputError
+from builders.core.files import sha256_of
+from builders.store.reader import Release, open_release
 
 IDS = ["a", "b", "c"]
 VECTORS = np.array([[1, 2], [0.5, -1], [3, 0]])
@@ -63,22 +62,35 @@ def test_ids_may_stand_in_another_file(tmp_path: Path) -> None:
     assert (found == fixed_point(VECTORS[:1])).all()
 
 
-def test_what_embed_writes_is_read_back_and_nothing_half_written(tmp_path: Path) -> None:
-    path = tmp_path / "new" / "v.parquet"
-    write_embeddings(iter([Block("m", 0, IDS[:2], VECTORS[:2]), Block("m", 2, IDS[2:], VECTORS[2:])]), path)
-    (found,) = directions(read_embeddings([path]), [IDS])
-    assert (found == fixed_point(VECTORS)).all()
+def encoded(path: Path, release: Release, vectors: np.ndarray = VECTORS, split: str = "dev") -> Path:
+    """What `baselines encode --queries` writes for a split of a release: two files."""
+    path.mkdir(exist_ok=True)
+    shards = []
+    for number, part in enumerate((vectors[:2], vectors[2:])):
+        file = path / f"queries-{number:05d}-of-00002.npy"
+        np.save(file, part.astype(np.float16))
+        shards.append({"path": file.name, "rows": len(part), "sha256": sha256_of(file)})
+    about = {"config": "queries", "split": split, "fingerprint": release.fingerprint("queries", split)}
+    (path / "manifest.json").write_text(json.dumps(about | {"shards": shards}))
+    return path
 
-    def broken() -> Any:
-        yield Block("m", 0, IDS, VECTORS)
-        raise InputError("stop")
 
-    before = path.read_bytes()
-    with pytest.raises(InputError, match="stop"):
-        write_embeddings(broken(), path)
-    assert path.read_bytes() == before and len(list(path.parent.iterdir())) == 1
-    with pytest.raises(InputError, match=r"ends in \.parquet"):
-        write_embeddings(iter([]), tmp_path / "v.npy")
+def test_the_directory_of_the_verb_encode_is_read_by_the_rows_of_the_release(tmp_path: Path) -> None:
+    rows = tables()
+    rows["queries", "dev"] = [{"_id": each, "text": each} for each in IDS]
+    release = open_release(make_release(tmp_path / "release", rows))
+    (found,) = directions(read_embeddings([encoded(tmp_path / "v", release)], release=release), [["c", "a"]])
+    assert (found == fixed_point(VECTORS[[2, 0]])).all()
+    for vectors, message in ((VECTORS[:2], "no vector for 1 of 3"), (np.ones((4, 2)), "has 1 ids for the 2 vectors")):
+        with pytest.raises(InputError, match=message):
+            directions(read_embeddings([encoded(tmp_path / "v", release, vectors)], release=release), [IDS])
+    file = encoded(tmp_path / "v", release) / "queries-00001-of-00002.npy"
+    file.write_bytes(file.read_bytes()[:-1] + b"?")
+    with pytest.raises(InputError, match=r"00001-of-00002\.npy: has the SHA-256 .* encode it again"):
+        list(read_embeddings([tmp_path / "v"], release=release))
+    other = open_release(make_release(tmp_path / "other", tables()))
+    with pytest.raises(InputError, match="holds queries/dev of another release than"):
+        list(read_embeddings([encoded(tmp_path / "v", release)], release=other))
 
 
 @pytest.mark.parametrize(
@@ -131,7 +143,7 @@ def test_wrong_bytes_anywhere_are_one_clear_error(tmp_path: Path, name: str, dat
 
 
 def test_files_of_other_kinds_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"v\.bin: expected embeddings in a file named"):
+    with pytest.raises(InputError, match=r"v\.bin: expected a directory of `baselines encode`, or a file named"):
         list(read_embeddings([tmp_path / "v.bin"]))
     with pytest.raises(InputError, match=r"--ids names 1 files for 0 \.npy files"):
         list(read_embeddings([write(tmp_path / "v.npz")], [tmp_path / "v.ids"]))
@@ -148,33 +160,3 @@ def test_files_of_other_kinds_are_refused(tmp_path: Path) -> None:
     pq.write_table(pa.table({"a": ["a"], "b": ["b"]}), tmp_path / "c.parquet")
     with pytest.raises(InputError, match=r"expected one column of ids .* found a \(string\), b \(string\)"):
         list(read_embeddings([tmp_path / "c.parquet"]))
-
-
-def test_a_model_embeds_the_queries(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake_model(monkeypatch)
-    (plain,) = directions(encode("m", [("a", "xyz"), ("b", "q")], 7), [["a", "b"]])
-    assert (plain == fixed_point(np.array([[3, 120 % 97, 1], [1, 113 % 97, 1]]))).all()
-    (prompted,) = directions(encode("m", [("a", "xyz")], 7, "query: "), [["a"]])
-    assert (prompted == fixed_point(np.array([[3, 120 % 97, 8]]))).all()
-    with pytest.raises(InputError, match="missing: cannot be loaded by sentence-transformers"):
-        list(encode("missing", []))
-    monkeypatch.setitem(sys.modules, "sentence_transformers", None)
-    with pytest.raises(InputError, match="--group models"):
-        list(encode("m", []))
-
-
-def test_a_real_model_embeds_the_queries(tmp_path: Path) -> None:
-    # Found, not imported: torch takes seconds.
-    if importlib.util.find_spec("sentence_transformers") is None:
-        pytest.skip("needs sentence-transformers")
-    from transformers import BertConfig, BertModel, BertTokenizer
-
-    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"北京天气饺子怎么煮"]
-    (tmp_path / "vocab.txt").write_text("\n".join(vocabulary), encoding="utf-8")
-    BertTokenizer(str(tmp_path / "vocab.txt")).save_pretrained(tmp_path / "model")
-    config = BertConfig(vocab_size=14, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16)
-    BertModel(config).save_pretrained(tmp_path / "model")
-    (found,) = directions(encode(str(tmp_path / "model"), [("a", "北京天气"), ("b", "饺子怎么煮")]), [["a", "b"]])
-    assert found.shape == (2, 16) and (found[0] != found[1]).any()
-    with pytest.raises(InputError, match="cannot be loaded"):
-        list(encode(str(tmp_path / "nothing"), []))

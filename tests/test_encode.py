@@ -27,8 +27,8 @@ from baselines.retrieve.embeddings import open_vectors
 from baselines.retrieve.encoder import batches
 from baselines.retrieve.models import fingerprint, open_cross, open_encoder
 from baselines.retrieve.settings import ModelSettings
-from builders.common.command import main
-from builders.common.folders import key_of
+from builders.core.command import main
+from builders.core.folders import key_of
 
 VERBS = {"encode": "baselines.retrieve.encode"}
 pytestmark = pytest.mark.usefixtures("own_cache")

@@ -16,12 +16,13 @@ from commands import ROOT, SAMPLE, command, run
 from small_disks import small_disk
 from stopping import InDestructor, heeded  # noqa: F401
 
-from builders.common import jobs
-from builders.common.command import InputError, progress
-from builders.common.disks import DiskFull, writing
-from builders.common.ending import exit_code
-from builders.common.files import new_file, write_text
-from builders.common.folders import work_beside
+from builders.core import jobs
+from builders.core.errors import InputError
+from builders.core.exit_codes import exit_code
+from builders.core.files import new_file, write_text
+from builders.core.folders import work_beside
+from builders.core.limits import DiskFull, writing
+from builders.core.progress import progress
 
 
 def names(folder: Path) -> list[str]:
@@ -120,8 +121,8 @@ def test_a_signal_inside_a_destructor_stops_an_inner_command_and_its_outer_one()
 _SIGNALLED = """
 import os, signal, sys, time
 from pathlib import Path
-from builders.common.ending import exit_code
-from builders.common.folders import work_beside
+from builders.core.exit_codes import exit_code
+from builders.core.folders import work_beside
 
 class InDestructor:
     def __del__(self):
@@ -198,9 +199,9 @@ def test_closed_streams_lead_nowhere(sample_release: Path, tmp_path: Path, close
 @pytest.mark.parametrize(
     ("words", "streams", "code"),
     [
-        (("stats", "--release", "RELEASE"), "| true", 141),
-        (("stats", "--release", "nowhere"), "2>/dev/full", 1),
-        (("stats", "--release", "nowhere"), "2>&-", 1),
+        (("check", "--release", "RELEASE"), "| true", 141),
+        (("check", "--release", "nowhere"), "2>/dev/full", 1),
+        (("check", "--release", "nowhere"), "2>&-", 1),
     ],
 )
 def test_a_command_whose_streams_nobody_takes_says_by_its_exit_code_how_it_ended(
@@ -213,7 +214,7 @@ def test_a_command_whose_streams_nobody_takes_says_by_its_exit_code_how_it_ended
 
 
 def test_results_that_cannot_be_printed_are_an_error(sample_release: Path) -> None:
-    words = command("builders", "stats", "--release", sample_release)
+    words = command("builders", "check", "--release", sample_release)
     with open("/dev/full", "w") as full:
         done = subprocess.run(words, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert (done.returncode, done.stderr.splitlines()[-1]) == (1, "error: stdout: no space left on device")
@@ -277,7 +278,7 @@ def test_a_full_disk_is_named_whatever_a_library_says(tmp_path: Path, error: Exc
 def test_a_limit_on_the_size_of_files_is_no_full_disk(
     tmp_path: Path, error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("builders.common.disks.file_limit", lambda: 4096)
+    monkeypatch.setattr("builders.core.limits.file_limit", lambda: 4096)
     with pytest.raises(DiskFull) as caught, writing(tmp_path):
         raise error
     limit = "file too large (ulimit -f allows 4,096 bytes); raise that limit, and run the same command again"

@@ -20,7 +20,8 @@ from releases import make_release, tables
 from baselines.retrieve.passages import open_passages
 from baselines.runs.evaluate import evaluate
 from baselines.runs.qrels import read_qrels
-from builders.common.command import InputError, main
+from builders.core.command import main
+from builders.core.errors import InputError
 from builders.store.reader import open_release
 from builders.store.runs import read_run
 

@@ -21,8 +21,8 @@ from baselines.retrieve import embeddings, exact_search
 from baselines.retrieve.embeddings import FORMAT, Vectors, open_vectors
 from baselines.retrieve.encoder import largest_norm
 from baselines.retrieve.exact_search import Engine, FaissEngine, TorchEngine, top
-from builders.common.command import InputError
-from builders.common.files import sha256_of
+from builders.core.errors import InputError
+from builders.core.files import sha256_of
 from builders.store.reader import open_release
 
 Hits = list[tuple[int, float]]

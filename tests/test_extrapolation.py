@@ -1,4 +1,4 @@
-"""The verb `extrapolate`: configs added to a copy of a release, label overlap, one clear error."""
+"""Sets for interpolation and extrapolation: configs added to a copy of a release, label overlap, errors."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from typing import Any
 import datasets
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from fake_model import fake_model
+from commands import run
 from releases import md5
 
 from builders.__main__ import VERBS
-from builders.common.command import main
+from builders.core.command import main
 from builders.store.draft import draft_release
 from builders.store.layout import QRELS, QUERIES
 from builders.store.reader import open_release
@@ -56,7 +55,7 @@ def make(folder: Path) -> tuple[Path, Path, dict[str, np.ndarray]]:
 
 
 def call(*words: Any) -> int:
-    return main("builders", "", VERBS, ["extrapolate", *map(str, words)])
+    return main("builders", "", VERBS, ["add", *map(str, words)])
 
 
 def queries_of(release: Path, config: str, split: str = "train") -> set[str]:
@@ -145,27 +144,20 @@ def test_resttest_adds_configs_to_a_copy(tmp_path: Path, capsys: pytest.CaptureF
     assert mean["interpolation"] > mean["extrapolation"]
 
 
-def test_overlap_counts_from_one_shared_passage_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_counts_overlap_from_one_shared_passage_on(tmp_path: Path) -> None:
     release, path, _ = make(tmp_path)
-    assert call("overlap", "--release", release, "--format", "json") == 0
-    (row,) = json.loads(capsys.readouterr().out)
+    check = ("builders", "check", "--release")
+    found = json.loads(run(*check, release, "--format", "json", code=1).stdout)
     # Dev queries 0, 4 and 8 share one positive each; passages that are negative in training do not count.
-    assert row == {
-        "config": "qrels",
-        "test": "dev",
-        "train_queries": TRAINS,
-        "test_queries": TESTS,
-        "overlapping": 3,
-        "overlapping_share": 0.25,
-    }
+    figures = {"test_queries": TESTS, "overlapping": 3, "overlapping_share": 0.25}
+    assert found["release"]["label_overlap"] == {"qrels/dev": figures} and not found["overlap"]
+    text = run(*check, release, code=1).stdout
+    assert "qrels/dev: 3 of 12 queries (25.00%) share a positive" in text and "label overlap" not in text
     out = tmp_path / "out"
     assert call("restrain", "--release", release, "--embeddings", path, "--size", "5", "--out", out) == 0
     assert call("resttest", "--release", out, "--embeddings", path, "--buckets", "2", "--out", out) == 0
-    capsys.readouterr()
-    assert call("overlap", "--release", out, "--format", "json") == 0
-    rows = json.loads(capsys.readouterr().out)
+    rows = json.loads(run(*check, out, "--format", "json", code=1).stdout)["overlap"]
     assert [(row["config"], row["test"]) for row in rows] == [
-        ("qrels", "dev"),
         ("restrain-5-extrapolation", "dev"),
         ("restrain-5-interpolation", "dev"),
         *((f"resttest-bucket{number}", kind) for number in (1, 2) for kind in ("extrapolation", "interpolation")),
@@ -178,20 +170,10 @@ def test_overlap_counts_from_one_shared_passage_on(tmp_path: Path, capsys: pytes
         tests = open_release(out).table(row["config"] if resampled else "qrels", row["test"]).to_pylist()
         expected = {test["query-id"] for test in tests if test["score"] > 0 and test["corpus-id"] in passages}
         assert row["overlapping"] == len(expected)
-    assert call("overlap", "--release", out) == 0
-    text = capsys.readouterr().out.splitlines()
-    assert text[0].split() == [
-        "config",
-        "test",
-        "train",
-        "queries",
-        "test",
-        "queries",
-        "overlapping",
-        "overlapping",
-        "share",
-    ]
-    assert text[1].split() == ["qrels", "dev", "60", "12", "3", "25.00%"]
+    lines = run(*check, out, code=1).stdout.splitlines()
+    (head,) = [number for number, line in enumerate(lines) if line.startswith("label overlap")]
+    assert lines[head + 1].split()[:4] == ["config", "test", "train", "queries"]
+    assert lines[head + 2].split()[:4] == ["restrain-5-extrapolation", "dev", "5", "12"]
 
 
 def test_the_card_has_the_label_overlap_of_train_with_dev_and_of_the_new_sets(tmp_path: Path) -> None:
@@ -207,26 +189,6 @@ def test_the_card_has_the_label_overlap_of_train_with_dev_and_of_the_new_sets(tm
     rows = [line.split(" | ") for line in section.splitlines() if line.startswith("| `resttest-")]
     assert [row[1] for row in rows] == ["interpolation", "extrapolation"] * 2
     assert sum(int(row[3]) for row in rows if row[1] == "extrapolation") == TESTS
-
-
-def test_a_model_in_the_verb(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    fake_model(monkeypatch)
-    release, _, _ = make(tmp_path)
-    file = tmp_path / "v.parquet"
-    assert call("embed", "--release", release, "--model", "m", "--batch-size", 7, "--out", file) == 0
-    table = pq.read_table(file)
-    assert len(table) == TRAINS + TESTS - 1 and table.schema.names == ["_id", "vector"]
-    restrain = ["restrain", "--release", release, "--size", "3", "--out"]
-    assert call(*restrain, tmp_path / "one", "--embeddings", file) == 0
-    assert call(*restrain, tmp_path / "two", "--model", "m", "--batch-size", 7) == 0
-    for kind in ("interpolation", "extrapolation"):
-        name = f"restrain-3-{kind}"
-        assert queries_of(tmp_path / "one", name) == queries_of(tmp_path / "two", name)
-    build = open_release(tmp_path / "two").manifest.builds[-1]
-    assert build.options["model"] == "m" and len(build.options["vectors"]) == 64
-    assert str(tmp_path) not in (tmp_path / "one" / "manifest.json").read_text()
 
 
 @pytest.mark.parametrize(
@@ -257,15 +219,14 @@ def test_wrong_usage_exits_with_2(tmp_path: Path, capsys: pytest.CaptureFixture[
     for words in (
         [],
         ["restrain"],
-        ["restrain", "--release", "r", "--model", "m", "--out", "o", "--size", "0"],
-        ["restrain", "--release", "r", "--model", "m", "--out", "o", "--size", "1.5K"],
+        ["restrain", "--release", "r", "--embeddings", "e", "--out", "o", "--size", "0"],
+        ["restrain", "--release", "r", "--embeddings", "e", "--out", "o", "--size", "1.5K"],
         ["resttest", "--release", "r", "--out", "o"],
-        ["resttest", "--release", "r", "--out", "o", "--model", "m", "--embeddings", "e"],
     ):
         with pytest.raises(SystemExit) as stopped:
             call(*words)
         assert stopped.value.code == 2
     with pytest.raises(SystemExit) as stopped:
-        call("--help")
+        call("restrain", "--help")
     assert stopped.value.code == 0
-    assert "python -m builders extrapolate restrain --release" in capsys.readouterr().out
+    assert "python -m builders add restrain --release" in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""``stats``: the figures are those that are counted by hand, beside the paper's, and drawn."""
+"""The figures of ``check`` are those that are counted by hand, beside the paper's, and drawn."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from hypothesis import strategies as st
 from releases import QUESTIONS, TEXTS
 from whole_release import edit_stats
 
-from builders.stats.count import count
-from builders.stats.histograms import draw
-from builders.stats.paper import published
+from builders.check.histograms import draw
+from builders.check.paper import published
+from builders.check.release import check
 from builders.store.reader import open_release
 from builders.store.table3 import LENGTH_EDGES, POSITIVES_EDGES, LengthCounter, bar_name
 
 
 def test_the_figures_are_those_of_the_rows(whole_release: Path) -> None:
-    stats = count(open_release(whole_release)).stats
+    stats = check(open_release(whole_release)).figures.stats
     assert stats["table3"] == {
         "train": {
             "queries": 4,
@@ -85,7 +85,7 @@ def test_the_figures_are_those_of_the_rows(whole_release: Path) -> None:
 def test_a_build_writes_the_figures_that_are_counted_from_its_rows(sample_release: Path) -> None:
     written = json.loads((sample_release / "stats.json").read_text(encoding="utf-8"))
     del written["read"]
-    assert count(open_release(sample_release)).stats == written
+    assert check(open_release(sample_release)).figures.stats == written
     card = (sample_release / "README.md").read_text(encoding="utf-8")
     bar = written["collections"]["corpus"]["histogram"][0]
     assert "| characters a passage | corpus |" in card
@@ -97,7 +97,7 @@ def test_the_command_prints_ours_beside_the_papers(whole_copy: Path, tmp_path: P
     release = whole_copy
     # What stats.json says does not count.
     edit_stats(release, lambda stats: stats["table3"]["dev"].update(queries=77))
-    result = run("builders", "stats", "--release", release, "--out", tmp_path / "figures")
+    result = run("builders", "check", "--release", release, "--figures", tmp_path / "figures", code=1)
     lines = {line.split("  ")[0]: line.split() for line in result.stdout.splitlines()}
     assert lines["queries"][1:] == ["4", "86,395", "2", "2,000", "1", "4,000", "1", "3,999", "1", "949"]
     assert lines["positive passages"][2:] == ["4", "222,395", "2", "9,863", "-", "19,601", "2", "7,527", "1", "964"]
@@ -107,22 +107,26 @@ def test_the_command_prints_ours_beside_the_papers(whole_copy: Path, tmp_path: P
     assert names == ["passage-length.png", "positives-per-query.png", "stats.json"]
     for name in names[:2]:
         assert (tmp_path / "figures" / name).read_bytes().startswith(b"\x89PNG\r\n")
-    result = run("builders", "stats", "--release", release, "--format", "json")
+    result = run("builders", "check", "--release", release, "--format", "json", code=1)
     printed = json.loads(result.stdout)
     assert printed["release"] == json.loads((tmp_path / "figures" / "stats.json").read_text(encoding="utf-8"))
     assert printed["paper"]["table3"]["cmedqa"]["queries"] == 3999
 
 
-def test_what_cannot_be_counted_is_one_error(whole_copy: Path, tmp_path: Path) -> None:
-    assert run("builders", "stats", "--release", tmp_path / "nowhere", code=1).error
+def test_what_cannot_be_read_is_not_counted(whole_copy: Path, tmp_path: Path) -> None:
+    assert run("builders", "check", "--release", tmp_path / "nowhere", code=1).error
     shard = whole_copy / "corpus" / "corpus-00000-of-00001.parquet"
     shard.write_bytes(shard.read_bytes()[:100])
-    assert f"{shard}: has 100 bytes where" in run("builders", "stats", "--release", whole_copy, code=1).error
+    words = ("builders", "check", "--release", whole_copy, "--format", "json", "--figures")
+    found = json.loads(run(*words, tmp_path / "figures", code=1).stdout)
+    assert "corpus" not in found["release"]["collections"] and found["release"]["table3"]["dev"]["queries"] == 2
+    assert not found["release"]["table3"]["dev"]["chars_per_passage"]
+    assert "exists and is no directory" in run(*words, shard, code=1).error
 
 
 def test_the_same_counts_give_the_same_pictures(whole_release: Path) -> None:
     release = open_release(whole_release)
-    first, second = count(release), count(release)
+    first, second = check(release).figures, check(release).figures
     assert draw(first.lengths, first.positives) == draw(second.lengths, second.positives)
 
 
@@ -168,7 +172,7 @@ def test_no_lengths_at_all() -> None:
 
 
 def test_long_tails_are_drawn(tmp_path: Path) -> None:
-    from builders.stats.histograms import draw_lengths, draw_positives
+    from builders.check.histograms import draw_lengths, draw_positives
 
     chance = random.Random(1)
     counter = LengthCounter()
@@ -179,14 +183,13 @@ def test_long_tails_are_drawn(tmp_path: Path) -> None:
     assert draw_positives({"dev": one, "train": counter}).startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize("verb", ["stats", "check"])
-def test_a_disk_without_room_for_the_tables_is_named(whole_release: Path, tmp_path: Path, verb: str) -> None:
+def test_a_disk_without_room_for_the_tables_is_named(whole_release: Path, tmp_path: Path) -> None:
     tmp = tmp_path / "tmp"
     tmp.mkdir()
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 12, hard))
     try:
-        error = run("builders", verb, "--release", whole_release, "--tmp", tmp, code=1).error
+        error = run("builders", "check", "--release", whole_release, "--tmp", tmp, code=1).error
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert error.startswith(f"{tmp}: file too large (ulimit -f allows 4,096 bytes); ") and error.endswith(
@@ -199,5 +202,5 @@ def test_too_little_room_is_said_before_the_work(
     whole_release: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=100))
-    done = run("builders", "stats", "--release", whole_release, "--tmp", tmp_path)
+    done = run("builders", "check", "--release", whole_release, "--tmp", tmp_path)
     assert f"{tmp_path}: its disk has 0 MB free; " in done.stderr

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from builders.common.command import InputError, Unfinished
-from builders.common.files import new_file, write_text
-from builders.common.folders import build_once, check_output, key_of, new_directory, work_beside
+from builders.core.errors import InputError, Unfinished
+from builders.core.files import new_file, write_text
+from builders.core.folders import build_once, check_output, key_of, new_directory, work_beside
 
 
 def names(folder: Path) -> list[str]:

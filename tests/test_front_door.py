@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from commands import ROOT, SAMPLE, run
 
 from baselines.__main__ import GROUPS as BASELINES
 from builders.__main__ import GROUPS as BUILDERS
-from builders.common.command import VERSION, main, overview
+from builders.core.command import OLD_NAMES, VERSION, main, overview, verb_parser
 from builders.store.reader import open_release
 
 PROGRAMS = {"builders": BUILDERS, "baselines": BASELINES}
@@ -23,7 +24,7 @@ VERBS = [
     for verb, module in verbs.items()
 ]
 SLOW = {"datasets", "duckdb", "faiss", "numba", "pandas", "pyarrow.dataset", "ray", "sentence_transformers", "torch"}
-SLOW |= {"ir_measures", "jieba", "matplotlib", "rjieba", "tantivy", "transformers"}
+SLOW |= {"ir_measures", "jieba", "matplotlib", "rjieba", "transformers"}
 
 
 def call(program: str, *argv: str) -> int:
@@ -64,7 +65,7 @@ def test_the_overview_imports_no_verb_and_no_large_library(program: str) -> None
 def test_no_help_imports_a_library_that_takes_seconds() -> None:
     code = f"""
 import importlib, sys
-from builders.common.command import verb_parser
+from builders.core.command import verb_parser
 for program, verb, module in {VERBS!r}:
     verb_parser(program, verb, importlib.import_module(module)).format_help()
 print(*sys.modules)
@@ -92,6 +93,24 @@ def test_a_mistyped_verb_gets_the_nearest_one(
     assert not captured.out
 
 
+@pytest.mark.parametrize(
+    ("program", "old", "new"), [(program, *names) for program, table in OLD_NAMES.items() for names in table.items()]
+)
+def test_an_old_name_prints_the_new_one(program: str, old: str, new: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(program, *old.split(), "--release", "x") == 2
+    assert capsys.readouterr() == ("", f"{old} is now: {new}\n")
+    other, verb, *rest = new.split()
+    parser = verb_parser(other, verb, importlib.import_module(importlib.import_module(f"{other}.__main__").VERBS[verb]))
+    for word in rest:
+        (action,) = [
+            each
+            for each in parser._actions
+            if word in (each.option_strings or (each.choices or ())) and each.dest != "help"
+        ]
+        if isinstance(action, argparse._SubParsersAction):
+            parser = action.choices[word]
+
+
 def test_a_verb_like_no_other_is_sent_to_the_overview(capsys: pytest.CaptureFixture[str]) -> None:
     assert call("builders", "xyzzy") == 2
     assert "`python -m builders` prints them all" in capsys.readouterr().err
@@ -110,7 +129,7 @@ def test_a_wrong_option_is_a_usage_error() -> None:
         ("builders check --release {release}", "numpy", "builders"),
         ("baselines evaluate --release {release} --split dev {run}", "ir_measures", "baselines"),
         ("baselines encode --release {release} --model {model} --out {out}", "torch", "models"),
-        ("baselines bm25 --release {release} --engine tantivy --out {out}", "tantivy", "baselines"),
+        ("baselines bm25 --release {release} --out {out}", "numba", "builders"),
     ],
 )
 def test_a_missing_library_is_one_line_that_names_its_group(
@@ -148,7 +167,6 @@ runpy.run_module(sys.argv[1], run_name="__main__", alter_sys=False)
         "baselines rerank --release r --run a --out b --model {name}",
         "baselines search --release r --passages p --out o --model {name}",
         "baselines mine --release r --split train --run a --out o --margin 1 --bi-encoder {name}",
-        "builders extrapolate embed --release r --out o --model {name}",
     ],
 )
 def test_a_mistyped_model_is_refused_before_the_libraries_are_imported(words: str, name: str) -> None:
@@ -161,7 +179,7 @@ def test_refusing_a_model_imports_no_library_that_takes_seconds() -> None:
     code = """
 import sys
 from baselines.__main__ import VERBS
-from builders.common.command import main
+from builders.core.command import main
 assert main("baselines", "", VERBS, ["run", "./nosuch", "--release", "r"]) == 1
 print(*sys.modules)
 """

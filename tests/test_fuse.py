@@ -15,7 +15,7 @@ from releases import make_release, tables
 from baselines.runs.fusion import fused, mixtures, normalised, tune
 from baselines.runs.measures import official
 from baselines.runs.qrels import Qrels, release_qrels
-from builders.common.command import main
+from builders.core.command import main
 from builders.store.reader import open_release
 from builders.store.runs import Run, read_run, write_run
 

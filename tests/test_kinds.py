@@ -18,7 +18,7 @@ from baselines.retrieve.detect_kind import kind_of_model
 from baselines.retrieve.devices import Work
 from baselines.retrieve.kinds import open_retriever
 from baselines.retrieve.settings import ModelSettings
-from builders.common.command import InputError
+from builders.core.errors import InputError
 from builders.store.reader import Release, open_release
 
 WORK = Work(["cpu"], "fp32")

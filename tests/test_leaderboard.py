@@ -14,7 +14,7 @@ from releases import make_release
 from baselines.leaderboard.board import Own, board
 from baselines.leaderboard.published import read_leaderboard
 from baselines.reproduce.matrix import read_matrix
-from builders.common.command import InputError
+from builders.core.errors import InputError
 
 SOURCE = '[sources.x]\ntitle = "X"\ndocument = "a paper"\ndate = "2022-12"\n'
 FIGURE = {"model": "m", "metric": "MRR@10", "value": 1.0, "searched": "whole", "split": "dev", "trained": "no"}

@@ -14,15 +14,15 @@ from pathlib import Path
 import pytest
 from commands import ROOT
 
-from builders.common.command import InputError
-from builders.common.files import new_file, write_text
-from builders.common.folders import build_once, new_directory, replace_directory, work_beside
-from builders.common.temporary import temporary_folder
+from builders.core.errors import InputError
+from builders.core.files import new_file, write_text
+from builders.core.folders import build_once, new_directory, replace_directory, work_beside
+from builders.core.locks import temporary_folder
 
 POOL = """
 import sys, time
-from builders.common.ending import exit_code
-from builders.common.jobs import in_order, process_pool
+from builders.core.exit_codes import exit_code
+from builders.core.jobs import in_order, process_pool
 
 def work():
     with process_pool(2) as pool:
@@ -175,7 +175,7 @@ def test_what_is_whole_after_a_kill_is_not_built_again_and_nothing_stays_beside_
         (folder / "about").touch()
 
     with monkeypatch.context() as patch:
-        patch.setattr("builders.common.folders._discard", kill)
+        patch.setattr("builders.core.folders._discard", kill)
         killed(lambda: build_once(kept, (kept / "about").is_file, build))
     assert names(tmp_path) == [".kept.building", ".kept.building.lock", "kept"]
     assert not build_once(kept, (kept / "about").is_file, build)
@@ -208,7 +208,7 @@ def test_a_forked_process_leaves_its_parents_temporary_folder_alone(tmp_path: Pa
     script = """
 import gc, multiprocessing, os, sys
 from multiprocessing import util
-from builders.common.jobs import can_start_processes
+from builders.core.jobs import can_start_processes
 can_start_processes()
 folder = multiprocessing.current_process()._config["tempdir"]
 process = multiprocessing.get_context("fork").Process(target=gc.collect)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from commands import ROOT, SAMPLE, command, run
 
-from builders.common.limits import memory_limit, reserve_little, usable_cores
+from builders.core.limits import memory_limit, reserve_little, usable_cores
 
 
 def limited(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
@@ -44,7 +44,7 @@ def test_too_little_memory_for_any_command_is_said_at_its_start(
     "words",
     [
         f"builders release --quiet --raw {SAMPLE} --out OUT/release",
-        "baselines bm25 --quiet --release RELEASE --engine tantivy --index OUT/index --out OUT/run",
+        "baselines bm25 --quiet --release RELEASE --index OUT/index --out OUT/run",
     ],
 )
 def test_a_release_is_built_and_searched_in_2_gb_of_addresses(sample_release: Path, tmp_path: Path, words: str) -> None:

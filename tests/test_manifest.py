@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from builders.common.command import InputError
+from builders.core.errors import InputError
 from builders.store.card import card
 from builders.store.layout import MANIFEST
 from builders.store.manifest import read_stats, write_manifest

@@ -9,8 +9,8 @@ import pytest
 from commands import run
 from releases import BUILD, QUESTIONS, TEXTS, make_release, md5, tables
 
-from builders.common.command import InputError
-from builders.common.markdown import as_code, as_text
+from builders.core.errors import InputError
+from builders.core.markdown import as_code, as_text
 from builders.store.card import card
 from builders.store.draft import draft_release
 from builders.store.layout import schema_of

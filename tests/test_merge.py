@@ -16,9 +16,9 @@ from whole_release import ENGLISH
 from builders.annotate.judgments import add_judgments
 from builders.annotate.qrels import merge
 from builders.annotate.rounds import State
-from builders.common.command import InputError
-from builders.stats.paper import published
-from builders.stats.relabelled import as_text, relabelled
+from builders.check.count import relabelled
+from builders.check.paper import published, relabelled_text
+from builders.core.errors import InputError
 from builders.store.reader import open_release
 
 P = [md5(text) for text in TEXTS]
@@ -103,7 +103,7 @@ def test_the_figures_are_those_of_the_paper(whole_copy: Path) -> None:
         **{"false_negatives": 2, "false_positives": 1, "without_positives": 0},
         **{"share_with_false_negatives": 1.0, "share_with_false_positives": 0.5},
     }
-    counted = json.loads(run("builders", "stats", "--release", out, "--format", "json").stdout)
+    counted = json.loads(run("builders", "check", "--release", out, "--format", "json").stdout)
     assert counted["release"]["relabelled"]["dev"] == found
     assert counted["release"]["table3"]["dev"]["positive_passages"] == 3
     assert counted["paper"]["relabelled"] == {
@@ -113,7 +113,7 @@ def test_the_figures_are_those_of_the_paper(whole_copy: Path) -> None:
 
 def test_stats_and_card_say_what_was_judged(whole_copy: Path) -> None:
     out, _ = merged(whole_copy, LABELS)
-    text = run("builders", "stats", "--release", out).stdout
+    text = run("builders", "check", "--release", out).stdout
     assert "positives a query after                1.50       4.91" in text
     assert "queries with a false negative       100.00%     71.53%" in text
     assert "`qrels` dev was judged by people" in (out / "README.md").read_text(encoding="utf-8")
@@ -180,6 +180,6 @@ def test_shares_are_of_all_queries() -> None:
     assert (found["share_with_false_negatives"], found["share_with_false_positives"]) == (0.25, 0.5)
     assert (found["per_query_before"], found["per_query_after"]) == (1.0, 1.0)
     assert (found["false_negatives"], found["false_positives"], found["without_positives"]) == (2, 2, 1)
-    assert "of 4 queries, 2 pairs became positive, 2 no longer are; 1 queries" in as_text(
+    assert "of 4 queries, 2 pairs became positive, 2 no longer are; 1 queries" in relabelled_text(
         {"dev": found}, published()["relabelled"]
     )

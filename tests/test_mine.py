@@ -13,7 +13,7 @@ from releases import QUESTIONS, TEXTS, make_release, md5, tables
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from tiny_models import write_cross, write_dual
 
-from builders.common.command import main
+from builders.core.command import main
 from builders.store.runs import write_run
 
 VERBS = {"mine": "baselines.mine"}

@@ -21,7 +21,7 @@ from baselines.retrieve.models import fingerprint, open_cross, open_encoder
 from baselines.retrieve.settings import ModelSettings
 from baselines.train.models import cross_encoder, dual_encoder, masked_language_model
 from baselines.train.recipe import read_recipe
-from builders.common.command import InputError
+from builders.core.errors import InputError
 
 Weights = dict[str, torch.Tensor]
 

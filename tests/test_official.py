@@ -93,7 +93,7 @@ def test_real_rows_of_the_preprocessed_release(tmp_path: Path, shared_data: Path
         pairs[int(label)].add((question, passage))
     assert {(r["query"], p["text"]) for r in train for p in r["positive_passages"]} == pairs[1]
     assert sorted((r["query"], p["text"]) for r in train for p in r["negative_passages"]) == sorted(pairs[0] - pairs[1])
-    check_round_trip(tmp_path, files)
+    check_round_trip(tmp_path)
 
 
 def test_several_workers_and_small_blocks_give_the_same_release(

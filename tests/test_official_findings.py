@@ -35,7 +35,7 @@ def test_ids_of_the_map_that_are_not_the_texts_md5(tmp_path: Path) -> None:
     ids = {row["_id"]: row["text"] for row in rows(tmp_path, "corpus", "corpus")}
     assert ids[md5(PASSAGES[4])] == PASSAGES[4] + "改"
     assert {row["corpus-id"] for split in ("train", "dev") for row in rows(tmp_path, "qrels", split)} <= set(ids)
-    check_round_trip(tmp_path, files)
+    check_round_trip(tmp_path)
 
 
 def test_texts_of_the_tsvs_have_the_ids_of_the_collection(tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ def test_texts_of_the_tsvs_have_the_ids_of_the_collection(tmp_path: Path) -> Non
     assert row["positive_passages"][0]["docid"] == "0" * 32
     assert row["negative_passages"][0]["docid"] == "f" * 32
     assert rows(tmp_path, "qrels", "train")[0]["corpus-id"] == "0" * 32
-    check_round_trip(tmp_path, files)
+    check_round_trip(tmp_path)
 
 
 def test_lines_and_map_of_different_length(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_a_missing_part_makes_line_numbers_useless(tmp_path: Path) -> None:
     files = without(preprocessed_files(), "part-00")
     convert(tmp_path, files)
     assert [row["_id"] for row in rows(tmp_path, "corpus", "corpus")] == [md5(p) for p in PASSAGES[3:]]
-    check_round_trip(tmp_path, files)
+    check_round_trip(tmp_path)
 
 
 def test_judgments_whose_passage_is_missing_are_left_out_of_the_qrels(tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_judgments_whose_passage_is_missing_are_left_out_of_the_qrels(tmp_path: 
     assert count(found, "judgments of dev whose passage the collection lacks") == 1
     assert len(rows(tmp_path, "qrels", "dev")) == 2
     assert len(rows(tmp_path, "dev", "dev")[0]["positive_passages"]) == 2
-    check_round_trip(tmp_path, files)
+    check_round_trip(tmp_path)
 
 
 def test_positives_of_the_tsvs_that_train_json_does_not_judge(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_positives_of_the_tsvs_that_train_json_does_not_judge(tmp_path: Path) ->
     row = rows(tmp_path, "train", "train")[0]
     assert [p["text"] for p in row["positive_passages"]] == [PASSAGES[0]]
     assert PASSAGES[5] not in [p["text"] for p in row["negative_passages"]]
-    check_round_trip(tmp_path, files)
+    check_round_trip(tmp_path)
 
 
 def test_ids_of_the_top_50_that_are_not_their_texts(tmp_path: Path) -> None:
@@ -101,4 +101,4 @@ def test_ids_of_the_top_50_that_are_not_their_texts(tmp_path: Path) -> None:
     files[name] = files[name].replace(md5(PASSAGES[7]), md5(PASSAGES[1]))
     found = convert(tmp_path, files)
     assert count(found, "passages of the top 50 whose id") == 1
-    check_round_trip(tmp_path, files)
+    check_round_trip(tmp_path)

@@ -15,7 +15,7 @@ from official_reader import Input, pair_input, passage_input, pieces, query_inpu
 from transformers import AutoTokenizer, BertConfig, BertTokenizer
 
 from baselines.retrieve.official_input import official_tokenizer
-from builders.common.command import InputError
+from builders.core.errors import InputError
 
 PARTS = ["##ing", "##tion", "the", "un", "##able", "ab", "abc", "##bc", "sep", "cls", "##19", "20", "##σ", "δ", "##ς"]
 CHARACTERS = "的中国年节假日一在有abcdeipxyz0123456789,.[]!?，。、《》%-éä"

@@ -23,10 +23,10 @@ from official_archives import (
 )
 from official_release import convert, without
 
-from builders.common.command import InputError
+from builders.core.errors import InputError
+from builders.export.write import export
 from builders.official import archives, blocks
 from builders.official.build import build_official
-from builders.official.export import export_official
 from builders.store.reader import open_release
 
 
@@ -259,4 +259,4 @@ def test_fuzz_a_damaged_file_converts_or_is_refused(
         except InputError:
             return
         shutil.rmtree(tmp_path / "out", ignore_errors=True)
-        export_official(open_release(tmp_path / "release"), tmp_path / "out")
+        export(open_release(tmp_path / "release"), "official", tmp_path / "out")

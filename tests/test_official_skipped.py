@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import official_archives as made
 import pytest
 from commands import Done, run
 from official_archives import BOTH, DEV, ORIGINAL, PASSAGES, PREPROCESSED, TRAIN, md5
+from official_release import tables
 
-from builders.official import blocks, build, skipped
+from builders.official import blocks, build, findings
 from builders.official.build import build_official
 from builders.store.reader import open_release
 
@@ -45,12 +45,6 @@ def write_with(folder: Path, name: str, row: int, *lines: str, instead: int = 0)
     rows[row : row + instead] = lines
     (folder / name).write_bytes("".join(f"{each}\n" for each in rows).encode(errors="surrogateescape"))
     return folder
-
-
-def tables(release: Path) -> dict[tuple[str, str], list[dict[str, Any]]]:
-    """All rows of a release."""
-    opened = open_release(release)
-    return {pair: opened.table(*pair).to_pylist() for pair in opened.splits()}
 
 
 def official(source: Path, release: Path, *options: str, code: int = 0) -> Done:
@@ -91,13 +85,6 @@ def test_a_bad_line_is_reported_and_all_the_rest_is_as_without_it(
     listed = (tmp_path / "release" / "official" / "skipped.tsv").read_text(encoding="utf-8").splitlines()
     assert listed[0] == "file\tline\twhat" and listed[1].startswith(f"{path}\t{row + 1}\t") and len(listed) == 2
 
-    done = run(
-        "builders", "export", "--release", tmp_path / "release", "--format", "official", "--out", tmp_path / "out"
-    )
-    assert f"{path} lacks the 1 bad lines that were skipped when it was read" in done.stderr
-    for each, content in BOTH.items():
-        assert (tmp_path / "out" / each).read_bytes() == content.encode(), each
-
 
 def test_a_passage_that_is_left_out_keeps_its_line_number(tmp_path: Path) -> None:
     """The ids of the passages after it are still their own; a judgment of it is left out, and counted."""
@@ -115,8 +102,6 @@ def test_a_passage_that_is_left_out_keeps_its_line_number(tmp_path: Path) -> Non
     assert judged == {ids[number] for number in DEV[FIRST]}  # the other question's only answer is the passage
     stats = json.loads((tmp_path / "release" / "stats.json").read_text(encoding="utf-8"))["official"]
     assert stats["findings"]["judgments of dev whose passage the collection lacks (left out of the qrels)"] == 1
-    run("builders", "export", "--release", tmp_path / "release", "--format", "official", "--out", tmp_path / "out")
-    assert (tmp_path / "out" / name).read_bytes() == files[name].encode()
 
 
 def test_a_question_that_is_left_out_takes_its_judgments_along(tmp_path: Path) -> None:
@@ -178,7 +163,7 @@ def test_a_file_of_bad_lines_is_another_file_than_its_name_says(
     source = write_with(tmp_path / "in", name, 0, "x", "y", instead=len(made.DUAL))
     error = official(source, tmp_path / "release", "--skip-bad-lines", "--quiet", code=1).error
     assert f"{name}:1: expected 6 columns" in error and "no other of its first 2 lines is good" in error
-    monkeypatch.setattr(skipped, "MOST", 2)
+    monkeypatch.setattr(findings, "MOST", 2)
     monkeypatch.setattr(blocks, "MOST", 2)
     write_with(tmp_path / "in", name, 1, "x", "y", "z")
     done = official(source, tmp_path / "release", "--skip-bad-lines", "--quiet", code=1)

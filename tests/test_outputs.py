@@ -14,9 +14,9 @@ import pytest
 from commands import ROOT, run
 from releases import make_release
 
-from builders.common.command import InputError
-from builders.common.files import new_file, write_text
-from builders.common.folders import new_directory, work_beside
+from builders.core.errors import InputError
+from builders.core.files import new_file, write_text
+from builders.core.folders import new_directory, work_beside
 
 
 def names(folder: Path) -> list[str]:
@@ -92,7 +92,7 @@ def test_a_device_is_written_to_and_stays() -> None:
 @pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1", "-", "LINK"])
 def test_what_the_shell_has_opened_is_written_on_not_replaced(tmp_path: Path, name: str) -> None:
     (tmp_path / "LINK").symlink_to("/dev/stdout")
-    write = "from pathlib import Path; from builders.common.files import check_file, write_text"
+    write = "from pathlib import Path; from builders.core.files import check_file, write_text"
     write += "; import sys; check_file(Path(sys.argv[1])); print('first'); write_text(Path(sys.argv[1]), 'a run\\n')"
     words = [sys.executable, "-c", write, str(tmp_path / name) if name == "LINK" else name]
     with open(tmp_path / "all", "w") as out:

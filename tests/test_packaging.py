@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 from commands import ROOT
 
-from builders.common.command import VERSION
-from builders.common.groups import group_of
+from builders.core.command import VERSION
+from builders.core.errors import group_of
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -76,7 +76,7 @@ def test_the_source_distribution_holds_every_file_of_the_project(unpacked: Path)
 
 def test_the_programs_run_from_the_source_distribution(unpacked: Path, sample_release: Path) -> None:
     environment = os.environ | {"PYTHONPATH": str(unpacked)}
-    for words in (["builders", "--version"], ["baselines"], ["builders", "stats", "--release", sample_release]):
+    for words in (["builders", "--version"], ["baselines"], ["builders", "check", "--release", sample_release]):
         command = [sys.executable, "-m", *map(str, words)]
         result = subprocess.run(command, cwd=unpacked, env=environment, capture_output=True, text=True, check=False)
         assert result.returncode == 0, result.stderr

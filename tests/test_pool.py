@@ -46,7 +46,9 @@ def world(tmp_path: Path) -> Path:
 
 def pool(world: Path, action: str, *words: object, runs: tuple[str, ...] = (), code: int | None = 0) -> Done:
     paths = [world / name for name in runs or ("bm25.dev.run.gz", "dense.dev.run")]
-    return run("builders", "pool", action, "--release", world / "release", "--runs", *paths, *words, code=code)
+    return run(
+        "builders", "annotate", "pool", action, "--release", world / "release", "--runs", *paths, *words, code=code
+    )
 
 
 def select(world: Path, out: str, *words: object, code: int | None = 0, **given: Any) -> Done:

@@ -19,7 +19,7 @@ from baselines.retrieve.encoder import Encoder
 from baselines.retrieve.models import open_encoder
 from baselines.retrieve.prefetch import Prefetcher, preprocess, without_weights
 from baselines.retrieve.settings import ModelSettings
-from builders.common.jobs import WorkerDied
+from builders.core.jobs import WorkerDied
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""What ``publish`` puts beside a release: two cards, the benchmark's registration, Croissant."""
+"""What ``publish`` puts beside a release: two cards, the benchmark's registration."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from publishing import REPO, listed
 from whole_release import whole_tables
 from yaml import safe_load
 
-from builders.common.command import InputError
+from builders.core.errors import InputError
 from builders.publish.benchmark import eval_yaml
 from builders.publish.chinese import chinese_card
 from builders.publish.sections import scores
@@ -25,7 +25,6 @@ from builders.store.draft import draft_release
 from builders.store.manifest import Build
 from builders.store.reader import open_release
 
-DATE = "2026-11-22"
 HUB = "http://the-hub"
 SCORED = [{"run": "runs/de.dev.run.gz", "queries": 2, "official": {"MRR@10": 0.75, "recall@1": 0.5, "recall@50": 1.0}}]
 
@@ -35,7 +34,7 @@ def files(whole_release: Path, tmp_path_factory: pytest.TempPathFactory) -> dict
     """What is in the repository after a publication with scores."""
     folder = tmp_path_factory.mktemp("published")
     (folder / "dev.json").write_text(json.dumps(SCORED))
-    words = ["publish", "--release", whole_release, "--repo", REPO, "--create", "--date", DATE]
+    words = ["publish", "--release", whole_release, "--repo", REPO, "--create"]
     with Hub() as hub:
         run_at(hub, folder / "home", "builders", *words, "--scores", f"dev={folder / 'dev.json'}")
         return {name: content.replace(hub.url.encode(), HUB.encode()) for name, content in listed(hub).items()}
@@ -59,21 +58,6 @@ def test_a_framework_is_named_where_the_user_names_one(whole_release: Path) -> N
     assert safe_load(eval_yaml(configs, False, "mteb"))["evaluation_framework"] == "mteb"
     del configs["qrels"]["dev"], configs["cmedqa-qrels"], configs["ccovid-qrels"]
     assert eval_yaml(configs, False) == ""  # nothing to be measured by
-
-
-def test_croissant_lists_every_file_with_its_checksum_and_what_it_was_made_by(
-    whole_release: Path, files: dict[str, bytes]
-) -> None:
-    found = json.loads(files["croissant.json"])
-    assert found["conformsTo"] == "http://mlcommons.org/croissant/1.1" and found["datePublished"] == DATE
-    described = {each["@id"]: each for each in found["distribution"]}
-    for entry in open_release(whole_release).manifest.files:
-        if entry.path != "README.md":
-            assert described[entry.path]["sha256"] == entry.sha256
-            assert described[entry.path]["contentUrl"] == f"{HUB}/datasets/{REPO}/resolve/main/{entry.path}"
-    assert [each["@id"] for each in found["recordSet"]][:2] == ["corpus-corpus", "queries-train"]
-    (made,) = found["prov:wasGeneratedBy"]
-    assert (made["prov:label"], made["description"]) == ("python -m builders test", "size = tiny")
 
 
 def test_the_head_names_tags_and_one_default_config(files: dict[str, bytes]) -> None:
@@ -111,7 +95,6 @@ def test_scores_of_other_queries_or_of_no_split_are_refused(whole_release: Path,
             scores(release, [], {part: path})
     words = ["publish", "--release", whole_release, "--repo", REPO]
     assert "expected SPLIT=FILE" in run("builders", *words, "--scores", "dev", code=2).stderr
-    assert "expected YYYY-MM-DD" in run("builders", *words, "--date", "today", code=2).stderr
 
 
 def test_the_papers_figures_stand_on_the_card_of_the_official_data_alone(whole_release: Path) -> None:

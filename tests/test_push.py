@@ -18,7 +18,7 @@ from huggingface_hub import HfApi, ModelCard
 from releases import QUESTIONS, TEXTS, make_release, md5, tables
 
 from baselines.hub.checkpoint import open_checkpoint
-from builders.common.command import InputError
+from builders.core.errors import InputError
 from builders.store.layout import MANIFEST
 
 LOAD = """

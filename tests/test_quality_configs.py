@@ -13,7 +13,7 @@ from releases import QUESTIONS, SIMILAR, TEXTS, make_release, md5, quality_table
 from baselines.retrieve.passages import open_passages
 from baselines.train.pairs import read_pairs
 from baselines.train.recipe import read_recipe
-from builders.common.command import InputError
+from builders.core.errors import InputError
 from builders.store.reader import open_release
 
 TRAIN, (EARLIER, WET) = QUESTIONS["train"], QUESTIONS["dev"]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from baselines.train.question_pairs import Measured, QuestionPair, hold_out, pair_file, read_question_pairs
-from builders.common.command import InputError
+from builders.core.errors import InputError
 
 PAIRS = [QuestionPair("怎么煮饺子", "饺子怎么煮", 1), QuestionPair('高铁票, "提前"几天买', "多肉怎么浇水", 0)]
 

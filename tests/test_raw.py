@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rows import row, write_rows
 
-from builders.common.command import InputError
+from builders.core.errors import InputError
 from builders.release.label import label_block
 from builders.release.options import Options
 from builders.release.rows import find_sources, parse_row, parse_rows

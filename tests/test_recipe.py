@@ -9,7 +9,7 @@ import pytest
 
 from baselines.train import recipe as recipes
 from baselines.train.recipe import names, read_recipe
-from builders.common.command import InputError
+from builders.core.errors import InputError
 
 PAPER = {  # Appendix A.2, and which model starts from which (Figure 1; Sections 3.6 and 3.7)
     "de-bm25-neg": ("dual", 256, 10, 3e-5, 0.1, "nghuyong/ernie-1.0-base-zh", "main"),

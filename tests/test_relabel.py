@@ -33,7 +33,7 @@ def world(tmp_path: Path) -> Path:
 
 def relabel(world: Path, action: str, *words: object, code: int | None = 0) -> Done:
     given = ("--release", world / "release", "--negatives", world / "negatives.jsonl")
-    return run("builders", "relabel", action, *given, *words, code=code)
+    return run("builders", "annotate", "relabel", action, *given, *words, code=code)
 
 
 def move(world: Path, *words: object, code: int | None = 0) -> Done:
@@ -101,7 +101,7 @@ def test_a_moved_passage_is_no_negative_of_the_training_row_any_more(tmp_path: P
     hits = [(query, [(each, NINE if n == 2 else -NINE) for each in P[:2]]) for n, query in enumerate(Q)]
     write_run(tmp_path / "one.run", hits)
     words = ("--scores", tmp_path / "one.run", "--out", tmp_path / "new")
-    run("builders", "relabel", "move", "--release", tmp_path / "release", *words)
+    run("builders", "annotate", "relabel", "move", "--release", tmp_path / "release", *words)
     row = open_release(tmp_path / "new").table("train", "train").to_pylist()[2]
     assert [each["docid"] for each in row["positive_passages"]] == [P[2], P[0], P[1]]
     assert row["negative_passages"] == []
@@ -135,7 +135,7 @@ def test_a_second_relabelling_lists_what_the_first_moved_too(world: Path) -> Non
     before = (world / "new" / "relabelled.train.jsonl").read_bytes()
     words = ("--scores", world / "one.run", world / "two.run", "--out", world / "newer", "--threshold", 0.65)
     given = ("--release", world / "new", "--negatives", world / "negatives.jsonl")
-    run("builders", "relabel", "move", *given, *words)
+    run("builders", "annotate", "relabel", "move", *given, *words)
     assert pairs(world / "newer") == [(Q[0], P[5]), (Q[0], P[2])]
     assert (world / "new" / "relabelled.train.jsonl").read_bytes() == before
 
@@ -150,7 +150,7 @@ def test_a_relabelled_release_passes_its_check(sample_release: Path, tmp_path: P
     (tmp_path / "negatives.jsonl").write_text(json.dumps(line))
     write_run(tmp_path / "one.run", [(first["query-id"], [(other, 1.0)])])
     words = ("--negatives", tmp_path / "negatives.jsonl", "--scores", tmp_path / "one.run", "--out", tmp_path / "new")
-    run("builders", "relabel", "move", "--release", sample_release, *words)
+    run("builders", "annotate", "relabel", "move", "--release", sample_release, *words)
     assert len(pairs(tmp_path / "new")) == 1
     run("builders", "check", "--release", tmp_path / "new")
 

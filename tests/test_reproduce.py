@@ -15,7 +15,8 @@ from baselines.__main__ import VERBS as STEPS
 from baselines.reproduce import matrix as matrices
 from baselines.reproduce.matrix import read_matrix
 from baselines.train.recipe import names
-from builders.common.command import InputError, main
+from builders.core.command import main
+from builders.core.errors import InputError
 
 VERBS = {"reproduce": "baselines.reproduce"}
 # As the paper prints them (Tables 4, 5, 7, 8: MRR@10, Recall@1, Recall@50; 6: the first two; 9: Recall@50).

@@ -13,7 +13,7 @@ from releases import make_release
 from baselines.reproduce import code
 from baselines.reproduce.data import data_figures
 from baselines.reproduce.matrix import read_matrix
-from builders.stats.paper import published
+from builders.check.paper import published
 from builders.store.manifest import write_stats
 from builders.store.reader import open_release
 

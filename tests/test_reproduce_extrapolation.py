@@ -21,7 +21,7 @@ MATRIX = """
 [published_on]
 main = { split = "test" }
 [step]
-words = "baselines bm25 --release {release} --split {split} --engine tantivy --out {out}/words.run"
+words = "baselines bm25 --release {release} --split {split} --out {out}/words.run"
 [[row]]
 table = 4
 name = "bm25"
@@ -89,7 +89,7 @@ def test_of_the_buckets_the_mean_is_taken_and_of_restrain_both_are_of_all_test_q
 
 def test_what_the_release_lacks_is_said(world: Path) -> None:
     error = reproduce(world, "restrain-14K", code=1)
-    assert "has no restrain-14K of the dev queries; it has restrain-2, resttest; `python -m builders extra" in error
+    assert "has no restrain-14K of the dev queries; it has restrain-2, resttest; `python -m builders add" in error
     put_stats(world / "release", extrapolation={})
     assert "has no sets for interpolation and extrapolation of the dev queries; `python" in reproduce(world, code=1)
 

@@ -9,7 +9,7 @@ import pytest
 from commands import ROOT, run
 
 from baselines.reproduce.settings import read_settings
-from builders.common.command import InputError
+from builders.core.errors import InputError
 
 
 @pytest.fixture

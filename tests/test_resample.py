@@ -16,10 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from releases import md5
 
-from builders.common.command import InputError
-from builders.extrapolate.restrain import is_large, restrained
-from builders.extrapolate.resttest import bucketed
-from builders.extrapolate.similarity import best_ranks, clusters, fixed_point, nearest, scale
+from builders.add.restrain import is_large, restrained
+from builders.add.resttest import bucketed
+from builders.add.similarity import best_ranks, clusters, fixed_point, nearest, scale
+from builders.core.errors import InputError
 
 
 @st.composite
@@ -208,7 +208,7 @@ def test_clear_clusters_are_found_and_the_largest_is_the_first() -> None:
 def test_the_same_clusters_and_ranks_on_any_number_of_threads() -> None:
     code = """
 import hashlib, numpy as np
-from builders.extrapolate.similarity import *
+from builders.add.similarity import *
 generator = np.random.default_rng(3)
 vectors = fixed_point(np.round(generator.normal(size=(9000, 24)), 0) + 0.25)
 ranks, products, complete = best_ranks(vectors[:700], vectors[700:], 50)

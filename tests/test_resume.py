@@ -18,7 +18,7 @@ import pytest
 from commands import ROOT, command, run
 from rows import row, write_rows
 
-from builders.common.jobs import WorkerDied
+from builders.core.jobs import WorkerDied
 from builders.release import label, write
 from builders.release import rows as raw
 from builders.release.build import build_release

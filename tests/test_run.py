@@ -21,8 +21,8 @@ from transformers import AutoModel, AutoTokenizer
 
 from baselines.retrieve import prefetch
 from baselines.retrieve.families import families, family_of, read_families
-from builders.common.command import InputError
-from builders.common.files import sha256_of
+from builders.core.errors import InputError
+from builders.core.files import sha256_of
 from builders.store.runs import read_run
 
 pytestmark = pytest.mark.usefixtures("own_cache")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from releases import make_release, md5, tables
 
 from baselines.runs.qrels import read_qrels, release_qrels
-from builders.common.command import InputError
+from builders.core.errors import InputError
 from builders.store.reader import open_release
 from builders.store.runs import read_run, write_run
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from releases import QUESTIONS, TEXTS, make_release, md5, tables
 
-from builders.common.sampling import lots
+from builders.core.sampling import lots
 from builders.store.reader import open_release
 from builders.store.runs import read_run, write_run
 
@@ -38,7 +38,7 @@ def a_run(path: Path, ranked: dict[str, list[str]]) -> Path:
 
 
 def samples(release: Path, out: Path, *words: Any) -> list[dict[str, Any]]:
-    made = run("builders", "samples", "--release", release, "--out", out, "--format", "json", *words)
+    made = run("builders", "add", "samples", "--release", release, "--out", out, "--format", "json", *words)
     found: list[dict[str, Any]] = json.loads(made.stdout)
     return found
 
@@ -101,10 +101,12 @@ def test_what_cannot_be_sampled_is_one_line(release: Path, tmp_path: Path, words
         "LOST": a_run(tmp_path / "lost.run", {QUESTIONS["dev"][0]: ["lost"]}),
     }
     given = [runs.get(word, word) for word in words]
-    assert said in run("builders", "samples", "--release", release, "--out", tmp_path / "out", *given, code=1).error
+    assert (
+        said in run("builders", "add", "samples", "--release", release, "--out", tmp_path / "out", *given, code=1).error
+    )
     assert not (tmp_path / "out").exists()
     for wrong in ("0", "1.5K", "many"):
-        run("builders", "samples", "--release", release, "--out", tmp_path / "out", "--sizes", wrong, code=2)
+        run("builders", "add", "samples", "--release", release, "--out", tmp_path / "out", "--sizes", wrong, code=2)
 
 
 @settings(max_examples=30, deadline=None)
@@ -126,7 +128,7 @@ def test_check_names_what_a_sample_lists_twice_and_what_is_not_there(tmp_path: P
 def test_an_extract_is_a_release_of_its_own(release: Path, tmp_path: Path) -> None:
     samples(release, tmp_path / "out", "--sizes", "30")
     small = tmp_path / "small"
-    words = ["samples", "--release", tmp_path / "out", "--out", small, "--extract"]
+    words = ["add", "samples", "--release", tmp_path / "out", "--out", small, "--extract"]
     assert run("builders", *words, "sample-30").stdout == f"{small}: 30 passages, the queries of dev\n"
     chosen = set(listed(tmp_path / "out", "sample-30"))
     whole, found = open_release(tmp_path / "out"), open_release(small)
@@ -138,7 +140,7 @@ def test_an_extract_is_a_release_of_its_own(release: Path, tmp_path: Path) -> No
     for name, said in (("sample-31", "has no config 'sample-31'"), ("corpus", "expected a sample, as sample-10K")):
         assert said in run("builders", *words, name, code=1).error
     # What it finds by words is what `bm25 --sample` finds.
-    options = ["--engine", "tantivy", "--threads", "1", "--top-k", "7", "--split", "dev"]
+    options = ["--threads", "1", "--top-k", "7", "--split", "dev"]
     run("baselines", "bm25", "--release", small, *options, "--out", tmp_path / "a.run")
     run("baselines", "bm25", "--release", whole.path, "--sample", "sample-30", *options, "--out", tmp_path / "b.run")
     assert read_run(tmp_path / "a.run").hits == read_run(tmp_path / "b.run").hits

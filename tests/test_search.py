@@ -13,8 +13,8 @@ from releases import QUESTIONS, TEXTS, make_release, md5, tables
 from sentence_transformers import SentenceTransformer
 from tiny_models import write_dual
 
-from builders.common.command import main
-from builders.common.files import sha256_of
+from builders.core.command import main
+from builders.core.files import sha256_of
 from builders.store.runs import read_run
 
 VERBS = {"encode": "baselines.retrieve.encode", "search": "baselines.retrieve.search"}

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from rows import row, write_rows
 
 from baselines.bm25.tokens import WORDS, tokens
-from builders.common import words as segment
-from builders.common.command import InputError
-from builders.common.words import cutter, segmenter_version, words
+from builders.core import words as segment
+from builders.core.errors import InputError
+from builders.core.words import cutter, segmenter_version, words
 
 # Chinese of every kind that the two treat differently or might, Latin letters, digits and signs next to each other,
 # full-width forms, blanks of many kinds, emoji with and without joiners, other scripts and their digits.

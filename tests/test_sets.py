@@ -9,7 +9,8 @@ import pytest
 
 from baselines.__main__ import VERBS
 from baselines.runs.qrels import release_qrels
-from builders.common.command import InputError, main
+from builders.core.command import main
+from builders.core.errors import InputError
 from builders.store.draft import draft_release
 from builders.store.reader import open_release
 

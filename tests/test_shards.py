@@ -16,7 +16,7 @@ from commands import run
 from releases import QUESTIONS, TEXTS, make_release, md5, tables
 
 from baselines.retrieve.passages import open_passages
-from builders.common.command import InputError
+from builders.core.errors import InputError
 from builders.store import shards
 from builders.store.layout import MANIFEST, schema_of
 from builders.store.reader import Release, open_release
@@ -105,12 +105,11 @@ def test_an_empty_split_has_the_columns_of_its_config(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "error"),
     [
-        (("stats",), ""),
-        (("crosslingual", "export", "--out", "OUT.tsv"), ""),
-        (("extrapolate", "overlap"), ""),
-        (("extrapolate", "restrain", "--size", "2", "--embeddings", "V.npy", "--out", "OUT"), "has no queries in dev"),
-        (("pool", "candidates", "--runs", "RUN", "--out", "OUT"), "queries/dev lacks"),
-        (("samples", "--sizes", "5", "--out", "OUT", "--split", "dev"), "no positive passages in qrels/dev"),
+        (("check",), ""),
+        (("annotate", "translations", "export", "--out", "OUT.tsv"), ""),
+        (("add", "restrain", "--size", "2", "--embeddings", "V.npy", "--out", "OUT"), "has no queries in dev"),
+        (("annotate", "pool", "candidates", "--runs", "RUN", "--out", "OUT"), "queries/dev lacks"),
+        (("add", "samples", "--sizes", "5", "--out", "OUT", "--split", "dev"), "no positive passages in qrels/dev"),
     ],
 )
 def test_verbs_read_an_empty_split(tmp_path: Path, words: tuple[str, ...], error: str) -> None:
@@ -187,7 +186,6 @@ def test_unpacked_texts_that_have_changed_are_unpacked_again(release: Path, tmp_
 @pytest.mark.parametrize(
     "words",
     [
-        ("builders", "stats"),
         ("builders", "export", "--format", "beir", "--out", "OUT"),
         ("builders", "export", "--format", "tevatron", "--set", "cmedqa", "--out", "OUT"),
         ("baselines", "evaluate", "RUN", "--split", "dev"),

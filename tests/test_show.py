@@ -9,7 +9,7 @@ import pytest
 from releases import QUESTIONS, TEXTS, make_release, md5, tables
 
 from baselines.show import excerpt, marked
-from builders.common.command import main
+from builders.core.command import main
 from builders.store.runs import write_run
 
 TICKET, PHONE = QUESTIONS["dev"]

@@ -16,10 +16,10 @@ from conftest import Once
 from releases import md5
 from whole_release import Rows, make_whole
 
+from builders.check.paper import published
 from builders.check.release import check
 from builders.similar.likeness import LikeTexts, bands, normalised
 from builders.similar.remove import as_table
-from builders.stats.paper import published
 from builders.store.reader import open_release
 from builders.store.runs import write_run
 

@@ -1,4 +1,4 @@
-"""Where every archive comes from: builders/sources.json, as `builders sources` prints it."""
+"""Where every archive comes from: builders/sources.json, as `builders official --list` prints it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import pytest
 from commands import ROOT
 
 from builders.__main__ import VERBS
-from builders.common.command import main
+from builders.core.command import main
 from builders.sources.archives import read_archives
 
 
 def sources(*words: str) -> int:
-    return main("builders", "", VERBS, ["sources", *words])
+    return main("builders", "", VERBS, ["official", "--list", *words])
 
 
 def test_every_archive_has_an_address_or_says_how_to_get_it() -> None:

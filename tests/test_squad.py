@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builders.common.command import main
-from builders.squad import cut_article
+from builders.add.squad import cut_article
+from builders.core.command import main
 from builders.store.reader import Release, open_release
 
-VERBS = {"squad": "builders.squad", "check": "builders.check"}
+VERBS = {"squad": "builders.add.squad", "check": "builders.check"}
 CONTEXTS = ["长城在北京北边，始建于春秋。", "黄河长五千四百六十四公里。", "泰山在山东，高一千五百余米。"]
 
 

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from builders.common.command import InputError
-from builders.common.sampling import draw
+from builders.core.errors import InputError
+from builders.core.sampling import draw
 from builders.sources.encoding import encoding_of
 from builders.sources.tables import find_tables, header_of, open_table
 

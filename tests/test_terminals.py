@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 from commands import run
 
-from builders.common import progress as progress_module
-from builders.common.command import main, progress
-from builders.common.ending import exit_code
+from builders.core import progress as progress_module
+from builders.core.command import main
+from builders.core.exit_codes import exit_code
+from builders.core.progress import progress
 from builders.store.runs import read_run, write_run
 
 
@@ -45,8 +46,8 @@ def written(to: io.TextIOWrapper) -> str:
 @pytest.mark.parametrize(
     "words",
     [
-        "builders sources",
-        "builders stats --release {release}",
+        "builders official --list",
+        "builders check --release {release}",
         "builders check --release {release}",
         "baselines show --release {release} --split dev {run}",
         "baselines evaluate --release {release} --split dev {run}",
@@ -56,7 +57,7 @@ def written(to: io.TextIOWrapper) -> str:
         "baselines leaderboard --format markdown",
         "baselines leaderboard --release {release} {run}",
         "baselines reproduce --table 4 --row bm25 --release {release} --out {folder}/runs --one-process",
-        "baselines estimate --help",
+        "baselines reproduce --help",
         "builders annotate --help",
     ],
 )

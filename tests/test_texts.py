@@ -11,7 +11,7 @@ from releases import TEXTS, make_release, md5, tables
 
 from baselines.retrieve import passages as texts
 from baselines.retrieve.passages import open_passages
-from builders.common.command import InputError
+from builders.core.errors import InputError
 from builders.store.reader import open_release
 
 

@@ -136,7 +136,7 @@ def test_without_the_packages_that_a_bare_cuda_image_lacks(world: World) -> None
     values = ["train.batch=8", "train.max_steps=2", "train.evaluations=1", "data.dev_queries=3"]
     blocked = """
 import importlib.metadata, importlib.util, sys
-gone = set("duckdb faiss ir_measures jieba matplotlib numba rjieba tantivy tensorboard".split())
+gone = set("duckdb faiss ir_measures jieba matplotlib numba rjieba tensorboard".split())
 class Gone:
     def find_spec(self, name, path=None, target=None):
         if name.split(".")[0] in gone:
@@ -150,7 +150,7 @@ def no_metadata(name):
     return metadata(name)
 importlib.metadata.metadata = no_metadata
 from baselines.__main__ import VERBS
-from builders.common.command import main
+from builders.core.command import main
 codes = [main("baselines", "", VERBS, words.split("|")) for words in sys.argv[1:]]
 assert not gone & {name.split(".")[0] for name in sys.modules}
 sys.exit(max(codes))

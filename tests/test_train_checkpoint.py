@@ -18,7 +18,7 @@ from baselines.__main__ import VERBS
 from baselines.retrieve.passages import open_passages
 from baselines.train.scratch import wordpieces
 from baselines.train.watch import FiniteWeights
-from builders.common.command import main
+from builders.core.command import main
 from builders.store.reader import open_release
 
 

@@ -20,7 +20,7 @@ from baselines.retrieve.passages import Passages, open_passages
 from baselines.train.pairs import Pairs, read_pairs
 from baselines.train.recipe import Recipe, read_recipe
 from baselines.train.rows import Batches, CrossRows, DualRows, PassageRows
-from builders.common.command import InputError
+from builders.core.errors import InputError
 from builders.store.reader import Release, open_release
 
 

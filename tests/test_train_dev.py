@@ -16,7 +16,7 @@ from tiny_models import write_bert, write_cross, write_dual
 from baselines.retrieve.passages import Passages, open_passages
 from baselines.train.dev_ranks import Reranked, Sampled, dev_sample
 from baselines.train.recipe import Recipe, read_recipe
-from builders.common.command import InputError
+from builders.core.errors import InputError
 from builders.store.reader import Release, open_release
 
 FIRST, SECOND = QUESTIONS["dev"]  # texts 4 and 5 answer them

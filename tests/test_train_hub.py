@@ -14,7 +14,7 @@ from releases import make_release
 
 from baselines.retrieve.hub_models import hub_commit, model_commit
 from baselines.train.start import weights_sha256
-from builders.common.command import InputError
+from builders.core.errors import InputError
 
 hub = pytest.importorskip("huggingface_hub")
 

@@ -21,7 +21,7 @@ from baselines.train.models import cross_encoder, dual_encoder, masked_language_
 from baselines.train.recipe import Recipe, read_recipe
 from baselines.train.rows import Batches
 from baselines.train.trainers import arguments, dual_trainer
-from builders.common.command import InputError
+from builders.core.errors import InputError
 
 TEXTS = ["北京 的 冬天 很 冷", "饺子 怎么 煮"]
 OWN = ["model.pooling=", "model.similarity="]  # those of the start

@@ -13,7 +13,7 @@ from releases import QUESTIONS, TEXTS, make_release, md5
 from tiny_models import write_bert
 
 from baselines.train.record import TRAINING
-from builders.common.command import InputError
+from builders.core.errors import InputError
 from builders.store.runs import write_run
 
 LINES = [json.dumps({"query-id": md5(q), "negative-ids": [md5(TEXTS[4])]}) + "\n" for q in QUESTIONS["train"]]

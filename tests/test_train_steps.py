@@ -19,7 +19,7 @@ from baselines.train import trainers, training
 from baselines.train.cross_loss import token_parts
 from baselines.train.recipe import read_recipe
 from baselines.train.rows import Batches
-from builders.common.command import InputError
+from builders.core.errors import InputError
 
 
 @pytest.fixture

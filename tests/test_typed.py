@@ -12,9 +12,9 @@ from typing import Any, Literal
 import msgspec
 import pytest
 
-from builders.common.command import InputError
-from builders.common.files import read_toml
-from builders.common.typed import LARGEST, Count, Sha256, check_json_files, read_json
+from builders.core.errors import InputError
+from builders.core.files import read_toml
+from builders.core.typed import LARGEST, Count, Sha256, check_json_files, read_json
 
 
 class Part(msgspec.Struct):

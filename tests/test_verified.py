@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from builders.common import verified
-from builders.common.verified import caches, fault_once
+from builders.core import cache as verified
+from builders.core.cache import caches, fault_once
 
 LONG_AGO = (1_000_000_000, 1_000_000_000)
 
@@ -117,7 +117,7 @@ def test_damaged_notes_are_none(file: Path) -> None:
 
 
 def test_notes_do_not_grow_without_end(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("builders.common.verified._MOST", 100)
+    monkeypatch.setattr("builders.core.cache._MOST", 100)
     for number in range(50):
         fault_once(file, number, Look())
     assert (caches() / "verified").stat().st_size < 200

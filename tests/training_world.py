@@ -10,7 +10,7 @@ import torch
 from synonyms import make_synonyms
 
 from baselines.__main__ import VERBS
-from builders.common.command import main
+from builders.core.command import main
 from builders.store.reader import open_release
 
 SMALL = ["scratch.layers=2", "scratch.hidden=64", "scratch.heads=4", "scratch.feed_forward=128"]

@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow as pa
 from releases import md5, passage, tables
 
-from builders.common.files import write_text
-from builders.stats.count import count
+from builders.check.release import check
+from builders.core.files import write_text
 from builders.store.draft import draft_release
 from builders.store.layout import schema_of
 from builders.store.manifest import Build, write_manifest
@@ -69,7 +69,7 @@ def make_whole(path: Path, change: Callable[[Rows], Any] | None = None, verb: st
         for (config, split), content in rows.items():
             draft.write(config, split, [pa.Table.from_pylist(content, schema_of(config))])
     # The figures, then the card and the manifest over them.
-    stats = count(open_release(path)).stats
+    stats = check(open_release(path)).figures.stats
     with draft_release(path, build, open_release(path)) as draft:
         draft.stats |= stats
     _rewrite_manifest(path, [Build(**build)])

@@ -3,8 +3,8 @@
 jieba's words unless --analyzer says otherwise; k1 = 1.2, b = 0.75 unless given: Elasticsearch's defaults, on which the
 paper's BM25 ran (Section 3.1; Table 4). --tune train finds k1 and b on questions of that split, by their MRR@10, before
 those of --split are searched; OUT.tuned.json has every value that was tried. RUN.manifest.json records the engine, k1,
-b, the analyzer, the release's fingerprints and the SHA-256 of the run. The engine runs inside this process
-(numba: any k1 and b; tantivy: the defaults alone) or is an Elasticsearch server. The index is kept (by default under
+b, the analyzer, the release's fingerprints and the SHA-256 of the run. The engine (numba) runs inside this process, or
+it is an Elasticsearch server. The index is kept (by default under
 $XDG_CACHE_HOME or ~/.cache, in dureader_retrieval/bm25; on the server, in an index dureader-retrieval-*) and used again
 as long as the corpus, the analyzer and the engine are the same.
 
@@ -23,17 +23,18 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from baselines.bm25.index import DEFAULT_ENGINE, ENGINES, INDEXES, K1, B, Index, open_index, reopened
+from baselines.bm25.index import INDEXES, K1, B, Index, open_index, reopened
 from baselines.bm25.tokens import ANALYZERS, Analyzer
 from baselines.bm25.tune import QUESTIONS, tune
 from baselines.retrieve.run_manifest import asked_of, record, write_manifest
 from baselines.runs.sets import add_queries, add_set, expect_main, read_queries
 from baselines.samples import add_sample
-from builders.common.command import InputError, log, number_between, progress, whole_number
-from builders.common.files import check_file
-from builders.common.groups import install
-from builders.common.jobs import in_threads
-from builders.common.limits import usable_cores
+from builders.core.command import number_between, whole_number
+from builders.core.errors import InputError, install, log
+from builders.core.files import check_file
+from builders.core.jobs import in_threads
+from builders.core.limits import usable_cores
+from builders.core.progress import progress
 from builders.store.columns import Columns, Hit
 from builders.store.layout import SETS
 from builders.store.reader import Release, open_release
@@ -49,9 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_queries(parser)
     add_sample(parser)
     parser.add_argument("--out", type=Path, required=True, metavar="RUN", help="the run; gzipped where it ends in .gz")
-    parser.add_argument(
-        "--engine", choices=[*ENGINES, "elasticsearch"], default=DEFAULT_ENGINE, help=f"default: {DEFAULT_ENGINE}"
-    )
+    parser.add_argument("--engine", choices=["numba", "elasticsearch"], default="numba", help="default: numba")
     parser.add_argument(
         "--address", metavar="URL", help="of the Elasticsearch server: http(s)://[USER:PASSWORD@]HOST:PORT"
     )
@@ -106,8 +105,8 @@ def run(args: argparse.Namespace) -> None:
         raise InputError(f"has no queries in its split {args.split!r}", path=args.release)
     if args.tune == args.split:
         raise InputError(f"--tune {args.tune}: values tuned on the questions that are searched flatter the run")
-    if args.tune and args.engine != DEFAULT_ENGINE:
-        raise InputError(f"--tune goes with --engine {DEFAULT_ENGINE}")
+    if args.tune and args.engine != "numba":
+        raise InputError("--tune goes with --engine numba")
     index, k1, b = _open(release, args, configs.corpus), args.k1, args.b
     if args.tune:
         k1, b = tune(index, release, configs, args, search_columns)
@@ -133,7 +132,7 @@ def _open(release: Release, args: argparse.Namespace, corpus: str) -> Index:
     analyzer = Analyzer(args.analyzer, args.stop_words == "drop")
     if args.engine == "elasticsearch":
         if args.max_chars is not None or args.sample:
-            raise InputError("--max-chars and --sample go with the engines " + ", ".join(ENGINES))
+            raise InputError("--max-chars and --sample go with --engine numba")
         try:
             from baselines.bm25.engine_elasticsearch import open_remote
         except ImportError as error:
@@ -143,7 +142,7 @@ def _open(release: Release, args: argparse.Namespace, corpus: str) -> Index:
 
         return open_remote(release, args.address, args.threads, corpus, args.k1, args.b, args.ca_certs, analyzer)
     return open_index(
-        *(release, args.index, args.threads, corpus, args.engine, args.k1, args.b, args.max_chars),
+        *(release, args.index, args.threads, corpus, args.k1, args.b, args.max_chars),
         sample=args.sample,
         analyzer=analyzer,
     )

@@ -20,11 +20,12 @@ import pyarrow as pa
 from baselines.bm25.index import KeptIndex
 from baselines.bm25.postings import CHUNK, FILES, LENGTHS, hashes_of
 from baselines.bm25.postings import write_index as write_index
-from builders.common.command import log
-from builders.common.compiled import compiled
-from builders.common.jobs import in_threads
+from builders.core.compiled import compiled
+from builders.core.errors import log
+from builders.core.jobs import in_threads
 from builders.store.columns import Columns
 
+VERSION = "numba 2"  # raise it when the files change
 _SHARE = 26  # bits after the point of a saturated count, tf / (tf + norm)
 _BOUND = 11  # fewer in the bound of a list
 _WEIGHTS = 1 << 30
@@ -96,18 +97,11 @@ def _mapped(path: Path, dtype: Any) -> Any:
     return np.asarray(np.memmap(path, dtype, "r")) if path.stat().st_size else np.empty(0, dtype)
 
 
-def engine_version() -> str:
-    return "numba 2"  # raise it when the files change
-
-
-def prepare(k1: float, b: float) -> None:
-    """Any k1 and b will do; says what takes seconds where numba's cache has no compiled loops yet."""
+def prepare() -> None:
+    """Say what takes seconds where numba's cache has no compiled loops yet."""
     kept = _search_all.stats.cache_path  # None where numba can keep nothing
     if not kept or not any(Path(kept).glob(f"{__name__.rpartition('.')[2]}._search_all-*.nbi")):
         log.info("numba compiles the loops of the BM25 index and search: some seconds, once in this clone")
-
-
-open_folder = NumbaIndex
 
 
 @compiled

@@ -1,9 +1,8 @@
-"""The kept BM25 index: an engine's files beside ``index.json``, one folder for each corpus, segmentation and engine."""
+"""The kept BM25 index: the engine's files beside ``index.json``, one folder for each corpus and segmentation."""
 
 from __future__ import annotations
 
 import abc
-import importlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,8 @@ from baselines.bm25.tokens import WORDS, Analyzer, segment_batches
 from baselines.retrieve.cache import Cache, Strings, StringsWriter
 from baselines.retrieve.passages import expect_ids_once
 from baselines.samples import Rows, sample_rows, taken
-from builders.common.command import InputError, log, progress
+from builders.core.errors import InputError, log
+from builders.core.progress import progress
 from builders.store.columns import Columns, columns_of
 from builders.store.reader import Release
 
@@ -26,10 +26,6 @@ _IDS = "ids"  # corpus ids by row number: engines' own are slow in threads
 _BATCH = 256  # passages that go to a segmentation process at a time
 _FEW = 2_000  # passages below which starting processes takes longer than segmenting
 K1, B = 1.2, 0.75  # Elasticsearch's and Lucene's defaults
-# Modules with engine_version(), prepare(k1, b), write_index(folder, token strings, threads) and
-# open_folder(folder, k1, b, threads).
-ENGINES = {"numba": "baselines.bm25.engine_numba", "tantivy": "baselines.bm25.engine_tantivy"}
-DEFAULT_ENGINE = "numba"
 
 
 class Index(abc.ABC):
@@ -94,7 +90,6 @@ def open_index(
     keep: Path,
     workers: int,
     corpus: str = "corpus",
-    engine: str = DEFAULT_ENGINE,
     k1: float = K1,
     b: float = B,
     max_chars: int | None = None,
@@ -107,22 +102,24 @@ def open_index(
     Of queries, too (``split``): any config with ``_id`` and ``text``.
     ``workers`` processes segment, as many threads index. Of every passage, the first ``max_chars`` characters are read;
     None: all of it. ``sample``: of the passages of this config alone. The index is built beside its place and moved
-    there when it is whole; a second process that wants the same index waits for the first. Raises :class:`InputError`
-    where the engine has not the ``k1`` and ``b`` asked for.
+    there when it is whole; a second process that wants the same index waits for the first.
     """
-    module = importlib.import_module(ENGINES[engine])
-    module.prepare(k1, b)
-    key = index_key(release, corpus, module.engine_version(), max_chars, split, sample, analyzer)
+    from baselines.bm25 import engine_numba
+
+    engine_numba.prepare()
+    key = index_key(release, corpus, engine_numba.VERSION, max_chars, split, sample, analyzer)
 
     def build(new: Path) -> None:
         expect_ids_once(release, corpus, split)
         rows = None if sample is None else sample_rows(release, corpus, sample)
-        module.write_index(new, token_strings(release, corpus, workers, max_chars, split, rows, analyzer), workers)
+        engine_numba.write_index(
+            new, token_strings(release, corpus, workers, max_chars, split, rows, analyzer), workers
+        )
         batches = taken(release.batches(corpus, split, ["_id"]), rows)
         write_ids(new, (batch.column("_id") for batch in batches))
 
     folder, made = INDEXES.folder(keep, key, build)
-    index: KeptIndex = module.open_folder(folder, k1, b, workers)
+    index = engine_numba.NumbaIndex(folder, k1, b, workers)
     index.analyzer = analyzer
     log.info("BM25 index %s: %s (%d passages)", "built" if made else "reused", folder, index.passages)
     return index
@@ -130,8 +127,10 @@ def open_index(
 
 def reopened(index: Index, k1: float, b: float, threads: int) -> Index:
     """The same index of the ``numba`` engine with another k1 and b."""
+    from baselines.bm25.engine_numba import NumbaIndex
+
     assert isinstance(index, KeptIndex)
-    other: KeptIndex = importlib.import_module(ENGINES["numba"]).open_folder(index.folder, k1, b, threads)
+    other = NumbaIndex(index.folder, k1, b, threads)
     other.analyzer = index.analyzer
     return other
 

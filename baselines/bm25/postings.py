@@ -17,9 +17,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from builders.common.command import InputError
-from builders.common.compiled import compiled
-from builders.common.jobs import in_threads
+from builders.core.compiled import compiled
+from builders.core.errors import InputError
+from builders.core.jobs import in_threads
 
 Array = npt.NDArray[Any]
 CHUNK = 1 << 14  # rows; the sums of a chunk's passages stay in the processor's nearest caches

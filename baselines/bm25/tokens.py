@@ -1,7 +1,7 @@
 """Chinese text into the tokens that BM25 counts, in four ways; the same way for queries and passages.
 
 ``words``: of jieba's default mode, with its hidden Markov model for words outside its dictionary, as
-``builders.common.words`` cuts them. ``characters``: every Chinese character for itself. ``bigrams``: every two
+``builders.core.words`` cuts them. ``characters``: every Chinese character for itself. ``bigrams``: every two
 neighbouring Chinese characters, and a Chinese character that has no neighbour. In both, a run of other letters and
 digits is one token. ``both``: the words and then the bigrams; what is a word of two characters counts as both.
 Everywhere: lower case, and no token without a letter, digit or Chinese character.
@@ -16,8 +16,8 @@ from itertools import pairwise
 from typing import Any
 
 from baselines.bm25.stop_words import STOP_WORDS
-from builders.common.jobs import in_order, process_pool
-from builders.common.words import segmenter_version, words
+from builders.core.jobs import in_order, process_pool
+from builders.core.words import segmenter_version, words
 
 _RULE = 1  # raise it when tokens() changes: indexes built from other tokens are then built anew
 _CHARACTERS_RULE = 1  # likewise, of characters and bigrams

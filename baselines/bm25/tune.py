@@ -16,8 +16,8 @@ from baselines.bm25.index import K1, B, Index, reopened
 from baselines.runs.measures import MRR_DEPTH, official
 from baselines.runs.qrels import Qrels, release_qrels
 from baselines.runs.sets import read_queries
-from builders.common.command import InputError, log
-from builders.common.files import write_text
+from builders.core.errors import InputError, log
+from builders.core.files import write_text
 from builders.store.columns import Columns
 from builders.store.layout import SETS, Set
 from builders.store.reader import Release

@@ -25,7 +25,8 @@ import pyarrow as pa
 
 from baselines.runs.qrels import Qrels
 from baselines.runs.reference import add_reference, reference_qrels, reference_texts
-from builders.common.command import InputError, number_between, whole_number
+from builders.core.command import number_between, whole_number
+from builders.core.errors import InputError
 
 FORMATS = ("text", "json", "markdown", "latex")
 

@@ -16,7 +16,7 @@ from baselines.compare.groups import groups
 from baselines.compare.paired import RESAMPLES, TESTS, Paired, Values, holm, paired
 from baselines.runs.measures import PAPER, mean
 from baselines.runs.values import values_of
-from builders.common.command import InputError, log
+from builders.core.errors import InputError, log
 
 LABELS = "abcdefghijklmnoprstuvwxyz"  # one a system; Unicode has no superscript q to speak of
 MEASURES = tuple(PAPER.values())

@@ -7,7 +7,7 @@ from typing import Any
 
 from baselines.compare import cells
 from baselines.runs.tables import percent
-from builders.common.command import visible
+from builders.core.errors import visible
 
 _SPECIAL = {
     **{sign: f"\\{sign}" for sign in "&%$#_{}"},

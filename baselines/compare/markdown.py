@@ -7,7 +7,7 @@ from typing import Any
 
 from baselines.compare import cells
 from baselines.runs.tables import percent
-from builders.common.markdown import as_code, as_text
+from builders.core.markdown import as_code, as_text
 
 
 def as_markdown(result: dict[str, Any]) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 from baselines.compare import cells
 from baselines.runs.tables import percent, text_table
-from builders.common.command import visible
+from builders.core.errors import visible
 
 _SUPERSCRIPTS = str.maketrans("abcdefghijklmnoprstuvwxyz", "ᵃᵇᶜᵈᵉᶠᵍʰⁱʲᵏˡᵐⁿᵒᵖʳˢᵗᵘᵛʷˣʸᶻ")
 _CHARS = 60  # of a query's text

@@ -20,7 +20,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from builders.common.folders import check_output, replace_directory, work_beside
+from builders.core.folders import check_output, replace_directory, work_beside
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -18,7 +18,7 @@ from baselines.convert.parameters import Floats
 from baselines.retrieve.hub_models import quiet_libraries
 from baselines.retrieve.official_input import PASSAGE_LENGTH, QUERY_LENGTH, Kind, official_tokenizer
 from baselines.train.record import versions
-from builders.common.files import write_text
+from builders.core.files import write_text
 
 _POOLER = "pooler.dense.weight", "pooler.dense.bias"
 

@@ -14,9 +14,9 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
-from builders.common.command import InputError
-from builders.common.files import read_utf8
-from builders.common.typed import read_json
+from builders.core.errors import InputError
+from builders.core.files import read_utf8
+from builders.core.typed import read_json
 
 _Size = Annotated[int, Meta(ge=1)]
 _Dropout = Annotated[float, Meta(ge=0, lt=1)]

@@ -20,8 +20,9 @@ from baselines.convert.ernie import (
     read_vocabulary,
 )
 from baselines.convert.parameters import Floats, parameter_files, read_parameter
-from builders.common.command import InputError, log, progress
-from builders.common.files import sha256_of
+from builders.core.errors import InputError, log
+from builders.core.files import sha256_of
+from builders.core.progress import progress
 
 QUERY, PASSAGE = "query_", "titlepara_"  # what the names of the dual-encoder's two encoders begin with
 # The heads of ERNIE's pre-training, what Adam keeps beside each parameter, and the counters of Paddle's optimizers.

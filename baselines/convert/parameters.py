@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from builders.common.command import InputError
+from builders.core.errors import InputError
 
 Floats = npt.NDArray[np.float32]
 _NUMBERS: dict[int, np.dtype[Any]] = {4: np.dtype("<f2"), 5: np.dtype("<f4")}

@@ -14,7 +14,7 @@ from baselines.hub import sections
 from baselines.hub.checkpoint import CARD, Checkpoint, open_checkpoint
 from baselines.hub.sections import Measured
 from baselines.runs.measures import PAPER
-from builders.common.files import write_text
+from builders.core.files import write_text
 
 _PIPELINES = {
     "dual": "sentence-similarity",

@@ -14,11 +14,10 @@ from typing import Any, Literal
 
 from msgspec import UNSET, Struct, UnsetType, field
 
-from builders.common.command import InputError
-from builders.common.files import sha256_of, write_text
-from builders.common.names import problem_of
-from builders.common.typed import Sha256, read_json, read_object
-from builders.common.verified import wrong_sha256
+from builders.core.cache import wrong_sha256
+from builders.core.errors import InputError
+from builders.core.files import sha256_of, write_text
+from builders.core.typed import Sha256, problem_of, read_json, read_object
 
 RECIPE, TRAINING, CARD = "recipe.json", "training.json", "README.md"
 SETTINGS = "config_sentence_transformers.json"

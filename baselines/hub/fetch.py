@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from builders.common.command import InputError
-from builders.common.files import sha256_of
-from builders.common.hub import clear_errors, commit_in
+from builders.core.errors import InputError
+from builders.core.files import sha256_of
+from builders.core.hub import clear_errors, commit_in
 from builders.store.layout import MANIFEST
 
 

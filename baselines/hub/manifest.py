@@ -10,8 +10,8 @@ import msgspec
 from msgspec import Struct
 
 from baselines.hub.checkpoint import CARD, belongs
-from builders.common.files import sha256_of
-from builders.common.typed import Count, Sha256, read_json
+from builders.core.files import sha256_of
+from builders.core.typed import Count, Sha256, read_json
 
 NAME = "dureader_retrieval checkpoint"
 

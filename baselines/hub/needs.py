@@ -13,8 +13,8 @@ from pathlib import Path
 from msgspec import Struct
 
 from baselines.hub.checkpoint import SETTINGS, Checkpoint, open_checkpoint
-from builders.common.files import write_text
-from builders.common.typed import read_object
+from builders.core.files import write_text
+from builders.core.typed import read_object
 
 _LIBRARY = "sentence-transformers"
 

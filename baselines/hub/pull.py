@@ -17,9 +17,9 @@ from pathlib import Path
 from baselines.hub.checkpoint import RECIPE, open_checkpoint
 from baselines.hub.fetch import commit_of, fetch
 from baselines.hub.manifest import read_manifest
-from builders.common.command import InputError, log
-from builders.common.folders import check_output, replace_directory, work_beside
-from builders.common.hub import need_hub, repo_name
+from builders.core.errors import InputError, log
+from builders.core.folders import check_output, replace_directory, work_beside
+from builders.core.hub import need_hub, repo_name
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

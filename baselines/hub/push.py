@@ -31,10 +31,10 @@ from baselines.hub.sections import Measured
 from baselines.runs.evaluate import evaluate
 from baselines.runs.qrels import release_qrels
 from baselines.runs.sets import add_set
-from builders.common.command import InputError, log
-from builders.common.files import sha256_of, write_text
-from builders.common.hub import add_repository, need_hub, repo_name, upload
-from builders.common.temporary import temporary_folder
+from builders.core.errors import InputError, log
+from builders.core.files import sha256_of, write_text
+from builders.core.hub import add_repository, need_hub, repo_name, upload
+from builders.core.locks import temporary_folder
 from builders.store.layout import MANIFEST, SETS
 from builders.store.reader import Release, open_release
 from builders.store.runs import read_run

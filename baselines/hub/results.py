@@ -14,9 +14,9 @@ from pathlib import Path
 from baselines.hub.fetch import commit_of
 from baselines.hub.sections import Measured
 from baselines.runs.measures import PAPER
-from builders.common.command import InputError, log
-from builders.common.hub import as_yaml, clear_errors
-from builders.common.temporary import temporary_folder
+from builders.core.errors import InputError, log
+from builders.core.hub import as_yaml, clear_errors
+from builders.core.locks import temporary_folder
 from builders.store.layout import MANIFEST, SETS
 from builders.store.manifest import read_manifest
 from builders.store.reader import Release

@@ -12,7 +12,7 @@ from baselines.hub.needs import need_of
 from baselines.runs.measures import PAPER
 from baselines.runs.tables import percent
 from baselines.train.recipe import PAIRS
-from builders.common.markdown import as_code, as_text
+from builders.core.markdown import as_code, as_text
 from builders.store.card import CITATION
 
 _TITLES = {"dual": "dual-encoder", "cross": "cross-encoder", "mlm": "masked language model", "encoder": "encoder"}

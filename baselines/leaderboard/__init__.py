@@ -20,7 +20,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from builders.common.command import InputError, whole_number
+from builders.core.command import whole_number
+from builders.core.errors import InputError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from baselines.runs.tables import text_table
-from builders.common.command import visible
-from builders.common.markdown import as_text as escaped
+from builders.core.errors import visible
+from builders.core.markdown import as_text as escaped
 
 LEGEND = (
     "percent; Recall@k: the share of questions with a positive in the top k (the paper's); R@k: the share of the "

@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from builders.common.command import InputError
-from builders.common.files import read_toml
-from builders.common.typed import typed
+from builders.core.errors import InputError
+from builders.core.files import read_toml
+from builders.core.typed import typed
 
 LEADERBOARD = Path(__file__).parents[1] / "leaderboard.toml"
 Searched = Literal["whole", "sample"]

@@ -12,7 +12,7 @@ above the query's best positive less --margin (RocketQA's denoising); or above a
 the run lacks counts as the last passage that it has.
 
 The file has a JSON object a line, in the order of the judgments: {"query-id": ..., "negative-ids": [...]}; every
-beginning of a list of ids is a random sample too. `python -m builders relabel` finds the positives among them.
+beginning of a list of ids is a random sample too. `python -m builders annotate relabel` finds the positives among them.
 
 Example:
 
@@ -34,9 +34,11 @@ from baselines.retrieve.passages import Passages, open_passages
 from baselines.retrieve.settings import add_device, add_pairs
 from baselines.runs.qrels import Qrels, release_qrels
 from baselines.runs.sets import add_queries, add_set, expect_main, read_queries
-from builders.common.command import InputError, log, number_between, progress, whole_number
-from builders.common.files import atomic_text, check_file
-from builders.common.hub import check_models
+from builders.core.command import number_between, whole_number
+from builders.core.errors import InputError, log
+from builders.core.files import atomic_text, check_file
+from builders.core.hub import check_models
+from builders.core.progress import progress
 from builders.store.layout import SETS
 from builders.store.reader import Release, open_release
 from builders.store.runs import Run, read_run

@@ -18,9 +18,13 @@ small machine; baselines/settings has some.
 --table 6 needs the configs that `builders similar` writes, --figure 2 those of `builders annotate merge`; the bars of a
 figure are also drawn, as PNG and SVG under --out.
 
---extrapolation [restrain-14K resttest] trains BM25, DE and CE (or other --row) on the sets that `builders extrapolate`
-drew, and reports interpolation, extrapolation and the gap. --matrix FILE names systems of one's own for it: steps and
+--extrapolation [restrain-14K resttest] trains BM25, DE and CE (or other --row) on the sets that `builders add` drew. It
+reports interpolation, extrapolation and the gap. --matrix FILE names systems of one's own for it: steps and
 rows as in baselines/matrix.toml.
+
+--dry-run prints the commands. Above them, as comments, it prints what each step costs by formula: rows, tokens,
+operations (6 x parameters x tokens for training, 2 x for encoding and re-ranking) and bytes on the disk. Where the
+release does not exist, the sizes are those of the paper's collection.
 
 examples:
   python -m baselines reproduce
@@ -55,6 +59,7 @@ from baselines.reproduce.figure import draw_figures
 from baselines.reproduce.matrix import Matrix, Row, read_matrix
 from baselines.reproduce.measure import measure
 from baselines.reproduce.page import PAGE, write_page
+from baselines.reproduce.plan import plan_table
 from baselines.reproduce.report import side_by_side
 from baselines.reproduce.rows import is_labelled, runnable
 from baselines.reproduce.settings import Settings, read_settings
@@ -62,7 +67,8 @@ from baselines.reproduce.steps import call, shown
 from baselines.reproduce.tally import WHY as TALLY_WANTED
 from baselines.reproduce.tally import error_figures
 from baselines.reproduce.text import text
-from builders.common.command import InputError, add_format, log, whole_number
+from builders.core.command import add_format, whole_number
+from builders.core.errors import InputError, log
 from builders.store.reader import Release, open_release
 
 SAMPLE = Path("build/sample")
@@ -103,7 +109,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--matrix", type=Path, metavar="FILE", help="of --extrapolation: other systems (TOML, as baselines/matrix.toml)"
     )
-    parser.add_argument("--dry-run", action="store_true", help="print the commands, run nothing")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="print the commands and, by formula, what their steps cost; run nothing"
+    )
     parser.add_argument("--display-commands", action="store_true", help="print the commands behind each row, too")
     add_format(parser)
 
@@ -221,6 +229,11 @@ def _show(matrix: Matrix, rows: Sequence[Row], settings: Settings, args: argpars
     if args.format == "json":
         print(json.dumps(commands))
         return
+    if not before:  # of a sample that is still to be built nothing is known
+        of = release.path if release else "the paper's collection"
+        print(
+            "".join(f"# {line}\n" for line in [f"{of}, by formula:", *plan_table(plan, release).splitlines()]), end=""
+        )
     for command in commands:
         print(shown(command, args.processes if command[1] == "train" else 1))
 

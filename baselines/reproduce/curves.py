@@ -10,8 +10,8 @@ from msgspec import Struct
 
 from baselines.reproduce.matrix import Step
 from baselines.train.record import TRAINING
-from builders.common.command import InputError, log
-from builders.common.typed import read_json
+from builders.core.errors import InputError, log
+from builders.core.typed import read_json
 
 WIDTH, HEIGHT = 380, 190
 _LEFT, _RIGHT, _TOP, _BOTTOM = 44, 64, 12, 30  # margins

@@ -7,8 +7,8 @@ from typing import Any
 
 from baselines.reproduce.marks import mark, nearness_of_count
 from baselines.reproduce.matrix import Counted, Matrix
-from builders.common.command import log
-from builders.stats.paper import published
+from builders.check.paper import published
+from builders.core.errors import log
 from builders.store.layout import SETS
 from builders.store.manifest import STATS, read_stats
 from builders.store.reader import Release
@@ -30,7 +30,7 @@ _UNLABELLED = {"mark": None, "why": ["the release has no labels of this split"]}
 def data_figures(matrix: Matrix, counts: Sequence[Counted], release: Release) -> list[dict[str, Any]]:
     """A figure each of ``counts``' columns and each measure that the paper prints of it, from the release's stats.json.
 
-    ``builders stats`` counts the same from the rows, ``builders check`` compares the two. Columns of what the release
+    ``builders check`` counts the same from the rows and compares the two. Columns of what the release
     lacks are left out, and said.
     """
     if not counts:

@@ -1,6 +1,6 @@
 """``reproduce --extrapolation``: systems on queries like those that they were trained on, and on others.
 
-As extrapolate-eval does for MS MARCO (Zhan et al., arXiv 2204.11447), from the configs that ``builders extrapolate``
+As extrapolate-eval does for MS MARCO (Zhan et al., arXiv 2204.11447), from the configs that ``builders add``
 makes. ReSTrain: every system is trained twice, on the questions near to the test queries (interpolation) and on others
 (extrapolation), and measured on the same test queries. ReSTTest: it is trained once a bucket, without the bucket's
 questions; interpolation is the mean over the test queries of the other buckets, extrapolation over the bucket's, and
@@ -30,8 +30,8 @@ from baselines.runs.measures import PAPER, paper_by_query
 from baselines.runs.qrels import Qrels, release_qrels
 from baselines.runs.tables import text_table
 from baselines.train.recipe import read_recipe
-from builders.common.command import InputError
-from builders.extrapolate.restrain import WARNING, is_large
+from builders.add.restrain import WARNING, is_large
+from builders.core.errors import InputError
 from builders.store.manifest import read_stats
 from builders.store.reader import Release, open_release
 from builders.store.runs import read_run
@@ -107,7 +107,7 @@ def _sets(release: Release, split: str, asked: Sequence[str]) -> dict[str, list[
         known = f"; it has {', '.join(found)}" if found else ""
         what = " and ".join(asked) if asked and missing else "sets for interpolation and extrapolation"
         raise InputError(
-            f"has no {what} of the {split} queries{known}; `python -m builders extrapolate` makes them",
+            f"has no {what} of the {split} queries{known}; `python -m builders add` makes them",
             path=release.path,
         )
     return {name: folds for name, folds in found.items() if not asked or name in asked}

@@ -9,8 +9,8 @@ from typing import Any
 
 from baselines.reproduce.report import Measured
 from baselines.runs.measures import PAPER
-from builders.common.command import log
-from builders.common.files import write_bytes
+from builders.core.errors import log
+from builders.core.files import write_bytes
 
 # The paper's caption: "before (light blue) and after (dark blue)". Any further series is grey.
 _COLOURS = {"before": "#a9cce3", "after": "#1f618d"}

@@ -15,9 +15,9 @@ from baselines.reproduce.settings import Settings
 from baselines.runs.measures import PAPER
 from baselines.runs.sets import QRELS, QUERIES
 from baselines.train.recipe import FROM_RECIPE, read_recipe
-from builders.common.command import InputError
-from builders.common.files import read_toml
-from builders.common.typed import typed
+from builders.core.errors import InputError
+from builders.core.files import read_toml
+from builders.core.typed import typed
 from builders.store.layout import SETS
 
 MATRIX = Path(__file__).parents[1] / "matrix.toml"
@@ -84,7 +84,7 @@ class Row(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class Counted(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A column of Table 3: counted of the release, published in ``builders/stats/published.toml``, both at ``of``."""
+    """A column of Table 3: counted of the release, published in ``builders/check/published.toml``, both at ``of``."""
 
     table: Annotated[int, Meta(ge=1)]
     name: str

@@ -15,8 +15,8 @@ from baselines.reproduce import text
 from baselines.reproduce.curves import curve
 from baselines.reproduce.data import TITLES as COUNTED
 from baselines.reproduce.marks import NOT, OK
-from builders.common.command import log
-from builders.common.files import read_utf8, write_text
+from builders.core.errors import log
+from builders.core.files import read_utf8, write_text
 
 PAGE = "reproduce.html"
 _NONE: Mapping[str, Source] = {}

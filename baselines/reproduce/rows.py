@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 
 from baselines.reproduce.matrix import Row
-from builders.common.command import InputError, log
+from builders.core.errors import InputError, log
 from builders.store.layout import SETS
 from builders.store.reader import Release
 

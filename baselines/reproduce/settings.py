@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from baselines.train.recipe import read_recipe
-from builders.common.command import InputError
-from builders.common.files import read_toml
+from builders.core.errors import InputError
+from builders.core.files import read_toml
 
 EVERY = "*"
 OPTIONS = "options"

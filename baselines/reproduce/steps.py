@@ -29,9 +29,10 @@ from baselines.hub.checkpoint import check_hashes
 from baselines.reproduce.keys import code_of_steps, key_of_step, started_from
 from baselines.reproduce.matrix import Step
 from baselines.train.state import states_of
-from builders.common.command import InputError, log, main
-from builders.common.files import sha256_of, write_text
-from builders.common.typed import read_json
+from builders.core.command import main
+from builders.core.errors import InputError, log
+from builders.core.files import sha256_of, write_text
+from builders.core.typed import read_json
 from builders.store.reader import Release
 
 _BEFORE = ".before"

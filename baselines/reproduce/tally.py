@@ -10,8 +10,8 @@ from msgspec import Meta, Struct
 
 from baselines.reproduce.marks import NOT
 from baselines.reproduce.matrix import Category, Matrix
-from builders.common.command import InputError
-from builders.common.typed import Count, read_json
+from builders.core.errors import InputError
+from builders.core.typed import Count, read_json
 
 WHY = (
     "Table 10 is left out: its errors are told apart by people. `python -m baselines errors` draws them as a round; "

@@ -16,12 +16,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from builders.common.command import InputError, log
-from builders.common.files import may_write, sha256_of, write_bytes, write_text
-from builders.common.folders import build_once, key_of
-from builders.common.names import name_within
-from builders.common.typed import read_json
-from builders.common.verified import caches, wrong_sha256
+from builders.core.cache import caches, wrong_sha256
+from builders.core.errors import InputError, log
+from builders.core.files import may_write, sha256_of, write_bytes, write_text
+from builders.core.folders import build_once, key_of
+from builders.core.typed import name_within, read_json
 
 
 def resumed(note: Path, kind: Any, is_right: Callable[[Any], bool], make: Callable[[], Any]) -> Any:

@@ -23,8 +23,7 @@ from baselines.retrieve.index import ROWS_ON_GPU, Job, Retriever, check_input, j
 from baselines.retrieve.models import fingerprint, open_encoder
 from baselines.retrieve.passages import Passages, Rows, open_passages
 from baselines.retrieve.settings import ModelSettings
-from builders.common.command import InputError, log
-from builders.common.groups import install
+from builders.core.errors import InputError, install, log
 from builders.store.reader import Release
 from builders.store.runs import Hit
 

@@ -10,8 +10,8 @@ from sentence_transformers.util.file_io import load_file_path
 from baselines.retrieve.hub_models import commit_of
 from baselines.retrieve.model_checks import opening
 from baselines.retrieve.settings import ModelSettings
-from builders.common.command import InputError
-from builders.common.typed import read_json
+from builders.core.errors import InputError
+from builders.core.typed import read_json
 
 _SAVED = "config_sentence_transformers.json"
 # What sentence-transformers and PyLate write as `model_type` of what they save.

@@ -18,10 +18,10 @@ from sentence_transformers.base.modules import InputModule, Router, Transformer
 from torch import nn
 from transformers import PreTrainedModel
 
-from builders.common.command import InputError
-from builders.common.jobs import in_order, process_pool
-from builders.common.limits import usable_cores
-from builders.common.temporary import temporary_folder
+from builders.core.errors import InputError
+from builders.core.jobs import in_order, process_pool
+from builders.core.limits import usable_cores
+from builders.core.locks import temporary_folder
 
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 Task = TypeVar("Task")

@@ -24,10 +24,11 @@ from baselines.retrieve.index import Arrays, File, Index, Job, build
 from baselines.retrieve.models import described, open_encoder
 from baselines.retrieve.passages import Rows
 from baselines.retrieve.settings import Overrides
-from builders.common.command import InputError, progress
-from builders.common.limits import usable_cores
-from builders.common.typed import read_json
-from builders.common.verified import fault_once, other_sha256
+from builders.core.cache import fault_once, other_sha256
+from builders.core.errors import InputError
+from builders.core.limits import usable_cores
+from builders.core.progress import progress
+from builders.core.typed import read_json
 from builders.store.reader import Release, open_release
 
 FORMAT = 1

@@ -20,8 +20,9 @@ from pathlib import Path
 
 from baselines.retrieve.settings import ModelSettings, add_batch_tokens, add_device, add_revision
 from baselines.runs.sets import add_set
-from builders.common.command import InputError, whole_number
-from builders.common.hub import check_models
+from builders.core.command import whole_number
+from builders.core.errors import InputError
+from builders.core.hub import check_models
 from builders.store.layout import SETS
 from builders.store.reader import open_release
 

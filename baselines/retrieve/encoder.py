@@ -17,7 +17,7 @@ from sentence_transformers import CrossEncoder
 from baselines.retrieve.devices import batch_tokens
 from baselines.retrieve.models import prompt_of
 from baselines.retrieve.prefetch import Prefetcher
-from builders.common.command import InputError
+from builders.core.errors import InputError
 
 Halves = npt.NDArray[np.float16]
 Floats = npt.NDArray[np.float32]

@@ -26,7 +26,7 @@ import torch
 from baselines.retrieve.embeddings import Vectors
 from baselines.retrieve.encoder import Floats, Halves, widened
 from baselines.retrieve.passages import Rows
-from builders.common.jobs import in_threads
+from builders.core.jobs import in_threads
 
 BLOCK = 1 << 16  # passages: 200 MB in 32 bits at 768 dimensions
 SCORES = 1 << 26  # at once on a device: 268 MB in 32 bits

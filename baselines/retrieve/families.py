@@ -14,9 +14,9 @@ from msgspec import Meta, Struct, structs
 from baselines.retrieve.detect_kind import kind_of_model, model_file
 from baselines.retrieve.hub_models import commit_of
 from baselines.retrieve.settings import ModelSettings
-from builders.common.command import InputError, log
-from builders.common.files import read_toml
-from builders.common.typed import typed
+from builders.core.errors import InputError, log
+from builders.core.files import read_toml
+from builders.core.typed import typed
 
 FAMILIES = Path(__file__).parents[1] / "models.toml"
 _Text = Annotated[str, Meta(min_length=1)]

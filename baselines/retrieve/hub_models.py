@@ -10,9 +10,9 @@ from concurrent.futures import Future, TimeoutError
 from pathlib import Path
 from typing import Any, TypeVar
 
-from builders.common.command import InputError, log
-from builders.common.hub import COMMIT, clear_errors, commit_in
-from builders.common.typed import check_json_files
+from builders.core.errors import InputError, log
+from builders.core.hub import COMMIT, clear_errors, commit_in
+from builders.core.typed import check_json_files
 
 _ANSWER, _PATIENCE = 5.0, 8.0  # seconds for an answer, and for everything, names and certificates included
 _FIRST = ("config.json", "modules.json")  # a model has one of them

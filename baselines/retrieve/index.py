@@ -28,11 +28,11 @@ from baselines.retrieve.models import described, settings_in_use
 from baselines.retrieve.passages import Passages, Rows, open_passages
 from baselines.retrieve.settings import ModelSettings
 from baselines.runs.sets import read_queries
-from builders.common.command import InputError, log, progress
-from builders.common.files import check_place, new_file, real_path, sha256_of, write_text
-from builders.common.folders import key_of, replace_directory, work_beside
-from builders.common.names import name_within
-from builders.common.typed import Count, read_json
+from builders.core.errors import InputError, log
+from builders.core.files import check_place, new_file, real_path, sha256_of, write_text
+from builders.core.folders import key_of, replace_directory, work_beside
+from builders.core.progress import progress
+from builders.core.typed import Count, name_within, read_json
 from builders.store.reader import Release, open_release
 from builders.store.runs import Hit
 

@@ -15,7 +15,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from baselines.retrieve.settings import ModelSettings
-from builders.common.command import InputError
+from builders.core.errors import InputError
 
 if TYPE_CHECKING:  # the options of `rerank` need the names alone, not the model libraries
     from baselines.retrieve.devices import Work

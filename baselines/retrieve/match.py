@@ -23,20 +23,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from baselines.bm25 import search as search_words
-from baselines.bm25.index import DEFAULT_ENGINE, INDEXES, open_index
+from baselines.bm25.index import INDEXES, open_index
 from baselines.retrieve.passages import open_passages
 from baselines.retrieve.settings import ModelSettings, add_device, add_pairs
 from baselines.runs.sets import add_set, read_queries
-from builders.common.command import InputError, add_format, log, number_between, whole_number
-from builders.common.files import check_file
-from builders.common.folders import key_of, work_beside
-from builders.common.hub import check_models
-from builders.common.limits import usable_cores
-from builders.common.sampling import draw
+from builders.core.command import add_format, number_between, whole_number
+from builders.core.errors import InputError, log
+from builders.core.files import check_file
+from builders.core.folders import key_of, work_beside
+from builders.core.hub import check_models
+from builders.core.limits import usable_cores
+from builders.core.sampling import draw
 from builders.pool.ensemble import probability
-from builders.similar.likeness import THRESHOLD
-from builders.similar.questions import TESTED
-from builders.similar.scores import is_similar
+from builders.similar.likeness import TESTED, THRESHOLD, is_similar
 from builders.store.layout import SETS
 from builders.store.reader import Release, open_release
 from builders.store.runs import write_run
@@ -90,7 +89,7 @@ def run(args: argparse.Namespace) -> None:
     asked = {question: text for split in splits for question, text in read_queries(release, split, config)}
     train = open_passages(release, config, split=TRAIN)
     job = scoring.pair_job(args, args.model, release, config, devices.devices_of(args.device), TRAIN)
-    words = open_index(release, INDEXES.home(), usable_cores(), config, DEFAULT_ENGINE, split=TRAIN)
+    words = open_index(release, INDEXES.home(), usable_cores(), config, split=TRAIN)
     encoder, encoded_by = None, None
     if args.encoder:
         encoder = ModelSettings(args.encoder, revision=hub_models.commit_of(args.encoder))

@@ -25,8 +25,8 @@ from transformers import PreTrainedModel
 
 from baselines.hub.checkpoint import check_hashes
 from baselines.retrieve.settings import ModelSettings
-from builders.common.command import InputError
-from builders.common.typed import json_of, typed
+from builders.core.errors import InputError
+from builders.core.typed import json_of, typed
 
 SENTENCE = "在北京的冬天我们可以怎么找到一个问题的答案"
 _STRANGE = "\U0002ebe0 \u0e01"  # in few vocabularies

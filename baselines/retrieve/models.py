@@ -30,7 +30,7 @@ from baselines.retrieve.model_checks import (
     unused_pooler,
 )
 from baselines.retrieve.settings import ModelSettings
-from builders.common.command import InputError
+from builders.core.errors import InputError
 
 # encode_query and encode_document take the first of these prompts that the model has.
 _PROMPTS = {"query": ["query"], "document": ["document", "passage", "corpus"]}

@@ -4,7 +4,7 @@ A passage's score is the sum, over the query's tokens, of the largest inner prod
 all vectors, in 16 bits, and the search is exact: every passage is scored (in 32 bits, by the library), and what may be
 among the best is scored again in 64 bits, so that a score depends on the pair alone. That is for collections of some
 100,000 passages (a passage of 200 tokens of 128 dimensions takes 51 kB): of the paper's 8 million, search a sample
-(`samples`), or re-rank another run.
+(`add samples`), or re-rank another run.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from baselines.retrieve.model_checks import check_reading
 from baselines.retrieve.models import expect_no, open_as, shorten
 from baselines.retrieve.passages import Rows
 from baselines.retrieve.settings import ModelSettings
-from builders.common.command import InputError
+from builders.core.errors import InputError
 
 _TOKENS = 1 << 17  # of passages at a time: 67 MB in 32 bits at 128 dimensions
 

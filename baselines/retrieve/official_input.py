@@ -24,7 +24,7 @@ from tokenizers import Regex, Tokenizer, decoders, normalizers, pre_tokenizers, 
 from tokenizers.models import WordPiece
 from transformers import PreTrainedTokenizerFast
 
-from builders.common.command import InputError
+from builders.core.errors import InputError
 
 Kind = Literal["query", "passage", "pair"]
 QUERY_LENGTH, PASSAGE_LENGTH = 32, 384

@@ -18,7 +18,8 @@ import numpy.typing as npt
 
 from baselines.retrieve.cache import Cache, Strings, StringsWriter
 from baselines.samples import taken
-from builders.common.command import InputError, log, progress
+from builders.core.errors import InputError, log
+from builders.core.progress import progress
 from builders.store.reader import Release
 
 _FORMAT = 2

@@ -21,7 +21,7 @@ from sentence_transformers import MultiVectorEncoder
 from sentence_transformers.cross_encoder.modules import LogitScore
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from builders.common.jobs import can_start_processes, in_threads, loading
+from builders.core.jobs import can_start_processes, in_threads, loading
 
 _AHEAD = 8  # batches that a thread tokenises before they are needed
 _AHEAD_EACH = 2  # that a process does

@@ -30,10 +30,11 @@ from baselines.retrieve.passages import open_passages
 from baselines.retrieve.run_manifest import asked_of, record, write_manifest
 from baselines.retrieve.settings import add_device, add_pairs
 from baselines.runs.sets import add_set, read_queries
-from builders.common.command import InputError, log, whole_number
-from builders.common.files import check_file, real_path, sha256_of
-from builders.common.folders import key_of, work_beside
-from builders.common.hub import check_models
+from builders.core.command import whole_number
+from builders.core.errors import InputError, log
+from builders.core.files import check_file, real_path, sha256_of
+from builders.core.folders import key_of, work_beside
+from builders.core.hub import check_models
 from builders.store.layout import SETS
 from builders.store.reader import Release, open_release
 from builders.store.runs import read_run, write_run

@@ -32,7 +32,7 @@ from baselines.retrieve.model_checks import check_reading
 from baselines.retrieve.models import described, expect_no, open_cross
 from baselines.retrieve.settings import ModelSettings
 from builders.annotate.endpoint import Endpoint
-from builders.common.command import InputError, log
+from builders.core.errors import InputError, log
 
 # The words that Qwen3-Reranker was trained on (its model card; the same in vllm-project/vllm-ascend,
 # docs/source/tutorials/models/Qwen3_reranker.md).

@@ -30,11 +30,13 @@ from baselines.retrieve.settings import add_batch_tokens, add_device, add_revisi
 from baselines.runs import evaluate
 from baselines.runs.qrels import release_qrels
 from baselines.runs.sets import add_set, read_queries
-from builders.common.command import InputError, add_format, log, progress, whole_number
-from builders.common.files import check_file
-from builders.common.folders import key_of
-from builders.common.hub import check_models
-from builders.common.verified import caches
+from builders.core.cache import caches
+from builders.core.command import add_format, whole_number
+from builders.core.errors import InputError, log
+from builders.core.files import check_file
+from builders.core.folders import key_of
+from builders.core.hub import check_models
+from builders.core.progress import progress
 from builders.store.layout import SETS
 from builders.store.reader import Release, open_release
 from builders.store.runs import read_run, write_run

@@ -9,9 +9,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from builders.common.command import VERSION
-from builders.common.files import kind_of, sha256_of, write_text
-from builders.common.folders import key_of
+from builders.core.command import VERSION
+from builders.core.files import kind_of, sha256_of, write_text
+from builders.core.folders import key_of
 from builders.store.layout import SETS
 from builders.store.reader import Release
 

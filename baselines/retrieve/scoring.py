@@ -20,7 +20,8 @@ from baselines.retrieve.models import open_encoder
 from baselines.retrieve.passages import Passages, open_passages
 from baselines.retrieve.rerankers import Reranker
 from baselines.retrieve.settings import ModelSettings
-from builders.common.command import log, progress
+from builders.core.errors import log
+from builders.core.progress import progress
 from builders.store.reader import Release, open_release
 
 Group = tuple[str, list[str]]  # a query's text, ids of passages

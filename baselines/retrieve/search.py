@@ -23,9 +23,11 @@ from baselines.retrieve.passages import open_passages
 from baselines.retrieve.settings import add_device, add_revision
 from baselines.runs.sets import add_set, read_queries
 from baselines.samples import add_sample, sample_rows
-from builders.common.command import InputError, log, progress, whole_number
-from builders.common.files import check_file
-from builders.common.hub import check_models
+from builders.core.command import whole_number
+from builders.core.errors import InputError, log
+from builders.core.files import check_file
+from builders.core.hub import check_models
+from builders.core.progress import progress
 from builders.store.layout import SETS
 from builders.store.reader import open_release
 from builders.store.runs import write_run

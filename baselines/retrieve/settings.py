@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct, structs
 
-from builders.common.command import whole_number
+from builders.core.command import whole_number
 
 PRECISIONS = ("fp32", "fp16", "bf16")
 

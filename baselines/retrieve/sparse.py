@@ -24,7 +24,7 @@ from baselines.retrieve.index import Arrays, Best, Job, Part, PartsRetriever, Sc
 from baselines.retrieve.models import expect_no, finished, open_as
 from baselines.retrieve.passages import Rows
 from baselines.retrieve.settings import ModelSettings
-from builders.common.command import InputError
+from builders.core.errors import InputError
 
 
 def open_sparse(settings: ModelSettings, device: str = "cpu", dtype: str = "fp32") -> SparseEncoder:

@@ -18,7 +18,8 @@ from baselines.runs import measures
 from baselines.runs.measures import IR_MEASURES, LIST_DEPTH, Rankings
 from baselines.runs.qrels import Qrels
 from baselines.runs.tables import percent, text_table
-from builders.common.command import InputError, progress
+from builders.core.errors import InputError
+from builders.core.progress import progress
 from builders.similar.likeness import LikeTexts
 from builders.store.reader import Release
 from builders.store.runs import Run

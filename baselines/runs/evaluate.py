@@ -6,7 +6,7 @@ meaning of them (its recall@k is a hit rate), then the usual measures under ir-m
 positives found). Percent in text, fractions in JSON.
 --queries and --qrels-config measure what Section 2.3's strategies change: on the questions that a removed training
 question is similar to or on the others alone (Table 6), by the judgments before people corrected them (Figure 2).
---qrels-config resttest-bucketN with --split interpolation or extrapolation: on the test questions that `extrapolate
+--qrels-config resttest-bucketN with --split interpolation or extrapolation: on the test questions that `add`
 resttest` told apart.
 --holes says what the passages that nobody judged do to the figures: Judged@10, bpref, the lists without them, and the
 best that a run could have. --duplicates takes near-duplicates (texts that share --jaccard of their n-grams) for one
@@ -36,8 +36,9 @@ from baselines.runs import holes, measures
 from baselines.runs.qrels import Qrels
 from baselines.runs.reference import add_reference, reference_qrels
 from baselines.runs.tables import percent, text_table
-from builders.common.command import InputError, add_format, log
-from builders.common.files import atomic_text, new_file
+from builders.core.command import add_format
+from builders.core.errors import InputError, log
+from builders.core.files import atomic_text, new_file
 from builders.similar import add_ngrams
 from builders.store.layout import SETS
 from builders.store.reader import open_release

@@ -31,9 +31,10 @@ import msgspec
 from baselines.runs.fusion import RRF_K, Scores, fused, normalised, reciprocal_ranks, tune
 from baselines.runs.qrels import release_qrels
 from baselines.runs.sets import add_set
-from builders.common.command import InputError, log, whole_number
-from builders.common.files import read_whole, write_text
-from builders.common.typed import json_of
+from builders.core.command import whole_number
+from builders.core.errors import InputError, log
+from builders.core.files import read_whole, write_text
+from builders.core.typed import json_of
 from builders.store.reader import open_release
 from builders.store.runs import Run, read_run, write_run
 

@@ -20,8 +20,9 @@ from pathlib import Path
 
 from baselines.runs.measures import LIST_DEPTH
 from baselines.runs.sets import add_set, read_queries
-from builders.common.command import InputError, log, whole_number
-from builders.common.files import atomic_text
+from builders.core.command import whole_number
+from builders.core.errors import InputError, log
+from builders.core.files import atomic_text
 from builders.store.layout import SETS
 from builders.store.reader import Release, open_release
 from builders.store.runs import Run, read_run

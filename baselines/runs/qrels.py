@@ -12,10 +12,9 @@ from typing import Any
 import msgspec
 
 from baselines.runs.sets import judged_again, read_judgments
-from builders.common.command import InputError, log
-from builders.common.files import read_whole
-from builders.common.lines import expect_id, first_character, id_of, integer, raw_lines
-from builders.common.typed import json_of
+from builders.core.errors import InputError, log
+from builders.core.files import expect_id, first_character, id_of, integer, raw_lines, read_whole
+from builders.core.typed import json_of
 from builders.store.layout import set_of
 from builders.store.reader import Release
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from baselines.runs.qrels import Qrels, read_qrels, release_qrels
 from baselines.runs.sets import QRELS, add_queries, add_set, expect_main, read_queries
-from builders.common.command import InputError
+from builders.core.errors import InputError
 from builders.store.layout import DRAWN, SETS, is_config
 from builders.store.reader import open_release
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from builders.common.command import InputError
+from builders.core.errors import InputError
 from builders.store.layout import BEFORE, JOINED, REMOVED, SETS, TOLD_APART, Set, schema_of
 from builders.store.reader import Release
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.types as types
 
 from baselines.runs.measures import LIST_DEPTH
-from builders.common.command import InputError
+from builders.core.errors import InputError
 
 
 def values_of(by_query: pa.Table, measure: str) -> npt.NDArray[np.float64]:

@@ -25,9 +25,10 @@ from pathlib import Path
 from baselines.reproduce import SAMPLE
 from baselines.retrieve.settings import add_device
 from baselines.runs.sets import add_set
-from builders.common.command import InputError, log, whole_number
-from builders.common.hub import check_models
-from builders.common.limits import usable_cores
+from builders.core.command import whole_number
+from builders.core.errors import InputError, log
+from builders.core.hub import check_models
+from builders.core.limits import usable_cores
 
 _MISSING = "the page needs Gradio: pip install 'gradio>=6.20'"
 

@@ -7,8 +7,8 @@ import shutil
 from pathlib import Path
 
 from baselines.reproduce import SAMPLE
-from builders.common.command import InputError, log
-from builders.common.folders import new_directory
+from builders.core.errors import InputError, log
+from builders.core.folders import new_directory
 from builders.store.reader import open_release
 
 _HERE = Path(__file__).resolve().parent

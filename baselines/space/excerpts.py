@@ -7,7 +7,7 @@ from typing import NamedTuple
 from baselines.show import excerpt
 from baselines.show import marked as words_of
 from builders.annotate.marking import common_terms, marked
-from builders.common.command import visible
+from builders.core.errors import visible
 
 CHARS = 120
 _WHOLE = 5_000  # characters of a passage: the rest is not for a page

@@ -12,7 +12,7 @@ import gradio
 
 from baselines.space.searching import Searcher
 from baselines.space.shown import page_of
-from builders.common.command import InputError, log, visible
+from builders.core.errors import InputError, log, visible
 
 TITLE = "DuReader-retrieval: what each system finds"
 _OFFERED = 1_000  # questions to choose from; any other one is found by its text

@@ -15,7 +15,7 @@ from baselines.retrieve.models import open_cross
 from baselines.retrieve.passages import Passages
 from baselines.retrieve.settings import ModelSettings
 from baselines.space.searching import Rerank, Search
-from builders.common.command import log
+from builders.core.errors import log
 from builders.store.reader import Release
 from builders.store.runs import Hit
 

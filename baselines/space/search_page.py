@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from baselines.__main__ import VERBS
-from builders.common.command import main
+from builders.core.command import main
 
 
 def words(here: Path) -> list[str]:

@@ -12,7 +12,7 @@ from baselines.bm25.tokens import tokens
 from baselines.retrieve.passages import Passages, open_passages
 from baselines.runs.sets import read_judgments, read_queries
 from baselines.space.excerpts import Excerpt, excerpt_of
-from builders.common.limits import usable_cores
+from builders.core.limits import usable_cores
 from builders.store.layout import SETS
 from builders.store.reader import open_release
 from builders.store.runs import Hit

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 
 from baselines.space.searching import LONGEST, Answer, Column, Shown
-from builders.common.command import visible
+from builders.core.errors import visible
 
 _NOTHING = "Nothing: the passages hold none of these words."
 _STYLE = """<style>

@@ -7,7 +7,7 @@ DIR.training; the same command goes on from the last one and ends in the same bi
 cards sum in no fixed order). Several processes, with cross-batch negatives: torchrun --nproc-per-node N -m baselines
 train ... A recipe that starts from another one's checkpoint finds it beside --out, or is given it with --start.
 
---set data.set=restrain-14K-interpolation (or another config that `builders extrapolate` made) trains on the questions
+--set data.set=restrain-14K-interpolation (or another config that `builders add` made) trains on the questions
 that were drawn alone; hard negatives of all training questions serve as they are.
 
 question-matching learns from labelled pairs of questions in the place of a release (Section 2.3): tables with commas or
@@ -34,8 +34,8 @@ import json
 from pathlib import Path
 
 from baselines.train.recipe import names
-from builders.common.command import log
-from builders.common.folders import work_beside
+from builders.core.errors import log
+from builders.core.folders import work_beside
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -17,7 +17,7 @@ from baselines.runs.measures import PAPER, official
 from baselines.runs.qrels import Qrels
 from baselines.train.pairs import positives
 from baselines.train.recipe import Recipe
-from builders.common.command import log
+from builders.core.errors import log
 from builders.store.layout import SETS, base_set
 from builders.store.reader import Release
 from builders.store.runs import read_run

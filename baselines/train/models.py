@@ -32,8 +32,8 @@ from baselines.retrieve.official_input import official_tokenizer
 from baselines.retrieve.settings import ModelSettings
 from baselines.train.recipe import Recipe
 from baselines.train.static import is_static
-from builders.common.command import InputError
-from builders.common.names import problem_of
+from builders.core.errors import InputError
+from builders.core.typed import problem_of
 
 _FP32 = {"dtype": torch.float32}  # whatever the start was saved in: an optimizer's small steps need them
 

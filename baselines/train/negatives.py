@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from baselines.retrieve.passages import Passages
-from builders.common.command import InputError
+from builders.core.errors import InputError
 from builders.store.layout import SETS, base_set
 from builders.store.negatives import read_negative_ids
 from builders.store.reader import Release

@@ -13,8 +13,8 @@ from baselines.retrieve.hub_models import model_commit
 from baselines.train.question_pairs import PairFile, pair_file
 from baselines.train.recipe import FROM_RECIPE, FROM_RELEASE, MADE, PAIRS, WORDS, Recipe, names, read_recipe
 from baselines.train.start import weights_sha256
-from builders.common.command import InputError
-from builders.common.files import real_path, sha256_of
+from builders.core.errors import InputError
+from builders.core.files import real_path, sha256_of
 from builders.store.layout import REMOVED, SETS, base_set, set_of
 from builders.store.reader import Release, open_release
 

@@ -18,7 +18,7 @@ from baselines.retrieve.passages import Passages
 from baselines.runs.sets import read_judgments, read_queries
 from baselines.train.negatives import read_negatives, release_negatives
 from baselines.train.recipe import FROM_RELEASE, Recipe
-from builders.common.command import InputError, log
+from builders.core.errors import InputError, log
 from builders.store.layout import REMOVED, set_of
 from builders.store.reader import Release
 

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TypeVar, cast
 
-from builders.common.command import InputError, log
+from builders.core.errors import InputError, log
 
 # The first process evaluates, and writes, while the others wait. torchrun ends all when one has died, in a second.
 _WAIT = datetime.timedelta(hours=2)

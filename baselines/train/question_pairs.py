@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from builders.common.command import InputError
-from builders.common.lines import first_character, raw_lines
-from builders.common.typed import json_of
+from builders.core.errors import InputError
+from builders.core.files import first_character, raw_lines
+from builders.core.typed import json_of
 from builders.sources.files import Source
 from builders.sources.tables import open_table
 

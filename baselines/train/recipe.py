@@ -13,9 +13,9 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from builders.common.command import InputError
-from builders.common.files import read_toml
-from builders.common.typed import typed
+from builders.core.errors import InputError
+from builders.core.files import read_toml
+from builders.core.typed import typed
 from builders.store.layout import SETS, base_set, set_of
 
 RECIPES = Path(__file__).parents[1] / "recipes"
@@ -112,7 +112,7 @@ class Words(Struct, frozen=True, forbid_unknown_fields=True):
 class Data(Struct, frozen=True, forbid_unknown_fields=True):
     """What is learned from. Lengths in tokens, special tokens included; a static model reads whole texts.
 
-    ``set``: one of a release's sets, or a config of training questions that `extrapolate` drew: then these alone are
+    ``set``: one of a release's sets, or a config of training questions that `add` drew: then these alone are
     learned from, and main's ``dev_split`` is ranked during training.
     ``source``: a release (queries and their passages), or ``pairs``, a cross-encoder's alone: files of labelled pairs
     of questions (``--pairs``), of which ``passage_length`` cuts both together. ``held_out``: the share of them that is

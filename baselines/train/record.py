@@ -15,10 +15,10 @@ from baselines.hub.card import write_card
 from baselines.hub.checkpoint import check_hashes, write_hashes
 from baselines.hub.needs import write_needs
 from baselines.train.order import Order
-from builders.common.command import InputError, log
-from builders.common.files import sha256_of, write_text
-from builders.common.folders import replace_directory
-from builders.common.typed import read_json
+from builders.core.errors import InputError, log
+from builders.core.files import sha256_of, write_text
+from builders.core.folders import replace_directory
+from builders.core.typed import read_json
 
 RECIPE, TRAINING, LOSSES = "recipe.json", "training.json", "loss.png"
 _LIBRARIES = ("torch", "transformers", "sentence-transformers", "accelerate", "tokenizers", "numpy", "pyarrow")

@@ -15,7 +15,7 @@ from torch.utils.data import Dataset, Sampler
 from baselines.retrieve.passages import Passages
 from baselines.train.pairs import Pairs
 from baselines.train.question_pairs import QuestionPair
-from builders.common.command import InputError
+from builders.core.errors import InputError
 
 
 class DualRows(Dataset[dict[str, Any]]):

@@ -14,9 +14,9 @@ from transformers import BertConfig, BertTokenizer
 from baselines.retrieve.passages import Passages
 from baselines.train.models import BertForMaskedLM
 from baselines.train.recipe import Recipe, Scratch
-from builders.common.command import log
-from builders.common.files import write_text
-from builders.common.folders import build_once
+from builders.core.errors import log
+from builders.core.files import write_text
+from builders.core.folders import build_once
 
 _SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 _TEXTS_AT_ONCE = 1_000

@@ -6,7 +6,7 @@ import hashlib
 import json
 from pathlib import Path
 
-from builders.common.files import sha256_of
+from builders.core.files import sha256_of
 
 _WEIGHTS = ("*.safetensors", "*.bin")
 

@@ -15,9 +15,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from builders.common.command import InputError, log
-from builders.common.files import sha256_of, write_text
-from builders.common.typed import Sha256, read_json
+from builders.core.errors import InputError, log
+from builders.core.files import sha256_of, write_text
+from builders.core.typed import Sha256, read_json
 
 _ABOUT, _SEAL, _STATE = "about.json", "sealed.json", "checkpoint-"
 

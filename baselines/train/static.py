@@ -23,8 +23,8 @@ from sentence_transformers.sentence_transformer.modules import Normalize, Static
 from baselines.retrieve.passages import Passages
 from baselines.train.recipe import Recipe
 from baselines.train.recipe import Words as Sizes
-from builders.common.command import log
-from builders.common.folders import build_once
+from builders.core.errors import log
+from builders.core.folders import build_once
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

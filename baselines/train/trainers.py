@@ -43,8 +43,8 @@ from baselines.train.recipe import Recipe
 from baselines.train.rows import Batches
 from baselines.train.static import is_static
 from baselines.train.watch import FiniteWeights, diverged
-from builders.common.command import log
-from builders.common.jobs import can_start_processes
+from builders.core.errors import log
+from builders.core.jobs import can_start_processes
 
 
 class _OurBatches:

@@ -30,10 +30,10 @@ from baselines.train.scratch import make_scratch
 from baselines.train.state import last_state, remove_broken, states_kept, states_of
 from baselines.train.static import make_words
 from baselines.train.watch import Evaluate, Watch
-from builders.common.command import InputError, log
-from builders.common.files import check_place
-from builders.common.folders import work_beside
-from builders.common.jobs import loading
+from builders.core.errors import InputError, log
+from builders.core.files import check_place
+from builders.core.folders import work_beside
+from builders.core.jobs import loading
 from builders.store.layout import set_of
 from builders.store.reader import Release
 

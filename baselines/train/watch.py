@@ -12,7 +12,8 @@ from torch.nn.utils import get_total_norm
 from transformers import TrainerCallback
 
 from baselines.train.state import seal
-from builders.common.command import InputError, log, progress
+from builders.core.errors import InputError, log
+from builders.core.progress import progress
 
 Evaluate = Callable[[Any], dict[str, float]]
 

@@ -9,12 +9,17 @@ on, sends the others back as a new version, and prints how far people agree (Coh
 collects what they disagree on. `merge` makes new qrels of the accepted packages. `prefill` lets a model judge first,
 marked as a model's; `compare` says how far it agrees with people.
 
+`pool` chooses the pairs; `relabel` moves training negatives that models hold positive; `translations` puts English
+queries under the same quality control. None of them needs a round.
+
 Judgments are only ever added: each keeps who, when, which package, which version. Every step may be killed and given
 again; the same import changes nothing; two at once lose nothing.
 
 docs/annotate.md is the way through a round.
 
 example:
+  python -m builders annotate pool select --release build/sample --runs one.run two.run --scores ce.run \\
+      --out build/pool/dev.jsonl.gz
   python -m builders annotate export --pool build/pool/dev.jsonl.gz --release build/sample --round build/round
   python -m builders annotate import --round build/round project-1.json
   python -m builders annotate review --round build/round --reviewers anna@example.com ben@example.com
@@ -27,11 +32,12 @@ example:
 from __future__ import annotations
 
 import argparse
-import importlib
 from pathlib import Path
 
+from builders.core.command import add_steps
+
 # A file each, with ``add_arguments(parser)`` and ``run(args)``; the first line of its docstring is its help.
-ACTIONS = {
+ROUND_STEPS = {
     "export": "builders.annotate.export",
     "import": "builders.annotate.importing",
     "review": "builders.annotate.review",
@@ -41,25 +47,23 @@ ACTIONS = {
     "prefill": "builders.annotate.prefill",
     "compare": "builders.annotate.compare",
 }
+STEPS = {
+    "pool": "builders.pool",
+    **ROUND_STEPS,
+    "relabel": "builders.relabel",
+    "translations": "builders.annotate.translations",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    commands = parser.add_subparsers(dest="action", metavar="|".join(ACTIONS), required=True)
-    for name, module in ACTIONS.items():
-        action = importlib.import_module(module)
-        text = (action.__doc__ or "").strip()
-        command = commands.add_parser(
-            name,
-            help=text.partition("\n")[0].rstrip("."),
-            description=text,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-            allow_abbrev=False,
-        )
-        command.add_argument("--quiet", action="store_true", default=argparse.SUPPRESS, help="log warnings only")
-        command.add_argument("--round", type=Path, required=True, metavar="ROUND", help="the round's directory")
-        action.add_arguments(command)
+    add_steps(parser, STEPS, _add_round)
+
+
+def _add_round(name: str, step: argparse.ArgumentParser) -> None:
+    if name in ROUND_STEPS:
+        step.add_argument("--round", type=Path, required=True, metavar="ROUND", help="the round's directory")
 
 
 def run(args: argparse.Namespace) -> int | None:
-    found: int | None = importlib.import_module(ACTIONS[args.action]).run(args)
+    found: int | None = args.run_step(args)
     return found

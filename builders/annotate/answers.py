@@ -11,8 +11,8 @@ from threading import Lock
 from typing import BinaryIO
 
 from builders.annotate.judgments import Judgment, add_judgments, encoded, judgments_in
-from builders.common.files import fsync_directory, read_whole
-from builders.common.locks import alone
+from builders.core.files import fsync_directory, read_whole
+from builders.core.locks import alone
 
 
 class Answers:

@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from builders.annotate.quality import Verdict, judge, percent
-from builders.common.command import add_format, log
+from builders.core.command import add_format
+from builders.core.errors import log
 
 if TYPE_CHECKING:
     from builders.annotate.judgments import Pair
@@ -37,7 +38,7 @@ def run(args: argparse.Namespace) -> None:
 
     from builders.annotate.labels import standings
     from builders.annotate.rounds import ROUND, open_round, write_round
-    from builders.common.locks import alone
+    from builders.core.locks import alone
 
     with alone(args.round / ROUND, args.round, wait=True):
         found = open_round(args.round)
@@ -54,7 +55,7 @@ def run(args: argparse.Namespace) -> None:
 
 def drawn_pairs(standing: Standing, reviewer: str, rule: Rule) -> set[Pair]:
     """The pairs of a package's version that a reviewer is given; all of them where there are no more."""
-    from builders.common.sampling import draw
+    from builders.core.sampling import draw
 
     package = standing.package
     pairs = {"\n".join(pair): pair for pair in standing.pairs}

@@ -15,7 +15,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from builders.common.command import InputError, add_format
+from builders.core.command import add_format
+from builders.core.errors import InputError
 from builders.pool import add_names, check_names
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ def _order(
     names: Sequence[str], runs: Sequence[Run], people: Mapping[Pair, int], model: Mapping[Pair, int]
 ) -> dict[str, Any]:
     """MRR@10 of each run under both, and Kendall's tau of the two orders."""
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"run": name, "people": mrr(each, people), "model": mrr(each, model)}
         for name, each in zip(names, runs, strict=True)
     ]

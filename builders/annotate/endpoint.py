@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from builders.common.command import InputError, Unfinished
-from builders.common.typed import json_of
+from builders.core.errors import InputError, Unfinished
+from builders.core.typed import json_of
 
 _SECONDS, _RETRIES = 120, 5
 

@@ -10,7 +10,8 @@ import argparse
 from pathlib import Path
 
 from builders.annotate.quality import PACKAGE, add_acceptance
-from builders.common.command import InputError, log, whole_number
+from builders.core.command import whole_number
+from builders.core.errors import InputError, log
 from builders.store.layout import SPLITS
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from builders.common.command import log
+from builders.core.errors import log
 
 # By family: how words of a model's name begin; words of two letters are meant whole.
 _FAMILIES = {

@@ -14,7 +14,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from builders.common.command import InputError, log
+from builders.core.errors import InputError, log
 
 if TYPE_CHECKING:
     from builders.annotate.judgments import Judgment, Pair

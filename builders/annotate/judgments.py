@@ -17,10 +17,10 @@ import msgspec
 from msgspec import Meta
 
 from builders.annotate.questions import QUESTIONS, Asked
-from builders.common.command import InputError, visible
-from builders.common.files import new_file, read_whole
-from builders.common.locks import alone
-from builders.common.typed import json_of
+from builders.core.errors import InputError, visible
+from builders.core.files import new_file, read_whole
+from builders.core.locks import alone
+from builders.core.typed import json_of
 
 JUDGMENTS = "judgments"
 Kind = Literal["annotation", "review", "adjudication", "model"]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from builders.annotate.judgments import Judgment, Pair, latest, read_judgments
 from builders.annotate.rounds import Package, Round, of_version, pairs_of
-from builders.common.command import InputError
+from builders.core.errors import InputError
 
 Votes = dict[Pair, dict[str, int]]  # by pair and person: the label
 

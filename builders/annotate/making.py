@@ -11,9 +11,9 @@ from builders.annotate.questions import RELEVANCE, Question
 from builders.annotate.rounds import PACKAGES, ROUND, STUDIO, Item, Package, Round, Rule, fingerprint_of, write_round
 from builders.annotate.sheets import Task
 from builders.annotate.studio import CONFIG_FILE, config_of, write_package
-from builders.common.command import InputError
-from builders.common.files import sha256_of, write_text
-from builders.common.folders import new_directory, work_beside
+from builders.core.errors import InputError
+from builders.core.files import sha256_of, write_text
+from builders.core.folders import new_directory, work_beside
 from builders.store.reader import Release
 
 

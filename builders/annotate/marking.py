@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import re
 
-from builders.common.words import words
+from builders.core.words import words
 
 # A word of one character marks too much: 的, 了, 吗. Numbers and Latin words count at any length.
 _TERM = re.compile(r"[^\W_]{2,}|[0-9A-Za-z]+")

@@ -8,7 +8,7 @@ qrels.
 
 qrels-before keeps the judgments from before the first merge, for comparison (Figure 2). Printed are the paper's figures
 of Section 2.3 (positives a query before and after, the share of queries with a false negative), ours and its own;
-`stats` counts them again from the rows.
+`check` counts them again from the rows.
 
 example:
   python -m builders annotate merge --round build/round --release build/sample --out build/relabelled
@@ -20,7 +20,7 @@ import argparse
 import json
 from pathlib import Path
 
-from builders.common.command import add_format
+from builders.core.command import add_format
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,13 +31,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     from builders.annotate.qrels import merge
-    from builders.stats.paper import published
-    from builders.stats.relabelled import as_text
+    from builders.check.paper import published, relabelled_text
     from builders.store.reader import open_release
 
     figures = merge(args.round, open_release(args.release), args.out)
     if args.format == "json":
         print(json.dumps({"release": figures, "paper": published()["relabelled"]}, ensure_ascii=False, indent=1))
     else:
-        print(as_text(figures, published()["relabelled"]))
+        print(relabelled_text(figures, published()["relabelled"]))
         print(f"release: {args.out}")

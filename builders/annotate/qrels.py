@@ -9,8 +9,8 @@ from typing import Any
 from builders.annotate.judgments import JUDGMENTS, Pair
 from builders.annotate.labels import settled_labels
 from builders.annotate.rounds import ROUND, fingerprint_of, open_round
-from builders.common.command import InputError, log
-from builders.stats.relabelled import relabelled
+from builders.check.count import relabelled
+from builders.core.errors import InputError, log
 from builders.store.draft import describe_files, draft_release
 from builders.store.judged import Judged, read_judged
 from builders.store.layout import BEFORE

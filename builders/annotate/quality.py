@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from builders.common.command import whole_number
+from builders.core.command import whole_number
 
 PACKAGE = 1_000  # items
 

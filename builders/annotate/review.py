@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 
-from builders.common.command import log
+from builders.core.errors import log
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -21,10 +21,9 @@ import msgspec
 from builders.annotate.judgments import Id, Judgment, Name, Pair, Version
 from builders.annotate.quality import Acceptance, Verdict
 from builders.annotate.questions import QUESTIONS, Asked, Question
-from builders.common.command import InputError
-from builders.common.files import read_whole, write_bytes
-from builders.common.names import name_within, problem_of
-from builders.common.typed import Count, Sha256, json_of, read_json
+from builders.core.errors import InputError
+from builders.core.files import read_whole, write_bytes
+from builders.core.typed import Count, Sha256, json_of, name_within, problem_of, read_json
 from builders.store.layout import SPLITS
 from builders.store.reader import Release
 

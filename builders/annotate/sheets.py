@@ -22,9 +22,9 @@ from msgspec import Meta
 from builders.annotate.judgments import Kind, Version
 from builders.annotate.questions import RELEVANCE, Question
 from builders.annotate.rounds import Item
-from builders.common.command import InputError, log
-from builders.common.files import read_whole, write_text
-from builders.common.typed import json_of, typed
+from builders.core.errors import InputError, log
+from builders.core.files import read_whole, write_text
+from builders.core.typed import json_of, typed
 from builders.sources.tables import find_tables, open_table
 
 COLUMNS = ("package", "version", "kind", "query-id", "corpus-id", "query", "passage", "said", "label", "note")

@@ -13,9 +13,9 @@ from msgspec import Meta
 from builders.annotate.marking import common_terms, marked
 from builders.annotate.questions import RELEVANCE, Question
 from builders.annotate.sheets import Place, Row, Task, write_lines, write_sheet
-from builders.common.command import InputError
-from builders.common.files import atomic_text, read_whole
-from builders.common.typed import Count, json_of
+from builders.core.errors import InputError
+from builders.core.files import atomic_text, read_whole
+from builders.core.typed import Count, json_of
 
 # A key a choice: 1 or 0 judges a pair, Ctrl+Enter (of Label Studio) hands it in. The alias is what the export has.
 _CONFIG = """\

@@ -1,4 +1,4 @@
-"""Test a release for what a benchmark must not have.
+"""Test a release, and count it: Table 3 beside the paper's.
 
 The exit code is 1 where an error is found. Errors: files that are not what the manifest says, ids that are not the MD5
 of their text, duplicate or empty texts, dangling ids, queries of a labelled split without a positive passage, joined
@@ -6,8 +6,12 @@ rows or figures that disagree with the rest. Warnings: control characters, absur
 sizes that are not the paper's (info where the release was built from raw data, whose sizes are its own). Every shard is
 read; 8 million passages take about 1 GB of memory, and as much in the folder for temporary files.
 
+Below the tests stand the counts of the rows, whatever stats.json says: Table 3, histograms of passage length and of
+positives a query, the label overlap of test queries with training queries. --figures draws the histograms
+(passage-length.png, positives-per-query.png) and writes the counts as stats.json.
+
 example:
-  python -m builders check --release build/sample
+  python -m builders check --release build/sample --figures build/sample-figures
   python -m builders check --release dureader_retrieval --format json --accept ids-not-md5
 """
 
@@ -18,12 +22,14 @@ import json
 from pathlib import Path
 
 from builders.check.findings import ERROR, TESTS
-from builders.common.command import add_format, add_tmp
+from builders.core.command import add_format, add_tmp
+from builders.core.errors import InputError, log
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--release", type=Path, required=True, metavar="DIR", help="the release directory")
     add_accept(parser)
+    parser.add_argument("--figures", type=Path, metavar="DIR", help="put the histograms there as PNG, and stats.json")
     add_tmp(parser)
     add_format(parser)
 
@@ -40,12 +46,18 @@ def add_accept(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from builders.check.histograms import draw
     from builders.check.release import check
+    from builders.core.files import write_bytes, write_text
     from builders.store.reader import open_release
 
+    if args.figures and args.figures.exists() and not args.figures.is_dir():
+        raise InputError("exists and is no directory", path=args.figures)
     report = check(open_release(args.release), frozenset(args.accept), args.tmp)
-    if args.format == "json":
-        print(json.dumps(report.as_json(), ensure_ascii=False, indent=1))
-    else:
-        print(report.text())
+    if args.figures:
+        for name, image in draw(report.figures.lengths, report.figures.positives).items():
+            write_bytes(args.figures / name, image)
+        write_text(args.figures / "stats.json", json.dumps(report.figures.stats, ensure_ascii=False, indent=1) + "\n")
+        log.info("wrote %s", args.figures)
+    print(json.dumps(report.as_json(), ensure_ascii=False, indent=1) if args.format == "json" else report.text())
     return 1 if report.errors else 0

@@ -1,12 +1,15 @@
-"""The tests of ``check``, by name, and what a test finds."""
+"""The tests of ``check``, by name, and the report of their findings and of the figures."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from builders.check.paper import published, side_by_side
+from builders.store.overlap import overlap_table
+
 if TYPE_CHECKING:
-    from builders.stats.count import Figures
+    from builders.check.count import Figures
 
 
 ERROR, WARNING, INFO = "error", "warning", "info"
@@ -66,11 +69,17 @@ class Finding:
 
 @dataclass
 class Report:
-    """All findings on one release, and its figures; ``accepted`` names tests whose errors count as warnings."""
+    """All findings on one release, and its figures.
+
+    Attributes:
+        accepted: the tests whose errors count as warnings.
+        drawn: the label overlap of sets for interpolation and extrapolation, a row each.
+    """
 
     findings: list[Finding]
     accepted: frozenset[str]
     figures: Figures
+    drawn: list[dict[str, Any]]
 
     def level(self, finding: Finding) -> str:
         level = finding.level or TESTS[finding.test][0]
@@ -99,7 +108,9 @@ class Report:
             ]
             total = sum(finding["count"] for finding in found)  # type: ignore[misc]
             tests.append({"test": name, "level": level, "counts": counts, "count": total, "findings": found})
-        return {"errors": sum(finding.count for finding in self.errors), "tests": tests}
+        errors = sum(finding.count for finding in self.errors)
+        figures = {"release": self.figures.stats, "overlap": self.drawn, "paper": published()}
+        return {"errors": errors, "tests": tests, **figures}
 
     def text(self) -> str:
         lines = []
@@ -110,6 +121,9 @@ class Report:
             lines.append(f"{level:<8} {name:<26} {sum(finding.count for finding in found):>9,}  {counts}")
             for finding in found:
                 lines.append(f"{'':<9}{finding.where}: {finding.what}{_listed(finding)}")
+        lines += ["", side_by_side(self.figures.stats)]
+        if self.drawn:
+            lines += ["", "label overlap with training queries", overlap_table(self.drawn)]
         return "\n".join(lines)
 
 

@@ -1,4 +1,4 @@
-"""The tests of ``check`` on rows: each rule of :mod:`builders.check.rules` on every config and split that it is for."""
+"""The tests of ``check`` on rows: the rules of :mod:`builders.check.rules`, and the figures that the rows give."""
 
 from __future__ import annotations
 
@@ -8,17 +8,19 @@ from itertools import combinations
 from typing import Any
 
 from builders.check import rules
-from builders.check.figures import check_sizes, check_stats
-from builders.check.findings import EXAMPLES, LONGEST_PASSAGE, LONGEST_QUERY, Finding
+from builders.check.findings import EXAMPLES, INFO, LONGEST_PASSAGE, LONGEST_QUERY, WARNING, Finding
+from builders.check.paper import published
 from builders.check.rules import Rule
-from builders.stats.survey import Survey
+from builders.check.survey import Survey
+from builders.core.errors import InputError
 from builders.store.layout import IDS, QRELS, REMOVED, SETS, TOLD_APART, config_of
+from builders.store.manifest import STATS, read_stats
 
 Values = dict[str, str | None]
 
 
 def check_rows(tables: Survey, figures: dict[str, Any]) -> Iterator[Finding]:
-    """All tests on the rows that were read; ``figures`` are those of :func:`builders.stats.count.count_survey`."""
+    """All tests on the rows that were read; ``figures`` are those of :func:`builders.check.count.count_survey`."""
     for config, split, reason in tables.failures:
         yield Finding("manifest", f"{config}/{split}", 1, f"cannot be read ({reason})")
     for rule in rules.TEXTS:
@@ -114,3 +116,55 @@ def _everywhere(tables: Survey, rule: Rule) -> Iterator[Finding]:
 def _used(rule: Rule, values: dict[str, Any]) -> dict[str, Any]:
     """The parameters that the rule names: the database takes no others."""
     return {name: values[name] for name in set(re.findall(r"\$(\w+)", rule.sql))}
+
+
+def check_sizes(tables: Survey, figures: dict[str, Any]) -> Iterator[Finding]:
+    """Sizes against Table 3.
+
+    What came from the official archives or the paper's other sources should have the paper's sizes (a warning); what
+    was built from raw data cannot have them (info).
+    """
+    paper = published()
+    verbs = {build.verb for build in tables.release.manifest.builds}
+
+    def differs(where: str, mine: dict[str, Any], theirs: dict[str, Any], level: str) -> Iterator[Finding]:
+        for key in ("queries", "positive_passages", "passages"):
+            if mine.get(key) is not None and key in theirs and mine[key] != theirs[key]:
+                words = f"{mine[key]:,} {key.replace('_', ' ')} where the paper has {theirs[key]:,}"
+                yield Finding("split-sizes", where, 1, words, level=level)
+
+    ours = WARNING if "official" in verbs else INFO
+    for column, mine in figures["table3"].items():
+        theirs = paper["table3"].get(column, {})
+        yield from differs(column, mine, theirs, ours if column in SETS["main"].table3 else WARNING)
+    for split, mine in figures.get("english", {}).items():
+        yield from differs(f"crosslingual {split}", mine, paper["english"].get(split, {}), WARNING)
+    for config, mine in figures["collections"].items():
+        yield from differs(config, mine, paper["collections"].get(config, {}), ours)
+
+
+def check_stats(tables: Survey, figures: dict[str, Any]) -> Iterator[Finding]:
+    """The figures of ``stats.json`` against those of the rows."""
+    if tables.failures:
+        return
+    try:
+        written = read_stats(tables.release.path)
+    except InputError as error:
+        yield Finding("stats", STATS, 1, f"not the figures of a release ({error})")
+        return
+    for part in ("table3", "collections"):
+        for name, counted in figures[part].items():
+            said = written.get(part, {}).get(name, {})
+            wrong = [
+                f"{key} {said[key]} (the rows: {counted[key]})"
+                for key in said
+                if key in counted and not _equal(said[key], counted[key])
+            ]
+            if wrong:
+                yield Finding("stats", f"{STATS}: {part}.{name}", len(wrong), "other figures", wrong[:EXAMPLES])
+
+
+def _equal(said: Any, counted: Any) -> bool:
+    if isinstance(said, float) and isinstance(counted, (int, float)):
+        return abs(said - counted) < 1e-3  # the order of a sum decides its last digits
+    return bool(said == counted)

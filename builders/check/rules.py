@@ -1,6 +1,6 @@
 """The rules of ``check`` on rows, each as SQL that gives what breaks it, in a column ``example``.
 
-The tables are those of :mod:`builders.stats.survey`. Parameters name what is tested and what it refers to: ``$config``
+The tables are those of :mod:`builders.check.survey`. Parameters name what is tested and what it refers to: ``$config``
 and ``$split``; ``$queries``, ``$corpus`` and ``$qrels``, the configs of its set; ``$query_split``, the split of its
 queries, NULL where they come from several.
 """

@@ -11,7 +11,8 @@ flagembedding          SPLIT.jsonl: query, pos (all positives), neg (all negativ
 triplets               SPLIT.jsonl: query, positive, negative; a line a negative
 pylate                 SPLIT.jsonl: query, positive, negative_1, negative_2 ...; a line a positive
 sentence-transformers  as pylate, and SPLIT.pairs.jsonl: query, passage, label, for a CrossEncoder
-official  the files of the official archives (of the main set only), byte for byte where the release was made from them
+official  the files of the original release (of the main set only): passage_collection.json, train.json, dev.json,
+          test1.json; where train has negatives, the baseline's dual.train.tsv and cross.train.tsv, too
 
 --negatives F ..., files that `python -m baselines mine` wrote, puts mined negatives before a query's own, in the
 formats of training data (tevatron to sentence-transformers). Each positive gets --negatives-per-positive of them, dealt
@@ -25,7 +26,7 @@ text is written as one space, the number of texts changed is logged and kept in 
 release (the MD5 of the unchanged text). Splits without judgments have queries only. The directory appears when it is
 whole; an earlier export in --out is replaced, anything else is left alone.
 
---set restrain-SIZE-interpolation, -extrapolation or resttest-bucketN, which `extrapolate` makes: the main set with the
+--set restrain-SIZE-interpolation, -extrapolation or resttest-bucketN, which `add` makes: the main set with the
 training questions of that config alone. With restrain-*, dev and test are the main set's; the test splits of
 resttest-bucketN are its own, interpolation and extrapolation.
 
@@ -42,7 +43,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from builders.common.command import whole_number
+from builders.core.command import whole_number
 from builders.export.drawn import set_name
 from builders.export.formats import FORMATS
 from builders.store.layout import SETS

@@ -5,18 +5,21 @@ A format is a function that writes one set of a release into an output, and its 
 
 from __future__ import annotations
 
+import itertools
+import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
 
-from builders.common.command import InputError
+from builders.core.errors import InputError
 from builders.export.negatives import joined_with
 from builders.export.output import Output
 from builders.export.runs import write_runs
 from builders.export.sets import ReleaseSet
 from builders.export.training import flagembedding, pylate, sentence_transformers, triplets
 from builders.store.layout import JOINED
+from builders.store.reader import Release
 
 PASSAGES_PER_FILE = 500_000  # Pyserini's indexer gives each of its threads a file
 
@@ -73,15 +76,75 @@ def tevatron(data: ReleaseSet, output: Output) -> None:
 
 
 def official(data: ReleaseSet, output: Output) -> None:
-    """The files of the official archives; see :mod:`builders.official.export`."""
-    from builders.official.export import export_official
-
+    """The original release's files, and the baseline's training files where train has negatives."""
+    release = data.release
     if data.name != "main":
-        raise InputError(f"the official files hold the main set only, not {data.name}", path=data.release.path)
-    written = export_official(data.release, output.folder)
-    output.rows = {file.name: file.rows for file in written}
-    output.notes = {"equal_to_the_file_that_was_read": {file.name: file.equal for file in written}}
+        raise InputError(f"the official files hold the main set only, not {data.name}", path=release.path)
+    for config, split in release.splits():
+        if config in _ORIGINAL:
+            name, columns = _ORIGINAL[config]
+            batches = release.batches(config, split, columns, 1_024)
+            if "positive_passages" in columns and not _has(release, split, "positive_passages"):
+                pairs = {row["query"]: row["query_id"] for batch in batches for row in batch.to_pylist()}
+                content = json.dumps(pairs, ensure_ascii=False).encode()
+                output.blocks(f"{_BASELINE}/{split}/q2qid.{split}.json", [(len(pairs), content)])
+            else:
+                output.blocks(f"dureader_retrieval-data/{name}.json", map(_official_json, batches))
+    if ("train", "train") in release.splits() and _has(release, "train", "negative_passages"):
+        output.tsv(f"{_BASELINE}/train/dual.train.tsv", _dual_rows(release))
+        output.tsv(f"{_BASELINE}/train/cross.train.tsv", _cross_rows(release))
     write_runs(output, output.options.runs, RUN_FORMS["official"])
+
+
+_BASELINE = "dureader-retrieval-baseline-dataset"
+_QUESTION = ["query_id", "query"]
+_ORIGINAL = {
+    "corpus": ("passage_collection", ["_id", "text"]),
+    "train": ("train", [*_QUESTION, "positive_passages"]),
+    "dev": ("dev", [*_QUESTION, "positive_passages"]),
+    "test": ("test1", _QUESTION),
+}
+_NAMES = {"_id": "paragraph_id", "docid": "paragraph_id", "text": "paragraph_text"}
+_NAMES |= {"query_id": "question_id", "query": "question", "positive_passages": "answer_paragraphs"}
+
+
+def _has(release: Release, split: str, column: str) -> bool:
+    """True if any joined row of a split has a passage in this column."""
+    return any(len(batch[column].flatten()) for batch in release.batches(split, split, [column], 1_024))
+
+
+def _official_json(batch: pa.RecordBatch) -> tuple[int, bytes]:
+    """How many rows a batch has, and the rows as JSON lines with the official names and Python's separators."""
+
+    def renamed(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {_NAMES[name]: renamed(each) for name, each in value.items() if name != "title"}
+        return [renamed(each) for each in value] if isinstance(value, list) else value
+
+    lines = [json.dumps(renamed(row), ensure_ascii=False) + "\n" for row in batch.to_pylist()]
+    return len(lines), "".join(lines).encode()
+
+
+def _training(release: Release) -> Iterator[tuple[str, list[str], list[str]]]:
+    """Every training question with the texts of its positives and of its negatives."""
+    columns = ["query", "positive_passages", "negative_passages"]
+    for batch in release.batches("train", "train", columns, 1_024):
+        for row in batch.to_pylist():
+            yield row["query"], *([passage["text"] for passage in row[column]] for column in columns[1:])
+
+
+def _dual_rows(release: Release) -> Iterator[list[str]]:
+    """A row a negative; the positives of its question take turns."""
+    for query, positives, negatives in _training(release):
+        for positive, negative in zip(itertools.cycle(positives), negatives, strict=False):
+            yield [query, "", positive, "", negative, "0"]
+
+
+def _cross_rows(release: Release) -> Iterator[list[str]]:
+    """A row a passage: 1 for a positive, 0 for a negative."""
+    for query, *both in _training(release):
+        for label, texts in zip("10", both, strict=True):
+            yield from ([query, "", text, label] for text in texts)
 
 
 FORMATS: dict[str, Callable[[ReleaseSet, Output], None]] = {

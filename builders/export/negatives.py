@@ -9,8 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from builders.common.command import InputError
-from builders.common.temporary import temporary_folder
+from builders.core.errors import InputError
+from builders.core.locks import temporary_folder
 from builders.export.sets import ReleaseSet
 from builders.store.layout import JOINED
 from builders.store.negatives import read_negative_ids
@@ -36,7 +36,7 @@ def joined_with(data: ReleaseSet, paths: Sequence[Path]) -> Iterator[Callable[[s
     if not paths:
         yield data.joined
         return
-    from builders.common.database import database
+    from builders.core.database import database
 
     ids = _ids(data, paths)
     with (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +12,12 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from builders.common.command import InputError, log, progress
+from builders.core.errors import InputError, log
+from builders.core.progress import progress
 
 # What one reader or another takes for the end of a field or of a line: str.splitlines() ends lines at all but the tab.
 _BREAKS = r"[\t\n\v\f\r\x1c\x1d\x1e\x{85}\x{2028}\x{2029}]"
+_ENDS = re.compile(r"[\t\r\n]")  # those at which the official code cuts fields and lines
 _BLOCK = 1 << 20
 _ENCODER = msgspec.json.Encoder()
 _SPACES = "texts_with_spaces_for_tabs_and_line_ends"
@@ -68,11 +71,28 @@ class Output:
                 yield len(ids), _lines(pc.binary_join_element_wise(ids, texts, "\t"))
 
         self._write(name, blocks())
+        self._warn(name, "texts")
+
+    def tsv(self, name: str, rows: Iterable[list[str]]) -> None:
+        """Write rows of fields with tabs between them: tabs and line ends of a field become spaces."""
+
+        def blocks() -> Iterator[tuple[int, bytes]]:
+            for row in rows:
+                fields = [_ENDS.sub(" ", field) for field in row]
+                if fields != row:
+                    self.notes[_SPACES][name] = self.notes[_SPACES].get(name, 0) + 1
+                yield 1, ("\t".join(fields) + "\n").encode()
+
+        self._write(name, blocks())
+        self._warn(name, "rows")
+
+    def _warn(self, name: str, unit: str) -> None:
+        """Log how many texts or rows of a file had tabs and line ends replaced, if any had."""
         if broken := self.notes[_SPACES].get(name):
             log.warning(
-                "%s: in %d of %d texts, tabs and line ends were written as spaces; the ids stay those of the"
+                "%s: in %d of %d %s, tabs and line ends were written as spaces; the ids stay those of the"
                 " unchanged texts",
-                *(name, broken, self.rows[name]),
+                *(name, broken, self.rows[name], unit),
             )
 
     def qrels(

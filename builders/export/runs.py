@@ -12,9 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
-from builders.common.command import InputError
-from builders.common.lines import first_character
-from builders.common.names import problem_of
+from builders.core.errors import InputError
+from builders.core.files import first_character
+from builders.core.typed import problem_of
 from builders.export.output import Output
 from builders.store.runs import Hit, Run, read_run
 

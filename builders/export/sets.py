@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from builders.common.command import InputError
-from builders.common.temporary import temporary_folder
+from builders.core.errors import InputError
+from builders.core.locks import temporary_folder
 from builders.store.layout import JOINED, QRELS, SPLITS, Set, set_of
 from builders.store.reader import Release
 
@@ -119,7 +119,7 @@ class ReleaseSet:
         return [split for split in SPLITS if (config, split) in have]
 
     def _join(self, split: str) -> Iterator[pa.RecordBatch]:
-        from builders.common.database import database
+        from builders.core.database import database
 
         judged = (self.configs.qrels, split)
         if self.configs.translated or judged not in self.release.splits():  # no labels: empty lists

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from builders.common.command import InputError, log
+from builders.core.errors import InputError, log
 from builders.export.negatives import joined_with
 from builders.export.output import Output
 from builders.export.sets import ReleaseSet

@@ -6,9 +6,9 @@ import json
 import os
 from pathlib import Path
 
-from builders.common.command import InputError
-from builders.common.files import sha256_of, write_text
-from builders.common.folders import new_directory
+from builders.core.errors import InputError
+from builders.core.files import sha256_of, write_text
+from builders.core.folders import new_directory
 from builders.export.drawn import set_to_export
 from builders.export.formats import FORMATS, RUN_FORMS, WITH_NEGATIVES
 from builders.export.output import Options, Output

@@ -6,7 +6,7 @@ passage2id.map.json, dual.train.tsv and cross.train.tsv (whose negatives become 
 q2qid.dev.json and the dual-encoder's top 50 of dev, which becomes the run runs/official-dev-top50.trec. Every id is
 held against the MD5 of its text, line numbers against the map, the TSVs against train.json: what does not agree is
 counted in stats.json and logged with examples; a line that is not in its file's format ends the build with file and
-line. `export --format official` gives the files back byte for byte.
+line. `export --format official` writes such files again.
 
 With --skip-bad-lines such a line is left out instead: logged, counted in stats.json, listed in official/skipped.tsv. A
 passage that is left out keeps its line number, so that the map stays right; judgments that name it are counted, and
@@ -18,10 +18,15 @@ judgments (mteb/DuRetrieval; C-MTEB/DuRetrieval with C-MTEB/DuRetrieval-qrels), 
 the copy differs from what was published, and with --compare RELEASE, by the texts, from a release. A copy holds some of
 the passages: figures on it are none on the whole collection.
 
+--list prints where every archive of the paper comes from, its size, checksums and licence, and how to get by hand what
+has no address. Nothing is fetched. A figure that nobody has published is shown as unknown; `-` stands for what does not
+apply.
+
 A tar.gz is unpacked once, beside --out, which takes the room of its official files. Memory does not grow with the
 texts; a passage takes about 40 bytes of it.
 
 example:
+  python -m builders official --list cmedqa2 datafountain-424
   python -m builders official --archive dureader_retrieval-data.v0.tar.gz dureader-retrieval-baseline-dataset.tar.gz \\
       test1.json --out dureader_retrieval
   python -m builders official --copy mteb/DuRetrieval --compare dureader_retrieval --out build/mteb
@@ -33,8 +38,9 @@ import argparse
 import json
 from pathlib import Path
 
-from builders.common.command import InputError, add_format, whole_number
-from builders.common.limits import usable_cores
+from builders.core.command import add_format, whole_number
+from builders.core.errors import InputError
+from builders.core.limits import usable_cores
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,10 +53,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="folders, tar or tar.gz archives, or single official files",
     )
     given.add_argument(
+        "--list", nargs="*", metavar="NAME", help="print where these archives come from, and their licences (all)"
+    )
+    given.add_argument(
         "--copy", nargs="+", metavar="DIR_OR_REPO", help="copies: folders, files, or ORG/NAME of datasets on a hub"
     )
     parser.add_argument("--compare", type=Path, metavar="RELEASE", help="a release that a copy is compared with")
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="the release directory to write")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="the release directory to write")
     parser.add_argument(
         "--workers", type=whole_number(1), default=usable_cores(), help="processes (default: all cores)"
     )
@@ -60,12 +69,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="leave lines out that are not in their file's format (default: stop)",
     )
     add_format(parser)
+    parser.set_defaults(usage_error=parser.error)
 
 
 def run(args: argparse.Namespace) -> None:
     from builders.official.build import build_official
+    from builders.sources.archives import as_json, as_text, read_archives
     from builders.store.table3 import table3_text
 
+    if args.list is not None:
+        archives = read_archives(args.list)
+        print(as_json(archives) if args.format == "json" else as_text(archives))
+        return
+    if args.out is None:
+        args.usage_error("the following arguments are required: --out")
     if args.copy:
         _copy(args)
         return
@@ -84,8 +101,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _copy(args: argparse.Namespace) -> None:
-    from builders.official.copies import build_copy
-    from builders.official.differences import differences_text
+    from builders.official.copies import build_copy, differences_text
     from builders.store.reader import open_release
     from builders.store.table3 import table3_text
 

@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from builders.common.command import InputError, progress
-from builders.common.names import problem_of
+from builders.core.errors import InputError
+from builders.core.progress import progress
+from builders.core.typed import problem_of
 
 MEMBER_BYTES = 32 << 30  # the largest official file, passage_collection.json, has about 8 GiB
 MEMBERS = 100_000

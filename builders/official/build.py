@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from builders.common.command import InputError, log
-from builders.common.folders import work_beside
-from builders.common.jobs import process_pool
-from builders.common.names import problem_of
+from builders.core.errors import InputError, log
+from builders.core.folders import work_beside
+from builders.core.jobs import process_pool
+from builders.core.typed import problem_of
 from builders.official.archives import Member, find_members
+from builders.official.blocks import OfficialFile, Work
 from builders.official.corpus import read_corpus
+from builders.official.findings import Skipped
 from builders.official.formats import role_of
-from builders.official.layout import LAYOUT, write_layout
 from builders.official.numbered import NumberedTexts
-from builders.official.questions import Split, read_question_list, read_questions, split_named
-from builders.official.skipped import Skipped
-from builders.official.splits import write_split
+from builders.official.questions import (
+    Split,
+    read_question_list,
+    read_questions,
+    read_training,
+    split_named,
+    write_split,
+)
 from builders.official.top50 import read_top50
-from builders.official.training import read_training
-from builders.official.work import OfficialFile, Work
 from builders.store.draft import check_release_output, describe_files, draft_release
 from builders.store.layout import SPLITS
 
@@ -34,7 +37,7 @@ _BOM = b"\xef\xbb\xbf"
 def build_official(archives: list[Path], out: Path, workers: int = 1, skip_bad_lines: bool = False) -> dict[str, Any]:
     """Build the release ``out`` from official archives; returns the content of its ``stats.json``.
 
-    ``skip_bad_lines``: leave lines that their file's format does not allow out, see :mod:`.skipped`.
+    ``skip_bad_lines``: leave lines that their file's format does not allow out, see :class:`.findings.Skipped`.
 
     Raises:
         InputError: for archives that are damaged, refused, or hold no official file, for a file that is empty, not
@@ -53,8 +56,8 @@ def build_official(archives: list[Path], out: Path, workers: int = 1, skip_bad_l
         ):
             work = Work(draft, processes, workers, texts, skipped=Skipped(skip_bad_lines))
             convert(work, files)
-            options: dict[str, Any] = {"layout": LAYOUT}
-            read = {file.name: file.layout.get("rows") for file in files}
+            options: dict[str, Any] = {}
+            read = {file.name: file.rows for file in files}
             draft.stats["official"] = {"files": read, **work.findings.described()}
             if work.skipped.total:
                 work.skipped.write(draft)
@@ -66,7 +69,7 @@ def build_official(archives: list[Path], out: Path, workers: int = 1, skip_bad_l
 
 
 def convert(work: Work, files: list[OfficialFile]) -> None:
-    """Write the release's configs, and what the files need beside them to come out byte for byte."""
+    """Write the release's configs."""
     by_role: dict[str, list[OfficialFile]] = defaultdict(list)
     for file in files:
         by_role[file.role].append(file)
@@ -79,15 +82,10 @@ def convert(work: Work, files: list[OfficialFile]) -> None:
     if training := [*by_role["dual"], *by_role["cross"]]:  # dual.train.tsv, cross.train.tsv
         read_training(work, training, splits["train"])
     read_top50(work, files, splits["dev"])  # dev.retrieval.top50.res.tsv, dev.retrieval.top50.res.id_map.tsv
-    held = [split for split in splits.values() if split.questions]
-    for split in held:
-        write_split(work, split)
-        log.info("%s: %d questions", split.name, len(split.questions))
-    for file in files:
-        file.layout["sha256"] = _sha256(file.member)
-        if bad := work.skipped.lines.get(file.name):
-            file.layout["skipped"] = len(bad)
-    write_layout(work, files, held)
+    for split in splits.values():
+        if split.questions:
+            write_split(work, split)
+            log.info("%s: %d questions", split.name, len(split.questions))
 
 
 def official_files(members: list[Member]) -> Iterator[OfficialFile]:
@@ -105,31 +103,18 @@ def official_files(members: list[Member]) -> Iterator[OfficialFile]:
         name = member.name if member.name not in names else f"{member.archive.name}/{member.name}"
         if name in names:
             raise InputError(f"a second file {name}", path=member.shown)
-        if problem := problem_of(name):  # the export will write it under this name
+        if problem := problem_of(name):  # the manifest and stats.json name it
             raise InputError(problem, path=member.shown)
         names.add(name)
         role = role_of(member.name)
         assert role is not None
-        file = OfficialFile(member, name, role, {"bytes": member.size})
+        file = OfficialFile(member, name, role)
         if role != "document":
             if not member.size:
                 raise InputError("is empty", path=member.shown)
             if member.read(3) == _BOM:
                 raise InputError("begins with a byte order mark; the official files have none", path=member.shown)
-            if not file.tail.endswith(b"\n"):
-                file.layout["unended"] = True
         yield file
-
-
-def _sha256(member: Member) -> str:
-    digest = hashlib.sha256()
-    with open(member.path, "rb") as file:
-        file.seek(member.offset)
-        left = member.size
-        while left and (block := file.read(min(left, 1 << 20))):
-            digest.update(block)
-            left -= len(block)
-    return digest.hexdigest()
 
 
 def _sources(archives: list[Path], files: list[OfficialFile]) -> list[dict[str, Any]]:

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from msgspec import Struct
 
-from builders.common.command import InputError
-from builders.common.lines import raw_lines
-from builders.common.typed import json_of, typed
+from builders.core.errors import InputError
+from builders.core.files import raw_lines
+from builders.core.typed import json_of, typed
 
 DATA = re.compile(r"\.(jsonl(\.gz)?|parquet)$")  # not dataset_infos.json and the like
 _ROWS = 256  # a row with its passages can be 100 kB

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from builders.common.command import InputError, progress
+from builders.core.errors import InputError
+from builders.core.progress import progress
 from builders.official.copy_rows import Judgment, Passage, Ranked, Text, rows_of
 from builders.official.findings import Findings
 from builders.store.draft import Draft

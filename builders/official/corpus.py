@@ -1,22 +1,100 @@
-"""The passage collection of the official archives: ``passage_collection.json``, or ``part-00`` to ``part-03``."""
+"""The passages of the official archives: ``passage_collection.json``, or ``part-00`` to ``part-03`` with their ids.
+
+``passage2id.map.json`` of the pre-processed release has the ids of the parts' lines, counted over all parts from 0.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from builders.common.command import InputError, log
-from builders.official.formats import ROW_CUT, IdsAndTexts, TextColumn, parse_passages, parse_wrapped
+from builders.core.errors import InputError, log
+from builders.official.blocks import OfficialFile, Work
+from builders.official.formats import (
+    MAP_CUT,
+    ROW_CUT,
+    IdsAndTexts,
+    TextColumn,
+    parse_map,
+    parse_passages,
+    parse_wrapped,
+)
 from builders.official.numbered import Keys, as_keys, hex_ids
-from builders.official.passage_map import PassageMap, check_map, read_map
-from builders.official.style import is_wrapped, sniff_lines, sniff_wrapped, wrapped_end
-from builders.official.work import OfficialFile, Work
 from builders.store.layout import CORPUS
 from builders.store.table3 import LengthCounter
 from builders.store.writer import SplitWriter
+
+_START = re.compile(rb'(\s*\{\s*)"\d+"(\s*:\s*)"\w*"')
+_END = re.compile(rb"\s*\}\s*\Z")
+
+
+@dataclass(frozen=True)
+class PassageMap:
+    """The ids by line (lines, 2), and for which lines the map has one (lines,)."""
+
+    ids: Keys
+    named: npt.NDArray[np.bool_]
+
+    def at(self, lines: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.bool_], Keys]:
+        """Which of some lines have an id, and their ids; shapes (lines,) and (lines, 2)."""
+        named, ids = np.zeros(len(lines), np.bool_), np.zeros((len(lines), 2), np.uint64)
+        inside = lines < len(self.ids)
+        named[inside], ids[inside] = self.named[lines[inside]], self.ids[lines[inside]]
+        return named, ids
+
+
+def read_map(work: Work, files: list[OfficialFile]) -> PassageMap | None:
+    """The map, where the archives have one; an :class:`InputError` for a second one and for what is no such map."""
+    if not files:
+        return None
+    if len(files) > 1:
+        raise InputError(f"a second passage2id.map.json; the first is {files[0].name}", path=files[1].member.shown)
+    file = files[0]
+    lines, ids = _entries(work, file)
+    file.rows = len(lines)
+    if np.array_equal(lines, np.arange(len(lines))):
+        return PassageMap(ids, np.ones(len(ids), np.bool_))
+    if len(np.unique(lines)) != len(lines):
+        raise InputError("expected every line number once, found one twice", path=file.member.shown)
+    if int(lines.max()) >= 2 * len(lines) + 1000:
+        raise InputError(f"names line {lines.max()} with {len(lines):,} entries", path=file.member.shown)
+    work.findings.add("entries of passage2id.map.json out of order", int((np.diff(lines) != 1).sum()))
+    by_line = np.zeros((int(lines.max()) + 1, 2), np.uint64)
+    named = np.zeros(len(by_line), np.bool_)
+    by_line[lines], named[lines] = ids, True
+    return PassageMap(by_line, named)
+
+
+def _entries(work: Work, file: OfficialFile) -> tuple[npt.NDArray[np.int64], Keys]:
+    """Line numbers and ids in the order of the file."""
+    start, end = _START.match(file.head), _END.search(file.tail)
+    if file.head.strip() in (b"{}", b"{ }"):
+        raise InputError("is an empty map", path=file.member.shown)
+    if start is None or end is None:
+        raise InputError('expected one JSON object {"0": passage id, "1": passage id, ...}', path=file.member.shown)
+    span = (len(start[1]), file.member.size - len(end[0]))
+    blocks = [
+        (np.asarray(numbers, np.int64), as_keys(ids))
+        for numbers, ids in work.blocks(file, parse_map, span=span, cut=MAP_CUT)
+    ]
+    numbers, ids = zip(*blocks, strict=True)
+    return np.concatenate(numbers), np.concatenate(ids)
+
+
+def check_map(work: Work, ids: PassageMap, lines: int) -> None:
+    """Count the entries beyond the ``lines`` lines that the parts have (0: the map was compared with no part)."""
+    if lines and len(ids.ids) > lines:
+        work.findings.add("entries of passage2id.map.json for lines that no part holds", len(ids.ids) - lines)
+
+
+_WRAP = re.compile(rb'\s*\{\s*"data"\s*:\s*\[\s*')
+_WRAP_END = re.compile(rb"\s*\]\s*\}\s*\Z")
 
 
 def read_corpus(work: Work, files: list[OfficialFile]) -> None:
@@ -46,9 +124,8 @@ class _Corpus:
 
     def take(self, file: OfficialFile, ids: Keys, column: TextColumn) -> None:
         """Take in a block of a file's passages: those whose ids are new are written."""
-        rows, new = self._work.passages.add(ids, as_keys(column.digests), self._work.findings)
-        file.rows.append(rows)
-        file.layout["rows"] = file.layout.get("rows", 0) + len(rows)
+        new = self._work.passages.add(ids, as_keys(column.digests), self._work.findings)
+        file.rows = (file.rows or 0) + len(ids)
         texts = column.texts.filter(pa.array(new))
         self.lengths.add(pc.utf8_length(texts).to_numpy())
         titles = pa.repeat(pa.scalar(""), len(texts))
@@ -57,16 +134,14 @@ class _Corpus:
 
 def _passages(work: Work, file: OfficialFile) -> Iterator[IdsAndTexts]:
     """The blocks of ``passage_collection.json``: JSON lines, or one ``{"data": [...]}``."""
-    member, head, tail = file.member, file.head, file.tail
-    opening = is_wrapped(head)
+    member, opening = file.member, _WRAP.match(file.head)
     if not opening:
-        file.layout["style"] = sniff_lines(*work.head(file, parse_passages))
+        work.head(file, parse_passages)
         return work.blocks(file, parse_passages)
-    end = wrapped_end(tail)
-    if end is None or opening.end() + end >= member.size:
+    end = _WRAP_END.search(file.tail)
+    if end is None or opening.end() + len(end[0]) >= member.size:
         raise InputError('expected passages in {"data": [...]}, whole', path=member.shown)
-    file.layout["style"] = sniff_wrapped(head, tail, opening.end(), end)
-    return work.blocks(file, parse_wrapped, span=(opening.end(), member.size - end), cut=ROW_CUT)
+    return work.blocks(file, parse_wrapped, span=(opening.end(), member.size - len(end[0])), cut=ROW_CUT)
 
 
 def _read_parts(work: Work, parts: list[OfficialFile], ids: PassageMap | None, corpus: _Corpus) -> int:
@@ -85,5 +160,5 @@ def _read_parts(work: Work, parts: list[OfficialFile], ids: PassageMap | None, c
                 keys = np.where(named[:, None], known, keys)
             corpus.take(file, keys, column)
         if ids is not None:
-            line += file.layout["rows"] + len(work.skipped.lines.get(file.name, ()))
+            line += (file.rows or 0) + len(work.skipped.lines.get(file.name, ()))
     return line

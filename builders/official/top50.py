@@ -12,12 +12,12 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from builders.common.command import InputError
-from builders.common.files import write_text
+from builders.core.errors import InputError
+from builders.core.files import write_text
+from builders.official.blocks import OfficialFile, Work
 from builders.official.formats import parse_pairs
-from builders.official.numbered import Keys, Numbers, as_keys, hex_ids, id_column
+from builders.official.numbered import Keys, as_keys, hex_ids
 from builders.official.questions import Split
-from builders.official.work import OfficialFile, Work
 
 RUN = "runs/official-dev-top50.trec"
 TAG = "official-dual-encoder"
@@ -48,8 +48,7 @@ def _read_ids(work: Work, file: OfficialFile) -> Pairs:
     """``dev.retrieval.top50.res.id_map.tsv``."""
     blocks = [(*block.found, block.lines(len(block.found[0]) // 16)) for block in work.parsed(file, parse_pairs)]
     questions, passages = (as_keys(b"".join([block[column] for block in blocks])) for column in (0, 1))
-    file.layout["rows"] = len(questions)
-    file.columns = {"query": id_column(questions), "passage": id_column(passages)}
+    file.rows = len(questions)
     return Pairs(questions, passages, np.concatenate([block[2] for block in blocks]))
 
 
@@ -63,18 +62,11 @@ def _read_texts(work: Work, file: OfficialFile, dev: Split) -> Pairs:
             path=file.member.shown,
             line=1,
         )
-    questions: list[Numbers] = []
-    passages: list[Numbers] = []
-    lines = []
-    for block in work.tsv_blocks(file):
-        questions.append(work.number_texts(block.columns["query"]))
-        passages.append(work.number_texts(block.columns["passage"]))
-        lines.append(block.lines)
-    query, passage = np.concatenate(questions), np.concatenate(passages)
-    file.texts, file.layout["rows"] = {"query": query, "passage": passage}, len(query)
+    columns = work.text_columns(file)
+    query, passage = columns.texts["query"], columns.texts["passage"]
     digests = work.texts.digests()
     ids = [dev.by_text[text].key if text in dev.by_text else digests[text].tobytes() for text in query.tolist()]
-    return Pairs(as_keys(b"".join(ids)), work.passages.ids_of(digests[passage]), np.concatenate(lines))
+    return Pairs(as_keys(b"".join(ids)), work.passages.ids_of(digests[passage]), columns.lines)
 
 
 def _compare(work: Work, by_id: Pairs, by_text: Pairs, bad: list[int]) -> None:

@@ -16,9 +16,9 @@ what that has, `select` orders both together and writes the new pairs among the 
 the two pools together are the pool of all runs.
 
 example:
-  python -m builders pool candidates --release build/sample --split dev --out build/pool/candidates.dev.run.gz \\
-      --runs build/runs/bm25.dev.run.gz build/runs/de-bm25-neg.dev.run.gz
-  python -m builders pool select --release build/sample --split dev --out build/pool/dev.jsonl.gz \\
+  python -m builders annotate pool candidates --release build/sample --split dev \\
+      --out build/pool/candidates.dev.run.gz --runs build/runs/bm25.dev.run.gz build/runs/de-bm25-neg.dev.run.gz
+  python -m builders annotate pool select --release build/sample --split dev --out build/pool/dev.jsonl.gz \\
       --runs build/runs/bm25.dev.run.gz build/runs/de-bm25-neg.dev.run.gz \\
       --scores build/pool/ce-one.dev.run.gz build/pool/ce-two.dev.run.gz
 """
@@ -29,7 +29,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from builders.common.command import add_format, whole_number
+from builders.core.command import add_format, whole_number
 from builders.store.layout import SPLITS
 
 DEPTH, TOP = 50, 5  # of each run; of each query (Section 2.3)

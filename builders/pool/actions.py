@@ -7,8 +7,8 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from builders.common.command import InputError, log
-from builders.common.files import check_file
+from builders.core.errors import InputError, log
+from builders.core.files import check_file
 from builders.pool.ensemble import mean_scores, select
 from builders.pool.pairs import Pooled, read_pool, write_pool
 from builders.pool.report import as_text, report

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from builders.common.command import InputError, log
+from builders.core.errors import InputError, log
 from builders.pool.pairs import Pooled
 from builders.pool.union import Union
 from builders.store.judged import Judged

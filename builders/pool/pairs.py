@@ -10,10 +10,9 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from builders.common.command import InputError
-from builders.common.files import atomic_text
-from builders.common.lines import expect_id, raw_lines
-from builders.common.typed import json_of
+from builders.core.errors import InputError
+from builders.core.files import atomic_text, expect_id, raw_lines
+from builders.core.typed import json_of
 
 Rank = Annotated[int, Meta(ge=1, le=2**63 - 1)]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from builders.common.command import InputError, log
+from builders.core.errors import InputError, log
 from builders.store.runs import Run, read_run
 
 Ranks = tuple[int, ...]  # of a passage in each run, from 1; 0: the run does not have it

@@ -9,8 +9,7 @@ storage).
 Beside the release go a card in English and one in Chinese (README.md, README.zh.md) with a row as an example,
 histograms, limitations, how to evaluate, and scores (--scores: what `python -m baselines evaluate --format json` prints
 of runs); eval.yaml, which registers the dataset as a benchmark, a task for each measure of each judged dev and test
-split; and croissant.json (Croissant 1.1), with every file's SHA-256 and the sources and commands that it was made by.
-All of them are made anew at each publication.
+split. All of them are made anew at each publication.
 
 examples:
   python -m builders publish --release build/sample --repo ORG/NAME --create --private
@@ -20,12 +19,11 @@ examples:
 from __future__ import annotations
 
 import argparse
-import datetime
 from pathlib import Path
 
 from builders.check import add_accept
-from builders.common.command import add_tmp
-from builders.common.hub import add_repository
+from builders.core.command import add_tmp
+from builders.core.hub import add_repository
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,25 +38,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what `evaluate --format json` printed of a split (dev, test, cmedqa_test ...), for the card",
     )
     parser.add_argument("--framework", default="", metavar="ID", help="evaluation_framework of eval.yaml")
-    parser.add_argument(
-        "--date",
-        type=_date,
-        metavar="YYYY-MM-DD",
-        help="of the publication, in croissant.json (default: that of the copy that is published again, or today)",
-    )
     add_accept(parser)
     add_tmp(parser)
 
 
 def run(args: argparse.Namespace) -> None:
-    from builders.common.hub import need_hub
+    from builders.core.hub import need_hub
     from builders.publish.upload import Wishes, publish
     from builders.store.reader import open_release
 
     need_hub()
     accepted = frozenset(args.accept)
     release = open_release(args.release)
-    wishes = Wishes(dict(args.scores), args.framework, args.date or "")
+    wishes = Wishes(dict(args.scores), args.framework)
     print(publish(release, args.repo, accepted, create=args.create, private=args.private, wishes=wishes, tmp=args.tmp))
 
 
@@ -67,10 +59,3 @@ def _scores(text: str) -> tuple[str, Path]:
     if not (split and path):
         raise argparse.ArgumentTypeError(f"expected SPLIT=FILE, found {text}")
     return split, Path(path)
-
-
-def _date(text: str) -> str:
-    try:
-        return datetime.date.fromisoformat(text).isoformat()
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"expected YYYY-MM-DD, found {text}") from None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from builders.common.hub import as_yaml
+from builders.core.hub import as_yaml
 from builders.store.card_head import Configs, pretty_name, rows_of
 from builders.store.layout import SETS
 from builders.store.tasks import parts_of, tasks_of

@@ -12,10 +12,10 @@ from typing import Any
 
 import msgspec
 
-from builders.common.command import InputError
-from builders.common.markdown import as_code, as_text
-from builders.common.typed import read_json
-from builders.stats.paper import published
+from builders.check.paper import published
+from builders.core.errors import InputError
+from builders.core.markdown import as_code, as_text
+from builders.core.typed import read_json
 from builders.store.card_head import Configs, shown_config
 from builders.store.card_words import is_official
 from builders.store.layout import JOINED, SETS, schema_of

@@ -1,31 +1,24 @@
-"""A release on the hub: its own files, cards with histograms, eval.yaml, Croissant, a manifest over all of them."""
+"""A release on the hub: its own files, cards with histograms, eval.yaml, a manifest over all of them."""
 
 from __future__ import annotations
 
-import datetime
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
 
-import msgspec
-
-from builders.check.files import unlisted_files
-from builders.check.release import check
-from builders.common.command import InputError
-from builders.common.files import sha256_of, write_bytes, write_text
-from builders.common.hub import upload
-from builders.common.temporary import temporary_folder
-from builders.common.typed import read_json
+from builders.check.count import Figures
+from builders.check.histograms import draw
+from builders.check.release import check, unlisted_files
+from builders.core.errors import InputError
+from builders.core.files import sha256_of, write_bytes, write_text
+from builders.core.hub import upload
+from builders.core.locks import temporary_folder
 from builders.publish.benchmark import eval_yaml
 from builders.publish.chinese import chinese_card
-from builders.publish.croissant import croissant
 from builders.publish.sections import example, scores
-from builders.stats.count import Figures
-from builders.stats.histograms import draw
 from builders.store.card import Published, card, configs_of
 from builders.store.card_words import is_reading
 from builders.store.layout import MANIFEST, NAME
-from builders.store.manifest import CARD, CARD_ZH, CROISSANT, STATS, describe, is_published, read_stats, write_manifest
+from builders.store.manifest import CARD, CARD_ZH, STATS, describe, is_published, read_stats, write_manifest
 from builders.store.reader import Release
 from builders.store.tasks import EVAL, parts_of
 
@@ -39,12 +32,10 @@ class Wishes:
     Attributes:
         scores: by part (``dev``, ``cmedqa_test``), what `evaluate --format json` printed, for the card.
         framework: ``evaluation_framework`` of eval.yaml; empty: none.
-        date: ``datePublished`` of croissant.json, YYYY-MM-DD; empty: the release's own, else today.
     """
 
     scores: dict[str, Path] = field(default_factory=dict)
     framework: str = ""
-    date: str = ""
 
 
 def publish(
@@ -63,9 +54,9 @@ def publish(
         release: an opened release.
         repo: ORG/NAME.
         accepted: tests of ``check`` whose errors count as warnings.
-        create, private: see :func:`builders.common.hub.upload`.
+        create, private: see :func:`builders.core.hub.upload`.
         wishes: what the user says of it.
-        tmp: see :func:`builders.stats.survey.survey`.
+        tmp: see :func:`builders.check.survey.survey`.
 
     Raises:
         InputError: the release fails a test, holds what its manifest does not list, or the hub refuses.
@@ -102,8 +93,8 @@ def _refuse_files(release: Release) -> None:
 def stage(release: Release, figures: Figures, repo: str, work: Path, wishes: Wishes) -> dict[str, tuple[Path, str]]:
     """What is published: path in the repository -> (file, SHA-256). A copy of it is a release again.
 
-    Data and figures are the release's own files; cards, histograms, eval.yaml, croissant.json and the manifest over
-    all of them are new, in ``work``.
+    Data and figures are the release's own files; cards, histograms, eval.yaml and the manifest over all of them
+    are new, in ``work``.
     """
     builds, written = release.manifest.builds, read_stats(release.path)
     own = [e for e in release.manifest.files if e.path not in (CARD, STATS) and not is_published(e.path)]
@@ -121,12 +112,8 @@ def stage(release: Release, figures: Figures, repo: str, work: Path, wishes: Wis
     made = {**images, CARD_ZH: chinese_card(configs, stats, builds, published).encode()}
     if benchmark := eval_yaml(configs, is_reading(builds), wishes.framework):
         made[EVAL] = benchmark.encode()
-    described = [*own]
     if written:
         write_bytes(work / STATS, (release.path / STATS).read_bytes())
-        described.append(describe(work, STATS))
-    date = wishes.date or date_of(release)
-    made[CROISSANT] = croissant(described, builds, repo, _endpoint(), date).encode()
     entries = [*own]
     for name, content in made.items():
         write_bytes(work / name, content)
@@ -138,25 +125,3 @@ def stage(release: Release, figures: Figures, repo: str, work: Path, wishes: Wis
         if (work / name).exists():
             files[name] = (work / name, sha256_of(work / name))
     return files
-
-
-def date_of(release: Release) -> str:
-    """The date that a copy of a published release says; today's, in UTC, for one that never was published."""
-    if any(entry.path == CROISSANT for entry in release.manifest.files):
-        return date_in(release.named(CROISSANT))
-    return datetime.datetime.now(datetime.timezone.utc).date().isoformat()
-
-
-def date_in(path: Path) -> str:
-    """``datePublished`` of a Croissant file, YYYY-MM-DD; :class:`InputError` where it says none."""
-    return read_json(path, _Dated).date
-
-
-class _Dated(msgspec.Struct):
-    date: Annotated[str, msgspec.Meta(pattern=r"\A\d{4}-\d{2}-\d{2}\Z")] = msgspec.field(name="datePublished")
-
-
-def _endpoint() -> str:
-    from huggingface_hub import HfApi
-
-    return str(HfApi().endpoint)

@@ -14,9 +14,9 @@ release, relabelled.train.jsonl: query-id, corpus-id, score (the mean) and score
 are. Models' judgments stand for no person's: dev and test are judged by people (`annotate`).
 
 example:
-  python -m builders relabel candidates --release build/sample --negatives build/negatives/bm25.jsonl.gz \\
+  python -m builders annotate relabel candidates --release build/sample --negatives build/negatives/bm25.jsonl.gz \\
       --out build/relabel/candidates.run.gz
-  python -m builders relabel move --release build/sample --negatives build/negatives/bm25.jsonl.gz \\
+  python -m builders annotate relabel move --release build/sample --negatives build/negatives/bm25.jsonl.gz \\
       --scores build/relabel/ce-one.run.gz build/relabel/ce-two.run.gz --threshold 0.9 --out build/relabelled
 """
 
@@ -26,7 +26,7 @@ import argparse
 import math
 from pathlib import Path
 
-from builders.common.command import add_format, number_between
+from builders.core.command import add_format, number_between
 from builders.pool import SCALES, add_names, check_names
 
 

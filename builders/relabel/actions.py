@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from builders.common.command import InputError, log
-from builders.common.files import check_file, write_text
+from builders.core.errors import InputError, log
+from builders.core.files import check_file, write_text
 from builders.pool.ensemble import columns
 from builders.pool.union import Union, open_runs
 from builders.store.draft import check_release_output, describe_files, draft_release

@@ -4,12 +4,12 @@ Written are passages, labels, ids, qrels, a card and statistics. Read are JSON l
 folders and zip archives, search and zhidao, the raw and the preprocessed flavour. Labels follow Algorithm 1 (span-F1),
 passages and ids come out as the official ones do. Splits follow the file names, or are given with --train, --dev and
 --test. An existing release in --out is replaced when the new one is whole; a killed build goes on from its finished
-parts. Input and output may be addresses of object stores, such as s3://.
+parts.
 
 example:
   python -m builders release --raw builders/sample --out build/sample
   python -m builders release --raw dureader_raw.zip --out dureader_retrieval --unit char --workers 8
-  python -m builders release --engine ray --ray-address HEAD:6379 --raw s3://bucket/raw --out s3://bucket/release
+  python -m builders release --engine ray --ray-address HEAD:6379 --raw /mnt/raw --out /mnt/release
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ import os
 from fractions import Fraction
 from pathlib import Path
 
-from builders.common.addresses import is_address, path_of
-from builders.common.command import InputError, add_format, whole_number
-from builders.common.limits import usable_cores
-from builders.common.words import SEGMENTERS
+from builders.core.command import add_format, whole_number
+from builders.core.errors import InputError
+from builders.core.files import path_of
+from builders.core.limits import usable_cores
+from builders.core.words import SEGMENTERS
 from builders.release.options import MIN_CHARS, THRESHOLD, Options
 from builders.store.layout import SPLITS
 
@@ -62,13 +63,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the cluster's head (default: RAY_ADDRESS, else a cluster that runs here, else one started for the build)",
     )
     parser.add_argument(
-        "--object-store-memory",
-        type=whole_number(128),
-        default=1024,
-        metavar="MB",
-        help="what the build may hold in Ray's object stores, in all (default: 1024)",
-    )
-    parser.add_argument(
         "--resume", action=argparse.BooleanOptionalAction, default=True, help="go on from a killed build's parts"
     )
     add_format(parser)
@@ -99,11 +93,11 @@ def run(args: argparse.Namespace) -> None:
     options = Options(args.unit, args.threshold, args.match, args.min_chars, args.segmenter)
     out, workers = path_of(args.out), args.workers or usable_cores()
     if args.engine == "ray":
-        from builders.common.jobs_ray import RayEngine
+        from builders.core.jobs_ray import RayEngine
         from builders.store.draft import check_release_output
 
         check_release_output(out)
-        with RayEngine(args.ray_address, args.workers, args.object_store_memory << 20) as engine:
+        with RayEngine(args.ray_address, args.workers) as engine:
             stats = build_release(sources, out, options, resume=args.resume, engine=engine)
     else:
         stats = build_release(sources, out, options, workers, resume=args.resume)
@@ -121,4 +115,4 @@ def run(args: argparse.Namespace) -> None:
 def _paths(args: argparse.Namespace, texts: list[str]) -> list[Path]:
     paths = [path_of(text) for text in texts]
     # Other machines have other working directories.
-    return [Path(os.path.abspath(p)) if args.engine == "ray" and not is_address(p) else p for p in paths]
+    return [Path(os.path.abspath(p)) if args.engine == "ray" else p for p in paths]

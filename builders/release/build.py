@@ -15,11 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from builders.common.command import InputError, log, progress
-from builders.common.files import sha256_of
-from builders.common.folders import finished_tasks, work_beside
-from builders.common.jobs import Engine, LocalEngine
-from builders.common.limits import usable_cores
+from builders.core.errors import InputError, log
+from builders.core.files import sha256_of
+from builders.core.folders import finished_tasks, work_beside
+from builders.core.jobs import Engine, LocalEngine
+from builders.core.limits import usable_cores
+from builders.core.progress import progress
 from builders.release.label import label_block
 from builders.release.options import Options
 from builders.release.select import Selection, SplitSelection, select

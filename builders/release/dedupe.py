@@ -1,8 +1,8 @@
 """Of equal texts the first place counts: how a build from raw rows merges passages, and questions, that come again.
 
 The official ids are MD5s of texts, so equal texts are one passage (Section 2.2.2). No text enters DuckDB: ids, places
-and lengths do, on disk where the memory does not suffice. The sets of :mod:`builders.collection` have a rule of their
-own (``merge.py``): there, a question of two splits stays in one.
+and lengths do, on disk where the memory does not suffice. The sets of :mod:`builders.add.collection` have a rule of
+their own: there, a question of two splits stays in one.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from builders.common.folders import task_folder
-from builders.common.words import words
+from builders.core.folders import task_folder
+from builders.core.words import words
 from builders.release.label_files import block_folder, write_labelled
 from builders.release.options import Options
 from builders.release.passages import cut_passages

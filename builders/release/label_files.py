@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from builders.common.arrow_files import new_arrow, read_arrow
+from builders.core.arrow_files import new_arrow, read_arrow
 
 Places = npt.NDArray[np.int64]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
-from builders.common.words import SEGMENTERS, segmenter_version
+from builders.core.words import SEGMENTERS, segmenter_version
 
 MIN_CHARS = 256  # of a full passage (Section 2.2.2)
 THRESHOLD = Fraction(1, 2)  # of span-F1 (Section 2.2.2, Algorithm 1)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from builders.common.command import InputError
+from builders.core.errors import InputError
 from builders.sources.files import Source, find_files
 from builders.sources.lines import Block, content, line_number, lines
 from builders.sources.splits import split_of

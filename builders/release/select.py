@@ -14,9 +14,8 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from builders.common.addresses import local_folder
-from builders.common.command import InputError
-from builders.common.database import database
+from builders.core.database import database
+from builders.core.errors import InputError
 from builders.release.dedupe import keep_firsts
 from builders.release.label_files import SCHEMAS, Places, read_labelled, rows_at
 from builders.sources.files import Source
@@ -60,7 +59,7 @@ def select(sources: Sequence[Source], blocks: Sequence[int], work: Path, threads
 
     Raises :class:`InputError` for one question id with two texts, and for input without a single passage.
     """
-    with local_folder(work) as folder, database(folder / "ids", _MEMORY, threads) as con:
+    with database(work / "ids", _MEMORY, threads) as con:
         for name, columns in _COLUMNS.items():
             con.register(f"{name}_of_blocks", _rows(work, blocks, name, columns))
             ids = ", ".join(f"{column}::UUID AS {column}" for column in columns if column in ("query_id", "docid"))

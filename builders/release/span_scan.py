@@ -16,7 +16,7 @@ from __future__ import annotations
 import numpy as np
 from numpy import uint64 as at  # an unsigned index is not tested for being negative: half the time of these loops
 
-from builders.common.compiled import compiled
+from builders.core.compiled import compiled
 
 _STEP = 8  # tokens
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from builders.common.folders import is_finished, task_folder
+from builders.core.folders import task_folder
 from builders.release.label_files import Places, rows_at
 from builders.release.select import Selection, SplitSelection
 from builders.store import layout
@@ -88,7 +88,7 @@ def write_file(file: NewFile, work: Path) -> tuple[Path, dict[str, Any]]:
     The same rows give the same bytes.
     """
     folder = file.folder(work)
-    if not is_finished(folder):
+    if not folder.exists():
         with task_folder(folder) as half:
             out = ParquetFile(half / _FILE, schema_of(file.config))
             for table in _tables(file, work):

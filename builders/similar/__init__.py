@@ -1,7 +1,7 @@
-"""Remove training questions similar to dev and test questions.
+"""Remove or report training questions similar to dev and test.
 
-Section 2.3: a training question that asks what a development or test question asks gives its answer away. Removed are
-those that are, from the strongest on,
+Section 2.3: a training question that asks what a development or test question asks gives its answer away. A training
+question is removed if it matches in any of these ways, the strongest first:
 
   exact       the same text;
   normalised  the same letters and digits: no punctuation, no blanks, one width and case;
@@ -11,16 +11,27 @@ those that are, from the strongest on,
 
 The new release lacks them in queries, qrels and train (and crosslingual); their passages stay in the corpus. It has the
 configs train-similar (the removed questions with their passages), duplicated (the development and test questions that
-one of them is similar to) and others (the rest), and the counts beside the paper's in stats.json and on the card. Of a
-release that this was done to before, more is removed.
+one of them is similar to) and others (the rest), and the counts beside the paper's in stats.json and on the card.
+Running it again on its own output removes further questions.
 
-`python -m builders contamination` compares any training pairs with the benchmark in the same ways.
+--against FILE reports on anyone's training pairs instead, in the same ways: questions and positive passages of dev and
+test in JSON lines (.gz, too) or Parquet: FlagEmbedding's (query, pos, neg), Tevatron's (query, positive_passages),
+triplets (anchor, positive, negative), MTEB's (text), lists of texts. Negatives are skipped. --question and --positive
+name other keys or columns. Printed, a file and for all together: how many questions, and how many of their positive
+passages, were found in which way; how many questions with one of their own positive passages in the same row;
+examples. --questions DIR writes the questions of the pairs and those of the splits as a release, from which `python -m
+baselines match` makes the scores; there, the id of a training question is the MD5 of its text.
 
 Example:
 
   python -m builders similar --release build/release --out build/similar
   python -m baselines match --release build/release --split dev test --model runs/matching --out similar.run
   python -m builders similar --release build/release --scores similar.run --threshold 0.5 --out build/similar
+  python -m builders similar --release build/release --against bge-train.jsonl.gz other/*.parquet
+  python -m builders similar --release build/release --against train.jsonl --format markdown --out report.md
+  python -m builders similar --release build/release --against train.jsonl --questions build/questions
+  python -m baselines match --release build/questions --split dev test --model runs/matching --out similar.run
+  python -m builders similar --release build/release --against train.jsonl --scores similar.run
 """
 
 from __future__ import annotations
@@ -29,22 +40,18 @@ import argparse
 import json
 from pathlib import Path
 
-from builders.common.command import add_format, number_between, whole_number
+from builders.core.command import number_between, whole_number
 from builders.similar.likeness import HOW, NGRAM, SHARE, THRESHOLD
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--release", type=Path, required=True, metavar="DIR", help="the release to start from")
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="the new release (may be --release)")
+    parser.add_argument(
+        "--out", type=Path, metavar="OUT", help="the new release (may be --release); against: the report (stdout)"
+    )
     parser.add_argument(
         "--list", type=Path, metavar="FILE", help="write every pair that was found to it, as JSON lines"
     )
-    add_ways(parser, "of dev or test and training questions")
-    add_format(parser)
-
-
-def add_ways(parser: argparse.ArgumentParser, pairs: str) -> None:
-    """How texts are compared: the options that the two verbs share; ``pairs``: of what the scores are."""
     parser.add_argument("--split", nargs="+", metavar="SPLIT", help="the questions to keep apart (dev test)")
     parser.add_argument(
         "--by",
@@ -54,7 +61,12 @@ def add_ways(parser: argparse.ArgumentParser, pairs: str) -> None:
         help="the ways that count (all; model where --scores is given)",
     )
     parser.add_argument(
-        "--scores", type=Path, nargs="+", default=[], metavar="RUN", help=f"a matching model's scores {pairs}"
+        "--scores",
+        type=Path,
+        nargs="+",
+        default=[],
+        metavar="RUN",
+        help="a matching model's scores of dev or test and training questions",
     )
     parser.add_argument(
         "--threshold",
@@ -64,6 +76,21 @@ def add_ways(parser: argparse.ArgumentParser, pairs: str) -> None:
         help=f"similar is a score above it ({THRESHOLD})",
     )
     add_ngrams(parser)
+    against = parser.add_argument_group("training pairs")
+    against.add_argument("--against", type=Path, nargs="+", metavar="FILE", help="report on these training pairs")
+    against.add_argument("--question", nargs="+", metavar="NAME", help="keys or columns that hold questions")
+    against.add_argument("--positive", nargs="+", metavar="NAME", help="keys or columns that hold positive passages")
+    against.add_argument(
+        "--questions", type=Path, metavar="DIR", help="write the questions as a release for `match`, and nothing else"
+    )
+    against.add_argument(
+        "--workers", type=whole_number(1), metavar="N", help="processes (all cores; 1 where the pairs are few)"
+    )
+    against.add_argument("--examples", type=whole_number(0), default=3, metavar="N", help="of each kind (3)")
+    parser.add_argument(
+        "--format", choices=["text", "json", "markdown"], default="text", help="markdown: of a report on training pairs"
+    )
+    parser.set_defaults(usage_error=parser.error)
 
 
 def add_ngrams(parser: argparse.ArgumentParser) -> None:
@@ -81,7 +108,32 @@ def add_ngrams(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
+    if args.against:
+        _report(args)
+        return
+    if args.out is None:
+        args.usage_error("the following arguments are required: --out, or --against")
+    if args.format == "markdown" or args.questions or args.question or args.positive:
+        args.usage_error("--question, --positive, --questions and --format markdown go with --against")
     from builders.similar.remove import as_table, remove
 
     counts = remove(args)
     print(json.dumps(counts, ensure_ascii=False, indent=1) if args.format == "json" else as_table(counts, args.out))
+
+
+def _report(args: argparse.Namespace) -> None:
+    if args.list:
+        args.usage_error("--list lists removed questions; --against removes none")
+    from builders.core.files import check_file, write_text
+    from builders.similar.contamination import FORMATS, compare, write_questions
+
+    if args.questions:
+        write_questions(args)
+        return
+    if args.out:
+        check_file(args.out)
+    text = FORMATS[args.format](compare(args))
+    if args.out:
+        write_text(args.out, text + "\n")
+    else:
+        print(text)

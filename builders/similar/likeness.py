@@ -7,20 +7,27 @@ Two texts are, from the strongest on:
 - ``n-gram``: of the n-grams of characters that either of the normalised texts has, both have at least a share (their
   Jaccard similarity). MinHash finds the candidates, and every candidate's similarity is then computed from the n-grams
   themselves, so that an estimate never decides; a pair just at the share is missed once in a thousand times.
-- ``model``: a question-matching model says so (:mod:`builders.similar.scores`).
+- ``model``: the score of a question-matching model says so (:func:`read_scores`).
 """
 
 from __future__ import annotations
 
+import argparse
 import unicodedata
 from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from builders.core.errors import InputError
+from builders.store.reader import Release
+from builders.store.runs import read_run
 
 if TYPE_CHECKING:
     from rensa import RMinHash
 
 HOW = ("exact", "normalised", "n-gram", "model")
+TESTED = ("dev", "test")
 NGRAM, SHARE = 2, 0.8
 THRESHOLD = 0.5  # of a model's score (Section 2.3)
 _VALUES, _SEED = 128, 42  # of a MinHash
@@ -132,3 +139,61 @@ class LikeTexts:
 
         found: list[RMinHash] = RMinHash.from_token_sets([ngrams(t, self._length) for t in texts], _VALUES, _SEED)
         return found
+
+
+def is_similar(score: float, threshold: float = THRESHOLD) -> bool:
+    """Whether a model's score marks two questions as similar: it is higher than 0.5 (Section 2.3)."""
+    return score > threshold
+
+
+def read_scores(paths: Iterable[Path], threshold: float = THRESHOLD) -> dict[str, list[Like]]:
+    """By training question's id, the questions that it is similar to, the highest score first; all runs count.
+
+    A run of ``python -m baselines match``: its query-id is a development or test question's id, its corpus-id the id
+    (the MD5 of the text) of a training question, its score the probability that the two ask the same.
+
+    Raises :class:`InputError` for a run that cannot be read, or with a score outside of 0 to 1 (a logit, say).
+    """
+    best: defaultdict[str, dict[str, float]] = defaultdict(dict)
+    for path in paths:
+        for question, hits in read_run(path).hits.items():
+            for trained, score in hits:
+                if not 0 <= score <= 1:
+                    raise InputError(
+                        f"expected scores from 0 to 1, found {score} for {question} and {trained}; `python -m baselines"
+                        " match` writes such a run",
+                        path=path,
+                    )
+                if is_similar(score, threshold):
+                    best[trained][question] = max(score, best[trained].get(question, 0.0))
+    return {
+        trained: [
+            Like(each, "model", score) for each, score in sorted(found.items(), key=lambda item: (-item[1], item[0]))
+        ]
+        for trained, found in best.items()
+    }
+
+
+def tested_splits(release: Release, wanted: Sequence[str] | None) -> list[str]:
+    """The splits to keep apart: those that are named, or dev and test, as far as the release has questions of them."""
+    have = [split for config, split in release.splits() if config == "queries"]
+    if wanted:
+        for split in wanted:
+            if split not in TESTED:
+                raise InputError(f"--split: expected dev or test, found {split!r}")
+            release.shards("queries", split)  # names what the release has
+        return [split for split in TESTED if split in wanted]
+    if not (found := [split for split in TESTED if split in have]):
+        raise InputError("has no config 'queries' with a split dev or test to keep apart", path=release.path)
+    return found
+
+
+def options_of(args: argparse.Namespace, splits: Sequence[str]) -> dict[str, Any]:
+    """What the manifest and a report say of how texts were compared."""
+    by = [how for how in args.by if how != "model" or args.scores]
+    options: dict[str, Any] = {"splits": list(splits), "by": by}
+    if "n-gram" in by:
+        options |= {"ngram": args.ngram, "jaccard": args.jaccard}
+    if "model" in by:
+        options["threshold"] = args.threshold
+    return options

@@ -21,9 +21,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from builders.common.command import InputError
-from builders.common.lines import raw_lines
-from builders.common.typed import json_of
+from builders.core.errors import InputError
+from builders.core.files import raw_lines
+from builders.core.typed import json_of
 
 QUESTIONS = ("query", "question", "anchor", "query_text", "sentence1", "text1")
 PASSAGES = (

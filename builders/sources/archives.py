@@ -9,8 +9,8 @@ from typing import Annotated
 
 import msgspec
 
-from builders.common.command import InputError
-from builders.common.typed import Count, read_json
+from builders.core.errors import InputError
+from builders.core.typed import Count, read_json
 
 _FILE = Path(__file__).parents[1] / "sources.json"
 

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from typing import IO
 
-from builders.common.command import InputError, log
+from builders.core.errors import InputError, log
 
 CHOICES = ("auto", "utf-8", "gb18030")
 _BLOCK = 1 << 20

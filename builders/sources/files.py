@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from builders.common.addresses import is_address, open_binary, reaching
-from builders.common.command import InputError
+from builders.core.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -40,10 +39,9 @@ def find_files(path: Path, pattern: re.Pattern[str], expected: str) -> list[Sour
     A zip archive stands for its members of such names. Raises :class:`InputError` for a path that is missing, damaged,
     or holds no such file; ``expected`` says which.
     """
-    with reaching(path):
-        if not path.exists():
-            raise InputError("no such file or directory", path=path)
-        files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file() and p.name[0] != ".")
+    if not path.exists():
+        raise InputError("no such file or directory", path=path)
+    files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file() and p.name[0] != ".")
     found: list[Source] = []
     for file in files:
         name = file.name if path.is_file() else file.relative_to(path).as_posix()
@@ -58,14 +56,13 @@ def find_files(path: Path, pattern: re.Pattern[str], expected: str) -> list[Sour
 
 def _is_zip(path: Path) -> bool:
     try:
-        with open_binary(path) as file:
-            return zipfile.is_zipfile(file)
-    except (OSError, ValueError):  # ValueError: fsspec's, for a file that is shorter than any archive
+        return zipfile.is_zipfile(path)
+    except OSError:
         return False
 
 
 def _members(path: Path, pattern: re.Pattern[str]) -> list[str]:
-    with damage(str(path)), open_binary(path) as file, zipfile.ZipFile(file) as archive:
+    with damage(str(path)), zipfile.ZipFile(path) as archive:
         names = archive.namelist()
     return sorted(n for n in names if pattern.search(n) and not n.startswith("__MACOSX/") and "/._" not in n)
 
@@ -87,7 +84,7 @@ def damage(name: str) -> Iterator[None]:
 def open_bytes(source: Source) -> Iterator[IO[bytes]]:
     """The unpacked bytes of a file or zip member; whatever is wrong with them is an :class:`InputError`."""
     with damage(source.shown), contextlib.ExitStack() as opened:
-        stream = opened.enter_context(open_binary(source.path))
+        stream: IO[bytes] = opened.enter_context(open(source.path, "rb"))
         if source.member is not None:
             archive = opened.enter_context(zipfile.ZipFile(stream))
             stream = opened.enter_context(archive.open(source.member))
@@ -105,5 +102,5 @@ def states_of(sources: list[Source]) -> list[tuple[str, int, int]]:
             found = path.stat()
         except OSError as error:
             raise InputError(f"cannot be read ({error.strerror})", path=path) from error
-        states.append((str(path) if is_address(path) else os.path.abspath(path), found.st_size, found.st_mtime_ns))
+        states.append((os.path.abspath(path), found.st_size, found.st_mtime_ns))
     return states

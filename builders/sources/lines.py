@@ -11,8 +11,7 @@ from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from typing import IO
 
-from builders.common.addresses import open_binary
-from builders.common.command import InputError
+from builders.core.errors import InputError
 from builders.sources.files import Source, damage, open_bytes
 
 BLOCK_BYTES = 4 << 20  # small enough that a few in flight cost little memory
@@ -94,7 +93,7 @@ def content(block: Block) -> tuple[int, bytes]:
     """Where the first line of ``block`` begins in its source, and the lines' bytes."""
     if block.data is not None:
         return block.start, block.data
-    with damage(block.source.shown), open_binary(block.source.path) as file:
+    with damage(block.source.shown), open(block.source.path, "rb") as file:
         start = _next_line(block.source, file, block.start, block.end)
         if start >= block.end:
             return block.end, b""

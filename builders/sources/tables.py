@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from builders.common.command import InputError
+from builders.core.errors import InputError
 from builders.sources.encoding import GB_MARK, encoding_of
 from builders.sources.files import Source, find_files, open_bytes
 

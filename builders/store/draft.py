@@ -15,10 +15,9 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from builders.common.addresses import link, remove_tree
-from builders.common.command import InputError, log
-from builders.common.files import sha256_of, write_text
-from builders.common.folders import check_output, replace_directory, work_beside
+from builders.core.errors import InputError, log
+from builders.core.files import link, sha256_of, write_text
+from builders.core.folders import check_output, remove_tree, replace_directory, work_beside
 from builders.store.card import card
 from builders.store.layout import MANIFEST, config_and_split, schema_of
 from builders.store.manifest import (
@@ -113,7 +112,7 @@ class Draft:
         paths = [self.folder / entry.path for entry in self._entries if config_and_split(entry.path) == (config, split)]
         tables = []
         for path in paths:
-            with path.open("rb") as opened:  # by the path, which may be one of an object store
+            with path.open("rb") as opened:
                 tables.append(pq.read_table(opened, columns=schema_of(config).names, page_checksum_verification=True))
         return pa.concat_tables(tables)
 
@@ -134,7 +133,7 @@ def draft_release(
         build: what the manifest says of this build: ``verb``, ``options``, ``sources`` (name, bytes, sha256). Where it
             is known late, the block sets ``draft.build``.
         base: a release whose configs the new one holds too.
-        work: the folder that :func:`builders.common.folders.work_beside` gave, where the caller has one already.
+        work: the folder that :func:`builders.core.folders.work_beside` gave, where the caller has one already.
     """
     out = check_release_output(out)
     with contextlib.nullcontext(work) if work else work_beside(out) as beside:
@@ -145,7 +144,7 @@ def draft_release(
         draft.build = build or {}
         yield draft
         draft.finish()
-        replace_directory(folder, out, last=MANIFEST)
+        replace_directory(folder, out)
 
 
 def describe_files(files: Iterable[tuple[str, Path]]) -> list[dict[str, Any]]:

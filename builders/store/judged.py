@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from builders.common.command import InputError
+from builders.core.errors import InputError
 from builders.store.reader import Release
 
 Judged = Mapping[str, Mapping[str, int]]  # by query id, by passage id: the score; above 0 the passage is a positive

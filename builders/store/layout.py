@@ -84,7 +84,7 @@ SETS = {
         corpus="cmedqa-corpus",
         queries="cmedqa-queries",
         qrels="cmedqa-qrels",
-        verb="cmedqa",
+        verb="add cmedqa",
         table3={"cmedqa": "test"},
         terms="`cmedqa-*` is made from cMedQA2 (Zhang et al., 2018), which is for non-commercial research only.",
         own_terms=True,
@@ -93,7 +93,7 @@ SETS = {
         corpus="ccovid-corpus",
         queries="ccovid-queries",
         qrels="ccovid-qrels",
-        verb="ccovid",
+        verb="add ccovid",
         table3={"ccovid": "test"},
         terms="`ccovid-*` is made from the data of the DataFountain competition 424, under that competition's terms.",
         own_terms=True,
@@ -103,7 +103,7 @@ SETS = {
         corpus="corpus",
         queries="crosslingual-queries",
         qrels="qrels",
-        verb="crosslingual",
+        verb="add crosslingual",
         joined=dict.fromkeys(SPLITS, "crosslingual"),
         translated=True,
         terms="`crosslingual*` are English translations of the queries.",
@@ -246,7 +246,7 @@ def set_of(name: str) -> Set:
     if name in SETS:
         return SETS[name]
     if name.startswith(DRAWN) and is_config(name):
-        return replace(SETS["main"], qrels=name, verb="extrapolate", joined={}, table3={})
+        return replace(SETS["main"], qrels=name, verb="add", joined={}, table3={})
     raise ValueError(f"{name!r} is no set")
 
 

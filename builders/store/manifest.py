@@ -9,16 +9,15 @@ from typing import Any
 
 import msgspec
 
-from builders.common.command import InputError
-from builders.common.files import sha256_of, write_text
-from builders.common.names import name_within
-from builders.common.typed import Count, Sha256, read_object, typed
+from builders.core.errors import InputError
+from builders.core.files import sha256_of, write_text
+from builders.core.typed import Count, Sha256, name_within, read_object, typed
 from builders.store.layout import FORMAT, MANIFEST, NAME
 from builders.store.tasks import EVAL
 
 STATS, CARD = "stats.json", "README.md"
-CARD_ZH, CROISSANT = "README.zh.md", "croissant.json"
-_PUBLISHED = {CARD_ZH, CROISSANT, EVAL}
+CARD_ZH = "README.zh.md"
+_PUBLISHED = {CARD_ZH, EVAL, "croissant.json"}  # the last: of releases that earlier versions published
 
 
 def is_published(path: str) -> bool:

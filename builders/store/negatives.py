@@ -6,9 +6,9 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
-from builders.common.command import InputError
-from builders.common.lines import raw_lines
-from builders.common.typed import json_of
+from builders.core.errors import InputError
+from builders.core.files import raw_lines
+from builders.core.typed import json_of
 
 
 class _Row(Struct):

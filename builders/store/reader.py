@@ -11,8 +11,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from builders.common.command import InputError
-from builders.common.verified import other_sha256
+from builders.core.cache import other_sha256
+from builders.core.errors import InputError
 from builders.store import layout
 from builders.store.layout import MANIFEST, config_and_split, schema_of
 from builders.store.manifest import FileEntry, Manifest, read_manifest

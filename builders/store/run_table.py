@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
-from builders.common.files import rereadable
+from builders.core.files import rereadable
 from builders.store.columns import Columns
 
 _BLOCK = 32 << 20  # bytes that are parsed at a time

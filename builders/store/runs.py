@@ -15,10 +15,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from builders.common.command import InputError, log
-from builders.common.files import atomic_text, read_whole
-from builders.common.lines import expect_id, first_character, id_of, integer, raw_lines, shown
-from builders.common.typed import json_of
+from builders.core.errors import InputError, log
+from builders.core.files import atomic_text, expect_id, first_character, id_of, integer, raw_lines, read_whole, shown
+from builders.core.typed import json_of
 from builders.store.columns import Columns
 from builders.store.columns import Hit as Hit
 from builders.store.run_table import read_plain

@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from builders.common.verified import fault_once, other_sha256
+from builders.core.cache import fault_once, other_sha256
 from builders.store.layout import config_and_split, schema_of
 from builders.store.manifest import FileEntry
 from builders.store.values import wrong_values
@@ -24,7 +24,7 @@ def wrong_file(path: Path, entry: FileEntry, *, again: bool = False) -> str:
 
     That is its size and SHA-256; of a shard its rows, that it has the columns of its config, and their values
     (:func:`builders.store.values.wrong_values`). The whole file is read the first time
-    (:func:`builders.common.verified.fault_once`), and whenever ``again`` says so.
+    (:func:`builders.core.cache.fault_once`), and whenever ``again`` says so.
     """
     shard = entry.path.endswith(".parquet")
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from builders.common.addresses import link, local_file
-from builders.common.files import sha256_of
+from builders.core.files import link, sha256_of
 from builders.store import layout
 from builders.store.manifest import FileEntry
 
@@ -27,9 +25,7 @@ class ParquetFile:
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:
         self.path, self._schema = path, schema
-        self._opened = contextlib.ExitStack()
-        self._file = self._opened.enter_context(local_file(path))
-        self._writer = pq.ParquetWriter(self._file, schema, **_WRITING)
+        self._writer = pq.ParquetWriter(path, schema, **_WRITING)
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_rows = 0
         self.rows = 0
@@ -62,8 +58,7 @@ class ParquetFile:
         if self._waiting_rows or not self.rows:
             self._write_group(pa.Table.from_batches(self._waiting, self._schema))
         self._writer.close()
-        with self._opened:
-            return {"bytes": self._file.stat().st_size, "rows": self.rows, "sha256": sha256_of(self._file)}
+        return {"bytes": self.path.stat().st_size, "rows": self.rows, "sha256": sha256_of(self.path)}
 
 
 class SplitWriter:

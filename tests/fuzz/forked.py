@@ -22,7 +22,7 @@ from typing import Any
 
 from commands import ROOT
 
-from builders.common.words import words
+from builders.core.words import words
 
 _POINTS = {"open", "write", "flush", "close", "fsync", "replace", "rename", "unlink", "remove", "mkdir", "rmdir"}
 _POINTS |= {"connect", "send", "sendall", "recv", "recv_into"}
@@ -36,7 +36,7 @@ _IMPORTS = (
         "builders.annotate.families",
     ),
     *("builders.annotate.importing", "builders.annotate.qrels", "builders.annotate.studio"),
-    *("builders.common.ending", "builders.common.sampling", "builders.pool.actions", "builders.relabel.actions"),
+    *("builders.core.exit_codes", "builders.core.sampling", "builders.pool.actions", "builders.relabel.actions"),
     *("builders.similar.remove", "builders.sources.encoding"),
 )
 
@@ -78,7 +78,7 @@ def _command(words: list[str], environment: dict[str, str], at: int | None, log:
             os.kill(os.getpid(), signal.SIGKILL)
 
     program, *rest = words
-    from builders.common.command import main
+    from builders.core.command import main
 
     verbs = importlib.import_module(f"{program}.__main__").VERBS
     if at is not None:

@@ -26,10 +26,10 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from spoil import Change
 
-from builders.common.ending import exit_code
+from builders.core.exit_codes import exit_code
 
-CASES = int(os.environ.get("FUZZ_CASES", "0"))  # make fuzz
-_FEW = 100  # make test: always the same ones
+CASES = int(os.environ.get("FUZZ_CASES", "0"))  # make test-slow
+_FEW = 10  # make test: always the same ones
 _NUMBER = st.integers(0, 2**32 - 1)
 
 
@@ -276,7 +276,7 @@ def _remove(out: Path) -> None:
 
 
 def fuzz_and_count(reader: Reader, folder: Path, record: Callable[[str, object], None]) -> None:
-    """The body of a test; what was counted is shown at the end of ``make fuzz``."""
+    """The body of a test; what was counted is shown at the end of the tests."""
     counts = fuzz(reader, folder / "home")
     record("fuzz", f"{reader.name}: {counts['cases']:,} cases, {counts['refused']:,} refused")
 

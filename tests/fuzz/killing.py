@@ -175,6 +175,7 @@ def same_in_the_end(place: Place, whole: Place, kills: int) -> None:
     """Fail where what was killed so often did not end as what was not, left something, or asked too much again."""
     assert place.result() == whole.result() and whole.result()
     assert names(place.folder) == names(whole.folder)
-    assert not {*names(whole.folder)} - {*whole.before, "out", "out.training"}  # a training's states stay
+    # A training's states stay, and a run has its manifest beside it.
+    assert not {*names(whole.folder)} - {*whole.before, "out", "out.training", "out.manifest.json"}
     if place.verb.repeats is not None and place.server and whole.server:
         assert len(place.server.requests) <= len(whole.server.requests) + kills * place.verb.repeats

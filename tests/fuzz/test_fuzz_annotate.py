@@ -16,7 +16,7 @@ from builders.annotate.judgments import Judgment, add_judgments, encoded, read_j
 from builders.annotate.rounds import Item, Package, Round, Rule, items_of, open_round, pairs_of, write_round
 from builders.annotate.sheets import Task, read_lines, read_sheet, write_lines, write_sheet
 from builders.annotate.studio import read_export
-from builders.common.files import read_whole
+from builders.core.files import read_whole
 
 NOON = datetime(2024, 5, 1, 12, tzinfo=timezone.utc)
 ITEMS = [Item("q1", "p1", "高铁票提前几天买", "高铁票可以提前十五天购买。"), Item("q1", "p2", "=1+1", 'a,"b"')]

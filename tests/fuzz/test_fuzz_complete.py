@@ -16,17 +16,16 @@ _READING |= {"json.loads", "json.load", "msgspec.json.decode", "pq.ParquetFile",
 _READING |= {"pyarrow.csv.read_csv", "np.lib.format.open_memmap", "pa.ipc.open_file", "tarfile.open", "zipfile.ZipFile"}
 # Not from outside: the project's own files, and what a library of this process has just given.
 _OURS = {
-    "baselines.cost.passes:_model": "a configuration that the caller has made",
     "baselines.retrieve.models:_routes": "what a tokenizer that is open says of itself",
     "baselines.retrieve.official_input:official_tokenizer": "likewise",
     "baselines.hub.checkpoint:write_hashes": "the record of a checkpoint that the caller has just written",
     "baselines.hub.needs:write_needs": "the configuration of a checkpoint that the caller has just written",
-    "builders.common.arrow_files:read_arrow": "files of a build under way, which appear when they are whole",
-    "builders.official.differences:published": "the project's own file",
+    "builders.core.arrow_files:read_arrow": "files of a build under way, which appear when they are whole",
+    "builders.official.copies:published": "the project's own file",
     "builders.release.build:_label": "hands its blocks on to parse_row, which has a fuzzer",
     "builders.release.write:write_file": "a file of a build under way, which appears when it is whole",
-    "builders.similar.blocks:_open": "what the same command has just written",
-    "builders.stats.paper:published": "the project's own file",
+    "builders.similar.contamination:_open": "what the same command has just written",
+    "builders.check.paper:published": "the project's own file",
 }
 
 
@@ -53,7 +52,7 @@ def readers_in_the_code() -> set[str]:
     for path in (path for folder in ("builders", "baselines") for path in (ROOT / folder).rglob("*.py")):
         module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
         for name, function in _functions(path):
-            if _READING & {*_own_calls(function)} and module not in ("builders.common.typed", "builders.common.files"):
+            if _READING & {*_own_calls(function)} and module not in ("builders.core.typed", "builders.core.files"):
                 found.add(f"{module}:{name}")
     return found
 

@@ -131,7 +131,7 @@ def _read_pushed(folder: Path) -> Any:
 READERS = [
     Reader(
         "a hub's answers to pull",
-        reaches=("builders.common.hub:commit_in", "baselines.hub.fetch:fetch"),
+        reaches=("builders.core.hub:commit_in", "baselines.hub.fetch:fetch"),
         make=_world(_pull),
         spoils={"answers/*.headers": JSON, "answers/*.json": JSON, "answers/*.bytes": BYTES},
         read=_read_pulled,
@@ -140,7 +140,7 @@ READERS = [
     ),
     Reader(
         "a hub's answers to push",
-        reaches=("builders.common.hub:upload",),
+        reaches=("builders.core.hub:upload",),
         make=_world(_push),
         spoils={"answers/*.headers": JSON, "answers/*.json": JSON},
         read=_read_pushed,

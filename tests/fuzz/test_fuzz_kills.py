@@ -60,7 +60,7 @@ VERBS = {
         slow=False,
     ),
     "export": Verb("builders export --release {given} --format official --out {here}/out", make_whole, slow=False),
-    "bm25": Verb("baselines bm25 --release {given} --split dev --out {here}/out --engine tantivy", make_whole),
+    "bm25": Verb("baselines bm25 --release {given} --split dev --out {here}/out", make_whole),
     "encode": Verb(f"baselines encode {_LARGE} --model {{given}}/dual --shard-rows 200 --out {{here}}/out", _models),
     "rerank": Verb(
         f"baselines rerank {_LARGE} --model {{given}}/cross --run {{given}}/dev.run --top-k 1000 --out {{here}}/out",
@@ -83,7 +83,7 @@ VERBS = {
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=pytest.mark.skipif(verb.slow and not CASES, reason="takes minutes: make fuzz"))
+        pytest.param(name, marks=pytest.mark.skipif(verb.slow and not CASES, reason="takes minutes: make test-slow"))
         for name, verb in VERBS.items()
     ],
 )

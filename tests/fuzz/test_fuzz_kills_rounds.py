@@ -1,7 +1,7 @@
 """Every step of a round of annotation, and what leads to one, killed: the same judgments, nothing left, nothing lost.
 
 In ``make test`` each step kills itself at a few of the points where it writes or asks a language model (forked.py); in
-``make fuzz`` its process is killed at random moments, too.
+``make test-slow`` its process is killed at random moments, too.
 """
 
 from __future__ import annotations
@@ -71,8 +71,10 @@ def _step(words: str, begin: str, **more: object) -> Verb:
 
 _AT = "--round {here}/out"
 VERBS = {
-    "pool candidates": Verb(f"builders pool candidates {_RUNS} --out {{here}}/out"),
-    "pool select": Verb(f"builders pool select {_RUNS} --scores {{given}}/scores.run --scale none --out {{here}}/out"),
+    "pool candidates": Verb(f"builders annotate pool candidates {_RUNS} --out {{here}}/out"),
+    "pool select": Verb(
+        f"builders annotate pool select {_RUNS} --scores {{given}}/scores.run --scale none --out {{here}}/out"
+    ),
     "annotate export": Verb(
         f"builders annotate export {_AT} --pool {{given}}/pool.jsonl --release {{given}}/release --package-size 12",
         refused="is a round already",
@@ -89,8 +91,8 @@ VERBS = {
     "annotate merge": Verb(
         "builders annotate merge --round {given}/checked --release {given}/release --out {here}/out"
     ),
-    "relabel candidates": Verb(f"builders relabel candidates {_TRAIN} --out {{here}}/out"),
-    "relabel move": Verb(f"builders relabel move {_TRAIN} --scores {{given}}/train.run --out {{here}}/out"),
+    "relabel candidates": Verb(f"builders annotate relabel candidates {_TRAIN} --out {{here}}/out"),
+    "relabel move": Verb(f"builders annotate relabel move {_TRAIN} --scores {{given}}/train.run --out {{here}}/out"),
     "similar": Verb("builders similar --release {given}/release --list {here}/out/list --out {here}/out/release"),
 }
 
@@ -170,7 +172,7 @@ def test_a_step_killed_at_any_point_is_made_up_for_by_the_next(
     record_property("fuzz", f"{name}: killed at {len(chosen)} of {points} points")
 
 
-@pytest.mark.skipif(not CASES, reason="takes minutes: make fuzz")
+@pytest.mark.skipif(not CASES, reason="takes minutes: make test-slow")
 @pytest.mark.parametrize("name", VERBS)
 def test_a_step_killed_ten_times_in_a_row_ends_as_one_that_was_not(
     name: str, given: Path, tmp_path: Path, record_property: Callable[[str, object], None]

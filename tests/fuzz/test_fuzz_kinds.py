@@ -11,7 +11,7 @@ from fuzzing import Reader, fuzz_of, same
 from spoil import BYTES, JSON
 
 from baselines.retrieve.kinds import RERANKERS, RETRIEVERS
-from builders.common.files import sha256_of
+from builders.core.files import sha256_of
 
 _ABOUT = {"name": "dureader_retrieval index", "format": 1, "kind": "sparse", "part_rows": 2, "model": {"name": "m"}}
 

@@ -21,7 +21,7 @@ from baselines.hub.checkpoint import check_hashes, open_checkpoint, write_hashes
 from baselines.hub.manifest import Manifest, listed, read_manifest
 from baselines.train import state
 from baselines.train.record import TRAINING, commit_begun_from, is_done
-from builders.common.hub import _earlier
+from builders.core.hub import _earlier
 
 ABOUT: dict[str, Any] = {
     "recipe": {"name": "tiny"},
@@ -184,7 +184,7 @@ READERS = [
     ),
     Reader(
         "a repository's list of files",
-        reaches=("builders.common.hub:_earlier",),
+        reaches=("builders.core.hub:_earlier",),
         make=_manifest,
         spoils={"manifest.json": JSON},
         read=_listing,

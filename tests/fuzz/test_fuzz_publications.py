@@ -1,4 +1,4 @@
-"""What a publication reads beside the release, spoiled: scores, the date of an earlier one."""
+"""Scores that a publication reads beside the release, spoiled."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from fuzzing import Reader, as_json, fuzz_of
 from spoil import JSON
 
 from builders.publish.sections import read_scores
-from builders.publish.upload import date_in
 
 _OFFICIAL = {"MRR@10": 0.75, "recall@1": 0.5, "recall@50": 1.0, "QueriesRanked": 2}
 _SCORES = [{"run": "de.run", "queries": 2, "official": _OFFICIAL, "ir_measures": {"AP": 0.5}}]
@@ -22,14 +21,6 @@ READERS = [
         spoils={"scores.json": JSON},
         read=lambda folder: msgspec.to_builtins(read_scores(folder / "scores.json")),
         right=as_json("scores.json"),
-    ),
-    Reader(
-        "the date of a publication",
-        reaches=("builders.publish.upload:date_in",),
-        make=lambda folder: (folder / "croissant.json").write_text('{"name": "x", "datePublished": "2026-11-22"}'),
-        spoils={"croissant.json": JSON},
-        read=lambda folder: {"datePublished": date_in(folder / "croissant.json")},
-        right=as_json("croissant.json"),
     ),
 ]
 

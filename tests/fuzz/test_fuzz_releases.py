@@ -9,15 +9,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 from fuzzing import Reader, any_result, equal, fuzz_of, loads
-from official_archives import BOTH, write_files
 from releases import make_release
 from spoil import BYTES, JSON, PARQUET
 
 from baselines.retrieve.passages import open_passages
-from builders.common.files import sha256_of
-from builders.common.names import problem_of
-from builders.export.write import MARKER, export
-from builders.official.build import build_official
+from builders.core.files import sha256_of
 from builders.store.layout import MANIFEST
 from builders.store.manifest import read_stats
 from builders.store.reader import open_release
@@ -60,28 +56,6 @@ def sign(folder: Path) -> None:
         pass
 
 
-def _official(folder: Path) -> None:
-    build_official([write_files(folder / "files", BOTH)], folder / "release")
-
-
-def _read_official(folder: Path) -> Any:
-    """What is written as the official files of a release."""
-    export(open_release(folder / "release"), "official", folder / "out")
-    files = [path for path in (folder / "out").rglob("*") if path.is_file() and path.name != MARKER]
-    return {path.relative_to(folder / "out").as_posix(): path.read_bytes() for path in files}
-
-
-def _names_within(found: dict[str, bytes], _: Any, __: Path) -> bool:
-    return not any(problem_of(name) for name in found)
-
-
-def _as_it_was(found: dict[str, bytes], good: dict[str, bytes], folder: Path) -> bool:
-    """Where the manifest lists all that it did, every file comes out again as it was read."""
-    listed = loads((folder / "release" / MANIFEST).read_bytes().decode("utf-8-sig"))["files"]
-    there = sum(path.is_file() for path in (folder / "release").rglob("*"))
-    return found == good or len(listed) < there - 1
-
-
 def _texts(folder: Path) -> Any:
     """The passages out of the user's cache, whatever is left of it."""
     found = open_passages(open_release(folder / "release"), keep=folder / "kept")
@@ -93,9 +67,8 @@ def _with_texts(folder: Path) -> None:
     _texts(folder)
 
 
-_MANIFEST, _LAYOUT = "builders.store.manifest:", "builders.official.layout:"
+_MANIFEST = "builders.store.manifest:"
 _SHARDS = {"release/manifest.json": JSON, "release/stats.json": JSON, "release/*/*.parquet": PARQUET}
-_FILES = {"release/manifest.json": JSON, "release/official/layout.json": JSON, "release/official/*.arrow": BYTES}
 READERS = [
     Reader(
         "a damaged release",
@@ -112,23 +85,6 @@ READERS = [
         spoils=_SHARDS,
         read=read,
         right=any_result,
-        mend=sign,
-    ),
-    Reader(
-        "damaged official files",
-        reaches=(f"{_LAYOUT}read_layout", f"{_LAYOUT}read_columns"),
-        make=_official,
-        spoils=_FILES,
-        read=_read_official,
-        right=_as_it_was,
-    ),
-    Reader(
-        "hostile official files",
-        reaches=(f"{_LAYOUT}read_layout", f"{_LAYOUT}read_columns"),
-        make=_official,
-        spoils=_FILES,
-        read=_read_official,
-        right=_names_within,
         mend=sign,
     ),
     Reader(

@@ -184,7 +184,7 @@ READERS = [
     ),
     Reader(
         "a gzipped TREC run",
-        reaches=("builders.common.lines:raw_lines", "builders.common.lines:first_character"),
+        reaches=("builders.core.files:raw_lines", "builders.core.files:first_character"),
         make=_run("run.gz"),
         spoils={"run.gz": BYTES},
         read=lambda folder: read_run(folder / "run.gz").hits,

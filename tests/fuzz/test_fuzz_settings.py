@@ -22,8 +22,8 @@ from baselines.reproduce.steps import _done, _stamp
 from baselines.reproduce.tally import error_figures
 from baselines.retrieve.families import FAMILIES, read_families
 from baselines.train.recipe import RECIPES, read_recipe
-from builders.common.files import read_toml
-from builders.common.folders import key_of
+from builders.core.files import read_toml
+from builders.core.folders import key_of
 from builders.sources import archives
 
 _SETTINGS = """

@@ -16,14 +16,16 @@ import pyarrow.parquet as pq
 from commands import SAMPLE
 from fuzzing import Reader, any_result, fuzz_of
 from official_archives import original_files, preprocessed_files, write_files, write_tar
+from releases import make_release, tables
 from spoil import BYTES, JSON, JSON_LINES, PARQUET, TEXT
 
-from builders import ccovid, cmedqa, squad
+from builders.add import ccovid, cmedqa, squad
+from builders.add.crosslingual import read_pairs
+from builders.add.vectors import read_embeddings
 from builders.annotate.quality import Acceptance
-from builders.common.names import problem_of
-from builders.crosslingual.packages import review_packages
-from builders.crosslingual.pairs import read_pairs
-from builders.extrapolate.embeddings import read_embeddings
+from builders.annotate.translations import review_packages
+from builders.core.files import sha256_of
+from builders.core.typed import problem_of
 from builders.official.archives import find_members
 from builders.official.build import build_official
 from builders.official.copy_rows import Judgment, Ranked, Text, kind_of, rows_of
@@ -33,6 +35,7 @@ from builders.sources.files import find_files
 from builders.sources.lines import read_blocks
 from builders.sources.tables import find_tables
 from builders.store.ids import text_id
+from builders.store.reader import open_release
 
 QUESTIONS = {text_id(text): text for text in ("北京冬天冷吗", "饺子怎么煮", "高铁票, 提前几天买")}
 IDS = ["a", "b", "c"]
@@ -109,10 +112,20 @@ def _vectors(folder: Path) -> None:
     pq.write_table(
         pa.table({"_id": IDS, "vector": pa.array(VECTORS.tolist(), pa.list_(pa.float32()))}), folder / "x.parquet"
     )
+    rows = {**tables(), ("queries", "dev"): [{"_id": each, "text": each} for each in IDS]}
+    release = open_release(make_release(folder / "release", rows))
+    encoded = folder / "encoded"
+    encoded.mkdir()
+    np.save(encoded / "queries.npy", VECTORS)
+    about = {"config": "queries", "split": "dev", "fingerprint": release.fingerprint("queries", "dev")}
+    shards = [{"path": "queries.npy", "sha256": sha256_of(encoded / "queries.npy")}]
+    (encoded / "manifest.json").write_text(json.dumps({**about, "shards": shards}))
 
 
 def _read_vectors(folder: Path) -> Any:
-    found = [block for path in ("v.npy", "w.npz", "x.parquet") for block in read_embeddings([folder / path])]
+    release = open_release(folder / "release")
+    encoded = list(read_embeddings([folder / "encoded"], release=release))
+    found = encoded + [block for path in ("v.npy", "w.npz", "x.parquet") for block in read_embeddings([folder / path])]
     assert all(len(block.ids) == len(block.vectors) and block.vectors.ndim == 2 for block in found)
     return len(found)
 
@@ -188,7 +201,11 @@ READERS = [
     ),
     Reader(
         "cMedQA2's tables",
-        reaches=("builders.sources.tables:open_table", "builders.cmedqa:_read_candidates", "builders.cmedqa:read"),
+        reaches=(
+            "builders.sources.tables:open_table",
+            "builders.add.cmedqa:_read_candidates",
+            "builders.add.cmedqa:read",
+        ),
         make=_cmedqa,
         spoils={"*.*": TEXT},
         read=lambda folder: cmedqa.read(find_tables([folder]))[0].queries,
@@ -198,8 +215,8 @@ READERS = [
     Reader(
         "cCOVID-News' tables",
         reaches=(
-            "builders.ccovid:json_rows",
-            "builders.ccovid:read",
+            "builders.add.ccovid:json_rows",
+            "builders.add.ccovid:read",
             "builders.sources.files:_members",
             "builders.sources.files:open_bytes",
         ),
@@ -211,7 +228,7 @@ READERS = [
     ),
     Reader(
         "questions in SQuAD's format",
-        reaches=("builders.squad:_paragraphs", "builders.squad:_lines"),
+        reaches=("builders.add.squad:_paragraphs", "builders.add.squad:_lines"),
         make=_squad,
         spoils={"*.json": JSON, "*.txt": TEXT},
         read=_read_squad,
@@ -219,7 +236,7 @@ READERS = [
     ),
     Reader(
         "translations and reviews",
-        reaches=("builders.crosslingual.pairs:read_pairs", "builders.crosslingual.packages:review_packages"),
+        reaches=("builders.add.crosslingual:read_pairs", "builders.annotate.translations:review_packages"),
         make=_translations,
         spoils={"*.*": TEXT},
         read=_read_translations,
@@ -227,9 +244,9 @@ READERS = [
     ),
     Reader(
         "embeddings of queries",
-        reaches=tuple(f"builders.extrapolate.embeddings:{each}" for each in ("_npy", "_npz", "_parquet")),
+        reaches=tuple(f"builders.add.vectors:{each}" for each in ("_encoded", "_npy", "_npz", "_parquet")),
         make=_vectors,
-        spoils={"*.np?": BYTES, "*.txt": TEXT, "*.parquet": PARQUET},
+        spoils={"*.np?": BYTES, "*.txt": TEXT, "x.parquet": PARQUET, "encoded/*.npy": BYTES, "encoded/*.json": JSON},
         read=_read_vectors,
         right=any_result,
     ),
@@ -243,7 +260,7 @@ READERS = [
     ),
     Reader(
         "official files",
-        reaches=("builders.official.questions:_read_ids", "builders.official.style:sniff"),
+        reaches=("builders.official.questions:_read_ids",),
         make=lambda folder: write_files(folder / "files", original_files() | preprocessed_files()),
         spoils={"files/**/*.json": JSON_LINES, "files/**/*.tsv": TEXT, "files/**/*.format": TEXT},
         read=_read_official,

@@ -13,7 +13,7 @@ import pytest
 from fuzzing import Reader, any_result, fuzz_of, same
 from spoil import BYTES, JSON
 
-from builders.common.files import sha256_of
+from builders.core.files import sha256_of
 
 
 def _embeddings(folder: Path) -> None:

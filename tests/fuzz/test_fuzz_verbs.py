@@ -27,7 +27,7 @@ from builders.store.layout import MANIFEST
 from builders.store.runs import write_run
 
 ENGLISH = {"北京冬天冷吗": "Is it cold", "饺子怎么煮": "How to boil"}
-TORCH = ("encode", "search", "rerank", "match", "train", "estimate", "extrapolate embed")  # seconds each
+TORCH = ("encode", "search", "rerank", "match", "train")  # seconds each
 HUB = ("publish", "push")
 REPO = "org/name"
 # The words of each verb; {here} is the folder of the release and what goes with it. `reproduce` runs these.
@@ -36,31 +36,25 @@ VERBS = {
         f"export --format {form}": f"builders export --release {{here}}/release --format {form} --out {{here}}/out"
         for form in ("beir", "trec", "msmarco", "tevatron", "official")
     },
-    "stats": "builders stats --release {here}/release --format json",
     "check": "builders check --release {here}/release --format json",
-    "cmedqa": "builders cmedqa --source {here}/cmedqa --release {here}/release --out {here}/out",
-    "ccovid": "builders ccovid --source {here}/ccovid --release {here}/release --out {here}/out --test-size 1",
-    "crosslingual": "builders crosslingual --source {here}/table.csv --release {here}/release --out {here}/out",
-    "crosslingual export": "builders crosslingual export --release {here}/release --out {here}/out",
+    "cmedqa": "builders add cmedqa --source {here}/cmedqa --release {here}/release --out {here}/out",
+    "ccovid": "builders add ccovid --source {here}/ccovid --release {here}/release --out {here}/out --test-size 1",
+    "crosslingual": "builders add crosslingual --source {here}/table.csv --release {here}/release --out {here}/out",
+    "translations": "builders annotate translations export --release {here}/release --out {here}/out",
     "similar": "builders similar --release {here}/release --out {here}/out",
-    "contamination": "builders contamination --release {here}/release --pairs {here}/pairs.jsonl --format json",
-    "extrapolate overlap": "builders extrapolate overlap --release {here}/release",
-    "extrapolate restrain": "builders extrapolate restrain --release {here}/release --embeddings {here}/v.npy --size 1"
-    " --out {here}/out",
-    "extrapolate resttest": "builders extrapolate resttest --release {here}/release --embeddings {here}/v.npy"
-    " --buckets 2 --out {here}/out",
-    "extrapolate embed": "builders extrapolate embed --release {here}/release --model {here}/dual"
-    " --out {here}/out.parquet",
+    "contamination": "builders similar --release {here}/release --against {here}/pairs.jsonl --format json",
+    "restrain": "builders add restrain --release {here}/release --embeddings {here}/v.npy --size 1 --out {here}/out",
+    "resttest": "builders add resttest --release {here}/release --embeddings {here}/v.npy --buckets 2 --out {here}/out",
     "publish": f"builders publish --release {{here}}/release --repo {REPO}",
     "annotate merge": "builders annotate merge --round {here}/round --release {here}/release --out {here}/out",
-    "pool": "builders pool select --release {here}/release --runs {here}/dev.run --scores {here}/other.run"
+    "pool": "builders annotate pool select --release {here}/release --runs {here}/dev.run --scores {here}/other.run"
     " --scale none --out {here}/out",
-    "relabel": "builders relabel move --release {here}/release --scores {here}/train.run --scale none --out {here}/out",
+    "relabel": "builders annotate relabel move --release {here}/release --scores {here}/train.run --scale none"
+    " --out {here}/out",
     "bm25": "baselines bm25 --release {here}/release --out {here}/out --threads 1",
     "mine": "baselines mine --release {here}/release --run {here}/train.run --out {here}/out",
     "evaluate": "baselines evaluate --release {here}/release --holes --duplicates removed {here}/dev.run",
     "compare": "baselines compare --release {here}/release {here}/dev.run {here}/other.run --format json",
-    "estimate": "baselines estimate --release {here}/release --table 4 --row bm25 --format json",
     "predictions": "baselines predictions --release {here}/release {here}/dev.run --out {here}/out",
     "fuse": "baselines fuse --release {here}/release --method weighted --tune dev --tune-on-these --weights {here}/out"
     " --out {here}/out.run {here}/dev.run {here}/other.run",
@@ -163,7 +157,7 @@ def _reader(verb: str, hostile: bool, good: Path) -> Reader:
             return done
         said = "" if done.code or name in HUB else done.stdout  # which print commits
         found = Written(said, _files(folder) | sent, _listed(folder))
-        for other in ("out.run", "out.parquet"):
+        for other in ("out.run", "out.parquet", "out.manifest.json"):
             (folder / other).unlink(missing_ok=True)
         shutil.rmtree(folder / "out.training", ignore_errors=True)
         return found
@@ -198,7 +192,7 @@ READERS = [
     pytest.param(
         (verb, hostile),
         id=f"{verb}-{'hostile' if hostile else 'damaged'}",
-        marks=pytest.mark.skipif(verb in TORCH and not CASES, reason="takes minutes: make fuzz"),
+        marks=pytest.mark.skipif(verb in TORCH and not CASES, reason="takes minutes: make test-slow"),
     )
     for verb in VERBS
     for hostile in (False, True)

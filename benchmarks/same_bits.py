@@ -1,0 +1,106 @@
+"""Compare weights, embeddings, dense runs and scores between two checkouts on one machine.
+
+These outputs depend on the processor, so no committed checksum can hold them. Each checkout needs its own `.venv`
+(`make setup`). Every step runs in both, on the embedded sample; a step that differs is printed, and the exit code is 1.
+
+    git worktree add ../before COMMIT && make -C ../before setup
+    python benchmarks/same_bits.py ../before
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import hashlib
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parents[1]
+SMALL = "scratch.layers=2 scratch.hidden=64 scratch.heads=4 scratch.feed_forward=128 scratch.vocabulary=2000"
+SHORT = "data.passage_length=48 train.batch=16 train.epochs=2 train.learning_rate=1e-3"
+STATIC = "model.start=words model.pooling= words.dimensions=256 train.batch=16 train.epochs=2"
+PAIRS = "data.passage_length=48 data.held_out=0.2 train.batch=8 train.epochs=1"
+
+
+def values(text: str) -> str:
+    return "".join(f" --set {value}" for value in text.split())
+
+
+R = "--release {out}/release"
+N = "--negatives {out}/negatives.jsonl.gz"
+STEPS = (
+    "builders release --raw builders/sample --out {out}/release",
+    f"baselines bm25 {R} --out {{out}}/dev.run.gz",
+    f"baselines bm25 {R} --split train --out {{out}}/train.run.gz",
+    f"baselines mine {R} --split train --run {{out}}/train.run.gz --out {{out}}/negatives.jsonl.gz",
+    f"baselines train mlm-scratch {R} --out {{out}}/mlm-scratch{values(SMALL + ' ' + SHORT)}",
+    f"baselines train de-bm25-neg-scratch {R} {N} --out {{out}}/dual{values(SHORT)} --start {{out}}/mlm-scratch",
+    f"baselines train de-bm25-neg-scratch {R} {N} --out {{out}}/static{values(STATIC)}",
+    f"baselines train ce-bm25-neg-scratch {R} {N} --dev-run {{out}}/dev.run.gz --out {{out}}/cross{values(SHORT)}"
+    " --start {out}/mlm-scratch",
+    f"baselines train question-matching-scratch --pairs {{out}}/pairs.tsv --out {{out}}/pairs{values(PAIRS)}"
+    " --start {out}/mlm-scratch",
+    f"baselines encode {R} --model {{out}}/dual --out {{out}}/embeddings",
+    f"baselines search {R} --model {{out}}/dual --passages {{out}}/embeddings --out {{out}}/dual.run.gz",
+    f"baselines search {R} --model {{out}}/dual --passages {{out}}/embeddings --engine faiss --out {{out}}/f.run.gz",
+    f"baselines run {{out}}/static {R} --out {{out}}/static.run.gz",
+    f"baselines rerank {R} --run {{out}}/dual.run.gz --model {{out}}/cross --out {{out}}/reranked.run.gz",
+    f"baselines rerank {R} --run {{out}}/dev.run.gz --model {{out}}/cross --out {{out}}/cross.run.gz",
+    "baselines fuse {out}/dev.run.gz {out}/dual.run.gz --out {out}/fused.run.gz",
+    f"baselines match {R} --model {{out}}/pairs --out {{out}}/matched.tsv",
+    f"baselines evaluate {R} {{out}}/dev.run.gz {{out}}/dual.run.gz {{out}}/fused.run.gz",
+    f"baselines compare {R} {{out}}/dev.run.gz {{out}}/dual.run.gz {{out}}/cross.run.gz",
+)
+KEPT = ("*.gz", "*.tsv", "*.parquet", "*.safetensors", "*.npy", "*.f16", "*.f32", "vocab.txt", "tokenizer.json")
+
+
+def pairs(path: Path) -> None:
+    """Write 40 labelled pairs of questions."""
+    rows = [
+        f"第{n}题怎么做\t{'第' if n % 2 else '哪一个'}{n}题怎么做{'呢' if n % 2 else '饭'}\t{n % 2}" for n in range(40)
+    ]
+    path.write_text("text1\ttext2\tlabel\n" + "\n".join(rows) + "\n", encoding="utf-8")
+
+
+def made(checkout: Path, out: Path) -> dict[str, str]:
+    """Run every step in a checkout. Returns {file, or step for what it prints: SHA-256}."""
+    out.mkdir()
+    pairs(out / "pairs.tsv")
+    found = {}
+    # One thread: sums in the same order even if another process takes a core.
+    settings = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(checkout), "HF_HUB_OFFLINE": "1"}
+    for step in STEPS:
+        words = step.format(out=out).split()
+        command = [str(checkout / ".venv/bin/python"), "-m", words[0], words[1], "--quiet", *words[2:]]
+        print(checkout.name, *words[:3], file=sys.stderr)
+        ran = subprocess.run(command, cwd=checkout, env=settings, capture_output=True, check=False)
+        shown = ran.stdout.replace(str(out).encode(), b"OUT")
+        if ran.returncode:
+            raise SystemExit(f"{checkout}: {' '.join(words)}: {ran.stderr.decode()[-500:]}")
+        found[step] = hashlib.sha256(shown).hexdigest()
+    for pattern in KEPT:
+        for path in sorted(out.rglob(pattern)):
+            content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+            found[str(path.relative_to(out))] = hashlib.sha256(content).hexdigest()
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("base", type=Path, help="the other checkout")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        before, after = (made(place, Path(folder) / name) for place, name in ((args.base, "base"), (HERE, "here")))
+    names = sorted({*before, *after})
+    differ = [name for name in names if before.get(name) != after.get(name)]
+    for name in differ:
+        print(f"differs: {name}: {before.get(name, 'missing')[:100]} -> {after.get(name, 'missing')[:100]}")
+    print(f"{len(names) - len(differ)} of {len(names)} outputs are the same")
+    return bool(differ)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

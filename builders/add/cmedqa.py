@@ -1,0 +1,130 @@
+"""Add cMedQA, the medical out-of-domain set (Section 2.4).
+
+Table 3 has its figures. It is made from the files of cMedQA2 as they are published, alone or beside a copy of a
+release. Read are question.csv (question_id,content), answer.csv (ans_id,question_id,content) and the candidates: dev
+and test (question_id,ans_id,cnt,label; positive: label 1), train (the same, or question_id,pos_ans_id,neg_ans_id).
+Files are known by their header, candidates by train, dev or test in their name; UTF-8 or GB18030, plain, .gz or .zip.
+
+All answers are the corpus. The paper prints 3,999 queries with 7,527 passages; cMedQA2's dev candidates have 4,000
+questions and 7,527 pairs labelled 1, and questions of one text are merged. So these are the test split by default, the
+test candidates are then dev, the train candidates train. A question that no candidates file names is in train, with the
+answers that answer.csv gives it. cMedQA2 is for non-commercial research only.
+
+example:
+  python -m builders add cmedqa --source cMedQA2 --out build/cmedqa
+  python -m builders add cmedqa --source *.zip --release build/sample --out build/with-cmedqa
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from builders.add.collection import (
+    Collection,
+    SourceTexts,
+    add_options,
+    check_found,
+    files_of,
+    kind_by,
+    merge,
+    write_release,
+)
+from builders.core.errors import InputError, log
+from builders.core.progress import progress
+from builders.sources.files import Source
+from builders.sources.splits import split_of
+from builders.sources.tables import find_tables, open_table
+
+HEADERS = {
+    "questions": ("question_id", "content"),
+    "answers": ("ans_id", "question_id", "content"),
+    "candidates": ("question_id", "ans_id", "cnt", "label"),
+    "pairs": ("question_id", "pos_ans_id", "neg_ans_id"),
+}
+# Which split the candidates are, by the value of --test-candidates.
+SPLITS_OF = {
+    "dev": {"train": "train", "dev": "test", "test": "dev"},
+    "test": {"train": "train", "dev": "dev", "test": "test"},
+}
+
+_Judged = dict[str, dict[str, None]]  # by question: its positive answers, in order
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_options(parser, test_size=None)
+    parser.add_argument(
+        "--test-candidates",
+        choices=list(SPLITS_OF),
+        default="dev",
+        help="the candidates that are the test split (default: dev, the paper's); the other ones are the dev split",
+    )
+
+
+def run(args: argparse.Namespace) -> None:
+    collection, used = read(find_tables(args.source), args.source, args.test_candidates, args.encoding)
+    write_release(collection, args, used, {"test_candidates": args.test_candidates})
+
+
+def read(
+    files: Sequence[Source], given: Sequence[Path] = (), test_candidates: str = "dev", encoding: str = "auto"
+) -> tuple[Collection, list[Source]]:
+    """The set, and the files that it came from.
+
+    Args:
+        files: where to look.
+        given: paths that the user named: one of these that is no file of cMedQA is an error, not passed over.
+        test_candidates: ``dev`` or ``test``: the candidates that are the test split.
+        encoding: of every file, see :mod:`builders.sources.encoding`.
+
+    Raises:
+        InputError: for a file that is none of cMedQA's, a wrong row, or where a needed file is missing.
+    """
+    questions, answers = SourceTexts("question"), SourceTexts("answer")
+    own: _Judged = {}  # the answers of each question by answer.csv
+    judged: dict[str, _Judged] = {}
+    used = []
+    for kind, source in files_of("cMedQA's", files, given, _kind_of, "question_id,content"):
+        if kind == "questions":
+            for line, (question, text) in open_table(source, encoding).rows(HEADERS["questions"]):
+                questions.add(question, text, source, line)
+        elif kind == "answers":
+            for line, (answer, question, text) in open_table(source, encoding).rows(HEADERS["answers"]):
+                answers.add(answer, text, source, line)
+                own.setdefault(question, {})[answer] = None
+        else:
+            split = split_of(source.member or source.path.name)
+            if split is None:
+                raise InputError(
+                    "candidates of which split? expected train, dev or test in its name", path=source.shown
+                )
+            candidates = judged.setdefault(SPLITS_OF[test_candidates][split], {})
+            _read_candidates(source, encoding, kind, candidates)
+        used.append(source)
+    check_found(questions.by_source, "questions of cMedQA", "question.csv")
+    check_found(answers.by_source, "answers of cMedQA", "answer.csv")
+    check_found(judged.get("test"), "test candidates of cMedQA", f"{test_candidates}_candidates.txt")
+    named = {question for split in judged.values() for question in split}
+    rest = {question: own[question] for question in questions.by_source if question in own and question not in named}
+    if rest:
+        log.info("%d questions that no candidates name go to train, with the answers of answer.csv", len(rest))
+        judged["train"] = judged.get("train", {}) | rest
+    return merge("cmedqa", questions, answers, judged), used
+
+
+def _kind_of(header: list[str]) -> str | None:
+    return kind_by(HEADERS, header)
+
+
+def _read_candidates(source: Source, encoding: str, kind: str, judged: _Judged) -> None:
+    """Add a file's questions, each with its positive answers: label 1, or named as positive in ``pairs``."""
+    columns = ("question_id", "pos_ans_id") if kind == "pairs" else ("question_id", "ans_id", "label")
+    for line, (question, answer, *label) in progress(
+        open_table(source, encoding).rows(columns), unit="pair", label=source.name
+    ):
+        found = judged.setdefault(question, {})  # one without a positive answer is there, too
+        if kind == "pairs" or label[0] == "1":
+            found[answer] = None
+        elif label[0] != "0":
+            raise InputError(f"expected the label 0 or 1, found {label[0]!r}", path=source.shown, line=line)

@@ -1,0 +1,310 @@
+"""A set of questions and passages of somebody else's, from the source's files to configs of a release.
+
+Sources name questions and passages by ids of their own; a release by the MD5 of the text. So equal texts become one:
+questions with all their passages, passages with all their questions. A question whose text comes in several splits
+stays in the first of test, dev, train. A judgment counts only where question and passage both have a text; the others
+are counted, reported, and skipped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from builders.core.command import add_format, whole_number
+from builders.core.errors import InputError, log
+from builders.core.progress import progress
+from builders.core.sampling import draw
+from builders.sources.encoding import CHOICES
+from builders.sources.files import Source
+from builders.sources.tables import header_of
+from builders.store.draft import Draft, describe_files, draft_release
+from builders.store.ids import text_id
+from builders.store.layout import CORPUS, QRELS, QUERIES
+from builders.store.reader import Release, open_release
+from builders.store.table3 import LengthCounter, table3_column, table3_text
+
+_BATCH = 4_096
+
+# A question whose text comes in several splits stays in the first of these. ``all``: not split yet.
+ORDER = ("all", "test", "dev", "train")
+
+# By split, by the source's id of the question: the source's ids of its positive passages, in order.
+Judgments = Mapping[str, Mapping[str, Iterable[str]]]
+# By the question's text: the MD5s of its positive passages, in order, each once.
+Queries = dict[str, list[str]]
+
+
+class SourceTexts:
+    """The texts of one kind (questions, or passages) by their source's id, in order of first appearance.
+
+    Attributes:
+        kind: how messages call them.
+        by_source: the text of a source's id.
+        blank: how many ids have an empty text or white space alone: they are left out.
+    """
+
+    def __init__(self, kind: str) -> None:
+        self.kind, self.blank = kind, 0
+        self.by_source: dict[str, str] = {}
+
+    def add(self, source_id: str, text: str, source: Source, line: int) -> None:
+        """Raises :class:`InputError` for an id with two texts."""
+        if not text.strip():
+            self.blank += 1
+        elif self.by_source.setdefault(source_id, text) != text:
+            raise InputError(f"a second text for the {self.kind} {source_id!r}", path=source.shown, line=line)
+
+    def distinct(self) -> dict[str, str]:
+        """Text by its MD5, in order."""
+        return {text_id(text): text for text in self.by_source.values()}
+
+
+@dataclass
+class Collection:
+    """A set on its way into a release: its passages, its queries by split, and what was counted on the way."""
+
+    name: str  # cmedqa: the configs' first word, and the column of Table 3; main: the configs without such a word
+    passages: dict[str, str]
+    queries: dict[str, Queries]
+    read: dict[str, Any] = field(default_factory=dict)
+
+
+_COUNTED = (
+    *("questions", "judgments", "question_missing", "passage_missing", "same_text_again"),
+    *("in_another_split", "without_positive"),
+)
+
+
+def merge(name: str, questions: SourceTexts, passages: SourceTexts, judgments: Judgments) -> Collection:
+    """Source ids to texts and their MD5s, judgments without a text left out and counted."""
+    ids = {source_id: text_id(text) for source_id, text in passages.by_source.items()}
+    result = Collection(name, passages.distinct(), {})
+    result.read["passages"] = {
+        "read": len(ids) + passages.blank,
+        "blank": passages.blank,
+        "same_text_again": len(ids) - len(result.passages),
+    }
+    taken: set[str] = set()  # by an earlier split
+    for split in sorted(judgments, key=ORDER.index):
+        counts = dict.fromkeys(_COUNTED, 0)
+        unknown: dict[str, None] = {}
+        merged = merge_equal_questions(judgments[split], questions.by_source, ids, taken, counts, unknown)
+        result.queries[split] = {text: list(positives) for text, positives in merged.items() if positives}
+        counts["without_positive"] = len(merged) - len(result.queries[split])
+        taken.update(merged)
+        result.read[split] = counts
+        _report(name, split, counts, unknown)
+    if not any(result.queries.values()):
+        raise InputError(f"{name}: no question has a passage; the questions and passages of one source are needed")
+    return result
+
+
+def merge_equal_questions(
+    judged: Mapping[str, Iterable[str]],
+    texts: Mapping[str, str],
+    ids: Mapping[str, str],
+    taken: set[str],
+    counts: dict[str, int],
+    unknown: dict[str, None],
+) -> dict[str, dict[str, None]]:
+    """Questions of one text are one, with the passages of all: by text the MD5s of its passages.
+
+    A text of an earlier split, which is in ``taken``, is left out; ``unknown`` gets the passages without a text.
+    """
+    merged: dict[str, dict[str, None]] = {}
+    for question, answers in judged.items():
+        found = dict.fromkeys(answers)
+        counts["questions"] += 1
+        counts["judgments"] += len(found)
+        text = texts.get(question)
+        if text is None:
+            counts["question_missing"] += 1
+            continue
+        missing = [answer for answer in found if answer not in ids]
+        counts["passage_missing"] += len(missing)
+        unknown.update(dict.fromkeys(missing))
+        if text in taken:
+            counts["in_another_split"] += 1
+            continue
+        counts["same_text_again"] += text in merged
+        merged.setdefault(text, {}).update((ids[answer], None) for answer in found if answer in ids)
+    return merged
+
+
+def _report(name: str, split: str, counts: Mapping[str, int], unknown: Iterable[str]) -> None:
+    if counts["passage_missing"]:
+        log.warning(
+            "%s %s: %d of %d judgments name a passage that the sources do not have, and are left out (%s)",
+            *(name, split, counts["passage_missing"], counts["judgments"], ", ".join(islice(unknown, 3))),
+        )
+    for key, words in (
+        ("question_missing", "have no text in the sources"),
+        ("without_positive", "have no passage left"),
+        ("in_another_split", "have the text of one in an earlier split of test, dev, train"),
+    ):
+        if counts[key]:
+            log.warning("%s %s: %d questions %s, and are left out", name, split, counts[key], words)
+
+
+def draw_test_questions(collection: Collection, size: int, seed: int) -> None:
+    """Test becomes ``size`` queries drawn at random (from ``all``, or test as it is), the rest is for training.
+
+    Section 2.4 draws 949 of cCOVID-News; that the rest is for training says the paper's second version.
+
+    Raises :class:`InputError` where there are fewer.
+    """
+    before = collection.queries.pop("all" if "all" in collection.queries else "test")
+    if len(before) < size:
+        raise InputError(
+            f"{collection.name}: {len(before)} questions have a passage, fewer than the {size} of --test-size"
+        )
+    drawn = draw(map(text_id, before), size, seed)
+    rest = {text: positives for text, positives in before.items() if text_id(text) not in drawn}
+    collection.queries["test"] = {text: before[text] for text in before if text not in rest}
+    if rest:
+        collection.queries["train"] = collection.queries.get("train", {}) | rest
+
+
+def add_options(parser: argparse.ArgumentParser, test_size: int | None) -> None:
+    """The options that both sets have."""
+    parser.add_argument(
+        "--source", nargs="+", type=Path, required=True, metavar="PATH", help="folders, files, .gz and .zip as they are"
+    )
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="the release directory to write")
+    parser.add_argument("--release", type=Path, metavar="DIR", help="a release that --out holds as well")
+    parser.add_argument(
+        "--test-size",
+        type=whole_number(1),
+        default=test_size,
+        metavar="N",
+        help=f"test queries, drawn at random; the others go to train (default: {test_size or 'all'})",
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of the random choice (default: 0)")
+    parser.add_argument("--encoding", choices=CHOICES, default="auto", help="default: told by the bytes")
+    add_format(parser)
+
+
+def files_of(
+    whose: str, files: Sequence[Source], given: Sequence[Path], kind_of: Callable[[list[str]], str | None], header: str
+) -> Iterator[tuple[str, Source]]:
+    """(kind, file) of the files that are of a set, as ``kind_of`` knows them by their header.
+
+    Others are passed over, but for those that the user gave by name: an :class:`InputError`, with a ``header`` that was
+    expected.
+    """
+    for source in files:
+        if kind := kind_of(header_of(source)):
+            yield kind, source
+        elif source.member is None and source.path in given:
+            raise InputError(f"none of {whose} files; expected a header such as {header}", path=source.shown, line=1)
+        else:
+            log.info("%s: not one of %s files, passed over", source.name, whose)
+
+
+def kind_by(headers: Mapping[str, Sequence[str]], header: Sequence[str]) -> str | None:
+    """The kind of table whose columns these are, in any order."""
+    return next((kind for kind, columns in headers.items() if sorted(columns) == sorted(header)), None)
+
+
+def check_found(found: Any, what: str, example: str) -> None:
+    """:class:`InputError` where the files hold nothing of a kind that is needed; ``example``: the file that has it."""
+    if not found:
+        raise InputError(f"no {what} in what --source names; expected {example}")
+
+
+def write_release(
+    collection: Collection, args: argparse.Namespace, sources: Sequence[Source], options: dict[str, Any]
+) -> None:
+    """Write the release ``args.out`` and print the set's figures.
+
+    ``options`` are the set's own; the shared ones (test size, seed, encoding) join them in the manifest.
+    """
+    base = open_base(args.release, collection.name) if args.release else None
+    if args.test_size is not None:
+        draw_test_questions(collection, args.test_size, args.seed)
+    description = {
+        "verb": collection.name,
+        "options": options | {"test_size": args.test_size, "seed": args.seed, "encoding": args.encoding},
+        "sources": described(sources),
+    }
+    with draft_release(args.out, description, base) as draft:
+        rows = write(collection, draft)
+    corpus = {f"{collection.name}-corpus": draft.stats["collections"][f"{collection.name}-corpus"]}
+    if args.format == "json":
+        print(json.dumps(draft.stats[collection.name] | {"collections": corpus}, ensure_ascii=False, indent=1))
+    else:
+        print(table3_text({"table3": rows, "collections": corpus}))
+        print(f"release: {args.out}")
+
+
+def described(sources: Iterable[Source]) -> list[dict[str, Any]]:
+    """The files of the sources as the manifest lists them; an archive once, whatever of it was read."""
+    return describe_files((source.name.split("!")[0], source.path) for source in sources)
+
+
+def open_base(path: Path, verb: str) -> Release:
+    """The release to extend, as if ``verb`` had not been run on it: its build is replaced, not listed twice."""
+    base = open_release(path)
+    builds = [build for build in base.manifest.builds if build.verb != verb]
+    return dataclasses.replace(base, manifest=msgspec.structs.replace(base.manifest, builds=builds))
+
+
+def write(collection: Collection, draft: Draft) -> dict[str, dict[str, Any]]:
+    """Put the set into ``draft``, in the place of an earlier one; returns its columns of Table 3, by split."""
+    name = collection.name
+    prefix = "" if name == "main" else f"{name}-"
+    for config in ("corpus", "queries", "qrels"):
+        draft.drop(f"{prefix}{config}")
+    draft.stats["collections"][f"{prefix}corpus"] = _write_corpus(collection, draft, f"{prefix}corpus")
+    columns = {
+        split: _write_split(collection.passages, queries, draft, prefix, split)
+        for split, queries in sorted(collection.queries.items(), key=lambda item: ORDER.index(item[0]), reverse=True)
+        if queries
+    }
+    draft.stats["table3"].pop(name, None)
+    if name == "main":
+        draft.stats["table3"] |= columns
+    elif "test" in columns:
+        draft.stats["table3"][name] = columns["test"]
+    draft.stats[name] = {"read": collection.read, "table3": columns}
+    return columns
+
+
+def _write_corpus(collection: Collection, draft: Draft, config: str) -> dict[str, Any]:
+    """Write the passages; returns what ``stats.json`` says of their lengths."""
+    lengths, corpus = LengthCounter(), draft.writer(config, "corpus")
+    for batch in _batches(progress(collection.passages.items(), unit="passage", label=collection.name)):
+        ids, texts = zip(*batch, strict=True)
+        lengths.add(np.fromiter(map(len, texts), np.int64))
+        corpus.write(pa.table([pa.array(ids), pa.array([""] * len(ids)), pa.array(texts)], schema=CORPUS))
+    return lengths.summary()
+
+
+def _batches(items: Iterable[tuple[str, str]]) -> Iterator[list[tuple[str, str]]]:
+    iterator = iter(items)
+    while batch := list(islice(iterator, _BATCH)):
+        yield batch
+
+
+def _write_split(passages: dict[str, str], queries: Queries, draft: Draft, prefix: str, split: str) -> dict[str, Any]:
+    """Write the queries and judgments of one split; returns its column of Table 3."""
+    ids = [text_id(text) for text in queries]
+    draft.write(f"{prefix}queries", split, [pa.table([pa.array(ids), pa.array(list(queries))], schema=QUERIES)])
+    positives = [positive for found in queries.values() for positive in found]
+    asked = [query for query, found in zip(ids, queries.values(), strict=True) for _ in found]
+    qrels = pa.table([pa.array(asked), pa.array(positives), pa.array([1] * len(positives))], schema=QRELS)
+    draft.write(f"{prefix}qrels", split, [qrels])
+    chars = LengthCounter()
+    chars.add(np.array([len(passages[positive]) for positive in positives], np.int64))
+    return table3_column(len(queries), sum(map(len, queries)), len(positives), chars)

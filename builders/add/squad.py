@@ -1,0 +1,218 @@
+"""Make a release from reading comprehension in SQuAD's format.
+
+Reading comprehension as passage retrieval: each question is to find its paragraph again. Real Chinese retrieval at a
+size that one machine can train on. Read are JSON files {"data": [{"paragraphs": [{"context", "qas": [{"question"}]}]}]}
+(SQuAD 1.1 and 2.0, CMRC 2018, DRCD, XQuAD), plain, .gz or .zip. A paragraph is a passage as it stands; it is the
+positive of its questions. Equal questions are one query with all their paragraphs; one that comes in two splits stays
+in the first of test, dev, train. Questions marked is_impossible are left out. --dev-size keeps some of the dev
+questions, where all of them would take a re-ranker too long.
+
+--passages adds distractors: text files of one article a line. Of each, the head (the default) is the first passage that
+length control (Section 2.2.2) cuts from its sentences: sentences are joined until they have --min-chars characters.
+Texts are as their authors published them: mind their licences.
+
+example:
+  python -m builders squad --train cmrc/train.json.gz --dev cmrc/dev.json.gz --passages news/*.gz --out build/cmrc
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from builders.add.collection import Collection, SourceTexts, described, merge, write
+from builders.core.command import add_format, whole_number
+from builders.core.errors import InputError, log
+from builders.core.progress import progress
+from builders.core.sampling import draw
+from builders.release.options import MIN_CHARS
+from builders.sources.files import Source, find_files, open_bytes
+from builders.store.draft import draft_release
+from builders.store.ids import text_id
+from builders.store.layout import JOINED, SPLITS
+from builders.store.table3 import table3_text
+
+CUTS = ("head", "all", "whole")
+_JSON = re.compile(r"\.json(\.gz)?$", re.IGNORECASE)
+_ANY = re.compile(r"")
+# A sentence ends after its marks and the quotation marks that close it.
+_SENTENCE = re.compile("[^。！？!?]*[。！？!?]+[”’」』）)]*|[^。！？!?]+")
+_JOINED_ROWS = 1_024
+
+
+class Question(msgspec.Struct, gc=False):
+    """One question; what its answer is, nobody asks here."""
+
+    question: str
+    is_impossible: bool = False
+
+
+class Paragraph(msgspec.Struct, gc=False):
+    context: str
+    qas: list[Question]
+
+
+class Article(msgspec.Struct, gc=False):
+    paragraphs: list[Paragraph]
+
+
+class File(msgspec.Struct, gc=False):
+    data: list[Article]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    for split in SPLITS:
+        help_text = f"questions of {split}" + "; their paragraphs join the collection" * (split == "train")
+        parser.add_argument(f"--{split}", nargs="+", type=Path, default=[], metavar="FILE", help=help_text)
+    parser.add_argument(
+        "--passages", nargs="+", type=Path, default=[], metavar="FILE", help="distractors, an article a line"
+    )
+    parser.add_argument(
+        "--cut", choices=CUTS, default="head", help="of each article its first passage, all, or it as a whole (head)"
+    )
+    parser.add_argument(
+        "--min-chars", type=whole_number(1), default=MIN_CHARS, help="characters of a full passage (default: 256)"
+    )
+    parser.add_argument(
+        "--dev-size", type=whole_number(1), metavar="N", help="dev questions, drawn at random (default: all)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of the random choice (default: 0)")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="the release directory to write")
+    add_format(parser)
+
+
+def run(args: argparse.Namespace) -> None:
+    questions = {
+        split: [found for path in getattr(args, split) for found in find_files(path, _JSON, "no .json or .json.gz")]
+        for split in SPLITS
+    }
+    distractors = [found for path in args.passages for found in find_files(path, _ANY, "no file")]
+    collection = read(questions, distractors, args.cut, args.min_chars)
+    options: dict[str, Any] = {"cut": args.cut, "min_chars": args.min_chars} if distractors else {}
+    if args.dev_size:
+        keep_some(collection, args.dev_size, args.seed)
+        options |= {"dev_size": args.dev_size, "seed": args.seed}
+    sources = [*(source for split in SPLITS for source in questions[split]), *distractors]
+    build = {
+        "verb": "squad",
+        "options": options,
+        "sources": described(sources),
+    }
+    with draft_release(args.out, build) as draft:
+        write(collection, draft)
+        for split, queries in collection.queries.items():
+            draft.write(split, split, _joined(collection.passages, queries))
+    stats = draft.stats
+    print(json.dumps(stats, ensure_ascii=False, indent=1) if args.format == "json" else _text(stats, args.out))
+
+
+def _text(stats: Mapping[str, Any], out: Path) -> str:
+    return f"{table3_text(dict(stats))}\nrelease: {out}"
+
+
+def read(
+    questions: Mapping[str, Sequence[Source]],
+    distractors: Sequence[Source] = (),
+    cut: str = "head",
+    min_chars: int = MIN_CHARS,
+) -> Collection:
+    """The collection, in order of first appearance: the paragraphs of train, dev and test, then the distractors.
+
+    Args:
+        questions: the files of each split.
+        distractors: text files of one article a line; lines end at ``\\n`` only.
+        cut: ``head``, ``all`` or ``whole``: what becomes of an article.
+        min_chars: characters of a full passage.
+
+    Raises:
+        InputError: for a file that is not in SQuAD's format or not UTF-8, and where no split has a question.
+    """
+    texts, passages = SourceTexts("question"), SourceTexts("passage")
+    judged: dict[str, dict[str, dict[str, None]]] = {}
+    impossible = 0
+    for split in SPLITS:
+        for source in questions.get(split, ()):
+            for paragraph in _paragraphs(source):
+                passages.add(paragraph.context, paragraph.context, source, 1)
+                for row in paragraph.qas:
+                    impossible += row.is_impossible
+                    if not row.is_impossible and row.question.strip():
+                        texts.add(row.question, row.question, source, 1)
+                        judged.setdefault(split, {}).setdefault(row.question, {})[paragraph.context] = None
+    if not judged:
+        raise InputError("nothing to read: give --train, --dev or --test files that hold questions")
+    if impossible:
+        log.info("%d questions are marked is_impossible, and are left out", impossible)
+    for source in distractors:
+        for line, article in progress(_lines(source), unit="article", label=source.name):
+            for text in cut_article(article, cut, min_chars):
+                passages.add(text, text, source, line)
+    collection = merge("main", texts, passages, judged)
+    collection.read["impossible"] = impossible
+    return collection
+
+
+def keep_some(collection: Collection, size: int, seed: int) -> None:
+    """Only ``size`` of the dev questions; all passages stay. :class:`InputError` where there are fewer."""
+    before = collection.queries.get("dev", {})
+    if len(before) < size:
+        raise InputError(f"--dev-size {size}: there are {len(before)} dev questions")
+    drawn = draw(map(text_id, before), size, seed)
+    collection.queries["dev"] = {text: found for text, found in before.items() if text_id(text) in drawn}
+
+
+def _paragraphs(source: Source) -> Iterator[Paragraph]:
+    with open_bytes(source) as stream:
+        content = stream.read()
+    try:
+        file = msgspec.json.decode(content.removeprefix(b"\xef\xbb\xbf"), type=File)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InputError(f"not questions in SQuAD's format ({error})", path=source.shown) from None
+    for article in file.data:
+        yield from article.paragraphs
+
+
+def _lines(source: Source) -> Iterator[tuple[int, str]]:
+    """(line, text) of the lines that are not blank."""
+    with open_bytes(source) as stream:
+        for number, line in enumerate(stream, 1):
+            try:
+                text = line.decode("utf-8-sig").strip()
+            except UnicodeDecodeError:
+                raise InputError("expected UTF-8 text, an article a line", path=source.shown, line=number) from None
+            if text:
+                yield number, text
+
+
+def cut_article(article: str, cut: str, min_chars: int = MIN_CHARS) -> list[str]:
+    """The passages of one article: by length control over its sentences, or the article alone (``whole``)."""
+    from builders.release.passages import cut_passages  # not for --help
+
+    if cut == "whole":
+        return [article]
+    sentences = _SENTENCE.findall(article)
+    unlabelled = np.zeros(len(sentences), np.bool_)
+    found: list[str] = cut_passages([sentences], unlabelled, min_chars).texts.to_pylist()
+    return found[:1] if cut == "head" else found
+
+
+def _joined(passages: Mapping[str, str], queries: Mapping[str, Iterable[str]]) -> Iterator[pa.Table]:
+    rows = [
+        {
+            "query_id": text_id(text),
+            "query": text,
+            "positive_passages": [{"docid": docid, "title": "", "text": passages[docid]} for docid in found],
+            "negative_passages": [],
+        }
+        for text, found in queries.items()
+    ]
+    for start in range(0, len(rows), _JOINED_ROWS):
+        yield pa.Table.from_pylist(rows[start : start + _JOINED_ROWS], schema=JOINED)

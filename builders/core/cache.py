@@ -1,0 +1,96 @@
+"""Cache of verified files, invalidated when a file's inode, size, mtime or ctime changes.
+
+What was found without a fault is noted in the user's cache, a line of 24 hex digits each: lines are only ever added,
+each by one write, so processes need no lock, and a line that is damaged is one that is not found."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from builders.core.files import sha256_of
+from builders.core.folders import key_of
+
+_MOST = 1 << 20  # bytes of notes, for 40,000 files; then they begin anew
+_here: set[str] = set()  # this process' own notes
+_read: tuple[object, set[str]] = None, set()  # the state of the file of notes when it was last read, and the notes
+_SETTLED = 2 * 10**9  # ns: a file may be changed twice within one tick of its clock, which is 2 s on the coarsest disks
+
+
+def caches() -> Path:
+    """The folder of all that is kept for a user: ``$XDG_CACHE_HOME/dureader_retrieval`` or ``~/.cache/...``."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "dureader_retrieval"
+
+
+def fault_once(path: Path, claim: Any, look: Callable[[], str], *, again: bool = False) -> str:
+    """What ``look`` finds wrong with the content of a file; empty where that is nothing.
+
+    Not called where it has found nothing in this very file (device, inode, size, mtime, ctime) for this claim before.
+    Where the user's cache cannot be read or written, it is called once a process.
+
+    Args:
+        path: the file.
+        claim: all that ``look`` compares with, as JSON values.
+        look: reads the file and says in words what is wrong.
+        again: look in any case.
+    """
+    started, file = time.time_ns(), path.stat()
+    note = _note(file, claim)
+    if not again and (note in _here or note in _noted()):
+        return ""
+    fault = look()
+    if not fault and started - max(file.st_mtime_ns, file.st_ctime_ns) > _SETTLED and _note(path.stat(), claim) == note:
+        _here.add(note)
+        _add(note)
+    return fault
+
+
+def other_sha256(path: Path, sha256: str) -> str:
+    """In words that the SHA-256 (hex) of a file is another one; empty where it is not."""
+    found = sha256_of(path)
+    return "" if found == sha256 else f"has the SHA-256 {found} where {sha256} is expected"
+
+
+def wrong_sha256(path: Path, sha256: str) -> str:
+    """:func:`other_sha256`, for which the file is read once: see :func:`fault_once`."""
+    return fault_once(path, ["sha256", sha256], lambda: other_sha256(path, sha256))
+
+
+def _note(file: os.stat_result, claim: Any) -> str:
+    # No program can set ctime: it also moves where an edit in place puts the old mtime back.
+    return key_of([file.st_dev, file.st_ino, file.st_size, file.st_mtime_ns, file.st_ctime_ns, claim])
+
+
+def _notes() -> Path:
+    return caches() / "verified"
+
+
+def _noted() -> set[str]:
+    """The notes of all processes, read again where there are others: a release has dozens of files to ask for."""
+    global _read
+    notes = _notes()
+    try:
+        found = notes.stat()
+        state = notes, found.st_ino, found.st_size, found.st_mtime_ns
+        if _read[0] != state:
+            _read = state, set(notes.read_text(encoding="ascii", errors="replace").split())
+    except OSError:
+        return set()
+    return _read[1]
+
+
+def _add(note: str) -> None:
+    """Append a note; nothing where there is no place for it: then it is looked again, which is no error."""
+    try:
+        notes = _notes()
+        notes.parent.mkdir(parents=True, exist_ok=True)
+        if notes.exists() and notes.stat().st_size > _MOST:
+            notes.unlink()
+        # Unbuffered, so that a note is one write; on a line of its own whatever the last one is.
+        with open(notes, "ab", buffering=0) as file:
+            file.write(f"\n{note}\n".encode())
+    except OSError:
+        pass

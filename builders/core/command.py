@@ -1,0 +1,188 @@
+"""The command line: verbs with their help, old names of verbs, and options that several verbs share."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import difflib
+import importlib
+import logging
+import math
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from builders.core.exit_codes import exit_code
+
+VERSION = "0.1.0"
+
+
+def add_format(parser: argparse.ArgumentParser) -> None:
+    """``--format text|json``, for every command that prints a table."""
+    parser.add_argument("--format", choices=["text", "json"], default="text", help="how the table is printed")
+
+
+def add_tmp(parser: argparse.ArgumentParser) -> None:
+    """``--tmp``, for every command that puts there what does not fit into memory."""
+    parser.add_argument("--tmp", type=Path, metavar="DIR", help="for temporary files (default: $TMPDIR, or /tmp)")
+
+
+def whole_number(low: int) -> Any:
+    """An argparse type: an integer of at least ``low``."""
+
+    def parse(text: str) -> int:
+        value = int(text)
+        if value < low:
+            raise argparse.ArgumentTypeError(f"expected a whole number of at least {low}, found {text}")
+        return value
+
+    parse.__name__ = "number"
+    return parse
+
+
+def number_between(low: float, high: float) -> Any:
+    """An argparse type: a number from ``low`` to ``high``, finite."""
+
+    def parse(text: str) -> float:
+        value = float(text)
+        if not (low <= value <= high and math.isfinite(value)):
+            raise argparse.ArgumentTypeError(f"expected a number {low} <= x <= {high}, found {text}")
+        return value
+
+    parse.__name__ = "number"
+    return parse
+
+
+def verb_parser(program: str, verb: str, module: ModuleType) -> argparse.ArgumentParser:
+    """The parser of one verb, with its help: the docstring of its module, then its arguments."""
+    parser = argparse.ArgumentParser(
+        prog=f"python -m {program} {verb}",
+        description=module.__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--quiet", action="store_true", help="log warnings and errors only")
+    module.add_arguments(parser)
+    return parser
+
+
+def add_steps(
+    parser: argparse.ArgumentParser,
+    steps: Mapping[str, str],
+    common: Callable[[str, argparse.ArgumentParser], None] = lambda name, step: None,
+) -> None:
+    """Add the steps of a verb as its own sub-commands.
+
+    ``steps`` maps each name to a module as for :func:`main`; ``common`` adds the options that several steps share.
+    """
+    commands = parser.add_subparsers(dest="step", metavar="|".join(steps), required=True)
+    for name, place in steps.items():
+        module = importlib.import_module(place)
+        text = (module.__doc__ or "").strip()
+        step = commands.add_parser(
+            name,
+            help=text.partition("\n")[0].rstrip("."),
+            description=text,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        step.add_argument("--quiet", action="store_true", default=argparse.SUPPRESS, help="log warnings only")
+        common(name, step)
+        module.add_arguments(step)
+        step.set_defaults(run_step=module.run)
+
+
+def summary(module: str) -> str:
+    """The first line of a module's docstring, read from its file: importing every verb would take seconds."""
+    path = Path(__file__).parents[2].joinpath(*module.split("."))
+    file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    return (ast.get_docstring(ast.parse(file.read_bytes())) or "").partition("\n")[0]
+
+
+def overview(program: str, description: str, groups: Mapping[str, Mapping[str, str]]) -> str:
+    """Every verb of a program with its line, in the groups of a user's way."""
+    lines = [f"usage: python -m {program} VERB ...", "", description]
+    for title, verbs in groups.items():
+        lines += ["", f"{title}:", *(f"  {verb:<13} {summary(module)}" for verb, module in verbs.items())]
+    return "\n".join([*lines, "", f"python -m {program} VERB --help shows a verb's options, with an example."])
+
+
+def main(
+    program: str,
+    description: str,
+    verbs: Mapping[str, str],
+    argv: Sequence[str] | None = None,
+    groups: Mapping[str, Mapping[str, str]] | None = None,
+) -> int:
+    """Run one verb of ``program``; returns the exit code: 2 for wrong usage, else as of :func:`ending.exit_code`.
+
+    ``verbs`` maps a verb to the module that holds its ``add_arguments(parser)`` and ``run(args)``; ``groups`` has the
+    same verbs under titles. Only the module that is asked for is imported, so that help is quick and optional packages
+    stay optional. A module's docstring is its help: the first line stands in the overview, which is printed when no
+    verb is given (0), the whole, with its example, in the verb's own ``--help``.
+    """
+    words = list(sys.argv[1:] if argv is None else argv) or ["--help"]
+    return exit_code(lambda: _main(program, description, verbs, groups or {"verbs": verbs}, *words))
+
+
+def _main(
+    program: str,
+    description: str,
+    verbs: Mapping[str, str],
+    groups: Mapping[str, Mapping[str, str]],
+    verb: str,
+    *rest: str,
+) -> int:
+    if verb in ("-h", "--help"):
+        print(overview(program, description, groups))
+        return 0
+    if verb == "--version":
+        print(f"dureader_retrieval {VERSION}")
+        return 0
+    if verb not in verbs:
+        old = OLD_NAMES.get(program, {})
+        if name := next((name for name in (" ".join([verb, *rest[:1]]), verb) if name in old), None):
+            print(f"{name} is now: {old[name]}", file=sys.stderr)
+            return 2
+        near = difflib.get_close_matches(verb, verbs, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"`python -m {program}` prints them all"
+        print(f"error: python -m {program} has no verb {verb!r}: {hint}", file=sys.stderr)
+        return 2
+    module = importlib.import_module(verbs[verb])
+    args = verb_parser(program, verb, module).parse_args(rest)
+    logging.basicConfig(
+        level=logging.WARNING if args.quiet else logging.INFO,
+        format="%(asctime)s %(levelname)s %(message)s",
+        datefmt="%H:%M:%S",
+        stream=sys.stderr,
+        force=True,
+    )
+    for noisy in ("faiss", "fsspec", "httpx", "httpx2", "jieba", "numba", "sentence_transformers"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    return int(module.run(args) or 0)
+
+
+OLD_NAMES = {
+    "builders": {
+        "ccovid": "builders add ccovid",
+        "cmedqa": "builders add cmedqa",
+        "contamination": "builders similar --against",
+        "crosslingual": "builders add crosslingual",
+        "crosslingual export": "builders annotate translations export",
+        "crosslingual import": "builders annotate translations import",
+        "crosslingual review": "builders annotate translations review",
+        "extrapolate": "builders add",
+        "extrapolate embed": "baselines encode --queries",
+        "extrapolate overlap": "builders check",
+        "extrapolate restrain": "builders add restrain",
+        "extrapolate resttest": "builders add resttest",
+        "pool": "builders annotate pool",
+        "relabel": "builders annotate relabel",
+        "samples": "builders add samples",
+        "sources": "builders official --list",
+        "stats": "builders check",
+    },
+    "baselines": dict[str, str](),
+}

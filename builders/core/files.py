@@ -1,0 +1,310 @@
+"""Files: read with one clear error, written so that none is ever half there (directories: :mod:`.folders`)."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import gzip
+import hashlib
+import io
+import os
+import shutil
+import stat
+import sys
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from builders.core.errors import InputError
+from builders.core.limits import writing
+from builders.core.locks import alone, temporary_folder
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:  # Python 3.10
+    import tomli as tomllib
+
+_BLOCK = 1 << 20
+_LINKS = 40  # that a name may lead through, as on Linux
+
+
+_copies: dict[tuple[int, int], Path] = {}  # of pipes, by device and inode
+
+
+def rereadable(path: Path) -> Path:
+    """The file to open for ``path``, which is read more than once: a copy of what a pipe holds, else ``path`` itself.
+
+    A pipe (``<(zcat RUN)``, ``/dev/stdin``) gives its bytes once: whoever opens it again goes on in the middle. Its
+    copy lasts as long as this process.
+    """
+    found = path.stat()
+    if not stat.S_ISFIFO(found.st_mode):
+        return path
+    key = found.st_dev, found.st_ino
+    if key not in _copies:
+        held = contextlib.ExitStack()
+        copy = held.enter_context(temporary_folder()) / "pipe"
+        atexit.register(held.close)
+        with writing(copy.parent), open(path, "rb") as pipe, open(copy, "wb") as file:
+            shutil.copyfileobj(pipe, file, _BLOCK)
+        _copies[key] = copy
+    return _copies[key]
+
+
+def sha256_of(path: Path) -> str:
+    """Lower-case hex SHA-256 of the bytes of one file."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def real_path(path: Path) -> Path:
+    """``path``, absolute; where it is a link, that to which it leads: what is written there does not replace the link.
+
+    :class:`InputError` for a link that leads back to itself.
+    """
+    real = Path(os.path.abspath(path))
+    if real.is_symlink() and (real := Path(os.path.realpath(real))).is_symlink():
+        raise InputError("is a link that leads back to itself", path=path)
+    return real
+
+
+def _descriptor(path: Path) -> int | None:
+    """The number of this process' own open stream that ``path`` names: ``-``, ``/dev/stdout``, ``/dev/fd/3``."""
+    if str(path) == "-":
+        return 1
+    own, place = {os.path.realpath("/dev/fd"), "/dev/fd"}, os.path.abspath(path)
+    for _ in range(_LINKS):
+        folder, name = os.path.split(place)
+        if name.isdecimal() and os.path.realpath(folder) in own:
+            return int(name)
+        if not os.path.islink(place):
+            break
+        place = os.path.join(folder, os.readlink(place))
+    return None
+
+
+def kind_of(path: Path) -> str:
+    """What stands where a file is to be written; empty where that is a file, or nothing yet.
+
+    ``stream`` (a terminal, ``/dev/null``, a pipe; what this process has open, whatever it is: ``-``, ``/dev/stdout``),
+    ``directory``, ``disk`` or ``socket``.
+    """
+    if _descriptor(path) is not None:
+        return "stream"
+    try:
+        mode = path.stat().st_mode
+    except OSError:  # it is not there, or cannot be: what opens it says so
+        return ""
+    if stat.S_ISCHR(mode) or stat.S_ISFIFO(mode):
+        return "stream"
+    if stat.S_ISDIR(mode):
+        return "directory"
+    return "" if stat.S_ISREG(mode) else "disk" if stat.S_ISBLK(mode) else "socket"
+
+
+def may_write(folder: Path) -> bool:
+    """Whether files may be made in a folder, or in the first of its parents that is there."""
+    while not folder.exists():
+        folder = folder.parent
+    return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)
+
+
+def path_of(text: str) -> Path:
+    """The path that a user gave; :class:`InputError` for the address of an object store."""
+    if "://" in text:
+        raise InputError(
+            "expected a path, found an address; copy its files with `aws s3 sync` or `hf download`", path=text
+        )
+    return Path(text)
+
+
+def link(file: Path, name: Path) -> None:
+    """Give ``file``, which is never written to again, another name; where that cannot be, ``name`` becomes a copy."""
+    try:
+        os.link(os.path.realpath(file), name)  # not the link to it, where it is one (as in the hub's cache)
+    except OSError:
+        shutil.copyfile(file, name)
+
+
+@contextlib.contextmanager
+def new_file(path: Path) -> Iterator[Path]:
+    """Where to write the file ``path``, which appears when the block ends without an error, whole and synced.
+
+    That is ``.NAME.tmp`` beside it, which takes its name, or that of the file that a link leads to; a killed process
+    leaves it, and the next one writes it anew. What goes to a stream, which nothing may replace, is a temporary
+    file until it is whole. :class:`InputError` where ``path`` is none of these (:func:`kind_of`), and where
+    another process writes the same file.
+    """
+    check_file(path)
+    if kind_of(path) == "stream":
+        with temporary_folder() as folder:
+            whole = folder / path.name
+            yield whole
+            if (number := _descriptor(path)) == 1:
+                sys.stdout.flush()
+            # Opened by its name, a file that the shell has opened (`> FILE`) would be emptied, and begun anew.
+            with open(whole, "rb") as file, open(path if number is None else os.dup(number), "wb") as stream:
+                shutil.copyfileobj(file, stream)
+        return
+    path = real_path(path)
+    beside = path.with_name(f".{path.name}.tmp")
+    with alone(beside, path), writing(path.parent):
+        try:
+            beside.unlink(missing_ok=True)
+            yield beside
+            fsync_file(beside)
+            os.replace(beside, path)
+            fsync_directory(path.parent)
+        finally:
+            beside.unlink(missing_ok=True)
+
+
+def check_file(path: Path) -> None:
+    """Raise :class:`InputError` where :func:`new_file` could not write ``path``; for what works long before it does."""
+    kind = kind_of(path)
+    if kind not in ("", "stream"):
+        raise InputError(f"is a {kind}; expected the name of a file", path=path)
+    if not kind:
+        check_place(path)
+
+
+def check_place(path: Path) -> None:
+    """Raise :class:`InputError` where no file or directory ``path`` can be made."""
+    folder = next(parent for parent in real_path(path).parents if parent.exists())
+    if not folder.is_dir():
+        raise InputError("is a file; expected a directory", path=folder)
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise InputError("nothing can be written there", path=folder)
+
+
+@contextlib.contextmanager
+def atomic_text(path: Path) -> Iterator[IO[str]]:
+    """Write UTF-8 text with ``\\n`` line ends (gzipped where ``path`` ends in ``.gz``): see :func:`new_file`."""
+    with new_file(path) as beside, open(beside, "wb") as raw:
+        # mtime=0 and no file name in the header: the same text gives the same bytes.
+        target = gzip.GzipFile("", "wb", fileobj=raw, mtime=0) if path.suffix == ".gz" else raw
+        with io.TextIOWrapper(target, encoding="utf-8", newline="\n") as text:  # type: ignore[type-var]
+            yield text
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a small text file: see :func:`atomic_text`."""
+    with atomic_text(path) as file:
+        file.write(text)
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a small file: see :func:`new_file`."""
+    with new_file(path) as beside:
+        beside.write_bytes(content)
+
+
+def fsync_file(path: Path) -> None:
+    """Make a file's content durable."""
+    with open(path, "r+b" if os.name == "nt" else "rb") as file:  # Windows syncs what is open for writing alone
+        os.fsync(file.fileno())
+
+
+def fsync_directory(path: Path) -> None:
+    """Make the names in a directory durable: a rename is only safe once its directory is synced.
+
+    Windows opens no directories; its file system keeps a journal of names.
+    """
+    if os.name == "nt":
+        return
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def read_whole(path: Path) -> bytes:
+    """The bytes of a (possibly gzipped) file; an :class:`InputError` where it cannot be read."""
+    try:
+        data = rereadable(path).read_bytes()
+        return gzip.decompress(data) if path.suffix == ".gz" else data
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise InputError(f"not a whole gzip file ({error})", path=path) from error
+    except OSError as error:
+        raise InputError(f"cannot be read ({error.strerror})", path=path) from error
+
+
+def read_utf8(path: Path) -> str:
+    """The text of a (possibly gzipped) file; an :class:`InputError` naming the line where it is not UTF-8."""
+    data = read_whole(path)
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError("expected UTF-8 text", path=path, line=data.count(b"\n", 0, error.start) + 1) from error
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The content of a TOML file; an :class:`InputError` where it is none."""
+    try:
+        content: dict[str, Any] = tomllib.loads(read_utf8(path))
+    except ValueError as error:  # not TOML's own error alone: a number may be too long for Python
+        raise InputError(f"expected TOML ({error})", path=path) from error
+    except RecursionError:
+        raise InputError("expected TOML, found lists or tables nested too deep", path=path) from None
+    return content
+
+
+_BOM = b"\xef\xbb\xbf"
+_SHOWN = 40  # bytes of a column that an error quotes
+
+
+def raw_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """(line number from 1, the line's bytes without its end) of a file, gzipped where it ends in ``.gz``.
+
+    Lines end at ``\\n`` only: ids and texts may hold the other characters that Python calls line ends. A byte order
+    mark is dropped. Raises :class:`InputError` for a damaged gzip file, :class:`OSError` where nothing can be read.
+    """
+    number = 0
+    found = rereadable(path)
+    with io.BufferedReader(gzip.GzipFile(found)) if path.suffix == ".gz" else open(found, "rb") as file:
+        try:
+            for number, line in enumerate(file, 1):
+                yield number, (line.removeprefix(_BOM) if number == 1 else line).rstrip(b"\r\n")
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise InputError(f"not a whole gzip file ({error})", path=path, line=number + 1) from error
+
+
+def first_character(path: Path) -> str:
+    """The first character that is not blank; an :class:`InputError` where there is none."""
+    for _, line in raw_lines(path):
+        if text := line.strip():
+            return text[:1].decode("utf-8", errors="replace")
+    raise InputError("is empty", path=path)
+
+
+def id_of(field: bytes, path: Path, line: int) -> str:
+    """A column as an id; an :class:`InputError` naming the line where it is none (:func:`expect_id`)."""
+    try:
+        return expect_id(field.decode("utf-8"), path, line)
+    except UnicodeDecodeError as error:
+        raise InputError("expected UTF-8 text", path=path, line=line) from error
+
+
+def expect_id(text: str, path: Path, line: int | None = None) -> str:
+    """``text``; :class:`InputError` where a null character is in it: to the libraries that measure, it ends there."""
+    if "\0" in text:
+        raise InputError(f"expected ids without null characters, found {text[:_SHOWN]!r}", path=path, line=line)
+    return text
+
+
+def integer(field: bytes, what: str, path: Path, line: int) -> int:
+    """A column as a whole number; an :class:`InputError` naming the line and ``what`` it is where it is none."""
+    try:
+        return int(field)
+    except ValueError:
+        raise InputError(f"expected a whole number as the {what}, found {shown(field)}", path=path, line=line) from None
+
+
+def shown(field: bytes) -> str:
+    """A column as an error quotes it."""
+    return repr(field[:_SHOWN].decode(errors="replace"))

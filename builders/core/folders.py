@@ -1,0 +1,204 @@
+"""Directories that are never half-written: made beside their place, synced, renamed into it.
+
+- :func:`check_output`: whether something may be written to a place that a user names.
+- :func:`work_beside`: the folder beside it for the work, for one process at a time; a killed job finds its own again.
+- :func:`new_directory`: a directory made in one go. :func:`build_once`: one that is kept, and made where it is missing.
+- :func:`task_folder`: the result of one task of a job, which several processes may have at the same time."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from builders.core.errors import InputError, Unfinished, log
+from builders.core.files import fsync_directory, fsync_file, kind_of, real_path
+from builders.core.limits import writing
+from builders.core.locks import alone
+
+_DISCARDED = "discarded"
+_HALF = ".half"
+
+
+def check_output(out: Path, what: str, mark: str) -> Path:
+    """The directory to write, links followed (:func:`.files.real_path`).
+
+    :class:`InputError` where something else is in its place.
+
+    Args:
+        out: a new path, an empty directory, or an earlier directory of the kind, which may be replaced.
+        what: the kind, as the error names it: ``a release``.
+        mark: the file that every directory of the kind has.
+    """
+    out = real_path(out)
+    if out.exists() and not (out / mark).is_file() and not (out.is_dir() and not _names_in(out)):
+        kind = what.split(" ", 1)[1]
+        raise InputError(f"exists and is not {what}; expected a new path or an earlier {kind}", path=out)
+    return out
+
+
+def key_of(about: Any) -> str:
+    """A name for all that a work depends on, given as JSON values: 24 hex digits."""
+    return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:24]
+
+
+@contextlib.contextmanager
+def work_beside(out: Path, key: str = "", *, resume: bool = True, wait: bool = False) -> Iterator[Path]:
+    """A folder beside ``out`` for the work that leads to it, removed when the block ends.
+
+    With a ``key`` it stays after a kill, and after every error but one of the input: the next block of the same key
+    finds it as it was. Work of any other key is dropped.
+
+    Args:
+        out: the file or directory that is made; where it is a link, that is where it leads.
+        key: names what the work depends on (:func:`key_of`); empty: nothing is kept.
+        resume: False: work of the same key is dropped, too.
+        wait: for another process that makes the same; where False, that is an :class:`InputError`.
+
+    :class:`InputError` where ``out`` is a stream, beside which nothing can be.
+    """
+    if kind_of(out) == "stream":
+        raise InputError("is a device or a pipe; expected a name that the work can lie beside", path=out)
+    out = real_path(out)
+    building = _building(out)
+    work = building / (key or "work")
+    with _held(out, wait):
+        for other in _names_in(building):
+            if not (key and resume and other.name == key):
+                remove_tree(other)
+        work.mkdir(parents=True, exist_ok=True)
+        try:
+            # Here, before the work is removed: it is what has filled the disk.
+            with writing(work):
+                yield work
+        except BaseException as error:
+            if not key or not _names_in(work) or (isinstance(error, InputError) and not isinstance(error, Unfinished)):
+                _discard(work)
+            raise
+        _discard(work)
+
+
+def _names_in(folder: Path) -> list[Path]:
+    """What ``folder`` holds; nothing where it is missing."""
+    try:
+        return list(folder.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a directory or a file, if it is there."""
+    shutil.rmtree(path, ignore_errors=True)
+    if path.is_file():
+        path.unlink()
+
+
+def _building(out: Path) -> Path:
+    """The folder of the work that leads to ``out``: what a killed process leaves, and the next one finds."""
+    return out.with_name(f".{out.name}.building")
+
+
+def _old(out: Path) -> Path:
+    """Where ``out`` is while a new one takes its place."""
+    return out.with_name(f".{out.name}.old")
+
+
+@contextlib.contextmanager
+def _held(out: Path, wait: bool) -> Iterator[None]:
+    """``out`` and its work for this process alone, for the block; what a kill has left of a replacement is cleared."""
+    with alone(_building(out), out, wait=wait), writing(out.parent):
+        old = _old(out)
+        if out.exists():
+            remove_tree(old)
+        elif old.exists():
+            old.rename(out)
+        yield
+
+
+def _discard(work: Path) -> None:
+    """Remove a work folder; killed meanwhile, nothing is left that looks like finished work."""
+    if work.exists():
+        work = work.rename(work.with_name(_DISCARDED))
+    remove_tree(work)
+    with contextlib.suppress(OSError):  # what could not be removed is in it
+        work.parent.rmdir()
+
+
+@contextlib.contextmanager
+def new_directory(out: Path, what: str, mark: str) -> Iterator[Path]:
+    """Where to write the files of the directory ``out``: it is there when the block ends without an error.
+
+    Arguments and errors as of :func:`check_output`; an earlier directory of the kind is replaced.
+    """
+    out = check_output(out, what, mark)
+    with work_beside(out) as work:
+        yield work
+        replace_directory(work, out)
+
+
+def build_once(folder: Path, is_whole: Callable[[], bool], build: Callable[[Path], None]) -> bool:
+    """Have a kept directory made where it is missing or damaged; returns whether it was made now.
+
+    Args:
+        folder: the directory.
+        is_whole: whether it is there, as it was made.
+        build: writes its files into the folder that it is given.
+    """
+    if is_whole() and not (_building(folder).exists() or _old(folder).exists()):  # left by a kill
+        return False
+    with work_beside(folder, wait=True) as work:
+        if is_whole():  # another process was first
+            return False
+        build(work)
+        replace_directory(work, folder)
+    return True
+
+
+def replace_directory(new: Path, target: Path) -> None:
+    """Sync the finished directory ``new`` and put it in the place of ``target``, which may exist (an older one).
+
+    A kill between the two renames leaves no ``target``, never a mixture; the next command finds the old one, and puts
+    it back.
+    """
+    target = real_path(target)
+    for folder, _, names in os.walk(new):
+        for name in names:
+            fsync_file(Path(folder) / name)
+        fsync_directory(Path(folder))
+    old = _old(target)
+    shutil.rmtree(old, ignore_errors=True)
+    if target.exists():
+        os.rename(target, old)
+    os.rename(new, target)
+    fsync_directory(target.parent)
+    if old.exists():
+        log.info("replaced the earlier %s", target)
+        shutil.rmtree(old, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def task_folder(final: Path) -> Iterator[Path]:
+    """Where to write the files of ``final``, the result of one task: it is there when all of them are.
+
+    The same task gives the same files, wherever it runs: the first process to finish it is the one that counts.
+    """
+    half = Path(tempfile.mkdtemp(prefix=f"{final.name}.", suffix=_HALF, dir=final.parent))
+    with writing(final.parent):
+        yield half
+    try:
+        half.rename(final)
+    except OSError:
+        if not final.is_dir():
+            raise
+        shutil.rmtree(half)
+
+
+def finished_tasks(parent: Path) -> list[str]:
+    """The names of the folders of ``parent`` that :func:`task_folder` has made."""
+    return [path.name for path in parent.iterdir() if not path.name.endswith(_HALF)]

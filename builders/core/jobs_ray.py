@@ -1,0 +1,175 @@
+"""``--engine ray``: the tasks of a build on the machines of a Ray cluster.
+
+The same functions work on the same tasks as on one machine, and their results come back in the same order: the bytes
+are the same. Only small things travel through Ray (a range of a file, a count): rows and files go from and to the
+storage that all machines share. Blocks of compressed sources carry their text; two of them for each CPU are in flight.
+
+A task whose process or machine is lost runs again elsewhere. The same task gives the same bytes, and shards appear
+whole or not at all, so it does not matter how far the lost one had come."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import logging
+import os
+import platform
+import signal
+import socket
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+from builders.core.errors import InputError, install
+from builders.core.exit_codes import raise_if_stopped
+from builders.core.jobs import WorkerDied
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
+TASK_BYTES = 1 << 30  # memory that Ray reserves for a task: labelling a block takes less than half of it
+RETRIES = 3
+_AHEAD = 2  # tasks in flight for each CPU
+# The packages whose versions decide bytes.
+_PACKAGES = ("duckdb", "jieba", "msgspec", "numba", "numpy", "pyarrow", "ray", "rjieba")
+
+
+class RayEngine:
+    """A :class:`builders.core.jobs.Engine` on a Ray cluster. A context manager.
+
+    Args:
+        address: of the cluster's head (``host:6379``, ``auto`` for a cluster of which this machine is part). None: the
+            value of ``RAY_ADDRESS``, else a cluster that runs here, else one started here for this build alone.
+        workers: tasks that run at once; all CPUs of the cluster where None.
+
+    Raises:
+        InputError: Ray is not installed, or no cluster answers.
+    """
+
+    def __init__(self, address: str | None = None, workers: int | None = None) -> None:
+        try:
+            import ray
+        except ImportError as error:
+            raise InputError(f"--engine ray needs Ray ({error}): {install('ray')}") from None
+        self._ray: Any = ray
+        self._connected = not ray.is_initialized()
+        if self._connected:
+            self._connect(address, workers)
+        cpus = max(1, int(ray.cluster_resources().get("CPU", 1)))
+        self.workers, self._in_flight = workers or cpus, workers or _AHEAD * cpus
+
+    def _connect(self, address: str | None, workers: int | None) -> None:
+        # This program is sent to the machines; its packages must be installed on each of them.
+        settings: dict[str, Any] = {
+            "runtime_env": {"py_modules": [str(Path(__file__).parents[1])]},
+            "logging_level": logging.ERROR,
+            "log_to_driver": False,
+        }
+        address = address or os.environ.get("RAY_ADDRESS")
+        handler = signal.getsignal(signal.SIGTERM)
+        try:
+            if address is None:
+                try:
+                    self._ray.init("auto", **settings)
+                except ConnectionError:
+                    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+                    self._ray.init("local", num_cpus=workers, include_dashboard=False, **settings)
+            else:
+                _try_address(address)
+                self._ray.init(address, **settings)
+        except (OSError, RuntimeError, ValueError) as error:
+            reason = (str(error) or type(error).__name__).splitlines()[0]
+            raise InputError(
+                f"no Ray cluster answers at {address or 'this machine'} ({reason});"
+                " expected HOST:PORT of a head that `ray start --head` has started"
+            ) from None
+        finally:
+            signal.signal(signal.SIGTERM, handler)  # Ray's own ends a command with another exit code
+
+    def __enter__(self) -> RayEngine:
+        # Ray prints there that a node is late or lost, whatever its log's level; stdout is for results.
+        self._stdout = contextlib.redirect_stdout(sys.stderr)
+        self._stdout.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        if self._connected:
+            self._ray.shutdown()
+        self._stdout.__exit__(*error)
+
+    def map(self, function: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[Result]:
+        """``function(task)`` for every task, in their order. See :class:`builders.core.jobs.Engine`."""
+        run = self._ray.remote(num_cpus=1, memory=TASK_BYTES, max_retries=RETRIES)(_run)
+        function, versions = self._ray.put(function), _versions()
+        running: deque[Any] = deque()
+        try:
+            for task in tasks:
+                raise_if_stopped()
+                running.append(run.remote(function, task, versions))
+                if len(running) >= self._in_flight:
+                    yield self._result(running)
+            while running:
+                yield self._result(running)
+        finally:
+            for left in running:
+                self._ray.cancel(left)
+
+    def _result(self, running: deque[Any]) -> Any:
+        """Return the result of the first task in flight. A task's own error is raised here as it was there."""
+        try:
+            result = self._ray.get(running[0])
+        except self._ray.exceptions.RayTaskError:
+            raise  # a fault of this program: with its traceback
+        except self._ray.exceptions.RayError as error:
+            raise WorkerDied from error
+        running.popleft()
+        if isinstance(result, Failure):
+            raise result.error
+        return result
+
+
+def _try_address(address: str) -> None:
+    """OSError or ValueError where nobody listens: Ray itself would try for minutes."""
+    if address not in ("auto", "local"):
+        host, _, port = address.rpartition(":")
+        socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
+
+
+class Failure:
+    """An error of a task that is the fault of the input or the system."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+
+def _run(function: Callable[[Any], Any], task: Any, versions: dict[str, str]) -> Any:
+    """One task on a machine of the cluster."""
+    try:
+        _check_versions(versions)
+        return function(task)
+    except InputError as error:
+        return Failure(error)
+    except OSError as error:
+        where = f"{error.strerror or error} (on {socket.gethostname()})"
+        return Failure(OSError(error.errno or 0, where, error.filename))
+
+
+def _versions() -> dict[str, str]:
+    found = {"Python": ".".join(platform.python_version_tuple()[:2])}
+    for name in _PACKAGES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            found[name] = "none"
+    return found
+
+
+def _check_versions(expected: dict[str, str]) -> None:
+    for name, version in _versions().items():
+        if version != expected[name]:
+            raise InputError(
+                f"the machine {socket.gethostname()} has {name} {version}, and the one that starts the build"
+                f" {expected[name]}; expected the same on all, else the bytes would differ"
+            )

@@ -106,8 +106,7 @@ def draw_errors(
     Raises:
         InputError: the split has no judgments, no query fails, or the run has a passage that the release lacks.
     """
-    from baselines.runs.qrels import release_qrels
-    from baselines.runs.sets import read_queries
+    from baselines.measure.qrels import read_queries, release_qrels
     from builders.core.sampling import draw
 
     positives, rankings = release_qrels(release, split).positives, run.rankings
@@ -179,7 +178,7 @@ def _intervals(labels: dict[Pair, int]) -> list[tuple[float, float]]:
     """Of each category's share: queries are drawn again, not pairs, as the passages of a query err alike."""
     import numpy as np
 
-    from baselines.runs.intervals import of_means
+    from baselines.measure.significance import of_means
     from builders.annotate.questions import ERRORS
 
     queries = {query: place for place, query in enumerate(dict.fromkeys(query for query, _ in labels))}
@@ -192,7 +191,7 @@ def _intervals(labels: dict[Pair, int]) -> list[tuple[float, float]]:
 
 def _tally_text(found: dict[str, Any]) -> str:
     """A tally as a table; shares in percent."""
-    from baselines.runs.tables import percent, text_table
+    from builders.core.tables import percent, text_table
 
     rows = []
     for key, row in found["categories"].items():

@@ -24,9 +24,8 @@ from baselines.bm25 import search_columns
 from baselines.bm25.index import K1, B, Index, open_index, reopened
 from baselines.bm25.tokens import ANALYZERS, Analyzer
 from baselines.bm25.tune import QUESTIONS, tune
-from baselines.runs.measures import mean, official, per_query
-from baselines.runs.qrels import Qrels, release_qrels
-from baselines.runs.sets import read_queries
+from baselines.measure.measures import mean, official, per_query
+from baselines.measure.qrels import Qrels, read_queries, release_qrels
 from builders.store.layout import SETS
 from builders.store.reader import Release, open_release
 

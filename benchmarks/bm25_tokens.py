@@ -88,7 +88,7 @@ def of_release(folder: Path, path: Path, split: str, queries: int, workers: int)
 
     from baselines.bm25.index import token_strings
     from baselines.bm25.tokens import tokens
-    from baselines.runs.sets import read_queries
+    from baselines.measure.qrels import read_queries
     from builders.store.reader import open_release
 
     release = open_release(path)

@@ -26,12 +26,12 @@ import numpy as np
 import numpy.typing as npt
 from common import machine
 
-from baselines.compare.comparison import MEASURES
-from baselines.compare.paired import holm, randomisation, student
-from baselines.runs.evaluate import evaluate
-from baselines.runs.reference import add_reference, reference_qrels
-from baselines.runs.tables import text_table
-from baselines.runs.values import values_of
+from baselines.measure.compare import MEASURES
+from baselines.measure.evaluate import evaluate
+from baselines.measure.measures import values_of
+from baselines.measure.qrels import add_reference, reference_qrels
+from baselines.measure.significance import holm, randomisation, student
+from builders.core.tables import text_table
 from builders.store.runs import read_run
 
 Values = npt.NDArray[np.float64]

@@ -34,8 +34,8 @@ from baselines.retrieve.models import open_encoder
 from baselines.retrieve.prefetch import Prefetcher
 from baselines.retrieve.settings import ModelSettings
 from baselines.train import models, trainers
+from baselines.train.data import Batches
 from baselines.train.recipe import Recipe, read_recipe
-from baselines.train.rows import Batches
 
 FIRST, COUNT = 0x4E00, 17_995  # the Chinese characters that are the random BERT's words
 SHAPES = ((768, 768), (768, 3072), (3072, 768), (384, 384), (384, 1536), (1536, 384))  # BERT-base's and e5-small's

@@ -36,12 +36,11 @@ from transformers import BertConfig, BertModel, BertTokenizer
 from baselines.reproduce.plan import architecture, tokens_of_row
 from baselines.retrieve.hub_models import quiet_libraries
 from baselines.retrieve.passages import Passages, open_passages
-from baselines.runs.tables import text_table
 from baselines.train import trainers
+from baselines.train.data import Batches, CrossRows, DualRows, Pairs
 from baselines.train.models import cross_encoder, dual_encoder
-from baselines.train.pairs import Pairs
 from baselines.train.recipe import read_recipe
-from baselines.train.rows import Batches, CrossRows, DualRows
+from builders.core.tables import text_table
 from builders.store.reader import open_release
 
 _EACH = 4  # negatives a positive

@@ -41,15 +41,18 @@ from sentence_transformers import SentenceTransformerTrainingArguments as Argume
 from sentence_transformers.util import batch_to_device, dot_score  # noqa: E402
 from transformers import PrinterCallback, TrainerCallback  # noqa: E402
 
+from baselines.checkpoint import versions  # noqa: E402
 from baselines.retrieve.hub_models import quiet_libraries  # noqa: E402
 from baselines.retrieve.passages import Passages, open_passages  # noqa: E402
 from baselines.train import trainers  # noqa: E402
+from baselines.train.data import (  # noqa: E402
+    Batches,
+    DualRows,
+    Pairs,
+)
 from baselines.train.models import dual_encoder  # noqa: E402
-from baselines.train.pairs import Pairs  # noqa: E402
 from baselines.train.recipe import Recipe, read_recipe  # noqa: E402
-from baselines.train.record import versions  # noqa: E402
-from baselines.train.rows import Batches, DualRows  # noqa: E402
-from baselines.train.scratch import make_scratch  # noqa: E402
+from baselines.train.scratch import make_start  # noqa: E402
 from builders.store.reader import open_release  # noqa: E402
 
 _WARM = 3  # steps before the clock starts
@@ -205,7 +208,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         passages, rows = make_rows(folder, args.passages, args.length)
-        start = make_scratch(scratch, passages, folder / "start")
+        start = make_start(scratch, "scratch", passages, folder / "start")
         batches = Batches(rows, args.batch, recipe.train.epochs, 0, max_steps=recipe.train.max_steps)
         given = trainers.arguments(recipe, folder / "states", batches, device)
         for _ in range(args.repeats):

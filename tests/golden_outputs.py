@@ -122,7 +122,7 @@ def mine(world: World) -> Outputs:
 
 
 def measured(world: World) -> Outputs:
-    """The verbs that read runs: measures, tests, fusions, predictions, errors, tables."""
+    """The verbs that read runs: measures, tests, fusions, errors, tables."""
     found: Outputs = {}
     for name, words in {
         "evaluate": ["evaluate", *world.dev()],
@@ -135,15 +135,12 @@ def measured(world: World) -> Outputs:
         tuned = ["--tune-runs", *world.dev()[2:]] if options else []
         run("baselines", "fuse", "--quiet", *world.dev(), *options, *tuned, "--out", world.out / f"{name}.run")
         found[name] = trec(world.out / f"{name}.run")
-    predictions = world.out / "predictions.json"
-    run("baselines", "predictions", "--quiet", *world.dev()[:3], "--top-k", 30, "--out", predictions)
-    found["predictions"] = [*json.loads(predictions.read_text()).items()]
     run("baselines", "errors", "--quiet", *world.dev()[:3], "--sample", 5, "--round", world.out / "errors")
     found["errors"] = [(row["query-id"], row["corpus-id"]) for row in table(world.out / "errors/packages/dev-001.csv")]
     words = ["--release", world.sample, "--table", 4, "--row", "bm25", "--one-process", "--out", world.out / "tables"]
     rows = printed("baselines", "reproduce", *words)[0]["rows"]
     found["reproduce"] = [[row[key] for key in ("metric", "ours", "interval", "published", "mark")] for row in rows]
-    boards = printed("baselines", "leaderboard", *world.dev())[0]["tables"]
+    boards = printed("baselines", "reproduce", *world.dev()[:2], "--leaderboard", *world.dev()[2:])[0]["tables"]
     found["leaderboard"] = [
         [board["searched"], each["model"], each["figures"]] for board in boards for each in board["models"]
     ]

@@ -22,7 +22,7 @@ from commands import ROOT, Done
 _IMPORTS = (
     *("datasets", "duckdb", "faiss", "jieba", "matplotlib.backends.backend_agg", "matplotlib.figure", "torch._dynamo"),
     *("sentence_transformers.cross_encoder", "transformers.models.bert.modeling_bert"),
-    *("baselines.train.training", "baselines.reproduce"),
+    *("baselines.train.train", "baselines.reproduce"),
 )
 
 

@@ -17,8 +17,8 @@ from huggingface_hub import ModelCard
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from tiny_models import write_cross, write_dual
 
+from baselines.checkpoint import open_checkpoint
 from baselines.hub.card import model_card, write_card
-from baselines.hub.checkpoint import open_checkpoint
 
 PASSAGES = ["高铁票可以在开车前十五天购买。", "煮饺子时水要开，饺子下锅以后加三次凉水。"]
 QUERY = "高铁票提前几天可以买"
@@ -94,14 +94,6 @@ def test_a_local_card_says_what_the_model_is_and_what_it_needs(kinds: Path, name
     assert text.startswith("---\n") and f"# {name}\n" in text
     for words in said:
         assert words in text.replace("\n", " ")
-
-
-def test_a_tokenizer_that_transformers_4_does_not_know_is_said(kinds: Path) -> None:
-    assert "transformers 4.57 or later" in model_card(open_checkpoint(kinds / "cross"), "x")
-    path = kinds / "long" / "tokenizer_config.json"
-    written = json.loads(path.read_text(encoding="utf-8")) | {"tokenizer_class": "TokenizersBackend"}
-    path.write_text(json.dumps(written), encoding="utf-8")
-    assert open_checkpoint(kinds / "long").transformers == "5.0"
 
 
 @pytest.mark.parametrize("name", ["one", "two", "prompted"])

@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from baselines.hub.checkpoint import open_checkpoint
-from baselines.hub.manifest import read_manifest
+from baselines.checkpoint import open_checkpoint
+from baselines.hub.card import model_card
+from baselines.hub.pull import Manifest
 from builders.core.errors import InputError
+from builders.core.typed import read_json
 
 
 @pytest.fixture
@@ -49,6 +51,11 @@ def nested(depth: int) -> Any:
         ("training.json", {"versions": {"torch": 2}}, "versions[...]: expected `str`, got `int`"),
         ("training.json", {"dev": [{"MRR@10": "high"}]}, "dev[0][...]: expected `float`, got `str`"),
         ("training.json", {"dev_run": "bm25.run"}, "dev_run: expected `object | null`, got `str`"),
+        ("config_sentence_transformers.json", [], "expected `object`, got `array`"),
+        ("config_sentence_transformers.json", {"prompts": ["q: "]}, "prompts: expected `object`, got"),
+        ("config.json", {"id2label": 2}, "id2label: expected `object`, got `int`"),
+        ("tokenizer_config.json", {"model_max_length": "512"}, "model_max_length: expected `int |"),
+        ("sentence_bert_config.json", nested(900), "expected `object`, got `array`"),
     ],
 )
 def test_a_record_that_is_none_is_one_error_with_file_and_field(
@@ -56,26 +63,8 @@ def test_a_record_that_is_none_is_one_error_with_file_and_field(
 ) -> None:
     (folder / name).write_text(json.dumps(content))
     with pytest.raises(InputError) as error:
-        open_checkpoint(folder)
-    assert str(error.value).startswith(f"{folder / name}: {message}")
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "asked", "message"),
-    [
-        ("config_sentence_transformers.json", [], "prompts", "expected `object`, got `array`"),
-        ("config_sentence_transformers.json", {"prompts": ["q: "]}, "prompts", "prompts: expected `object`, got"),
-        ("config.json", {"id2label": 2}, "outputs", "id2label: expected `object`, got `int`"),
-        ("tokenizer_config.json", {"model_max_length": "512"}, "plain_length", "model_max_length: expected `int |"),
-        ("sentence_bert_config.json", nested(900), "plain_length", "expected `object`, got `array`"),
-    ],
-)
-def test_a_setting_of_the_libraries_that_is_none_is_named(
-    folder: Path, name: str, content: Any, asked: str, message: str
-) -> None:
-    (folder / name).write_text(json.dumps(content))
-    with pytest.raises(InputError) as error:
-        getattr(open_checkpoint(folder), asked)
+        opened = open_checkpoint(folder)
+        model_card(opened, f"org/{opened.outputs}")
     assert str(error.value).startswith(f"{folder / name}: {message}")
 
 
@@ -104,4 +93,4 @@ def test_what_is_asked_of_the_libraries_settings(folder: Path) -> None:
 def test_a_manifest_from_the_hub_that_is_none(tmp_path: Path, content: bytes, message: str) -> None:
     (tmp_path / "manifest.json").write_bytes(content)
     with pytest.raises(InputError, match=message):
-        read_manifest(tmp_path / "manifest.json")
+        read_json(tmp_path / "manifest.json", Manifest)

@@ -6,46 +6,18 @@ import struct
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from builders.core.errors import InputError
 from builders.store import runs
-from builders.store.columns import Columns, columns_of, printed
-from builders.store.run_table import read_plain
-from builders.store.runs import Hit, read_run, write_columns, write_run
+from builders.store.runs import columns_of, printed, read_run, write_columns, write_run
 
 _IDS = st.text(st.characters(exclude_categories=["Z", "C"]), min_size=1, max_size=4).filter(
     lambda text: len(text.split()) == 1
 )
 _SCORES = st.floats(-1e30, 1e30, allow_nan=False) | st.integers(-3, 3).map(float) | st.floats(1e-5, 1e-3)
 _HITS = st.dictionaries(_IDS, _SCORES, max_size=8).map(lambda d: sorted(d.items(), key=lambda hit: (-hit[1], hit[0])))
-
-
-@settings(deadline=None, max_examples=30)
-@given(hits=st.dictionaries(_IDS, _HITS, max_size=5), suffix=st.sampled_from(["run", "run.gz"]))
-def test_columns_make_the_bytes_that_hits_make(
-    tmp_path_factory: pytest.TempPathFactory, hits: dict[str, list[Hit]], suffix: str
-) -> None:
-    one, other = (tmp_path_factory.mktemp("run") / f"{name}.{suffix}" for name in ("hits", "columns"))
-    items = list(hits.items())
-    parts = [columns_of(items[:2]), *(columns_of([item]) for item in items[2:])]
-    assert write_columns(other, parts, "t") == write_run(one, items, "t")
-    assert other.read_bytes() == one.read_bytes()
-
-
-def test_a_long_gzipped_run_of_columns_has_the_bytes_of_one_of_hits(tmp_path: Path) -> None:
-    """gzip looks at no more than what it is given at a time, which shows after some hundred thousand bytes."""
-    rng = np.random.default_rng(1)
-    hits = [
-        (f"{n:032x}", sorted(((rng.bytes(16).hex(), float(s)) for s in rng.random(50)), key=lambda hit: -hit[1]))
-        for n in range(300)
-    ]
-    write_run(tmp_path / "hits.run.gz", hits)
-    write_columns(tmp_path / "columns.run.gz", [columns_of(hits[:100]), columns_of(hits[100:])])
-    assert (tmp_path / "hits.run.gz").read_bytes() == (tmp_path / "columns.run.gz").read_bytes()
 
 
 @settings(deadline=None)
@@ -70,15 +42,16 @@ def test_what_is_read_as_a_table_is_what_is_read_line_by_line(
 ) -> None:
     path = tmp_path_factory.mktemp("run") / "some.run"
     path.write_bytes(("\n".join(lines) + end).encode())
-    if found := read_plain(path):
-        assert list(found[0].hits().items()) == list(runs._read_trec(path).items())
+    if table := runs._plain_table(path):
+        plain, by_line = (runs._ordered(each) for each in (table, runs._line_table(path)))
+        assert list(plain[0].hits().items()) == list(by_line[0].hits().items()) and plain[1] == by_line[1]
 
 
 def test_a_run_of_this_project_is_read_as_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hits = {"r": [("b", 2.0), ("a", 1.0), ("c", 1.0)], "q": [("a", -1e-9)]}
     write_run(tmp_path / "one.run.gz", hits.items())
-    monkeypatch.setattr(runs, "_read_trec", None)
-    monkeypatch.setattr("builders.store.run_table._BLOCK", 20)  # lines are cut by it
+    monkeypatch.setattr(runs, "_line_table", None)
+    monkeypatch.setattr("builders.store.runs._BLOCK", 20)  # lines are cut by it
     run = read_run(tmp_path / "one.run.gz")
     assert (run.rankings, run.hits) == ({"r": ["b", "a", "c"], "q": ["a"]}, hits)
     assert list(run.hits) == ["r", "q"]
@@ -92,17 +65,3 @@ def test_columns_out_of_order_are_no_run(tmp_path: Path) -> None:
             write_columns(tmp_path / "r.run", [columns_of([("q", hits)])])
     with pytest.raises(ValueError, match="'q' comes twice"):
         write_columns(tmp_path / "r.run", [falling, falling])
-
-
-@pytest.mark.parametrize(("corpus", "score"), [("a\u3000b", 1.0), ("", 1.0), ("a", float("inf"))])
-def test_columns_that_trec_cannot_hold_are_refused(tmp_path: Path, corpus: str, score: float) -> None:
-    with pytest.raises(InputError, match=r"cannot hold query 'q', passage .*: a TREC run needs"):
-        write_columns(tmp_path / "r.run", [columns_of([("q", [("ok", score), (corpus, score)])])])
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_strings_of_either_width_and_slices_are_printed(tmp_path: Path) -> None:
-    ids = pa.array(["x", "a", "b", "c"], pa.string())[1:]
-    columns = Columns(["q", "none"], np.array([3, 0]), ids, np.array([3.0, 2.0, 1.5]))
-    write_columns(tmp_path / "r.run", [columns], "t")
-    assert (tmp_path / "r.run").read_text() == "q Q0 a 1 3.0 t\nq Q0 b 2 2.0 t\nq Q0 c 3 1.5 t\n"

@@ -7,7 +7,9 @@ import hashlib
 import json
 import os
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -17,9 +19,9 @@ from official_parameters import convert, expected, official, parameters  # noqa:
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from transformers import AutoModel, AutoTokenizer
 
-from baselines.convert.checkpoint import write_checkpoint
-from baselines.convert.official import read_official
-from baselines.convert.parameters import read_parameter
+from baselines.hub.paddle import read_official, read_parameter
+from baselines.hub.paddle_to_torch import write_model
+from builders.core.errors import InputError
 
 CLOSE = {"rtol": 0, "atol": 1e-5}
 
@@ -67,6 +69,8 @@ def test_the_towers_read_as_the_official_reader(official: Path) -> None:
     assert query["token_type_ids"].tolist() == [[0, 0, 0, 0]]
     assert passage["input_ids"].tolist() == [[cls, sep, one, two, sep]]
     assert passage["token_type_ids"].tolist() == [[0, 0, 1, 1, 1]]
+    configs = [*(official / "dual").rglob("tokenizer_config.json"), official / "cross" / "tokenizer_config.json"]
+    assert [json.loads(path.read_text())["tokenizer_class"] for path in configs] == ["PreTrainedTokenizerFast"] * 3
     pair = CrossEncoder(str(official / "cross"), device="cpu").preprocess([("高 铁", "铁 高")])
     assert pair["input_ids"].tolist() == [[cls, one, two, sep, two, one, sep]]
     assert pair["token_type_ids"].tolist() == [[0, 0, 0, 0, 1, 1, 1]]
@@ -81,7 +85,7 @@ def test_queries_have_32_pieces_passages_and_pairs_384(official: Path, tmp_path:
             config=msgspec.structs.replace(tiny.config, max_position_embeddings=513),  # ERNIE's own number of them
             parts={part: values | positions for part, values in tiny.parts.items()},
         )
-        write_checkpoint(tmp_path / name, wide, name)
+        write_model(tmp_path / name, wide)
     dual = SentenceTransformer(str(tmp_path / "dual"), device="cpu")
     found = [dual.preprocess(["高" * 600], task=task)["input_ids"].shape[1] for task in ("query", "document")]
     assert found == [32, 384]
@@ -91,11 +95,6 @@ def test_queries_have_32_pieces_passages_and_pairs_384(official: Path, tmp_path:
 
 def lines(vocabulary: Path) -> list[list[str]]:
     return [line.split("\t") for line in vocabulary.read_text(encoding="utf-8").splitlines()]
-
-
-def test_transformers_4_knows_the_class_of_every_tokenizer(official: Path) -> None:
-    configs = [*(official / "dual").rglob("tokenizer_config.json"), official / "cross" / "tokenizer_config.json"]
-    assert [json.loads(path.read_text())["tokenizer_class"] for path in configs] == ["PreTrainedTokenizerFast"] * 3
 
 
 def test_ernie_alone_becomes_an_encoder_with_its_pooler(parameters: Path) -> None:
@@ -110,10 +109,7 @@ def test_ernie_alone_becomes_an_encoder_with_its_pooler(parameters: Path) -> Non
     np.testing.assert_allclose(found.last_hidden_state[:, 0], paddle["cross"]["cls"], **CLOSE)
     np.testing.assert_allclose(found.pooler_output, paddle["cross"]["pooled"], **CLOSE)
     assert json.loads((parameters / "ernie" / "recipe.json").read_text())["model"] == {"kind": "encoder"}
-
-
-def test_an_encoder_without_a_pooler_is_converted_without_one(parameters: Path) -> None:
-    for path in [*(parameters / "cross_params").glob("_cls_out*"), *(parameters / "cross_params").glob("pooled_fc*")]:
+    for path in (parameters / "cross_params").glob("pooled_fc*"):  # without a pooler it is one, too
         path.unlink()
     convert(parameters, "cross_params", parameters / "ernie")
     model = AutoModel.from_pretrained(parameters / "ernie", add_pooling_layer=False)
@@ -133,22 +129,17 @@ def test_heads_of_pre_training_and_an_optimizers_numbers_are_left_out(official: 
 
 
 def test_16_bit_parameters_are_read_as_paddle_wrote_them(official: Path) -> None:
-    found = read_parameter(official / "half" / "half").values
+    found = read_parameter(official / "half" / "half")[0]
     assert found.dtype == np.float32
     np.testing.assert_array_equal(found, np.array(expected(official)["half"], np.float32))
 
 
-def test_the_types_of_segments_may_have_their_other_name(parameters: Path) -> None:
-    path = parameters / "ernie_config.json"
-    path.write_text(path.read_text().replace('"type_vocab_size"', '"sent_type_vocab_size"'))
-    convert(parameters, "cross_params", parameters / "cross")
-    check_against_paddle(parameters)
-
-
-def test_a_vocabulary_may_have_its_ids_or_its_order(parameters: Path) -> None:
-    path = parameters / "vocab.txt"
-    path.write_text("".join(f"{token}\n" for token, _ in lines(path)), encoding="utf-8")
-    convert(parameters, "dual_params", parameters / "dual")
+def test_segments_may_have_their_other_name_and_a_vocabulary_no_ids(parameters: Path) -> None:
+    config, vocabulary = parameters / "ernie_config.json", parameters / "vocab.txt"
+    config.write_text(config.read_text().replace('"type_vocab_size"', '"sent_type_vocab_size"'))
+    vocabulary.write_text("".join(f"{token}\n" for token, _ in lines(vocabulary)), encoding="utf-8")
+    for kind in ("cross", "dual"):
+        convert(parameters, f"{kind}_params", parameters / kind)
     check_against_paddle(parameters)
 
 
@@ -169,3 +160,90 @@ def test_what_stands_at_out_is_replaced_where_it_is_a_checkpoint_alone(parameter
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes").touch()
     assert "exists and is not a checkpoint" in convert(parameters, "cross_params", tmp_path / "mine", code=1).error
+
+
+def test_a_file_cut_short_anywhere_or_longer_is_no_parameter(official: Path, tmp_path: Path) -> None:
+    content = (official / "cross_params" / "_cls_out_w").read_bytes()
+    file = tmp_path / "file"
+    for wrong in [*(content[:size] for size in range(len(content))), content + b"\0"]:
+        file.write_bytes(wrong)
+        with pytest.raises(InputError, match=r"file: (cut short|no parameter)"):
+            read_parameter(file)
+
+
+def of_type(number: int) -> Callable[[bytes], bytes]:
+    """The file says that its numbers are of another type than FP32 (5)."""
+    return lambda content: content.replace(b"\x08\x05", bytes([8, number]))
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "message"),
+    [
+        ("_cls_out_b", of_type(3), "_cls_out_b: holds INT64; expected FP32 or FP16"),
+        ("_cls_out_b", of_type(6), "_cls_out_b: holds FP64; expected FP32 or FP16"),
+        (
+            "_cls_out_b",
+            lambda content: content[:-4] + b"\0\0\xc0\x7f",
+            "_cls_out_b: damaged: holds numbers that",
+        ),
+        ("_cls_out_b", lambda content: content[:-1], "expected 8 bytes of numbers for the shape [2], found 7"),
+        ("_cls_out_b", lambda content: content.replace(b"\x10\x02", b"\x10\x01")[:-4], "has the shape [1]; the config"),
+        ("pos_embedding", lambda _: b"version https://git-lfs", "pos_embedding: no parameter of Paddle's fluid format"),
+        ("encoder_layer_2_ffn_fc_0.b_0", bytes, "encoder_layer_2_ffn_fc_0.b_0 is no part of a cross (--leave-out"),
+        ("query_word_embedding", bytes, "are missing, of 74 parameters of a dual"),
+    ],
+)
+def test_a_damaged_or_surplus_file_is_one_error(
+    parameters: Path, name: str, damage: Callable[[bytes], bytes], message: str
+) -> None:
+    file = parameters / "cross_params" / name
+    file.write_bytes(damage(file.read_bytes() if file.exists() else b""))
+    assert message in convert(parameters, "cross_params", parameters / "out", code=1).error
+    assert not (parameters / "out").exists()
+
+
+def test_what_is_no_folder_of_all_parameters_is_one_error(parameters: Path) -> None:
+    folder = parameters / "cross_params"
+
+    def error(params: str = "cross_params") -> str:
+        return convert(parameters, params, parameters / "out", code=1).error
+
+    assert error("nowhere").endswith("nowhere: no such folder")
+    assert error("vocab.txt").endswith("expected a folder with a file a parameter; unpack an archive first (tar xf)")
+    (folder / "params").mkdir()
+    assert error() == f"{folder}: expected files alone, a parameter each; is it the folder params in it?"
+    assert error("cross_params/params") == f"{folder / 'params'}: holds no file; expected a file a parameter"
+    (folder / "params").rmdir()
+    for path in folder.glob("encoder_layer_1_*"):
+        path.unlink()
+    names = [f"encoder_layer_1_ffn_fc_{name}" for name in ("0.b_0", "0.w_0", "1.b_0")]
+    assert error() == f"{folder}: {', '.join(names)} and 13 more are missing, of 41 parameters of a cross"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"hidden_size": None}, "ernie_config.json: lacks hidden_size"),
+        ({"hidden_size": "4"}, "ernie_config.json: hidden_size: expected `int`, got `str`"),
+        ({"num_attention_heads": 3}, "hidden_size: expected a multiple of num_attention_heads"),
+        ({"hidden_act": "swish"}, "hidden_act: expected one of gelu, relu, found 'swish'"),
+        ({"type_vocab_size": None}, "lacks type_vocab_size"),
+        ({"use_task_id": True}, "of ERNIE 2.0; expected ERNIE 1.0"),
+        ({"num_hidden_layers": 3}, "encoder_layer_2_ffn_fc_0.b_0"),
+        ({"max_position_embeddings": 513}, "pos_embedding: has the shape [20, 4]; the configuration says [513, 4]"),
+        ({"vocab_size": 18}, "vocab.txt:19: expected ids below vocab_size, 18, found 18"),
+        ("[PAD]\t0\t1\n", "vocab.txt:1: expected a token, or a token, a tab and its id"),
+        ("[PAD]\n高\tx\n", "vocab.txt:2: expected a token, or a token, a tab and its id"),
+        ("[PAD]\n[CLS]\n[SEP]\n高\n", "vocab.txt: lacks [MASK], [UNK]"),
+    ],
+)
+def test_a_configuration_or_vocabulary_that_is_not_the_models_is_one_error(
+    parameters: Path, change: dict[str, Any] | str, message: str
+) -> None:
+    if isinstance(change, str):
+        (parameters / "vocab.txt").write_text(change, encoding="utf-8")
+    else:
+        path = parameters / "ernie_config.json"
+        content = json.loads(path.read_text()) | change
+        path.write_text(json.dumps({key: value for key, value in content.items() if value is not None}))
+    assert message in convert(parameters, "cross_params", parameters / "out", code=1).error

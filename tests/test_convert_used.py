@@ -19,8 +19,8 @@ from official_parameters import convert, expected, official, parameters  # noqa:
 from releases import QUESTIONS, make_release, md5, tables
 from sentence_transformers import CrossEncoder, SentenceTransformer
 
+from baselines.checkpoint import open_checkpoint
 from baselines.hub.card import model_card
-from baselines.hub.checkpoint import open_checkpoint
 from baselines.retrieve.models import fingerprint, open_encoder
 from baselines.retrieve.settings import ModelSettings
 from baselines.train.models import cross_encoder, dual_encoder
@@ -79,10 +79,14 @@ def test_a_model_of_the_same_weights_that_reads_otherwise_has_another_fingerprin
     assert fingerprint(open_encoder(ModelSettings(str(parameters / "dual")))) != before
 
 
-def test_the_official_trainings_start_from_converted_models(parameters: Path) -> None:
+def ernie(parameters: Path) -> None:
     for path in (parameters / "cross_params").glob("_cls_out*"):
         path.unlink()
     convert(parameters, "cross_params", parameters / "ernie")
+
+
+def test_the_official_trainings_start_from_converted_models(parameters: Path) -> None:
+    ernie(parameters)
     short = ["data.query_length=8", "data.passage_length=20"]
     for start in ("ernie", "dual"):
         dual = dual_encoder(read_recipe("official-de", short), str(parameters / start), "cpu")
@@ -114,9 +118,7 @@ def test_the_card_of_a_converted_model_says_what_it_is(hub: Hub, call: Command, 
 )
 def test_the_code_on_the_card_runs(parameters: Path, kind: str, printed: str) -> None:
     if kind == "ernie":
-        for path in (parameters / "cross_params").glob("_cls_out*"):
-            path.unlink()
-        convert(parameters, "cross_params", parameters / "ernie")
+        ernie(parameters)
     card = model_card(open_checkpoint(parameters / kind), str(parameters / kind))
     (code,) = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
     with contextlib.redirect_stdout(io.StringIO()) as out:

@@ -12,8 +12,8 @@ from releases import QUESTIONS, TEXTS, make_release, md5, tables
 
 from baselines.reproduce.plan import Sizes
 from baselines.retrieve.passages import open_passages
-from baselines.train.dev_ranks import Sampled, dev_sample
-from baselines.train.pairs import read_pairs
+from baselines.train.data import read_pairs
+from baselines.train.evaluation import Sampled, dev_sample
 from baselines.train.recipe import read_recipe
 from builders.core.errors import InputError
 from builders.store.layout import set_of

@@ -75,18 +75,6 @@ def test_a_chain_of_small_differences_joins_nothing(tmp_path: Path) -> None:
     assert 0 < found["repeated@10"] < 1 - 1 / len(steps)
 
 
-def test_how_near_is_an_option(tmp_path: Path) -> None:
-    strict = result(tmp_path, {REPORT: 1}, [NEAR], "--duplicates", "removed", "--jaccard", "0.99")
-    assert strict["duplicates"]["official"]["MRR@10"] == 0.0
-
-
-def test_a_list_without_copies_has_the_plain_values(tmp_path: Path) -> None:
-    for way in ("removed", "kept"):
-        found = result(tmp_path, {OTHERS[1]: 1, REPORT: 1}, [*OTHERS, REPORT], "--duplicates", way)
-        assert found["duplicates"]["official"] == found["official"]
-        assert found["duplicates"]["ir_measures"] == found["ir_measures"]
-
-
 def test_text_and_values_by_query_have_both(tmp_path: Path) -> None:
     where = release(tmp_path, {REPORT: 1}, [REPORT, NEAR])
     (tmp_path / "run").write_text(json.dumps({md5(QUESTION): [md5(OTHERS[0]), md5(NEAR)]}))

@@ -17,15 +17,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from releases import make_release, tables
 
+from baselines.measure.evaluate import evaluate
+from baselines.measure.qrels import read_qrels
 from baselines.retrieve.passages import open_passages
-from baselines.runs.evaluate import evaluate
-from baselines.runs.qrels import read_qrels
 from builders.core.command import main
 from builders.core.errors import InputError
 from builders.store.reader import open_release
 from builders.store.runs import read_run
 
-VERBS = {"evaluate": "baselines.runs.evaluate"}
+VERBS = {"evaluate": "baselines.measure.evaluate"}
 
 
 def expected_official(reference: dict[str, set[str]], run: dict[str, list[str]]) -> dict[str, float]:
@@ -118,13 +118,6 @@ def test_hand_made_cases_have_the_values_worked_out_by_hand(tmp_path: Path, case
     assert result["ir_measures"] == pytest.approx(expected_others(reference, run))
 
 
-def test_recall_is_named_for_what_it_is(tmp_path: Path) -> None:
-    result = measure(tmp_path, {"a": {"w", "x", "y", "z"}}, {"a": ["n", "x", "y"]})
-    assert result["official"]["recall@50"] == 1.0  # a hit rate
-    assert result["ir_measures"]["R@50"] == 0.5  # two of four
-    assert result["ir_measures"]["Success@5"] == 1.0
-
-
 _PASSAGE = st.sampled_from([f"p{n}" for n in range(12)])
 _QUERY = st.sampled_from([f"q{n}" for n in range(5)])
 
@@ -194,25 +187,6 @@ def test_values_of_each_query_are_written_as_a_table(files: tuple[Path, Path], t
     assert rows[0]["run"] == str(files[1])
     assert (rows[0]["RR@10"], rows[0]["first_positive_rank"], rows[0]["positives"]) == (0.5, 2, 2)
     assert (rows[1]["RR@10"], rows[1]["first_positive_rank"], rows[1]["AP"]) == (0.0, None, 0.0)
-
-
-def test_a_release_and_an_official_dev_json_give_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    rows = tables()
-    make_release(tmp_path / "release", rows)
-    lines = [
-        {"question_id": q["query-id"], "question": "", "answer_paragraphs": [{"paragraph_id": q["corpus-id"]}]}
-        for q in rows["qrels", "dev"]
-    ]
-    (tmp_path / "dev.json").write_text("\n".join(map(json.dumps, lines)))
-    run = {lines[0]["question_id"]: [rows["qrels", "dev"][0]["corpus-id"]]}
-    (tmp_path / "run.json").write_text(json.dumps(run))
-    shown = []
-    for reference in (["--release", tmp_path / "release"], ["--qrels", tmp_path / "dev.json"]):
-        argv = ["evaluate", "--format", "json", *map(str, reference), str(tmp_path / "run.json")]
-        assert main("baselines", "", VERBS, argv) == 0
-        shown.append(capsys.readouterr().out)
-    assert shown[0] == shown[1]
-    assert json.loads(shown[0])[0]["official"]["recall@1"] == 0.5
 
 
 def test_a_pair_that_is_judged_twice_is_one_line(tmp_path: Path) -> None:

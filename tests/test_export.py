@@ -260,7 +260,7 @@ def test_an_id_with_blanks_is_refused(layout: str, bad: str, tmp_path: Path) -> 
     assert str(error.value).startswith(f"{release}: has the id {bad!r}, which is empty or holds blanks; expected ids")
 
 
-VERBS = {"official": "builders.official", "export": "builders.export", "evaluate": "baselines.runs.evaluate"}
+VERBS = {"official": "builders.official", "export": "builders.export", "evaluate": "baselines.measure.evaluate"}
 
 
 def test_the_official_files_go_through_a_release_and_back(tmp_path: Path) -> None:

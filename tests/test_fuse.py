@@ -6,20 +6,18 @@ import json
 import random
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from releases import make_release, tables
 
-from baselines.runs.fusion import fused, mixtures, normalised, tune
-from baselines.runs.measures import official
-from baselines.runs.qrels import Qrels, release_qrels
+from baselines.measure.fuse import fused, mixtures, normalised, tune
+from baselines.measure.measures import official
+from baselines.measure.qrels import Qrels
 from builders.core.command import main
-from builders.store.reader import open_release
 from builders.store.runs import Run, read_run, write_run
 
-VERBS = {"fuse": "baselines.runs.fuse"}
+VERBS = {"fuse": "baselines.measure.fuse"}
 TUNED = ["--release", "release", "--tune", "train"]
 
 
@@ -67,16 +65,6 @@ def test_a_passage_that_comes_twice_counts_once(tmp_path: Path) -> None:
     assert normalised(read_run(path)) == {"q": {"a": 1.0, "b": 0.0}}
     assert fuse(path, path, "--out", tmp_path / "f.run") == 0
     assert dict(read_run(tmp_path / "f.run").hits["q"]) == {"a": pytest.approx(2 / 61), "b": pytest.approx(2 / 62)}
-
-
-@pytest.mark.parametrize(("count", "step"), [(2, 0.05), (3, 0.1), (4, 0.5)])
-def test_mixtures_are_all_there_are(count: int, step: float) -> None:
-    found = mixtures(count, step)
-    whole = round(1 / step)
-    grid = np.stack(np.meshgrid(*[np.arange(whole + 1)] * count), -1).reshape(-1, count)
-    expected = {tuple(row) for row in grid.tolist() if sum(row) == whole}
-    assert {tuple(np.rint(row * whole).astype(int).tolist()) for row in found} == expected
-    assert len(found) == len(expected)
 
 
 def random_runs(seed: int, systems: int) -> tuple[list[Run], Qrels]:
@@ -156,50 +144,6 @@ def test_tuning_on_what_is_fused_is_refused_unless_told(world: Path, capsys: pyt
     assert not list(world.glob("a.run*"))
     assert fuse(*of_split(world, "dev"), *options, "--tune-on-these") == 0
     assert json.loads((world / "a.run.weights.json").read_text())["MRR@10"] == 1.0
-
-
-@pytest.fixture
-def unequal(tmp_path: Path) -> Path:
-    """A release of 30 questions a split; of each split a strong and a weak run, and equal weights."""
-    rng = random.Random(7)
-    ids = [f"p{number:02d}" for number in range(60)]
-    rows = {("corpus", "corpus"): [{"_id": each, "title": "", "text": f"text {each}"} for each in ids]}
-    for split, part in (("train", ids[:30]), ("dev", ids[30:])):
-        rows["queries", split] = [{"_id": f"q{each}", "text": f"question {each}"} for each in part]
-        rows["qrels", split] = [{"query-id": f"q{each}", "corpus-id": each, "score": 1} for each in part]
-        others = {each: rng.sample([other for other in ids if other != each], 12) for each in part}  # that mislead both
-        for name, ranks in (("strong", (1, 1, 1, 2)), ("weak", (1, 4, 6, 9))):
-            places = {each: rng.choice(ranks) - 1 for each in part}
-            found = {each: [*others[each][:place], each, *others[each][place:]] for each, place in places.items()}
-            hits = {f"q{each}": [(other, 20.0 - n) for n, other in enumerate(row)] for each, row in found.items()}
-            write_run(tmp_path / f"{name}.{split}.run", hits.items())
-    make_release(tmp_path / "release", rows)
-    (tmp_path / "equal.json").write_text('{"weights": [0.5, 0.5]}')
-    return tmp_path
-
-
-@pytest.mark.parametrize("method", ["rrf", "weighted"])
-def test_a_weak_run_makes_a_strong_one_no_worse_where_weights_are_tuned(unequal: Path, method: str) -> None:
-    """On the split that they are tuned on; equal weights do."""
-    judgments = release_qrels(open_release(unequal / "release"), "train")
-    train, dev = ([unequal / f"{name}.{split}.run" for name in ("strong", "weak")] for split in ("train", "dev"))
-    by = ["--method", method, "--release", unequal / "release", "--out", unequal / "fused.run", "--weights"]
-
-    def measured(path: Path) -> float:
-        return official(read_run(path).rankings, judgments)["MRR@10"]
-
-    def by_weights(name: str) -> float:
-        assert fuse(*train, *by, unequal / name) == 0
-        return measured(unequal / "fused.run")
-
-    tuned = []
-    for name in ("first.json", "second.json"):
-        assert fuse(*dev, *by, unequal / name, "--tune", "train", "--tune-runs", *train) == 0
-        tuned.append((unequal / name).read_bytes())
-    assert tuned[0] == tuned[1]
-    written, strong = json.loads(tuned[0]), measured(train[0])
-    assert by_weights("equal.json") < strong <= by_weights("first.json") == pytest.approx(written["MRR@10"])
-    assert written["alone"] == pytest.approx([strong, measured(train[1])]) and written["method"] == method
 
 
 @pytest.mark.parametrize(

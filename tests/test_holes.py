@@ -14,9 +14,9 @@ import pytest
 from commands import run
 from test_evaluate import expected_official, expected_others
 
-from baselines.runs.evaluate import evaluate
-from baselines.runs.holes import holes
-from baselines.runs.qrels import Qrels, read_qrels
+from baselines.measure.evaluate import evaluate
+from baselines.measure.holes import holes
+from baselines.measure.qrels import Qrels, read_qrels
 from builders.store.runs import Run, read_run
 
 Reference = dict[str, dict[str, int]]
@@ -102,32 +102,6 @@ def test_condensed_lists_are_the_lists_without_what_is_unjudged(tmp_path: Path, 
     assert found["condensed"]["ir_measures"] == pytest.approx(expected_others(positives(judged), left))
 
 
-@pytest.mark.parametrize("seed", WORLDS)
-def test_judged_at_10_and_bpref_are_those_of_their_definitions(tmp_path: Path, seed: int) -> None:
-    judged, lists = any_world(seed)
-    _, found, _, _ = measured(tmp_path, judged, lists)
-    share, preference = 0.0, 0.0
-    for query, good in positives(judged).items():
-        top = lists.get(query, [])[:10]
-        share += sum(passage in judged[query] for passage in top) / max(1, len(top))
-        bad = [passage for passage, grade in judged[query].items() if not grade]
-        for place, passage in enumerate(lists.get(query, [])):
-            if passage in good:  # Buckley and Voorhees 2004, with trec_eval's bound of the judged negatives
-                bound = min(len(good), len(bad))
-                above = min(sum(each in bad for each in lists[query][:place]), bound)
-                preference += (1 - above / bound if bound else 1) / len(good)
-    assert found["Judged@10"] == pytest.approx(share / len(judged))
-    assert found["Bpref"] == pytest.approx(preference / len(judged))
-
-
-def test_a_list_without_holes_has_no_residual(tmp_path: Path) -> None:
-    judged = {"q": {"a": 1, "n": 0, "m": -2}}
-    plain, found, _, _ = measured(tmp_path, judged, {"q": ["n", "a", "m"]})
-    assert found["Judged@10"] == 1.0
-    assert set(found["residual"]["official"].values()) | set(found["residual"]["ir_measures"].values()) == {0.0}
-    assert found["condensed"]["ir_measures"] == plain["ir_measures"]
-
-
 def test_an_unjudged_passage_is_worth_the_highest_grade_of_its_query(tmp_path: Path) -> None:
     _, found, _, _ = measured(tmp_path, {"q": {"a": 3, "b": 1, "n": 0}}, {"q": ["u", "a", "b", "n"]})
     assert found["best"]["ir_measures"]["nDCG@10"] == pytest.approx(1.0)  # 3, 3, 1 is the ideal order
@@ -144,12 +118,6 @@ def test_values_by_query_stand_beside_the_plain_ones(tmp_path: Path) -> None:
     assert (row["RR(judged_only=True)@10"], row["best RR@10"]) == (0.5, 1.0)
     assert (row["Judged@10"], row["Bpref"]) == (pytest.approx(2 / 3), 0.0)
     assert (row["AP(judged_only=True)"], row["best Success@1"]) == (0.5, 1.0)
-
-
-def test_without_the_option_the_result_has_no_holes(tmp_path: Path) -> None:
-    qrels, retrieved = write(tmp_path, {"q": {"a": 1}}, {"q": ["a"]})
-    shown = json.loads(run("baselines", "evaluate", "--qrels", qrels, "--format", "json", retrieved).stdout)
-    assert shown[0].keys() == {"run", "queries", "official", "ir_measures"}
 
 
 def test_text_warns_where_nothing_is_judged_negative(tmp_path: Path) -> None:

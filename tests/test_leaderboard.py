@@ -11,8 +11,7 @@ import pytest
 from commands import ROOT, Done, run
 from releases import make_release
 
-from baselines.leaderboard.board import Own, board
-from baselines.leaderboard.published import read_leaderboard
+from baselines.reproduce.leaderboard import Own, board, read_leaderboard
 from baselines.reproduce.matrix import read_matrix
 from builders.core.errors import InputError
 
@@ -22,7 +21,7 @@ FIGURE |= {"source": "x", "file": "Table 4"}
 
 
 def leaderboard(*words: object) -> Done:
-    return run("baselines", "leaderboard", *words)
+    return run("baselines", "reproduce", "--leaderboard", *words)
 
 
 def written(folder: Path, sources: str = SOURCE, **changes: Any) -> Path:
@@ -127,13 +126,15 @@ def test_an_own_run_on_another_collection_has_its_own_table(tmp_path: Path, monk
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     release, path = make_release(tmp_path / "release"), tmp_path / "bm25.run"
     run("baselines", "bm25", "--release", release, "--out", path)
-    lines = leaderboard("--searched", "sample", "--top", 1, "--release", release, path).stdout.splitlines()
+    lines = leaderboard(path, "--searched", "sample", "--top", 1, "--release", release).stdout.splitlines()
     assert lines[0] == "MTEB's sample of the collection, 100,001 passages; dev questions, the best 1 of 88"
     start = lines.index(f"{release}, 6 passages: comparable with nothing above; dev questions")
     assert lines[start + 1].split() == ["MRR@10", "Recall@1", "Recall@50", "nDCG@10", "R@10", "trained", "source"]
     assert lines[start + 2].split() == [str(path), *["100.00"] * 5, "-", "own", "run"]
     assert lines[start + 3].split() == ["95", "%", *["100.0-100.0"] * 5]
-    assert run("baselines", "leaderboard", path, code=1).error.startswith("expected runs with the release")
+    assert run("baselines", "reproduce", "--leaderboard", path, code=1).error.startswith(
+        "expected runs with the release"
+    )
 
 
 def test_markdown_takes_names_for_names() -> None:

@@ -10,7 +10,7 @@ from commands import run
 from releases import BUILD, QUESTIONS, TEXTS, make_release, md5, tables
 
 from builders.core.errors import InputError
-from builders.core.markdown import as_code, as_text
+from builders.core.tables import as_code, as_text
 from builders.store.card import card
 from builders.store.draft import draft_release
 from builders.store.layout import schema_of

@@ -5,18 +5,18 @@ from __future__ import annotations
 import gzip
 import json
 import random
+import tempfile
 from pathlib import Path
 
 import pytest
 import torch
+from commands import Done, run
 from releases import QUESTIONS, TEXTS, make_release, md5, tables
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from tiny_models import write_cross, write_dual
 
-from builders.core.command import main
 from builders.store.runs import write_run
 
-VERBS = {"mine": "baselines.mine"}
 QUERIES = [md5(question) for question in QUESTIONS["train"]]
 TWIN = TEXTS[0].replace("，", ", ") + " "  # the text of the first query's positive but for width and blanks
 OTHERS = [f"{one}{two}" for one in TEXTS for two in TEXTS]
@@ -47,13 +47,17 @@ def rankings(queries: list[str]) -> list[tuple[str, list[tuple[str, float]]]]:
     return found
 
 
-def mine(world: Path, out: Path, *words: str | Path) -> int:
+def mine(world: Path, out: Path, *words: str | Path, code: int = 0) -> Done:
     first = ["--release", world / "release", "--run", world / "first.run", "--out", out]
-    return main("baselines", "", VERBS, ["mine", *map(str, [*first, *words])])
+    return run("baselines", "mine", *first, *words, code=code)
 
 
-def read(path: Path) -> dict[str, list[str]]:
-    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+def mined(world: Path, *words: str | Path) -> dict[str, list[str]]:
+    """What is mined with these words, by query."""
+    with tempfile.TemporaryDirectory() as folder:
+        mine(world, Path(folder, "n.jsonl.gz"), *words)
+        lines = gzip.decompress(Path(folder, "n.jsonl.gz").read_bytes()).decode().splitlines()
+    rows = [json.loads(line) for line in lines]
     return {row["query-id"]: row["negative-ids"] for row in rows}
 
 
@@ -65,51 +69,42 @@ def allowed(number: int, top_k: int = 50) -> set[str]:
 
 
 def test_negatives_are_from_the_top_and_no_positives(world: Path, tmp_path: Path) -> None:
-    assert mine(world, tmp_path / "n.jsonl") == 0
-    found = read(tmp_path / "n.jsonl")
+    found = mined(world)
     assert list(found) == QUERIES
     assert [len(ids) for ids in found.values()] == [8, 4, 4, 4]  # 4 a positive
     for number, ids in enumerate(found.values()):
         assert len(set(ids)) == len(ids) and set(ids) <= allowed(number)
-
-
-def test_everything_that_is_allowed_is_taken_when_so_much_is_asked(
-    world: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert mine(world, tmp_path / "n.jsonl", "--negatives", "100", "--top-k", "9") == 0
-    assert [set(ids) for ids in read(tmp_path / "n.jsonl").values()] == [allowed(number, 9) for number in range(4)]
-    assert "4 of 4 queries have fewer negatives than asked for; 0 have none" in capsys.readouterr().err
+    every = ["--negatives", "100", "--top-k", "9"]
+    assert [set(ids) for ids in mined(world, *every).values()] == [allowed(number, 9) for number in range(4)]
+    said = mine(world, tmp_path / "n.jsonl", *every).stderr
+    assert "4 of 4 queries have fewer negatives than asked for; 0 have none" in said
 
 
 def test_a_sample_depends_on_seed_and_query_alone(world: Path, tmp_path: Path) -> None:
-    assert mine(world, tmp_path / "a.jsonl") == 0
-    assert mine(world, tmp_path / "b.jsonl") == 0
-    assert mine(world, tmp_path / "c.jsonl", "--seed", "1") == 0
+    for name in ("a", "b"):
+        mine(world, tmp_path / name)
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+    found, other = mined(world), mined(world, "--seed", "1")
+    assert all(set(found[query]) != set(other[query]) for query in QUERIES)
     some = [(query, hits) for query, hits in reversed(rankings(QUERIES)) if query != QUERIES[1]]
     write_run(tmp_path / "some.run", some)
-    assert mine(world, tmp_path / "d.jsonl.gz", "--run", tmp_path / "some.run") == 0
-    assert (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "b.jsonl").read_bytes()
-    a, c = read(tmp_path / "a.jsonl"), read(tmp_path / "c.jsonl")
-    assert all(set(a[query]) != set(c[query]) for query in QUERIES)
-    (tmp_path / "d.jsonl").write_bytes(gzip.decompress((tmp_path / "d.jsonl.gz").read_bytes()))
-    assert read(tmp_path / "d.jsonl") == {**a, QUERIES[1]: []}
-    assert mine(world, tmp_path / "e.jsonl", "--negatives", "2") == 0
-    assert all(ids == a[query][: len(ids)] for query, ids in read(tmp_path / "e.jsonl").items())
+    assert mined(world, "--run", tmp_path / "some.run") == {**found, QUERIES[1]: []}
+    assert all(ids == found[query][: len(ids)] for query, ids in mined(world, "--negatives", "2").items())
 
 
 def test_every_rank_is_sampled_as_often(world: Path, tmp_path: Path) -> None:
     """Over 300 seeds each of the candidates comes about as often (chi-square far below any plausible limit)."""
-    from baselines.mine.negatives import hard_negatives
+    from baselines.measure.qrels import release_qrels
     from baselines.retrieve.passages import open_passages
-    from baselines.runs.qrels import release_qrels
+    from baselines.train.mine import hard_negatives
     from builders.store.reader import open_release
     from builders.store.runs import read_run
 
     release = open_release(world / "release")
-    run, qrels, passages = read_run(world / "first.run"), release_qrels(release, "train"), open_passages(release)
+    given, qrels, passages = read_run(world / "first.run"), release_qrels(release, "train"), open_passages(release)
     counts = dict.fromkeys(allowed(1), 0)
     for seed in range(300):
-        each = next(c for c in hard_negatives(run, qrels, passages, 50, 4, seed) if c.query == QUERIES[1])
+        each = next(c for c in hard_negatives(given, qrels, passages, 50, 4, seed) if c.query == QUERIES[1])
         for corpus in each.ids[: each.asked]:
             counts[corpus] += 1
     expected = 1_200 / len(counts)
@@ -126,12 +121,11 @@ LIMITS = [["--margin", "0.05"], ["--relative-margin", "0.1"], ["--max-score", "0
 
 
 @pytest.mark.parametrize("words", LIMITS)
-def test_a_cross_encoder_drops_what_it_holds_for_relevant(world: Path, tmp_path: Path, words: list[str]) -> None:
-    assert mine(world, tmp_path / "all.jsonl", "--negatives", "100") == 0
-    assert mine(world, tmp_path / "n.jsonl", "--cross-encoder", world / "cross", *words, "--negatives", "3") == 0
-    dropped = 0
-    for number, (query, ids) in enumerate(read(tmp_path / "n.jsonl").items()):
-        order = read(tmp_path / "all.jsonl")[query]  # the random order of all candidates
+def test_a_cross_encoder_drops_what_it_holds_for_relevant(world: Path, words: list[str]) -> None:
+    every, dropped = mined(world, "--negatives", "100"), 0
+    found = mined(world, "--cross-encoder", world / "cross", *words, "--negatives", "3")
+    for number, (query, ids) in enumerate(found.items()):
+        order = every[query]  # the random order of all candidates
         positives = [md5(TEXTS[number]), *([md5(OTHERS[0])] if number == 0 else [])]
         best = max(probabilities(world, query, positives).values())
         limit = {"--margin": best - 0.05, "--relative-margin": 0.9 * best, "--max-score": 0.5}[words[0]]
@@ -148,12 +142,10 @@ def test_a_bi_encoder_drops_what_is_nearly_as_similar_as_the_positive(
 ) -> None:
     write_dual(tmp_path / "dual", similarity=similarity, texts=CORPUS, prompts={"query": "问", "document": "文"})
     model = SentenceTransformer(str(tmp_path / "dual"), device="cpu")
-    assert mine(world, tmp_path / "all.jsonl", "--negatives", "100") == 0
-    words = ["--bi-encoder", tmp_path / "dual", "--relative-margin", "0.05", "--negatives", "3"]
-    assert mine(world, tmp_path / "n.jsonl", *words) == 0
-    dropped = 0
-    for number, (query, ids) in enumerate(read(tmp_path / "n.jsonl").items()):
-        order = read(tmp_path / "all.jsonl")[query]
+    every, dropped = mined(world, "--negatives", "100"), 0
+    found = mined(world, "--bi-encoder", tmp_path / "dual", "--relative-margin", "0.05", "--negatives", "3")
+    for number, (query, ids) in enumerate(found.items()):
+        order = every[query]
         asked = model.encode_query([QUESTIONS["train"][number]])
         own = [TEXTS[number], *([OTHERS[0]] if number == 0 else [])]
         best = model.similarity(asked, model.encode_document(own)).max().item()
@@ -172,25 +164,23 @@ def test_a_bi_encoder_drops_what_is_nearly_as_similar_as_the_positive(
 @pytest.mark.parametrize(
     ("words", "kept"), [(["--relative-margin", "0.4"], 4), (["--margin", "0.2"], 4), (["--max-score", "0.2"], 5)]
 )
-def test_without_a_model_the_scores_of_the_run_decide(world: Path, tmp_path: Path, words: list[str], kept: int) -> None:
+def test_without_a_model_the_scores_of_the_run_decide(world: Path, words: list[str], kept: int) -> None:
     """Of the second query the positive has rank 2 and the score 1/2; the first rank that may stay is ``kept``."""
-    assert mine(world, tmp_path / "n.jsonl", "--negatives", "100", *words) == 0
     ranked = [corpus for corpus, _ in dict(rankings(QUERIES))[QUERIES[1]]]
-    assert set(read(tmp_path / "n.jsonl")[QUERIES[1]]) == set(ranked[kept - 1 :]) & allowed(1)
+    found = mined(world, "--negatives", "100", *words)
+    assert set(found[QUERIES[1]]) == set(ranked[kept - 1 :]) & allowed(1)
 
 
 def test_a_positive_that_the_run_lacks_scores_like_its_last_passage(world: Path, tmp_path: Path) -> None:
     hits = [(md5(OTHERS[n]), score) for n, score in ((7, 9.0), (8, 5.0), (9, 5.0))]
     write_run(tmp_path / "some.run", [(QUERIES[1], hits)])
     words = ["--run", tmp_path / "some.run"]
-    assert mine(world, tmp_path / "n.jsonl", *words, "--margin", "0") == 0
-    assert set(read(tmp_path / "n.jsonl")[QUERIES[1]]) == {md5(OTHERS[8]), md5(OTHERS[9])}
-    assert mine(world, tmp_path / "n.jsonl", *words, "--relative-margin", "0.01") == 0
-    assert read(tmp_path / "n.jsonl")[QUERIES[1]] == []
+    assert {*mined(world, *words, "--margin", "0")[QUERIES[1]]} == {md5(OTHERS[8]), md5(OTHERS[9])}
+    assert mined(world, *words, "--relative-margin", "0.01")[QUERIES[1]] == []
 
 
 @pytest.mark.parametrize(
-    ("run", "words", "message"),
+    ("given", "words", "message"),
     [
         ("who Q0 PASSAGE 1 1.0 t", [], "no matching query"),
         ("QUERY Q0 unknown 1 1.0 t", [], "has a passage 'unknown' that the release's corpus lacks"),
@@ -205,13 +195,11 @@ def test_a_positive_that_the_run_lacks_scores_like_its_last_passage(world: Path,
         ("QUERY Q0 PASSAGE one 1.0 t", [], "bad.run:1: expected a whole number as the rank"),
     ],
 )
-def test_bad_input_is_one_error(
-    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], run: str, words: list[str], message: str
-) -> None:
-    (tmp_path / "bad.run").write_text(run.replace("QUERY", QUERIES[0]).replace("PASSAGE", md5(TEXTS[1])) + "\n")
+def test_bad_input_is_one_error(world: Path, tmp_path: Path, given: str, words: list[str], message: str) -> None:
+    (tmp_path / "bad.run").write_text(given.replace("QUERY", QUERIES[0]).replace("PASSAGE", md5(TEXTS[1])) + "\n")
     words = [word.replace("WORLD", str(world)) for word in words]
-    assert mine(world, tmp_path / "n.jsonl", "--run", tmp_path / "bad.run", *words) == 1
-    errors = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
+    done = mine(world, tmp_path / "n.jsonl", "--run", tmp_path / "bad.run", *words, code=1)
+    errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     assert len(errors) == 1 and message in errors[0]
     assert not (tmp_path / "n.jsonl").exists()
 
@@ -220,15 +208,12 @@ def test_bad_input_is_one_error(
     "words", [["--margin", "nan"], ["--max-score", "1.5"], ["--max-score", "inf"], ["--relative-margin", "2"]]
 )
 def test_a_limit_that_is_no_probability_is_wrong_usage(world: Path, tmp_path: Path, words: list[str]) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        mine(world, tmp_path / "n.jsonl", "--cross-encoder", world / "cross", *words)
+    mine(world, tmp_path / "n.jsonl", "--cross-encoder", world / "cross", *words, code=2)
 
 
-def test_a_judged_query_without_a_text_is_said_before_the_cross_encoder_is_opened(
-    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_judged_query_without_a_text_is_said_before_the_cross_encoder_is_opened(world: Path, tmp_path: Path) -> None:
     rows = tables(CORPUS)
     rows["qrels", "train"].append({"query-id": "unasked", "corpus-id": md5(TEXTS[0]), "score": 1})
     words = ["--release", make_release(tmp_path / "release", rows, rows_per_shard=20)]
-    assert mine(world, tmp_path / "n.jsonl", *words, "--cross-encoder", "none", "--margin", "0.1") == 1
-    assert "judges a query 'unasked' that queries/train lacks" in capsys.readouterr().err
+    done = mine(world, tmp_path / "n.jsonl", *words, "--cross-encoder", "none", "--margin", "0.1", code=1)
+    assert "judges a query 'unasked' that queries/train lacks" in done.stderr

@@ -26,7 +26,7 @@ from test_peers import Place
 from test_tools import TEXTS, Make, place_of  # noqa: F401
 from tiny_models import write_dual
 
-from baselines.hub.needs import write_needs
+from baselines.checkpoint import write_needs
 from builders.store.reader import open_release
 
 PAGE = ROOT / "docs" / "tools" / "encode.md"

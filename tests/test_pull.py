@@ -11,7 +11,7 @@ import torch
 from checkpoints import REPO, Command, describe, push, whole
 from commands import ROOT, command, run
 from hub_client import error_of
-from hub_repos import READ, Blob
+from hub_repos import Blob
 from hub_server import Hub
 from releases import make_release, tables
 from tiny_models import write_dual
@@ -47,22 +47,17 @@ def test_a_pulled_checkpoint_is_a_start(hub: Hub, call: Command, checkpoints: Pa
     call("pull", REPO, "--out", tmp_path / "back")
     release = make_release(tmp_path / "release", tables())
     steps = ["data.negatives_per_positive=0", "train.batch=4", "train.max_steps=2", "train.learning_rate=1e-2"]
-    settings = [word for step in steps for word in ("--set", step)]
-    for name, start in (("from-pulled", tmp_path / "back"), ("from-hub", REPO)):
-        out = tmp_path / name
-        cache = ["--cache", tmp_path / "texts", "--device", "cpu"]
-        argv = ["de-bm25-neg-scratch", "--release", release, "--start", start, "--out", out, *settings, *cache]
-        if start == REPO:
-            # A process of its own: transformers, loaded here already, would look for it in this machine's cache.
-            # As many threads as in this one: with others the last bits differ.
-            threads = {"OMP_NUM_THREADS": str(torch.get_num_threads())}
-            environment = hub.environment(tmp_path / "home") | threads
-            subprocess.run(command("baselines", "train", *argv), cwd=ROOT, env=environment, check=True)
-        else:
-            run("baselines", "train", *argv)
-        weights = (out / "model.safetensors").read_bytes()
-        assert weights != (dual / "model.safetensors").read_bytes()
-    assert weights == (tmp_path / "from-pulled" / "model.safetensors").read_bytes()
+    words = ["train", "de-bm25-neg-scratch", "--release", release, "--cache", tmp_path / "texts", "--device", "cpu"]
+    words += [word for step in steps for word in ("--set", step)]
+    here, there = tmp_path / "from-pulled", tmp_path / "from-hub"
+    run("baselines", *words, "--start", tmp_path / "back", "--out", here)
+    # A process of its own: transformers, loaded here already, would look for it in this machine's cache.
+    # As many threads as in this one: with others the last bits differ.
+    environment = hub.environment(tmp_path / "home") | {"OMP_NUM_THREADS": str(torch.get_num_threads())}
+    argv = command("baselines", *words, "--start", REPO, "--out", there)
+    subprocess.run(argv, cwd=ROOT, env=environment, check=True)
+    weights = [(folder / "model.safetensors").read_bytes() for folder in (here, there, dual)]
+    assert weights[0] == weights[1] != weights[2]
 
 
 @pytest.mark.parametrize("action", ["break", 503])
@@ -84,26 +79,16 @@ def test_a_broken_download_leaves_nothing_and_goes_on(
 
 
 def test_refusals_of_the_hub_are_clear(hub: Hub, call: Command, checkpoint: Path, tmp_path: Path) -> None:
-    error = error_of(push(call, checkpoint, code=1))
-    assert f"there is no model {REPO} on {hub.url} that this token may see; --create makes it" in error
-    assert error_of(call("pull", REPO, "--out", tmp_path / "x", code=1)).endswith(
-        f"there is no model {REPO} on {hub.url} that this token may see"
-    )
+    missing = f"there is no model {REPO} on {hub.url} that this token may see"
+    assert f"{missing}; --create makes it" in error_of(push(call, checkpoint, code=1))
+    pull = ("pull", REPO, "--out", tmp_path / "x")
+    assert error_of(call(*pull, code=1)).endswith(missing)
     hub.create(REPO, "model")
-    assert f"{hub.url} refuses the token" in error_of(push(call, checkpoint, token="hf_wrong", code=1))
-    assert "no token" in error_of(push(call, checkpoint, token=None, code=1))
-    assert f"no right to write to {REPO}" in error_of(push(call, checkpoint, token=READ, code=1))
     assert f"{REPO} is public" in error_of(push(call, checkpoint, "--private", code=1))
-    assert f"{hub.url} refuses the token" in error_of(
-        call("pull", REPO, "--out", tmp_path / "x", token="hf_wrong", code=1)
-    )
-    assert not hub.uploads and not (tmp_path / "x").exists()
-
-
-def test_a_hub_that_is_not_there_is_one_clear_error(hub: Hub, call: Command, checkpoint: Path, tmp_path: Path) -> None:
+    assert f"{hub.url} refuses the token" in error_of(call(*pull, token="hf_wrong", code=1))
     hub.__exit__()
-    assert f"{hub.url} cannot be reached" in error_of(push(call, checkpoint, code=1))
-    assert f"{hub.url} cannot be reached" in error_of(call("pull", REPO, "--out", tmp_path / "x", code=1))
+    assert f"{hub.url} cannot be reached" in error_of(call(*pull, code=1))
+    assert not hub.uploads and not (tmp_path / "x").exists()
 
 
 def test_a_hub_that_gives_a_path_for_a_commit_is_refused(hub: Hub, call: Command, tmp_path: Path) -> None:
@@ -111,17 +96,6 @@ def test_a_hub_that_gives_a_path_for_a_commit_is_refused(hub: Hub, call: Command
     error = error_of(call("pull", REPO, "--out", tmp_path / "a" / "b" / "out", code=1))
     assert error.endswith(f"the hub gives {REPO} the commit '../../../evil'; expected 40 hex digits")
     assert not (tmp_path / "a").exists() and not (tmp_path / "evil").exists()
-
-
-def test_a_listed_name_is_no_pattern(hub: Hub, call: Command, checkpoint: Path, tmp_path: Path) -> None:
-    push(call, checkpoint, "--create")
-    repo = hub.repos["model", REPO]
-    held = repo.commits[-1].files
-    manifest = json.loads(held[MANIFEST].content)
-    manifest["files"].append({"path": "*.json", "bytes": 1, "sha256": "0" * 64})
-    repo.add("more", held | {MANIFEST: Blob(json.dumps(manifest).encode(), False), "other.json": Blob(b"{}", False)})
-    assert "(*.json is missing)" in error_of(call("pull", REPO, "--out", tmp_path / "out", code=1))
-    assert not [path for _, path in hub.requests if path.endswith("other.json")]
 
 
 def test_what_is_not_ours_is_not_pulled(hub: Hub, call: Command, checkpoint: Path, tmp_path: Path) -> None:
@@ -146,6 +120,12 @@ def test_what_is_not_ours_is_not_pulled(hub: Hub, call: Command, checkpoint: Pat
         listed = json.dumps(manifest | {"files": [*manifest["files"], entry]}).encode()
         repo.add(name, held | {MANIFEST: Blob(listed, False)})
         assert f"its manifest names {name}, which no checkpoint of ours holds" in pulled()
+    # A listed name is no pattern.
+    stars = {"files": [*manifest["files"], {"path": "*.json", "bytes": 1, "sha256": "0" * 64}]}
+    more = {MANIFEST: Blob(json.dumps(manifest | stars).encode(), False), "other.json": Blob(b"{}", False)}
+    repo.add("more", held | more)
+    assert "(*.json is missing)" in pulled()
+    assert not [path for _, path in hub.requests if path.endswith("other.json")]
     repo.add("a release's", held | {MANIFEST: Blob(b'{"name": "dureader_retrieval"}', False)})
     assert "is no checkpoint that `push` made" in pulled()
     (tmp_path / "mine").mkdir()

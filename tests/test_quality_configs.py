@@ -11,7 +11,7 @@ from commands import run
 from releases import QUESTIONS, SIMILAR, TEXTS, make_release, md5, quality_tables
 
 from baselines.retrieve.passages import open_passages
-from baselines.train.pairs import read_pairs
+from baselines.train.data import read_pairs
 from baselines.train.recipe import read_recipe
 from builders.core.errors import InputError
 from builders.store.reader import open_release

@@ -88,9 +88,6 @@ def test_what_is_no_file_of_pairs_is_one_error_with_its_line(
     (tmp_path / "a").write_text(content, encoding="utf-8")
     with pytest.raises(InputError, match=said.replace("(", r"\(")):
         _read(tmp_path / "a", columns)
-
-
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"none.tsv: no such file of labelled pairs"):
         pair_file(f"{tmp_path}/none.tsv:text1,text2,label")
 

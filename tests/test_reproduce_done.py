@@ -175,6 +175,6 @@ def test_before_anything_is_built_it_says_that_test_labels_were_never_published(
         number for number, line in enumerate(lines) if "the labels of the official test split were never pub" in line
     )
     assert said < next(number for number, line in enumerate(lines) if "running: " in line)
-    assert "Table 4, bm25: build/runs/predictions/table4.bm25.test.json" in done.stdout
+    assert "Table 4, bm25: build/runs/predictions/table4.bm25.test/predictions/bm25.test.json" in done.stdout
     dry = run("baselines", "reproduce", "--split", "test", *BM25, "--dry-run")
-    assert "never published" in dry.stderr and dry.stdout.splitlines()[-1].startswith("python -m baselines predictions")
+    assert "never published" in dry.stderr and dry.stdout.splitlines()[-1].startswith("python -m builders export")

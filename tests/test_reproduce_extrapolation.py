@@ -11,9 +11,9 @@ import pytest
 from commands import run
 from releases import TEXTS, make_release, md5, put_stats, tables
 
+from baselines.measure.significance import of_means
 from baselines.reproduce.extrapolation import gap_interval, trained_on
 from baselines.reproduce.matrix import read_matrix
-from baselines.runs.intervals import of_means
 
 NEAR, FAR = "restrain-2-interpolation", "restrain-2-extrapolation"
 DEV = ["高铁票提前几天买", "手机进水怎么办", "多肉怎么养", "饺子怎么煮熟"]

@@ -14,8 +14,7 @@ from browser import chromium, look
 from commands import ROOT, Done, run
 from releases import make_release, quality_tables
 
-from baselines.leaderboard.board import Own, board
-from baselines.leaderboard.published import read_leaderboard
+from baselines.reproduce.leaderboard import Own, board, read_leaderboard
 from baselines.reproduce.page import page
 
 LIGHT, DARK, LOSS, DEV = (0xA9, 0xCC, 0xE3), (0x1F, 0x61, 0x8D), (0x1F, 0x61, 0xA0), (0xB9, 0x54, 0x1C)

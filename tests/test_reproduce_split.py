@@ -10,11 +10,11 @@ import pytest
 from commands import ROOT, Done, run
 from releases import make_release, md5, passage, tables
 
+from baselines.measure.qrels import Qrels
 from baselines.reproduce.matrix import read_matrix
 from baselines.reproduce.report import Measured, side_by_side
 from baselines.reproduce.steps import Finished
 from baselines.reproduce.text import text
-from baselines.runs.qrels import Qrels
 from builders.store.reader import open_release
 
 
@@ -58,7 +58,7 @@ def test_the_test_split_ends_in_predictions_and_says_so_first(here: Path) -> Non
     said = next(number for number, line in enumerate(lines) if "has no labels of the test split" in line)
     assert f"{release} has no labels of the test split (those of the official data were never published)" in lines[said]
     assert said < next(number for number, line in enumerate(lines) if "running: " in line)
-    file = here / "out" / "predictions" / "table4.bm25.test.json"
+    file = here / "out" / "predictions" / "table4.bm25.test" / "predictions" / "bm25.test.json"
     assert done.stdout == f"predictions of the test split, 1 file:\nTable 4, bm25: {file}\n"
     found = json.loads(file.read_text(encoding="utf-8"))
     assert set(found) <= {row["_id"] for row in tables()["queries", "test"]}
@@ -83,8 +83,8 @@ def test_the_test_split_of_a_release_that_has_its_labels_is_measured(here: Path)
 def test_dry_run_of_the_test_split_ends_in_predictions(here: Path) -> None:
     done = reproduce(here, "--table", 4, "--row", "bm25", "--split", "test", "--dry-run")
     assert done.stdout.splitlines()[-1] == (
-        f"python -m baselines predictions --release {here / 'release'} --split test {here / 'out'}/bm25.test.run.gz "
-        f"--out {here / 'out'}/predictions/table4.bm25.test.json"
+        f"python -m builders export --release {here / 'release'} --format official --runs-only "
+        f"--run {here / 'out'}/bm25.test.run.gz --out {here / 'out'}/predictions/table4.bm25.test"
     )
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from releases import make_release, md5, tables
 
-from baselines.runs.qrels import read_qrels, release_qrels
+from baselines.measure.qrels import read_qrels, release_qrels
 from builders.core.errors import InputError
 from builders.store.reader import open_release
 from builders.store.runs import read_run, write_run
@@ -150,12 +150,6 @@ def test_every_form_of_judgments_gives_the_same_reference(tmp_path: Path, text: 
     path.write_text(text, encoding="utf-8")
     qrels = read_qrels(path)
     assert (qrels.positives, qrels.pairs, qrels.without) == (WANTED, 3, 1)
-
-
-def test_official_file_of_one_line(tmp_path: Path) -> None:
-    path = tmp_path / "dev.json"
-    path.write_text(json.dumps(_ROWS[0]) + "\n")
-    assert read_qrels(path).positives == {"q1": WANTED["q1"]}
 
 
 @pytest.mark.parametrize(

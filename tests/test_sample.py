@@ -11,9 +11,8 @@ from commands import SAMPLE
 
 from baselines.bm25 import search
 from baselines.bm25.index import open_index
-from baselines.runs.measures import official
-from baselines.runs.qrels import release_qrels
-from baselines.runs.sets import read_queries
+from baselines.measure.measures import official
+from baselines.measure.qrels import read_queries, release_qrels
 from builders.release.build import build_release
 from builders.release.options import Options
 from builders.release.rows import find_sources, parse_rows

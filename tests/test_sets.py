@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from baselines.__main__ import VERBS
-from baselines.runs.qrels import release_qrels
+from baselines.measure.qrels import release_qrels
 from builders.core.command import main
 from builders.core.errors import InputError
 from builders.store.draft import draft_release

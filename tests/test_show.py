@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from releases import QUESTIONS, TEXTS, make_release, md5, tables
 
-from baselines.show import excerpt, marked
+from baselines.look.excerpts import excerpt, marked
 from builders.core.command import main
 from builders.store.runs import write_run
 
@@ -28,7 +28,7 @@ def world(tmp_path: Path) -> Path:
 
 def show(world: Path, *words: str, runs: tuple[str, ...] = ("one.run",), split: str = "dev") -> int:
     first = ["show", "--release", str(world / "release"), "--split", split]
-    return main("baselines", "", {"show": "baselines.show"}, [*first, *words, *(str(world / run) for run in runs)])
+    return main("baselines", "", {"show": "baselines.look.show"}, [*first, *words, *(str(world / run) for run in runs)])
 
 
 def test_a_question_is_shown_with_its_passages_ranked_and_the_positive_marked(
@@ -55,16 +55,6 @@ def test_a_question_is_named_by_its_id_its_text_or_a_part_of_it(
     assert capsys.readouterr().out.startswith(f"{PHONE}\nquestion {md5(PHONE)} of dev\n")
 
 
-def test_of_several_questions_with_the_text_the_first_is_shown_and_they_are_counted(
-    world: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    rows = tables([*TEXTS, LONG])
-    rows["queries", "dev"].append({"_id": md5("又进水"), "text": "又进水"})
-    make_release(world / "release", rows)
-    assert show(world, "--query", "进水") == 0
-    assert "(the first of 2 with 进水 in them)" in capsys.readouterr().out
-
-
 def test_without_a_name_it_is_the_first_question_that_every_run_answers(
     world: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -86,10 +76,6 @@ def test_a_long_passage_is_cut_around_the_terms_in_common(world: Path, capsys: p
 def test_a_passage_without_terms_in_common_is_cut_at_its_end() -> None:
     cut = excerpt(marked(LONG, {"高铁"}), 10)
     assert "".join(word for word, _ in cut) == "前面的话很多。前面…"
-
-
-def test_an_empty_passage_is_an_empty_line() -> None:
-    assert excerpt(marked("", {"高铁"}), 10) == []
 
 
 def test_terms_are_highlighted_on_a_terminal_and_plain_elsewhere_or_with_no_color(

@@ -14,14 +14,28 @@ from commands import ROOT, run
 from test_packaging import PROJECT
 
 from baselines.bm25.index import INDEXES, open_index
+from baselines.bm25.tokens import tokens
+from baselines.look.answers import LONGEST, Searcher
+from baselines.look.excerpts import CHARS, excerpt_of
+from baselines.look.show import positives_of
+from baselines.look.space.search_page import words
+from baselines.measure.qrels import read_queries
 from baselines.retrieve.passages import open_passages
-from baselines.runs.sets import read_judgments, read_queries
-from baselines.space.excerpts import CHARS, excerpt_of
-from baselines.space.search_page import words
-from baselines.space.searching import LONGEST, Searcher, System, bm25
-from baselines.space.shown import page_of
 from builders.store.layout import SETS
 from builders.store.reader import open_release
+
+HIT = re.compile(
+    r'<div class="hit( positive)?"><div class="head"><span class="rank">(\d+)</span><span>(\S+)</span>'
+    r'(?:<span>before: (\d+)</span>)?.*?<div class="id">(\w+)</div>'
+)
+
+
+def columns(page: str) -> list[list[tuple[str, int, str, bool, int]]]:
+    """The hits of each column of a page: corpus id, rank, score, whether it is a positive, the rank before."""
+    return [
+        [(corpus, int(rank), score, bool(good), int(before or 0)) for good, rank, score, before, corpus in found]
+        for found in map(HIT.findall, page.split("<section>")[1:])
+    ]
 
 
 class Seen(HTMLParser):
@@ -45,91 +59,73 @@ class Seen(HTMLParser):
 @pytest.fixture(scope="module")
 def searcher(sample_release: Path) -> Searcher:
     release = open_release(sample_release)
-    judged = read_judgments(release, SETS["main"], "dev")
-    positives = {query: {corpus for corpus, score in own.items() if score > 0} for query, own in judged.items()}
     index = open_index(release, INDEXES.home(), 1)
-    questions = read_queries(release, "dev")
     # The re-ranker turns the order around.
     return Searcher(
-        [bm25(index)],
+        {"BM25": lambda query, top_k: index.search(tokens(query), top_k)},
         open_passages(release),
-        questions,
-        positives,
+        read_queries(release, "dev"),
+        positives_of(release, SETS["main"], "dev"),
         rerank=("BM25 > turned", lambda _, ids: [(each, float(n)) for n, each in reversed(list(enumerate(ids)))]),
         top_k=5,
         candidates=8,
     )
 
 
-def test_a_column_is_what_the_verb_finds(searcher: Searcher, sample_release: Path, tmp_path: Path) -> None:
+def test_a_column_is_what_the_verb_finds_and_positives_are_those_of_the_judgments(
+    searcher: Searcher, sample_release: Path, tmp_path: Path
+) -> None:
     run("baselines", "bm25", "--release", sample_release, "--out", tmp_path / "run", "--top-k", 5)
     lines = [line.split() for line in (tmp_path / "run").read_text(encoding="utf-8").splitlines()]
-    for query, text in searcher.questions:
-        answer = searcher.answer(text)
-        assert answer and answer.id == query
-        found = [(hit.corpus, hit.rank, hit.score) for hit in answer.columns[0].hits]
-        assert found == [(line[2], int(line[3]), float(line[4])) for line in lines if line[0] == query]
-
-
-def test_positives_are_those_of_the_judgments(searcher: Searcher, sample_release: Path) -> None:
-    judged = read_judgments(open_release(sample_release), SETS["main"], "dev")
+    judged = positives_of(open_release(sample_release), SETS["main"], "dev")
+    assert judged
     marked = 0
     for query, text in searcher.questions:
-        answer = searcher.answer(text)
-        assert answer
-        for column in answer.columns:
-            assert column.positives == len(judged[query])
-            assert all(hit.positive == (hit.corpus in judged[query]) for hit in column.hits)
-            marked += sum(bool(hit.positive) for hit in column.hits)
+        page = searcher.page(f" \n{text}\t ")  # whatever its blanks
+        assert f"question {query}" in page and page.count(f" of {len(judged[query])} positive") == 2
+        found = columns(page)
+        ours = [(line[2], int(line[3]), f"{float(line[4]):.4f}") for line in lines if line[0] == query]
+        assert [hit[:3] for hit in found[0]] == ours
+        assert all(hit[3] == (hit[0] in judged[query]) for column in found for hit in column)
+        marked += sum(hit[3] for column in found for hit in column)
     assert marked > 10
 
 
 def test_a_re_ranker_orders_the_candidates_of_the_column_before_it(searcher: Searcher) -> None:
-    answer = searcher.answer("手机怎么办")
-    assert answer
-    first, second = answer.columns
-    assert [hit.before for hit in second.hits] == [8, 7, 6, 5, 4]
-    assert [hit.corpus for hit in first.hits[3:]] == [hit.corpus for hit in reversed(second.hits[3:])]
+    first, second = columns(searcher.page("手机怎么办"))
+    assert [hit[4] for hit in second] == [8, 7, 6, 5, 4]
+    assert [hit[0] for hit in first[3:]] == [hit[0] for hit in reversed(second[3:])]
 
 
 def test_nobody_knows_the_positives_of_ones_own_query(searcher: Searcher) -> None:
-    answer = searcher.answer("手机怎么办")
-    assert answer and answer.id is None
-    assert {hit.positive for column in answer.columns for hit in column.hits} == {None}
-    assert "nobody knows its positives" in page_of(answer) and "positive</span>" not in page_of(answer)
-
-
-def test_a_question_of_the_split_is_known_by_its_text_whatever_its_blanks(searcher: Searcher) -> None:
-    query, text = searcher.questions[0]
-    answer = searcher.answer(f" \n{text}\t ")
-    assert answer and answer.id == query
+    page = searcher.page("手机怎么办")
+    assert "nobody knows its positives" in page and "positive</span>" not in page and "hit positive" not in page
 
 
 @pytest.mark.parametrize("text", ["", "  \n\u3000 "])
 def test_an_empty_query_is_told_what_to_do(searcher: Searcher, text: str) -> None:
-    assert searcher.answer(text) is None
-    assert "Type a question" in page_of(None)
+    assert "Type a question" in searcher.page(text)
 
 
 def test_of_ten_thousand_characters_the_first_thousand_are_searched_for(searcher: Searcher) -> None:
     text = "手机没电" * 2_500
-    answer, short = searcher.answer(text), searcher.answer(text[:LONGEST])
-    assert answer and short and answer.cut == 10_000 and short.cut == 0
-    assert answer.columns == short.columns and answer.columns[0].hits
-    assert "Of its 10,000 characters the first 1,000 were searched for." in page_of(answer)
+    page, short = searcher.page(text), searcher.page(text[:LONGEST])
+    assert columns(page) == columns(short) and columns(page)[0]
+    said = "Of its 10,000 characters the first 1,000 were searched for."
+    assert said in page and said not in short
 
 
 @pytest.mark.parametrize("text", ["\ud800手机", "\x00\x1b[31m", "？！", "zzzzzzzz", "a" * 10_000])
 def test_any_text_has_an_answer(searcher: Searcher, text: str) -> None:
-    assert "<h3>BM25</h3>" in page_of(searcher.answer(text))
+    assert "<h3>BM25</h3>" in searcher.page(text)
 
 
 def test_fifty_threads_get_the_answers_that_one_gets(searcher: Searcher) -> None:
     texts = [f"{text} {number}" for number in range(10) for _, text in searcher.questions[:5]]
-    alone = [page_of(searcher.answer(text)) for text in texts]
+    alone = list(map(searcher.page, texts))
     searcher._answer.cache_clear()
     with ThreadPoolExecutor(50) as pool:
-        assert list(pool.map(lambda text: page_of(searcher.answer(text)), texts)) == alone
+        assert list(pool.map(searcher.page, texts)) == alone
 
 
 def test_html_of_queries_passages_and_ids_is_text() -> None:
@@ -142,8 +138,8 @@ def test_html_of_queries_passages_and_ids_is_text() -> None:
         def texts(self, rows: list[int]) -> list[str]:
             return [bad * 20]
 
-    searcher = Searcher([System("<b>", lambda *_: [(bad, 1.0)])], Bad(), [(bad, bad)], {bad: {bad}})  # type: ignore[arg-type]
-    found = page_of(searcher.answer(bad))
+    searcher = Searcher({"<b>": lambda *_: [(bad, 1.0)]}, Bad(), [(bad, bad)], {bad: {bad}})  # type: ignore[arg-type]
+    found = searcher.page(bad)
     seen = Seen(found)
     assert seen.tags <= {"style", "p", "div", "section", "h3", "span", "mark", "details", "summary"}
     assert seen.names == {"class"}
@@ -158,41 +154,41 @@ def test_an_excerpt_is_where_the_terms_are() -> None:
 
 
 def test_a_model_goes_with_its_embeddings() -> None:
-    done = run("baselines", "space", "--model", "M", code=1)
+    done = run("baselines", "show", "--serve", "--model", "M", code=1)
     assert done.error == "--model M and --passages DIR, its embeddings of the passages, go together"
 
 
 def test_without_gradio_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gradio", None)
-    monkeypatch.delitem(sys.modules, "baselines.space.page", raising=False)
-    assert "the page needs Gradio: pip install" in run("baselines", "space", code=1).error
+    monkeypatch.delitem(sys.modules, "baselines.look.page", raising=False)
+    assert "the page needs Gradio: pip install" in run("baselines", "show", "--serve", code=1).error
 
 
 def test_a_space_is_one_folder_with_code_release_and_card(sample_release: Path, tmp_path: Path) -> None:
     out = tmp_path / "space"
     for _ in range(2):  # an earlier one is replaced
-        run("baselines", "space", "--release", sample_release, "--assemble", out)
+        run("baselines", "show", "--release", sample_release, "--assemble", out)
     card = (out / "README.md").read_text(encoding="utf-8")
     front = dict(line.split(": ", 1) for line in card.split("---\n")[1].splitlines())
     assert front["sdk"] == "gradio" and (out / front["app_file"]).is_file()
     assert open_release(out / "release").manifest == open_release(sample_release).manifest
-    assert (out / "baselines" / "space" / "page.py").is_file() and not list(out.rglob("__pycache__"))
-    assert words(out) == ["space", "--host", "0.0.0.0", "--release", str(out / "release")]
+    assert (out / "baselines" / "look" / "page.py").is_file() and not list(out.rglob("__pycache__"))
+    assert words(out) == ["show", "--serve", "--host", "0.0.0.0", "--release", str(out / "release")]
 
 
 def test_a_folder_of_something_else_is_not_replaced(sample_release: Path, tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text("mine")
-    assert "is not a Space" in run("baselines", "space", "--assemble", tmp_path, code=1).error
+    assert "is not a Space" in run("baselines", "show", "--assemble", tmp_path, code=1).error
 
 
 def test_a_space_asks_for_what_the_group_does() -> None:
     found = {*PROJECT["project"]["dependencies"]}
     for name in ("builders", "baselines", "models"):
         found |= {each for each in PROJECT["dependency-groups"][name] if isinstance(each, str)}
-    lines = (ROOT / "baselines" / "space" / "requirements.txt").read_text(encoding="utf-8").splitlines()
+    lines = (ROOT / "baselines" / "look" / "space" / "requirements.txt").read_text(encoding="utf-8").splitlines()
     wanted = {line for line in lines if not line.startswith("#")}
     assert wanted | {"huggingface-hub>=1.0"} == found  # (the hub's library comes with Gradio and datasets)
     pinned = (ROOT / "tests" / "space-requirements.txt").read_text(encoding="utf-8")
     version = re.search(r"^gradio==(\S+)$", pinned, re.MULTILINE)
-    card = (ROOT / "baselines" / "space" / "README.md").read_text(encoding="utf-8")
+    card = (ROOT / "baselines" / "look" / "space" / "README.md").read_text(encoding="utf-8")
     assert version and f"sdk_version: {version[1]}\n" in card

@@ -27,7 +27,7 @@ from commands import ROOT, run
 from environments import clean_environ, environment
 from PIL import Image
 
-from baselines.runs.sets import read_queries
+from baselines.measure.qrels import read_queries
 from builders.store.reader import open_release
 
 REQUIREMENTS = ROOT / "tests" / "space-requirements.txt"
@@ -51,7 +51,7 @@ def page(sample_release: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
     dual, cross = write_dual(folder / "dual", texts=texts), write_cross(folder / "cross", texts=texts)
     run("baselines", "encode", "--release", sample_release, "--model", dual, "--out", folder / "passages")
     models = ["--model", dual, "--passages", folder / "passages", "--reranker", cross]
-    run("baselines", "space", "--release", sample_release, *models, "--assemble", folder / "space")
+    run("baselines", "show", "--release", sample_release, *models, "--assemble", folder / "space")
     variables = clean_environ() | {"GRADIO_SERVER_NAME": "127.0.0.1", "HF_HUB_OFFLINE": "1"}
     with open(folder / "log", "wb") as log:
         start = [commands / "python", "search_page.py"]

@@ -1,8 +1,10 @@
-"""Training: what the models learn, that a killed training ends in the same bits, that two processes see one's loss."""
+"""Training: what the models learn, what a checkpoint records, that a killed training ends in the same bits."""
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,37 +15,22 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from commands import ROOT, command
+from commands import ROOT, command, run
 from loaded import Loaded, Started
 from sentence_transformers import CrossEncoder, SentenceTransformer
-from training_world import SMALL, World, training_of
+from stopping import InDestructor, heeded  # noqa: F401
+from training_world import DUAL, SMALL, World, trained, training_of, weights_of  # noqa: F401
 
+from baselines.train.callbacks import FiniteWeights
 from baselines.train.models import cross_encoder, dual_encoder
 from baselines.train.recipe import read_recipe
+from builders.store.reader import Release, open_release
+
+ONE_STEP = ["train.batch=16", "train.max_steps=1", "train.evaluations=0"]
 
 
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> World:
-    return World(tmp_path_factory.mktemp("world"))
-
-
-@pytest.fixture(scope="module")
-def still(world: World) -> Path:
-    """A start without dropout: it learns in fewer steps, and two processes draw nothing that differs."""
-    out = world.folder / "still"
-    assert world.train("mlm-scratch", out, *SMALL, "scratch.dropout=0", "train.batch=64", "train.max_steps=10") == 0
-    return out
-
-
-def _weights(folder: Path) -> bytes:
-    return next(folder.rglob("model.safetensors")).read_bytes()
-
-
-def test_a_dual_encoder_learns_what_words_do_not_tell(world: World, still: Path) -> None:
-    values = ["train.batch=64", "train.mini_batch=64", "train.epochs=11", "train.learning_rate=2e-3"]
-    out = world.folder / "de"
-    assert world.train("de-bm25-neg-scratch", out, *values, "train.evaluations=1", start=still) == 0
-    questions, passages, places = world.dev()
+def test_a_dual_encoder_learns_what_words_do_not_tell(trained: World) -> None:
+    questions, passages, places = trained.dev()
 
     def measure(model: Any) -> tuple[float, float]:
         """(mean reciprocal rank of the answer, loss against the hard negatives)."""
@@ -55,20 +42,15 @@ def test_a_dual_encoder_learns_what_words_do_not_tell(world: World, still: Path)
         return float(np.mean(1 / ranks)), float(loss)
 
     recipe = read_recipe("de-bm25-neg-scratch", ["data.passage_length=16", "data.query_length=8"])
-    untrained, before = measure(dual_encoder(recipe, str(still), "cpu"))
-    trained, after = measure(SentenceTransformer(str(out), device="cpu"))
+    first, before = measure(dual_encoder(recipe, str(trained.still), "cpu"))
+    last, after = measure(SentenceTransformer(str(trained.dual), device="cpu"))
     # Its words speak for the hard negatives: before the training they are above the answer.
-    assert untrained < 0.25 < 0.8 < trained
+    assert first < 0.25 < 0.8 < last
     assert after < 0.3 < np.log(5) < before
-    losses = [loss for _, loss in training_of(out)["losses"]]
-    assert np.mean(losses[-10:]) < 0.7 * np.mean(losses[:10])
 
 
-def test_a_cross_encoder_learns_what_words_do_not_tell(world: World) -> None:
-    values = ["train.batch=64", "train.epochs=6", "train.learning_rate=1e-3", "train.evaluations=1"]
-    out = world.folder / "ce"
-    assert world.train("ce-bm25-neg-scratch", out, *values) == 0
-    questions, passages, places = world.dev()
+def test_a_cross_encoder_learns_what_words_do_not_tell(trained: World) -> None:
+    questions, passages, places = trained.dev()
     pairs = [(question, passages[place]) for question, own in zip(questions, places, strict=True) for place in own[:5]]
 
     def measure(model: Any) -> float:
@@ -77,35 +59,27 @@ def test_a_cross_encoder_learns_what_words_do_not_tell(world: World) -> None:
         return float(np.mean([1 / (1 + (row[1:] >= row[0]).sum()) for row in scores]))
 
     recipe = read_recipe("ce-bm25-neg-scratch", ["data.passage_length=16"])
-    trained = measure(CrossEncoder(str(out), device="cpu"))
-    assert measure(cross_encoder(recipe, str(world.start), "cpu")) < 0.65
-    assert trained > 0.9
+    assert measure(cross_encoder(recipe, str(trained.start), "cpu")) < 0.65
+    assert measure(CrossEncoder(str(trained.cross), device="cpu")) > 0.9
 
 
 @pytest.mark.parametrize("recipe", ["mlm-scratch", "de-bm25-neg-scratch", "ce-bm25-neg-scratch", "static"])
-def test_a_killed_training_ends_in_the_same_bits(world: World, loaded: Loaded, recipe: str) -> None:
-    values = [
-        "train.batch=16",
-        "train.max_steps=16",
-        "train.saves=8",
-        "train.evaluations=0",
-        "train.mini_batch=16",
-        "scratch.dropout=0.1",
-    ]
-    values += SMALL * recipe.startswith("mlm")
+def test_a_killed_training_ends_in_the_same_bits(trained: World, loaded: Loaded, recipe: str) -> None:
+    steps = ["train.batch=16", "train.max_steps=16", "train.saves=8", "train.evaluations=0", "train.mini_batch=16"]
+    values = [*steps, "scratch.dropout=0.1", *SMALL * recipe.startswith("mlm")]
     values += ["model.outputs=2", "train.adversarial=0.01"] * recipe.startswith("ce")
     values += ["words.dimensions=32", "train.shortest=0"] * (recipe == "static")
     start = Path("words") if recipe == "static" else None
-    whole, killed = world.folder / f"whole-{recipe}", world.folder / f"killed-{recipe}"
-    assert world.train(recipe, whole, *values, start=start) == 0
+    whole, killed = trained.folder / f"whole-{recipe}", trained.folder / f"killed-{recipe}"
+    trained.train(recipe, whole, *values, start=start)
     states = killed.with_name(f"{killed.name}.training")
-    words = world.words(recipe, killed, *values, start=start)
+    words = trained.words(recipe, killed, *values, start=start)
     process: subprocess.Popen[bytes] | Started
     if recipe == "mlm-scratch":
         # As many threads as in this process (World): with others the last bits differ.
         process = subprocess.Popen(command("baselines", *words), cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"})
     else:
-        process = loaded.start("baselines", *words, stderr=world.folder / f"{recipe}.log")
+        process = loaded.start("baselines", *words, stderr=trained.folder / f"{recipe}.log")
     while process.poll() is None and not list(states.glob("checkpoint-*/sealed.json")):
         time.sleep(0.02)
     os.kill(process.pid, signal.SIGKILL)
@@ -115,24 +89,17 @@ def test_a_killed_training_ends_in_the_same_bits(world: World, loaded: Loaded, r
     half = states / "checkpoint-15"  # as if killed while it was written
     half.mkdir()
     (half / "model.safetensors").write_bytes(b"half")
-    assert world.train(recipe, killed, *values, start=start) == 0
+    trained.train(recipe, killed, *values, start=start)
     assert not half.exists()
-    assert _weights(killed) == _weights(whole)
-    assert _weights(killed) != _weights(world.start)
-    assert [loss for _, loss in training_of(killed)["losses"]] == [loss for _, loss in training_of(whole)["losses"]]
+    assert weights_of(killed) == weights_of(whole) != weights_of(trained.start)
+    assert training_of(killed)["losses"] == training_of(whole)["losses"]
+    if recipe.startswith("ce"):
+        model = CrossEncoder(str(whole), device="cpu")
+        assert model.predict([("sabada", "tabada"), ("sabada", "sabada")]).shape == (2, 2)
 
 
-def test_a_cross_encoder_of_two_outputs_is_saved_as_one(world: World) -> None:
-    out = world.folder / "two-outputs"
-    values = ["train.batch=16", "train.max_steps=2", "train.evaluations=0", "model.outputs=2"]
-    assert world.train("ce-bm25-neg-scratch", out, *values) == 0
-    model = CrossEncoder(str(out), device="cpu")
-    assert model.num_labels == 2
-    assert model.predict([("sabada", "tabada"), ("sabada", "sabada")]).shape == (2, 2)
-
-
-def test_without_the_packages_that_a_bare_cuda_image_lacks(world: World) -> None:
-    out = world.folder / "bare"
+def test_without_the_packages_that_a_bare_cuda_image_lacks(trained: World) -> None:
+    out = trained.folder / "bare"
     values = ["train.batch=8", "train.max_steps=2", "train.evaluations=1", "data.dev_queries=3"]
     blocked = """
 import importlib.metadata, importlib.util, sys
@@ -155,9 +122,109 @@ codes = [main("baselines", "", VERBS, words.split("|")) for words in sys.argv[1:
 assert not gone & {name.split(".")[0] for name in sys.modules}
 sys.exit(max(codes))
 """
-    runs = ["|".join(world.words(f"{kind}-bm25-neg-scratch", out / kind, *values)) for kind in ("de", "ce")]
-    runs.append("|".join(world.words("mlm-scratch", out / "mlm", *SMALL, *values)))
+    runs = ["|".join(trained.words(f"{kind}-bm25-neg-scratch", out / kind, *values)) for kind in ("de", "ce")]
+    runs.append("|".join(trained.words("mlm-scratch", out / "mlm", *SMALL, *values)))
     subprocess.run([sys.executable, "-c", blocked, *runs], cwd=ROOT, check=True, timeout=300)
     assert not (out / "de" / "loss.png").exists()
     SentenceTransformer(str(out / "de"), device="cpu")
     CrossEncoder(str(out / "ce"), device="cpu")
+
+
+def test_a_checkpoint_says_what_it_is(trained: World) -> None:
+    out = trained.dual
+    recipe = json.loads((out / "recipe.json").read_text(encoding="utf-8"))
+    assert (recipe["train"]["batch"], recipe["train"]["epochs"], recipe["data"]["query_length"]) == (64, 11.0, 8)
+    training, release = training_of(out), open_release(trained.release)
+    assert training["about"]["data"]["corpus/corpus"] == release.fingerprint("corpus", "corpus")
+    assert "queries/test" not in training["about"]["data"]
+    assert training["counts"] == {"queries": 600, "positives": 600, "negatives": 2400, "random_negatives": 0}
+    steps = [step for step, _ in training["losses"]]
+    assert (training["steps"], steps, [row["step"] for row in training["dev"]]) == (99, [33, 66, 99], [50, 99])
+    assert training["losses"][-1][1] < 0.7 * training["losses"][0][1]
+    assert all(0 <= row["MRR@10"] <= 1 for row in training["dev"])
+    assert str(trained.base) not in (out / "training.json").read_text(encoding="utf-8")
+    assert (out / "loss.png").read_bytes().startswith(b"\x89PNG")
+    assert "trained with the recipe `de-bm25-neg-scratch`" in (out / "README.md").read_text(encoding="utf-8")
+    settings = json.loads((out / "config_sentence_transformers.json").read_text(encoding="utf-8"))
+    assert settings["requirements"]["sentence-transformers"]["specifier"] == ">=6.0.0"
+    # Nothing of the texts that were read last: a training that was killed after its last step has read others.
+    said = [json.loads(path.read_text(encoding="utf-8")) for path in out.rglob("tokenizer.json")]
+    assert [(tokenizer["truncation"], tokenizer["padding"]) for tokenizer in said] == [(None, None)] * len(said) != []
+    model = SentenceTransformer(str(out), device="cpu")
+    long = " ".join(["sabada"] * 60)
+    assert model.preprocess([long], task="query")["input_ids"].shape == (1, 8)
+    assert model.preprocess([long], task="document")["input_ids"].shape == (1, 16)
+    assert abs(float(np.linalg.norm(model.encode_query("sabada"))) - 1) < 1e-5
+    # A plain encode() knows no task: what calls it so (BEIR) gets the passages as they were trained.
+    assert np.array_equal(model.encode([long, "sabada"]), model.encode_document([long, "sabada"]))
+
+
+def test_the_same_command_finds_its_work_done_and_another_recipe_does_not_take_it(trained: World) -> None:
+    out = Path(shutil.copytree(trained.dual, trained.folder / "dual"))
+    shutil.copytree(f"{trained.dual}.training", f"{out}.training")
+    assert "is this training's checkpoint already" in trained.train_dual(out).stderr
+    other = trained.train("de-bm25-neg-scratch", out, *DUAL, "train.seed=1", start=trained.still, code=1)
+    assert "is of another training (recipe.train.seed differ)" in other.stderr
+
+
+def test_a_checkpoint_with_a_damaged_file_is_refused_by_every_verb(trained: World, tmp_path: Path) -> None:
+    out = Path(shutil.copytree(trained.dual, tmp_path / "model"))
+    given = ["--release", trained.release, "--device", "cpu", "--model", out]
+    verbs: dict[str, list[Any]] = {
+        "encode": ["encode", *given, "--out", tmp_path / "vectors"],
+        "push": ["push", "--model", out, "--repo", "org/name"],
+        "a training that is done": trained.words("de-bm25-neg-scratch", out, *DUAL, start=trained.still),
+        "train --start": trained.words("de-bm25-neg-scratch", tmp_path / "next", *ONE_STEP, start=out),
+    }
+    files = {path.relative_to(out).as_posix(): path for path in out.rglob("*") if path.is_file()}
+    hashed = training_of(out)["files"]
+    assert set(hashed) == set(files) - {"training.json", "README.md"}
+
+    def refused(words: list[Any], path: Path, said: str) -> None:
+        errors = [line for line in run("baselines", *words, code=1).stderr.splitlines() if line.startswith("error: ")]
+        assert len(errors) == 1 and f"{path}: {said}" in errors[0], errors
+
+    for number, name in enumerate(sorted(hashed)):
+        content = files[name].read_bytes()
+        files[name].write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+        for words in verbs.values() if name == "model.safetensors" else [list(verbs.values())[number % len(verbs)]]:
+            refused(words, files[name], "SHA-256 differs from training.json")
+        files[name].write_bytes(content)
+    files["loss.png"].unlink()
+    refused(verbs["encode"], files["loss.png"], "is missing, but training.json names it")
+    training = training_of(out)
+    (out / "training.json").write_text(json.dumps(training | {"files": {"../x.json": "0" * 64}}))
+    refused(verbs["encode"], out / "training.json", "files: names ../x.json")
+    del training["files"]  # as earlier versions wrote it
+    (out / "training.json").write_text(json.dumps(training))
+    run("baselines", *verbs["encode"])
+
+
+@pytest.mark.usefixtures("heeded")
+def test_a_signal_inside_a_destructor_stops_a_training(trained: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    out, values = trained.folder / "stopped", ["train.batch=16", "train.max_steps=6", "train.evaluations=0"]
+    steps: list[int] = []
+    plain = FiniteWeights.on_step_end
+
+    def on_step_end(self: FiniteWeights, args: Any, state: Any, control: Any, **given: Any) -> None:
+        steps.append(state.global_step)
+        if state.global_step == 3:
+            InDestructor()
+        plain(self, args, state, control, **given)
+
+    monkeypatch.setattr(FiniteWeights, "on_step_end", on_step_end)
+    trained.train("de-bm25-neg-scratch", out, *values, code=143)
+    assert steps == [1, 2, 3] and not out.exists()
+
+
+def test_the_test_split_is_never_read(trained: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    read, batches = set(), Release.batches
+
+    def watched(self: Release, config: str, split: str, *args: Any, **given: Any) -> Any:
+        read.add((config, split))
+        return batches(self, config, split, *args, **given)
+
+    monkeypatch.setattr(Release, "batches", watched)
+    values = ["train.batch=8", "train.max_steps=1", "data.dev_queries=3"]
+    trained.train("de-bm25-neg-scratch", trained.folder / "watched", *values)
+    assert read == {("queries", "train"), ("qrels", "train"), ("queries", "dev"), ("qrels", "dev")}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,8 @@ from official_release import convert
 from releases import QUESTIONS, TEXTS, make_release, md5, tables
 
 from baselines.retrieve.passages import Passages, open_passages
-from baselines.train.pairs import Pairs, read_pairs
+from baselines.train.data import Batches, CrossRows, DualRows, Pairs, PassageRows, read_pairs
 from baselines.train.recipe import Recipe, read_recipe
-from baselines.train.rows import Batches, CrossRows, DualRows, PassageRows
 from builders.core.errors import InputError
 from builders.store.reader import Release, open_release
 
@@ -106,11 +106,17 @@ def _write(path: Path, rows: dict[str, list[str]]) -> Path:
 def test_pairs_have_their_queries_negatives(opened: tuple[Release, Passages], tmp_path: Path) -> None:
     release, passages = opened
     first = QUESTIONS["train"][0]
-    mined = {first: [TEXTS[1], TEXTS[2], TEXTS[3]], QUESTIONS["train"][1]: [TEXTS[0]], QUESTIONS["dev"][0]: [TEXTS[0]]}
+    mined = {
+        first: [TEXTS[1], TEXTS[2], TEXTS[3], TEXTS[5]],
+        QUESTIONS["train"][1]: [TEXTS[0]],
+        QUESTIONS["dev"][0]: [TEXTS[0]],
+    }
     pairs = read_pairs(release, _recipe(), passages, [_write(tmp_path / "negatives.jsonl.gz", mined)])
     assert pairs.positive.tolist() == [0, 4, 1, 2, 3]
     assert [pairs.texts[n] for n in pairs.query] == [first, first, *QUESTIONS["train"][1:]]
-    assert set(pairs.negatives[:2].ravel().tolist()) <= {1, 2, 3}
+    assert sorted(pairs.negatives[:2].ravel().tolist()) == [1, 2, 3, 5]  # dealt out to its two positives
+    other = read_pairs(release, _recipe("train.seed=5"), passages, [tmp_path / "negatives.jsonl.gz"])
+    assert not np.array_equal(other.negatives, pairs.negatives)
     assert pairs.negatives[2].tolist()[0] == 0  # its one mined negative comes first, then a random passage
     for own, positive, query in zip(pairs.negatives.tolist(), pairs.positive.tolist(), pairs.query, strict=True):
         assert len({*own, positive}) == 3
@@ -174,19 +180,6 @@ def test_rows_of_one_query_and_rows_that_share_a_passage_stay_apart(
     assert not any(set(rows.apart(a)) & set(rows.apart(b)) for a, b in batches[:1])
 
 
-def test_the_negatives_of_a_query_are_dealt_out_to_its_positives(
-    opened: tuple[Release, Passages], tmp_path: Path
-) -> None:
-    release, passages = opened
-    first = QUESTIONS["train"][0]  # passages 0 and 4 answer it
-    path = _write(tmp_path / "negatives.jsonl.gz", {first: [TEXTS[1], TEXTS[2], TEXTS[3], TEXTS[5]]})
-    pairs = read_pairs(release, _recipe(), passages, [path])
-    assert sorted(pairs.negatives[:2].ravel().tolist()) == [1, 2, 3, 5]
-    other = read_pairs(release, _recipe("train.seed=5"), passages, [path])
-    assert sorted(other.negatives[:2].ravel().tolist()) == [1, 2, 3, 5]
-    assert not np.array_equal(other.negatives[:2], pairs.negatives[:2])
-
-
 def test_negatives_of_the_release_are_those_of_the_official_training_files(tmp_path: Path) -> None:
     convert(tmp_path, BOTH)
     release = open_release(tmp_path / "release")
@@ -208,16 +201,6 @@ def test_negatives_of_the_release_are_those_of_the_official_training_files(tmp_p
     mined = {"query-id": md5(next(iter(TRAIN))), "negative-ids": [md5(PASSAGES[5])]}
     path.write_text(json.dumps(mined), encoding="utf-8")
     assert passages.texts(read_pairs(release, recipe, passages, [path]).negatives[0].tolist()) == [PASSAGES[5]]
-
-
-def test_a_release_without_official_negatives_says_what_brings_them(tmp_path: Path) -> None:
-    rows = tables()
-    for row in rows["train", "train"]:
-        row["negative_passages"] = []
-    release = open_release(make_release(tmp_path / "release", rows))
-    passages = open_passages(release, keep=tmp_path / "keep")
-    with pytest.raises(InputError, match=r"has no hard negatives in train/train .*`python -m builders official`"):
-        read_pairs(release, _recipe("data.negatives=release"), passages, ())
 
 
 @pytest.mark.parametrize(
@@ -245,16 +228,32 @@ def test_a_bad_line_of_negatives(opened: tuple[Release, Passages], tmp_path: Pat
         read_pairs(release, _recipe(), passages, [path])
 
 
-def test_negatives_of_other_queries_alone(opened: tuple[Release, Passages], tmp_path: Path) -> None:
-    release, passages = opened
-    path = _write(tmp_path / "negatives.jsonl.gz", {QUESTIONS["dev"][0]: [TEXTS[0]]})
-    with pytest.raises(InputError, match="none of the queries that are trained on"):
-        read_pairs(release, _recipe(), passages, [path])
+def _no_negatives(rows: Any) -> None:
+    for row in rows["train", "train"]:
+        row["negative_passages"] = []
 
 
-def test_a_judgment_of_a_passage_that_is_not_there(tmp_path: Path) -> None:
-    rows = _rows()
-    rows["qrels", "train"].append({"query-id": md5(QUESTIONS["train"][0]), "corpus-id": "nowhere", "score": 1})
+@pytest.mark.parametrize(
+    ("change", "values", "said"),
+    [
+        (lambda rows: None, [], "none of the queries that are trained on"),
+        (
+            _no_negatives,
+            ["data.negatives=release"],
+            r"has no hard negatives in train/train .*`python -m builders",
+        ),
+        (
+            lambda rows: rows["qrels", "train"][0].update({"corpus-id": "nowhere"}),
+            [],
+            r"1 judgments of qrels/train name passages that corpus lacks .'nowhere'",
+        ),
+    ],
+)
+def test_a_release_or_negatives_that_do_not_fit(
+    tmp_path: Path, change: Callable[[Any], None], values: list[str], said: str
+) -> None:
+    change(rows := _rows())
     release = open_release(make_release(tmp_path / "release", rows))
-    with pytest.raises(InputError, match=r"1 judgments of qrels/train name passages that corpus lacks .'nowhere'"):
-        read_pairs(release, _recipe(), open_passages(release, keep=tmp_path / "keep"), ())
+    files = [] if values else [_write(tmp_path / "negatives.jsonl.gz", {QUESTIONS["dev"][0]: [TEXTS[0]]})]
+    with pytest.raises(InputError, match=said):
+        read_pairs(release, _recipe(*values), open_passages(release, keep=tmp_path / "keep"), files)

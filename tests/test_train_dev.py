@@ -8,15 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from commands import run
 from releases import QUESTIONS, TEXTS, make_release, md5, tables
 from sentence_transformers import CrossEncoder, SentenceTransformer
-from tiny_models import write_bert, write_cross, write_dual
+from tiny_models import write_cross, write_dual
 
 from baselines.retrieve.passages import Passages, open_passages
-from baselines.train.dev_ranks import Reranked, Sampled, dev_sample
+from baselines.train.evaluation import Reranked, Sampled, dev_sample
 from baselines.train.recipe import Recipe, read_recipe
-from builders.core.errors import InputError
 from builders.store.reader import Release, open_release
 
 FIRST, SECOND = QUESTIONS["dev"]  # texts 4 and 5 answer them
@@ -85,25 +83,3 @@ def test_a_cross_encoder_without_a_run_has_no_dev_curve_and_says_so(
     other = _write(tmp_path / "test.json", {QUESTIONS["test"][0]: [0]})
     assert dev_sample(opened[0], _cross(), opened[1], other) is None
     assert "test.json has none of the dev queries" in caplog.text
-
-
-def test_a_run_of_another_collection_is_refused(opened: tuple[Release, Passages], tmp_path: Path) -> None:
-    path = tmp_path / "run.json"
-    path.write_text(json.dumps({md5(FIRST): ["nowhere"]}), encoding="utf-8")
-    with pytest.raises(InputError, match=r"run.json: has a passage 'nowhere' that the release's corpus lacks"):
-        dev_sample(opened[0], _cross(), opened[1], path)
-
-
-def test_the_dev_curve_and_its_run_are_recorded(tmp_path: Path) -> None:
-    release, start = make_release(tmp_path / "release"), write_bert(tmp_path / "start")
-    path = _write(tmp_path / "bm25.json", {FIRST: [4, 1], SECOND: [2, 5]})
-    values = ["data.negatives_per_positive=0", "data.passage_length=32", "train.epochs=2", "train.evaluations=2"]
-    words = ["--release", release, "--start", start, *(word for value in values for word in ("--set", value))]
-    done = run("baselines", "train", "ce-bm25-neg", *words, "--dev-run", path, "--out", tmp_path / "ce")
-    assert "the top 20 of" in done.stderr and "as it is: MRR@10 75.00" in done.stderr
-    training = json.loads((tmp_path / "ce" / "training.json").read_text(encoding="utf-8"))
-    assert training["dev_run"]["name"] == "bm25.json" and len(training["dev_run"]["sha256"]) == 64
-    assert [row["step"] for row in training["dev"]] == [1, 2]
-    assert {row["recall@50"] for row in training["dev"]} == {1}
-    wrong = run("baselines", "train", "de-bm25-neg", *words, "--dev-run", path, "--out", tmp_path / "de", code=1)
-    assert wrong.error.startswith("--dev-run: for a cross-encoder's training")

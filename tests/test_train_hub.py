@@ -12,8 +12,8 @@ import pytest
 from commands import process
 from releases import make_release
 
-from baselines.retrieve.hub_models import hub_commit, model_commit
-from baselines.train.start import weights_sha256
+from baselines.checkpoint import weights_sha256
+from baselines.retrieve.hub_models import model_commit
 from builders.core.errors import InputError
 
 hub = pytest.importorskip("huggingface_hub")
@@ -85,12 +85,11 @@ def test_offline_the_hub_is_not_asked(cached: str, monkeypatch: pytest.MonkeyPat
         model_commit("org/name", "", "do without")
 
 
-def test_a_folder_has_no_commit_and_a_commit_is_itself(cached: str, tmp_path: Path) -> None:
+def test_a_folder_has_no_commit_and_a_commit_is_itself(
+    cached: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert model_commit(str(tmp_path), "", "do without") is None
     assert model_commit("org/name", "b2" * 20, "do without") == "b2" * 20
-
-
-def test_what_is_neither_a_folder_nor_a_hub_name_is_named(cached: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     with pytest.raises(InputError, match=r"'no/such/folder' is neither a folder nor the name of a model on the hub"):
         model_commit("no/such/folder", "", "do without")
@@ -101,7 +100,7 @@ def test_a_hub_whose_name_is_never_found_is_given_up(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
     monkeypatch.setattr("huggingface_hub.HfApi.model_info", lambda *_, **__: time.sleep(2))
     with pytest.raises(InputError, match=r"cannot be reached \(no answer in 0 s\); do without"):
-        hub_commit("org/name", "", "do without")
+        model_commit("org/never", "", "do without")
 
 
 def test_the_weights_of_a_folder_are_known_by_their_bytes(tmp_path: Path) -> None:

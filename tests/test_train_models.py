@@ -14,12 +14,13 @@ from commands import run
 from official_archives import BOTH, DEV, PASSAGES, TRAIN, md5
 from official_release import convert
 from sentence_transformers import CrossEncoder, SentenceTransformer
-from tiny_models import write_bert, write_cross, write_dual
+from tiny_models import SAMPLE, write_bert, write_cross, write_dual
+from tiny_training import Rows
 from training_world import training_of
 
+from baselines.train.data import Batches
 from baselines.train.models import cross_encoder, dual_encoder, masked_language_model
 from baselines.train.recipe import Recipe, read_recipe
-from baselines.train.rows import Batches
 from baselines.train.trainers import arguments, dual_trainer
 from builders.core.errors import InputError
 
@@ -103,6 +104,8 @@ def test_a_recipe_that_contradicts_its_start_is_refused(tmp_path: Path, override
     start = write_dual(tmp_path / "dual", similarity="cosine")
     with pytest.raises(InputError, match=said):
         _dual(start, *overrides)
+    with pytest.raises(InputError, match=r"cosines at train.scale = 1 are too alike"):  # of a plain start, too
+        _dual(tmp_path / "dual-bert", "model.similarity=cos")
 
 
 def test_a_start_that_compares_by_cosine_is_trained_on_cosines(tmp_path: Path) -> None:
@@ -114,11 +117,6 @@ def test_a_start_that_compares_by_cosine_is_trained_on_cosines(tmp_path: Path) -
     assert np.allclose(found, own / np.linalg.norm(own, axis=1, keepdims=True), atol=1e-6)
     model.save_pretrained(str(tmp_path / "saved"))
     assert np.array_equal(SentenceTransformer(str(tmp_path / "saved"), device="cpu").encode_document(TEXTS), found)
-
-
-def test_cosines_at_their_own_scale_are_refused_for_a_plain_start_too(bert: Path) -> None:
-    with pytest.raises(InputError, match=r"cosines at train.scale = 1 are too alike"):
-        _dual(bert, "model.similarity=cos")
 
 
 def test_weights_of_16_bits_are_trained_in_32(tmp_path: Path) -> None:
@@ -136,21 +134,9 @@ def test_a_cross_encoder_has_the_outputs_of_its_recipe(bert: Path, tmp_path: Pat
     assert cross_encoder(read_recipe("ce-bm25-neg"), str(start), "cpu").num_labels == 1
 
 
-class _Rows:
-    """Two rows to train on."""
-
-    column_names = ("query", "positive", "negative_1")
-
-    def __len__(self) -> int:
-        return 2
-
-    def __getitem__(self, index: int) -> dict[str, str]:
-        return {"query": TEXTS[index % 2], "positive": TEXTS[1 - index % 2], "negative_1": "身份证 丢了"}
-
-
 def _loss(recipe: Recipe, start: Path, folder: Path) -> tuple[float, dict[str, Any]]:
-    """(the loss of a batch, the batch) as the trainer has them."""
-    rows: Any = _Rows()
+    """(the loss of a batch of two rows, the batch) as the trainer has them."""
+    rows: Any = Rows("dual")
     batches = Batches(rows, 2, 1, 0)
     model = dual_encoder(recipe, str(start), "cpu")
     trainer = dual_trainer(recipe, model, rows, batches, arguments(recipe, folder, batches, "cpu"))
@@ -161,54 +147,40 @@ def _loss(recipe: Recipe, start: Path, folder: Path) -> tuple[float, dict[str, A
 
 def test_a_start_is_trained_with_its_prompts(tmp_path: Path) -> None:
     recipe = read_recipe("de-bm25-neg", [*OWN, "train.evaluations=0"])
-    texts = [*TEXTS, "身份证 丢了 问题 段落"]
-    with_prompts = write_dual(tmp_path / "with", prompts={"query": "问题 ", "document": "段落 "}, texts=texts)
-    without = write_dual(tmp_path / "without", texts=texts)
-    loss, batch = _loss(recipe, with_prompts, tmp_path / "states")
-    model = dual_encoder(recipe, str(with_prompts), "cpu")
-    assert model.prompts == {"query": "问题 ", "document": "段落 "}
-    for column, task, prompt in (("query", "query", "问题 "), ("negative_1", "document", "段落 ")):
-        rows = [_Rows()[0][column], _Rows()[1][column]]
-        wanted = model.preprocess([prompt + text for text in rows], task=task)["input_ids"]
-        assert torch.equal(batch[f"{column}_input_ids"], wanted)
-    # The same weights without prompts have another loss; with them, the one of what encode() makes.
-    plain, _ = _loss(recipe, without, tmp_path / "states")
-    assert abs(plain - loss) > 1e-4
-    queries = torch.tensor(model.encode_query(TEXTS))
-    passages = torch.tensor(model.encode_document([*TEXTS[::-1], "身份证 丢了", "身份证 丢了"]))
+    prompts, texts = {"query": "问题 ", "document": "段落 "}, [*SAMPLE, "问题 段落"]
+    starts = [write_dual(tmp_path / n, prompts=p, texts=texts) for n, p in (("with", prompts), ("without", None))]
+    (loss, batch), (plain, _) = (_loss(recipe, start, tmp_path / "states") for start in starts)
+    model = dual_encoder(recipe, str(starts[0]), "cpu")
+    assert model.prompts == prompts and abs(plain - loss) > 1e-4  # the same weights without prompts: another loss
+    columns = {name: [Rows("dual")[n][name] for n in (0, 1)] for name in ("query", "positive", "negative_1")}
+    for name, task in (("query", "query"), ("negative_1", "document")):
+        wanted = model.preprocess([prompts[task] + text for text in columns[name]], task=task)["input_ids"]
+        assert torch.equal(batch[f"{name}_input_ids"], wanted)
+    queries = torch.tensor(model.encode_query(columns["query"]))
+    passages = torch.tensor(model.encode_document(columns["positive"] + columns["negative_1"]))
     expected = torch.nn.functional.cross_entropy(queries @ passages.T, torch.tensor([0, 1]))
     assert abs(float(expected) - loss) < 1e-4
 
 
-def test_the_official_dual_encoder_trains_from_the_imported_negatives(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("recipe", "rows"), [("official-de", 16), ("official-ce", 20)])
+def test_the_official_models_train_from_the_imported_negatives(tmp_path: Path, recipe: str, rows: int) -> None:
+    """4 positives with 4 negatives each are 16 rows, or 20 pairs, all of them in the one batch of an epoch."""
     convert(tmp_path, BOTH)
-    start = write_bert(tmp_path / "start", [*PASSAGES, *TRAIN])
-    out = tmp_path / "official-de"
-    words = ["train", "official-de", "--release", tmp_path / "release", "--start", start, "--out", out]
-    values = ["train.epochs=2", "train.mini_batch=8", "train.evaluations=1", "train.saves=0", "data.passage_length=24"]
-    run("baselines", *words, "--device", "cpu", *(word for value in values for word in ("--set", value)))
-    training = training_of(out)
-    assert "train/train" in training["about"]["data"]
-    # 4 positives with 4 negatives each are 16 rows, all of them in the one batch of an epoch.
-    assert (training["rows"], training["batch"], training["steps"]) == (16, 16, 2)
-    trained = SentenceTransformer(str(out), device="cpu")
-    assert len(trained[0].sub_modules) == 2
-    query, passage = trained.encode_query(["绿萝"]), trained.encode_document(["绿萝"])
-    assert not np.allclose(query, passage, atol=1e-4)
-
-
-def test_the_official_cross_encoder_trains_and_re_ranks_its_dev_run(tmp_path: Path) -> None:
-    convert(tmp_path, BOTH)
-    start = write_bert(tmp_path / "start", [*PASSAGES, *TRAIN])
+    out, start = tmp_path / "model", write_bert(tmp_path / "start", [*PASSAGES, *TRAIN])
     ranked = {md5(question): [md5(PASSAGES[n]) for n in (0, *good)] for question, good in DEV.items()}
     (tmp_path / "run.json").write_text(json.dumps(ranked), encoding="utf-8")
-    out = tmp_path / "official-ce"
-    words = ["train", "official-ce", "--release", tmp_path / "release", "--start", start, "--out", out]
+    words = ["train", recipe, "--release", tmp_path / "release", "--start", start, "--out", out, "--device", "cpu"]
+    words += ["--dev-run", tmp_path / "run.json"] if recipe == "official-ce" else []
     values = ["train.epochs=2", "train.mini_batch=8", "train.evaluations=1", "train.saves=0", "data.passage_length=24"]
-    words += ["--dev-run", tmp_path / "run.json", "--device", "cpu"]
     run("baselines", *words, *(word for value in values for word in ("--set", value)))
     training = training_of(out)
-    # 4 positives and 4 negatives of each are 20 pairs, all of them in the one batch of an epoch.
-    assert (training["rows"], training["batch"], training["steps"]) == (20, 20, 2)
-    assert [(row["step"], row["recall@50"]) for row in training["dev"]] == [(2, 1)]
-    assert CrossEncoder(str(out), device="cpu").predict([("绿萝", "绿萝")]).shape == (1, 2)
+    assert "train/train" in training["about"]["data"]
+    assert (training["rows"], training["batch"], training["steps"]) == (rows, rows, 2)
+    assert [row["step"] for row in training["dev"]] == [2]
+    if recipe == "official-ce":
+        assert training["dev"][0]["recall@50"] == 1 and training["dev_run"]["name"] == "run.json"
+        assert CrossEncoder(str(out), device="cpu").predict([("绿萝", "绿萝")]).shape == (1, 2)
+        return
+    trained = SentenceTransformer(str(out), device="cpu")
+    query, passage = trained.encode_query(["绿萝"]), trained.encode_document(["绿萝"])
+    assert len(trained[0].sub_modules) == 2 and not np.allclose(query, passage, atol=1e-4)

@@ -8,11 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from commands import Done, run
 from releases import QUESTIONS, TEXTS, make_release, md5
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Normalize, StaticEmbedding
 from tiny_models import write_bert
+from transformers import AutoTokenizer
 
-from baselines.train.record import TRAINING
+from baselines.checkpoint import TRAINING
 from builders.core.errors import InputError
 from builders.store.runs import write_run
 
@@ -34,11 +38,15 @@ class World:
         write_run(self.run, [(md5(q), [(md5(TEXTS[4]), 1.0)]) for q in QUESTIONS["dev"]])
 
     def train(self, *words: object, recipe: str = "ce-bm25-neg-scratch", code: int | None = 0, **set: object) -> Done:
-        given = ["--release", self.release, "--out", self.out, "--start", self.start, "--negatives", self.negatives]
-        given += ["--device", "cpu", "--cache", self.folder / "cache"]
+        """``words`` come after the usual ones; a word ``-NAME`` takes the option of that name out."""
+        given: dict[str, object] = {"release": self.release, "out": self.out, "start": self.start}
+        given |= {"negatives": self.negatives, "device": "cpu", "cache": self.folder / "cache"}
+        dropped = {str(word)[1:] for word in words if str(word)[0] == "-" and str(word)[1:] in given}
+        options = [word for name, value in given.items() if name not in dropped for word in (f"--{name}", value)]
         values = [*SMALL, *(f"train.{key}={value}" for key, value in set.items())]
-        given += [word for value in values for word in ("--set", value)]
-        return run("baselines", "train", recipe, *given, *words, code=code)
+        options += [word for value in values for word in ("--set", value)]
+        more = [word for word in words if str(word)[1:] not in dropped]
+        return run("baselines", "train", recipe, *options, *more, code=code)
 
 
 @pytest.fixture
@@ -68,23 +76,64 @@ def test_wrong_input_is_said_before_a_model_is_opened_and_leaves_nothing(
 ) -> None:
     spoil(world)
     before = sorted(world.folder.iterdir())
-    monkeypatch.setattr("baselines.train.models.cross_encoder", lambda *_: pytest.fail("a model was opened"))
-    assert said in error(world.train("--dev-run", world.run, code=1))
+    with monkeypatch.context() as patch:
+        patch.setattr("baselines.train.models.cross_encoder", lambda *_: pytest.fail("a model was opened"))
+        assert said in error(world.train("--dev-run", world.run, code=1))
     assert [path for path in sorted(world.folder.iterdir()) if path.name != "cache"] == before
-
-
-def test_a_place_where_nothing_can_be_made_is_said_first(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("baselines.train.models.cross_encoder", lambda *_: pytest.fail("a model was opened"))
-    below = world.negatives / "out"
-    assert error(world.train("--out", below, code=1)) == f"error: {world.negatives}: is a file; expected a directory"
-
-
-def test_a_mended_line_of_the_negatives_does_not_lock_the_training(world: World) -> None:
-    world.negatives.write_text("".join(LINES[:3]) + LINES[3].replace('"negative-ids"', '"negatives"'))
-    assert "negatives.jsonl:4: " in error(world.train(code=1))
-    world.negatives.write_text("".join(LINES))
+    world.negatives.write_text("".join(LINES))  # mended, the training goes
     world.train()
     assert (world.out / TRAINING).is_file()
+
+
+DE, CE, PAIRS = "de-bm25-neg-scratch", "ce-bm25-neg-scratch", "question-matching-cpu"
+
+
+@pytest.mark.parametrize(
+    ("recipe", "words", "said"),
+    [
+        (CE, ["--out", "{folder}/negatives.jsonl/out"], "negatives.jsonl: is a file; expected a directory"),
+        (CE, ["--out", "{full}"], "exists and is no checkpoint of `train`"),
+        (CE, ["--set", "data.passage_length=600"], "data.passage_length = 600: expected at most 512 tokens"),
+        (CE, ["--negatives", "nowhere.jsonl"], "nowhere.jsonl: no such file of hard negatives"),
+        (CE, ["-release"], "the recipe ce-bm25-neg-scratch learns from a release: --release DIR"),
+        (CE, ["--pairs", "{pairs}"], "--pairs and --dev-pairs: the recipe ce-bm25-neg-scratch learns"),
+        (DE, ["-negatives"], "wants 1 hard negatives a positive: --negatives F"),
+        (DE, ["-start"], "no checkpoint of mlm-scratch, from which de-bm25-neg-scratch starts"),
+        (DE, ["--start", "{full}"], "cannot start from the model"),
+        (DE, ["--set", "train.batches=3"], "--set train.batches=3: unknown key 'batches'"),
+        (DE, ["--set", "data.split=nope"], "has no config 'queries' with a split 'nope'"),
+        (DE, ["--dev-run", "{folder}/dev.run"], "--dev-run: for a cross-encoder's training"),
+        ("de-bm26", [], "no recipe 'de-bm26'"),
+        ("de-cmedqa-scratch", [], "cmedqa-corpus"),
+        (PAIRS, ["-release", "-negatives"], "learns from labelled pairs of questions: --pairs"),
+        (PAIRS, ["--pairs", "{pairs}", "-negatives"], "--release: the recipe question-matching-cpu learns"),
+        (PAIRS, ["--pairs", "{pairs}", "-release", "-negatives", "--dev-run", "x"], "--dev-run: the recipe question-"),
+        (PAIRS, ["--pairs", "{pairs}", "-release", "-negatives", "--start", "scratch"], "start scratch: its vocab"),
+        (PAIRS, ["--pairs", "{pairs}", "-release", "-negatives"], "expected some with each label, 0 and 1"),
+        ("static", ["--start", "{folder}/static", "--set", "train.shortest=512"], "train.shortest = 512 is more than"),
+        ("static", ["--start", "{folder}/static", "--set", "model.towers=2"], "is a static model: it has one tower"),
+        ("static", ["--start", "{folder}/static", "--set", "model.pooling=cls"], "model.pooling = cls"),
+    ],
+)
+def test_what_is_missing_or_does_not_fit_is_one_clear_error(
+    world: World, recipe: str, words: list[str], said: str
+) -> None:
+    (full := world.folder / "full").mkdir()
+    (full / "thesis.txt").write_text("mine", encoding="utf-8")
+    pairs = world.folder / "pairs.tsv"
+    pairs.write_text("text1\ttext2\tlabel\n" + "".join(f"甲{n}\t乙\t1\n" for n in range(40)), encoding="utf-8")
+    if recipe == "static":
+        static = StaticEmbedding(AutoTokenizer.from_pretrained(world.start).backend_tokenizer, embedding_dim=256)
+        SentenceTransformer(modules=[static, Normalize()], similarity_fn_name="cosine").save(str(world.folder / recipe))
+    given = [word.format(folder=world.folder, full=full, pairs=pairs) for word in words]
+    assert said in error(world.train(*given, recipe=recipe, code=1))
+    assert [path.name for path in full.iterdir()] == ["thesis.txt"]
+    assert not world.out.parent.exists() or not list(world.out.parent.iterdir())
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="has a GPU")
+def test_a_gpu_that_is_not_there_is_said(world: World) -> None:
+    assert "no CUDA device is usable here" in error(world.train("--device", "cuda", code=1))
 
 
 def test_a_training_that_left_no_state_locks_no_other(world: World) -> None:
@@ -94,13 +143,6 @@ def test_a_training_that_left_no_state_locks_no_other(world: World) -> None:
     world.train()
     (states / "checkpoint-2").mkdir()
     assert "is of another training" in error(world.train("--out", world.out, code=1, seed=3))
-
-
-def test_a_start_that_does_not_fit_leaves_no_states(world: World) -> None:
-    assert "data.passage_length = 600: expected at most 512 tokens" in error(
-        world.train("--set", "data.passage_length=600", code=1)
-    )
-    assert not world.out.parent.exists() or not list(world.out.parent.iterdir())
 
 
 def test_a_folder_of_someone_else_in_the_states_place_stays(world: World) -> None:
@@ -132,7 +174,7 @@ def _hub(monkeypatch: pytest.MonkeyPatch, commit: str | None) -> None:
             raise InputError("there is no hub")
         return commit
 
-    monkeypatch.setattr("baselines.train.order.model_commit", answer)
+    monkeypatch.setattr("baselines.train.train.model_commit", answer)
 
 
 @pytest.mark.parametrize("commit", [None, "a1" * 20])
@@ -140,7 +182,7 @@ def test_a_finished_training_is_done_without_a_hub(
     done_from_the_hub: World, monkeypatch: pytest.MonkeyPatch, commit: str | None
 ) -> None:
     _hub(monkeypatch, commit)
-    monkeypatch.setattr("baselines.train.training.train", lambda order: pytest.fail("it was trained again"))
+    monkeypatch.setattr("baselines.train.train.train", lambda job: pytest.fail("it was trained again"))
     said = done_from_the_hub.train("--start", "org/name").stderr
     assert "is this training's checkpoint already" in said
     assert ("there is no hub; " in said and f"began from the commit {'a1' * 20}" in said) == (commit is None)
@@ -148,7 +190,7 @@ def test_a_finished_training_is_done_without_a_hub(
 
 def test_another_commit_or_recipe_is_not_done(done_from_the_hub: World, monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[Any] = []
-    monkeypatch.setattr("baselines.train.training.train", begun.append)
+    monkeypatch.setattr("baselines.train.train.train", begun.append)
     _hub(monkeypatch, "b2" * 20)
     done_from_the_hub.train("--start", "org/name")
     assert len(begun) == 1

@@ -1,4 +1,4 @@
-"""The states of a stopped training: with damaged ones it goes on from the one before, and ends in the same weights."""
+"""The states of a stopped training: with damaged ones it resumes from the one before, and ends in the same weights."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from test_train_refused import World
 
-from baselines.train import state
+from baselines.train import resume
 
 STEPS = {"max_steps": 4, "saves": 4, "evaluations": 0}  # a state a step, of which two are kept
 
@@ -25,21 +25,9 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> World:
         raise InterruptedError("stopped")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("baselines.train.training.write_checkpoint", stop)
+        patch.setattr("baselines.train.train.write_checkpoint", stop)
         world.train("--out", world.folder / "stopped", code=1, **STEPS)
     return world
-
-
-def _again(world: World, out: Path, spoil: Callable[[Path], object]) -> str:
-    """What the same training says that goes on from the stopped one's states, once they are spoiled."""
-    states = state.states_of(out)
-    shutil.copytree(world.folder / "stopped.training", states)
-    spoil(states)
-    return world.train("--out", out, **STEPS).stderr
-
-
-def _weights(out: Path) -> bytes:
-    return (out / "model.safetensors").read_bytes()
 
 
 def _flip(path: Path) -> None:
@@ -48,45 +36,33 @@ def _flip(path: Path) -> None:
     path.write_bytes(content)
 
 
+def _flip_both(optimizer: Path) -> None:
+    for step in (3, 4):
+        _flip(optimizer.parents[1] / f"checkpoint-{step}" / optimizer.name)
+    (optimizer.parents[1] / "checkpoint-mine").mkdir()  # of somebody else
+
+
 @pytest.mark.parametrize(
-    ("name", "spoil", "said"),
+    ("name", "spoil", "step", "said"),
     [
-        ("model.safetensors", _flip, "damaged"),
-        ("trainer_state.json", _flip, "damaged"),
-        ("rng_state.pth", _flip, "damaged"),
-        ("optimizer.pt", lambda path: os.truncate(path, 10), "damaged"),
-        ("config.json", Path.unlink, "missing"),
+        ("model.safetensors", _flip, 3, "checkpoint-4 is not whole (model.safetensors is damaged); left out"),
+        ("trainer_state.json", _flip, 3, "checkpoint-4 is not whole (trainer_state.json is damaged)"),
+        ("rng_state.pth", _flip, 3, "checkpoint-4 is not whole (rng_state.pth is damaged)"),
+        ("optimizer.pt", lambda path: os.truncate(path, 10), 3, "checkpoint-4 is not whole (optimizer.pt is damaged)"),
+        ("config.json", Path.unlink, 3, "checkpoint-4 is not whole (config.json is missing)"),
+        ("sealed.json", Path.unlink, 3, "checkpoint-4 is not whole (the training was killed while it was written)"),
+        ("sealed.json", lambda path: path.write_text("[]"), 3, "checkpoint-4 is not whole ("),
+        ("optimizer.pt", _flip_both, None, "checkpoint-3 is not whole (optimizer.pt is damaged)"),
+        ("config.json", lambda path: None, 4, ""),
     ],
 )
-def test_a_damaged_state_is_named_and_the_one_before_it_gone_on_from(
-    stopped: World, tmp_path: Path, name: str, spoil: Callable[[Path], object], said: str
+def test_a_training_resumes_from_the_last_whole_state(
+    stopped: World, tmp_path: Path, name: str, spoil: Callable[[Path], object], step: int | None, said: str
 ) -> None:
-    log = _again(stopped, tmp_path / "out", lambda states: spoil(states / "checkpoint-4" / name))
-    assert f"checkpoint-4 is not whole ({name} is {said}); left out" in log
-    assert "taken up again after step 3 of 4" in log
-    assert _weights(tmp_path / "out") == _weights(stopped.out)
-
-
-@pytest.mark.parametrize("spoil", [Path.unlink, lambda path: path.write_text("[]")])
-def test_a_state_without_its_seal_is_not_gone_on_from(
-    stopped: World, tmp_path: Path, spoil: Callable[[Path], object]
-) -> None:
-    log = _again(stopped, tmp_path / "out", lambda states: spoil(states / "checkpoint-4" / "sealed.json"))
-    assert "checkpoint-4 is not whole (" in log and "taken up again after step 3 of 4" in log
-
-
-def test_of_damaged_states_alone_the_training_begins_anew(stopped: World, tmp_path: Path) -> None:
-    def spoil(states: Path) -> None:
-        for name in ("checkpoint-3", "checkpoint-4"):
-            _flip(states / name / "optimizer.pt")
-        (states / "checkpoint-mine").mkdir()  # of somebody else
-
-    log = _again(stopped, tmp_path / "out", spoil)
-    assert log.count("is not whole (optimizer.pt is damaged)") == 2 and "taken up again" not in log
-    assert _weights(tmp_path / "out") == _weights(stopped.out)
-
-
-def test_whole_states_are_gone_on_from_at_the_last(stopped: World, tmp_path: Path) -> None:
-    log = _again(stopped, tmp_path / "out", lambda states: None)
-    assert "taken up again after step 4 of 4" in log and "not whole" not in log
-    assert _weights(tmp_path / "out") == _weights(stopped.out)
+    out = tmp_path / "out"
+    states = Path(shutil.copytree(stopped.folder / "stopped.training", resume.states_of(out)))
+    spoil(states / "checkpoint-4" / name)
+    log = stopped.train("--out", out, **STEPS).stderr
+    assert said in log and ("not whole" in log) == bool(said)
+    assert (f"taken up again after step {step} of 4" in log) == ("taken up again" in log) == (step is not None)
+    assert (out / "model.safetensors").read_bytes() == (stopped.out / "model.safetensors").read_bytes()

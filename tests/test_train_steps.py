@@ -1,9 +1,10 @@
-"""Training, step by step: rate, decay and clipping, the losses, what cuts the texts, the adversarial step."""
+"""Training, step by step: the trainer's arguments, losses, tokens, the adversarial step, precisions and devices."""
 
 from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,10 +16,11 @@ from tiny_models import write_dual
 from tiny_training import Make, Rows, first_batch, maker, step
 from torch import nn
 
-from baselines.train import trainers, training
-from baselines.train.cross_loss import token_parts
+from baselines.retrieve import devices
+from baselines.train import train, trainers
+from baselines.train.data import Batches
 from baselines.train.recipe import read_recipe
-from baselines.train.rows import Batches
+from baselines.train.trainers import token_parts
 from builders.core.errors import InputError
 
 
@@ -27,56 +29,22 @@ def make(tmp_path: Path) -> Make:
     return maker(tmp_path)
 
 
-def test_the_rate_falls_or_stays(make: Make) -> None:
-    def rates(*values: str) -> list[float]:
-        trainer = make("cross", "train.learning_rate=1", "train.epochs=3.4", *values)  # 10 steps
-        trainer.create_optimizer_and_scheduler(10)
-        found = []
-        for _ in range(10):
-            found.append(trainer.optimizer.param_groups[0]["lr"])
-            trainer.optimizer.step()
-            trainer.lr_scheduler.step()
-        return found
-
-    assert rates("train.schedule=constant", "train.warmup=0") == [1.0] * 10
-    assert rates("train.schedule=constant", "train.warmup=0.2") == [0, 0.5, *[1.0] * 8]
-    falling = [0, 0.5, 1, 7 / 8, 6 / 8, 5 / 8, 4 / 8, 3 / 8, 2 / 8, 1 / 8]
-    assert rates("train.schedule=linear", "train.warmup=0.2") == pytest.approx(falling)
-
-
-def test_weights_decay_but_for_biases_and_layer_norms(make: Make) -> None:
-    trainer = make("cross", "train.weight_decay=0.01", "train.learning_rate=0.1")
-    trainer.create_optimizer()
-    before = {name: value.detach().clone() for name, value in trainer.model.named_parameters()}
-    for value in trainer.model.parameters():
-        value.grad = torch.zeros_like(value)
-    trainer.optimizer.step()  # nothing to learn: what changes has decayed
-    for name, value in trainer.model.named_parameters():
-        kept = name.endswith("bias") or "LayerNorm" in name
-        expected = before[name] if kept else before[name] * (1 - 0.1 * 0.01)
-        assert torch.allclose(value, expected, rtol=1e-6, atol=0), name
+def test_the_recipes_values_reach_the_library(make: Make) -> None:
+    values = ["train.learning_rate=1", "train.epochs=3.4", "train.warmup=0.2", "train.weight_decay=0.01"]  # 10 steps
+    trainer = make("cross", *values, "train.clip=0.5", "train.schedule=constant")
+    trainer.create_optimizer_and_scheduler(10)
+    rates = [trainer.lr_scheduler.lr_lambdas[0](step) for step in range(10)]
+    assert rates == [0, 0.5, *[1.0] * 8]
     group = trainer.optimizer.param_groups[0]
     assert (type(trainer.optimizer), group["betas"], group["eps"]) == (torch.optim.AdamW, (0.9, 0.999), 1e-8)
-
-
-def test_gradients_are_clipped_at_the_recipes_norm(make: Make) -> None:
-    def norm_of(clip: str) -> float:
-        trainer = make("cross", f"train.clip={clip}", "train.max_steps=1", "train.saves=0", "train.logs=1")
-        seen: list[float] = []
-
-        class Norms(trainers.transformers.TrainerCallback):  # type: ignore[misc]
-            def on_pre_optimizer_step(self, *_: Any, model: Any, **__: Any) -> None:
-                norms = [value.grad.norm() for value in model.parameters() if value.grad is not None]
-                seen.append(float(torch.stack(norms).norm()))
-
-        trainer.add_callback(Norms())
-        trainer.train()
-        return seen[0]
-
-    whole = norm_of("0")
-    assert whole > 0.02
-    assert norm_of("0.01") == pytest.approx(0.01, rel=1e-3)
-    assert norm_of("1000") == pytest.approx(whole, rel=1e-5)
+    assert (group["weight_decay"], trainer.args.max_grad_norm) == (0.01, 0.5)
+    undecayed = {id(parameter) for parameter in trainer.optimizer.param_groups[1]["params"]}
+    for name, parameter in trainer.model.named_parameters():
+        assert (id(parameter) in undecayed) == (name.endswith("bias") or "LayerNorm" in name), name
+    falling = make("cross", *values, "train.schedule=linear")
+    falling.create_optimizer_and_scheduler(10)
+    rates = [falling.lr_scheduler.lr_lambdas[0](step) for step in range(10)]
+    assert rates == pytest.approx([0, 0.5, 1, 7 / 8, 6 / 8, 5 / 8, 4 / 8, 3 / 8, 2 / 8, 1 / 8])
 
 
 @pytest.mark.parametrize("outputs", [1, 2])
@@ -141,36 +109,6 @@ def test_the_adversarial_step_trains_on_moved_embeddings(make: Make, outputs: in
     assert found > plain + 1e-5  # the same dropout, on embeddings that are worse
 
 
-def test_a_loss_that_is_not_finite_ends_the_training(make: Make) -> None:
-    trainer = make("cross", "train.saves=0")
-    with torch.no_grad():
-        trainer.model.model.classifier.bias.fill_(math.nan)
-    with pytest.raises(InputError, match="step 1: the loss is nan, expected a finite number; try a lower"):
-        trainer.train()
-
-
-def test_weights_that_are_no_numbers_end_the_training_before_they_are_saved(make: Make, tmp_path: Path) -> None:
-    trainer = make("cross", "train.saves=3", "train.logs=3")  # a state a step
-
-    class Overflow(trainers.transformers.TrainerCallback):  # type: ignore[misc]
-        def on_optimizer_step(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
-            if state.global_step == 1:  # a position that no text reaches: no loss ever says it
-                model.model.bert.embeddings.position_embeddings.weight.data[-1] = math.inf
-
-    trainer.add_callback(Overflow())
-    with pytest.raises(InputError, match="step 2: the weights have become infinite or no numbers; try a lower"):
-        trainer.train()
-    assert [path.name for path in (tmp_path / "states").glob("checkpoint-*")] == ["checkpoint-1"]
-
-
-@pytest.mark.parametrize("clip", ["0", "1"])
-def test_gradients_of_an_infinite_norm_end_the_training_before_a_step_of_nothing(make: Make, clip: str) -> None:
-    trainer = make("cross", "train.saves=0", f"train.clip={clip}")
-    trainer.model.model.classifier.bias.register_hook(lambda gradient: gradient * 0 + 1e30)  # finite; its square is not
-    with pytest.raises(InputError, match="step 1: the gradients' norm is inf, expected a finite number; try a lower"):
-        trainer.train()
-
-
 @pytest.mark.parametrize("kind", ["dual", "cross"])
 def test_mini_batches_of_tokens_leave_the_gradients_as_they_are(make: Make, kind: str) -> None:
     def gradients_of(tokens: int) -> tuple[float, torch.Tensor, int]:
@@ -199,20 +137,13 @@ def test_parts_of_a_batch_have_every_row_once_and_no_needless_padding(padding: s
         ids[row, slice(5 - length, 5) if padding == "left" else slice(length)] = own
     batch = {"input_ids": ids, "attention_mask": (ids > 0).long(), "label": torch.arange(5.0), "modality": "text"}
     assert list(token_parts(batch, 0)) == list(token_parts(batch, 25)) == [batch]
-    for tokens in (1, 7, 10, 24):
-        parts = list(token_parts(batch, tokens))
-        assert [part["modality"] for part in parts] == ["text"] * len(parts)
-        assert all(part["input_ids"].numel() <= tokens or len(part["label"]) == 1 for part in parts)
-        assert all(part["input_ids"].shape == part["attention_mask"].shape for part in parts)
-        found = {
-            int(label): row[mask > 0].tolist()
-            for part in parts
-            for label, row, mask in zip(part["label"], part["input_ids"], part["attention_mask"], strict=True)
-        }
-        assert found == {row: (torch.arange(length) + 10 * (row + 1)).tolist() for row, length in enumerate(lengths)}
-        assert sum(len(part["label"]) for part in parts) == 5
+    parts = list(token_parts(batch, 10))
+    assert all(part["input_ids"].numel() <= 10 and part["modality"] == "text" for part in parts)
+    rows = [row for part in parts for row in zip(*(part[name] for name in list(batch)[:3]), strict=True)]
+    found = {int(label): row[mask > 0].tolist() for row, mask, label in rows}
+    assert found == {row: (torch.arange(length) + 10 * (row + 1)).tolist() for row, length in enumerate(lengths)}
     if padding == "right":
-        assert [part["input_ids"].shape for part in token_parts(batch, 10)] == [(2, 5), (3, 3)]
+        assert [part["input_ids"].shape for part in parts] == [(2, 5), (3, 3)]
 
 
 @pytest.mark.parametrize("compiled", ["true", "false"])
@@ -230,9 +161,84 @@ def test_the_transformer_of_a_training_is_compiled_where_the_recipe_says(
 
     monkeypatch.setattr(torch, "compile", compile_forward)
     values = ["train.batch=4", "train.epochs=1", f"train.compile={compiled}", "model.pooling=", "model.similarity="]
-    recipe, rows = read_recipe("de-bm25-neg-scratch", values), Rows("dual")
-    order: Any = SimpleNamespace(recipe=recipe, commit="")
-    start, batches = str(write_dual(tmp_path / "start")), Batches(rows, 4, 1, 0)
-    trainer = training._trainer(order, start, rows, batches, tmp_path / "states", "cpu")
+    recipe = read_recipe("de-bm25-neg-scratch", values)
+    job: Any = SimpleNamespace(recipe=recipe, commit="")
+    start, batches = str(write_dual(tmp_path / "start")), Batches(Rows("dual"), 4, 1, 0)
+    trainer = train.make_trainer(job, start, batches, tmp_path / "states", "cpu")
     step(trainer, first_batch(trainer))
     assert {*calls} == ({"BertModel"} if compiled == "true" else set())
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    return maker(tmp_path)
+
+
+def test_an_adversarial_step_in_bf16_is_near_that_in_fp32(make: Make) -> None:
+    found = []
+    for precision in ("fp32", "bf16"):
+        trainer = make("cross", "train.adversarial=0.01", f"train.precision={precision}")
+        trainer.accelerator.prepare_model(trainer.model)  # as a training does it: bf16 is put around its forward
+        before = trainer.model.model.get_input_embeddings().weight.detach().clone()
+        loss, gradients = step(trainer, first_batch(trainer))
+        assert torch.equal(trainer.model.model.get_input_embeddings().weight, before)
+        found.append((loss, torch.cat([gradient.flatten() for gradient in gradients.values()])))
+    (whole, exact), (half, rounded) = found
+    assert half != whole and half == pytest.approx(whole, rel=0.02)
+    assert float(torch.cosine_similarity(exact, rounded, dim=0)) > 0.99
+
+
+@pytest.mark.parametrize("able", [{}, {"avx512_bf16": True}, {"amx_bf16": True}])
+def test_a_cpu_computes_in_bf16_only_where_it_is_asked_for(
+    make: Make, monkeypatch: pytest.MonkeyPatch, able: dict[str, bool]
+) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: able, raising=False)
+    assert [devices.dtype_of(wanted, "cpu") for wanted in ("auto", "fp32", "bf16")] == ["fp32", "fp32", "bf16"]
+    precisions = ("auto", "fp32", "bf16")
+    assert [make("cross", f"train.precision={each}").args.bf16 for each in precisions] == [False, False, True]
+
+
+def _nan_bias(trainer: Any) -> None:
+    with torch.no_grad():
+        trainer.model.model.classifier.bias.fill_(math.nan)
+
+
+def _infinite_norm(trainer: Any) -> None:
+    # Finite; its square is not.
+    trainer.model.model.classifier.bias.register_hook(lambda gradient: gradient * 0 + 1e30)
+
+
+def _infinite_weight(trainer: Any) -> None:
+    class Overflow(trainers.transformers.TrainerCallback):  # type: ignore[misc]
+        def on_optimizer_step(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
+            if state.global_step == 1:  # a position that no text reaches: no loss ever says it
+                model.model.bert.embeddings.position_embeddings.weight.data[-1] = math.inf
+
+    trainer.add_callback(Overflow())
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said", "states"),
+    [
+        (_nan_bias, "step 1: the loss is nan, expected a finite number; try a lower", []),
+        (_infinite_norm, "step 1: the gradients' norm is inf, expected a finite number; try a lower", []),
+        (_infinite_weight, "step 2: the weights have become infinite or no numbers; try a lower", ["checkpoint-1"]),
+    ],
+)
+def test_what_is_not_finite_ends_the_training_before_it_is_saved(
+    make: Make, tmp_path: Path, spoil: Callable[[Any], None], said: str, states: list[str]
+) -> None:
+    trainer = make("cross", "train.saves=3", "train.logs=3")  # a state a step
+    spoil(trainer)
+    with pytest.raises(InputError, match=said):
+        trainer.train()
+    assert [path.name for path in (tmp_path / "states").glob("checkpoint-*")] == states
+
+
+def test_of_several_visible_gpus_one_is_used(make: Make) -> None:
+    """Else transformers would wrap the model in nn.DataParallel, of which cached losses know nothing."""
+    args = make("cross", "train.saves=0").args
+    args._n_gpu = 2
+    batches = Batches(Rows("cross"), 4, 1, 0)
+    given = {"model": make("cross").model, "train_dataset": batches.rows}
+    assert trainers._made(trainers._CrossTrainer, batches, args=args, **given).args.n_gpu == 1

@@ -12,8 +12,8 @@ from sentence_transformers import CrossEncoder, SentenceTransformer
 from tiny_models import SAMPLE, write_bert, write_dual
 
 from baselines.train import trainers
+from baselines.train.data import Batches
 from baselines.train.recipe import read_recipe
-from baselines.train.rows import Batches
 
 ASKED = [question for questions in QUESTIONS.values() for question in questions]
 Make = Callable[..., Any]

@@ -1,4 +1,4 @@
-"""A small world to train in: made-up synonyms (:mod:`synonyms`), a start without pretrained weights, the command."""
+"""A small world to train in: made-up synonyms (:mod:`synonyms`), starts without pretrained weights, trained models."""
 
 from __future__ import annotations
 
@@ -6,36 +6,45 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
+from commands import Done, run
+from conftest import Once
 from synonyms import make_synonyms
 
-from baselines.__main__ import VERBS
-from builders.core.command import main
 from builders.store.reader import open_release
 
 SMALL = ["scratch.layers=2", "scratch.hidden=64", "scratch.heads=4", "scratch.feed_forward=128"]
+DUAL = ["train.batch=64", "train.mini_batch=64", "train.epochs=11", "train.learning_rate=2e-3", "train.logs=3"]
+DUAL += ["train.evaluations=2"]
+CROSS = ["train.batch=64", "train.epochs=6", "train.learning_rate=1e-3", "train.evaluations=1"]
 
 
 class World:
-    """A release of made-up synonyms, its hard negatives, and a scratch model to start from."""
+    """A release of made-up synonyms, its hard negatives, and scratch models to start from: ``still`` has no dropout.
 
-    def __init__(self, folder: Path) -> None:
+    ``dual`` and ``cross`` are trained. Trainings of a test go into ``folder``.
+    """
+
+    def __init__(self, base: Path, folder: Path) -> None:
         torch.set_num_threads(1)
-        self.folder = folder
-        self.release, self.negatives = make_synonyms(folder / "release")
-        self.start = folder / "mlm-scratch"
-        assert self.train("mlm-scratch", self.start, *SMALL, "train.batch=64", "train.max_steps=10") == 0
+        self.base, self.folder, self.release, self.negatives = base, folder, base / "release", base / "negatives.jsonl"
+        self.start, self.still, self.dual, self.cross = (base / n for n in ("mlm-scratch", "still", "dual", "cross"))
 
     def words(self, recipe: str, out: Path, *values: str, start: Path | None = None) -> list[str]:
         words = ["train", recipe, "--release", str(self.release), "--out", str(out), "--device", "cpu"]
-        words += ["--cache", str(self.folder / "cache")]
+        words += ["--cache", str(self.base / "cache")]
         if not recipe.startswith("mlm"):
             words += ["--negatives", str(self.negatives), "--start", str(start or self.start)]
         shared = ["data.passage_length=16", "data.query_length=8", "train.saves=1", "data.dev_passages=50"]
         return words + [word for value in (*shared, *values) for word in ("--set", value)]
 
-    def train(self, recipe: str, out: Path, *values: str, start: Path | None = None) -> int:
-        return main("baselines", "", VERBS, self.words(recipe, out, *values, start=start))
+    def train(self, recipe: str, out: Path, *values: str, start: Path | None = None, code: int = 0) -> Done:
+        return run("baselines", *self.words(recipe, out, *values, start=start), code=code)
+
+    def train_dual(self, out: Path) -> Done:
+        """The command that has trained ``dual``."""
+        return self.train("de-bm25-neg-scratch", out, *DUAL, start=self.still)
 
     def dev(self) -> tuple[list[str], list[str], list[list[int]]]:
         """(questions of dev, all passages, for each question the places of its answer, its four hard negatives, and
@@ -55,7 +64,27 @@ class World:
         return [q["text"] for q in questions], [row["text"] for row in passages], places
 
 
+@pytest.fixture(scope="session")
+def trained(once: Once, tmp_path_factory: pytest.TempPathFactory) -> World:
+    """The world with its two models, made once for all tests."""
+
+    def make(folder: Path) -> None:
+        world = World(folder, folder)
+        make_synonyms(world.release)
+        steps = [*SMALL, "train.batch=64", "train.max_steps=10"]
+        world.train("mlm-scratch", world.start, *steps)
+        world.train("mlm-scratch", world.still, *steps, "scratch.dropout=0")
+        world.train_dual(world.dual)
+        world.train("ce-bm25-neg-scratch", world.cross, *CROSS)
+
+    return World(once("trained", make), tmp_path_factory.mktemp("trainings"))
+
+
 def training_of(folder: Path) -> dict[str, Any]:
     """The ``training.json`` of a checkpoint."""
     content: dict[str, Any] = json.loads((folder / "training.json").read_text(encoding="utf-8"))
     return content
+
+
+def weights_of(folder: Path) -> bytes:
+    return next(folder.rglob("model.safetensors")).read_bytes()

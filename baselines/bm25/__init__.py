@@ -26,8 +26,8 @@ from typing import Any
 from baselines.bm25.index import INDEXES, K1, B, Index, open_index, reopened
 from baselines.bm25.tokens import ANALYZERS, Analyzer
 from baselines.bm25.tune import QUESTIONS, tune
+from baselines.measure.qrels import add_queries, add_set, expect_main, read_queries
 from baselines.retrieve.run_manifest import asked_of, record, write_manifest
-from baselines.runs.sets import add_queries, add_set, expect_main, read_queries
 from baselines.samples import add_sample
 from builders.core.command import number_between, whole_number
 from builders.core.errors import InputError, install, log
@@ -35,10 +35,9 @@ from builders.core.files import check_file
 from builders.core.jobs import in_threads
 from builders.core.limits import usable_cores
 from builders.core.progress import progress
-from builders.store.columns import Columns, Hit
 from builders.store.layout import SETS
 from builders.store.reader import Release, open_release
-from builders.store.runs import write_columns
+from builders.store.runs import Columns, Hit, write_columns
 
 _QUERIES_PER_TASK = 32
 

@@ -23,7 +23,7 @@ from baselines.bm25.postings import write_index as write_index
 from builders.core.compiled import compiled
 from builders.core.errors import log
 from builders.core.jobs import in_threads
-from builders.store.columns import Columns
+from builders.store.runs import Columns
 
 VERSION = "numba 2"  # raise it when the files change
 _SHARE = 26  # bits after the point of a saturated count, tf / (tf + norm)

@@ -17,8 +17,8 @@ from baselines.retrieve.passages import expect_ids_once
 from baselines.samples import Rows, sample_rows, taken
 from builders.core.errors import InputError, log
 from builders.core.progress import progress
-from builders.store.columns import Columns, columns_of
 from builders.store.reader import Release
+from builders.store.runs import Columns, columns_of
 
 _FORMAT = 4
 INDEXES = Cache("bm25", "index.json")

@@ -13,14 +13,13 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from baselines.bm25.index import K1, B, Index, reopened
-from baselines.runs.measures import MRR_DEPTH, official
-from baselines.runs.qrels import Qrels, release_qrels
-from baselines.runs.sets import read_queries
+from baselines.measure.measures import MRR_DEPTH, official
+from baselines.measure.qrels import Qrels, read_queries, release_qrels
 from builders.core.errors import InputError, log
 from builders.core.files import write_text
-from builders.store.columns import Columns
 from builders.store.layout import SETS, Set
 from builders.store.reader import Release
+from builders.store.runs import Columns
 
 QUESTIONS = 1_000
 K1_TRIED = (0.3, 0.6, 0.9, 1.2, 1.5, 1.8, 2.1, 2.4, 3.0)

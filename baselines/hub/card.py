@@ -1,35 +1,72 @@
-"""The card of a checkpoint: what it is, how to use it, how it was made, how it does.
+"""The card of a checkpoint: the facts in its files, filled into ``model_card.md``.
 
-`train` and `convert` leave it in the checkpoint, in the place of the library's own; `push` writes it anew, with the
-measures of the runs that are named, which its head holds as the hub's model-index, so that its pages and searches show
-them. The code block runs as it stands: a test takes it from the card and runs it. The sections: :mod:`.sections`.
+`train` and `convert` leave a card in the checkpoint, in the place of the library's own. `push` writes it anew with the
+measures of the runs that are named. The card's head holds them as the hub's model-index, so that the hub's pages and
+searches show them. A test runs the card's code block.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from baselines.hub import sections
-from baselines.hub.checkpoint import CARD, Checkpoint, open_checkpoint
-from baselines.hub.sections import Measured
-from baselines.runs.measures import PAPER
+from baselines.checkpoint import CARD, LOSSES, Checkpoint, open_checkpoint, write_hashes, write_needs
+from baselines.measure.measures import PAPER
 from builders.core.files import write_text
+from builders.core.tables import as_code, as_text, percent
 
-_PIPELINES = {
-    "dual": "sentence-similarity",
-    "cross": "text-ranking",
-    "mlm": "fill-mask",
-    "encoder": "feature-extraction",
+_TEMPLATE = Path(__file__).with_name("model_card.md")
+# Words, the hub's pipeline, library and tags of each kind of model.
+_KINDS: dict[str, tuple[str, str, str, list[str]]] = {
+    "dual": ("dual-encoder", "sentence-similarity", "sentence-transformers", ["sentence-transformers", "dense"]),
+    "cross": (
+        "cross-encoder",
+        "text-ranking",
+        "sentence-transformers",
+        ["sentence-transformers", "cross-encoder", "reranker"],
+    ),
+    "mlm": ("masked language model", "fill-mask", "transformers", []),
+    "encoder": ("encoder", "feature-extraction", "transformers", []),
 }
-_TAGS = {"dual": ["sentence-transformers", "dense"], "cross": ["sentence-transformers", "cross-encoder", "reranker"]}
-_LIBRARIES = {"dual": "sentence-transformers", "cross": "sentence-transformers"}
 # What `builders` make of DuReader alone, which is under this licence.
 _OF_DUREADER = {"release", "official", "similar", "pool", "crosslingual"}
+_FACTS = ("rows", "steps", "batch", "seconds", "device", "processes", "precision")
+_QUERY = {"zh": "高铁票提前几天可以买", "en": "How many days in advance can I buy a train ticket?"}
+_PASSAGES = ["高铁票可以在开车前十五天购买。", "煮饺子时水要开，饺子下锅以后加三次凉水。"]
+_QUESTIONS = ["火车票可以提前多少天买", "饺子怎么煮"]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One run's measures and what they were measured on; ``values``: the official keys, as fractions."""
+
+    run: str
+    set: str
+    split: str
+    queries: int
+    passages: int
+    fingerprint: str
+    values: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        """The data in words: never more than was measured."""
+        shown = "" if self.set == "main" else f"{self.set}, "
+        return f"{shown}{self.split}, {self.queries:,} queries, {self.passages:,} passages"
+
+
+def finish_checkpoint(folder: Path, name: str) -> None:
+    """Add requirements, card and checksums to the checkpoint in ``folder``, which will be called ``name``."""
+    write_needs(folder)
+    write_card(folder, name)
+    write_hashes(folder)
 
 
 def write_card(folder: Path, name: str) -> None:
-    """Write the card of the checkpoint in ``folder``, which will be called ``name``, over the library's own."""
+    """Write the card of the checkpoint in ``folder`` over the library's own."""
     write_text(folder / CARD, model_card(open_checkpoint(folder), name))
 
 
@@ -40,7 +77,7 @@ def model_card(
     licence: str | None = None,
     dataset: str | None = None,
 ) -> str:
-    """The card as Markdown with a YAML head.
+    """Return the card as Markdown with a YAML head.
 
     Args:
         checkpoint: what the card is for.
@@ -50,9 +87,21 @@ def model_card(
             DuReader's.
         dataset: ORG/NAME of the release that it was trained on, where that is on the hub.
     """
+    import jinja2  # noqa: F401 (from_template needs it; a library that is missing is named where it is imported)
     from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
-    kind, title, licence = checkpoint.kind, name.rsplit("/", 1)[-1], licence or _licence(checkpoint)
+    data, record = checkpoint.recipe.get("data", {}), checkpoint.training
+    kind, set_name, pairs = checkpoint.kind, data.get("set", "main"), data.get("source") == "pairs"
+    words, pipeline, library, tags = _KINDS[kind]
+    if kind == "dual" and checkpoint.towers == 2:
+        words += " of two encoders, one for queries and one for passages,"
+    if kind == "cross" and checkpoint.outputs == 2:
+        words += " of two outputs"
+    title, languages = name.rsplit("/", 1)[-1], ["zh", "en"] if set_name == "crosslingual" else ["zh"]
+    if not licence:
+        builds = record.get("builds")
+        of_dureader = builds is not None and _OF_DUREADER.issuperset(builds) and set_name in ("main", "crosslingual")
+        licence = "apache-2.0" if of_dureader else "other"
     results = [
         EvalResult(
             task_type="text-retrieval",
@@ -69,32 +118,55 @@ def model_card(
         for run in measured
         for key, official in PAPER.items()
     ]
-    data = ModelCardData(
-        language=list(sections.languages(checkpoint)),
+    head = ModelCardData(
+        language=languages,
         license=licence,
-        library_name=_LIBRARIES.get(kind, "transformers"),
-        pipeline_tag=_PIPELINES[kind],
-        tags=[*_TAGS.get(kind, []), "information-retrieval", "dureader_retrieval"],
+        library_name=library,
+        pipeline_tag=pipeline,
+        tags=[*tags, "information-retrieval", "dureader_retrieval"],
         base_model=checkpoint.hub_start[0] if checkpoint.hub_start else None,
         datasets=[dataset] if dataset else None,
         model_name=title if results else None,
         eval_results=results or None,
     )
-    body = "\n".join(
-        section.strip("\n") + "\n"
-        for section in (
-            sections.about(checkpoint, title),
-            sections.usage(checkpoint, name),
-            sections.measures(measured),
-            sections.origin(checkpoint) if checkpoint.converted else sections.training(checkpoint),
-            sections.terms(licence),
-        )
-        if section
+    facts = {name: record.get(name) for name in _FACTS}
+    facts |= {f"counts: {name}": value for name, value in record.get("counts", {}).items()}
+    card = ModelCard.from_template(
+        head,
+        template_path=str(_TEMPLATE),
+        checkpoint=checkpoint,
+        code=as_code,
+        converted=checkpoint.converted,
+        data=record.get("about", {}).get("data", {}),
+        dev=(record.get("dev") or [{}])[-1],
+        dev_run=(record.get("dev_run") or {}).get("name"),
+        facts=facts | record.get("versions", {}),
+        has_losses=(checkpoint.path / LOSSES).is_file(),
+        kind_words=words,
+        licence=licence,
+        measured=measured,
+        measures=PAPER,
+        name=name,
+        pairs=pairs,
+        passages=json.dumps(_QUESTIONS if pairs else _PASSAGES, ensure_ascii=False),
+        percent=percent,
+        query=_QUERY[languages[-1]],
+        recipe=json.dumps(checkpoint.recipe, ensure_ascii=False, indent=1),
+        recipe_name=checkpoint.recipe.get("name", "-"),
+        start=_start(checkpoint),
+        text=as_text,
+        title=title,
     )
-    return str(ModelCard(f"---\n{data.to_yaml()}\n---\n\n{body}"))
+    return f"{card}\n"
 
 
-def _licence(checkpoint: Checkpoint) -> str:
-    verbs = checkpoint.training.get("builds")
-    of_dureader = verbs is not None and not {*verbs} - _OF_DUREADER
-    return "apache-2.0" if of_dureader and sections.set_of(checkpoint) in ("main", "crosslingual") else "other"
+def _start(checkpoint: Checkpoint) -> str:
+    """The model that the training began with, in words."""
+    if checkpoint.start == "scratch":
+        return "random weights and a vocabulary of its own"
+    if checkpoint.start == "words":
+        return "random vectors of the collection's words, times their inverse document frequency"
+    if checkpoint.hub_start:
+        name, commit = checkpoint.hub_start
+        return as_code(name) + (f" at its commit {as_code(commit)}" if commit else "")
+    return f"the model in a folder {as_code(checkpoint.start)}"

@@ -20,24 +20,27 @@ example:
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from baselines.hub.card import model_card
-from baselines.hub.checkpoint import CARD, Checkpoint, open_checkpoint
-from baselines.hub.manifest import NAME, Manifest, Result, listed
-from baselines.hub.results import eval_results
-from baselines.hub.sections import Measured
-from baselines.runs.evaluate import evaluate
-from baselines.runs.qrels import release_qrels
-from baselines.runs.sets import add_set
+from baselines.checkpoint import CARD, Checkpoint, open_checkpoint
+from baselines.hub.card import Measured, model_card
+from baselines.hub.pull import NAME, File, Manifest, Result
+from baselines.measure.evaluate import evaluate
+from baselines.measure.measures import PAPER
+from baselines.measure.qrels import add_set, release_qrels
 from builders.core.errors import InputError, log
 from builders.core.files import sha256_of, write_text
-from builders.core.hub import add_repository, need_hub, repo_name, upload
+from builders.core.hub import add_repository, as_yaml, clear_errors, commit_in, need_hub, repo_name, upload
 from builders.core.locks import temporary_folder
 from builders.store.layout import MANIFEST, SETS
+from builders.store.manifest import read_manifest
 from builders.store.reader import Release, open_release
 from builders.store.runs import read_run
+from builders.store.tasks import EVAL, Task
+
+RESULTS = ".eval_results"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -86,40 +89,91 @@ def run(args: argparse.Namespace) -> None:
 
 
 def measure(release: Release, split: str, set_name: str, runs: list[Path]) -> list[Measured]:
-    """The runs' measures, each with what it was measured on."""
-    qrels = release_qrels(release, split, set_name)
-    corpus = SETS[set_name].corpus
-    found = []
-    for path in runs:
-        means, _ = evaluate(read_run(path), qrels)
-        found.append(
-            Measured(
-                run=path.name,
-                set=set_name,
-                split=split,
-                queries=means["queries"],
-                passages=release.rows(corpus, "corpus"),
-                fingerprint=release.fingerprint(corpus, "corpus"),
-                values=means["official"],
-            )
-        )
-    return found
+    """Return the runs' measures, each with what it was measured on."""
+    qrels, corpus = release_qrels(release, split, set_name), SETS[set_name].corpus
+    passages, fingerprint = release.rows(corpus, "corpus"), release.fingerprint(corpus, "corpus")
+    means = [evaluate(read_run(path), qrels)[0] for path in runs]
+    return [
+        Measured(path.name, set_name, split, found["queries"], passages, fingerprint, found["official"])
+        for path, found in zip(runs, means, strict=True)
+    ]
 
 
 def stage(checkpoint: Checkpoint, card: str, work: Path, results: Mapping[str, str]) -> dict[str, tuple[Path, str]]:
-    """What is pushed: path in the repository -> (file, SHA-256). New in ``work``: card, ``results``, manifest."""
+    """Return what is pushed: path in the repository -> (file, SHA-256). Card, results and manifest are in ``work``."""
     pushed, left = checkpoint.files()
     if left:
         log.info("not pushed: %s", ", ".join(sorted({name.split("/")[0] for name in left})))
-    write_text(work / CARD, card)
-    paths = {name: checkpoint.path / name for name in pushed} | {CARD: work / CARD}
     if MANIFEST in pushed:
         raise InputError(f"holds a {MANIFEST}, which push writes itself; remove it", path=checkpoint.path)
-    entries = [listed(name, path) for name, path in sorted(paths.items())]
-    digests = {entry.path: entry.sha256 for entry in entries}
-    write_text(work / MANIFEST, Manifest(entries, [Result(name) for name in sorted(results)]).text())
-    for name, text in results.items():
+    write_text(work / CARD, card)
+    paths = {name: checkpoint.path / name for name in pushed} | {CARD: work / CARD}
+    files = [File(name, path.stat().st_size, sha256_of(path)) for name, path in sorted(paths.items())]
+    texts = {**results, MANIFEST: Manifest(files, [Result(name) for name in sorted(results)]).text()}
+    for name, text in texts.items():
         write_text(work / name, text)
-    for name in (MANIFEST, *results):
-        paths[name], digests[name] = work / name, sha256_of(work / name)
-    return {name: (path, digests[name]) for name, path in paths.items()}
+    staged = {file.path: (paths[file.path], file.sha256) for file in files}
+    return staged | {name: (work / name, sha256_of(work / name)) for name in texts}
+
+
+def eval_results(measured: Sequence[Measured], release: Release, dataset: str, repo: str) -> dict[str, str]:
+    """Return the files of ``.eval_results/`` with their YAML, one a run: figures on the tasks of a benchmark.
+
+    The hub gathers them on the dataset's leaderboard. So they are written only where the passages, queries and
+    judgments that the runs were measured on are, byte for byte, the dataset's; else a warning says why there are none.
+    The format: huggingface_hub's EvalResultEntry; github.com/huggingface/hub-docs, eval_results.yaml.
+
+    Raises:
+        InputError: there is no such dataset, or the hub refuses.
+    """
+    from huggingface_hub import EvalResultEntry, HfApi, eval_result_entries_to_yaml
+
+    api = HfApi()
+    with clear_errors(dataset, api.endpoint, "dataset", "download"):
+        commit = commit_in(api.repo_info(dataset, repo_type="dataset"), dataset)
+        why = _difference(measured, release, dataset, commit)
+    if why:
+        log.warning("%s: %s; no %s are written", dataset, why, RESULTS)
+        return {}
+    files: dict[str, str] = {}
+    for run in measured:
+        entries = [
+            EvalResultEntry(
+                dataset_id=dataset,
+                task_id=Task(run.set, run.split, measure).id,
+                value=round(100 * run.values[official], 4),
+                dataset_revision=commit,
+                source_url=f"{api.endpoint}/{repo}",
+                source_name="Model card",
+                notes=run.run,
+            )
+            for measure, official in PAPER.items()
+        ]
+        name = re.sub(r"[^\w.-]+", "_", run.run).removesuffix(".gz").lstrip(".") or "run"
+        path = f"{RESULTS}/{name}.yaml"
+        if path in files:
+            raise InputError(f"two runs would both be {path}; give one of them another name")
+        files[path] = as_yaml(eval_result_entries_to_yaml(entries))
+    return files
+
+
+def _difference(measured: Sequence[Measured], release: Release, dataset: str, commit: str) -> str:
+    """Say why figures on ``release`` are none of the dataset's tasks; empty where they are."""
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import EntryNotFoundError
+
+    with temporary_folder() as folder:
+        try:
+            for name in (EVAL, MANIFEST):
+                hf_hub_download(dataset, name, repo_type="dataset", revision=commit, local_dir=folder)
+            theirs = Release(Path(folder), read_manifest(Path(folder) / MANIFEST))
+        except EntryNotFoundError:
+            return f"has no {EVAL}, or no {MANIFEST}: `python -m builders publish` writes them"
+        except InputError as error:
+            return str(error)
+    for run in measured:
+        found = SETS[run.set]
+        for split in ((found.corpus, "corpus"), (found.queries, run.split), (found.qrels, run.split)):
+            if split not in theirs.splits() or release.fingerprint(*split) != theirs.fingerprint(*split):
+                return f"has other bytes than {release.path} in {'/'.join(split)}"
+    return ""

@@ -26,6 +26,11 @@ rows as in baselines/matrix.toml.
 operations (6 x parameters x tokens for training, 2 x for encoding and re-ranking) and bytes on the disk. Where the
 release does not exist, the sizes are those of the paper's collection.
 
+--leaderboard [RUN ...] prints the figures of baselines/leaderboard.toml with their sources: where each is printed, what
+was searched, and whether the model declares training on data of DuReader. Figures on the whole collection and on the
+sample of 100,001 passages (C-MTEB's DuRetrieval) never stand in one table. Runs are measured on --split of --release
+and stand among those of the same collection, with 95 % intervals; on any other one they have a table of their own.
+
 examples:
   python -m baselines reproduce
   python -m baselines reproduce --small --release build/demo
@@ -33,6 +38,8 @@ examples:
   python -m baselines reproduce --table 7 --release DIR --dry-run
   python -m baselines reproduce --table 6 --figure 2 --release DIR
   python -m baselines reproduce --extrapolation resttest --release DIR
+  python -m baselines reproduce --leaderboard --searched sample --top 10 --format markdown
+  python -m baselines reproduce --release build/sample --leaderboard build/runs/bm25.dev.run.gz
 """
 
 from __future__ import annotations
@@ -67,7 +74,7 @@ from baselines.reproduce.steps import call, shown
 from baselines.reproduce.tally import WHY as TALLY_WANTED
 from baselines.reproduce.tally import error_figures
 from baselines.reproduce.text import text
-from builders.core.command import add_format, whole_number
+from builders.core.command import whole_number
 from builders.core.errors import InputError, log
 from builders.store.reader import Release, open_release
 
@@ -113,10 +120,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--dry-run", action="store_true", help="print the commands and, by formula, what their steps cost; run nothing"
     )
     parser.add_argument("--display-commands", action="store_true", help="print the commands behind each row, too")
-    add_format(parser)
+    parser.add_argument(
+        "--leaderboard",
+        type=Path,
+        nargs="*",
+        metavar="RUN",
+        help="print the published figures, and own runs of --release among them, and run nothing",
+    )
+    parser.add_argument("--searched", choices=["whole", "sample"], help="of these on this collection alone")
+    parser.add_argument("--top", type=whole_number(1), metavar="N", help="of these the N best of each table")
+    parser.add_argument(
+        "--format",
+        choices=["text", "json", "markdown"],
+        default="text",
+        help="how the result is printed; markdown: of --leaderboard",
+    )
 
 
 def run(args: argparse.Namespace) -> None:
+    if args.leaderboard is not None:
+        from baselines.reproduce.leaderboard import print_leaderboard
+
+        print_leaderboard(args)
+        return
     _settle(args)
     if args.extrapolation is not None:
         from baselines.reproduce.extrapolation import reproduce_extrapolation
@@ -164,7 +190,7 @@ def run(args: argparse.Namespace) -> None:
             "table": row.table,
             "row": row.name,
             "split": row.split or args.split,
-            "file": str(predictions(row, plan, args).output),
+            "file": str(next((predictions(row, plan, args).output / "predictions").iterdir())),
         }
         for row in blind
     ]

@@ -57,9 +57,11 @@ def evaluate_command(row: Row, plan: Mapping[str, Step], args: argparse.Namespac
 
 
 def predictions(row: Row, plan: Mapping[str, Step], args: argparse.Namespace) -> Step:
-    """The step that writes a row's run as the official JSON, which a submission consists of."""
-    out = args.out / "predictions" / f"table{row.table}.{row.name}.{row.split or args.split}.json"
-    command = ["baselines", "predictions", *_of_row(row, args), str(plan[row.step].output), "--out", str(out)]
+    """The step that exports a row's run as the official JSON, which a submission consists of."""
+    run, split = plan[row.step].output, row.split or args.split
+    out = args.out / "predictions" / f"table{row.table}.{row.name}.{split}"
+    words = ["--release", str(args.release), *["--set", row.set] * (row.set != "main"), "--format", "official"]
+    command = ["builders", "export", *words, "--runs-only", "--run", str(run), "--out", str(out)]
     return Step(f"predictions.table{row.table}.{row.name}", command, out, (row.step,))
 
 

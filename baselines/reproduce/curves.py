@@ -8,8 +8,8 @@ from typing import Any
 
 from msgspec import Struct
 
+from baselines.checkpoint import TRAINING
 from baselines.reproduce.matrix import Step
-from baselines.train.record import TRAINING
 from builders.core.errors import InputError, log
 from builders.core.typed import read_json
 

@@ -21,17 +21,17 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import structs
 
+from baselines.measure.measures import PAPER, paper_by_query
+from baselines.measure.qrels import Qrels, release_qrels
+from baselines.measure.significance import LEVEL, RESAMPLES
 from baselines.reproduce.commands import command_lines, fill, run_plan
 from baselines.reproduce.matrix import Matrix, Row, read_matrix
 from baselines.reproduce.rows import runnable
 from baselines.reproduce.settings import Settings, read_settings
-from baselines.runs.intervals import LEVEL, RESAMPLES
-from baselines.runs.measures import PAPER, paper_by_query
-from baselines.runs.qrels import Qrels, release_qrels
-from baselines.runs.tables import text_table
 from baselines.train.recipe import read_recipe
 from builders.add.restrain import WARNING, is_large
 from builders.core.errors import InputError
+from builders.core.tables import text_table
 from builders.store.manifest import read_stats
 from builders.store.reader import Release, open_release
 from builders.store.runs import read_run

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from baselines.measure.measures import PAPER
 from baselines.reproduce.report import Measured
-from baselines.runs.measures import PAPER
 from builders.core.errors import log
 from builders.core.files import write_bytes
 

@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from baselines.checkpoint import weights_sha256
 from baselines.reproduce.code import code_of
 from baselines.reproduce.matrix import Step
 from baselines.retrieve.hub_models import model_commit
 from baselines.train.recipe import FROM_RECIPE, FROM_RELEASE, MADE, Recipe, read_recipe
-from baselines.train.record import commit_begun_from
-from baselines.train.start import weights_sha256
+from baselines.train.resume import start_commit
 from builders.store.layout import REMOVED, SETS, base_set, set_of
 from builders.store.reader import Release
 
@@ -32,7 +32,7 @@ def code_of_steps(plan: Mapping[str, Step]) -> dict[str, str]:
 
 def started_from(step: Step) -> str | None:
     """The commit of its start on the hub that a training's output names."""
-    return commit_begun_from(step.output, _recipe(step).model.start) if step.command[1] == "train" else None
+    return start_commit(step.output, _recipe(step).model.start) if step.command[1] == "train" else None
 
 
 def _recipe(step: Step) -> Recipe:

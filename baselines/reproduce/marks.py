@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from baselines.measure.significance import Interval
 from baselines.reproduce.matrix import Published, Step
 from baselines.reproduce.settings import Settings
-from baselines.runs.intervals import Interval
 from baselines.train.recipe import FROM_RECIPE, SCRATCH, Recipe, read_recipe
 
 OK, CLOSE, OFF, NOT = "OK", "close", "off", "not comparable"

@@ -11,9 +11,9 @@ from typing import Annotated, NamedTuple
 
 from msgspec import Meta, Struct, field
 
+from baselines.measure.measures import PAPER
+from baselines.measure.qrels import QRELS, QUERIES
 from baselines.reproduce.settings import Settings
-from baselines.runs.measures import PAPER
-from baselines.runs.sets import QRELS, QUERIES
 from baselines.train.recipe import FROM_RECIPE, read_recipe
 from builders.core.errors import InputError
 from builders.core.files import read_toml

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from baselines.leaderboard.board import Own, own_of
+from baselines.measure.evaluate import evaluate
+from baselines.measure.measures import PAPER
+from baselines.measure.qrels import Qrels, release_qrels
+from baselines.measure.significance import official_intervals
+from baselines.reproduce.leaderboard import Own, own_of
 from baselines.reproduce.matrix import Reference, Row, Step
 from baselines.reproduce.report import Measured
-from baselines.runs.evaluate import evaluate
-from baselines.runs.intervals import official_intervals
-from baselines.runs.measures import PAPER
-from baselines.runs.qrels import Qrels, release_qrels
 from builders.store.layout import SETS
 from builders.store.reader import Release
 from builders.store.runs import read_run

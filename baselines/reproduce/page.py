@@ -8,12 +8,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from baselines.leaderboard.board import OWN, Own, board
-from baselines.leaderboard.printed import LEGEND as LEADERBOARD_LEGEND
-from baselines.leaderboard.published import Source, read_leaderboard
 from baselines.reproduce import text
 from baselines.reproduce.curves import curve
 from baselines.reproduce.data import TITLES as COUNTED
+from baselines.reproduce.leaderboard import LEGEND as LEADERBOARD_LEGEND
+from baselines.reproduce.leaderboard import OWN, Own, Source, board, read_leaderboard
 from baselines.reproduce.marks import NOT, OK
 from builders.core.errors import log
 from builders.core.files import read_utf8, write_text

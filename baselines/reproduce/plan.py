@@ -17,10 +17,10 @@ from typing import NamedTuple
 import pyarrow.compute as pc
 
 from baselines.reproduce.matrix import Step
-from baselines.runs.tables import text_table
 from baselines.train.recipe import FROM_RECIPE, SCRATCH, Recipe, read_recipe
 from builders.check.paper import published
 from builders.core.errors import InputError
+from builders.core.tables import text_table
 from builders.store.layout import REMOVED, base_set, set_of
 from builders.store.manifest import read_stats
 from builders.store.reader import Release

@@ -8,12 +8,12 @@ from typing import Any
 
 from msgspec import to_builtins
 
+from baselines.measure.qrels import Qrels
+from baselines.measure.significance import Interval
 from baselines.reproduce.marks import mark, nearness, other_data, other_models
 from baselines.reproduce.matrix import Matrix, Published, Reference, Row, Step
 from baselines.reproduce.settings import Settings
 from baselines.reproduce.steps import Finished, shown
-from baselines.runs.intervals import Interval
-from baselines.runs.qrels import Qrels
 from builders.store.layout import SETS
 from builders.store.reader import Release
 

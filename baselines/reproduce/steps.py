@@ -25,10 +25,10 @@ from typing import Any
 
 from msgspec import Struct
 
-from baselines.hub.checkpoint import check_hashes
+from baselines.checkpoint import check_hashes
 from baselines.reproduce.keys import code_of_steps, key_of_step, started_from
 from baselines.reproduce.matrix import Step
-from baselines.train.state import states_of
+from baselines.train.resume import states_of
 from builders.core.command import main
 from builders.core.errors import InputError, log
 from builders.core.files import sha256_of, write_text

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from baselines.measure.measures import PAPER
 from baselines.reproduce.data import TITLES as COUNTED
 from baselines.reproduce.marks import NOT
-from baselines.runs.measures import PAPER
-from baselines.runs.tables import text_table
+from builders.core.tables import text_table
 
 TITLES = {
     ("table", 3): "the data",

@@ -18,8 +18,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from baselines.measure.qrels import add_set
 from baselines.retrieve.settings import ModelSettings, add_batch_tokens, add_device, add_revision
-from baselines.runs.sets import add_set
 from builders.core.command import whole_number
 from builders.core.errors import InputError
 from builders.core.hub import check_models

@@ -20,6 +20,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from baselines.measure.qrels import read_queries
 from baselines.retrieve.cache import first_fault, resumed
 from baselines.retrieve.devices import Work, batch_tokens, over_devices, tokenizers
 from baselines.retrieve.encoder import Floats, largest_norm
@@ -27,7 +28,6 @@ from baselines.retrieve.hub_models import commit_of
 from baselines.retrieve.models import described, settings_in_use
 from baselines.retrieve.passages import Passages, Rows, open_passages
 from baselines.retrieve.settings import ModelSettings
-from baselines.runs.sets import read_queries
 from builders.core.errors import InputError, log
 from builders.core.files import check_place, new_file, real_path, sha256_of, write_text
 from builders.core.folders import key_of, replace_directory, work_beside

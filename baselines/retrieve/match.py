@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Any
 
 from baselines.bm25 import search as search_words
 from baselines.bm25.index import INDEXES, open_index
+from baselines.measure.qrels import add_set, read_queries
 from baselines.retrieve.passages import open_passages
 from baselines.retrieve.settings import ModelSettings, add_device, add_pairs
-from baselines.runs.sets import add_set, read_queries
 from builders.core.command import add_format, number_between, whole_number
 from builders.core.errors import InputError, log
 from builders.core.files import check_file

@@ -23,7 +23,7 @@ from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding
 from sentence_transformers.util import batch_to_device
 from transformers import PreTrainedModel
 
-from baselines.hub.checkpoint import check_hashes
+from baselines.checkpoint import check_hashes
 from baselines.retrieve.settings import ModelSettings
 from builders.core.errors import InputError
 from builders.core.typed import json_of, typed

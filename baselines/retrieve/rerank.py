@@ -25,11 +25,11 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from baselines.measure.qrels import add_set, read_queries
 from baselines.retrieve.kinds import RERANKERS
 from baselines.retrieve.passages import open_passages
 from baselines.retrieve.run_manifest import asked_of, record, write_manifest
 from baselines.retrieve.settings import add_device, add_pairs
-from baselines.runs.sets import add_set, read_queries
 from builders.core.command import whole_number
 from builders.core.errors import InputError, log
 from builders.core.files import check_file, real_path, sha256_of

@@ -25,11 +25,10 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from baselines.measure import evaluate
+from baselines.measure.qrels import add_set, read_queries, release_qrels
 from baselines.retrieve.run_manifest import asked_of, record, tag_of, write_manifest
 from baselines.retrieve.settings import add_batch_tokens, add_device, add_revision
-from baselines.runs import evaluate
-from baselines.runs.qrels import release_qrels
-from baselines.runs.sets import add_set, read_queries
 from builders.core.cache import caches
 from builders.core.command import add_format, whole_number
 from builders.core.errors import InputError, log

@@ -19,9 +19,9 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
+from baselines.measure.qrels import add_set, read_queries
 from baselines.retrieve.passages import open_passages
 from baselines.retrieve.settings import add_device, add_revision
-from baselines.runs.sets import add_set, read_queries
 from baselines.samples import add_sample, sample_rows
 from builders.core.command import whole_number
 from builders.core.errors import InputError, log

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from sentence_transformers import CrossEncoder, SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Router, Transformer
+from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Router, StaticEmbedding, Transformer
 from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer, PreTrainedModel
 from transformers import BertForMaskedLM as _BertForMaskedLM
 
@@ -31,7 +31,6 @@ from baselines.retrieve.model_checks import (
 from baselines.retrieve.official_input import official_tokenizer
 from baselines.retrieve.settings import ModelSettings
 from baselines.train.recipe import Recipe
-from baselines.train.static import is_static
 from builders.core.errors import InputError
 from builders.core.typed import problem_of
 
@@ -113,8 +112,13 @@ def dual_encoder(recipe: Recipe, start: str, device: str, commit: str | None = N
     return model
 
 
+def is_static(model: SentenceTransformer) -> bool:
+    """True if the model has one vector per word, and no transformer."""
+    return any(isinstance(module, StaticEmbedding) for module in model)
+
+
 def halves(model: SentenceTransformer, shortest: int) -> list[int]:
-    """How many numbers a model's vectors have, half of them, a quarter ..., as long as that is ``shortest`` or more."""
+    """The dimensions of a model's vectors, half of them, a quarter ..., down to ``shortest``."""
     found = [model.get_embedding_dimension() or 0]
     while found[-1] // 2 >= shortest:
         found.append(found[-1] // 2)
@@ -166,7 +170,7 @@ def _poolings(model: SentenceTransformer) -> list[str]:
 
 
 def _own_similarity(model: SentenceTransformer, start: str) -> str:
-    """What a SentenceTransformer compares by: ``cos`` also where it takes dot products of normalised vectors."""
+    """The similarity of a SentenceTransformer: ``cos`` also where it takes dot products of normalised vectors."""
     if model.similarity_fn_name not in ("cosine", "dot"):
         raise InputError(f"{start} compares by {model.similarity_fn_name!r}; expected cosine or dot")
     normalised = any(isinstance(module, Normalize) for module in model.modules())

@@ -46,7 +46,7 @@ class PairFile:
 
 
 def pair_file(text: str) -> PairFile:
-    """What ``--pairs`` names: ``FILE``, or ``FILE:NAME,NAME,...`` with the columns of a file without names.
+    """Read a word of ``--pairs``: ``FILE``, or ``FILE:NAME,NAME,...`` with the columns of a file without names.
 
     Raises :class:`InputError` where there is no such file, or the names lack a column.
     """
@@ -102,7 +102,7 @@ def _json_lines(path: Path) -> Iterator[QuestionPair]:
 def _places(
     columns: Sequence[str], path: Path | str, remedy: str = "", line: int | None = None
 ) -> tuple[int, int, int]:
-    """Where the two questions and the label stand among ``columns``."""
+    """The places of the two questions and the label among ``columns``."""
     places = [[place for place, column in enumerate(columns) if column in names] for names in _NAMES.values()]
     if any(len(each) != 1 for each in places):
         wanted = ", ".join(f"{names[0]} (or {', '.join(names[1:])})" for names in _NAMES.values())
@@ -121,6 +121,24 @@ def _pair(values: list[Any], path: Path, line: int) -> QuestionPair:
     if found is None:
         raise InputError(f"expected a label 0 or 1, found {str(label)[:_SHOWN]!r}", path=path, line=line)
     return QuestionPair(first, second, found)
+
+
+def train_and_dev(
+    files: Sequence[PairFile], dev_files: Sequence[PairFile], held_out: float, seed: int
+) -> tuple[list[QuestionPair], list[QuestionPair]]:
+    """(pairs to train on, pairs to measure on: those of ``dev_files``, or a part of the others that is held out).
+
+    Raises :class:`InputError` where either has one label alone.
+    """
+    train = read_question_pairs(files)
+    if dev_files:
+        dev = read_question_pairs(dev_files)
+    else:
+        train, dev = hold_out(train, held_out, seed)
+    for pairs, use in ((train, "to train on"), (dev, "to measure on")):
+        if len({pair.label for pair in pairs}) < 2:
+            raise InputError(f"{use}: {len(pairs)} pairs, expected some with each label, 0 and 1")
+    return train, dev
 
 
 def hold_out(pairs: Sequence[QuestionPair], share: float, seed: int) -> tuple[list[QuestionPair], list[QuestionPair]]:
@@ -157,9 +175,3 @@ class Measured:
         labels = [pair.label for pair in self.pairs]
         found = roc_auc_score(labels, logits), accuracy_score(labels, logits > 0)
         return dict(zip(("AUC", "accuracy"), map(float, found), strict=True))
-
-
-def expect_both(pairs: Sequence[QuestionPair], what: str) -> None:
-    """Raise :class:`InputError` where the pairs have one label alone: there is nothing to tell apart."""
-    if len({pair.label for pair in pairs}) < 2:
-        raise InputError(f"{what}: {len(pairs)} pairs, expected some with each label, 0 and 1")

@@ -40,12 +40,19 @@ Share = Annotated[float, Meta(ge=0, lt=1)]
 PositiveShare = Annotated[float, Meta(gt=0, lt=1)]
 Name = Annotated[str, Meta(min_length=1)]
 
+# Keys that only some kinds of model have.
+_KINDS = {
+    **dict.fromkeys(("model.pooling", "model.similarity", "model.towers", "data.rows", "train.shortest"), ("dual",)),
+    **dict.fromkeys(("model.outputs", "data.source", "train.adversarial"), ("cross",)),
+    "model.inputs": ("dual", "cross"),
+}
+
 
 class Model(Struct, frozen=True, forbid_unknown_fields=True):
-    """What is trained, and from what.
+    """The model that is trained, and its start.
 
     ``start``: a name on the hub, a directory, ``scratch`` (random weights, own vocabulary), ``words`` (a vector a word,
-    a dual-encoder's alone: :mod:`baselines.train.static`), or ``recipe:NAME``.
+    a dual-encoder's alone: :mod:`baselines.train.scratch`), or ``recipe:NAME``.
     ``revision``: a commit, tag or branch of a start on the hub; empty: its main branch.
 
     A dual-encoder's alone: ``pooling`` and ``similarity`` (empty: those of a start that is a SentenceTransformer,
@@ -67,11 +74,6 @@ class Model(Struct, frozen=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         if self.revision and (self.start in MADE or self.start.startswith(FROM_RECIPE)):
             raise ValueError(f"revision: of a start on the hub; {self.start} is none")
-        for name in ("pooling", "similarity", "towers"):
-            _of_kind(name, getattr(self, name) in ("", 1), self.kind, "dual")
-        _of_kind("start = words", self.start != WORDS, self.kind, "dual")
-        _of_kind("outputs", self.outputs == 1, self.kind, "cross")
-        _of_kind("inputs", self.inputs == "plain", self.kind, "dual", "cross")
         if self.kind == "dual" and self.inputs == "official" and self.towers == 1:
             raise ValueError("inputs: the official ones differ for queries and passages; expected towers = 2")
 
@@ -110,7 +112,7 @@ class Words(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Data(Struct, frozen=True, forbid_unknown_fields=True):
-    """What is learned from. Lengths in tokens, special tokens included; a static model reads whole texts.
+    """The training data. Lengths in tokens, special tokens included; a static model reads whole texts.
 
     ``set``: one of a release's sets, or a config of training questions that `add` drew: then these alone are
     learned from, and main's ``dev_split`` is ranked during training.
@@ -156,7 +158,7 @@ class Data(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Train(Struct, frozen=True, forbid_unknown_fields=True):
-    """How it is learned. ``batch`` counts rows over all processes together; an epoch is all rows once.
+    """The training itself. ``batch`` counts rows over all processes together; an epoch is all rows once.
 
     A row: for the dual-encoder what ``data.rows`` says, for the cross-encoder a (query, passage) pair, for the masked
     language model a passage. ``mini_batch`` rows go through the model at once in the dual-encoder's training and in
@@ -208,13 +210,16 @@ class Sections(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     words: Words = Words()
 
     def __post_init__(self) -> None:
-        kind = self.model.kind
-        _of_kind("data.rows", self.data.rows == "one-negative", kind, "dual")
-        _of_kind("train.shortest", not self.train.shortest, kind, "dual")
-        _of_kind("train.adversarial", not self.train.adversarial, kind, "cross")
+        for key, kinds in _KINDS.items():
+            section, name = key.split(".")
+            value = getattr(getattr(self, section), name)
+            default = next(each.default for each in msgspec.structs.fields(getattr(self, section)) if each.name == name)
+            if value != default and self.model.kind not in kinds:
+                raise ValueError(f"{key}: for kind = {' or '.join(kinds)} alone, found kind = {self.model.kind}")
+        if self.model.start == WORDS and self.model.kind != "dual":
+            raise ValueError(f"model.start = words: for kind = dual alone, found kind = {self.model.kind}")
         if self.train.embeddings_gradient != 1 and not self.train.adversarial:
             raise ValueError("train.embeddings_gradient: of an adversarial step alone; expected train.adversarial too")
-        _of_kind("data.source", self.data.source == "release", kind, "cross")
         if self.data.negatives == FROM_RELEASE and base_set(self.data.set) != "main":
             raise ValueError(f"data.negatives: the official negatives are those of main, not of {self.data.set}")
 
@@ -237,12 +242,6 @@ class Recipe(Sections, frozen=True, kw_only=True):
         if not self.data.similar:
             del content["data"]["similar"]
         return {"name": content.pop("name"), **content}
-
-
-def _of_kind(key: str, is_default: bool, kind: str, *kinds: str) -> None:
-    """Raise where a key that only some kinds of model have is given to another."""
-    if not is_default and kind not in kinds:
-        raise ValueError(f"{key}: for kind = {' or '.join(kinds)} alone, found kind = {kind}")
 
 
 def names() -> list[str]:

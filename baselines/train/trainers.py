@@ -1,16 +1,18 @@
-"""The trainers: sentence-transformers' and transformers', fed with our batches.
+"""The trainers of sentence-transformers and transformers, with this project's batches, losses and collators.
 
-What is ours in them: rows are joined with their texts batch by batch, the order of the batches is a function of the
-seed (:class:`baselines.train.rows.Batches`), masks are a function of the seed and the row, so that a training that is
-killed and taken up again ends in the same bits. The whole training is one epoch to the trainer; what the recipe calls
-an epoch is inside the batches.
+Rows are joined with their texts batch by batch. The order of the batches is a function of the seed
+(:class:`baselines.train.data.Batches`), masks are a function of the seed and the row. So a training that is killed and
+resumed ends in the same bits. The whole training is one epoch to the trainer: the recipe's epochs are inside the
+batches.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.util
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,19 +32,17 @@ from sentence_transformers.sentence_transformer.losses import (
     MatryoshkaLoss,
     MultipleNegativesRankingLoss,
 )
+from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from transformers import Trainer, TrainingArguments
 
 from baselines.retrieve.devices import computes_bf16, widen_heads
 from baselines.retrieve.models import prompt_of
 from baselines.retrieve.prefetch import preprocess
-from baselines.train.cross_loss import PairLoss, PairTokens, moved_embeddings, token_parts
-from baselines.train.masks import Masked
-from baselines.train.models import halves
+from baselines.train.callbacks import FiniteWeights, diverged
+from baselines.train.data import Batches
+from baselines.train.models import halves, is_static
 from baselines.train.recipe import Recipe
-from baselines.train.rows import Batches
-from baselines.train.static import is_static
-from baselines.train.watch import FiniteWeights, diverged
 from builders.core.errors import log
 from builders.core.jobs import can_start_processes
 
@@ -170,8 +170,8 @@ def arguments(recipe: Recipe, states: Path, batches: Batches, device: str) -> di
         "save_strategy": "steps" if every["save"] else "no",
         "save_steps": every["save"] or 1,
         "save_total_limit": 2,
-        "eval_strategy": "no",  # :mod:`baselines.train.watch` evaluates
-        "report_to": ["tensorboard"] if _has_tensorboard() else [],
+        "eval_strategy": "no",  # the Monitor evaluates
+        "report_to": ["tensorboard"] if any(map(importlib.util.find_spec, ("tensorboard", "tensorboardX"))) else [],
         "disable_tqdm": True,
         "remove_unused_columns": False,
     }
@@ -180,10 +180,6 @@ def arguments(recipe: Recipe, states: Path, batches: Batches, device: str) -> di
 def tokens_at_once(recipe: Recipe, device: torch.device) -> int:
     """The limit that ``train.mini_batch_tokens`` means on a device; 0: none."""
     return recipe.train.mini_batch_tokens or (TOKENS_ON_GPU if device.type == "cuda" else 0)
-
-
-def _has_tensorboard() -> bool:
-    return any(importlib.util.find_spec(name) for name in ("tensorboard", "tensorboardX"))
 
 
 def dual_trainer(recipe: Recipe, model: SentenceTransformer, rows: Any, batches: Batches, given: dict[str, Any]) -> Any:
@@ -268,3 +264,116 @@ def _made(kind: type, batches: Batches, args: TrainingArguments, **given: Any) -
     trainer.remove_callback(transformers.PrinterCallback)
     trainer.add_callback(FiniteWeights)
     return trainer
+
+
+class PairTokens:
+    """A batch of (query, passage) rows as tokens, with their labels.
+
+    The library's collator hands the texts on and its losses cut them, in the process that trains; this one runs in the
+    loader's processes where there are some (``train.workers``). The tokens are the same.
+    """
+
+    def __init__(self, model: CrossEncoder) -> None:
+        self._model = model
+        name = model.default_prompt_name
+        self._prompt = None if name is None else model.prompts.get(name)
+
+    def __call__(self, rows: list[dict[str, Any]]) -> dict[str, Any]:
+        tokens = preprocess(self._model, [(row["query"], row["passage"]) for row in rows], prompt=self._prompt)
+        return {**tokens, "label": torch.tensor([row["label"] for row in rows])}
+
+
+class PairLoss(nn.Module):
+    """Binary cross entropy of one logit, or softmax cross entropy of two; the mean over a batch of :class:`PairTokens`.
+
+    As sentence-transformers' BinaryCrossEntropyLoss and CrossEntropyLoss, of pairs that are tokens already.
+    """
+
+    def __init__(self, model: CrossEncoder) -> None:
+        super().__init__()
+        self.model = model  # under torchrun the trainer puts the wrapped one here
+        self.outputs = model.num_labels
+
+    def forward(self, batch: list[dict[str, Any]], labels: Tensor, **_: Any) -> Tensor:
+        """The loss of ``batch[0]``, the tokens; ``labels``, shape (rows,): 1.0 for a positive, 0.0 for a negative."""
+        return self.of(self.model, batch[0], labels)
+
+    def of(self, model: nn.Module, tokens: dict[str, Any], labels: Tensor) -> Tensor:
+        """The loss as ``model`` has it."""
+        logits = model(dict(tokens))["scores"].float()
+        if self.outputs == 1:
+            return nn.functional.binary_cross_entropy_with_logits(logits.view(-1), labels.float())
+        return nn.functional.cross_entropy(logits, labels.long())
+
+
+def token_parts(batch: dict[str, Any], tokens: int) -> Iterator[dict[str, Any]]:
+    """A batch of :class:`PairTokens` in parts of at most ``tokens`` tokens, padding included; the batch where 0.
+
+    Pairs of like lengths come together, the longest first, and padding that a part does not need is cut off. A pair
+    with more tokens is a part of its own.
+    """
+    mask = batch["attention_mask"]
+    if not tokens or mask.numel() <= tokens:
+        yield batch
+        return
+    positions = torch.arange(1, mask.shape[1] + 1, device=mask.device)
+    lengths, order = (mask * positions).amax(1).sort(descending=True, stable=True)
+    wanted, start = lengths.tolist(), 0  # the last token's place: some models pad on the left
+    while start < len(wanted):
+        some = order[start : start + max(1, tokens // wanted[start])]
+        part = {name: value[some] if torch.is_tensor(value) else value for name, value in batch.items()}
+        for name, value in batch.items():
+            if torch.is_tensor(value) and value.shape == mask.shape:
+                part[name] = part[name][:, : wanted[start]]
+        yield part
+        start += len(some)
+
+
+@contextlib.contextmanager
+def moved_embeddings(embeddings: nn.Parameter, loss: Tensor, distance: float) -> Iterator[None]:
+    """Inside, the embeddings are moved by ``distance`` along the gradient that ``loss`` has there; then as before.
+
+    The official code's adversarial step: g / sqrt(sum(g * g) + 1e-8). It takes the shift away by subtracting it; here
+    the very bits come back, so that a training that is taken up again ends in the same ones. In several processes each
+    one moves its own embeddings along the gradient of its own share of the batch, as each card does there: the
+    gradients are summed over the cards later.
+    """
+    (gradient,) = torch.autograd.grad(loss, [embeddings])
+    kept = embeddings.detach().clone()
+    with torch.no_grad():
+        embeddings.add_(gradient / (gradient.square().sum() + 1e-8).sqrt(), alpha=distance)
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            embeddings.copy_(kept)
+
+
+class Masked:
+    """A batch of passages as token ids with some of them masked, BERT's way: 80 % [MASK], 10 % any, 10 % as they are.
+
+    Which tokens is a function of the seed and the visits in the batch alone: no state is carried from batch to batch.
+    """
+
+    def __init__(self, tokenizer: Any, length: int, share: float, seed: int) -> None:
+        self._tokenizer, self._length, self._share, self._seed = tokenizer, length, share, seed
+
+    def __call__(self, rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
+        batch = self._tokenizer(
+            [row["text"] for row in rows],
+            truncation=True,
+            max_length=self._length,
+            padding=True,
+            pad_to_multiple_of=8,
+            return_special_tokens_mask=True,
+            return_tensors="pt",
+        )
+        tokens, special = batch["input_ids"], batch.pop("special_tokens_mask").bool()
+        generator = torch.Generator().manual_seed((self._seed * 1_000_003 + rows[0]["visit"]) % (1 << 62))
+        chosen = (torch.rand(tokens.shape, generator=generator) < self._share) & ~special
+        kind = torch.rand(tokens.shape, generator=generator)
+        anything = torch.randint(len(self._tokenizer), tokens.shape, generator=generator)
+        labels = tokens.masked_fill(~chosen, -100)
+        tokens = tokens.masked_fill(chosen & (kind < 0.8), self._tokenizer.mask_token_id)
+        tokens = torch.where(chosen & (kind >= 0.9), anything, tokens)
+        return {"input_ids": tokens, "attention_mask": batch["attention_mask"], "labels": labels}

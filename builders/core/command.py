@@ -184,5 +184,9 @@ OLD_NAMES = {
         "sources": "builders official --list",
         "stats": "builders check",
     },
-    "baselines": dict[str, str](),
+    "baselines": {
+        "leaderboard": "baselines reproduce --leaderboard",
+        "predictions": "builders export --run",
+        "space": "baselines show --serve",
+    },
 }

@@ -38,7 +38,7 @@ class Unfinished(InputError):
 _GROUPS = {
     "builders": "duckdb faiss filelock huggingface_hub jieba matplotlib msgspec numba numpy pyarrow rensa rjieba scipy "
     "statsmodels tomli tqdm",
-    "baselines": "ir_measures",
+    "baselines": "ir_measures jinja2",
     "models": "accelerate sentence_transformers sklearn torch transformers",
     "ray": "ray",
     "elasticsearch": "elasticsearch",

@@ -19,7 +19,8 @@ formats of training data (tevatron to sentence-transformers). Each positive gets
 in turn; where a query has fewer, a line of pylate holds one twice. Queries without a positive or a negative are counted
 and left out. --run RUN ... writes runs, too: trec (runs/NAME.trec), beir (runs/NAME.json, BEIR's results), official
 (predictions/NAME.json: at most 50 passages a query). No two scores of a query are equal there, also as 32 bits hold
-them: no tool can order ties in another way.
+them: no tool can order ties in another way. A submission of the test split consists of such predictions: queries that
+the run lacks are named and count 0; queries of another split and passages that the corpus lacks are refused.
 
 JSON formats hold every text as it is. A line of a TSV file cannot hold a tab or a line end: each such character of a
 text is written as one space, the number of texts changed is logged and kept in EXPORT, and ids stay those of the
@@ -35,6 +36,8 @@ example:
   python -m builders export --release dureader_retrieval --set cmedqa --format trec --out cmedqa-trec
   python -m builders export --release build/sample --format flagembedding --negatives build/negatives.jsonl.gz \\
     --out build/flagembedding
+  python -m builders export --release build/sample --format official --runs-only --run build/runs/bm25.test.run.gz \\
+    --out build/predictions
   python -m builders export --release DIR --set restrain-14K-extrapolation --format msmarco --out restrain
 """
 

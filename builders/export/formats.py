@@ -41,7 +41,7 @@ def beir(data: ReleaseSet, output: Output) -> None:
     for split in data.qrels_splits():
         columns = ["query-id", "corpus-id", "score"]
         output.qrels(f"qrels/{split}.tsv", data.qrels(split), columns, "\t", header=True)
-    write_runs(output, output.options.runs, RUN_FORMS["beir"])
+    write_runs(output, output.options.runs, RUN_FORMS["beir"], data)
 
 
 def trec(data: ReleaseSet, output: Output) -> None:
@@ -54,7 +54,7 @@ def trec(data: ReleaseSet, output: Output) -> None:
         output.texts(f"topics.{split}.tsv", data.query_texts(split))
     for split in data.qrels_splits():
         output.qrels(f"qrels.{split}.txt", data.qrels(split), ["query-id", "0", "corpus-id", "score"], " ")
-    write_runs(output, [*map(data.release.named, data.runs()), *output.options.runs], RUN_FORMS["trec"])
+    write_runs(output, [*map(data.release.named, data.runs()), *output.options.runs], RUN_FORMS["trec"], data)
 
 
 def msmarco(data: ReleaseSet, output: Output) -> None:
@@ -93,7 +93,7 @@ def official(data: ReleaseSet, output: Output) -> None:
     if ("train", "train") in release.splits() and _has(release, "train", "negative_passages"):
         output.tsv(f"{_BASELINE}/train/dual.train.tsv", _dual_rows(release))
         output.tsv(f"{_BASELINE}/train/cross.train.tsv", _cross_rows(release))
-    write_runs(output, output.options.runs, RUN_FORMS["official"])
+    write_runs(output, output.options.runs, RUN_FORMS["official"], data)
 
 
 _BASELINE = "dureader-retrieval-baseline-dataset"

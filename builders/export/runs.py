@@ -7,18 +7,21 @@ this project by ascending id. Exported scores fall strictly, also in the 32 bits
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from builders.core.errors import InputError
+from builders.core.errors import InputError, log
 from builders.core.files import first_character
 from builders.core.typed import problem_of
 from builders.export.output import Output
+from builders.export.sets import ReleaseSet
 from builders.store.runs import Hit, Run, read_run
 
 _DEPTH = 50  # of the official predictions
+_NAMED = 3  # queries that a message names
 
 
 def distinct(hits: list[Hit]) -> list[tuple[str, str]]:
@@ -39,18 +42,20 @@ def distinct(hits: list[Hit]) -> list[tuple[str, str]]:
     return [(passage, np.format_float_positional(score, trim="0")) for passage, score in found.items()]
 
 
-def write_runs(output: Output, paths: Sequence[Path], form: str) -> None:
+def write_runs(output: Output, paths: Sequence[Path], form: str, data: ReleaseSet) -> None:
     """Write runs below ``runs/`` (``predictions/`` for the official ones), named as their files.
 
     Args:
         output: the export.
         paths: TREC runs or official predictions.
         form: ``trec``, ``json`` (BEIR's results: {query: {passage: score}}) or ``predictions`` ({query: [passages]}).
+        data: the set that was searched, against which predictions are checked.
 
     A TREC run whose scores fall strictly is copied as it is.
 
     Raises:
-        InputError: for a file that is no run, a name that is no file's on every machine, and two of one name.
+        InputError: for a file that is no run, a name that is no file's on every machine, two of one name, and
+            predictions of queries or passages that the set lacks.
     """
     for path in paths:
         stem = path.name.removesuffix(".gz")
@@ -65,7 +70,7 @@ def write_runs(output: Output, paths: Sequence[Path], form: str) -> None:
         if form == "trec" and path.suffix != ".gz" and _falls(run) and first_character(path) != "{":
             output.copy(name, path)
         else:
-            output.blocks(name, _FORMS[form](run, stem))
+            output.blocks(name, _FORMS[form](run, stem, data))
 
 
 def _falls(run: Run) -> bool:
@@ -81,7 +86,7 @@ _FOLDERS = {"trec": "runs", "json": "runs", "predictions": "predictions"}
 _ENDINGS = {"trec": "trec", "json": "json", "predictions": "json"}
 
 
-def _trec(run: Run, tag: str) -> Iterator[tuple[int, bytes]]:
+def _trec(run: Run, tag: str, _: ReleaseSet) -> Iterator[tuple[int, bytes]]:
     tag = "_".join(tag.split()) or "run"
     for query, hits in run.hits.items():
         lines = [
@@ -90,26 +95,51 @@ def _trec(run: Run, tag: str) -> Iterator[tuple[int, bytes]]:
         yield len(lines), "".join(lines).encode()
 
 
-def _json(run: Run, _: str) -> Iterator[tuple[int, bytes]]:
+def _json(run: Run, tag: str, data: ReleaseSet) -> Iterator[tuple[int, bytes]]:
     def of(hits: list[Hit]) -> str:
         return "{" + ", ".join(f"{json.dumps(passage)}: {score}" for passage, score in distinct(hits)) + "}"
 
-    return _object(run, of)
+    return _object(run.hits, of)
 
 
-def _predictions(run: Run, _: str) -> Iterator[tuple[int, bytes]]:
-    return _object(run, lambda hits: json.dumps(list(dict.fromkeys(passage for passage, _ in hits))[:_DEPTH]))
+def _predictions(run: Run, _: str, data: ReleaseSet) -> Iterator[tuple[int, bytes]]:
+    """The first 50 passages of each query, each once, in the order of the run's split.
+
+    Queries that the run lacks are named: they count 0. Queries of another split are an :class:`InputError`, and so are
+    passages that the corpus lacks.
+    """
+    lists = {query: list(dict.fromkeys(own))[:_DEPTH] for query, own in run.rankings.items() if own}
+    splits = {
+        split: [query for ids, _ in data.query_texts(split) for query in ids.to_pylist()]
+        for split in data.query_splits()
+    }
+    split = max(splits, key=lambda name: len(lists.keys() & splits[name]))
+    place = f"{split} of {data.release.path}"
+    if strangers := sorted(lists.keys() - splits[split]):
+        raise InputError(f"has {_named(strangers)} that {place} lacks; expected a run of one split", path=run.path)
+    corpus = data.configs.corpus
+    if lacking := data.release.missing(corpus, "corpus", {each for own in lists.values() for each in own}):
+        said = f"{len(lacking):,} passages that {corpus!r} of {data.release.path} lacks, such as {lacking[0]}"
+        raise InputError(f"has {said}", path=run.path)
+    if missing := [query for query in splits[split] if query not in lists]:
+        log.warning("%s lacks %s of %d of %s; they count 0", run.path, _named(missing), len(splits[split]), place)
+    return _object({query: lists[query] for query in splits[split] if query in lists}, json.dumps)
 
 
-def _object(run: Run, value: Callable[[list[Hit]], str]) -> Iterator[tuple[int, bytes]]:
+def _named(queries: Sequence[str]) -> str:
+    shown = ", ".join(queries[:_NAMED]) + ", ..." * (len(queries) > _NAMED)
+    return f"{len(queries)} {'query' if len(queries) == 1 else 'queries'} ({shown})"
+
+
+def _object(lists: Mapping[str, list[Any]], value: Callable[[list[Any]], str]) -> Iterator[tuple[int, bytes]]:
     """A JSON object, a line a query."""
     yield 0, b"{\n"
-    for number, (query, hits) in enumerate(run.hits.items()):
-        yield len(hits), (",\n" * (number > 0) + f"{json.dumps(query)}: {value(hits)}").encode()
+    for number, (query, own) in enumerate(lists.items()):
+        yield len(own), (",\n" * (number > 0) + f"{json.dumps(query)}: {value(own)}").encode()
     yield 0, b"\n}\n"
 
 
-_FORMS: dict[str, Callable[[Run, str], Iterator[tuple[int, bytes]]]] = {
+_FORMS: dict[str, Callable[[Run, str, ReleaseSet], Iterator[tuple[int, bytes]]]] = {
     "trec": _trec,
     "json": _json,
     "predictions": _predictions,

@@ -1,7 +1,7 @@
 """Formats of training data: a query, a passage that answers it, passages that do not, as texts.
 
 A negative is dealt to the query's positives in turn, from the beginning again where they run out: with 4 for each
-positive, as `baselines mine` draws them, each is learned from once (as ``baselines/train/pairs.py`` deals them).
+positive, as `baselines mine` draws them, each is learned from once (as ``baselines/train/data.py`` deals them).
 """
 
 from __future__ import annotations

@@ -47,10 +47,11 @@ def export(
     _check_apart(Path(os.path.realpath(out)), Path(os.path.realpath(release.path)))
     with new_directory(out, "an export", MARKER) as folder:
         output = Output(folder, release.path, options)
+        data = set_to_export(release, name)
         if options.runs_only:
-            write_runs(output, options.runs, RUN_FORMS[form])
+            write_runs(output, options.runs, RUN_FORMS[form], data)
         else:
-            FORMATS[form](set_to_export(release, name), output)
+            FORMATS[form](data, output)
         about = {"format": form, "set": name, "release": sha256_of(release.path / MANIFEST)}
         marker = {**about, **output.notes, "files": output.rows}
         write_text(folder / MARKER, json.dumps(marker, ensure_ascii=False, indent=1) + "\n")

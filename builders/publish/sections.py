@@ -14,7 +14,7 @@ import msgspec
 
 from builders.check.paper import published
 from builders.core.errors import InputError
-from builders.core.markdown import as_code, as_text
+from builders.core.tables import as_code, as_text
 from builders.core.typed import read_json
 from builders.store.card_head import Configs, shown_config
 from builders.store.card_words import is_official

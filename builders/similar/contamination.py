@@ -20,8 +20,8 @@ from builders.core.files import write_bytes
 from builders.core.jobs import in_order, process_pool
 from builders.core.limits import usable_cores
 from builders.core.locks import temporary_folder
-from builders.core.markdown import as_code, as_text
 from builders.core.progress import progress
+from builders.core.tables import as_code, as_text
 from builders.core.typed import read_json
 from builders.similar.likeness import HOW, Like, LikeTexts, options_of, read_scores, tested_splits
 from builders.similar.pairs import Pair, names_of, read_pairs

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from builders.core.markdown import as_code, as_text
+from builders.core.tables import as_code, as_text
 from builders.store.card_figures import figures, histograms, lines_of, overlap, samples, similar
 from builders.store.card_head import Configs, bytes_of, card_head, rows_of, sets_of, shown_config
 from builders.store.card_words import ARXIV, PAPER, evaluation, fields, is_official, is_reading, limitations

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from builders.core.markdown import as_code, as_text
+from builders.core.tables import as_code, as_text
 from builders.store.table3 import TABLE3_ROWS, bar_name
 
 

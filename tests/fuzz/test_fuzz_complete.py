@@ -18,8 +18,8 @@ _READING |= {"pyarrow.csv.read_csv", "np.lib.format.open_memmap", "pa.ipc.open_f
 _OURS = {
     "baselines.retrieve.models:_routes": "what a tokenizer that is open says of itself",
     "baselines.retrieve.official_input:official_tokenizer": "likewise",
-    "baselines.hub.checkpoint:write_hashes": "the record of a checkpoint that the caller has just written",
-    "baselines.hub.needs:write_needs": "the configuration of a checkpoint that the caller has just written",
+    "baselines.checkpoint:write_hashes": "the record of a checkpoint that the caller has just written",
+    "baselines.checkpoint:write_needs": "the configuration of a checkpoint that the caller has just written",
     "builders.core.arrow_files:read_arrow": "files of a build under way, which appear when they are whole",
     "builders.official.copies:published": "the project's own file",
     "builders.release.build:_label": "hands its blocks on to parse_row, which has a fuzzer",

@@ -131,7 +131,7 @@ def _read_pushed(folder: Path) -> Any:
 READERS = [
     Reader(
         "a hub's answers to pull",
-        reaches=("builders.core.hub:commit_in", "baselines.hub.fetch:fetch"),
+        reaches=("builders.core.hub:commit_in", "baselines.hub.pull:fetch"),
         make=_world(_pull),
         spoils={"answers/*.headers": JSON, "answers/*.json": JSON, "answers/*.bytes": BYTES},
         read=_read_pulled,

@@ -14,14 +14,15 @@ from official_parameters import unpack
 from safetensors.numpy import save_file
 from spoil import BYTES, JSON, TEXT
 
-from baselines.convert.ernie import read_config, read_vocabulary
-from baselines.convert.parameters import read_parameter
+from baselines.checkpoint import TRAINING, check_hashes, open_checkpoint, write_hashes
 from baselines.hub.card import model_card
-from baselines.hub.checkpoint import check_hashes, open_checkpoint, write_hashes
-from baselines.hub.manifest import Manifest, listed, read_manifest
-from baselines.train import state
-from baselines.train.record import TRAINING, commit_begun_from, is_done
+from baselines.hub.paddle import read_config, read_parameter, read_vocabulary
+from baselines.hub.pull import File, Manifest
+from baselines.train import resume
+from baselines.train.resume import is_done, start_commit
+from builders.core.files import sha256_of
 from builders.core.hub import _earlier
+from builders.core.typed import read_json
 
 ABOUT: dict[str, Any] = {
     "recipe": {"name": "tiny"},
@@ -80,7 +81,7 @@ def _read_hashed(folder: Path) -> Any:
 
 def _manifest(folder: Path) -> None:
     (folder / "config.json").write_text("{}")
-    (folder / "manifest.json").write_text(Manifest([listed("config.json", folder / "config.json")]).text())
+    (folder / "manifest.json").write_text(Manifest([File("config.json", 2, sha256_of(folder / "config.json"))]).text())
 
 
 def _listing(folder: Path) -> Any:
@@ -104,7 +105,7 @@ def _trained(folder: Path) -> None:
 def _done(folder: Path) -> Any:
     about = {key: value for key, value in ABOUT.items() if key != "start_commit"}
     order: Any = SimpleNamespace(out=folder / "model", about_but_commit=about, commit=ABOUT["start_commit"])
-    return commit_begun_from(folder / "model", "org/base"), is_done(order)
+    return start_commit(folder / "model", "org/base"), is_done(order)
 
 
 def _as_trained(found: tuple[str | None, bool], _: Any, folder: Path) -> bool:
@@ -121,14 +122,14 @@ def _states(folder: Path) -> None:
         (states / f"checkpoint-{step}").mkdir(parents=True)
         (states / f"checkpoint-{step}" / "trainer_state.json").write_text(json.dumps({"global_step": step, "log": []}))
         (states / f"checkpoint-{step}" / "rng_state.pth").write_bytes(b"x")
-        state.seal(states / f"checkpoint-{step}", 1.5)
+        resume.seal(states / f"checkpoint-{step}", 1.5)
     (states / "about.json").write_text(json.dumps(ABOUT))
 
 
 def _read_states(folder: Path) -> Any:
-    states = folder / "model.training"
-    last = state.last_state(states, 1)
-    return state._about_of(states), last and last[0].name
+    states = Path(shutil.copytree(folder / "model.training", folder / "out", dirs_exist_ok=True))
+    last, _ = resume.last_state(states, 1)  # removes those that are not whole
+    return resume._about_of(states), last and last.name
 
 
 def _as_states(found: Any, good: Any, folder: Path) -> bool:
@@ -156,10 +157,10 @@ READERS = [
     Reader(
         "a checkpoint and its card",
         reaches=(
-            "baselines.hub.checkpoint:_read",
-            "baselines.hub.checkpoint:_settings",
-            "baselines.hub.checkpoint:_check_weights",
-            "baselines.hub.checkpoint:is_static",
+            "baselines.checkpoint:_read",
+            "baselines.checkpoint:_settings",
+            "baselines.checkpoint:_check_weights",
+            "baselines.checkpoint:is_static",
         ),
         make=_checkpoint,
         spoils={"*.json": JSON, "model.safetensors": BYTES},
@@ -168,7 +169,7 @@ READERS = [
     ),
     Reader(
         "a checkpoint's hashes",
-        reaches=("baselines.hub.checkpoint:check_hashes",),
+        reaches=("baselines.checkpoint:check_hashes",),
         make=_hashed,
         spoils={"*.json": JSON, "model.safetensors": BYTES},
         read=_read_hashed,
@@ -176,10 +177,10 @@ READERS = [
     ),
     Reader(
         "a checkpoint's manifest",
-        reaches=("baselines.hub.manifest:read_manifest",),
+        reaches=("baselines.hub.pull:__post_init__",),
         make=_manifest,
         spoils={"manifest.json": JSON},
-        read=lambda folder: read_manifest(folder / "manifest.json"),
+        read=lambda folder: read_json(folder / "manifest.json", Manifest),
         right=as_json("manifest.json"),
     ),
     Reader(
@@ -192,7 +193,7 @@ READERS = [
     ),
     Reader(
         "a training's record",
-        reaches=("baselines.train.record:is_done", "baselines.train.record:commit_begun_from"),
+        reaches=("baselines.train.resume:is_done", "baselines.train.resume:start_commit"),
         make=_trained,
         spoils={f"model/{TRAINING}": JSON},
         read=_done,
@@ -200,7 +201,7 @@ READERS = [
     ),
     Reader(
         "a training's states",
-        reaches=("baselines.train.state:_about_of", "baselines.train.state:last_state"),
+        reaches=("baselines.train.resume:_about_of", "baselines.train.resume:last_state"),
         make=_states,
         spoils={"*/about.json": JSON, "*/*/trainer_state.json": JSON, "*/*/sealed.json": JSON},
         read=_read_states,
@@ -208,7 +209,7 @@ READERS = [
     ),
     Reader(
         "ERNIE's configuration",
-        reaches=("baselines.convert.ernie:read_config",),
+        reaches=("baselines.hub.paddle:read_config",),
         make=_paddle,
         spoils={"ernie_config.json": JSON},
         read=lambda folder: read_config(folder / "ernie_config.json"),
@@ -216,7 +217,7 @@ READERS = [
     ),
     Reader(
         "ERNIE's vocabulary",
-        reaches=("baselines.convert.ernie:read_vocabulary",),
+        reaches=("baselines.hub.paddle:read_vocabulary",),
         make=_paddle,
         spoils={"vocab.txt": TEXT},
         read=lambda folder: read_vocabulary(folder / "vocab.txt", 10_000),
@@ -224,10 +225,10 @@ READERS = [
     ),
     Reader(
         "a parameter of Paddle's",
-        reaches=("baselines.convert.parameters:read_parameter",),
+        reaches=("baselines.hub.paddle:read_parameter",),
         make=_paddle,
         spoils={"parameter": BYTES},
-        read=lambda folder: read_parameter(folder / "parameter").values.tolist(),
+        read=lambda folder: read_parameter(folder / "parameter")[0].tolist(),
         right=any_result,
     ),
 ]

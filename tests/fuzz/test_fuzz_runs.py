@@ -15,10 +15,10 @@ from fuzzing import Reader, any_result, as_json, equal, fuzz_of, loads
 from releases import QUESTIONS, TEXTS, make_release, md5
 from spoil import BYTES, JSON, JSON_LINES, TEXT
 
+from baselines.measure.fuse import _read_weights
+from baselines.measure.qrels import read_qrels
 from baselines.retrieve.passages import open_passages
-from baselines.runs.fuse import _read_weights
-from baselines.runs.qrels import read_qrels
-from baselines.train.negatives import read_negatives
+from baselines.train.data import read_negatives
 from baselines.train.question_pairs import pair_file, read_question_pairs
 from builders.pool.pairs import Pooled, read_pool, write_pool
 from builders.store.reader import open_release
@@ -144,7 +144,7 @@ def _with_two_questions_and_a_label(found: list[Any], *_: object) -> bool:
     return bool(found) and all(one.strip() and other.strip() and label in (0, 1) for one, other, label in found)
 
 
-_RUN, _QRELS = "builders.store.runs:", "baselines.runs.qrels:"
+_RUN, _QRELS = "builders.store.runs:", "baselines.measure.qrels:"
 READERS = [
     Reader(
         "labelled pairs of questions",
@@ -168,7 +168,7 @@ READERS = [
     ),
     Reader(
         "a TREC run",
-        reaches=("builders.store.run_table:_parsed",),
+        reaches=("builders.store.runs:_parsed",),
         make=_run("run"),
         spoils={"run": TEXT},
         read=lambda folder: read_run(folder / "run").hits,
@@ -234,7 +234,7 @@ READERS = [
     ),
     Reader(
         "weights of runs",
-        reaches=("baselines.runs.fuse:_read_weights",),
+        reaches=("baselines.measure.fuse:_read_weights",),
         make=_weights,
         spoils={"weights.json": JSON},
         read=lambda folder: {

@@ -14,8 +14,8 @@ import msgspec
 from fuzzing import Reader, any_result, as_json, equal, fuzz_of
 from spoil import JSON, TEXT
 
-from baselines.leaderboard.published import LEADERBOARD, read_leaderboard
 from baselines.reproduce.curves import curve, trainings
+from baselines.reproduce.leaderboard import LEADERBOARD, read_leaderboard
 from baselines.reproduce.matrix import MATRIX, Step, read_matrix
 from baselines.reproduce.settings import read_settings
 from baselines.reproduce.steps import _done, _stamp
@@ -124,7 +124,7 @@ READERS = [
     ),
     Reader(
         "the leaderboard",
-        reaches=("baselines.leaderboard.published:read_leaderboard",),
+        reaches=("baselines.reproduce.leaderboard:read_leaderboard",),
         make=_make_leaderboard,
         spoils={"leaderboard.toml": TEXT},
         read=lambda folder: read_leaderboard(folder / "leaderboard.toml"),

@@ -55,11 +55,10 @@ VERBS = {
     "mine": "baselines mine --release {here}/release --run {here}/train.run --out {here}/out",
     "evaluate": "baselines evaluate --release {here}/release --holes --duplicates removed {here}/dev.run",
     "compare": "baselines compare --release {here}/release {here}/dev.run {here}/other.run --format json",
-    "predictions": "baselines predictions --release {here}/release {here}/dev.run --out {here}/out",
     "fuse": "baselines fuse --release {here}/release --method weighted --tune dev --tune-on-these --weights {here}/out"
     " --out {here}/out.run {here}/dev.run {here}/other.run",
     "show": "baselines show --release {here}/release {here}/dev.run",
-    "space": "baselines space --release {here}/release --assemble {here}/out",
+    "space": "baselines show --release {here}/release --assemble {here}/out",
     "errors": "baselines errors --release {here}/release --top-k 3 --sample 1 --format json {here}/dev.run",
     "encode": "baselines encode --release {here}/release --model {here}/dual --device cpu --out {here}/out",
     "search": "baselines search --release {here}/release --model {here}/dual --passages {here}/vectors --device cpu"

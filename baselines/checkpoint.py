@@ -1,0 +1,295 @@
+"""A checkpoint directory: a model that sentence-transformers loads, its recipe and the record of its training.
+
+``recipe.json`` is the resolved recipe. ``training.json`` is the record of the training, with the SHA-256 of every other
+file. :func:`belongs` decides which files of a checkpoint go to the hub, and come back from there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path, PurePosixPath
+from typing import Any, Literal
+
+from msgspec import UNSET, Struct, UnsetType, field
+
+from builders.core.cache import wrong_sha256
+from builders.core.errors import InputError
+from builders.core.files import sha256_of, write_text
+from builders.core.typed import Sha256, problem_of, read_json, read_object
+
+RECIPE, TRAINING, CARD, LOSSES = "recipe.json", "training.json", "README.md", "loss.png"
+SETTINGS = "config_sentence_transformers.json"
+# Weights are safetensors alone: no pickle, which may run code when it is loaded, and no script, leaves or enters.
+_SUFFIXES = {".json", ".safetensors", ".txt", ".model", ".png", ".jinja"}
+_STATES = ("checkpoint-", "runs")  # folders of the trainer's states and of TensorBoard
+_STATE_FILES = {"trainer_state.json"}
+_AGAIN = "pull or convert the checkpoint again, or train it again (--no-resume)"
+_HUB = re.compile(r"[\w.-]{1,96}(/[\w.-]{1,96})?")  # a model's name there
+_WEIGHTS = (".safetensors", ".bin")
+_LIBRARIES = ("torch", "transformers", "sentence-transformers", "accelerate", "tokenizers", "numpy", "pyarrow")
+
+
+class _Model(Struct):
+    kind: Literal["dual", "cross", "mlm", "encoder"]
+    start: str = ""
+    inputs: str = ""
+
+
+class _Recipe(Struct):
+    """The fields of ``recipe.json`` that are read; later versions of the project may write more."""
+
+    model: _Model
+    data: dict[str, Any] = {}
+    name: str = ""
+
+
+class _About(Struct):
+    start: str | None = None
+    start_commit: str | None = None
+    data: dict[str, str] = {}
+
+
+class _Converted(Struct):
+    folder: str = field(name="from")
+    sha256: dict[str, Sha256]
+
+
+class _Training(Struct):
+    """The fields of ``training.json`` that are read."""
+
+    about: _About | UnsetType = UNSET
+    converted: _Converted | UnsetType = UNSET
+    builds: list[str] | None = None
+    counts: dict[str, int] = {}
+    versions: dict[str, str] = {}
+    dev: list[dict[str, float]] | None = None
+    dev_run: dict[str, str] | None = None
+
+
+class _Hashes(Struct):
+    """The SHA-256 of every file but the card, in ``training.json``; checkpoints of earlier versions have none."""
+
+    files: dict[str, Sha256] = {}
+
+
+class _Settings(Struct):
+    """The fields of the libraries' own files that are read."""
+
+    prompts: dict[str, str | None] = {}
+    id2label: dict[str, str] = field(default_factory=lambda: {"0": "", "1": ""})  # transformers' default
+    model_max_length: int | float | None = None
+    document_length: int | None = None
+    tokenizer_class: str | None = None
+
+
+def belongs(name: str) -> bool:
+    """True if a file helps to load or understand the model; states, scripts, pickles and hidden files do not."""
+    path = PurePosixPath(name)
+    return (
+        path.suffix in _SUFFIXES
+        and path.name not in _STATE_FILES
+        and not any(folder.startswith((".", *_STATES)) for folder in path.parts[:-1])
+        and not path.name.startswith(".")
+        and not problem_of(name)
+    )
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """``recipe`` and ``training`` are the two files' contents."""
+
+    path: Path
+    recipe: dict[str, Any]
+    training: dict[str, Any]
+
+    @property
+    def converted(self) -> dict[str, Any]:
+        """The source of a model that `convert` wrote: its folder, and SHA-256s. Empty for other models."""
+        return dict(self.training.get("converted", {}))
+
+    @property
+    def kind(self) -> str:
+        """dual, cross, mlm, or encoder: one that `convert` wrote, for a training to start from."""
+        return str(self.recipe["model"]["kind"])
+
+    @property
+    def start(self) -> str:
+        """The starting model: a hub name, the name of a folder, ``scratch`` or ``words``."""
+        return str(self.training.get("about", {}).get("start") or self.recipe["model"].get("start", ""))
+
+    @property
+    def hub_start(self) -> tuple[str, str | None] | None:
+        """The name of a start on the hub, and its commit where that was recorded; None for any other start."""
+        about = self.training.get("about", {})
+        start, commit = str(about.get("start") or ""), about.get("start_commit")
+        # Of a folder, `train` records the name alone: what has a slash was fetched. A recipe may name any path.
+        return (start, commit) if _HUB.fullmatch(start) and (commit or "/" in start) else None
+
+    @property
+    def towers(self) -> int:
+        """A dual-encoder's encoders: 1, or 2 where queries have one of their own."""
+        return 2 if (self.path / "router_config.json").is_file() else 1
+
+    @property
+    def is_static(self) -> bool:
+        """True if it has one vector per word, and no transformer that would truncate texts."""
+        path = self.path / "modules.json"
+        modules = read_json(path, list[dict[str, Any]]) if path.is_file() else []
+        return any(".StaticEmbedding" in str(module.get("type")) for module in modules)
+
+    @property
+    def plain_length(self) -> float | None:
+        """The tokens at which a plain ``encode()`` truncates texts; None if passages are truncated there, too."""
+        plain = self._settings("tokenizer_config.json").model_max_length
+        return None if self._settings("sentence_bert_config.json").document_length in (None, plain) else plain
+
+    @property
+    def outputs(self) -> int:
+        """A cross-encoder's outputs, by its ``config.json``, which leaves out transformers' default of two."""
+        return len(self._settings("config.json").id2label)
+
+    @property
+    def transformers(self) -> str:
+        """The lowest version of transformers that was tried and reads its tokenizer."""
+        return "5.0" if self._settings("tokenizer_config.json").tokenizer_class == "TokenizersBackend" else "4.57"
+
+    @property
+    def needs(self) -> tuple[str, str]:
+        """(the lowest version of sentence-transformers that gives a dual-encoder's results, the reason)."""
+        if self.is_static:
+            return "6.0.0", "earlier ones were not tried"
+        if self.towers == 2:
+            return "6.0.1", "6.0.0 cuts queries at the passages' length"
+        return "6.0.0", "earlier ones do not know lengths of queries and of passages"
+
+    @property
+    def prompts(self) -> dict[str, str]:
+        """The prompts of queries and passages by the library's names, without empty ones."""
+        prompts = self._settings(SETTINGS).prompts
+        return {name: prompt for name, prompt in prompts.items() if prompt}
+
+    @property
+    def reads_officially(self) -> bool:
+        """True if its tokenizers make the official code's inputs."""
+        return self.recipe["model"].get("inputs") == "official" or bool(self.converted and self.kind != "encoder")
+
+    def _settings(self, name: str) -> _Settings:
+        """A file of the libraries; the defaults where there is none."""
+        return read_json(self.path / name, _Settings) if (self.path / name).is_file() else _Settings()
+
+    def files(self) -> tuple[list[str], list[str]]:
+        """(what is pushed, what is not): paths in the directory, sorted. Not the card: push writes one.
+
+        :class:`InputError` where one of them is a link: what it leads to may be no part of the model.
+        """
+        names = sorted(p.relative_to(self.path).as_posix() for p in self.path.rglob("*") if p.is_file())
+        pushed = [name for name in names if belongs(name)]
+        for name in pushed:
+            if (file := self.path / name).resolve() != self.path.resolve() / name:
+                problem = (
+                    f"is a link to {file.resolve()}; expected a file of the checkpoint itself (`cp -rL` makes one)"
+                )
+                raise InputError(problem, path=file)
+        return pushed, sorted({*names} - {*pushed} - {CARD})
+
+
+def files_sha256(folder: Path, wanted: Callable[[str], bool]) -> dict[str, str]:
+    """Return the SHA-256 of the files in ``folder`` that are ``wanted``, by their paths in it, sorted."""
+    found = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
+    return {name: sha256_of(path) for name, path in found.items() if wanted(name)}
+
+
+def weights_sha256(folder: Path) -> str | None:
+    """Return the SHA-256 of a model's weights; of several files, that of their paths and SHA-256s."""
+    found = files_sha256(folder, lambda name: name.endswith(_WEIGHTS) and not name.endswith("training_args.bin"))
+    if len(found) < 2:
+        return next(iter(found.values()), None)
+    return hashlib.sha256(json.dumps(found).encode()).hexdigest()
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of Python and of the libraries that a training's results may depend on."""
+    found = {"python": platform.python_version()}
+    for name in _LIBRARIES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Write a JSON file of a checkpoint."""
+    write_text(path, json.dumps(content, ensure_ascii=False, indent=1) + "\n")
+
+
+def write_needs(folder: Path) -> None:
+    """Write into a dual-encoder's configuration which version of sentence-transformers it needs.
+
+    The library reads that entry (since 6.0.0) before it opens a model: an environment that is too old says so, in the
+    place of other numbers. A model without a transformer has no lengths, and no need of this.
+    """
+    checkpoint, path = open_checkpoint(folder), folder / SETTINGS
+    if checkpoint.kind == "dual" and (checkpoint.towers == 2 or (folder / "sentence_bert_config.json").is_file()):
+        version, reason = checkpoint.needs
+        needed = {"sentence-transformers": {"specifier": f">={version}", "reason": f"({reason})"}}
+        settings = read_object(path, _Settings) | {"requirements": needed}
+        write_text(path, json.dumps(settings, ensure_ascii=False, indent=2))
+
+
+def write_hashes(folder: Path) -> None:
+    """Add the SHA-256 of every file but the card to the ``training.json`` of a checkpoint that is being written."""
+    hashes = files_sha256(folder, lambda name: belongs(name) and name != TRAINING)
+    write_json(folder / TRAINING, read_object(folder / TRAINING, _Training) | {"files": hashes})
+
+
+def check_hashes(folder: Path) -> None:
+    """Raise :class:`InputError` for the first file that is not as ``training.json`` has it.
+
+    Another's model, and a checkpoint of an earlier version, have no hashes: nothing of them is checked.
+    """
+    if not ((folder / RECIPE).is_file() and (folder / TRAINING).is_file()):
+        return
+    for name, sha256 in read_json(folder / TRAINING, _Hashes).files.items():
+        if not belongs(name):
+            raise InputError(f"files: names {name}, which no checkpoint of ours holds", path=folder / TRAINING)
+        if not (folder / name).is_file():
+            raise InputError(f"is missing, but {TRAINING} names it; {_AGAIN}", path=folder / name)
+        if wrong_sha256(folder / name, sha256):
+            raise InputError(f"SHA-256 differs from {TRAINING}; {_AGAIN}", path=folder / name)
+
+
+def open_checkpoint(path: Path) -> Checkpoint:
+    """Open a checkpoint directory. Raises :class:`InputError` where it is none, or a file is missing or damaged."""
+    recipe, training = _read(path, RECIPE, _Recipe), _read(path, TRAINING, _Training)
+    check_hashes(path)
+    _check_weights(path)
+    return Checkpoint(path, recipe, training)
+
+
+def _read(path: Path, name: str, kind: type[Struct]) -> dict[str, Any]:
+    """Everything in a file of the checkpoint, of which what is asked for is as ``kind`` says."""
+    try:
+        return read_object(path / name, kind)
+    except (FileNotFoundError, NotADirectoryError):
+        raise InputError(f"not a checkpoint (no {name}); `python -m baselines train` makes one", path=path) from None
+
+
+def _check_weights(path: Path) -> None:
+    from safetensors import SafetensorError, safe_open
+
+    weights = [found for found in sorted(path.rglob("*.safetensors")) if belongs(found.relative_to(path).as_posix())]
+    if not weights or not any((path / name).is_file() for name in ("modules.json", "config.json")):
+        raise InputError("not a checkpoint (no model.safetensors with its config); is it still in training?", path=path)
+    for file in weights:
+        try:
+            with safe_open(file, framework="numpy") as opened:
+                opened.keys()
+        except (SafetensorError, OSError) as error:
+            raise InputError(f"is damaged or cut short ({error}); train it again", path=file) from None

@@ -1,0 +1,55 @@
+"""Convert the official Paddle parameters to PyTorch.
+
+What is published as a folder with a file a parameter becomes a directory that loads without Paddle and without this
+project: dual_params, and the twin of ERNIE 1.0, a SentenceTransformer of two encoders; cross_params a CrossEncoder
+whose score is the probability of class 1; ERNIE 1.0 an encoder to start a training from. Queries and passages are read
+token for token as the official code reads them: spaces removed, an empty title before a passage, 32 and 384 pieces.
+`encode`, `search`, `rerank`, `push` and `train --start` take what is written.
+
+Every file is held against the configuration; one that is missing, damaged, of another shape or unknown is an error.
+Known and left out are the heads of the pre-training and an optimizer's numbers.
+
+Example, of unpacked archives:
+
+  python -m baselines convert --params dual_params --config ernie_config.json --vocab vocab.txt --out build/official-de
+  python -m baselines search --release DIR --split dev --model build/official-de --passages DIR2 --out RUN
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from baselines.checkpoint import RECIPE, TRAINING, versions, write_json
+from builders.core.folders import check_output, replace_directory, work_beside
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--params", type=Path, required=True, metavar="DIR", help="the folder of parameters, unpacked")
+    parser.add_argument("--config", type=Path, required=True, metavar="FILE", help="ERNIE's ernie_config.json")
+    parser.add_argument("--vocab", type=Path, required=True, metavar="FILE", help="ERNIE's vocab.txt")
+    parser.add_argument("--out", type=Path, required=True, metavar="CKPT", help="the checkpoint directory to write")
+    parser.add_argument(
+        "--leave-out", nargs="+", default=[], metavar="GLOB", help="names of files in --params to pass over"
+    )
+
+
+def run(args: argparse.Namespace) -> None:
+    from baselines.hub.paddle import read_official
+
+    out = check_output(args.out, "a checkpoint", RECIPE)
+    official = read_official(args.params, args.config, args.vocab, args.leave_out)
+
+    # The large libraries: errors of the input come before them.
+    from baselines.hub.card import finish_checkpoint
+    from baselines.hub.paddle_to_torch import write_model
+
+    name = args.params.resolve().name
+    with work_beside(out) as work:
+        write_model(work, official)
+        write_json(work / RECIPE, {"name": name, "model": {"kind": official.kind}})
+        record = {"converted": {"from": name, "sha256": official.sources}, "versions": versions()}
+        write_json(work / TRAINING, record)
+        finish_checkpoint(work, out.name)
+        replace_directory(work, out)
+    print(args.out)

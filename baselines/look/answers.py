@@ -1,0 +1,129 @@
+"""The search behind the page: a query in, the HTML of a column of hits of each system out. Knows nothing of Gradio.
+
+Whatever a query, a passage or an id holds is text in the HTML.
+"""
+
+from __future__ import annotations
+
+import functools
+import html
+from collections.abc import Callable, Mapping, Sequence
+
+from baselines.look.excerpts import excerpt_of, tally
+from baselines.retrieve.passages import Passages
+from builders.core.errors import visible
+from builders.store.runs import Hit
+
+LONGEST = 1_000  # characters of a query that are searched for; the official ones have at most 100 or so
+_CACHED = 512  # answers
+_NOTHING = '<div class="hit">Nothing: the passages hold none of these words.</div>'
+_STYLE = """<style>
+.found { display: grid; gap: 1rem; grid-template-columns: repeat(auto-fit, minmax(17rem, 1fr)); align-items: start; }
+.found h3 { margin: 0; font-size: 1rem; }
+.found .tally { margin: 0 0 .4rem; font-size: .85rem; opacity: .75; }
+.found .hit { border: 1px solid #8886; border-left: 4px solid #8886; border-radius: 4px; margin: 0 0 .45rem;
+  padding: .35rem .55rem; overflow-wrap: anywhere; }
+.found .hit.positive { border-left-color: #16a34a; background: #16a34a1a; }
+.found .head { display: flex; gap: .6rem; font-size: .8rem; }
+.found .head .rank { font-weight: 700; }
+.found .head .label { color: #15803d; font-weight: 700; }
+.found .id { font-size: .7rem; opacity: .6; }
+.found mark { background: #fde047; color: #111; padding: 0 .05em; }
+.found summary { cursor: pointer; }
+.found .whole { margin: .4rem 0 0; max-height: 18rem; overflow-y: auto; }
+div:has(.found) { transition: none !important; } /* Gradio fades an answer in */
+</style>"""
+
+Search = Callable[[str, int], list[Hit]]  # (a query's text, how many): scores falling, ties by corpus id
+Rerank = Callable[[str, Sequence[str]], list[Hit]]  # (a query's text, corpus ids): the same passages, best first
+
+
+class Searcher:
+    """Systems over one collection, and the questions that it is asked. Safe to share between threads.
+
+    ``systems``: the searches by the columns' names. ``questions``: (id, text). ``positives``: by query id, None where
+    the split has no judgments. ``rerank``: the name of the last column, and what re-ranks the best ``candidates`` of
+    the column before it.
+    """
+
+    def __init__(
+        self,
+        systems: Mapping[str, Search],
+        passages: Passages,
+        questions: Sequence[tuple[str, str]] = (),
+        positives: Mapping[str, set[str]] | None = None,
+        *,
+        rerank: tuple[str, Rerank] | None = None,
+        top_k: int = 10,
+        candidates: int = 50,
+    ) -> None:
+        self.questions = questions
+        self._systems, self._passages, self._rerank = systems, passages, rerank
+        self._top_k, self._candidates = top_k, candidates
+        self._positives = positives
+        self._ids: dict[str, str] = {}
+        for query, text in questions:
+            self._ids.setdefault(_one_line(text), query)
+        self._answer = functools.lru_cache(_CACHED)(self._columns)
+
+    def page(self, text: str) -> str:
+        """The HTML of the answer to any text; of a note where it has blanks alone."""
+        line = _one_line(text)
+        if not line:
+            return f"{_STYLE}<p>Type a question, or choose one.</p>"
+        query, known = line[:LONGEST].rstrip(), self._ids.get(line)
+        notes = [f"“{html.escape(visible(query))}”"]
+        if known is None:
+            notes.append("Not a question of this split: nobody knows its positives.")
+        else:
+            notes.append(f"question {html.escape(visible(known))}")
+        if len(line) > LONGEST:
+            notes.append(f"Of its {len(line):,} characters the first {LONGEST:,} were searched for.")
+        return f'{_STYLE}<p>{" · ".join(notes)}</p><div class="found">{self._answer(query, known)}</div>'
+
+    def _columns(self, query: str, known: str | None) -> str:
+        positive = None if known is None or self._positives is None else self._positives.get(known, set())
+        columns, last = [], list[Hit]()
+        for number, (name, search) in enumerate(self._systems.items(), 1):
+            wanted = self._candidates if self._rerank and number == len(self._systems) else 0
+            last = search(query, max(self._top_k, wanted))
+            columns.append(self._column(name, query, last, positive))
+        if self._rerank:
+            name, rerank = self._rerank
+            ids = [corpus for corpus, _ in last[: self._candidates]]
+            before = {corpus: rank for rank, corpus in enumerate(ids, 1)}
+            columns.append(self._column(name, query, rerank(query, ids) if ids else [], positive, before))
+        return "".join(columns)
+
+    def _column(
+        self,
+        name: str,
+        query: str,
+        hits: Sequence[Hit],
+        positive: set[str] | None,
+        before: Mapping[str, int] | None = None,
+    ) -> str:
+        """``before``: the ranks of the passages in the column that was re-ranked."""
+        best = hits[: self._top_k]
+        texts = self._passages.texts(self._passages.rows([corpus for corpus, _ in best]).tolist())
+        shown = []
+        for rank, ((corpus, score), text) in enumerate(zip(best, texts, strict=True), 1):
+            good = bool(positive and corpus in positive)
+            moved = f"<span>before: {before[corpus]}</span>" if before else ""
+            label = '<span class="label">positive</span>' * good
+            short, whole = excerpt_of(text, query)
+            if whole:
+                short = f'<details><summary>{short}</summary><p class="whole">{whole}</p></details>'
+            shown.append(
+                f'<div class="hit{" positive" * good}"><div class="head">'
+                f'<span class="rank">{rank}</span><span>{score:.4f}</span>{moved}{label}</div>'
+                f'<div>{short}</div><div class="id">{html.escape(visible(corpus))}</div></div>'
+            )
+        hits_html = "".join(shown) or _NOTHING
+        ranks = tally([corpus for corpus, _ in best], positive)
+        return f'<section><h3>{html.escape(name)}</h3><p class="tally">{ranks}</p>{hits_html}</section>'
+
+
+def _one_line(text: str) -> str:
+    """A text in one line: blanks and line ends each as one blank, no half of a character that UTF-8 cannot hold."""
+    return " ".join(text.encode("utf-8", "replace").decode().split())

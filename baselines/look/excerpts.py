@@ -1,0 +1,71 @@
+"""Excerpts of passages: the words around the terms that a passage has in common with a question."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from builders.annotate import marking
+from builders.core.errors import visible
+from builders.core.words import words
+
+CHARS = 120  # of an excerpt on the page
+_WHOLE = 5_000  # characters of a passage that the page shows
+
+Word = tuple[str, bool]  # a word of a text, and True if the question has it too
+
+
+def tally(ranking: Sequence[str], positive: set[str] | None) -> str:
+    """The number of passages of a list, and the ranks of the positives where they are known."""
+    passages = f"{len(ranking)} passage{'s' * (len(ranking) != 1)}"
+    if positive is None:
+        return passages
+    ranks = [str(rank) for rank, corpus in enumerate(ranking, 1) if corpus in positive]
+    return f"{passages}, {len(ranks)} of {len(positive)} positive" + f", at rank {', '.join(ranks)}" * bool(ranks)
+
+
+def excerpt_of(text: str, query: str) -> tuple[str, str]:
+    """(at most ``CHARS`` characters of a passage, where they hold most terms of the query; all of it), as HTML.
+
+    Nothing is markup but ``<mark>`` around terms. The second is empty where the first is all of the passage.
+    """
+    line = visible(" ".join(text[:_WHOLE].split())) + "…" * (len(text) > _WHOLE)
+    terms = marking.common_terms(query, line)
+    short = "".join(word for word, _ in excerpt(marked(line, set(terms)), CHARS))
+    return marking.marked(short, terms), marking.marked(line, terms) if short != line else ""
+
+
+def marked(text: str, terms: set[str]) -> list[Word]:
+    """The words of a text, blanks and line ends each as one blank; True for those among the ``terms``."""
+    return [(word, word.lower() in terms) for word in words(visible(" ".join(text.split())))]
+
+
+def excerpt(text: Sequence[Word], chars: int) -> list[Word]:
+    """At most ``chars`` characters of the words of a text: where they hold most characters of different terms.
+
+    Of equally good places the middle one, so that the terms have words on both sides; the beginning where there is
+    no term. What is left out is shown as "…".
+    """
+    windows = list(_windows(text, chars))
+    values = []
+    for first, end in windows:
+        found = [word.lower() for word, common in text[first:end] if common]
+        values.append((sum(map(len, set(found))), len(found)))
+    best = [window for window, value in zip(windows, values, strict=True) if value == max(values) != (0, 0)]
+    first, end = best[len(best) // 2] if best else windows[0]
+    cut: Word = ("…", False)
+    return [cut] * (first > 0) + list(text[first:end]) + [cut] * (end < len(text))
+
+
+def _windows(text: Sequence[Word], chars: int) -> Iterator[tuple[int, int]]:
+    """From each word on, as many words as have ``chars`` characters (one at least), until the end is reached."""
+    if not text:
+        yield 0, 0
+    end = size = 0
+    for first, (word, _) in enumerate(text):
+        while end < len(text) and (end == first or size + len(text[end][0]) <= chars):
+            size += len(text[end][0])
+            end += 1
+        yield first, end
+        if end == len(text):
+            return
+        size -= len(word)

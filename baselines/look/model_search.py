@@ -1,0 +1,51 @@
+"""The columns that need a model: one query at a time through it, whoever asks."""
+
+from __future__ import annotations
+
+import argparse
+import threading
+from collections.abc import Sequence
+from functools import cache
+
+from baselines.look.answers import Rerank, Search
+from baselines.retrieve.dense import encoding_model, id_ranks, nearest
+from baselines.retrieve.devices import devices_of, dtype_of
+from baselines.retrieve.embeddings import open_vectors
+from baselines.retrieve.encoder import CrossScorer, Encoder
+from baselines.retrieve.models import open_cross
+from baselines.retrieve.passages import Passages
+from baselines.retrieve.settings import ModelSettings
+from builders.core.errors import log
+from builders.store.reader import Release
+from builders.store.runs import Hit
+
+_TURN = threading.Lock()  # a model has one user at a time: several would wait for the same cores, or the same card
+
+
+def open_dual_search(args: argparse.Namespace, release: Release, corpus: str, passages: Passages) -> Search:
+    """Exact search of ``--passages`` for queries that ``--model`` encodes. Errors as of `search`."""
+    vectors, device = open_vectors(args.passages), devices_of(args.device)[0]
+    vectors.check("passages", release, corpus, "corpus")
+    encoder = Encoder(encoding_model(args.model, vectors, device, args.dtype), "query")
+    ranks = cache(lambda: id_ranks(release, corpus))
+    log.info("%s: %d passages", args.passages, vectors.rows)
+
+    def search(query: str, top_k: int) -> list[Hit]:
+        with _TURN:
+            return next(nearest(vectors, encoder.encode([query]), passages, ranks, [device], top_k))
+
+    return search
+
+
+def open_cross_ranker(args: argparse.Namespace, passages: Passages) -> Rerank:
+    """The logits of ``--reranker``. Errors as of `rerank`."""
+    device = devices_of(args.device)[0]
+    scorer = CrossScorer(open_cross(ModelSettings(args.reranker), device, dtype_of(args.dtype, device)))
+
+    def rerank(query: str, ids: Sequence[str]) -> list[Hit]:
+        texts = passages.texts(passages.rows(ids).tolist())
+        with _TURN:
+            scores = scorer.scores([(query, text) for text in texts]).tolist()
+        return sorted(zip(ids, scores, strict=True), key=lambda hit: (-hit[1], hit[0]))
+
+    return rerank

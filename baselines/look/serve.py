@@ -1,0 +1,102 @@
+"""Open the search page, or write the folder of a Hugging Face Space with it."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+from pathlib import Path
+
+from baselines.bm25.index import INDEXES, open_index
+from baselines.bm25.tokens import tokens
+from baselines.look.answers import Searcher
+from baselines.look.show import SAMPLE, positives_of
+from baselines.measure.qrels import read_queries
+from baselines.retrieve.passages import open_passages
+from builders.core.errors import InputError, log
+from builders.core.folders import new_directory
+from builders.core.hub import check_models
+from builders.core.limits import usable_cores
+from builders.store.layout import SETS
+from builders.store.reader import open_release
+
+_MISSING = "the page needs Gradio: pip install 'gradio>=6.20'"
+_SPACE = Path(__file__).resolve().parent / "space"
+_CHECKOUT = _SPACE.parents[2]
+_TOP = ("README.md", "requirements.txt", "search_page.py")  # the last starts the page, and tells such a folder
+
+
+def serve(args: argparse.Namespace) -> None:
+    """Serve the page until the process is told to end; with ``--assemble`` write the Space's folder instead."""
+    if (args.model is None) != (args.passages is None):
+        raise InputError("--model M and --passages DIR, its embeddings of the passages, go together")
+    if args.assemble:
+        _assemble(args)  # a Space builds the sample for itself
+        return
+    check_models(args.model, args.reranker)
+    try:
+        from baselines.look import page
+    except ImportError as error:
+        raise InputError(f"{_MISSING} ({error})") from error
+    if args.release == SAMPLE and not args.release.exists():
+        from baselines.reproduce.commands import sample_command
+        from baselines.reproduce.steps import call
+
+        log.info("%s is missing: building the embedded sample", args.release)
+        call(sample_command(args.release), args.quiet, here=True)
+    page.serve(open_searcher(args), args.host, args.port)
+
+
+def open_searcher(args: argparse.Namespace) -> Searcher:
+    """Open the systems that the options ask for. Raises :class:`InputError` for whatever is wrong with one."""
+    release, configs = open_release(args.release), SETS[args.set]
+    questions = read_queries(release, args.split, configs.queries)
+    positives = positives_of(release, configs, args.split)
+    passages = open_passages(release, configs.corpus)
+    dense, rerank = {}, None
+    if args.model or args.reranker:  # before BM25: an error of a model comes before an index is built
+        from baselines.look.model_search import open_cross_ranker, open_dual_search
+
+        if args.model:
+            dense["dual-encoder"] = open_dual_search(args, release, configs.corpus, passages)
+        if args.reranker:
+            rerank = f"{'dual-encoder' if args.model else 'BM25'} > re-ranker", open_cross_ranker(args, passages)
+    index = open_index(release, INDEXES.home(), usable_cores(), configs.corpus)
+    return Searcher(
+        {"BM25": lambda query, top_k: index.search(tokens(query), top_k), **dense},
+        passages,
+        questions,
+        positives,
+        rerank=rerank,
+        top_k=args.top_k or 10,
+        candidates=args.candidates,
+    )
+
+
+def _assemble(args: argparse.Namespace) -> None:
+    """Write ``--assemble DIR``; an earlier such folder is replaced. Models on the hub stay there.
+
+    Raises :class:`InputError` for other sets and splits than the page starts with, and for models on the hub, which
+    the Space's variables name.
+    """
+    if (args.set, args.split) != ("main", "dev"):
+        raise InputError("--assemble: a Space shows the set main and its split dev")
+    named = {"model": args.model, "reranker": args.reranker}
+    folders = {name: Path(path) for name, path in named.items() if path}
+    for name, path in folders.items():
+        if not path.is_dir():
+            raise InputError(f"--{name}: expected a folder; of a model on the hub, set SPACE_{name.upper()}", path=path)
+    if args.release != SAMPLE:
+        release = open_release(args.release)
+        for entry in release.manifest.files:
+            release.file(entry)  # raises: it is damaged
+        folders["release"] = release.path
+    if args.passages:
+        folders["passages"] = args.passages
+    with new_directory(args.assemble, "a Space of this project", _TOP[-1]) as new:
+        for name in _TOP:
+            shutil.copyfile(_SPACE / name, new / name)
+        for name in ("builders", "baselines"):
+            shutil.copytree(_CHECKOUT / name, new / name, ignore=shutil.ignore_patterns("__pycache__"))
+        for name, path in folders.items():
+            shutil.copytree(path, new / name)
+    log.info("%s: push it with `hf upload OWNER/NAME %s --repo-type space`", args.assemble, args.assemble)

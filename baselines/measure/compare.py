@@ -1,0 +1,241 @@
+"""Compare runs: paired tests, groups, what changed, in tables.
+
+Every pair of runs on the same queries: Student's paired t-test and Fisher's randomisation test with Holm's correction
+over all pairs, the interval of the difference, win / tie / loss, and the queries that changed most. Of all runs:
+superscripts that say who is significantly better than whom, the groups that cannot be told apart, and the smallest
+difference that these queries could show. Runs and reference are those of `evaluate`; a query that a run lacks counts 0.
+
+Percent in text, Markdown and LaTeX (the table for a paper), fractions in JSON.
+
+examples:
+
+  python -m baselines compare --release DIR --split dev bm25.dev.run.gz de.dev.run.gz ce.dev.run.gz
+  python -m baselines compare --qrels qrels.trec --measure nDCG@10 --test randomisation A.run B.run --format json
+  python -m baselines compare --release DIR --name BM25 --name "DE w/ BM25 Neg" bm25.run de.run --format latex
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pyarrow as pa
+
+from baselines.measure.compare_tables import shown
+from baselines.measure.evaluate import evaluate, with_columns
+from baselines.measure.measures import LIST_DEPTH, PAPER, Values, mean, measured, values_of
+from baselines.measure.qrels import Qrels, add_reference, read_queries, reference_qrels
+from baselines.measure.significance import TEST_RESAMPLES, TESTS, detectable, groups, holm, paired
+from builders.core.command import number_between, whole_number
+from builders.core.errors import InputError, log
+from builders.store.layout import SETS
+from builders.store.reader import open_release
+from builders.store.runs import read_run
+
+LABELS = "abcdefghijklmnoprstuvwxyz"  # one a system; Unicode has no superscript q to speak of
+MEASURES = tuple(PAPER.values())
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_reference(parser)
+    parser.add_argument(
+        "--measure",
+        action="append",
+        metavar="NAME",
+        help="a measure, once for each: MRR@10, recall@1, recall@50 (these are the default), or a column of `evaluate "
+        "--per-query` with or without --holes: nDCG@10, Bpref ... The queries that changed most are those of the first",
+    )
+    parser.add_argument(
+        "--name", action="append", metavar="TEXT", help="a run's name in the tables, once for each (its path)"
+    )
+    parser.add_argument(
+        "--test",
+        choices=TESTS,
+        default=TESTS[0],
+        help="which test decides on superscripts and groups (default: t)",
+    )
+    parser.add_argument(
+        "--alpha",
+        type=number_between(0.0001, 0.5),
+        default=0.05,
+        metavar="P",
+        help="level of the tests (default: 0.05)",
+    )
+    parser.add_argument(
+        "--power",
+        type=number_between(0.5, 0.99),
+        default=0.8,
+        metavar="P",
+        help="probability that the smallest difference is found with (default: 0.8)",
+    )
+    parser.add_argument(
+        "--resamples",
+        type=whole_number(99),
+        default=TEST_RESAMPLES,
+        metavar="N",
+        help="of the randomisation test (9,999)",
+    )
+    parser.add_argument("--seed", type=whole_number(0), default=0, metavar="N", help="of its draws (default: 0)")
+    parser.add_argument(
+        "--changed", type=whole_number(0), default=3, metavar="N", help="queries shown that changed most, a pair (3)"
+    )
+    parser.add_argument(
+        "--format", choices=["text", "json", "markdown", "latex"], default="text", help="how the comparison is printed"
+    )
+    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="TREC run or official predictions (JSON)")
+
+
+def run(args: argparse.Namespace) -> None:
+    names = args.name or [str(path) for path in args.runs]
+    if len(names) != len(args.runs):
+        raise InputError(f"expected a --name for each of {len(args.runs)} runs, found {len(names)}")
+    if not 2 <= len(args.runs) <= len(LABELS):
+        raise InputError(f"expected 2 to {len(LABELS)} runs, found {len(args.runs)}")
+    qrels = reference_qrels(args)
+    measures = list(dict.fromkeys(args.measure or MEASURES))
+    tables = [_table(path, qrels, measures) for path in args.runs]
+    result = {"reference": qrels.name, **compare(args, names, tables, measures)}
+    print(json.dumps(result, ensure_ascii=False, indent=1) if args.format == "json" else shown(result, args.format))
+
+
+def _table(path: Path, qrels: Qrels, measures: Sequence[str]) -> pa.Table:
+    """A run's values by query; with those of its holes, where one of the measures is among them."""
+    retrieved = read_run(path)
+    result, table = evaluate(retrieved, qrels)
+    if {*measures} <= {*measured(table)}:
+        return table
+    from baselines.measure.holes import holes
+
+    return with_columns(table, holes(retrieved.rankings, qrels, result)[1])
+
+
+def compare(
+    args: argparse.Namespace, names: Sequence[str], tables: Sequence[pa.Table], measures: Sequence[str]
+) -> dict[str, Any]:
+    """Compare systems by their tables of :func:`baselines.measure.evaluate.evaluate`, all on the same queries.
+
+    Holm's correction is over all pairs of systems under one measure. A pair is told apart where the corrected p-value
+    of ``--test`` is at most ``--alpha``. docs/compare.md describes the result. All its figures are fractions.
+
+    Raises:
+        InputError: fewer than two queries, no such measure.
+    """
+    if len(tables[0]) < 2:
+        raise InputError("expected at least two queries with a positive passage: of one, nothing can be told")
+    pairs = len(tables) * (len(tables) - 1) // 2
+    smallest = 2 / (args.resamples + 1)
+    if args.test == "randomisation" and pairs * smallest > args.alpha:
+        log.warning(
+            "no pair can be told apart: of %d resamples the smallest p-value is %.2g, corrected over %d pairs %.2g; "
+            "raise --resamples",
+            args.resamples, smallest, pairs, pairs * smallest,
+        )  # fmt: skip
+    systems = dict(zip(LABELS, tables, strict=False))
+    values = {name: {label: values_of(table, name) for label, table in systems.items()} for name in measures}
+    compared = {name: _compared(found, args) for name, found in values.items()}
+    texts = _texts(args) if args.changed else {}
+    return {
+        "queries": len(tables[0]),
+        "pairs": pairs,
+        **{name: getattr(args, name) for name in ("test", "alpha", "power", "resamples", "seed")},
+        "systems": [
+            {
+                "label": label,
+                "name": name,
+                "run": table["run"][0].as_py(),
+                "means": {measure: mean(found[label].tolist()) for measure, found in values.items()},
+            }
+            for name, (label, table) in zip(names, systems.items(), strict=True)
+        ],
+        "measures": compared,
+        "changed": [
+            _changed_most(row["better"], row["worse"], systems, values[measures[0]], texts, args.changed)
+            for row in compared[measures[0]]["pairs"]
+            if args.changed
+        ],
+    }
+
+
+def _texts(args: argparse.Namespace) -> dict[str, str]:
+    """The queries' texts by their ids; none where the reference is a file of judgments, which has ids alone."""
+    if not args.release:
+        return {}
+    return dict(read_queries(open_release(args.release), args.split, args.queries or SETS[args.set].queries))
+
+
+def _compared(values: Mapping[str, Values], args: argparse.Namespace) -> dict[str, Any]:
+    """One measure: its pairs (the better system first), who is better than whom, groups, detectable differences."""
+    ordered = sorted(values, key=lambda label: -mean(values[label].tolist()))  # equal ones as given
+    test = {"level": 1 - args.alpha, "resamples": args.resamples, "seed": args.seed}
+    rows = [
+        {"better": better, "worse": worse, **paired(values[better], values[worse], **test)}
+        for better, worse in combinations(ordered, 2)
+    ]
+    for name in TESTS:
+        for row, corrected in zip(rows, holm([row[name]["p"] for row in rows]), strict=True):
+            row[name]["corrected"] = corrected
+    queries, levels = len(values[ordered[0]]), {"alone": args.alpha, "corrected": args.alpha / len(rows)}
+    for row in rows:
+        row["told_apart"] = row[args.test]["corrected"] <= args.alpha
+        # Where two systems never differ, nothing says how much others would.
+        row["detectable"] = {
+            name: detectable(row["deviation"], queries, alpha=alpha, power=args.power) if row["deviation"] else None
+            for name, alpha in levels.items()
+        }
+    apart = [(row["better"], row["worse"]) for row in rows if row["told_apart"]]
+    return {
+        "pairs": rows,
+        "better_than": {
+            label: "".join(sorted(worse for better, worse in apart if better == label)) for label in values
+        },
+        "groups": groups(ordered, apart),
+        "detectable": {name: _spread([row["detectable"][name] for row in rows]) for name in levels},
+    }
+
+
+def _spread(found: Sequence[float | None]) -> dict[str, float] | None:
+    """The lowest, the middle and the highest of the pairs' values; None where no two systems differ."""
+    known = [each for each in found if each is not None]
+    return {"lowest": min(known), "median": median(known), "highest": max(known)} if known else None
+
+
+def _changed_most(
+    better: str,
+    worse: str,
+    tables: Mapping[str, pa.Table],
+    values: Mapping[str, Values],
+    texts: Mapping[str, str],
+    most: int,
+) -> dict[str, Any]:
+    """At most ``most`` queries, the largest change first, up or down; those without a change are left out.
+
+    Equal changes go by how far the first positive passage moved, then by the reference's order. ``tables`` and
+    ``values`` are by system. Of each query: ``query_id``, ``text`` (None where ``texts`` lacks it), ``difference``
+    (fraction, above 0 where the better system is better), and the first positive's ``rank`` and ``rank_of_worse``
+    (None: in no list).
+    """
+    ids = tables[better]["query_id"].to_pylist()
+    ranks, others = (tables[label]["first_positive_rank"].to_pylist() for label in (better, worse))
+    differences = (values[better] - values[worse]).tolist()
+
+    def size(row: int) -> tuple[float, int]:
+        place, before = (min(rank or LIST_DEPTH + 1, LIST_DEPTH + 1) for rank in (ranks[row], others[row]))
+        return -abs(differences[row]), -abs(place - before)
+
+    rows = sorted((row for row in range(len(ids)) if differences[row]), key=size)[:most]
+    queries = [
+        {
+            "query_id": ids[row],
+            "text": texts.get(ids[row]),
+            "difference": differences[row],
+            "rank": ranks[row],
+            "rank_of_worse": others[row],
+        }
+        for row in rows
+    ]
+    return {"better": better, "worse": worse, "queries": queries}

@@ -1,0 +1,156 @@
+"""Measure runs: the official measures, and the usual ones.
+
+A run is a TREC run (gzipped or not) or the official JSON of predictions. The reference is a split of a release, or a
+file: TREC qrels, BEIR's TSV, or an official dev.json. Printed are the four keys of the official script with its
+meaning of them (its recall@k is a hit rate), then the usual measures under ir-measures' names (R@k is the share of the
+positives found). Percent in text, fractions in JSON.
+--queries and --qrels-config measure what Section 2.3's strategies change: on the questions that a removed training
+question is similar to or on the others alone (Table 6), by the judgments before people corrected them (Figure 2).
+--qrels-config resttest-bucketN with --split interpolation or extrapolation: on the test questions that `extrapolate
+resttest` told apart.
+--holes says what the passages that nobody judged do to the figures: Judged@10, bpref, the lists without them, and the
+best that a run could have. --duplicates takes near-duplicates (texts that share --jaccard of their n-grams) for one
+passage: a copy of a positive counts as the positive, and a copy of a passage above it is removed or counts nothing.
+
+examples:
+
+  python -m baselines evaluate --release build/sample --split dev build/runs/bm25.dev.run.gz --per-query bm25.parquet
+  python -m baselines evaluate --release DIR --split dev --queries duplicated RUN
+  python -m baselines evaluate --release DIR --split dev --qrels-config qrels-before RUN
+  python -m baselines evaluate --release DIR --split dev --holes RUN RUN
+  python -m baselines evaluate --release DIR --split dev --duplicates removed RUN
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from baselines.measure import measures
+from baselines.measure.qrels import Qrels, add_reference, reference_qrels
+from builders.core.command import add_format
+from builders.core.errors import InputError, log
+from builders.core.files import atomic_text, new_file
+from builders.core.tables import percent, text_table
+from builders.similar import add_ngrams
+from builders.store.layout import SETS
+from builders.store.reader import open_release
+from builders.store.runs import Run, read_run
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_reference(parser)
+    parser.add_argument("--holes", action="store_true", help="what the unjudged passages do to the figures, too")
+    parser.add_argument(
+        "--duplicates",
+        choices=["removed", "kept"],
+        help="near-duplicates as one passage, too: what repeats one above is removed from its list, or kept as a miss",
+    )
+    add_ngrams(parser)
+    parser.add_argument("--list", type=Path, metavar="FILE", help="write every pair of --duplicates, as JSON lines")
+    parser.add_argument("--per-query", type=Path, metavar="FILE.parquet", help="write every query's values here")
+    add_format(parser)
+    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="TREC run or official predictions (JSON)")
+
+
+def run(args: argparse.Namespace) -> None:
+    if args.list and not args.duplicates:
+        raise InputError("--list writes the near-duplicates that --duplicates finds: it goes with it")
+    if args.duplicates and not args.release:
+        raise InputError("--duplicates compares the texts of a release: it goes with --release DIR")
+    qrels = reference_qrels(args)
+    results, tables, listed = [], [], list[dict[str, Any]]()
+    for path in args.runs:
+        retrieved = read_run(path)
+        result, table = evaluate(retrieved, qrels)
+        if args.holes:
+            from baselines.measure.holes import holes
+
+            result["holes"], by_query = holes(retrieved.rankings, qrels, result)
+            table = with_columns(table, by_query)
+        if args.duplicates:
+            from baselines.measure import duplicates
+
+            release, corpus = open_release(args.release), SETS[args.set].corpus
+            copies = duplicates.find(retrieved, qrels, release, corpus, args.ngram, args.jaccard)
+            listed += duplicates.pairs(retrieved, qrels, copies)
+            result["duplicates"], by_query = duplicates.duplicates(retrieved, qrels, copies, args.duplicates)
+            table = with_columns(table, by_query)
+        results.append(result)
+        tables.append(table)
+    if args.per_query:
+        with new_file(args.per_query) as beside:
+            pq.write_table(pa.concat_tables(tables), beside, compression="zstd")
+    if args.list:
+        with atomic_text(args.list) as file:
+            file.writelines(json.dumps(pair, ensure_ascii=False) + "\n" for pair in listed)
+    print(json.dumps(results, ensure_ascii=False, indent=1) if args.format == "json" else _text(results, qrels))
+
+
+def evaluate(run: Run, qrels: Qrels) -> tuple[dict[str, Any], pa.Table]:
+    """Measure one run: (its means, its values by query).
+
+    The means: ``run`` (its path), ``queries`` (reference queries, the number behind every mean), ``official`` and
+    ``ir_measures`` (see :mod:`baselines.measure.measures`). The table has one row per reference query, in the
+    reference's order. Raises :class:`InputError` where run and reference share no query.
+    """
+    expect_queries(run, qrels)
+    rankings = run.rankings
+    if repeats := sum(len(set(ranking)) < len(ranking) for ranking in rankings.values()):
+        log.warning("%s: %d queries have a passage more than once", run.path, repeats)
+    means, by_query = measures.measure(rankings, qrels)
+    columns = {
+        "run": pa.array([str(run.path)] * len(qrels.positives), pa.string()),
+        "query_id": pa.array(list(qrels.positives), pa.string()),
+        **{name: pa.array(values, pa.float64()) for name, values in by_query.items()},
+        "positives": pa.array([len(good) for good in qrels.positives.values()], pa.int64()),
+        "first_positive_rank": pa.array(measures.first_ranks(rankings, qrels), pa.int64()),
+    }
+    return {"run": str(run.path), "queries": len(qrels.positives), **means}, pa.table(columns)
+
+
+def expect_queries(run: Run, qrels: Qrels) -> None:
+    """Warn of queries that a run lacks; :class:`InputError` where it has none of the reference's."""
+    missing = sum(query not in run.rankings for query in qrels.positives)
+    if missing == len(qrels.positives):
+        raise InputError(f"no matching query: it has none of the {missing} queries of {qrels.name}", path=run.path)
+    if missing:
+        log.warning("%s: lacks %d of %d queries; they count 0", run.path, missing, len(qrels.positives))
+
+
+def with_columns(table: pa.Table, by_query: Mapping[str, Sequence[float]]) -> pa.Table:
+    """The table of :func:`evaluate` with more measures, a value for each of its queries."""
+    for name, values in by_query.items():
+        table = table.append_column(name, pa.array(values, pa.float64()))
+    return table
+
+
+def _text(results: Sequence[dict[str, Any]], qrels: Qrels) -> str:
+    official, others = [], []
+    for result in results:
+        values = result["official"]
+        shown = [str(values[key]) if key == "QueriesRanked" else percent(values[key]) for key in measures.OFFICIAL]
+        official.append([result["run"], *shown])
+        others.append([result["run"], *(percent(result["ir_measures"][name]) for name in measures.IR_MEASURES)])
+    parts = [
+        f"reference: {qrels.name}, {len(qrels.positives)} queries with {qrels.pairs} positive passages",
+        "official keys, percent (recall@k here is a hit rate: Success@k)\n"
+        + text_table(["run", *measures.OFFICIAL], official),
+        "ir-measures, percent (R@k is the share of the positives found)\n"
+        + text_table(["run", *measures.IR_MEASURES], others),
+    ]
+    if "holes" in results[0]:
+        from baselines.measure import holes
+
+        parts.append(holes.text(results, qrels))
+    if "duplicates" in results[0]:
+        from baselines.measure import duplicates
+
+        parts.append(duplicates.text(results, qrels))
+    return "\n\n".join(parts)

@@ -1,0 +1,281 @@
+"""Queries and relevance judgments: of a release's sets, or of a file (TREC qrels, BEIR's TSV, an official dev.json)."""
+
+from __future__ import annotations
+
+import argparse
+import codecs
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from builders.core.errors import InputError, log
+from builders.core.files import expect_id, first_character, id_of, integer, raw_lines, read_whole
+from builders.core.typed import json_of
+from builders.store.layout import BEFORE, DRAWN, JOINED, REMOVED, SETS, TOLD_APART, Set, is_config, schema_of, set_of
+from builders.store.reader import Release, open_release
+
+QUERIES = (*TOLD_APART, REMOVED)  # configs that hold some of main's questions
+QRELS = (BEFORE,)  # configs that hold other judgments of main's questions
+_HIGHEST = 1_000_000  # the library that measures makes room for every grade up to the highest
+_BEIR_HEADER = [b"query-id", b"corpus-id", b"score"]
+
+Judged = dict[str, dict[str, int]]  # by query, by passage: the score
+
+
+@dataclass
+class Qrels:
+    """The reference: ``positives`` maps a query's id to its positive passages and their grades (>= 1).
+
+    Only queries with at least one positive are in it: nothing can be measured on the others, and a mean over them
+    would only say how many there are. ``without`` counts those left out. ``negatives``: the passages of the same
+    queries that were judged, and are no positive (a score of 0 or less); most benchmarks publish none.
+    """
+
+    name: str
+    positives: Judged = field(default_factory=dict)
+    negatives: dict[str, set[str]] = field(default_factory=dict)
+    without: int = 0
+
+    @property
+    def pairs(self) -> int:
+        """The number of positive (query, passage) pairs."""
+        return sum(map(len, self.positives.values()))
+
+    def judged(self) -> Judged:
+        """Every judged passage of the reference's queries with its grade, 0 for a negative."""
+        return {
+            query: positive | dict.fromkeys(sorted(self.negatives.get(query, ())), 0)
+            for query, positive in self.positives.items()
+        }
+
+
+def add_reference(parser: argparse.ArgumentParser) -> None:
+    """Add the options that name judgments: a split of a release, its set, queries and qrels; or a file."""
+    reference = parser.add_mutually_exclusive_group(required=True)
+    reference.add_argument("--release", type=Path, metavar="DIR", help="the release whose judgments are the reference")
+    reference.add_argument("--qrels", type=Path, metavar="FILE", help="TREC qrels, BEIR's TSV or an official dev.json")
+    add_split(parser)
+
+
+def add_split(parser: argparse.ArgumentParser) -> None:
+    """Add the options that name a release's split: the split, the set, its queries and judgments."""
+    parser.add_argument("--split", default="dev", help="the release's split (default: dev)")
+    add_set(parser)
+    add_queries(parser)
+    parser.add_argument(
+        "--qrels-config",
+        type=_judgments_config,
+        metavar="CONFIG",
+        help=f"the judgments of this config of the release: {', '.join(QRELS)}, resttest-bucketN (default: the set's)",
+    )
+
+
+def add_set(parser: argparse.ArgumentParser) -> None:
+    """Add ``--set``, for every command that reads queries, passages or judgments of a release."""
+    parser.add_argument("--set", choices=list(SETS), default="main", help="whose queries and passages (default: main)")
+
+
+def add_queries(parser: argparse.ArgumentParser) -> None:
+    """Add ``--queries``, for commands that may read some of main's questions alone (Section 2.3)."""
+    parser.add_argument(
+        "--queries",
+        choices=QUERIES,
+        metavar="CONFIG",
+        help=f"the questions of this config alone: {', '.join(QUERIES)} (default: all of the set's)",
+    )
+
+
+def _judgments_config(text: str) -> str:
+    """An argparse type: a config that judges main's questions."""
+    if text not in QRELS and not (text.startswith(DRAWN) and is_config(text)):
+        raise argparse.ArgumentTypeError(f"expected {', '.join(QRELS)} or resttest-bucketN, found {text!r}")
+    return text
+
+
+def expect_main(args: argparse.Namespace, option: str, value: str | None) -> str:
+    """The option's value, empty where it is not given; :class:`InputError` where another set than main is asked for."""
+    if value and args.set != "main":
+        raise InputError(f"{option} {value} is of the set main, not of --set {args.set}")
+    return value or ""
+
+
+def reference_qrels(args: argparse.Namespace) -> Qrels:
+    """The judgments that the options of :func:`add_reference` name."""
+    queries = expect_main(args, "--queries", args.queries)
+    config = expect_main(args, "--qrels-config", args.qrels_config)
+    if args.release:
+        return release_qrels(open_release(args.release), args.split, args.set, queries, config)
+    if queries or config:
+        raise InputError("--queries and --qrels-config name configs of a release: they go with --release DIR")
+    return read_qrels(args.qrels)
+
+
+def release_qrels(release: Release, split: str, name: str = "main", queries: str = "", qrels: str = "") -> Qrels:
+    """The judgments of one split of a release's set. Raises :class:`InputError` where the split has no positive.
+
+    ``queries``, ``qrels``: configs in the place of the set's (:func:`read_judgments`).
+    """
+    shown = f"{release.path} {split}" + f" of {name}" * (name != "main") + f" of {queries}" * bool(queries)
+    shown += f" by {qrels}" * bool(qrels)
+    return _positives(shown, read_judgments(release, set_of(name), split, queries, qrels))
+
+
+def read_queries(release: Release, split: str, config: str = "queries") -> list[tuple[str, str]]:
+    """(id, text) of every query of a split, in the release's order; :class:`InputError` for an id that comes twice."""
+    found: list[tuple[str, str]] = []
+    names = ["query_id", "query"] if schema_of(config) == JOINED else ["_id", "text"]
+    for batch in release.batches(config, split, names):
+        found += zip(*(batch.column(name).to_pylist() for name in names), strict=True)
+    _expect_once(release, config, split, [query for query, _ in found])
+    return found
+
+
+def read_judgments(release: Release, configs: Set, split: str, queries: str = "", qrels: str = "") -> Judged:
+    """Every query of a split and its judged passages with their scores; a query without any has an empty dict.
+
+    Args:
+        release, configs, split: of which set.
+        queries: one of ``QUERIES`` in the place of the set's queries. Rows with their passages are judged by those: the
+            removed training questions are in no qrels (Section 2.3).
+        qrels: one of ``QRELS`` in the place of the set's judgments.
+
+    Raises:
+        InputError: the release lacks one of these configs, or its split; an id or a judged pair comes twice.
+    """
+    if queries and schema_of(queries) == JOINED:
+        columns = ["query_id", "positive_passages.list.element.docid"]
+        rows = [row for batch in release.batches(queries, split, columns) for row in batch.to_pylist()]
+        _expect_once(release, queries, split, [row["query_id"] for row in rows])
+        return {row["query_id"]: {each["docid"]: 1 for each in row["positive_passages"]} for row in rows}
+    every = _judgments(release, configs, split, qrels or configs.qrels)
+    if not queries:
+        return every
+    return {query: every.get(query, {}) for query, _ in read_queries(release, split, queries)}
+
+
+def _judgments(release: Release, configs: Set, split: str, qrels: str) -> Judged:
+    every: Judged = {}
+    judged: dict[str, list[str]] = {}  # the query that qrels name -> itself, or its translations
+    if (configs.queries, split) in release.splits():
+        rows = release.table(configs.queries, split).to_pylist()
+        _expect_once(release, configs.queries, split, [row["_id"] for row in rows])
+        for row in rows:
+            every[row["_id"]] = {}
+            judged.setdefault(row["zh_id"] if configs.translated else row["_id"], []).append(row["_id"])
+    elif configs is not SETS["main"]:
+        release.shards(configs.queries, split)  # raises: the set is not there
+    names = ("query-id", "corpus-id", "score")
+    batches = release.batches(qrels, split)
+    pairs = (pair for batch in batches for pair in zip(*(batch[name].to_pylist() for name in names), strict=True))
+    for row, (query, corpus, score) in enumerate(pairs):
+        # A query that nobody translated is none of the cross-lingual set's.
+        for target in judged.get(query, []) if configs.translated else [query]:
+            scores = every.setdefault(target, {})
+            if corpus in scores:
+                said = _judged_again(query, corpus, scores[corpus], score)
+                raise InputError(said, path=release.place(qrels, split, row))
+            scores[corpus] = score
+    return every
+
+
+def _judged_again(query: str, corpus: str, before: int, score: int) -> str:
+    scores = f"with {before}, then with {score}" if before != score else f"with {score} each time"
+    return f"query {query!r} and passage {corpus!r} are judged again ({scores}); expected one judgment of each pair"
+
+
+def _expect_once(release: Release, config: str, split: str, ids: list[str]) -> None:
+    seen = set[str]()
+    for row, each in enumerate(ids):
+        if each in seen:
+            raise InputError(f"the id {each!r} comes again; expected it once", path=release.place(config, split, row))
+        seen.add(each)
+
+
+def read_qrels(path: Path) -> Qrels:
+    """Read a qrels file, whose first line tells its format. Raises :class:`InputError` with the line.
+
+    TREC: ``query-id 0 corpus-id score``. BEIR: a header line, then ``query-id corpus-id score``. Official: JSON lines
+    ``{question_id, question, answer_paragraphs: [{paragraph_id, paragraph_text}]}`` or all of them in
+    ``{"data": [...]}``. Rows of one question are united; a pair that TREC's or BEIR's lines judge twice is an error.
+    """
+    every: Judged = {}
+    if first_character(path) in "{[":
+        for row in _official(path):
+            passages = (expect_id(each.paragraph_id, path) for each in row.answer_paragraphs)
+            every.setdefault(expect_id(row.question_id, path), {}).update(dict.fromkeys(passages, 1))
+    else:
+        for number, query, corpus, score in _columns(path):
+            scores = every.setdefault(query, {})
+            if corpus in scores:
+                raise InputError(_judged_again(query, corpus, scores[corpus], score), path=path, line=number)
+            scores[corpus] = score
+    return _positives(str(path), every)
+
+
+def _positives(name: str, every: Judged) -> Qrels:
+    qrels = Qrels(name)
+    for query, scores in every.items():
+        if positive := {corpus: score for corpus, score in scores.items() if score > 0}:
+            if max(positive.values()) > _HIGHEST:
+                found = max(positive.values())
+                raise InputError(f"query {query!r}: expected scores of at most {_HIGHEST:,}, found {found}", path=name)
+            qrels.positives[query] = positive
+            if negative := scores.keys() - positive.keys():
+                qrels.negatives[query] = negative
+        else:
+            qrels.without += 1
+    if not qrels.positives:
+        raise InputError("has no query with a positive passage: there is nothing to measure against", path=name)
+    if qrels.without:
+        log.info("%s: %d queries without a positive passage are left out of every mean", name, qrels.without)
+    return qrels
+
+
+def _columns(path: Path) -> Iterator[tuple[int, str, str, int]]:
+    """(number of the line, query id, corpus id, score) of every line that is not blank."""
+    beir = False
+    for number, line in raw_lines(path):
+        fields = line.split()
+        if not fields:
+            continue
+        if number == 1 and fields == _BEIR_HEADER:
+            beir = True
+            continue
+        if len(fields) != (3 if beir else 4):
+            expected = "3 columns (query-id corpus-id score)" if beir else "4 columns (query-id 0 corpus-id score)"
+            raise InputError(f"expected {expected}, found {len(fields)}", path=path, line=number)
+        score = integer(fields[-1], "score", path, number)
+        yield number, id_of(fields[0], path, number), id_of(fields[-2], path, number), score
+
+
+class _Paragraph(msgspec.Struct):
+    paragraph_id: str
+
+
+class _Question(msgspec.Struct):
+    """The fields read from a row of the official train.json and dev.json."""
+
+    question_id: str
+    answer_paragraphs: list[_Paragraph]
+
+
+def _official(path: Path) -> Iterator[_Question]:
+    """The rows of the official JSON lines, of a list of them, or of ``{"data": [...]}``."""
+    expected = "expected {question_id, question, answer_paragraphs: [{paragraph_id, ...}]} with ids as strings"
+    content = read_whole(path).removeprefix(codecs.BOM_UTF8)
+    whole: Any = None
+    with contextlib.suppress(ValueError, RecursionError):  # several lines, or a bad one: read where the line is known
+        whole = msgspec.json.decode(content, type=dict[str, msgspec.Raw] | list[msgspec.Raw])
+    if whole is None or "question_id" in whole:
+        for number, line in raw_lines(path):
+            if line.strip():
+                yield json_of(line, _Question, path, number, expected)
+    elif isinstance(whole, dict) and "data" not in whole:
+        raise InputError('expected JSON lines with question_id, or {"data": [...]}', path=path)
+    else:
+        rows = bytes(whole["data"]) if isinstance(whole, dict) else content
+        yield from json_of(rows, list[_Question], path, remedy=expected)

@@ -1,0 +1,338 @@
+"""The rows that a model is trained on: pairs of a release with their negatives, texts, and seeded batches.
+
+Held in memory are row numbers of the collection and the training queries' texts: some 40 MB for the paper's 86,395
+queries and 222,395 positives with 4 negatives each. The passages' texts are looked up batch by batch, in memory-mapped
+files (:mod:`baselines.retrieve.passages`). The texts of the official negatives, some 400 MB, are never read.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from torch.utils.data import Dataset, Sampler
+
+from baselines.measure.qrels import read_judgments, read_queries
+from baselines.retrieve.passages import Passages
+from baselines.train.recipe import FROM_RELEASE, Recipe
+from builders.core.errors import InputError, log
+from builders.store.layout import REMOVED, SETS, base_set, set_of
+from builders.store.negatives import read_negative_ids
+from builders.store.reader import Release
+
+Rows = npt.NDArray[np.int64]
+_ROWS_AT_ONCE = 4_096
+
+
+@dataclass
+class Pairs:
+    """Every (query, positive passage) of a split, with the negatives sampled for it.
+
+    Attributes:
+        texts: the queries' texts.
+        query: shape (pairs,), indexes into ``texts``.
+        positive: shape (pairs,), rows of the collection.
+        negatives: shape (pairs, k), rows of the collection.
+        counts: what ``training.json`` says of them.
+    """
+
+    texts: list[str]
+    query: Rows
+    positive: Rows
+    negatives: Rows
+    counts: dict[str, int] = field(default_factory=dict)
+
+
+def positives(
+    release: Release, set_name: str, split: str, passages: Passages, similar: bool = False
+) -> tuple[dict[str, str], dict[str, list[int]]]:
+    """(texts of the queries, rows of their positives) of a split, by query id; queries without a positive left out.
+
+    ``similar``: the training questions that were removed as similar come after them, judged by their own passages.
+
+    Raises :class:`InputError` where the release lacks the split, or a judgment names a passage that is not there.
+    """
+    configs = set_of(set_name)
+    for config in (configs.queries, configs.qrels):
+        release.shards(config, split)  # raises
+    scores = read_judgments(release, configs, split)
+    texts = dict(read_queries(release, split, configs.queries))
+    if similar:
+        scores |= read_judgments(release, configs, split, REMOVED)
+        texts |= read_queries(release, split, REMOVED)
+    judged = {query: [corpus for corpus, score in own.items() if score > 0] for query, own in scores.items()}
+    ids = [corpus for query in judged.values() for corpus in query]
+    rows = passages.rows(ids)
+    if (rows < 0).any():
+        missing = ids[int(np.argmin(rows))]
+        raise InputError(
+            f"{int((rows < 0).sum())} judgments of {configs.qrels}/{split} name passages that {configs.corpus} lacks "
+            f"({missing!r}); build the release again",
+            path=release.path,
+        )
+    found, start = {}, 0
+    for query, wanted in judged.items():
+        if wanted and query in texts:
+            found[query] = rows[start : start + len(wanted)].tolist()
+        start += len(wanted)
+    if not found:
+        raise InputError(f"has no query with a positive passage in {configs.qrels}/{split}", path=release.path)
+    return {query: texts[query] for query in found}, found
+
+
+def read_pairs(release: Release, recipe: Recipe, passages: Passages, negatives: Sequence[Path]) -> Pairs:
+    """The pairs of the recipe's split; each has ``data.negatives_per_positive`` of its query's negatives.
+
+    ``negatives``: what `mine` wrote, for some of the queries each; without any, what ``data.negatives`` says. A query's
+    negatives are dealt out to its positives in the order of the recipe's seed, from the beginning again where they run
+    out: with 4 for each positive, as `mine` draws them and as the official rows have them, each is learned from. Where
+    a query has too few, passages of the whole collection fill them up (counted, and said).
+    """
+    data, seed = recipe.data, recipe.train.seed
+    texts, judged = positives(release, data.set, data.split, passages, data.similar)
+    each = data.negatives_per_positive
+    hard: dict[str, list[int]] = {}
+    for path in negatives if each else ():
+        hard |= read_negatives(path, passages, judged)
+    if each and not negatives and data.negatives == FROM_RELEASE:
+        hard = release_negatives(release, data.set, data.split, passages, judged)
+    query, positive, sampled, filled = [], [], [], 0
+    for number, (name, good) in enumerate(judged.items()):
+        generator = np.random.default_rng([seed, number])
+        pool = list(dict.fromkeys(hard.get(name, [])))
+        dealt = itertools.cycle(generator.permutation(pool).tolist()) if pool else iter(())
+        for row in good:
+            query.append(number)
+            positive.append(row)
+            drawn: list[int] = list(itertools.islice(dealt, min(each, len(pool))))
+            taken = {*good, *drawn}
+            while len(drawn) < each and len(taken) < len(passages):
+                other = int(generator.integers(len(passages)))
+                if other not in taken:
+                    drawn.append(other)
+                    taken.add(other)
+                    filled += 1
+            if len(drawn) < each:
+                raise InputError(f"has too few passages for {each} negatives of the query {name!r}", path=release.path)
+            sampled.append(drawn)
+    if filled and hard:
+        every, where = len(positive) * each, " and ".join(map(str, negatives)) or release.path
+        log.warning("%s has too few negatives: %d of %d are random passages", where, filled, every)
+    shape = len(positive), each
+    counts = {"queries": len(texts), "positives": len(positive)}
+    counts |= {"negatives": len(positive) * each - filled, "random_negatives": filled}
+    return Pairs(list(texts.values()), np.array(query), np.array(positive), np.array(sampled).reshape(shape), counts)
+
+
+def read_negatives(path: Path, passages: Passages, queries: dict[str, list[int]]) -> dict[str, list[int]]:
+    """Rows of the negatives of every query, from the JSON lines that ``mine`` writes; queries of other splits left out.
+
+    ``queries``: rows of the positives by query id; they are no negatives. Raises :class:`InputError` naming the line
+    where it is no such line, or names a passage that is not there.
+    """
+    rows = _of_queries(read_negative_ids(path), passages, queries, path)
+    if not rows:
+        raise InputError("has none of the queries that are trained on", path=path)
+    return rows
+
+
+def release_negatives(
+    release: Release, set_name: str, split: str, passages: Passages, queries: dict[str, list[int]]
+) -> dict[str, list[int]]:
+    """Rows of the negatives of every query, from ``negative_passages`` of the release's joined rows.
+
+    They are those of the official dual.train.tsv and cross.train.tsv together, each once a query. Raises
+    :class:`InputError` where the release has none, or one names a passage that is not there.
+    """
+    config = SETS[base_set(set_name)].joined[split]
+    columns = ["query_id", "negative_passages.list.element.docid"]
+    rows: dict[str, list[int]] = {}
+    for batch in release.batches(config, split, columns, rows=_ROWS_AT_ONCE):
+        ids = [[each["docid"] for each in row] for row in batch.column("negative_passages").to_pylist()]
+        own = zip(batch.column("query_id").to_pylist(), ids, (None for _ in ids), strict=True)
+        rows |= _of_queries(own, passages, queries, release.path)
+    if not any(rows.values()):
+        raise InputError(
+            f"has no hard negatives in {config}/{split} (data.negatives = release): `python -m builders official` "
+            "brings those of the official training files; --negatives F takes what `python -m baselines mine` makes",
+            path=release.path,
+        )
+    return rows
+
+
+def _of_queries(
+    found: Iterable[tuple[str, list[str], int | None]], passages: Passages, queries: dict[str, list[int]], path: Path
+) -> dict[str, list[int]]:
+    """The negatives that are no positives, as rows, of those among ``queries``; all ids are looked up together."""
+    every = list(found)
+    ids = [each for _, negatives, _ in every for each in negatives]
+    rows = passages.rows(ids)
+    kept, start = {}, 0
+    for query, negatives, line in every:
+        own = rows[start : start + len(negatives)]
+        if (own < 0).any():
+            missing = negatives[int(np.argmin(own))]
+            raise InputError(f"the collection has no passage {missing!r}", path=path, line=line)
+        if query in queries:
+            good = set(queries[query])
+            kept[query] = [row for row in own.tolist() if row not in good]
+        start += len(negatives)
+    return kept
+
+
+class DualRows(Dataset[dict[str, Any]]):
+    """``query``, ``positive``, ``negative_1`` ... as texts, laid out as ``data.rows`` says.
+
+    ``all-negatives``: a row a pair, with its k negatives. ``one-negative``: k rows a pair, one negative each, the rows
+    of a pair one after the other; a row a pair where there are no negatives.
+    """
+
+    def __init__(self, pairs: Pairs, passages: Passages, layout: str = "one-negative") -> None:
+        self.pairs, self.passages = pairs, passages
+        count = pairs.negatives.shape[1]
+        self._rows_a_pair = max(1, count) if layout == "one-negative" else 1
+        self._negatives = count // self._rows_a_pair  # in a row
+        self.column_names = ["query", "positive", *(f"negative_{n + 1}" for n in range(self._negatives))]
+
+    def __len__(self) -> int:
+        return len(self.pairs.positive) * self._rows_a_pair
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        query, rows = self._of(index % len(self))
+        texts = [self.pairs.texts[query], *self.passages.texts(rows)]
+        return dict(zip(self.column_names, texts, strict=True))
+
+    def _of(self, index: int) -> tuple[int, list[int]]:
+        """(number of the query, rows of the collection: its positive, its negatives)."""
+        pair, part = divmod(index, self._rows_a_pair)
+        own = self.pairs.negatives[pair, part * self._negatives : (part + 1) * self._negatives]
+        return int(self.pairs.query[pair]), [int(self.pairs.positive[pair]), *own.tolist()]
+
+    def apart(self, index: int) -> list[int]:
+        """Return the values that no two rows of a batch may share: the query, and any passage.
+
+        A passage that is one row's positive and another's negative would be held against its own query. It is the rule
+        of the library's NoDuplicatesBatchSampler, which reads the texts of all rows for it.
+        """
+        query, rows = self._of(index)
+        return [query, *(-1 - row for row in rows)]
+
+
+class CrossRows(Dataset[dict[str, Any]]):
+    """A row a (``query``, ``passage``) with its ``label``: 1.0 for a positive, 0.0 for each of its negatives."""
+
+    def __init__(self, pairs: Pairs, passages: Passages) -> None:
+        self.pairs, self.passages = pairs, passages
+        self.column_names = ["query", "passage", "label"]
+        self._rows = np.concatenate([pairs.positive[:, None], pairs.negatives], axis=1)
+
+    def __len__(self) -> int:
+        return int(self._rows.size)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        pair, column = divmod(index % len(self), self._rows.shape[1])
+        (text,) = self.passages.texts([int(self._rows[pair, column])])
+        return {"query": self.pairs.texts[int(self.pairs.query[pair])], "passage": text, "label": float(column == 0)}
+
+
+class QuestionRows(Dataset[dict[str, Any]]):
+    """A row a pair of questions with its label: columns as of :class:`CrossRows`, the second in the passage's place."""
+
+    def __init__(self, pairs: Sequence[tuple[str, str, int]]) -> None:
+        self._pairs = pairs
+        self.column_names = ["query", "passage", "label"]
+
+    def __len__(self) -> int:
+        return len(self._pairs)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        first, second, label = self._pairs[index % len(self)]
+        return {"query": first, "passage": second, "label": float(label)}
+
+
+class PassageRows(Dataset[dict[str, Any]]):
+    """A row a passage: ``text``, and ``visit``, a number that differs for every visit of every passage."""
+
+    def __init__(self, passages: Passages) -> None:
+        self.passages = passages
+        self.column_names = ["text", "visit"]
+
+    def __len__(self) -> int:
+        return len(self.passages)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        (text,) = self.passages.texts([index % len(self)])
+        return {"text": text, "visit": index}
+
+
+class Batches(Sampler[list[int]]):
+    """The batches of one process for a whole training, in their order, as a function of the seed alone.
+
+    An epoch is a random order of the rows, cut into batches of ``batch`` rows; what is left over (less than a batch) is
+    skipped. Rows that must stay apart (the same query twice: its other positive would count as a negative) wait for the
+    next batch, except where nothing else is left. The official code lets them meet: with 889,580 rows of 86,395
+    queries, on average at least one pair of rows in each of its batches of 512. Of every batch, process ``rank`` of
+    ``world`` gets an equal, contiguous share: all processes together see what one alone would see.
+
+    In epoch e, row r comes as e * rows + r. The library's batch samplers keep a state from epoch to epoch and know of
+    one process; a training that is taken up again, or spread over others, must see the same batches.
+    """
+
+    def __init__(
+        self, rows: Any, batch: int, epochs: float, seed: int, *, max_steps: int = 0, rank: int = 0, world: int = 1
+    ) -> None:
+        self.rows, self._seed, self._rank, self.world = rows, seed, rank, world
+        self.batch = min(batch, len(rows)) // world * world
+        if not self.batch:
+            raise InputError(f"{len(rows)} rows to train on, in batches of {batch}, are too few for {world} processes")
+        self.batch_size = self.batch // world
+        self.drop_last = True
+        self.steps_per_epoch = len(rows) // self.batch
+        steps = max(1, round(epochs * self.steps_per_epoch))
+        self.steps = min(steps, max_steps) if max_steps else steps
+
+    def __len__(self) -> int:
+        return self.steps
+
+    def __iter__(self) -> Iterator[list[int]]:
+        start = self._rank * self.batch_size
+        for step, batch in zip(range(self.steps), self._all(), strict=False):
+            base = step // self.steps_per_epoch * len(self.rows)
+            yield [base + row for row in batch[start : start + self.batch_size]]
+
+    def _all(self) -> Iterator[list[int]]:
+        epoch, apart = 0, getattr(self.rows, "apart", None)
+        while True:
+            order = np.random.default_rng([self._seed, epoch]).permutation(len(self.rows))
+            if apart is None:
+                for start in range(0, self.steps_per_epoch * self.batch, self.batch):
+                    yield order[start : start + self.batch].tolist()
+            else:
+                yield from _cut(order.tolist(), self.batch, apart)
+            epoch += 1
+
+
+def _cut(order: list[int], size: int, apart: Callable[[int], Collection[int]]) -> Iterator[list[int]]:
+    """Batches of ``size`` rows in about the given order; rows whose ``apart`` overlap are in different ones."""
+    rest, waiting = iter(order), deque[int]()
+    for _ in range(len(order) // size):
+        batch: list[int] = []
+        seen: set[int] = set()
+        kept: list[int] = []
+        while len(batch) < size:
+            row = waiting.popleft() if waiting else next(rest, None)
+            if row is None:  # nothing that may stay in this batch is left
+                batch.append(kept.pop(0))
+            elif seen.isdisjoint(own := apart(row)):
+                seen.update(own)
+                batch.append(row)
+            else:
+                kept.append(row)
+        waiting.extendleft(reversed(kept))
+        yield batch

@@ -1,0 +1,283 @@
+"""Sample hard negatives for training out of a run.
+
+Hard negatives are passages that a retriever ranks high and that are no known positives. Sampled from the top 50, 4 for
+each positive passage (Sections 3.1 and A.2): a query with two positives gets 8. Known positives are left out by id and
+by text (equal but for case, width and blanks). The same seed gives a query the same sample, whatever the order of the
+run and whichever other queries it holds. --set crosslingual takes a run of the Chinese queries for English ones.
+
+A candidate that scores like a positive may be one that nobody judged. Left out are those that score above --max-score;
+above the query's best positive less --margin (RocketQA's denoising); or above a share of it: with --relative-margin
+0.05, above 95 % (NV-Retriever's; as relative_margin of sentence-transformers). Scores are those of --cross-encoder
+(probabilities), those of --bi-encoder (cosines, or what it compares by), or else the run's own; there a positive that
+the run lacks counts as the last passage that it has.
+
+The file has a JSON object a line, in the order of the judgments: {"query-id": ..., "negative-ids": [...]}; every
+beginning of a list of ids is a random sample too. `python -m builders annotate relabel` finds the positives among them.
+
+Example:
+
+  python -m baselines mine --release build/sample --split train --run build/runs/bm25.train.run.gz \\
+    --out build/negatives/bm25.jsonl.gz
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import hashlib
+import itertools
+import json
+import math
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from baselines.measure.qrels import Qrels, add_queries, add_set, expect_main, read_queries, release_qrels
+from baselines.retrieve.passages import Passages, open_passages
+from baselines.retrieve.settings import add_device, add_pairs
+from builders.core.command import number_between, whole_number
+from builders.core.errors import InputError, log
+from builders.core.files import atomic_text, check_file
+from builders.core.hub import check_models
+from builders.core.progress import progress
+from builders.store.layout import SETS
+from builders.store.reader import Release, open_release
+from builders.store.runs import Run, read_run
+
+if TYPE_CHECKING:  # it loads PyTorch
+    from baselines.retrieve.scoring import Group, PairJob
+
+    Score = Callable[[Sequence[Group]], list[list[float]]]
+
+_TEXTS = 1 << 16  # passages ready for comparison that are kept: many are found for many queries
+_WINDOW = 256  # queries whose candidates are scored together
+_ANY = number_between(-math.inf, math.inf)
+
+
+@dataclass
+class Candidates:
+    """One query's candidates in random order, how many of them are asked for, and its positives in the collection."""
+
+    query: str
+    ids: list[str]
+    asked: int
+    positives: list[str]
+
+
+Chosen = tuple[Candidates, list[str], int]  # the ids that are taken; how many candidates were left out
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--release", type=Path, required=True, metavar="DIR", help="the release directory")
+    add_set(parser)
+    parser.add_argument("--split", default="train", help="whose queries (default: train)")
+    add_queries(parser)
+    parser.add_argument("--run", type=Path, required=True, metavar="RUN", help="a run of these queries")
+    parser.add_argument("--out", type=Path, required=True, metavar="F", help="JSON lines; gzipped where it ends in .gz")
+    parser.add_argument(
+        "--top-k", type=whole_number(1), default=50, metavar="K", help="sample from these (default: 50)"
+    )
+    parser.add_argument(
+        "--negatives", type=whole_number(1), default=4, metavar="N", help="for each positive passage (default: 4)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="default: 0")
+    models = parser.add_mutually_exclusive_group()
+    models.add_argument("--cross-encoder", metavar="M", help="leave out what this model holds for relevant")
+    models.add_argument("--bi-encoder", metavar="M", help="likewise, by a dual-encoder")
+    parser.add_argument("--margin", type=_ANY, metavar="X", help="candidates score at most best positive - X")
+    parser.add_argument(
+        "--relative-margin",
+        type=number_between(0, 1),
+        metavar="X",
+        help="candidates score at most (1 - X) of the best positive",
+    )
+    parser.add_argument("--max-score", type=_ANY, metavar="X", help="candidates score at most X")
+    add_pairs(parser)
+    add_device(parser)
+    parser.set_defaults(usage_error=parser.error)
+
+
+def run(args: argparse.Namespace) -> None:
+    limits = Limits(args.margin, args.relative_margin, args.max_score)
+    if (args.cross_encoder or args.bi_encoder) and limits == Limits():
+        option = "--cross-encoder" if args.cross_encoder else "--bi-encoder"
+        raise InputError(f"{option} goes with --margin, --relative-margin or --max-score")
+    if args.cross_encoder:  # whose scores are probabilities
+        for name, value, low in (("--margin", args.margin, -1), ("--max-score", args.max_score, 0)):
+            if value is not None and not low <= value <= 1:
+                args.usage_error(f"{name}: expected a number {low} <= x <= 1, found {value}")
+    check_models(args.cross_encoder, args.bi_encoder)
+    check_file(args.out)
+    release, configs = open_release(args.release), SETS[args.set]
+    qrels = release_qrels(release, args.split, args.set, expect_main(args, "--queries", args.queries))
+    given = read_run(args.run)
+    if args.set == "crosslingual":
+        given = for_english(given, release, args.split)
+    if not any(query in given.hits for query in qrels.positives):
+        raise InputError(f"no matching query: it has none of the {len(qrels.positives)} of {qrels.name}", path=args.run)
+    passages = open_passages(release, configs.corpus)
+    ranked = dict.fromkeys(corpus for hits in given.hits.values() for corpus, _ in hits[: args.top_k])
+    passages.expect(ranked, args.run)
+    short = none = dropped = 0
+    with atomic_text(args.out) as file:
+        chosen = _chosen(args, limits, release, given, qrels, passages)
+        for each, ids, left_out in progress(chosen, total=len(qrels.positives), unit="query", label="mine"):
+            short += len(ids) < each.asked
+            none += not ids
+            dropped += left_out
+            file.write(json.dumps({"query-id": each.query, "negative-ids": ids}, ensure_ascii=False) + "\n")
+    if missing := sum(query not in given.hits for query in qrels.positives):
+        log.warning("%s lacks %d of %d queries", args.run, missing, len(qrels.positives))
+    if short:
+        log.warning(
+            "%d of %d queries have fewer negatives than asked for; %d have none", short, len(qrels.positives), none
+        )
+    if limits != Limits():
+        log.info("%d candidates were left out: they score like positives", dropped)
+    log.info("%s: negatives of %d queries", args.out, len(qrels.positives))
+
+
+def _chosen(
+    args: argparse.Namespace, limits: Limits, release: Release, given: Run, qrels: Qrels, passages: Passages
+) -> Iterator[Chosen]:
+    """(a query's candidates, the ids that are taken, how many were left out for their scores), query by query."""
+    options = args.top_k, args.negatives, args.seed
+    found = hard_negatives(given, qrels, passages, *options, every=limits != Limits())
+    if limits == Limits():
+        yield from ((each, each.ids, 0) for each in found)
+        return
+    if not (model := args.cross_encoder or args.bi_encoder):
+        yield from by_run(found, given, limits)
+        return
+    from baselines.retrieve.devices import devices_of, over_devices
+    from baselines.retrieve.scoring import pair_job
+
+    configs, devices = SETS[args.set], devices_of(args.device)
+    queries = args.queries or configs.queries
+    texts = dict(read_queries(release, args.split, queries))
+    if unasked := next((query for query in qrels.positives if query not in texts), None):
+        problem = f"judges a query {unasked!r} that {queries}/{args.split} lacks; build the release again"
+        raise InputError(problem, path=qrels.name)
+    job = pair_job(args, model, release, configs.corpus, devices)
+    kind = "cross" if args.cross_encoder else "dual"
+    windows = iter(lambda: list(itertools.islice(found, _WINDOW)), [])
+    tasks = ((job, kind, [(texts[each.query], each) for each in window], limits) for window in windows)
+    for window in over_devices(by_model, tasks, devices):
+        yield from window
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The highest scores that a candidate may have; None: no limit.
+
+    Attributes:
+        margin: below the best positive's score, by so much (RocketQA, 2021, Section 3.3).
+        relative_margin: by this share of its size (NV-Retriever, 2024: TopK-PercPos).
+        max_score: whatever the positives score.
+    """
+
+    margin: float | None = None
+    relative_margin: float | None = None
+    max_score: float | None = None
+
+    def limit(self, positives: Sequence[float]) -> float:
+        """The highest score that a candidate may have, where the known positives have these."""
+        found = [math.inf] if self.max_score is None else [self.max_score]
+        if positives:
+            # Of several positives the best. sentence-transformers takes the weakest, which here may be a passage that
+            # shares no more than some words with the answer: nearly everything would be left out.
+            best = max(positives)
+            if self.margin is not None:
+                found.append(best - self.margin)
+            if self.relative_margin is not None:
+                found.append(best - abs(best) * self.relative_margin)  # also where scores are negative
+        return min(found)
+
+
+def by_model(task: tuple[PairJob, str, list[tuple[str, Candidates]], Limits], device: str) -> list[Chosen]:
+    """Choose negatives for a window of queries (text, candidates) by a model's scores: ``cross`` or ``dual``."""
+    from baselines.retrieve.scoring import score_groups, similarities
+    from builders.pool.ensemble import probability
+
+    job, kind, window, limits = task
+
+    def score(groups: Sequence[Group]) -> list[list[float]]:
+        if kind == "dual":
+            return similarities(job, device, groups)
+        return [[probability(logit) for logit in logits] for logits in score_groups(job, device, groups)]
+
+    return _within(window, score, limits)
+
+
+def by_run(found: Iterable[Candidates], given: Run, limits: Limits) -> Iterator[Chosen]:
+    """Choose negatives for each query by the scores of the run itself.
+
+    A positive that the run lacks scores no higher than its last passage, and counts as if it scored as much.
+    """
+
+    def score(groups: Sequence[Group]) -> list[list[float]]:
+        every = []
+        for query, ids in groups:
+            hits = given.hits.get(query, [])
+            own = dict(reversed(hits))  # of a passage twice, the higher score
+            every.append([own.get(corpus, hits[-1][1]) for corpus in ids] if hits else [])
+        return every
+
+    for each in found:
+        yield from _within([(each.query, each)], score, limits)
+
+
+def _within(window: Sequence[tuple[str, Candidates]], score: Score, limits: Limits) -> list[Chosen]:
+    """The first ``asked`` candidates of each query that pass; a candidate is scored only when it is needed."""
+    highest = [limits.limit(scores) for scores in score([(name, each.positives) for name, each in window])]
+    taken: list[list[str]] = [[] for _ in window]
+    looked_at = [0] * len(window)
+    while True:
+        groups = []
+        for number, (name, each) in enumerate(window):
+            start, wanted = looked_at[number], each.asked - len(taken[number])
+            groups.append((name, each.ids[start : start + wanted]))
+            looked_at[number] += len(groups[-1][1])
+        if not any(ids for _, ids in groups):
+            return [(each, ids, seen - len(ids)) for (_, each), ids, seen in zip(window, taken, looked_at, strict=True)]
+        for number, scores in enumerate(score(groups)):
+            passed = [value <= highest[number] for value in scores]
+            taken[number] += [corpus for corpus, good in zip(groups[number][1], passed, strict=True) if good]
+
+
+def for_english(given: Run, release: Release, split: str) -> Run:
+    """A run of the Chinese queries, or of the English ones, as one of the English ones: they share the judgments."""
+    hits = dict(given.hits)
+    for batch in release.batches(SETS["crosslingual"].queries, split, ["_id", "zh_id"]):
+        for english, chinese in zip(batch["_id"].to_pylist(), batch["zh_id"].to_pylist(), strict=True):
+            if english not in hits and chinese in hits:
+                hits[english] = hits[chinese]
+    return Run(given.path, hits)
+
+
+def hard_negatives(
+    given: Run, qrels: Qrels, passages: Passages, top_k: int, negatives: int, seed: int, every: bool = False
+) -> Iterator[Candidates]:
+    """Every judged query's hard negatives (Sections 3.1, A.2): its top ``top_k`` less its positives, by the seed.
+
+    As many as are asked for (as there are, where there are fewer), or ``every`` one. A candidate's text is compared
+    with the positives' only when its turn comes. (The library's mine_hard_negatives searches by itself, with a
+    dual-encoder, over texts and vectors that all lie in memory; these candidates may be of BM25, and of 8 M passages.)
+    """
+
+    @functools.lru_cache(_TEXTS)
+    def plain(corpus: str) -> str:
+        """The passage's text without what two copies of it may differ in: case, width and blanks."""
+        (text,) = passages.texts(passages.rows([corpus]).tolist())
+        return "".join(unicodedata.normalize("NFKC", text).casefold().split())
+
+    for query, positive in qrels.positives.items():
+        known = [c for c, row in zip(positive, passages.rows(list(positive)).tolist(), strict=True) if row >= 0]
+        same = set(map(plain, known))
+        ranked = dict.fromkeys(corpus for corpus, _ in given.hits.get(query, ())[:top_k])
+        order = sorted(ranked, key=lambda corpus: hashlib.sha256(f"{seed}\0{query}\0{corpus}".encode()).digest())
+        negative = (corpus for corpus in order if corpus not in positive and plain(corpus) not in same)
+        asked = negatives * len(positive)
+        yield Candidates(query, list(itertools.islice(negative, None if every else asked)), asked, known)

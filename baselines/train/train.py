@@ -1,0 +1,473 @@
+"""Train a model from a recipe (Section 3.1, Appendix A.2).
+
+The model is a dual-encoder, a cross-encoder, or a masked language model. RECIPE is a name (baselines/recipes/NAME.toml)
+or a path. Hard negatives come from `mine`. The checkpoint directory loads with plain SentenceTransformer(DIR) or
+CrossEncoder(DIR); recipe.json, training.json and loss.png lie in it. States for taking up a killed training are kept in
+DIR.training; the same command goes on from the last one and ends in the same bits (on one machine, on the CPU; graphics
+cards sum in no fixed order). Several processes, with cross-batch negatives: torchrun --nproc-per-node N -m baselines
+train ... A recipe that starts from another one's checkpoint finds it beside --out, or is given it with --start.
+
+--set data.set=restrain-14K-interpolation (or another config that `builders add` made) trains on the questions
+that were drawn alone; hard negatives of all training questions serve as they are.
+
+question-matching learns from labelled pairs of questions in the place of a release (Section 2.3): tables with commas or
+tabs, or JSON lines, gzipped or not, with columns text1, text2 and label, by these names or those that LCQMC, BQ and
+AFQMC have. The columns of a table without names stand behind it: FILE:id,text1,text2,label. AUC, and the accuracy at
+the paper's threshold of 0.5, on --dev-pairs or on a part that is held out, are printed and kept in training.json.
+
+Example, from nothing:
+
+  python -m baselines train mlm-scratch --release DIR --out build/models/mlm-scratch
+  python -m baselines train de-bm25-neg-scratch --release DIR --negatives bm25.train.negatives.jsonl.gz \\
+      --out build/models/de-bm25-neg-scratch --set train.epochs=3
+
+Example, a question-matching model for `match`:
+
+  python -m baselines train question-matching --pairs LCQMC/train.tsv BQ/train.tsv AFQMC/train.json \\
+      --dev-pairs LCQMC/dev.tsv --out build/models/question-matching
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import functools
+import json
+import logging
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from baselines.checkpoint import LOSSES, RECIPE, TRAINING, versions, weights_sha256, write_json
+from baselines.retrieve.hub_models import model_commit, quiet_libraries
+from baselines.train import distributed
+from baselines.train.recipe import FROM_RECIPE, FROM_RELEASE, MADE, PAIRS, WORDS, Recipe, names, read_recipe
+from baselines.train.resume import is_done, last_state, states_kept, states_of
+from builders.core.errors import InputError, log
+from builders.core.files import check_place, real_path, sha256_of
+from builders.core.folders import replace_directory, work_beside
+from builders.core.jobs import loading
+from builders.store.layout import REMOVED, SETS, base_set, set_of
+from builders.store.reader import open_release
+
+if TYPE_CHECKING:  # they load PyTorch, which takes seconds: errors of the input come before them
+    from baselines.train.callbacks import Evaluate
+    from baselines.train.data import Batches
+    from baselines.train.question_pairs import PairFile
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("recipe", metavar="RECIPE", help=f"a .toml file, or one of {', '.join(names())}")
+    parser.add_argument("--release", type=Path, metavar="DIR", help="the release directory (but with --pairs)")
+    parser.add_argument("--out", type=Path, required=True, metavar="CKPT", help="the checkpoint directory to write")
+    parser.add_argument(
+        "--pairs",
+        nargs="+",
+        default=[],
+        metavar="FILE",
+        help="labelled pairs of questions, for question-matching: tables or JSON lines with text1, text2, label",
+    )
+    parser.add_argument(
+        "--dev-pairs", nargs="+", default=[], metavar="FILE", help="pairs to measure on (default: a part of --pairs)"
+    )
+    parser.add_argument(
+        "--negatives",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="F",
+        help="hard negatives (what `mine` writes); several times: of some queries each",
+    )
+    parser.add_argument(
+        "--dev-run", type=Path, metavar="RUN", help="a run of the dev queries: a cross-encoder's dev curve re-ranks it"
+    )
+    parser.add_argument(
+        *("--start", "--start-from"),  # torchrun takes --start for an abbreviation of its own --start-method
+        metavar="MODEL",
+        help="a directory or a hub name in the place of the recipe's start (under torchrun write --start-from)",
+    )
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="a value of the recipe: train.batch=64"
+    )
+    parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto", help="default: cuda where it is")
+    parser.add_argument("--no-resume", action="store_true", help="start anew, over earlier states and checkpoints")
+    parser.add_argument("--cache", type=Path, metavar="DIR", help="where unpacked collections are kept")
+
+
+def run(args: argparse.Namespace) -> None:
+    with distributed.one_error():
+        job = Job(args)
+        if job.resume and is_done(job):
+            log.info("%s is this training's checkpoint already; --no-resume trains again", job.out)
+            if job.first:
+                with work_beside(job.out, wait=True):  # removes what a kill at the very end has left beside it
+                    pass
+            return
+        if job.commit:  # asked for before the large libraries are loaded: an error comes at once
+            log.info("starts from %s, commit %s", job.start, job.commit)
+        if training := train(job):
+            print(json.dumps({"checkpoint": str(args.out), "steps": training["steps"], "dev": training["dev"][-1:]}))
+
+
+class Job:
+    """A training that is asked for: the options of `train`, checked before any large library is loaded.
+
+    Attributes:
+        release: None where the recipe learns from ``pairs``.
+        pairs, dev_pairs: files of labelled pairs of questions, to train and to measure on; empty with a release.
+        negatives: the files of hard negatives; none where the recipe wants none, or those of the release.
+        dev_run: a run of the dev queries, whose top a cross-encoder re-ranks in between; None: it does not.
+        start: ``scratch``, ``words``, a directory, or a name on the hub.
+        resume: resume from earlier states, and leave a finished checkpoint.
+        rank, world: this process among all of the training (torchrun's; 0 of 1 without it).
+
+    Raises :class:`InputError` for an option that is missing, or does not fit the recipe.
+    """
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        self.recipe = recipe = read_recipe(args.recipe, args.set)
+        _check_source(args, recipe)
+        self.release = open_release(args.release) if args.release else None
+        self.pairs, self.dev_pairs = _pair_files(args.pairs), _pair_files(args.dev_pairs)
+        self.negatives = _negatives(args.negatives, recipe)
+        self.dev_run = _dev_run(args.dev_run, recipe)
+        self.start = _start(args.start, recipe, args.out)
+        self.out, self.cache, self.device = real_path(args.out), args.cache, args.device
+        self.resume = not args.no_resume
+        self.rank, self.world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+        self.first = self.rank == 0  # the process that evaluates and writes
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """Everything the training depends on, without local paths. A training can resume only if this is unchanged.
+
+        The run of ``dev_run`` is not in it: no weight depends on it. Raises :class:`InputError` where the release lacks
+        the recipe's split, and as :attr:`commit` does.
+        """
+        return {**self.about_but_commit, "start_commit": self.commit}
+
+    @functools.cached_property
+    def about_but_commit(self) -> dict[str, Any]:
+        """:attr:`about` without ``start_commit``: what is known without a hub."""
+        start, negatives = Path(self.start), [sha256_of(path) for path in self.negatives]
+        return {
+            "recipe": self.recipe.resolved(),
+            "start": start.name if start.is_dir() else self.start,
+            "start_sha256": weights_sha256(start) if start.is_dir() else None,
+            "data": self._data(),
+            "negatives_sha256": negatives if len(negatives) > 1 else next(iter(negatives), None),
+        }
+
+    def _data(self) -> dict[str, str]:
+        """The fingerprint of each split that is learned from; the SHA-256 of each file of pairs.
+
+        Two files of pairs may have one name: they are numbered.
+        """
+        if self.release is None:
+            return {
+                f"{use} {number}: {':'.join([file.path.name, *([','.join(file.columns)] if file.columns else [])])}": (
+                    sha256_of(file.path)
+                )
+                for use, files in (("pairs", self.pairs), ("dev pairs", self.dev_pairs))
+                for number, file in enumerate(files, 1)
+            }
+        configs, data = set_of(self.recipe.data.set), self.recipe.data
+        read = [(configs.corpus, "corpus")]
+        if self.recipe.model.kind != "mlm":
+            read += [(configs.queries, data.split), (configs.qrels, data.split)]
+            if data.negatives == FROM_RELEASE and data.negatives_per_positive and not self.negatives:
+                read.append((SETS[base_set(data.set)].joined[data.split], data.split))
+            if data.similar:
+                read.append((REMOVED, data.split))
+        return {f"{config}/{split}": self.release.fingerprint(config, split) for config, split in read}
+
+    @functools.cached_property
+    def commit(self) -> str | None:
+        """The commit of a start on the hub; None for any other. Raises :class:`InputError` where none can be had."""
+        if self.start in MADE:
+            return None
+        scratch = f"{self.recipe.name}-scratch"
+        otherwise = "--start DIR" + f", or the recipe {scratch}, needs no hub" * (scratch in names())
+        return model_commit(self.start, self.recipe.model.revision, otherwise)
+
+
+def _check_source(args: argparse.Namespace, recipe: Recipe) -> None:
+    """Raise :class:`InputError` where the options are not of what the recipe learns from."""
+    if recipe.data.source == PAIRS:
+        if not args.pairs:
+            raise InputError(f"the recipe {recipe.name} learns from labelled pairs of questions: --pairs FILE...")
+        for option in ("release", "negatives", "dev_run"):
+            if getattr(args, option):
+                raise InputError(f"--{option.replace('_', '-')}: the recipe {recipe.name} learns from --pairs alone")
+        if (start := args.start or recipe.model.start) in MADE:
+            raise InputError(f"start {start}: its vocabulary comes from the passages of a release; train mlm-scratch")
+    elif args.pairs or args.dev_pairs:
+        raise InputError(f"--pairs and --dev-pairs: the recipe {recipe.name} learns from a release")
+    elif not args.release:
+        raise InputError(f"the recipe {recipe.name} learns from a release: --release DIR")
+
+
+def _pair_files(given: list[str]) -> tuple[PairFile, ...]:
+    if not given:
+        return ()
+    from baselines.train.question_pairs import pair_file
+
+    return tuple(map(pair_file, given))
+
+
+def _negatives(given: list[Path], recipe: Recipe) -> tuple[Path, ...]:
+    data = recipe.data
+    if recipe.model.kind == "mlm" or data.source == PAIRS or not data.negatives_per_positive:
+        return ()
+    if not given and data.negatives == FROM_RELEASE:
+        return ()
+    paths = given or ([Path(data.negatives)] if data.negatives else [])
+    if not paths:
+        raise InputError(
+            f"the recipe {recipe.name} wants {data.negatives_per_positive} hard negatives a positive: "
+            "--negatives F, made by `python -m baselines mine`; --set data.negatives=release takes those of the "
+            "official data; --set data.negatives_per_positive=0 trains without"
+        )
+    for path in paths:
+        if not path.is_file():
+            raise InputError("no such file of hard negatives; `python -m baselines mine` makes one", path=path)
+    return tuple(paths)
+
+
+def _dev_run(given: Path | None, recipe: Recipe) -> Path | None:
+    if given and recipe.model.kind != "cross":
+        raise InputError("--dev-run: for a cross-encoder's training; a dual-encoder ranks a sample of the collection")
+    if given and not given.is_file():
+        raise InputError("no such run of the dev queries", path=given)
+    return given
+
+
+def _start(given: str | None, recipe: Recipe, out: Path) -> str:
+    start = given or recipe.model.start
+    if start == WORDS and recipe.model.kind != "dual":
+        raise InputError(f"start words: vectors of words are a dual-encoder's; the recipe {recipe.name} trains another")
+    if not start.startswith(FROM_RECIPE):
+        return start
+    folder = out.parent / start.removeprefix(FROM_RECIPE)
+    if not folder.is_dir():
+        problem = f"no checkpoint of {folder.name}, from which {recipe.name} starts; train it, or give --start DIR"
+        raise InputError(problem, path=folder)
+    return str(folder)
+
+
+def train(job: Job) -> Mapping[str, Any] | None:
+    """Train, resuming from the last state of a killed training, and write the checkpoint directory.
+
+    Returns the content of ``training.json``; None in every process but the first. Raises :class:`InputError` for wrong
+    input, and where something else is in the place of the output.
+    """
+    quiet_libraries()
+    if not job.first:
+        log.setLevel(logging.WARNING)
+    device = find_device(job.device)
+    check_place(job.out)
+    batches, counts, evaluate, passages = read_data(job)
+    with contextlib.ExitStack() as stack:
+        work = None  # the folder for the checkpoint, of the first process alone
+        if job.first:
+            work = stack.enter_context(work_beside(job.out))
+            stack.enter_context(states_kept(job.out, job.about, job.resume))  # before the others look for states
+        stack.enter_context(distributed.together(job.rank, job.world, device))
+        start = job.start
+        if start in MADE:
+            from baselines.train.scratch import make_start
+
+            start = str(make_start(job.recipe, start, passages, states_of(job.out) / "start"))
+        return _train(job, start, batches, counts, evaluate, device, work)
+
+
+def find_device(wanted: str) -> str:
+    """``cpu`` or ``cuda:N``; :class:`InputError` where CUDA is asked for and there is none."""
+    import torch
+
+    if wanted == "cuda" and not torch.cuda.is_available():
+        raise InputError("--device cuda: no CUDA device is usable here (torch.cuda.is_available() is false)")
+    if wanted == "cpu" or not torch.cuda.is_available():
+        return "cpu"
+    return f"cuda:{os.environ.get('LOCAL_RANK', 0)}"
+
+
+def read_data(job: Job) -> tuple[Batches, dict[str, int], Evaluate | None, Any]:
+    """Read what a training learns from, before anything is written or a model is opened.
+
+    Returns (the rows in batches, how much there is of them for ``training.json``, what measures a model on a sample of
+    dev, the passages). There is no measuring where there is nothing to measure on, or another process does it. Pairs of
+    questions have no passages.
+    """
+    from baselines.retrieve.passages import open_passages
+    from baselines.train import data
+
+    recipe, settings = job.recipe, job.recipe.train
+    rows: Any
+    sample: Any = None
+    passages = None
+    if job.release is None:
+        from baselines.train import question_pairs
+
+        train, dev = question_pairs.train_and_dev(job.pairs, job.dev_pairs, recipe.data.held_out, settings.seed)
+        counts = {"pairs": len(train), "positive pairs": sum(pair.label for pair in train)}
+        counts |= {"dev pairs": len(dev), "positive dev pairs": sum(pair.label for pair in dev)}
+        log.info("%s", ", ".join(f"{name}: {count:,}" for name, count in counts.items()))
+        rows = data.QuestionRows(train)
+        if job.first and settings.evaluations:
+            sample = question_pairs.Measured(dev, recipe.data.passage_length)
+    else:
+        from baselines.train.evaluation import dev_sample
+
+        passages = open_passages(job.release, set_of(recipe.data.set).corpus, job.cache)
+        if recipe.model.kind == "mlm":
+            rows, counts = data.PassageRows(passages), {"passages": len(passages)}
+        else:
+            pairs = data.read_pairs(job.release, recipe, passages, job.negatives)
+            dual, counts = recipe.model.kind == "dual", pairs.counts
+            rows = data.DualRows(pairs, passages, recipe.data.rows) if dual else data.CrossRows(pairs, passages)
+        sample = dev_sample(job.release, recipe, passages, job.dev_run) if job.first else None
+    sizes = {"max_steps": settings.max_steps, "rank": job.rank, "world": job.world}
+    batches = data.Batches(rows, settings.batch, settings.epochs, settings.seed, **sizes)
+    evaluate = functools.partial(sample.measures, batch=settings.mini_batch) if sample else None
+    return batches, counts, evaluate, passages
+
+
+def _train(
+    job: Job,
+    start: str,
+    batches: Batches,
+    counts: dict[str, int],
+    evaluate: Evaluate | None,
+    device: str,
+    work: Path | None,
+) -> Mapping[str, Any] | None:
+    """Train in one process, from the last whole state where there is one; only the first has a folder to write in."""
+    from transformers import set_seed
+
+    from baselines.train.callbacks import Monitor
+
+    states = states_of(job.out)
+    set_seed(job.recipe.train.seed)
+    trainer = make_trainer(job, start, batches, states, device)
+    monitor = Monitor(trainer, evaluate, job.recipe.train.evaluations)
+    state, monitor.seconds = distributed.from_first(job.rank, job.world, lambda: last_state(states, job.world))
+    trainer.add_callback(monitor)
+    steps, rows, where = len(batches), len(batches.rows), trainer.args.device
+    if state:
+        log.info("taken up again after step %s of %d", state.name.split("-")[-1], steps)
+    log.info("%s: %d rows, %d steps of %d rows, on %s", job.recipe.name, rows, steps, batches.batch, where)
+    with loading():
+        trainer.train(resume_from_checkpoint=str(state) if state else None)
+    if work is None:
+        return None
+    training = training_record(job, trainer, counts, monitor.elapsed())
+    write_checkpoint(job.out, work, trainer, job.recipe.resolved(), training)
+    log.info("%s: %d steps in %.0f s", job.out, steps, monitor.elapsed())
+    return training
+
+
+def make_trainer(job: Job, start: str, batches: Batches, states: Path, device: str) -> Any:
+    """The library's trainer of the recipe's kind, with the model to train."""
+    from baselines.retrieve.devices import compile_transformers
+    from baselines.train import models, trainers
+
+    recipe = job.recipe
+    given = trainers.arguments(recipe, states, batches, device)
+    if recipe.model.kind == "mlm":
+        masked, tokenizer = models.masked_language_model(recipe, start, job.commit)
+        trainer = trainers.mask_trainer(recipe, masked, tokenizer, batches.rows, batches, given)
+    elif recipe.model.kind == "dual":
+        dual = models.dual_encoder(recipe, start, device, job.commit)
+        trainer = trainers.dual_trainer(recipe, dual, batches.rows, batches, given)
+    else:
+        cross = models.cross_encoder(recipe, start, device, job.commit)
+        trainer = trainers.cross_trainer(recipe, cross, batches.rows, batches, given)
+    if recipe.train.compile:
+        compile_transformers(trainer.model)
+    return trainer
+
+
+def training_record(job: Job, trainer: Any, counts: dict[str, int], seconds: float) -> dict[str, Any]:
+    """The content of ``training.json``: data, sizes, time, device, losses and scores on dev."""
+    import torch
+
+    batches, history, device = trainer.batches, trainer.state.log_history, trainer.args.device
+    cpu = f"CPU, {torch.get_num_threads()} threads"
+    return {
+        "about": job.about,
+        "builds": [build.verb for build in job.release.manifest.builds] if job.release else None,
+        "counts": counts,
+        "rows": len(trainer.train_dataset),
+        "steps": len(batches),
+        "steps_per_epoch": batches.steps_per_epoch,
+        "batch": batches.batch,
+        "processes": job.world,
+        "seconds": round(seconds, 1),
+        "rows_per_second": round(len(batches) * batches.batch / seconds, 2),
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else cpu,
+        "precision": "bf16" if trainer.args.bf16 else "fp32",
+        "losses": [[entry["step"], entry["loss"]] for entry in history if "loss" in entry],
+        "dev_run": {"name": job.dev_run.name, "sha256": sha256_of(job.dev_run)} if job.dev_run else None,
+        "dev": [
+            {"step": entry["step"], **{k.removeprefix("dev_"): v for k, v in entry.items() if k.startswith("dev_")}}
+            for entry in history
+            if any(key.startswith("dev_") for key in entry)
+        ],
+        "versions": versions(),
+    }
+
+
+def write_checkpoint(out: Path, work: Path, trainer: Any, recipe: dict[str, Any], training: dict[str, Any]) -> None:
+    """Write the checkpoint directory in ``work``, a folder beside ``out``, then move it to ``out``."""
+    from baselines.hub.card import finish_checkpoint
+
+    # The library's card, in whose place ours comes, would ask the hub for the last two names of the start's path.
+    no_card = {"create_model_card": False} if hasattr(trainer.model, "model_card_data") else {}
+    _forget_lengths(trainer)
+    trainer.model.save_pretrained(str(work), **no_card)
+    if hasattr(trainer.processing_class, "save_pretrained"):  # a static model's tokenizer is in its module's files
+        trainer.processing_class.save_pretrained(str(work))
+    write_json(work / RECIPE, recipe)
+    write_json(work / TRAINING, training)
+    draw_losses(work / LOSSES, training["losses"], training["dev"], recipe["name"])
+    finish_checkpoint(work, out.name)
+    replace_directory(work, out)
+
+
+def _forget_lengths(trainer: Any) -> None:
+    """Have the tokenizers say nothing of the texts that they read last: a training that goes on may have read others.
+
+    At what length texts are cut is said by the modules' own settings, and given to the tokenizer at every call.
+    """
+    found = [trainer.processing_class, *(getattr(module, "tokenizer", None) for module in trainer.model.modules())]
+    for backend in filter(None, (getattr(tokenizer, "backend_tokenizer", None) for tokenizer in found)):
+        backend.no_truncation()
+        backend.no_padding()
+
+
+def draw_losses(path: Path, losses: list[list[float]], dev: list[dict[str, float]], name: str) -> None:
+    """The loss over the steps, and the first measure of the dev sample (MRR@10, or AUC of pairs of questions), as PNG.
+
+    Left out (and said) without matplotlib.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        log.warning("no %s: matplotlib is not installed", path.name)
+        return
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    axes = figure.add_subplot()
+    shown = [(step, loss) for step, loss in losses if math.isfinite(loss)]
+    axes.plot([step for step, _ in shown], [loss for _, loss in shown], color="tab:blue", label="training loss")
+    axes.set(xlabel="step", ylabel="training loss")
+    axes.set_title(name, parse_math=False)  # a recipe's name may hold a dollar sign
+    axes.set_ylim(bottom=0)
+    if dev:
+        right = axes.twinx()
+        measure = next(name for name in dev[0] if name != "step")
+        right.plot([row["step"] for row in dev], [100 * row[measure] for row in dev], "o-", color="tab:orange")
+        right.set(ylabel=f"{measure} of the dev sample, %", ylim=(0, 100))
+    figure.savefig(path, dpi=120, metadata={"Software": None})

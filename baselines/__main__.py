@@ -8,7 +8,7 @@ from builders.core.command import main
 
 GROUPS = {
     "any model": {
-        "run": "baselines.run",
+        "run": "baselines.retrieve.run",
     },
     "search by words": {
         "bm25": "baselines.bm25",
@@ -18,11 +18,11 @@ GROUPS = {
         "train": "baselines.train.train",
     },
     "search by a model": {
-        "encode": "baselines.encode",
-        "search": "baselines.search",
-        "rerank": "baselines.rerank",
+        "encode": "baselines.retrieve.encode",
+        "search": "baselines.retrieve.search",
+        "rerank": "baselines.retrieve.rerank",
         "fuse": "baselines.measure.fuse",
-        "match": "baselines.match",
+        "match": "baselines.retrieve.match",
     },
     "measure and look": {
         "evaluate": "baselines.measure.evaluate",

@@ -34,9 +34,10 @@ import torch
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from baselines.models.devices import dtype_of  # noqa: E402
-from baselines.models.encoder import Encoder  # noqa: E402
-from baselines.models.loading import DTYPES, open_dual  # noqa: E402
+from baselines.retrieve.devices import DTYPES, dtype_of  # noqa: E402
+from baselines.retrieve.encoder import Encoder  # noqa: E402
+from baselines.retrieve.models import open_encoder  # noqa: E402
+from baselines.retrieve.settings import ModelSettings  # noqa: E402
 from builders.store.reader import open_release  # noqa: E402
 
 CHARACTERS = [chr(0x4E00 + number) for number in range(6_000)]
@@ -130,7 +131,7 @@ def main() -> None:
     load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as folder:
         name = args.model or str(random_model(Path(folder), args.layers, args.width))
-        model = open_dual(name, str(device), dtype)
+        model = open_encoder(ModelSettings(name), str(device), dtype)
     encoder = Encoder(model, "document")
     batch = args.batch_size or (256 if device.type == "cuda" else 32)
     cosine = model.similarity_fn_name == "cosine"

@@ -27,14 +27,14 @@ from sentence_transformers.util import dot_score
 from tiny_kinds import write_multi_vector, write_sparse
 from tiny_models import write_cross, write_dual
 
-from baselines.kinds import Work, open_retriever
-from baselines.models.ahead import Ahead
-from baselines.models.devices import compile_transformers, computes_bf16, devices_of, dtype_of
-from baselines.models.encoder import Encoder
-from baselines.models.loading import open_dual
-from baselines.models.settings import ModelSettings
-from baselines.vectors import scan
-from baselines.vectors.engines import FaissEngine, TorchEngine
+from baselines.retrieve import exact_search
+from baselines.retrieve.devices import Work, compile_transformers, computes_bf16, devices_of, dtype_of
+from baselines.retrieve.encoder import Encoder
+from baselines.retrieve.exact_search import FaissEngine, TorchEngine
+from baselines.retrieve.kinds import open_retriever
+from baselines.retrieve.models import open_encoder
+from baselines.retrieve.prefetch import Prefetcher
+from baselines.retrieve.settings import ModelSettings
 from builders.store.reader import open_release
 
 
@@ -68,7 +68,7 @@ def check_pinned(setting: Setting) -> Rows:
     plain = [model.preprocess(some)["input_ids"] for some in batches]
     rows = Kept()
     for processes in (0, 2):
-        found = [each["input_ids"] for each in Ahead(model, {}, processes, pin=setting.cuda)(batches)]
+        found = [each["input_ids"] for each in Prefetcher(model, {}, processes, pin=setting.cuda)(batches)]
         same = all(torch.equal(a, b) for a, b in zip(plain, found, strict=True))
         pinned = setting.cuda and all(each.is_pinned() for each in found)
         seen = f"same tokens: {same}, pinned: {pinned}"
@@ -90,7 +90,7 @@ def check_precision(setting: Setting) -> Rows:
     queries = [release.texts("queries", "dev", asked)[query] for query in asked]
 
     def vectors(device: str, dtype: str) -> tuple[Any, Any]:
-        model = open_dual(str(setting.model), device, dtype, setting.of(512, 64))
+        model = open_encoder(ModelSettings(str(setting.model), max_length=setting.of(512, 64)), device, dtype)
         return Encoder(model, "query").encode(queries), Encoder(model, "document").encode(texts)
 
     def mrr(found: tuple[Any, Any]) -> float:
@@ -117,11 +117,11 @@ def check_search(setting: Setting) -> Rows:
     with tempfile.TemporaryDirectory() as name:
         vectors = write_vectors(Path(name), rows, width, setting.device)
         exact = queries.astype(np.float64) @ vectors.all().astype(np.float64).T
-        loose, found = scan.candidates(vectors, [TorchEngine(queries, 100, setting.device)], 100)
+        loose, found = exact_search.candidates(vectors, [TorchEngine(queries, 100, setting.device)], 100)
         error = float(np.abs(loose - np.take_along_axis(exact, found, 1)).max())
         slack = width * 2.0**-22 * vectors.longest
         engines = [TorchEngine(queries, 100, setting.device)]
-        hits = list(scan.search(vectors, queries, engines, 50, 100, lambda: np.arange(rows)))
+        hits = list(exact_search.search(vectors, queries, engines, 50, 100, lambda: np.arange(rows)))
     best = np.argsort(-exact, axis=1, kind="stable")[:, :50]
     same = all({*own.tolist()} == {*some.tolist()} for own, (some, _) in zip(best, hits, strict=True))
     seen = f"top 50 of {rows:,} as in 64 bits: {same}; candidates' scores off by {error:.1e} ({slack:.1e} allowed)"
@@ -150,7 +150,9 @@ def check_kinds(setting: Setting) -> Rows:
 def check_compile(setting: Setting) -> Rows:
     """Compare the embeddings of a compiled model with the same model's before."""
     texts = passages_of(setting, setting.of(512, 16))
-    model = open_dual(str(setting.model), setting.device, "fp16" if setting.cuda else "fp32", 128)
+    model = open_encoder(
+        ModelSettings(str(setting.model), max_length=128), setting.device, "fp16" if setting.cuda else "fp32"
+    )
     plain = Encoder(model, "document").encode(texts)
     compile_transformers(model)
     begin = time.perf_counter()

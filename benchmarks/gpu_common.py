@@ -107,13 +107,14 @@ def write_vectors(folder: Path, rows: int, width: int, device: str) -> Any:
     """Write random embeddings in the format of `encode`."""
     import numpy as np
 
-    from baselines.vectors.embeddings import Vectors, longest
+    from baselines.retrieve.embeddings import Vectors
+    from baselines.retrieve.encoder import largest_norm
 
     shards = []
     for start in range(0, rows, 1 << 17):
         part = unit_vectors(start + 1, min(1 << 17, rows - start), width, device)
         np.save(folder / f"{start:09d}.npy", part)
-        shards.append({"path": f"{start:09d}.npy", "rows": len(part), "longest": longest(part)})
+        shards.append({"path": f"{start:09d}.npy", "rows": len(part), "longest": 1.0001 * largest_norm(part)})
     return Vectors(folder, {"dim": width, "shards": shards})
 
 

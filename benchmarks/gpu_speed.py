@@ -25,16 +25,17 @@ from transformers import (
     TrainerCallback,
 )
 
-from baselines.models.ahead import Ahead
-from baselines.models.devices import compile_transformers
-from baselines.models.encoder import Encoder
-from baselines.models.libraries import quiet_libraries
-from baselines.models.loading import DTYPES, open_dual
+from baselines.retrieve import exact_search
+from baselines.retrieve.devices import DTYPES, compile_transformers
+from baselines.retrieve.encoder import Encoder
+from baselines.retrieve.exact_search import TorchEngine
+from baselines.retrieve.hub_models import quiet_libraries
+from baselines.retrieve.models import open_encoder
+from baselines.retrieve.prefetch import Prefetcher
+from baselines.retrieve.settings import ModelSettings
 from baselines.train import models, trainers
 from baselines.train.data import Batches
 from baselines.train.recipe import Recipe, read_recipe
-from baselines.vectors import scan
-from baselines.vectors.engines import TorchEngine
 
 FIRST, COUNT = 0x4E00, 17_995  # the Chinese characters that are the random BERT's words
 SHAPES = ((768, 768), (768, 3072), (3072, 768), (384, 384), (384, 1536), (1536, 384))  # BERT-base's and e5-small's
@@ -138,8 +139,8 @@ def searching(setting: Setting) -> Rows:
 
     with tempfile.TemporaryDirectory(dir=setting.work) as name:
         vectors = write_vectors(Path(name), count, width, setting.device)
-        took, _ = timed(setting, lambda: scan.candidates(vectors, [engine()], 100), 3, 2)
-        search = lambda: list(scan.search(vectors, queries, [engine()], 50, 100, lambda: np.arange(count)))  # noqa: E731
+        took, _ = timed(setting, lambda: exact_search.candidates(vectors, [engine()], 100), 3, 2)
+        search = lambda: list(exact_search.search(vectors, queries, [engine()], 50, 100, lambda: np.arange(count)))  # noqa: E731
         whole, hits = timed(setting, search, 2)
         read = lambda: [torch.from_numpy(np.array(block)) for _, block in vectors.blocks(1 << 16)]  # noqa: E731
         reading, _ = timed(setting, read, 2)
@@ -184,7 +185,7 @@ def encoding(setting: Setting) -> Rows:
             unpadded = SentenceTransformer(modules=[module, *modules[1:]], device=setting.device).eval()
     texts = characters(setting.of(4_096, 16), 378)
     lengths, few = [380] * len(texts), texts[: tokens // 384]
-    given = Ahead(model, {}, 0, pin=False).tokens(few)
+    given = Prefetcher(model, {}, 0, pin=False).tokens(few)
     batch = {key: value.to(setting.device) for key, value in given.items() if torch.is_tensor(value)}
 
     def forward() -> Any:
@@ -205,7 +206,7 @@ def encoding(setting: Setting) -> Rows:
         name = f"BERT-base, encode, batches of {budget:,} tokens"
         row(name, model, lengths, lambda encoder=encoder: encoder.encode(texts))
     real = passages_of(setting, setting.of(16_384, 16))
-    small = open_dual(str(setting.model), setting.device, dtype)
+    small = open_encoder(ModelSettings(str(setting.model)), setting.device, dtype)
     sizes = [min(512, len(each)) for each in small.tokenizer(real)["input_ids"]]
     own = Encoder(small, "document", tokens)
     row(f"e5-small, encode, {statistics.mean(sizes):.0f} tokens", small, sizes, lambda: own.encode(real))

@@ -33,9 +33,9 @@ from encode import CHARACTERS, random_texts
 from releases import make_release, md5
 from transformers import BertConfig, BertModel, BertTokenizer
 
-from baselines.models.libraries import quiet_libraries
-from baselines.passages import Passages, open_passages
 from baselines.reproduce.costs import architecture, tokens_of_row
+from baselines.retrieve.hub_models import quiet_libraries
+from baselines.retrieve.passages import Passages, open_passages
 from baselines.train import trainers
 from baselines.train.data import Batches, CrossRows, DualRows, Pairs
 from baselines.train.models import cross_encoder, dual_encoder

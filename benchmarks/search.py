@@ -33,9 +33,10 @@ import torch
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from baselines.vectors import scan  # noqa: E402
-from baselines.vectors.embeddings import Vectors, longest, widened  # noqa: E402
-from baselines.vectors.engines import Engine, FaissEngine, Halves, TorchEngine  # noqa: E402
+from baselines.retrieve import exact_search  # noqa: E402
+from baselines.retrieve.embeddings import Vectors  # noqa: E402
+from baselines.retrieve.encoder import Halves, largest_norm, widened  # noqa: E402
+from baselines.retrieve.exact_search import Engine, FaissEngine, TorchEngine  # noqa: E402
 
 SHARD = 1 << 17
 
@@ -45,7 +46,7 @@ def write_random(folder: Path, passages: int, dim: int) -> Vectors:
     for start in range(0, passages, SHARD):
         part = unit(np.random.default_rng([1, start]), min(SHARD, passages - start), dim)
         np.save(folder / f"{start:09d}.npy", part)
-        shards.append({"path": f"{start:09d}.npy", "rows": len(part), "longest": longest(part)})
+        shards.append({"path": f"{start:09d}.npy", "rows": len(part), "longest": 1.0001 * largest_norm(part)})
     return Vectors(folder, {"dim": dim, "shards": shards})
 
 
@@ -89,10 +90,10 @@ def main() -> None:
         "--ways",
         nargs="+",
         default=["ours-faiss", "ours-torch", "flat"],
-        choices=["ours-faiss", "ours-torch", "ours-bf16", "flat", "flat-100"],
+        choices=["ours-faiss", "ours-torch", "flat", "flat-100"],
         help="default: ours-faiss ours-torch flat",
     )
-    parser.add_argument("--device", default="cpu", help="of ours-torch and ours-bf16 (default: cpu)")
+    parser.add_argument("--device", default="cpu", help="of ours-torch (default: cpu)")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--work", type=Path, help="the folder for the passages (default: a temporary one)")
@@ -110,8 +111,7 @@ def main() -> None:
     cost = 2 * args.passages * args.dim * args.queries
     read = 2 * args.passages * args.dim / bandwidth(args.repeats)
     fastest = min((way for way in medians if way.startswith("ours")), key=lambda way: medians[way])
-    precision = torch.bfloat16 if fastest == "ours-bf16" else torch.float32
-    product = cost / matrix_rate(precision, args.device if fastest != "ours-faiss" else "cpu", args.repeats)
+    product = cost / matrix_rate(torch.float32, args.device if fastest != "ours-faiss" else "cpu", args.repeats)
     reference = found.get("flat", found[next(iter(found))])
     result = {
         "passages": args.passages,
@@ -158,11 +158,7 @@ def measure(
     count = 2 * args.top_k
 
     def ours(engine: Engine) -> Any:
-        return list(scan.search(vectors, queries, [engine], args.top_k, count, lambda: np.arange(vectors.rows)))
-
-    def ours_bf16() -> Any:
-        rows = scan.candidates(vectors, [TorchEngine(queries, count, args.device, "bf16")], count)[1]
-        return list(scan.rescored(queries, vectors, rows, args.top_k))
+        return list(exact_search.search(vectors, queries, [engine], args.top_k, count, lambda: np.arange(vectors.rows)))
 
     def flat(batch: int) -> Any:
         parts = [index.search(wide[at : at + batch], args.top_k)[1] for at in range(0, len(wide), batch)]
@@ -171,7 +167,6 @@ def measure(
     known: dict[str, Callable[[], Any]] = {
         "ours-faiss": lambda: ours(FaissEngine(queries, count)),
         "ours-torch": lambda: ours(TorchEngine(queries, count, args.device)),
-        "ours-bf16": ours_bf16,
         "flat": lambda: flat(len(wide)),
         "flat-100": lambda: flat(100),
     }

@@ -42,8 +42,8 @@ from sentence_transformers.util import batch_to_device, dot_score  # noqa: E402
 from transformers import PrinterCallback, TrainerCallback  # noqa: E402
 
 from baselines.checkpoint import versions  # noqa: E402
-from baselines.models.libraries import quiet_libraries  # noqa: E402
-from baselines.passages import Passages, open_passages  # noqa: E402
+from baselines.retrieve.hub_models import quiet_libraries  # noqa: E402
+from baselines.retrieve.passages import Passages, open_passages  # noqa: E402
 from baselines.train import trainers  # noqa: E402
 from baselines.train.data import (  # noqa: E402
     Batches,

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from baselines.rerank import windows
+from baselines.retrieve import scoring
 
 
 @contextlib.contextmanager
 def scoring_noted(scored: list[str], most: float = math.inf) -> Iterator[None]:
     """Add the text of every query that is scored inside to ``scored``; Ctrl-C before one is more than ``most``."""
-    score = windows.score_groups
+    score = scoring.score_groups
 
     def noted(job: Any, device: str, groups: Any) -> Any:
         if len(scored) >= most:
@@ -24,6 +24,6 @@ def scoring_noted(scored: list[str], most: float = math.inf) -> Iterator[None]:
         return score(job, device, groups)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(windows, "_WINDOW", 1)
-        patch.setattr(windows, "score_groups", noted)
+        patch.setattr(scoring, "WINDOW", 1)
+        patch.setattr(scoring, "score_groups", noted)
         yield

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from small_disks import small_disk
 
-from baselines.kept import Cache
+from baselines.retrieve.cache import Cache
 from builders.core.errors import InputError
 
 

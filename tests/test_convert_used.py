@@ -21,7 +21,8 @@ from sentence_transformers import CrossEncoder, SentenceTransformer
 
 from baselines.checkpoint import open_checkpoint
 from baselines.hub.card import model_card
-from baselines.models.loading import fingerprint, open_dual
+from baselines.retrieve.models import fingerprint, open_encoder
+from baselines.retrieve.settings import ModelSettings
 from baselines.train.models import cross_encoder, dual_encoder
 from baselines.train.recipe import read_recipe
 from builders.core.errors import InputError
@@ -44,7 +45,7 @@ def test_search_ranks_by_the_dot_product_of_the_two_towers(official: Path, relea
     model, out = official / "dual", tmp_path / "p"
     run("baselines", "encode", "--release", release, "--model", model, "--out", out)
     words = ["--release", release, "--split", "train", "--model", model, "--passages", out, "--top-k", 5]
-    run("baselines", "search", *words, "--check-queries", 0, "--out", tmp_path / "a.run")
+    run("baselines", "search", *words, "--out", tmp_path / "a.run")
     dual = SentenceTransformer(str(model), device="cpu")
     products = dual.encode_query(QUESTIONS["train"]) @ dual.encode_document(passages()).T
     found = read_run(tmp_path / "a.run").hits
@@ -68,14 +69,14 @@ def test_rerank_orders_by_the_probability_of_class_1(official: Path, release: Pa
 
 
 def test_a_model_of_the_same_weights_that_reads_otherwise_has_another_fingerprint(parameters: Path) -> None:
-    before = fingerprint(open_dual(str(parameters / "dual")))
-    assert fingerprint(open_dual(str(parameters / "dual"))) == before
+    before = fingerprint(open_encoder(ModelSettings(str(parameters / "dual"))))
+    assert fingerprint(open_encoder(ModelSettings(str(parameters / "dual")))) == before
     towers = [parameters / "dual" / f"{part}_0_Transformer" / "tokenizer.json" for part in ("query", "document")]
     shutil.copy(*towers)
     with pytest.raises(InputError, match="SHA-256 differs from training"):
-        open_dual(str(parameters / "dual"))
+        open_encoder(ModelSettings(str(parameters / "dual")))
     (parameters / "dual" / "training.json").unlink()
-    assert fingerprint(open_dual(str(parameters / "dual"))) != before
+    assert fingerprint(open_encoder(ModelSettings(str(parameters / "dual")))) != before
 
 
 def ernie(parameters: Path) -> None:

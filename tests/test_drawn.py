@@ -10,8 +10,8 @@ import pytest
 from commands import run
 from releases import QUESTIONS, TEXTS, make_release, md5, tables
 
-from baselines.passages import open_passages
 from baselines.reproduce.costs import Sizes
+from baselines.retrieve.passages import open_passages
 from baselines.train.data import read_pairs
 from baselines.train.evaluation import Sampled, dev_sample
 from baselines.train.recipe import read_recipe

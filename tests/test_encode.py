@@ -21,15 +21,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from releases import QUESTIONS, TEXTS, make_release, tables
 from sentence_transformers import SentenceTransformer
-from tiny_models import write_bert, write_cross, write_dual
+from tiny_models import write_cross, write_dual
 
-from baselines.models.encoder import batches
-from baselines.models.loading import fingerprint, open_cross, open_dual
-from baselines.vectors.embeddings import open_vectors
+from baselines.retrieve.embeddings import open_vectors
+from baselines.retrieve.encoder import batches
+from baselines.retrieve.models import fingerprint, open_cross, open_encoder
+from baselines.retrieve.settings import ModelSettings
 from builders.core.command import main
 from builders.core.folders import key_of
 
-VERBS = {"encode": "baselines.encode"}
+VERBS = {"encode": "baselines.retrieve.encode"}
 pytestmark = pytest.mark.usefixtures("own_cache")
 
 
@@ -131,13 +132,13 @@ def test_a_chunk_of_an_interrupted_run_that_is_damaged_is_encoded_again(tmp_path
     words = ["--release", release, "--model", models / "dot", "--shard-rows", "4"]
     assert encode(*words, "--out", tmp_path / "p") == 0
     whole = open_vectors(tmp_path / "p")
-    name = whole.chunks[0]["path"]
+    name = whole.manifest["shards"][0]["path"]
     # What the run left: a chunk that was done, but is not what was noted of it.
     about = {key: value for key, value in whole.manifest.items() if key != "shards"}
     left = tmp_path / ".q.building" / key_of(about)
     left.mkdir(parents=True)
     (left / name).write_bytes(bytes(reversed((tmp_path / "p" / name).read_bytes())))
-    (left / f"{name}.json").write_text(json.dumps(whole.chunks[0]))
+    (left / f"{name}.json").write_text(json.dumps([whole.manifest["shards"][0]]))
     assert encode(*words, "--out", tmp_path / "q") == 0
     np.testing.assert_array_equal(open_vectors(tmp_path / "q").all(), whole.all())
 
@@ -170,19 +171,6 @@ def test_a_killed_run_goes_on_and_gives_the_same_bytes(tmp_path: Path, models: P
     assert encode(*options, "--out", tmp_path / "whole") == 0
     for path in (tmp_path / "whole").iterdir():
         assert path.read_bytes() == (tmp_path / "p" / path.name).read_bytes()
-
-
-def test_what_an_interrupted_run_of_another_model_left_is_dropped(tmp_path: Path, models: Path) -> None:
-    release = release_of(tmp_path / "release", [])
-    assert encode("--release", release, "--model", models / "other", "--out", tmp_path / "p", "--shard-rows", 4) == 0
-    folder = tmp_path / ".q.building" / "of-another-model"
-    folder.mkdir(parents=True)
-    shard = tmp_path / "p" / "passages-00000-of-00002.npy"
-    (folder / shard.name).write_bytes(shard.read_bytes())
-    (folder / f"{shard.name}.json").write_text(json.dumps(open_vectors(tmp_path / "p").manifest["shards"][0]))
-    assert encode("--release", release, "--model", models / "dot", "--out", tmp_path / "q", "--shard-rows", 4) == 0
-    expected = SentenceTransformer(str(models / "dot"), device="cpu").encode_document(TEXTS)
-    np.testing.assert_allclose(open_vectors(tmp_path / "q").all().astype(np.float32), expected, atol=2e-3)
 
 
 @pytest.mark.parametrize(
@@ -226,7 +214,7 @@ def test_passages_cut_at_a_length_are_searched_by_queries_of_the_same_model(tmp_
     expected = reference.encode_document(texts, normalize_embeddings=True, batch_size=1)
     np.testing.assert_allclose(open_vectors(tmp_path / "p").all().astype(np.float32), expected, atol=1e-3, rtol=1e-3)
     search = ["search", *options, "--split", "dev", "--passages", tmp_path / "p", "--out", tmp_path / "run"]
-    assert main("baselines", "", {"search": "baselines.search"}, [str(word) for word in search]) == 0
+    assert main("baselines", "", {"search": "baselines.retrieve.search"}, [str(word) for word in search]) == 0
 
 
 def test_a_model_whose_numbers_do_not_fit_is_refused(
@@ -243,17 +231,12 @@ def test_a_model_whose_numbers_do_not_fit_is_refused(
 
 
 def test_a_fingerprint_changes_with_weights_and_settings_only(tmp_path: Path, models: Path) -> None:
-    dot = fingerprint(open_dual(str(models / "dot")))
+    dot = fingerprint(open_encoder(ModelSettings(str(models / "dot"))))
     SentenceTransformer(str(models / "dot"), device="cpu").save_pretrained(str(tmp_path / "copy"))
-    assert fingerprint(open_dual(str(tmp_path / "copy"))) == dot
-    others = [fingerprint(open_dual(str(models / name))) for name in ("short", "other", "router")]
-    others.append(fingerprint(open_cross(str(models / "cross"))))
+    assert fingerprint(open_encoder(ModelSettings(str(tmp_path / "copy")))) == dot
+    others = [fingerprint(open_encoder(ModelSettings(str(models / name)))) for name in ("short", "other", "router")]
+    others.append(fingerprint(open_cross(ModelSettings(str(models / "cross")))))
     assert len({dot, *others}) == 5
-
-
-def test_a_plain_bert_is_a_dual_encoder_with_mean_pooling(tmp_path: Path) -> None:
-    model = open_dual(str(write_bert(tmp_path / "bert")))
-    assert model.encode(TEXTS[:1]).shape == (1, 32)
 
 
 @given(
@@ -275,14 +258,16 @@ import sys
 import pandas, pyarrow, sentence_transformers, torch, transformers
 for name in "datasets duckdb faiss ir_measures jieba matplotlib numba rjieba".split():
     sys.modules[name] = None
-import baselines.encode, baselines.measure.fuse, baselines.train.mine, baselines.rerank, baselines.search
-import baselines.encode.chunks, baselines.rerank.windows, baselines.search.retrieve, baselines.train.train
+import baselines.retrieve.index, baselines.retrieve.scoring, baselines.retrieve.dense, baselines.train.train
 from builders.store import runs
 from baselines.measure import qrels
-from baselines import passages as texts
-from baselines.vectors import scan
+from baselines.retrieve import passages as texts
+from baselines.retrieve import exact_search
 import argparse
-for module in (baselines.encode, baselines.measure.fuse, baselines.train.mine, baselines.rerank, baselines.search):
+from baselines.train import mine
+from baselines.retrieve import encode, rerank, search
+from baselines.measure import fuse
+for module in (encode, fuse, mine, rerank, search):
     module.add_arguments(argparse.ArgumentParser())
 print("works")
 """

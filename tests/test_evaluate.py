@@ -19,7 +19,7 @@ from releases import make_release, tables
 
 from baselines.measure.evaluate import evaluate
 from baselines.measure.qrels import read_qrels
-from baselines.passages import open_passages
+from baselines.retrieve.passages import open_passages
 from builders.core.command import main
 from builders.core.errors import InputError
 from builders.store.reader import open_release

@@ -65,8 +65,8 @@ DECODERS = {
     "builders/release/rows.py": "rows",
     "builders/release/write.py": "written by the same build",
     "builders/add/squad.py": "a raw file",
-    "baselines/models/loading.py": "a tokenizer's own words",
-    "baselines/models/official_input.py": "a tokenizer's own words",
+    "baselines/retrieve/models.py": "a tokenizer's own words",
+    "baselines/retrieve/official_input.py": "a tokenizer's own words",
     "baselines/measure/qrels.py": "whether it is JSON at all",
     "builders/store/runs.py": "how often an id comes, in what was read before",
 }

@@ -8,20 +8,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from commands import run
 from releases import QUESTIONS, TEXTS, make_release, md5
 from sentence_transformers import MultiVectorEncoder, SentenceTransformer, SparseEncoder
 from tiny_kinds import write_masked, write_multi_vector, write_sparse, write_static
 from tiny_models import write_bert, write_cross, write_dual
 
-from baselines import rerank
-from baselines.kinds import RERANKERS, Work, open_retriever, sparse
-from baselines.kinds.told import kind_told
-from baselines.models.settings import ModelSettings
-from builders.core.command import verb_parser
+from baselines.retrieve import sparse
+from baselines.retrieve.detect_kind import kind_of_model
+from baselines.retrieve.devices import Work
+from baselines.retrieve.kinds import open_retriever
+from baselines.retrieve.settings import ModelSettings
 from builders.core.errors import InputError
 from builders.store.reader import Release, open_release
-from builders.store.runs import read_run
 
 WORK = Work(["cpu"], "fp32")
 ASKED = QUESTIONS["dev"] + QUESTIONS["train"]
@@ -116,7 +114,7 @@ def test_an_inverted_index_finds_what_the_whole_embeddings_say(
     model = SparseEncoder(str(models / kind), device="cpu")
     queries, passages = model.encode_query(ASKED).to_dense(), model.encode_document(TEXTS).to_dense()
     expect(found, (queries.double() @ passages.double().T).numpy(), 1e-4)
-    monkeypatch.setattr("baselines.kinds.parts.Parts.rows_on_cpu", 2)
+    monkeypatch.setattr("baselines.retrieve.index.ROWS_ON_CPU", 2)
     for hits, again in zip(
         found, found_by(ModelSettings(str(models / kind)), release, tmp_path / "parts"), strict=True
     ):
@@ -127,8 +125,8 @@ def test_an_inverted_index_finds_what_the_whole_embeddings_say(
 def test_an_interrupted_index_goes_on(
     models: Path, release: Release, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("baselines.kinds.parts.Parts.rows_on_cpu", 2)
-    encode, encoded = sparse.encode_part, []
+    monkeypatch.setattr("baselines.retrieve.index.ROWS_ON_CPU", 2)
+    encode, encoded = sparse.encode_chunk, []
 
     def noted(job: object, device: str, texts: list[str]) -> object:
         if len(encoded) == 1:
@@ -137,7 +135,7 @@ def test_an_interrupted_index_goes_on(
         encoded.append(texts)
         return encode(job, device, texts)
 
-    monkeypatch.setattr(sparse, "encode_part", noted)
+    monkeypatch.setattr(sparse, "encode_chunk", noted)
     with pytest.raises(KeyboardInterrupt):
         found_by(ModelSettings(str(models / "sparse")), release, tmp_path / "index")
     found = found_by(ModelSettings(str(models / "sparse")), release, tmp_path / "index")
@@ -160,32 +158,11 @@ def test_passages_without_a_dimension_of_the_query_are_not_found(
     assert hits == []
 
 
-def test_kinds_are_fused_as_their_whole_scores_say(models: Path, release: Release, tmp_path: Path) -> None:
-    """A hybrid: three kinds by `run`, their runs by `fuse`."""
-    runs = {name: tmp_path / f"{name}.run" for name in ("static", "inference-free", "multi-vector")}
-    for name, out in runs.items():
-        words = ["--release", release.path, "--split", "dev", "--index", tmp_path / name, "--out", out, "--top-k", 6]
-        run("baselines", "run", models / name, *words)
-    run("baselines", "fuse", *runs.values(), "--out", tmp_path / "fused.run", "--top-k", 6)
-    static = SentenceTransformer(str(models / "static"), device="cpu")
-    sparse_ = SparseEncoder(str(models / "inference-free"), device="cpu")
-    late = MultiVectorEncoder(str(models / "multi-vector"), device="cpu")
-    for question in QUESTIONS["dev"]:
-        scores = [
-            static.similarity(static.encode_query([question]), static.encode_document(TEXTS))[0],
-            sparse_.similarity(sparse_.encode_query([question]), sparse_.encode_document(TEXTS))[0],
-            late.similarity(late.encode_query([question]), late.encode_document(TEXTS))[0],
-        ]
-        expected = sum(1 / (61 + np.argsort(np.argsort(-own.numpy()))) for own in scores)
-        hits = read_run(tmp_path / "fused.run").hits[md5(question)]
-        assert dict(hits) == pytest.approx({md5(text): score for text, score in zip(TEXTS, expected, strict=True)})
-
-
 def test_a_masked_language_model_is_sparse_where_the_user_says_so(
     release: Release, tmp_path: Path, models: Path
 ) -> None:
     plain = ModelSettings(str(write_masked(tmp_path / "masked")))
-    assert kind_told(plain) == "dense"
+    assert kind_of_model(plain) == "dense"
     retriever = open_retriever(plain, WORK, "sparse")
     retriever.index(release, "corpus", tmp_path / "index")
     assert len(list(retriever.search(release, "corpus", tmp_path / "index", ASKED, 3))) == len(ASKED)
@@ -206,8 +183,8 @@ def test_late_interaction_is_the_sum_of_the_best_tokens(
     assert {len(own) for own in queries} == {12} and len({len(own) for own in passages}) > 2
     expect(found, np.array([[(query @ own.T).max(1).sum() for own in passages] for query in queries]), 0.02)
     # One passage a part, a block a passage: nothing else.
-    monkeypatch.setattr("baselines.kinds.parts.Parts.rows_on_cpu", 1)
-    monkeypatch.setattr("baselines.kinds.multi_vector._TOKENS", 1)
+    monkeypatch.setattr("baselines.retrieve.index.ROWS_ON_CPU", 1)
+    monkeypatch.setattr("baselines.retrieve.multi_vector._TOKENS", 1)
     for hits, again in zip(found, found_by(settings, release, tmp_path / "parts"), strict=True):
         np.testing.assert_allclose([score for _, score in hits], [score for _, score in again], atol=0.01)
     with pytest.raises(InputError, match="is no late-interaction model"):
@@ -216,14 +193,6 @@ def test_late_interaction_is_the_sum_of_the_best_tokens(
 
 def _unit(vectors: np.ndarray) -> np.ndarray:
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-
-
-def test_pooling_is_what_was_said(models: Path, release: Release, tmp_path: Path) -> None:
-    settings = ModelSettings(str(models / "dual"), pooling="cls", query_prompt="", passage_prompt="")
-    found = found_by(settings, release, tmp_path / "index")
-    model = SentenceTransformer(str(models / "dual"), device="cpu")
-    tokens = [[each[0].numpy() for each in model.encode(t, output_value="token_embeddings")] for t in (ASKED, TEXTS)]
-    expect(found, np.stack(tokens[0]) @ np.stack(tokens[1]).T, 0.05)
 
 
 def test_an_index_is_kept_for_its_settings_alone(models: Path, release: Release, tmp_path: Path) -> None:
@@ -239,12 +208,12 @@ def test_an_index_is_kept_for_its_settings_alone(models: Path, release: Release,
 
 
 def test_a_models_own_files_say_its_kind(models: Path, tmp_path: Path) -> None:
-    assert kind_told(ModelSettings(str(models / "dual"))) == "dense"
-    assert kind_told(ModelSettings(str(models / "cross"))) == "cross"
-    assert kind_told(ModelSettings(str(write_bert(tmp_path / "bert")))) == "dense"
+    assert kind_of_model(ModelSettings(str(models / "dual"))) == "dense"
+    assert kind_of_model(ModelSettings(str(models / "cross"))) == "cross"
+    assert kind_of_model(ModelSettings(str(write_bert(tmp_path / "bert")))) == "dense"
     with pytest.raises(InputError, match="is a model of kind cross; expected dense, "):
         open_retriever(ModelSettings(str(models / "cross")), WORK)
-    assert [kind_told(ModelSettings(str(models / name))) for name in KINDS] == KINDS
+    assert [kind_of_model(ModelSettings(str(models / name))) for name in KINDS] == KINDS
 
 
 @pytest.mark.parametrize(
@@ -261,10 +230,3 @@ def test_what_a_model_cannot_do_is_one_error(
 ) -> None:
     with pytest.raises(InputError, match=message):
         found_by(ModelSettings(str(models / "dual"), **said), release, tmp_path / "index")
-
-
-def test_rerank_takes_a_kind_that_is_added_to_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(RERANKERS, "toy", "a.module")
-    parser = verb_parser("baselines", "rerank", rerank)
-    words = ["--release", "r", "--run", "a.run", "--model", "m", "--out", "b.run"]
-    assert parser.parse_args([*words, "--kind", "toy"]).kind == "toy"

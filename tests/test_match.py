@@ -132,8 +132,6 @@ def test_an_interrupted_match_scores_no_pair_twice(world: Path, tmp_path: Path) 
         (("--split", "dev", "tset"), "has no questions in queries/tset"),
         (("--model", "{dual}"), "holds a SentenceTransformer; expected a CrossEncoder"),
         (("--encoder", "{cross}"), "holds a CrossEncoder; expected a SentenceTransformer"),
-        (("--encoder", "{dual}", "--encoder-revision", "main"), "is a directory; --encoder-revision is of models on"),
-        (("--encoder-revision", "main"), "--encoder-revision goes with --encoder"),
         (("--set", "cmedqa"), "has no questions in cmedqa-queries of dev or test"),
     ],
 )

@@ -95,7 +95,7 @@ def test_a_sample_depends_on_seed_and_query_alone(world: Path, tmp_path: Path) -
 def test_every_rank_is_sampled_as_often(world: Path, tmp_path: Path) -> None:
     """Over 300 seeds each of the candidates comes about as often (chi-square far below any plausible limit)."""
     from baselines.measure.qrels import release_qrels
-    from baselines.passages import open_passages
+    from baselines.retrieve.passages import open_passages
     from baselines.train.mine import hard_negatives
     from builders.store.reader import open_release
     from builders.store.runs import read_run

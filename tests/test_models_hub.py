@@ -14,10 +14,10 @@ from commands import Done, run
 from hub_server import Hub
 from releases import QUESTIONS, TEXTS, make_release, md5
 from tiny_hub import publish
-from tiny_models import write_bert, write_cross, write_dual
+from tiny_models import write_bert, write_dual
 
-from baselines.models.libraries import model_commit
-from baselines.vectors.embeddings import open_vectors
+from baselines.retrieve.embeddings import open_vectors
+from baselines.retrieve.hub_models import model_commit
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", address)
         monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
         monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
-        monkeypatch.setattr("baselines.models.libraries._ANSWER", 0.3)
+        monkeypatch.setattr("baselines.retrieve.hub_models._ANSWER", 0.3)
         yield address
 
 
@@ -80,17 +80,6 @@ def test_a_model_of_the_hub_is_pinned_to_its_commit(
     model_commit.cache_clear()
     wrong = call("search", "--release", release, *queries, "--revision", second.oid, code=1)
     assert "is not the model that encoded" in wrong.stderr
-
-
-def test_match_takes_its_encoder_at_a_revision(
-    tmp_path: Path, release: Path, hub: Hub, call: Callable[..., Done]
-) -> None:
-    first = publish(hub, "org/bert", write_bert(tmp_path / "first"))
-    publish(hub, "org/bert", write_bert(tmp_path / "second", seed=1))
-    words = ["--release", release, "--split", "dev", "--model", write_cross(tmp_path / "cross")]
-    call("match", *words, "--encoder", "org/bert", "--encoder-revision", first.oid, "--out", tmp_path / "a.run")
-    (snapshots,) = tmp_path.glob("home/**/models--org--bert/snapshots")
-    assert [path.name for path in snapshots.iterdir()] == [first.oid]
 
 
 def test_a_hub_that_gives_a_path_for_a_commit_is_refused(

@@ -17,7 +17,8 @@ from tiny_kinds import write_static
 from tiny_models import write_bert, write_cross, write_dual
 from transformers import AutoTokenizer
 
-from baselines.models.loading import fingerprint, open_cross, open_dual
+from baselines.retrieve.models import fingerprint, open_cross, open_encoder
+from baselines.retrieve.settings import ModelSettings
 from baselines.train.models import cross_encoder, dual_encoder, masked_language_model
 from baselines.train.recipe import read_recipe
 from builders.core.errors import InputError
@@ -31,8 +32,8 @@ def _recipe(kind: str) -> Any:
 
 
 OPEN: dict[str, Callable[[str], Any]] = {
-    "encode": open_dual,
-    "rerank": open_cross,
+    "encode": lambda name: open_encoder(ModelSettings(name)),
+    "rerank": lambda name: open_cross(ModelSettings(name)),
     "train a dual-encoder": lambda start: dual_encoder(_recipe("dual"), start, "cpu"),
     "train a cross-encoder": lambda start: cross_encoder(_recipe("cross"), start, "cpu"),
     "train a masked language model": lambda start: masked_language_model(_recipe("mlm"), start),
@@ -94,8 +95,8 @@ def test_a_pooler_that_nobody_uses_may_be_missing(models: Path, tmp_path: Path, 
 def test_a_model_without_a_pooler_has_one_fingerprint(models: Path, tmp_path: Path) -> None:
     model = _changed(models / "dual", tmp_path / "model", _without("pooler"))
     before = torch.get_rng_state()
-    one, other = fingerprint(open_dual(model)), fingerprint(open_dual(model))
-    assert one == other != fingerprint(open_dual(str(models / "dual")))
+    one, other = fingerprint(open_encoder(ModelSettings(model))), fingerprint(open_encoder(ModelSettings(model)))
+    assert one == other != fingerprint(open_encoder(ModelSettings(str(models / "dual"))))
     assert torch.equal(torch.get_rng_state(), before)
 
 
@@ -106,10 +107,10 @@ def test_texts_are_never_cut_beyond_a_models_positions(models: Path, tmp_path: P
         settings["model_max_length"] = 100_000
         (folder / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")
     long = "北京的冬天很冷" * 500
-    assert open_dual(str(dual)).encode([long]).shape == (1, 32)
-    assert open_cross(str(cross)).predict([(long, long)]).shape == (1,)
+    assert open_encoder(ModelSettings(str(dual))).encode([long]).shape == (1, 32)
+    assert open_cross(ModelSettings(str(cross))).predict([(long, long)]).shape == (1,)
     with pytest.raises(InputError, match=r"--max-length 600: expected at most 512 tokens, the positions that"):
-        open_cross(str(cross), max_length=600)
+        open_cross(ModelSettings(str(cross), max_length=600))
 
 
 DAMAGE: dict[str, Callable[[Path], object]] = {
@@ -167,14 +168,14 @@ def test_a_tokenizer_that_is_not_the_models_is_refused(models: Path, tmp_path: P
 @pytest.mark.parametrize("name", sorted(ARCHITECTURES))
 def test_an_encoder_of_a_family_is_refused_without_its_tokenizer(tmp_path: Path, name: str) -> None:
     folder = with_modules(write_encoder(tmp_path, name), "mean")
-    open_dual(str(folder))
+    open_encoder(ModelSettings(str(folder)))
     _without_tokenizer(folder)
     _refused("encode", str(folder))
 
 
 def test_a_static_model_is_refused_without_its_words(tmp_path: Path) -> None:
     folder = write_static(tmp_path / "static")
-    open_dual(str(folder))
+    open_encoder(ModelSettings(str(folder)))
     _other_words(folder, _latin)
     assert _EMPTY in _refused("encode", str(folder))
 
@@ -185,7 +186,7 @@ def test_an_added_token_without_a_weight_is_passed_over(models: Path, tmp_path: 
     tokenizer = AutoTokenizer.from_pretrained(folder)
     tokenizer.add_special_tokens({"additional_special_tokens": ["<extra>"]})
     tokenizer.save_pretrained(folder)
-    assert open_dual(str(folder)).encode(["北京"]).shape == (1, 32)
+    assert open_encoder(ModelSettings(str(folder))).encode(["北京"]).shape == (1, 32)
 
 
 @pytest.mark.parametrize("what", ["encode", "rerank", "train a dual-encoder", "train a cross-encoder"])
@@ -306,6 +307,6 @@ def test_a_kind_that_is_no_name_is_refused(models: Path, tmp_path: Path) -> None
 def test_a_fault_of_our_own_while_a_model_is_opened_stays_a_traceback(
     models: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("baselines.models.loading.check_settings", None)  # called, it is one of loading.py's own
+    monkeypatch.setattr("baselines.retrieve.models.check_settings", None)  # called, it is one of loading.py's own
     with pytest.raises(TypeError, match="'NoneType' object is not callable"):
-        open_dual(str(models / "dual"))
+        open_encoder(ModelSettings(str(models / "dual")))

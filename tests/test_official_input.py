@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from official_reader import Input, pair_input, passage_input, pieces, query_input, words
 from transformers import AutoTokenizer, BertConfig, BertTokenizer
 
-from baselines.models.official_input import official_tokenizer
+from baselines.retrieve.official_input import official_tokenizer
 from builders.core.errors import InputError
 
 PARTS = ["##ing", "##tion", "the", "un", "##able", "ab", "abc", "##bc", "sep", "cls", "##19", "20", "##σ", "δ", "##ς"]

@@ -25,9 +25,10 @@ from transformers import (
     XLMRobertaForSequenceClassification,
 )
 
-from baselines.kinds import Work, open_reranker, open_retriever
-from baselines.models.encoder import CrossScorer
-from baselines.models.settings import ModelSettings
+from baselines.retrieve.devices import Work
+from baselines.retrieve.encoder import CrossScorer
+from baselines.retrieve.kinds import open_reranker, open_retriever
+from baselines.retrieve.settings import ModelSettings
 from builders.store.reader import open_release
 from builders.store.runs import read_run
 

@@ -10,7 +10,7 @@ import pytest
 from commands import run
 from releases import QUESTIONS, SIMILAR, TEXTS, make_release, md5, quality_tables
 
-from baselines.passages import open_passages
+from baselines.retrieve.passages import open_passages
 from baselines.train.data import read_pairs
 from baselines.train.recipe import read_recipe
 from builders.core.errors import InputError

@@ -116,7 +116,7 @@ def test_auc_counts_pairs_in_the_right_order_and_accuracy_those_on_the_right_sid
         def scores(self, pairs: list[tuple[str, str]]) -> np.ndarray:
             return np.array(logits)
 
-    monkeypatch.setattr("baselines.models.encoder.CrossScorer", Scorer)
+    monkeypatch.setattr("baselines.retrieve.encoder.CrossScorer", Scorer)
     found = Measured([QuestionPair("a", "b", label) for label in labels], 8).measures(None, 1)
     # Of 3 x 2 couples of a positive and a negative, 4 are in order and one ties; 2.0, 0.5 and -3.0 are on their side.
     assert found == {"AUC": pytest.approx((4 + 0.5) / 6), "accuracy": pytest.approx(3 / 5)}

@@ -11,14 +11,13 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from baselines.leaderboard.board import Own, board
-from baselines.leaderboard.published import read_leaderboard
 from browser import chromium, look
 from commands import ROOT
 from releases import make_release, md5, passage, quality_tables
 from reproduce_world import reported, reproduce
 
 from baselines.measure.qrels import Qrels
+from baselines.reproduce.leaderboard import Own, board, read_leaderboard
 from baselines.reproduce.marks import nearness, nearness_of_count, other_data, other_models
 from baselines.reproduce.matrix import read_matrix
 from baselines.reproduce.page import page

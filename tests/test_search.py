@@ -17,7 +17,7 @@ from builders.core.command import main
 from builders.core.files import sha256_of
 from builders.store.runs import read_run
 
-VERBS = {"encode": "baselines.encode", "search": "baselines.search"}
+VERBS = {"encode": "baselines.retrieve.encode", "search": "baselines.retrieve.search"}
 pytestmark = pytest.mark.usefixtures("own_cache")
 
 
@@ -90,40 +90,15 @@ def test_a_run_is_what_the_model_says(world: Path, tmp_path: Path) -> None:
         assert [row[by_id[corpus]] for corpus, _ in hits] == pytest.approx([score for _, score in hits], abs=1e-3)
 
 
-@pytest.mark.parametrize("words", [["--engine", "faiss"], ["--engine", "torch"], ["--precision", "bf16"]])
+@pytest.mark.parametrize("words", [["--engine", "faiss"], ["--engine", "torch"]])
 def test_a_run_does_not_depend_on_how_many_devices_there_are(
     world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]
 ) -> None:
-    monkeypatch.setattr("baselines.vectors.scan.BLOCK", 16)
+    monkeypatch.setattr("baselines.retrieve.exact_search.BLOCK", 16)
     queries = ["--queries", world / "queries", "--top-k", "7", *words]
     assert search(world, tmp_path / "one.run", *queries, "--device", "cpu") == 0
     assert search(world, tmp_path / "three.run", *queries, "--device", "cpu,cpu,cpu") == 0
     assert (tmp_path / "one.run").read_bytes() == (tmp_path / "three.run").read_bytes()
-
-
-def test_more_than_there_are(world: Path, tmp_path: Path) -> None:
-    assert search(world, tmp_path / "a.run", "--queries", world / "queries", "--top-k", "500") == 0
-    assert {len(set(ids)) for ids in read_run(tmp_path / "a.run").rankings.values()} == {120}
-
-
-def test_candidates_in_16_bits_say_their_recall(
-    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    queries = ["--queries", world / "queries", "--top-k", "10"]
-    assert search(world, tmp_path / "exact.run", *queries) == 0
-    assert capsys.readouterr().out == ""
-    assert search(world, tmp_path / "a.run", *queries, "--precision", "bf16", "--format", "json") == 0
-    said = json.loads(capsys.readouterr().out)
-    exact, found = read_run(tmp_path / "exact.run"), read_run(tmp_path / "a.run")
-    shares = [len(set(ids) & set(found.rankings[query])) / 10 for query, ids in exact.rankings.items()]
-    assert said["recall_against_exact"] == pytest.approx(sum(shares) / 4)
-    assert said["queries"] == 4 and said["recall_against_exact"] >= 0.99
-    scores = dict(exact.hits[md5(QUESTIONS["train"][0])])
-    for corpus, score in found.hits[md5(QUESTIONS["train"][0])]:
-        assert scores.get(corpus, score) == score  # scored again, exactly
-    assert search(world, tmp_path / "b.run", *queries, "--precision", "bf16") == 0
-    assert (tmp_path / "a.run").read_bytes() == (tmp_path / "b.run").read_bytes()
-    assert "recall of the top 10" in capsys.readouterr().out
 
 
 def listed_anew(folder: Path, **values: object) -> None:
@@ -161,7 +136,6 @@ def test_a_collapsed_model_ranks_by_id(world: Path, tmp_path: Path) -> None:
         (["--queries", "WORLD/queries", "--passages", "WORLD/none"], "not a directory of embeddings"),
         (["--queries", "WORLD/queries", "--device", "cuda"], "no GPU that PyTorch can use"),
         (["--queries", "WORLD/queries", "--set", "ccovid"], "holds the passages of corpus/corpus"),
-        (["--queries", "WORLD/queries", "--precision", "bf16", "--engine", "faiss"], "goes with --engine torch"),
     ],
 )
 def test_what_does_not_fit_together_is_one_error(

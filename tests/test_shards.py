@@ -15,7 +15,7 @@ import pytest
 from commands import run
 from releases import QUESTIONS, TEXTS, make_release, md5, tables
 
-from baselines.passages import open_passages
+from baselines.retrieve.passages import open_passages
 from builders.core import cache
 from builders.core.errors import InputError
 from builders.store.layout import MANIFEST, schema_of

@@ -20,7 +20,7 @@ from baselines.look.excerpts import CHARS, excerpt_of
 from baselines.look.show import positives_of
 from baselines.look.space.search_page import words
 from baselines.measure.qrels import read_queries
-from baselines.passages import open_passages
+from baselines.retrieve.passages import open_passages
 from builders.store.layout import SETS
 from builders.store.reader import open_release
 

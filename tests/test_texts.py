@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from releases import TEXTS, make_release, md5, tables
 
-from baselines import passages as texts
-from baselines.passages import open_passages
+from baselines.retrieve import passages as texts
+from baselines.retrieve.passages import open_passages
 from builders.core.errors import InputError
 from builders.store.reader import open_release
 

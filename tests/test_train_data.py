@@ -17,7 +17,7 @@ from official_archives import BOTH, DUAL, PASSAGES, TRAIN
 from official_release import convert
 from releases import QUESTIONS, TEXTS, make_release, md5, tables
 
-from baselines.passages import Passages, open_passages
+from baselines.retrieve.passages import Passages, open_passages
 from baselines.train.data import Batches, CrossRows, DualRows, Pairs, PassageRows, read_pairs
 from baselines.train.recipe import Recipe, read_recipe
 from builders.core.errors import InputError

@@ -12,7 +12,7 @@ from releases import QUESTIONS, TEXTS, make_release, md5, tables
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from tiny_models import write_cross, write_dual
 
-from baselines.passages import Passages, open_passages
+from baselines.retrieve.passages import Passages, open_passages
 from baselines.train.evaluation import Reranked, Sampled, dev_sample
 from baselines.train.recipe import Recipe, read_recipe
 from builders.store.reader import Release, open_release

@@ -13,7 +13,7 @@ from commands import process
 from releases import make_release
 
 from baselines.checkpoint import weights_sha256
-from baselines.models.libraries import model_commit
+from baselines.retrieve.hub_models import model_commit
 from builders.core.errors import InputError
 
 hub = pytest.importorskip("huggingface_hub")
@@ -96,7 +96,7 @@ def test_a_folder_has_no_commit_and_a_commit_is_itself(
 
 
 def test_a_hub_whose_name_is_never_found_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("baselines.models.libraries._PATIENCE", 0.05)
+    monkeypatch.setattr("baselines.retrieve.hub_models._PATIENCE", 0.05)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
     monkeypatch.setattr("huggingface_hub.HfApi.model_info", lambda *_, **__: time.sleep(2))
     with pytest.raises(InputError, match=r"cannot be reached \(no answer in 0 s\); do without"):

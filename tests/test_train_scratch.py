@@ -12,9 +12,10 @@ from sentence_transformers.sentence_transformer.modules import Normalize, Static
 from synonyms import make_synonyms
 from training_world import training_of, weights_of
 
-from baselines.models.encoder import Encoder
-from baselines.models.loading import open_dual
-from baselines.passages import open_passages
+from baselines.retrieve.encoder import Encoder
+from baselines.retrieve.models import open_encoder
+from baselines.retrieve.passages import open_passages
+from baselines.retrieve.settings import ModelSettings
 from baselines.train.recipe import Words
 from baselines.train.scratch import Counts, start_vectors, wordpieces, words_tokenizer
 from builders.store.reader import open_release
@@ -98,7 +99,7 @@ def test_the_checkpoint_is_a_plain_sentence_transformer_that_can_be_cut_to_the_t
     assert "texts are read whole" in (folder / "README.md").read_text(encoding="utf-8")
     whole = plain.encode(texts)
     assert np.allclose(np.linalg.norm(whole, axis=1), 1, atol=1e-5)
-    assert np.allclose(Encoder(open_dual(str(folder)), "document").encode(texts), whole, atol=1e-3)
+    assert np.allclose(Encoder(open_encoder(ModelSettings(str(folder))), "document").encode(texts), whole, atol=1e-3)
     cut = SentenceTransformer(str(folder), device="cpu", truncate_dim=64)
     found = cut.similarity(cut.encode(texts), cut.encode(texts)).numpy()
     assert cut.encode(texts).shape == (2, 64) and np.allclose(np.diag(found), 1, atol=1e-5)

@@ -16,7 +16,7 @@ from tiny_models import write_dual
 from tiny_training import Make, Rows, first_batch, maker, step
 from torch import nn
 
-from baselines.models import devices
+from baselines.retrieve import devices
 from baselines.train import train, trainers
 from baselines.train.data import Batches
 from baselines.train.recipe import read_recipe

@@ -25,8 +25,8 @@ from pathlib import Path
 from baselines.bm25.index import INDEXES, K1, B, Index, Texts, open_index, search_columns
 from baselines.bm25.tokens import ANALYZERS, Analyzer
 from baselines.measure.qrels import add_queries, add_set, expect_main, read_queries
-from baselines.passages import add_sample
-from baselines.run.record import asked_of, record, write_manifest
+from baselines.retrieve.passages import add_sample
+from baselines.retrieve.run_manifest import asked_of, record, write_manifest
 from builders.core.command import number_between, whole_number
 from builders.core.errors import InputError, install, log
 from builders.core.files import check_file

@@ -20,7 +20,7 @@ from elasticsearch import ApiError, Elasticsearch, TransportError, UnsupportedPr
 from elasticsearch.helpers import streaming_bulk
 
 from baselines.bm25.index import K1, B, Index, Texts
-from baselines.passages import expect_ids_once
+from baselines.retrieve.passages import expect_ids_once
 from builders.core.errors import InputError, log
 from builders.core.folders import key_of
 from builders.store.runs import Hit

@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 
 from baselines.bm25.index import Index
 from baselines.bm25.tokens import WORDS, Analyzer
-from baselines.kept import Strings, StringsWriter
+from baselines.retrieve.cache import Strings, StringsWriter
 from builders.core.compiled import compiled
 from builders.core.errors import InputError, log
 from builders.core.jobs import in_threads

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from baselines.bm25.tokens import WORDS, Analyzer, segment_batches
-from baselines.kept import Cache
-from baselines.passages import Rows, expect_ids_once, sample_rows, taken
+from baselines.retrieve.cache import Cache
+from baselines.retrieve.passages import Rows, expect_ids_once, sample_rows, taken
 from builders.core.errors import InputError, log
 from builders.core.jobs import in_threads
 from builders.core.progress import progress

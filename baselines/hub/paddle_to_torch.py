@@ -13,8 +13,8 @@ from sentence_transformers.sentence_transformer.modules import Pooling, Transfor
 from transformers import BertConfig, BertForSequenceClassification, BertModel, BertTokenizer
 
 from baselines.hub.paddle import Floats, Official
-from baselines.models.libraries import quiet_libraries
-from baselines.models.official_input import PASSAGE_LENGTH, QUERY_LENGTH, Kind, official_tokenizer
+from baselines.retrieve.hub_models import quiet_libraries
+from baselines.retrieve.official_input import PASSAGE_LENGTH, QUERY_LENGTH, Kind, official_tokenizer
 
 _POOLER = "pooler.dense.weight", "pooler.dense.bias"
 

@@ -10,7 +10,7 @@ import html
 from collections.abc import Callable, Mapping, Sequence
 
 from baselines.look.excerpts import excerpt_of, tally
-from baselines.passages import Passages
+from baselines.retrieve.passages import Passages
 from builders.core.errors import visible
 from builders.store.runs import Hit
 

@@ -8,14 +8,13 @@ from collections.abc import Sequence
 from functools import cache
 
 from baselines.look.answers import Rerank, Search
-from baselines.models.devices import devices_of, dtype_of
-from baselines.models.encoder import CrossScorer, Encoder
-from baselines.models.loading import open_cross
-from baselines.passages import Passages
-from baselines.search.retrieve import encoding_model, id_ranks, named
-from baselines.vectors import scan
-from baselines.vectors.embeddings import open_vectors
-from baselines.vectors.engines import FaissEngine, TorchEngine
+from baselines.retrieve.dense import encoding_model, id_ranks, nearest
+from baselines.retrieve.devices import devices_of, dtype_of
+from baselines.retrieve.embeddings import open_vectors
+from baselines.retrieve.encoder import CrossScorer, Encoder
+from baselines.retrieve.models import open_cross
+from baselines.retrieve.passages import Passages
+from baselines.retrieve.settings import ModelSettings
 from builders.core.errors import log
 from builders.store.reader import Release
 from builders.store.runs import Hit
@@ -32,12 +31,8 @@ def open_dual_search(args: argparse.Namespace, release: Release, corpus: str, pa
     log.info("%s: %d passages", args.passages, vectors.rows)
 
     def search(query: str, top_k: int) -> list[Hit]:
-        count = 2 * top_k
         with _TURN:
-            vector = encoder.encode([query])
-            kind = FaissEngine if device == "cpu" else TorchEngine
-            found = scan.search(vectors, vector, [kind(vector, count, device)], top_k, count, ranks)
-            return next(named(found, passages, top_k))
+            return next(nearest(vectors, encoder.encode([query]), passages, ranks, [device], top_k))
 
     return search
 
@@ -45,7 +40,7 @@ def open_dual_search(args: argparse.Namespace, release: Release, corpus: str, pa
 def open_cross_ranker(args: argparse.Namespace, passages: Passages) -> Rerank:
     """The logits of ``--reranker``. Errors as of `rerank`."""
     device = devices_of(args.device)[0]
-    scorer = CrossScorer(open_cross(args.reranker, device, dtype_of(args.dtype, device)))
+    scorer = CrossScorer(open_cross(ModelSettings(args.reranker), device, dtype_of(args.dtype, device)))
 
     def rerank(query: str, ids: Sequence[str]) -> list[Hit]:
         texts = passages.texts(passages.rows(ids).tolist())

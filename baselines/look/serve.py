@@ -11,7 +11,7 @@ from baselines.bm25.tokens import tokens
 from baselines.look.answers import Searcher
 from baselines.look.show import SAMPLE, positives_of
 from baselines.measure.qrels import read_queries
-from baselines.passages import open_passages
+from baselines.retrieve.passages import open_passages
 from builders.core.errors import InputError, log
 from builders.core.folders import new_directory
 from builders.core.hub import check_models

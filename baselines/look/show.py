@@ -30,7 +30,7 @@ from pathlib import Path
 
 from baselines.look.excerpts import excerpt, marked, tally
 from baselines.measure.qrels import add_set, read_judgments, read_queries
-from baselines.models.options import add_device
+from baselines.retrieve.settings import add_device
 from builders.core.command import whole_number
 from builders.core.errors import InputError, visible
 from builders.store.layout import SETS, Set

@@ -30,9 +30,9 @@ from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
 from baselines.checkpoint import check_hashes, weights_sha256
-from baselines.models.libraries import model_commit
 from baselines.reproduce.matrix import Step
 from baselines.reproduce.settings import verbs
+from baselines.retrieve.hub_models import model_commit
 from baselines.train.recipe import FROM_RECIPE, FROM_RELEASE, MADE, Recipe, read_recipe
 from baselines.train.resume import start_commit, states_of
 from builders.core.command import main

@@ -2,7 +2,7 @@
 
 Held in memory are row numbers of the collection and the training queries' texts: some 40 MB for the paper's 86,395
 queries and 222,395 positives with 4 negatives each. The passages' texts are looked up batch by batch, in memory-mapped
-files (:mod:`baselines.passages`). The texts of the official negatives, some 400 MB, are never read.
+files (:mod:`baselines.retrieve.passages`). The texts of the official negatives, some 400 MB, are never read.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy.typing as npt
 from torch.utils.data import Dataset, Sampler
 
 from baselines.measure.qrels import read_judgments, read_queries
-from baselines.passages import Passages
+from baselines.retrieve.passages import Passages
 from baselines.train.recipe import FROM_RELEASE, Recipe
 from builders.core.errors import InputError, log
 from builders.store.judgments import read_negative_ids

@@ -14,7 +14,7 @@ import numpy as np
 
 from baselines.measure.measures import PAPER, official
 from baselines.measure.qrels import Qrels
-from baselines.passages import Passages
+from baselines.retrieve.passages import Passages
 from baselines.train.data import positives
 from baselines.train.recipe import Recipe
 from builders.core.errors import log
@@ -73,7 +73,7 @@ class Reranked:
 
     def measures(self, model: Any, batch: int) -> dict[str, float]:
         """The paper's measures of the run's top as the model orders it."""
-        from baselines.models.encoder import CrossScorer
+        from baselines.retrieve.encoder import CrossScorer
 
         pairs = [(self.queries[query], text) for query, own in self.ranked.items() for text in own.values()]
         scores = iter(CrossScorer(model, tokens=batch * self.length).scores(pairs).tolist())

@@ -35,8 +35,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from baselines.measure.qrels import Qrels, add_queries, add_set, expect_main, read_queries, release_qrels
-from baselines.models.options import add_device, add_pairs
-from baselines.passages import Passages, open_passages
+from baselines.retrieve.passages import Passages, open_passages
+from baselines.retrieve.settings import add_device, add_pairs
 from builders.core.command import number_between, whole_number
 from builders.core.errors import InputError, log
 from builders.core.files import atomic_text, check_file
@@ -47,7 +47,7 @@ from builders.store.reader import Release, open_release
 from builders.store.runs import Run, read_run
 
 if TYPE_CHECKING:  # it loads PyTorch
-    from baselines.models.cross import CrossJob, Group
+    from baselines.retrieve.scoring import Group, PairJob
 
     Score = Callable[[Sequence[Group]], list[list[float]]]
 
@@ -151,8 +151,8 @@ def _chosen(
     if not (model := args.cross_encoder or args.bi_encoder):
         yield from by_run(found, given, limits)
         return
-    from baselines.models.cross import cross_job
-    from baselines.models.devices import devices_of, over_devices
+    from baselines.retrieve.devices import devices_of, over_devices
+    from baselines.retrieve.scoring import pair_job
 
     configs, devices = SETS[args.set], devices_of(args.device)
     queries = args.queries or configs.queries
@@ -160,7 +160,7 @@ def _chosen(
     if unasked := next((query for query in qrels.positives if query not in texts), None):
         problem = f"judges a query {unasked!r} that {queries}/{args.split} lacks; build the release again"
         raise InputError(problem, path=qrels.name)
-    job = cross_job(args, model, release, configs.corpus, devices)
+    job = pair_job(args, model, release, configs.corpus, devices)
     kind = "cross" if args.cross_encoder else "dual"
     windows = iter(lambda: list(itertools.islice(found, _WINDOW)), [])
     tasks = ((job, kind, [(texts[each.query], each) for each in window], limits) for window in windows)
@@ -196,10 +196,9 @@ class Limits:
         return min(found)
 
 
-def by_model(task: tuple[CrossJob, str, list[tuple[str, Candidates]], Limits], device: str) -> list[Chosen]:
+def by_model(task: tuple[PairJob, str, list[tuple[str, Candidates]], Limits], device: str) -> list[Chosen]:
     """Choose negatives for a window of queries (text, candidates) by a model's scores: ``cross`` or ``dual``."""
-    from baselines.models.cross import score_groups
-    from baselines.models.dual import similarities
+    from baselines.retrieve.scoring import score_groups, similarities
     from builders.annotate.pool import probability
 
     job, kind, window, limits = task

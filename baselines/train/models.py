@@ -17,8 +17,7 @@ from sentence_transformers.sentence_transformer.modules import Normalize, Poolin
 from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer, PreTrainedModel
 from transformers import BertForMaskedLM as _BertForMaskedLM
 
-from baselines.models.official_input import official_tokenizer
-from baselines.models.opening import (
+from baselines.retrieve.model_checks import (
     SENTENCE,
     check_length,
     check_reading,
@@ -29,7 +28,8 @@ from baselines.models.opening import (
     new_head,
     opening,
 )
-from baselines.models.settings import ModelSettings
+from baselines.retrieve.official_input import official_tokenizer
+from baselines.retrieve.settings import ModelSettings
 from baselines.train.recipe import Recipe
 from builders.core.errors import InputError
 from builders.core.typed import problem_of

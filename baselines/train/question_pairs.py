@@ -168,7 +168,7 @@ class Measured:
         """
         from sklearn.metrics import accuracy_score, roc_auc_score
 
-        from baselines.models.encoder import CrossScorer
+        from baselines.retrieve.encoder import CrossScorer
 
         scorer = CrossScorer(model, tokens=batch * self.length)
         logits = scorer.scores([(pair.first, pair.second) for pair in self.pairs])

@@ -25,7 +25,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize, StaticEmbedding
 from transformers import BertConfig, BertTokenizer
 
-from baselines.passages import Passages
+from baselines.retrieve.passages import Passages
 from baselines.train.models import BertForMaskedLM
 from baselines.train.recipe import WORDS, Recipe, Scratch, Words
 from builders.core.errors import log

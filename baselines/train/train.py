@@ -41,7 +41,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from baselines.checkpoint import LOSSES, RECIPE, TRAINING, versions, weights_sha256, write_json
-from baselines.models.libraries import model_commit, quiet_libraries
+from baselines.retrieve.hub_models import model_commit, quiet_libraries
 from baselines.train import distributed
 from baselines.train.recipe import FROM_RECIPE, FROM_RELEASE, MADE, PAIRS, WORDS, Recipe, names, read_recipe
 from baselines.train.resume import is_done, last_state, states_kept, states_of
@@ -301,7 +301,7 @@ def read_data(job: Job) -> tuple[Batches, dict[str, int], Evaluate | None, Any]:
     dev, the passages). There is no measuring where there is nothing to measure on, or another process does it. Pairs of
     questions have no passages.
     """
-    from baselines.passages import open_passages
+    from baselines.retrieve.passages import open_passages
     from baselines.train import data
 
     recipe, settings = job.recipe, job.recipe.train
@@ -371,7 +371,7 @@ def _train(
 
 def make_trainer(job: Job, start: str, batches: Batches, states: Path, device: str) -> Any:
     """The library's trainer of the recipe's kind, with the model to train."""
-    from baselines.models.devices import compile_transformers
+    from baselines.retrieve.devices import compile_transformers
     from baselines.train import models, trainers
 
     recipe = job.recipe

@@ -36,10 +36,9 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from transformers import Trainer, TrainingArguments
 
-from baselines.models.devices import computes_bf16
-from baselines.models.encoder import prompt_of
-from baselines.models.heads import widen_heads
-from baselines.models.tokens import preprocess
+from baselines.retrieve.devices import computes_bf16, widen_heads
+from baselines.retrieve.models import prompt_of
+from baselines.retrieve.prefetch import preprocess
 from baselines.train.callbacks import FiniteWeights, diverged
 from baselines.train.data import Batches
 from baselines.train.models import halves, is_static

@@ -16,8 +16,8 @@ _READING |= {"json.loads", "json.load", "msgspec.json.decode", "pq.ParquetFile",
 _READING |= {"pyarrow.csv.read_csv", "np.lib.format.open_memmap", "pa.ipc.open_file", "tarfile.open", "zipfile.ZipFile"}
 # Not from outside: the project's own files, and what a library of this process has just given.
 _OURS = {
-    "baselines.models.loading:_routes": "what a tokenizer that is open says of itself",
-    "baselines.models.official_input:official_tokenizer": "likewise",
+    "baselines.retrieve.models:_routes": "what a tokenizer that is open says of itself",
+    "baselines.retrieve.official_input:official_tokenizer": "likewise",
     "baselines.checkpoint:write_hashes": "the record of a checkpoint that the caller has just written",
     "baselines.checkpoint:write_needs": "the configuration of a checkpoint that the caller has just written",
     "builders.core.arrow_files:read_arrow": "files of a build under way, which appear when they are whole",

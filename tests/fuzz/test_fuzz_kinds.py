@@ -10,7 +10,7 @@ import numpy as np
 from fuzzing import Reader, fuzz_of, same
 from spoil import BYTES, JSON
 
-from baselines.kinds import RERANKERS, RETRIEVERS
+from baselines.retrieve.kinds import RERANKERS, RETRIEVERS
 from builders.core.files import sha256_of
 
 _ABOUT = {"name": "dureader_retrieval index", "format": 1, "kind": "sparse", "part_rows": 2, "model": {"name": "m"}}
@@ -27,7 +27,7 @@ def _index(folder: Path) -> None:
 
 
 def _read_index(folder: Path) -> Any:
-    from baselines.kinds.parts import open_parts
+    from baselines.retrieve.index import open_parts
 
     return [(part.start, part.array("rows").tolist()) for part in open_parts(folder, _ABOUT, 4)]
 
@@ -40,17 +40,17 @@ def _model(folder: Path) -> None:
 
 
 def _kind(folder: Path) -> tuple[str, str]:
-    from baselines.kinds.told import kind_told, reranker_told
-    from baselines.models.settings import ModelSettings
+    from baselines.retrieve.detect_kind import kind_of_model, kind_of_reranker
+    from baselines.retrieve.settings import ModelSettings
 
     settings = ModelSettings(str(folder))
-    return kind_told(settings), reranker_told(settings)
+    return kind_of_model(settings), kind_of_reranker(settings)
 
 
 READERS = [
     Reader(
         "an index in parts",
-        reaches=("baselines.kinds.parts:_earlier", "baselines.kinds.parts:array"),
+        reaches=("baselines.retrieve.index:read", "baselines.retrieve.index:array"),
         make=_index,
         spoils={"index.json": JSON, "*/*.npy": BYTES},
         read=_read_index,
@@ -58,7 +58,7 @@ READERS = [
     ),
     Reader(
         "a model's kind",
-        reaches=("baselines.kinds.told:kind_told", "baselines.kinds.told:reranker_told"),
+        reaches=("baselines.retrieve.detect_kind:kind_of_model", "baselines.retrieve.detect_kind:_config"),
         make=_model,
         spoils={"*.json": JSON},
         read=_kind,

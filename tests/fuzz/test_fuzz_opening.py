@@ -13,14 +13,15 @@ from tiny_families import with_modules, write_encoder
 from tiny_kinds import write_language_model, write_multi_vector, write_sparse, write_static
 from tiny_models import write_bert, write_cross, write_dual
 
-from baselines.kinds import Work, open_reranker
-from baselines.kinds.dense import Dense
-from baselines.kinds.multi_vector import TokenSide, open_multi_vector
-from baselines.kinds.sparse import SparseSide, open_sparse
-from baselines.kinds.told import kind_told
-from baselines.models.encoder import Encoder
-from baselines.models.loading import open_encoder
-from baselines.models.settings import ModelSettings
+from baselines.retrieve.dense import Dense
+from baselines.retrieve.detect_kind import kind_of_model
+from baselines.retrieve.devices import Work
+from baselines.retrieve.encoder import Encoder
+from baselines.retrieve.kinds import open_reranker
+from baselines.retrieve.models import open_encoder
+from baselines.retrieve.multi_vector import TokenSide, open_multi_vector
+from baselines.retrieve.settings import ModelSettings
+from baselines.retrieve.sparse import SparseSide, open_sparse
 from baselines.train.models import cross_encoder, dual_encoder, masked_language_model
 from baselines.train.recipe import read_recipe
 
@@ -31,7 +32,7 @@ _WORK = Work(["cpu"], "fp32")
 
 def _dense(folder: Path) -> Any:
     settings = ModelSettings(str(folder / "model"), max_length=64)
-    kind = kind_told(settings)
+    kind = kind_of_model(settings)
     Dense(settings, _WORK).about()
     model = open_encoder(settings)
     return kind, [Encoder(model, task).encode(_TEXTS).tolist() for task in ("query", "document")]
@@ -84,7 +85,7 @@ def _reader(name: str, write: Callable[[Path], Any], read: Callable[[Path], Any]
     )
 
 
-_OPENING, _LOADING, _TRAIN = "baselines.models.opening", "baselines.models.loading", "baselines.train.models"
+_OPENING, _LOADING, _TRAIN = "baselines.retrieve.model_checks", "baselines.retrieve.models", "baselines.train.models"
 READERS = [
     _reader("dual-encoder", lambda f: write_dual(f / "model"), _dense, f"{_LOADING}:open_encoder"),
     _reader("two towers", lambda f: write_dual(f / "model", router=True), _dense, f"{_LOADING}:open_encoder"),
@@ -93,8 +94,8 @@ READERS = [
     _reader("static", lambda f: write_static(f / "model"), _dense, f"{_OPENING}:check_tokenizer"),
     _reader("sparse", lambda f: write_sparse(f / "model", inference_free=True), _sparse, f"{_LOADING}:open_as"),
     _reader("late interaction", lambda f: write_multi_vector(f / "model"), _multi_vector, f"{_LOADING}:open_as"),
-    _reader("cross-encoder", lambda f: write_cross(f / "model"), _reranked, f"{_LOADING}:open_pairs"),
-    _reader("language model", lambda f: write_language_model(f / "model"), _reranked, f"{_LOADING}:open_pairs"),
+    _reader("cross-encoder", lambda f: write_cross(f / "model"), _reranked, f"{_LOADING}:open_cross"),
+    _reader("language model", lambda f: write_language_model(f / "model"), _reranked, f"{_LOADING}:open_cross"),
     _reader("start", lambda f: write_bert(f / "model"), _started, f"{_TRAIN}:dual_encoder"),
 ]
 test_a_spoiled_model_is_used_or_refused_in_one_line = fuzz_of(READERS)

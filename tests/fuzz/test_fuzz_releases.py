@@ -12,7 +12,7 @@ from fuzzing import Reader, any_result, equal, fuzz_of, loads
 from releases import make_release
 from spoil import BYTES, JSON, PARQUET
 
-from baselines.passages import open_passages
+from baselines.retrieve.passages import open_passages
 from builders.core.files import sha256_of
 from builders.store.layout import MANIFEST
 from builders.store.manifest import read_stats
@@ -89,7 +89,7 @@ READERS = [
     ),
     Reader(
         "unpacked texts in a cache",
-        reaches=("baselines.kept:_damage",),
+        reaches=("baselines.retrieve.cache:_damage",),
         make=_with_texts,
         spoils={"kept/*/texts.json": JSON, "kept/*/[!t]*": BYTES},
         read=_texts,

@@ -17,7 +17,7 @@ from spoil import BYTES, JSON, JSON_LINES, TEXT
 
 from baselines.measure.fuse import _read_weights
 from baselines.measure.qrels import read_qrels
-from baselines.passages import open_passages
+from baselines.retrieve.passages import open_passages
 from baselines.train.data import read_negatives
 from baselines.train.question_pairs import pair_file, read_question_pairs
 from builders.annotate.pool import Pooled, read_pool, write_pool

@@ -14,13 +14,13 @@ import msgspec
 from fuzzing import Reader, any_result, as_json, equal, fuzz_of
 from spoil import JSON, TEXT
 
-from baselines.models.families import FAMILIES, read_families
 from baselines.reproduce.drawings import curve
 from baselines.reproduce.leaderboard import LEADERBOARD, read_leaderboard
 from baselines.reproduce.matrix import MATRIX, Step, read_matrix
 from baselines.reproduce.report import error_figures, trainings
 from baselines.reproduce.settings import read_settings
 from baselines.reproduce.steps import _done, _stamp
+from baselines.retrieve.families import FAMILIES, read_families
 from baselines.train.recipe import RECIPES, read_recipe
 from builders.core.files import read_toml
 from builders.core.folders import key_of
@@ -132,7 +132,7 @@ READERS = [
     ),
     Reader(
         "the declarations of models",
-        reaches=("baselines.models.families:read_families",),
+        reaches=("baselines.retrieve.families:read_families",),
         make=_make_families,
         spoils={"models.toml": TEXT},
         read=lambda folder: read_families(folder / "models.toml"),

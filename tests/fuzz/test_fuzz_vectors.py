@@ -17,23 +17,24 @@ from builders.core.files import sha256_of
 
 
 def _embeddings(folder: Path) -> None:
-    from baselines.vectors.embeddings import FORMAT, MANIFEST, NAME, chunk_name, longest
+    from baselines.retrieve.embeddings import FORMAT, Vectors
+    from baselines.retrieve.encoder import largest_norm
 
     chunks = []
     for number in range(2):
         rows = np.random.default_rng(number).normal(size=(3, 4)).astype(np.float16)
-        path = folder / chunk_name("passages", number, 2)
+        path = folder / f"{Vectors.chunk_name('passages', number, 2)}.npy"
         np.save(path, rows)
         chunks.append({"path": path.name, "rows": 3, "bytes": path.stat().st_size, "sha256": sha256_of(path)})
-        chunks[-1]["longest"] = longest(rows)
-        (folder / f"{path.name}.json").write_text(json.dumps(chunks[-1]))
-    about = {"name": NAME, "format": FORMAT, "of": "passages", "config": "corpus", "split": "corpus", "dim": 4}
+        chunks[-1]["longest"] = 1.0001 * largest_norm(rows)
+        (folder / f"{path.name}.json").write_text(json.dumps([chunks[-1]]))
+    about = {"name": Vectors.name, "format": FORMAT, "of": "passages", "config": "corpus", "split": "corpus", "dim": 4}
     about |= {"fingerprint": "00", "model": {"name": "m", "fingerprint": "11"}, "dtype": "float16", "shards": chunks}
-    (folder / MANIFEST).write_text(json.dumps(about))
+    (folder / Vectors.file).write_text(json.dumps(about))
 
 
 def _read_embeddings(folder: Path) -> Any:
-    from baselines.vectors.embeddings import open_vectors
+    from baselines.retrieve.embeddings import open_vectors
 
     found = open_vectors(folder)
     return found.all().tolist(), found.dim, found.rows
@@ -41,9 +42,14 @@ def _read_embeddings(folder: Path) -> Any:
 
 def _read_notes(folder: Path) -> Any:
     """What a killed `encode` finds done."""
-    from baselines.encode.chunks import _entry_of
+    from baselines.retrieve.cache import resumed
+    from baselines.retrieve.index import File, files_are_whole
 
-    return [_entry_of(path.with_suffix(""), path) for path in sorted(folder.glob("*.npy.json"))]
+    notes = sorted(folder.glob("*.npy.json"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("baselines.retrieve.cache.write_text", lambda *_: None)
+        found = [resumed(note, list[File], lambda files: files_are_whole(folder, files), lambda: []) for note in notes]
+    return [{"sha256": files[0].sha256} if files else None for files in found]
 
 
 def _true_notes(found: list[Any], good: list[Any], folder: Path) -> bool:
@@ -57,13 +63,13 @@ def _window(folder: Path) -> None:
 
 def _read_window(folder: Path) -> Any:
     """What a killed `rerank` finds done; what is not is scored, here by nobody."""
-    from baselines.rerank import windows
+    from baselines.retrieve import scoring
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(windows, "score_groups", lambda *_: [])
-        patch.setattr(windows, "write_text", lambda *_: None)
+        patch.setattr(scoring, "score_groups", lambda *_: [])
+        patch.setattr("baselines.retrieve.cache.write_text", lambda *_: None)
         job: Any = None
-        return windows._score_window((job, folder / "window-000000.json", [("q", ["a", "b"]), ("r", ["c"])]), "cpu")
+        return scoring._score_window((job, folder / "window-000000.json", [("q", ["a", "b"]), ("r", ["c"])]), "cpu")
 
 
 def _scores(found: list[list[float]], *_: object) -> bool:
@@ -81,9 +87,10 @@ def _models(folder: Path) -> None:
 
 def _open(kind: str) -> Callable[[Path], Any]:
     def read(folder: Path) -> Any:
-        from baselines.models.loading import open_cross, open_dual
+        from baselines.retrieve.models import open_cross, open_encoder
+        from baselines.retrieve.settings import ModelSettings
 
-        model = (open_cross if kind == "cross" else open_dual)(str(folder / kind))
+        model = (open_cross if kind == "cross" else open_encoder)(ModelSettings(str(folder / kind)))
         return sorted(name for name, _ in model.named_parameters())
 
     return read
@@ -98,14 +105,15 @@ def _start(folder: Path) -> Any:
     return sorted(name for name, _ in cross_encoder(recipe, str(folder / "cross"), "cpu").named_parameters())
 
 
-_OPEN, _SETTINGS = "baselines.models.loading:", "baselines.models.opening:check_settings"
+_OPEN, _SETTINGS = "baselines.retrieve.models:", "baselines.retrieve.model_checks:check_settings"
+_SAVED_AS = "baselines.retrieve.detect_kind:expect_saved_as"
 READERS = [
     Reader(
         "embeddings",
         reaches=(
-            "baselines.vectors.embeddings:read_vectors",
-            "baselines.vectors.embeddings:look",
-            "baselines.vectors.embeddings:blocks",
+            "baselines.retrieve.embeddings:read",
+            "baselines.retrieve.embeddings:look",
+            "baselines.retrieve.embeddings:blocks",
         ),
         make=_embeddings,
         spoils={"manifest.json": JSON, "*.npy": BYTES},
@@ -114,7 +122,7 @@ READERS = [
     ),
     Reader(
         "notes of what is encoded",
-        reaches=("baselines.encode.chunks:_entry_of",),
+        reaches=("baselines.retrieve.cache:resumed", "baselines.retrieve.index:files_are_whole"),
         make=_embeddings,
         spoils={"*.npy.json": JSON, "*.npy": BYTES},
         read=_read_notes,
@@ -122,7 +130,7 @@ READERS = [
     ),
     Reader(
         "windows of a re-ranking",
-        reaches=("baselines.rerank.windows:_score_window",),
+        reaches=("baselines.retrieve.scoring:_score_window",),
         make=_window,
         spoils={"*.json": JSON},
         read=_read_window,
@@ -130,7 +138,7 @@ READERS = [
     ),
     Reader(
         "a cross-encoder",
-        reaches=(f"{_OPEN}open_cross", f"{_OPEN}_expect_kind", _SETTINGS),
+        reaches=(f"{_OPEN}open_cross", _SAVED_AS, _SETTINGS),
         make=_models,
         spoils={"cross/*.json": JSON, "cross/*.safetensors": BYTES},
         read=_open("cross"),
@@ -138,7 +146,7 @@ READERS = [
     ),
     Reader(
         "a start of a training",
-        reaches=("baselines.train.models:cross_encoder", "baselines.models.opening:classes"),
+        reaches=("baselines.train.models:cross_encoder", "baselines.retrieve.model_checks:classes"),
         make=_models,
         spoils={"cross/*.json": JSON, "cross/*.safetensors": BYTES},
         read=_start,
@@ -146,7 +154,7 @@ READERS = [
     ),
     Reader(
         "a dual-encoder",
-        reaches=(f"{_OPEN}open_dual", f"{_OPEN}_expect_kind", _SETTINGS),
+        reaches=(f"{_OPEN}open_encoder", _SAVED_AS, _SETTINGS),
         make=_models,
         spoils={"dual/*.json": JSON, "dual/*/*.json": JSON, "dual/*.safetensors": BYTES},
         read=_open("dual"),

@@ -1,0 +1,1 @@
+"""Any model: opened, encoded, indexed, searched, re-ranked."""

@@ -1,0 +1,169 @@
+"""Texts through a model in batches of like lengths, tokenised ahead (:mod:`.prefetch`), so that a GPU does not wait.
+
+The embeddings are those of ``SentenceTransformer.encode_query`` and ``encode_document`` (their prompts, lengths and
+Router), the scores the logits of ``CrossEncoder.predict``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from sentence_transformers import CrossEncoder
+
+from baselines.retrieve.devices import batch_tokens
+from baselines.retrieve.models import prompt_of
+from baselines.retrieve.prefetch import Prefetcher
+from builders.core.errors import InputError
+
+Halves = npt.NDArray[np.float16]
+Floats = npt.NDArray[np.float32]
+Compute = Callable[[dict[str, Any]], Any]  # of the tokens of a batch
+Result = TypeVar("Result")
+_BYTES_A_TOKEN = 3  # UTF-8: of a Chinese character, and about that of a piece of an English word
+_MOST = 2_048  # texts in a batch, however short
+_LONG = "的 " * 5_000
+_ROWS = 1 << 14  # widened at a time: 50 MB in 32 bits at 768 dimensions
+
+
+class Batched:
+    """A model that is given texts in batches.
+
+    Args:
+        model: an encoder or a cross-encoder of sentence-transformers, on its device.
+        given: what ``model.preprocess`` is given with the texts.
+        longest: a text that is longer than the model reads.
+        tokens: of a batch, padding included; None: as the device takes it.
+        tokenizers: processes that tokenise many texts, 0 for a thread.
+    """
+
+    problem = "the model's embeddings hold numbers that 16 bits cannot"
+
+    def __init__(self, model: Any, given: dict[str, Any], longest: Any, tokens: int | None, tokenizers: int) -> None:
+        self.model, self.device = model, torch.device(model.device)
+        self._tokens = tokens or batch_tokens(self.device.type)
+        self._prefetcher = Prefetcher(model, given, tokenizers, pin=self.device.type == "cuda")
+        # It also sets the tokenizer up, which no other thread may do later.
+        self._longest = int(self._prefetcher.tokens([longest])["input_ids"].shape[-1])
+
+    def batches(
+        self, texts: Sequence[Any], compute: Callable[[dict[str, Any]], Result]
+    ) -> Iterator[tuple[npt.NDArray[np.int64], Result]]:
+        """(the numbers of the texts of a batch, ``compute`` of its tokens), for every batch."""
+        places = list(batches(np.array([_size(text) for text in texts], np.int64), self._longest, self._tokens))
+        tokenised = self._prefetcher(([texts[number] for number in batch] for batch in places), len(texts))
+        with torch.inference_mode():
+            for batch, found in zip(places, tokenised, strict=True):
+                moved = {
+                    name: each.to(self.device, non_blocking=True) if torch.is_tensor(each) else each
+                    for name, each in found.items()
+                }
+                yield batch, compute(moved)
+
+    def computed(self, texts: Sequence[Any], compute: Compute) -> npt.NDArray[Any]:
+        """``compute`` of all texts in the texts' order; nothing waits for the device before the last batch is queued.
+
+        Raises :class:`InputError` where a number is not finite.
+        """
+        every: torch.Tensor | None = None
+        for batch, computed in self.batches(texts, compute):
+            if every is None:
+                # Once for all: small results kept between large passing ones would split the memory of those.
+                every = torch.empty((len(texts), *computed.shape[1:]), dtype=computed.dtype, device=self.device)
+            every[torch.from_numpy(batch).to(self.device, non_blocking=True)] = computed
+        assert every is not None  # there is a text
+        found: npt.NDArray[Any] = every.cpu().numpy()
+        self.expect_finite(found)
+        return found
+
+    def expect_finite(self, *found: npt.NDArray[Any]) -> None:
+        """Refuse numbers that are not finite: the model's precision, or 16 bits, cannot hold what it computes."""
+        if not all(np.isfinite(each).all() for each in found):
+            raise InputError(f"{self.problem} (try --dtype bf16 or fp32)")
+
+
+class Side(Batched):
+    """An encoder's side for queries or for passages (``task``: query or document). Arguments as of :class:`Batched`."""
+
+    def __init__(self, model: Any, task: str, tokens: int | None = None, tokenizers: int = 0) -> None:
+        super().__init__(model, {"prompt": prompt_of(model, task), "task": task}, _LONG, tokens, tokenizers)
+        self.task = task
+
+
+class Encoder(Side):
+    """A dual-encoder's side for queries or for passages."""
+
+    def encode(self, texts: Sequence[str]) -> Halves:
+        """Embeddings, shape (texts, dimensions), in the texts' order; unit length where the model compares by cosine.
+
+        Raises :class:`InputError` where a number is too large for 16 bits.
+        """
+        return self.computed(texts, self._embed)
+
+    def _embed(self, features: dict[str, Any]) -> torch.Tensor:
+        embeddings = self.model(features, task=self.task)["sentence_embedding"]
+        if self.model.truncate_dim is not None:
+            embeddings = embeddings[..., : self.model.truncate_dim]
+        if self.model.similarity_fn_name == "cosine":
+            embeddings = torch.nn.functional.normalize(embeddings.float(), dim=1)
+        halves: torch.Tensor = embeddings.half()  # they stay on the device until all texts are done
+        return halves
+
+
+class CrossScorer(Batched):
+    """A cross-encoder's scores of (query, passage) pairs: logits, which, unlike its sigmoid, never meet at 1.
+
+    Of two outputs it is their difference, which ranks as the probability of the second does.
+    """
+
+    problem = "the cross-encoder gives scores that are not finite"
+
+    def __init__(self, model: CrossEncoder, tokens: int | None = None, tokenizers: int = 0) -> None:
+        name = model.default_prompt_name
+        given = {"prompt": None if name is None else model.prompts.get(name)}
+        super().__init__(model, given, ("的", _LONG), tokens, tokenizers)
+
+    def scores(self, pairs: Sequence[tuple[str, str]]) -> Floats:
+        """The logit of every pair, shape (pairs,), in the pairs' order."""
+        return self.computed(pairs, self._score)
+
+    def _score(self, features: dict[str, Any]) -> torch.Tensor:
+        scores: torch.Tensor = self.model(features)["scores"]
+        scores = scores.float().reshape(len(scores), -1)
+        return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores[:, 0]
+
+
+def batches(sizes: npt.NDArray[np.int64], longest: int, tokens: int) -> Iterator[npt.NDArray[np.int64]]:
+    """The numbers of the texts of each batch: texts of like sizes (bytes of UTF-8), the longest first.
+
+    A batch has at most ``tokens`` tokens, padding included, as far as bytes tell; the same sizes give the same
+    batches.
+    """
+    order = np.argsort(-sizes, kind="stable")
+    expected = np.minimum(sizes[order] // _BYTES_A_TOKEN + 2, longest)
+    start = 0
+    while start < len(order):
+        count = max(1, min(int(tokens // expected[start]), _MOST))
+        count -= count % 8 if count > 8 else 0  # matrix units work on multiples of 8
+        yield order[start : start + count]
+        start += count
+
+
+def widened(block: Halves) -> Floats:
+    """The numbers in 32 bits. By PyTorch, which converts ten times as fast as NumPy does."""
+    wide: Floats = torch.from_numpy(np.ascontiguousarray(block)).float().numpy()
+    return wide
+
+
+def largest_norm(block: Halves) -> float:
+    """The length (Euclidean norm) of the longest row."""
+    blocks = (widened(block[start : start + _ROWS]) for start in range(0, len(block), _ROWS))
+    squares = [np.einsum("ij,ij->i", wide, wide).max() for wide in blocks]
+    return float(np.sqrt(np.max(squares, initial=0)))
+
+
+def _size(text: str | tuple[str, str]) -> int:
+    return len(text.encode()) if isinstance(text, str) else sum(len(each.encode()) for each in text)

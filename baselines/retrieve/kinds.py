@@ -1,0 +1,59 @@
+"""Kinds of model behind one interface: retrievers (:mod:`.index`) and re-rankers (:mod:`.rerankers`).
+
+A retriever makes an index of a release's passages, kept in a folder, and searches it; a re-ranker scores pairs of a
+query and a passage.
+
+  settings = ModelSettings("BAAI/bge-small-zh-v1.5", query_prompt="...")
+  retriever = open_retriever(settings, Work(["cpu"], "fp32"))
+  retriever.index(release, "corpus", folder)
+  for hits in retriever.search(release, "corpus", folder, ["a question", "another"], top_k=50): ...
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from baselines.retrieve.settings import ModelSettings
+from builders.core.errors import InputError
+
+if TYPE_CHECKING:  # the options of `rerank` need the names alone, not the model libraries
+    from baselines.retrieve.devices import Work
+    from baselines.retrieve.index import Retriever
+    from baselines.retrieve.rerankers import Reranker
+
+# By the name that `--kind` takes: the module and its class. Without `--kind`, a model's own files decide.
+RETRIEVERS = {
+    "dense": ("dense", "Dense"),
+    "static": ("dense", "Static"),
+    "sparse": ("sparse", "Sparse"),
+    "multi-vector": ("multi_vector", "MultiVector"),
+}
+RERANKERS = {
+    "cross": ("rerankers", "Cross"),
+    "llm": ("rerankers", "LanguageModel"),
+    "listwise": ("rerankers", "Listwise"),
+}
+
+
+def open_retriever(settings: ModelSettings, work: Work, kind: str = "") -> Retriever:
+    """The retriever of a model: of ``kind``, else of the kind of its own files. Raises :class:`InputError`."""
+    from baselines.retrieve.detect_kind import kind_of_model
+
+    kind = kind or kind_of_model(settings)
+    if kind not in RETRIEVERS:
+        raise InputError(f"is a model of kind {kind}; expected {', '.join(RETRIEVERS)}", path=settings.name)
+    found: Retriever = _class_of(*RETRIEVERS[kind])(settings, work)
+    return found
+
+
+def open_reranker(settings: ModelSettings, work: Work, kind: str = "") -> Reranker:
+    """The re-ranker of a model: of ``kind``, else of the kind of its own files. Raises :class:`InputError`."""
+    from baselines.retrieve.detect_kind import kind_of_reranker
+
+    found: Reranker = _class_of(*RERANKERS[kind or kind_of_reranker(settings)])(settings, work)
+    return found
+
+
+def _class_of(module: str, name: str) -> Any:
+    return getattr(importlib.import_module(f"baselines.retrieve.{module}"), name)

@@ -1,0 +1,208 @@
+"""Re-rankers: cross-encoders, language models, and language models behind an endpoint.
+
+A language model is asked whether the passage answers the query: the score is the logit of yes less that of no. A model
+whose own chat template reads a query and a document (Qwen3-Reranker and others, as sentence-transformers saves them) is
+asked by it. Any other instruction-tuned model is asked in the form of Qwen3-Reranker's model card, put into the model's
+own chat: an instruction, the query, the passage, to be answered by yes or no, without thinking aloud.
+
+A model behind an endpoint is shown several passages at once and gives their order, in the way of RankGPT (Sun et al.,
+2023, arXiv 2304.09542): a window of 20 passages goes over the ranking from its end to its beginning, 10 further each
+time, so that what is best may rise all the way. What an answer leaves out stays behind what it names, in the order that
+it had; of an answer that names nothing, the order stays. The endpoint is any that speaks OpenAI's chat API, by
+OPENAI_BASE_URL and OPENAI_API_KEY: queries and passages are sent there. The scores are places, counted from the end:
+they can be compared within a query alone.
+"""
+
+from __future__ import annotations
+
+import abc
+import itertools
+import json
+import re
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from sentence_transformers import CrossEncoder
+
+from baselines.retrieve.devices import Work, moved
+from baselines.retrieve.encoder import CrossScorer
+from baselines.retrieve.hub_models import commit_of
+from baselines.retrieve.model_checks import check_reading
+from baselines.retrieve.models import described, expect_no, open_cross
+from baselines.retrieve.settings import ModelSettings
+from builders.annotate.endpoint import Endpoint
+from builders.core.errors import InputError, log
+
+# The words that Qwen3-Reranker was trained on (its model card; the same in vllm-project/vllm-ascend,
+# docs/source/tutorials/models/Qwen3_reranker.md).
+_SYSTEM = (
+    "Judge whether the Document meets the requirements based on the Query and the Instruct provided. "
+    'Note that the answer can only be "yes" or "no".'
+)
+_INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"
+_FORM = '"<Instruct>: " ~ instruct ~ "\\n<Query>: " ~ query ~ "\\n<Document>: " ~ document'
+_ROLE = re.compile(r"""['"](query|document)['"]""")
+
+
+WINDOW, STEP = 20, 10
+_CHARACTERS = 1_000  # of a passage that are shown
+_NUMBER = re.compile(r"\[\s*(\d{1,4})\s*\]")
+_BARE = re.compile(r"\d{1,4}")
+_ORDER = "按照与问题的相关程度，把下面的段落从最相关到最不相关排序：能直接、完整回答问题的排在最前面。"
+
+
+class Reranker(abc.ABC):
+    """Scores pairs: the higher, the better the passage answers the query."""
+
+    @abc.abstractmethod
+    def about(self) -> dict[str, Any]:
+        """Everything that decides the scores, as JSON values. Opens the model, unless it is behind an endpoint."""
+
+    @abc.abstractmethod
+    def score(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
+        """A finite score of every (query, passage), in the pairs' order; to be compared within a query.
+
+        The pairs of a query come one after the other, in the order that is re-ranked.
+        """
+
+
+class Cross(Reranker):
+    """A cross-encoder: logits, the order of ``CrossEncoder.predict``."""
+
+    kind = "cross"
+
+    def __init__(self, settings: ModelSettings, work: Work) -> None:
+        self.settings, self._work = settings.but(revision=commit_of(settings.name, settings.revision)), work
+        self._scorer: CrossScorer | None = None
+
+    def open_model(self) -> CrossEncoder:
+        """The model as it is used, in fp32 on the CPU."""
+        return open_cross(self.settings)
+
+    def about(self) -> dict[str, Any]:
+        return self.described(self.open_model())
+
+    def described(self, model: CrossEncoder) -> dict[str, Any]:
+        """Everything that decides the scores of the open model."""
+        return {"kind": self.kind, **described(self.settings, model, self._work.dtype)}
+
+    def score(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
+        if not pairs:
+            return []
+        if self._scorer is None:
+            model = moved(self.open_model(), self._work.devices[0], self._work.dtype)
+            self._scorer = CrossScorer(model, self._work.batch_tokens, self._work.tokenizers or 0)
+        scores: list[float] = self._scorer.scores(pairs).tolist()
+        return scores
+
+
+class LanguageModel(Cross):
+    """A language model: log-odds of yes."""
+
+    kind = "llm"
+
+    def open_model(self) -> CrossEncoder:
+        model = super().open_model()
+        reader: Any = model[0]
+        template, unknown = reader.processor.chat_template, reader.tokenizer.unk_token_id
+        if not isinstance(template, str):
+            raise InputError(
+                "has no chat template; expected an instruction-tuned language model", path=self.settings.name
+            )
+        for name in ("true_token_id", "false_token_id"):
+            if getattr(model[1], name, None) in (None, unknown):
+                raise InputError("has no token for yes or for no", path=self.settings.name)
+        if set(_ROLE.findall(template)) < {"query", "document"}:
+            for with_system in (True, False):  # some models know no system
+                reader.processor.chat_template = asking(template, with_system)
+                failure = reader.input_formatter.pair_roles_failure({})
+                if failure is None:
+                    break
+            else:
+                raise InputError(f"its chat template cannot be asked ({failure})", path=self.settings.name)
+        check_reading(model, self.settings)
+        return model
+
+    def described(self, model: CrossEncoder) -> dict[str, Any]:
+        return {**super().described(model), "template": model[0].processor.chat_template}
+
+
+def asking(template: str, with_system: bool = True) -> str:
+    """A chat template of a query and a document, made of one of users and assistants.
+
+    ``with_system``: the instruction's frame is the system's message; else it begins the user's.
+    """
+    of = '(messages | selectattr("role", "equalto", "{}") | map(attribute="content") | list + [{}]) | first'.format
+    frame = json.dumps(_SYSTEM, ensure_ascii=False)
+    system = f'{{"role": "system", "content": {frame}}}, ' if with_system else ""
+    form = _FORM if with_system else f'{frame} ~ "\\n\\n" ~ {_FORM}'
+    return (
+        f"{{%- set query = {of('query', '')} -%}}"
+        f"{{%- set document = {of('document', '')} -%}}"
+        f"{{%- set instruct = {of('system', json.dumps(_INSTRUCTION))} -%}}"
+        f'{{%- set messages = [{system}{{"role": "user", "content": {form}}}] -%}}'
+        "{%- set add_generation_prompt = true -%}{%- set enable_thinking = false %}"
+        f"{template}"
+    )
+
+
+class Listwise(Reranker):
+    """A model behind an endpoint. The pairs of a query are given together, best first."""
+
+    def __init__(self, settings: ModelSettings, work: Work) -> None:
+        expect_no(settings, "a model behind an endpoint", "revision", "max_length", "trust_remote_code")
+        self._settings, self._parallel = settings, work.parallel
+        self._endpoint = Endpoint(settings.name, otherwise="")
+
+    def about(self) -> dict[str, Any]:
+        asked = order_prompt("", [""], self._settings.query_prompt or "")
+        return {"kind": "listwise", "name": self._settings.name, "window": [WINDOW, STEP], "asked": asked}
+
+    def score(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
+        groups = [
+            (query, [text for _, text in own]) for query, own in itertools.groupby(pairs, key=lambda pair: pair[0])
+        ]
+        scores: list[float] = []
+        with ThreadPoolExecutor(self._parallel) as pool:
+            try:
+                for order in [pool.submit(self._ranked, *group) for group in groups]:
+                    places = {number: place for place, number in enumerate(order.result())}
+                    scores += [float(len(places) - places[number]) for number in range(len(places))]
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
+        return scores
+
+    def _ranked(self, query: str, passages: list[str]) -> list[int]:
+        """The order of a query's passages, as their numbers."""
+        order, end = list(range(len(passages))), len(passages)
+        while len(passages) > 1:
+            begin = max(0, end - WINDOW)
+            window = order[begin:end]
+            prompt = order_prompt(query, [passages[number] for number in window], self._settings.query_prompt or "")
+            said = order_in(self._endpoint.answer(prompt), len(window))
+            if not said:
+                log.warning("an answer about %r names no passage: their order stays", query)
+            order[begin:end] = [window[place] for place in said] or window
+            if begin == 0:
+                break
+            end -= STEP
+        return order
+
+
+def order_prompt(query: str, passages: Sequence[str], instruction: str = "") -> str:
+    """The question to the model about some passages, which are numbered from 1."""
+    shown = "\n".join(f"[{n}] {' '.join(text.split())[:_CHARACTERS]}" for n, text in enumerate(passages, 1))
+    return (
+        f"{instruction or _ORDER}\n\n问题：{query}\n\n段落：\n{shown}\n\n"
+        f"共 {len(passages)} 个段落，每个编号只写一次，格式如 [2] > [1] > [3]。只写排序结果，不要解释。"
+    )
+
+
+def order_in(answer: str, count: int) -> list[int]:
+    """The order that an answer gives ``count`` passages, as numbers from 0; empty where it names none of them."""
+    answer = re.sub(r"(?s)<think>.*?</think>", "", answer)  # a model that thinks aloud
+    named = [int(number) - 1 for number in _NUMBER.findall(answer) or _BARE.findall(answer)]
+    found = list(dict.fromkeys(number for number in named if 0 <= number < count))
+    return found and found + [number for number in range(count) if number not in found]

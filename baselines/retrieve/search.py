@@ -1,0 +1,94 @@
+"""Search by embeddings: a TREC run of a split's queries.
+
+Exact: FAISS on a CPU, PyTorch on GPUs, each in turn a block of memory-mapped embeddings (`encode`), so that memory does
+not grow with the passages.
+
+RUN.manifest.json records the model, the precision of passages and queries, and the SHA-256 of the run. Passages and
+queries that were encoded in different precisions cause a warning.
+
+Example:
+
+  python -m baselines search --release build/sample --split dev --model build/models/de-bm25-neg \\
+    --passages build/embeddings/passages --out build/runs/de.dev.run.gz
+  python -m baselines search --release DIR --split test --queries DIR2 --passages DIR3 --out RUN --engine torch
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+
+from baselines.measure.qrels import add_set, read_queries
+from baselines.retrieve.passages import add_sample, open_passages, sample_rows
+from baselines.retrieve.settings import add_device, add_revision
+from builders.core.command import whole_number
+from builders.core.errors import InputError, log
+from builders.core.files import check_file
+from builders.core.hub import check_models
+from builders.core.progress import progress
+from builders.store.layout import SETS
+from builders.store.reader import open_release
+from builders.store.runs import write_run
+
+_TAG = "dense-exact"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--release", type=Path, required=True, metavar="DIR", help="the release directory")
+    add_set(parser)
+    parser.add_argument("--split", default="dev", help="whose queries (default: dev)")
+    parser.add_argument("--passages", type=Path, required=True, metavar="DIR", help="the passages' embeddings")
+    add_sample(parser)
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument(
+        "--model",
+        metavar="M",
+        help="the model that encoded the passages: encode the queries by it now",
+    )
+    source.add_argument("--queries", type=Path, metavar="DIR", help="the queries' embeddings")
+    parser.add_argument("--out", type=Path, required=True, metavar="RUN", help="the run; gzipped where it ends in .gz")
+    parser.add_argument("--top-k", type=whole_number(1), default=50, metavar="K", help="passages a query (default: 50)")
+    parser.add_argument("--engine", choices=["faiss", "torch"], help="default: faiss on a CPU, torch on a GPU")
+    add_revision(parser)
+    add_device(parser)
+
+
+def run(args: argparse.Namespace) -> None:
+    check_models(args.model)
+    from baselines.retrieve import dense, devices, embeddings, encoder, run_manifest
+
+    check_file(args.out)
+    release, configs = open_release(args.release), SETS[args.set]
+    vectors = embeddings.open_vectors(args.passages)
+    vectors.check("passages", release, configs.corpus, "corpus")
+    on = devices.devices_of(args.device)
+    engine = dense.expect_engine(args.engine, on[0])
+    asked = read_queries(release, args.split, configs.queries)
+    if not asked:
+        raise InputError(f"has no queries in its split {args.split!r}", path=args.release)
+    if args.queries:
+        given = dense.query_vectors(args.queries, vectors, release, configs.queries, args.split)
+        queries, queries_in = given.all(), given.precision
+    else:  # on one device: `encode --queries` is there for more
+        model = dense.encoding_model(args.model, vectors, on[0], args.dtype, args.revision)
+        queries = encoder.Encoder(model, "query").encode([text for _, text in asked])
+        queries_in = devices.dtype_of(args.dtype, on[0])
+    passages = open_passages(release, configs.corpus)
+    if args.sample:
+        vectors = replace(vectors, chosen=sample_rows(release, configs.corpus, args.sample))
+    ranks = lambda: dense.id_ranks(release, configs.corpus)  # noqa: E731
+    hits = dense.nearest(vectors, queries, passages, ranks, on, args.top_k, engine)
+    bar = progress(hits, total=len(asked), unit="query", label="search")
+    lines = write_run(args.out, zip((query for query, _ in asked), bar, strict=True), tag=_TAG)
+    precisions = {"passages": vectors.precision, "queries": queries_in, "search": "fp32"}
+    about = {
+        **run_manifest.asked_of(args, release, "dense"),
+        "index": "exact",
+        "sample": args.sample,
+        "precision": precisions,
+    }
+    found = run_manifest.record(vectors.manifest["model"], about)
+    run_manifest.write_manifest(args.out, found, _TAG, len(asked), lines)
+    shown = ", ".join(f"{name} {precision}" for name, precision in precisions.items())
+    log.info("%s: %d lines for %d queries; precision: %s", args.out, lines, len(asked), shown)

@@ -1,0 +1,110 @@
+"""Which model, and how it is used; the options of every command that runs a model. Loads no model library."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct, structs
+
+from builders.core.command import whole_number
+
+PRECISIONS = ("fp32", "fp16", "bf16")
+
+
+class Overrides(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Settings in the place of those in the model's own files, as a manifest records them. None or empty: the model's.
+
+    Attributes:
+        query_prompt, passage_prompt: put before every text; an empty string puts nothing there.
+        prompt_name: the prompt of the model's own that is put before queries, where ``query_prompt`` is None.
+        pooling: how a dual-encoder makes one vector of a text's: mean, cls, lasttoken ..., as sentence-transformers
+            calls it.
+        last_token: ends every text, as its text, or "eos_token" for the tokenizer's own: put there where the tokenizer
+            does not.
+        truncate_dim: the first dimensions of an embedding that are kept.
+        normalize: True if embeddings have unit length.
+        similarity: cosine or dot.
+    """
+
+    query_prompt: str | None = None
+    passage_prompt: str | None = None
+    prompt_name: str = ""
+    pooling: str | None = None
+    last_token: str | None = None
+    truncate_dim: Annotated[int, Meta(ge=1)] | None = None
+    normalize: bool | None = None
+    similarity: str | None = None
+
+
+class ModelSettings(Overrides, frozen=True):
+    """A model, and all that decides what it computes.
+
+    Attributes:
+        name: a hub name or a directory.
+        revision: of a model on the hub (:func:`.hub_models.commit_of`).
+        max_length: tokens that a text is cut to, prompt included, where the model would keep more.
+        trust_remote_code: True if Python code of the model's own repository may run.
+    """
+
+    name: str
+    revision: str = ""
+    max_length: int | None = None
+    trust_remote_code: bool = False
+
+    def overrides(self) -> dict[str, Any]:
+        """The :class:`Overrides` that were given, for a manifest."""
+        values = [(name, getattr(self, name)) for name in Overrides.__struct_fields__]
+        given = [(key, value) for key, value in values if value is not None and (value != "" or "_prompt" in key)]
+        return dict(sorted(given, key=lambda item: item[1] == ""))  # in the order of earlier manifests
+
+    def but(self, **values: Any) -> ModelSettings:
+        """The same settings with some other values."""
+        return structs.replace(self, **values)
+
+
+def add_device(parser: argparse.ArgumentParser) -> None:
+    """``--device`` and ``--dtype``, for every command that runs a model."""
+    parser.add_argument(
+        "--device",
+        metavar="D[,D...]",
+        help="cpu, cuda, cuda:1, or several with commas: a process each (default: every GPU there is, else cpu)",
+    )
+    parser.add_argument(
+        "--dtype",
+        choices=["auto", *PRECISIONS],
+        default="auto",
+        help="precision of the model; its head is always in fp32 (default: fp16 on a GPU, fp32 on a CPU)",
+    )
+
+
+def add_revision(parser: argparse._ActionsContainer) -> None:
+    """``--revision``, for every command that opens a model."""
+    parser.add_argument(
+        "--revision", default="", metavar="R", help="of a model on the hub: a commit, tag or branch (default: main)"
+    )
+
+
+def add_batch_tokens(parser: argparse.ArgumentParser) -> None:
+    """``--batch-tokens`` and ``--tokenizers``, for every command that sends many texts through a model."""
+    parser.add_argument(
+        "--batch-tokens",
+        type=whole_number(1),
+        metavar="N",
+        help="tokens of a batch, padding included (default: 98,304 on a GPU, 12,288 on a CPU)",
+    )
+    parser.add_argument(
+        "--tokenizers",
+        type=whole_number(0),
+        metavar="N",
+        help="processes a device that tokenise (default: on GPUs their share of the cores, at most 8; else 0)",
+    )
+
+
+def add_pairs(parser: argparse.ArgumentParser) -> None:
+    """``--max-length``, ``--revision`` and :func:`add_batch_tokens`, for every command that runs a cross-encoder."""
+    parser.add_argument(
+        "--max-length", type=whole_number(4), metavar="N", help="tokens of a pair (default: as the model was trained)"
+    )
+    add_batch_tokens(parser)
+    add_revision(parser)

@@ -1,0 +1,340 @@
+"""Exact search against brute force: scores, order, ties, devices; embeddings that are not what their manifest says."""
+
+from __future__ import annotations
+
+import json
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from releases import TEXTS, make_release
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from baselines.retrieve import embeddings, exact_search
+from baselines.retrieve.embeddings import FORMAT, Vectors, open_vectors
+from baselines.retrieve.encoder import largest_norm
+from baselines.retrieve.exact_search import Engine, FaissEngine, TorchEngine, top
+from builders.core.errors import InputError
+from builders.core.files import sha256_of
+from builders.store.reader import open_release
+
+Hits = list[tuple[int, float]]
+pytestmark = pytest.mark.usefixtures("own_cache")
+
+
+def write_vectors(folder: Path, values: np.ndarray, shard_rows: int) -> Vectors:
+    folder.mkdir(parents=True)
+    shards = []
+    starts = range(0, len(values), shard_rows)
+    for number, start in enumerate(starts):
+        part = values[start : start + shard_rows].astype(np.float16)
+        path = folder / f"{Vectors.chunk_name('passages', number, len(starts))}.npy"
+        np.save(path, part)
+        file = {"path": path.name, "bytes": path.stat().st_size, "sha256": sha256_of(path)}
+        shards.append({**file, "rows": len(part), "longest": 1.0001 * largest_norm(part)})
+    of = {"of": "passages", "config": "corpus", "split": "corpus", "fingerprint": "0"}
+    model = {"name": "m", "fingerprint": "0"}
+    manifest = {"name": Vectors.name, "format": FORMAT, **of, "model": model, "dim": values.shape[1], "shards": shards}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    return open_vectors(folder)
+
+
+def brute_force(queries: np.ndarray, passages: np.ndarray, ranks: np.ndarray, top_k: int) -> list[Hits]:
+    """Every score in 64 bits, rounded to 32; sorted by score, then by the ids' order."""
+    scores = (queries.astype(np.float64) @ passages.astype(np.float64).T).astype(np.float32)
+    best = []
+    for row in scores:
+        order = sorted(range(len(row)), key=lambda place: (-row[place], ranks[place]))[:top_k]
+        best.append([(place, float(row[place])) for place in order])
+    return best
+
+
+def ordered(found: Iterator[tuple[np.ndarray, np.ndarray]], ranks: np.ndarray, top_k: int) -> list[Hits]:
+    """As the command does: what tied at the end is cut by the ids' order."""
+    hits = [list(zip(rows.tolist(), scores.tolist(), strict=True)) for rows, scores in found]
+    return [sorted(each, key=lambda hit: (-hit[1], ranks[hit[0]]))[:top_k] for each in hits]
+
+
+def engines_of(name: str, queries: np.ndarray, count: int, devices: int = 1) -> list[Engine]:
+    kind = FaissEngine if name == "faiss" else TorchEngine
+    return [kind(queries, count) for _ in range(devices)]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    engine=st.sampled_from(["faiss", "torch"]),
+    passages=st.integers(1, 90),
+    dim=st.sampled_from([1, 2, 8]),
+    levels=st.sampled_from([0, 1, 3, 1_000]),
+    top_k=st.integers(1, 12),
+    more=st.integers(0, 10),
+    shard_rows=st.sampled_from([1, 13, 90]),
+    block=st.sampled_from([1, 5, 32, 64]),
+    devices=st.integers(1, 4),
+    scores=st.sampled_from([1, 100, 1 << 26]),
+)
+def test_search_is_brute_force(
+    tmp_path_factory: pytest.TempPathFactory,
+    seed: int,
+    engine: str,
+    passages: int,
+    dim: int,
+    levels: int,
+    top_k: int,
+    more: int,
+    shard_rows: int,
+    block: int,
+    devices: int,
+    scores: int,
+) -> None:
+    """Few levels: nearly all scores tie, and ids decide; levels 0: all embeddings are the same."""
+    rng = np.random.default_rng(seed)
+    values = rng.integers(-levels, levels + 1, (passages, dim)).astype(np.float16)
+    queries = rng.integers(-levels, levels + 1, (4, dim)).astype(np.float16)
+    ranks = rng.permutation(passages)
+    vectors = write_vectors(tmp_path_factory.mktemp("v") / "p", values, shard_rows)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(exact_search, "BLOCK", block)
+        patch.setattr(exact_search, "SCORES", scores)
+        engines = engines_of(engine, queries, top_k + more, devices)
+        found = exact_search.search(vectors, queries, engines, top_k, top_k + more, lambda: ranks)
+        assert ordered(found, ranks, top_k) == brute_force(queries, values, ranks, top_k)
+
+
+@pytest.mark.parametrize("engine", ["faiss", "torch"])
+def test_search_is_brute_force_on_numbers_that_round(
+    tmp_path: Path, engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Real numbers, with passages that are there up to 400 times: only these queries take a second pass."""
+    rng = np.random.default_rng(3)
+    values = rng.standard_normal((5_000, 48)).astype(np.float16)
+    values[rng.permutation(5_000)[:400]] = values[0]
+    queries = rng.standard_normal((40, 48)).astype(np.float16)
+    queries[:3] = values[0]
+    ranks = rng.permutation(5_000)
+    vectors = write_vectors(tmp_path / "p", values, 1_700)
+    monkeypatch.setattr(exact_search, "BLOCK", 512)
+    passes = []
+    second = exact_search._second_pass
+    monkeypatch.setattr(exact_search, "_second_pass", lambda *args: passes.append(len(args[1])) or second(*args))
+    found = exact_search.search(vectors, queries, engines_of(engine, queries, 30, 2), 10, 30, lambda: ranks)
+    assert ordered(found, ranks, 10) == brute_force(queries, values, ranks, 10)
+    assert 3 <= sum(passes) <= 6
+
+
+@given(seed=st.integers(0, 10**6), levels=st.sampled_from([2, 10**6]), k=st.integers(1, 40))
+def test_top_of_groups_is_topk(seed: int, levels: int, k: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    scores = torch.randint(levels, (3, 32 * 96), generator=generator).float()
+    values, places = top(scores, k)
+    assert torch.equal(values, torch.topk(scores, k).values)
+    assert torch.equal(scores.gather(1, places), values)
+    assert all(len(set(row)) == k for row in places.tolist())
+
+
+@pytest.mark.parametrize("dim", [3, 48, 768])
+def test_the_score_of_a_pair_does_not_depend_on_the_others(dim: int) -> None:
+    left, right = np.random.default_rng(dim).standard_normal((2, 700, dim)).astype(np.float16)
+    alone = [exact_search.pair_scores(left[n : n + 1], right[n : n + 1])[0] for n in range(len(left))]
+    np.testing.assert_array_equal(exact_search.pair_scores(left, right), alone)
+    np.testing.assert_allclose(alone, (left.astype(np.float64) * right.astype(np.float64)).sum(1), rtol=1e-5, atol=1e-6)
+
+
+class Memory(TorchDispatchMode):
+    """Bytes of all tensors that are made inside it, now and at most: a storage counts until nothing uses it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = self.most = 0
+        self._users: Counter[int] = Counter()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for each in result if isinstance(result, (list, tuple)) else [result]:
+            if isinstance(each, torch.Tensor):
+                storage = each.untyped_storage()
+                self._use(storage._cdata, storage.nbytes(), 1)
+                weakref.finalize(each, self._use, storage._cdata, storage.nbytes(), -1)
+        return result
+
+    def _use(self, key: int, size: int, change: int) -> None:
+        before = self._users[key]
+        self._users[key] += change
+        if not before or not self._users[key]:
+            self.now += size * change
+        self.most = max(self.most, self.now)
+
+
+def test_a_card_holds_the_queries_their_best_a_block_and_some_scores() -> None:
+    """The whole collection's shapes without its numbers (device meta): 86,395 queries, blocks of 65,536 x 768."""
+    queries, dim, count, width = 86_395, 768, 100, 4
+    with Memory() as memory:
+        engine = TorchEngine(np.zeros((queries, dim), np.float16), count, "meta")
+        held = memory.now
+        block = torch.empty((exact_search.BLOCK, dim), dtype=torch.float16, device="meta")
+        most = []
+        for number in range(2):
+            engine.add(number * exact_search.BLOCK, block)
+            most.append(memory.most)
+        del block
+        assert memory.now == held
+    # The queries in the engine's precision, their best: a score and a row each.
+    assert held == queries * (dim * width + count * 12)
+    # A block as it comes and in the engine's precision, the scores; what else there is (groups' maxima) is small.
+    passages, scores = exact_search.BLOCK * dim * (2 + width), exact_search.SCORES * width
+    assert held + passages + scores <= memory.most <= 1.1 * (held + passages + scores) < 1.1e9
+    assert len(set(most)) == 1  # no block adds to it
+
+
+def test_every_device_searches_its_own_blocks_and_reads_ahead_by_one(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exact_search, "BLOCK", 10)
+    vectors = write_vectors(tmp_path / "p", np.arange(95)[:, None].astype(np.float16), 40)
+    ahead: list[int] = []
+
+    class Counting(TorchEngine):
+        prepared = added = 0
+        starts: list[int]
+
+        def prepare(self, block: Any) -> Any:
+            self.prepared += 1
+            ahead.append(self.prepared - self.added)
+            return super().prepare(block)
+
+        def add(self, start: int, block: Any) -> None:
+            self.starts = [*getattr(self, "starts", []), start]
+            super().add(start, block)
+            self.added += 1
+
+    devices = [Counting(np.ones((1, 1), np.float16), 3) for _ in range(3)]
+    scores, rows = exact_search.candidates(vectors, devices, 3)
+    assert rows.tolist() == [[94, 93, 92]] and scores.tolist() == [[94.0, 93.0, 92.0]]
+    assert [each.starts for each in devices] == [[0, 30, 60, 90], [10, 40, 70], [20, 50, 80]]
+    assert max(ahead) <= 2  # one that is searched, one that is read
+
+
+def test_what_one_device_raises_ends_the_search(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exact_search, "BLOCK", 1)
+    vectors = write_vectors(tmp_path / "p", np.ones((5_000, 1)), 5_000)
+    queries, searched = np.ones((1, 1), np.float16), []
+
+    class Full(TorchEngine):
+        def add(self, start: int, block: Any) -> None:
+            raise torch.OutOfMemoryError("out of memory")
+
+    class Slow(TorchEngine):
+        def add(self, start: int, block: Any) -> None:
+            searched.append(start)
+            super().add(start, block)
+
+    with pytest.raises(torch.OutOfMemoryError):
+        exact_search.candidates(vectors, [Slow(queries, 1), Full(queries, 1)], 1)
+    assert len(searched) < 2_500
+
+
+SHARD = "passages-00001-of-00003.npy"
+VALUES = np.arange(48, dtype=np.float16).reshape(6, 8) + 1
+Damage = Callable[[Path], Any]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Embeddings of 6 passages in 3 shards."""
+    return write_vectors(tmp_path / "passages", VALUES, 2).path
+
+
+def edit(folder: Path, change: Callable[[dict[str, Any]], Any]) -> None:
+    manifest = json.loads((folder / "manifest.json").read_text())
+    change(manifest)
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+def rewritten(folder: Path, change: Callable[[np.ndarray], Any]) -> None:
+    """A shard of other numbers, whose size and SHA-256 the manifest lists."""
+    values = np.load(folder / SHARD)
+    change(values)
+    np.save(folder / SHARD, values)
+    edit(folder, lambda manifest: manifest["shards"][1].update(sha256=sha256_of(folder / SHARD)))
+
+
+def flip(path: Path, place: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[place] ^= 1
+    path.write_bytes(content)
+
+
+def swap(folder: Path) -> None:
+    first, second = folder / "passages-00000-of-00003.npy", folder / SHARD
+    one, other = first.read_bytes(), second.read_bytes()
+    first.write_bytes(other)
+    second.write_bytes(one)
+
+
+@pytest.mark.parametrize(
+    ("damage", "where", "message"),
+    [
+        (lambda f: (f / SHARD).unlink(), SHARD, "is listed in the manifest but missing"),
+        (lambda f: (f / SHARD).write_bytes((f / SHARD).read_bytes()[:-2]), SHARD, "bytes where the manifest says"),
+        (lambda f: flip(f / SHARD, -1), SHARD, "has the SHA-256"),
+        (lambda f: flip(f / SHARD, 10), SHARD, "has the SHA-256"),
+        (swap, "passages-00000-of-00003.npy", "has the SHA-256"),
+        (lambda f: edit(f, lambda m: m["shards"][1].update(rows=1)), SHARD, "says float16 of (1, 8)"),
+        (lambda f: rewritten(f, lambda values: values.__setitem__((1, 3), np.nan)), SHARD, "as long as nan where"),
+        (lambda f: rewritten(f, lambda values: values.__setitem__((1, 3), np.inf)), SHARD, "as long as inf where"),
+        (lambda f: edit(f, lambda m: m["shards"][1].update(longest=1.0)), SHARD, "where the manifest says 1.0"),
+        (lambda f: edit(f, lambda m: m["shards"][1].update(longest=1e9)), SHARD, "where the manifest says 1000000000"),
+        (lambda f: edit(f, lambda m: m["shards"].pop(1)), "manifest.json", "expected passages-00000-of-00002.npy"),
+        (lambda f: edit(f, lambda m: m["shards"].pop()), "manifest.json", "expected passages-00000-of-00002.npy"),
+        (lambda f: edit(f, lambda m: m["shards"].reverse()), "manifest.json", "expected passages-00000-of-00003.npy"),
+        (lambda f: edit(f, lambda m: m["shards"].append(m["shards"][2])), "manifest.json", "shards[0].path: expected"),
+        (lambda f: edit(f, lambda m: m["shards"].clear()), "manifest.json", "shards: expected `array` of length >= 1"),
+        (lambda f: edit(f, lambda m: m["shards"][0].pop("sha256")), "manifest.json", "shards[0]: lacks sha256"),
+        (lambda f: edit(f, lambda m: m["shards"][0].update(rows=0)), "manifest.json", "shards[0].rows: expected"),
+        (
+            lambda f: edit(f, lambda m: m["model"].update(max_length="no")),
+            "manifest.json",
+            "model.max_length: expected",
+        ),
+        (lambda f: (f / "manifest.json").write_text("{"), "manifest.json", "expected JSON"),
+    ],
+)
+def test_damaged_embeddings_are_one_error(folder: Path, damage: Damage, where: str, message: str) -> None:
+    damage(folder)
+    with pytest.raises(InputError) as error:
+        open_vectors(folder)
+    assert where in str(error.value) and message in str(error.value)
+
+
+def test_embeddings_of_fewer_rows_than_the_release_are_one_error(folder: Path, tmp_path: Path) -> None:
+    release = open_release(make_release(tmp_path / "release"))
+    of_release = {"fingerprint": release.fingerprint("corpus", "corpus")}
+    edit(folder, lambda manifest: manifest.update(of_release))
+    assert release.rows("corpus", "corpus") == len(TEXTS) == 6
+    open_vectors(folder).check("passages", release, "corpus", "corpus")
+    fewer = write_vectors(tmp_path / "fewer", VALUES[:4], 2).path
+    edit(fewer, lambda manifest: manifest.update(of_release))
+    with pytest.raises(InputError, match="fewer: holds 4 rows where the release has 6"):
+        open_vectors(fewer).check("passages", release, "corpus", "corpus")
+
+
+def test_embeddings_are_read_through_once(folder: Path, settled: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[Path] = []
+    digest = embeddings.other_sha256
+    monkeypatch.setattr(embeddings, "other_sha256", lambda path, sha256: looked.append(path) or digest(path, sha256))
+    open_vectors(folder)
+    assert len(looked) == 3
+    open_vectors(folder)
+    assert len(looked) == 3
+    flip(folder / SHARD, -1)
+    with pytest.raises(InputError, match=SHARD):
+        open_vectors(folder)
+    assert len(looked) == 4

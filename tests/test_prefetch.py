@@ -1,0 +1,118 @@
+"""Texts tokenised ahead, by a thread or by processes: the library's tokens in order, a bounded number of batches."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from releases import TEXTS
+from sentence_transformers import CrossEncoder, SentenceTransformer
+from tiny_models import SAMPLE, write_cross, write_dual
+
+from baselines.retrieve.devices import tokenizers
+from baselines.retrieve.encoder import Encoder
+from baselines.retrieve.models import open_encoder
+from baselines.retrieve.prefetch import Prefetcher, preprocess, without_weights
+from baselines.retrieve.settings import ModelSettings
+from builders.core.jobs import WorkerDied
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models")
+    write_dual(folder / "dual", router=True, prompts={"query": "问：", "document": "煮饺子："})
+    return folder
+
+
+@pytest.fixture(scope="module")
+def encoder(folder: Path) -> Encoder:
+    """It has two processes, which take seconds to start."""
+    return Encoder(open_encoder(ModelSettings(str(folder / "dual"))), "document", 300, 2)
+
+
+@pytest.fixture(autouse=True)
+def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("baselines.retrieve.prefetch.MANY", 1)
+
+
+def workers() -> set[int | None]:
+    return {worker.pid for worker in torch.multiprocessing.active_children()}
+
+
+def test_processes_give_the_bits_that_a_thread_gives_and_are_kept(encoder: Encoder) -> None:
+    texts = [*TEXTS, *("".join(TEXTS)[place : place + 90] for place in range(60))]
+    expected = Encoder(encoder.model, "document", 300).encode(texts)
+    assert (encoder.encode(texts) == expected).all()
+    running = workers()
+    assert (encoder.encode(texts[::-1]) == expected[::-1]).all()  # the next chunk, by the same processes
+    assert len(running) >= 2 and workers() == running
+
+
+@pytest.mark.parametrize(("kind", "most"), [("thread", 8), ("processes", 5)])
+def test_a_bounded_number_of_batches_is_tokenised_ahead(encoder: Encoder, kind: str, most: int) -> None:
+    taken: list[int] = []
+
+    def batches() -> Iterator[list[str]]:
+        for number in range(40):
+            taken.append(number)
+            yield [TEXTS[number % len(TEXTS)]]
+
+    ahead = encoder._prefetcher if kind == "processes" else Prefetcher(encoder.model, {"task": "document"})
+    for number, found in enumerate(ahead(batches())):
+        assert found.keys() == ahead.tokens([TEXTS[0]]).keys()
+        assert torch.equal(found["input_ids"], ahead.tokens([TEXTS[number % len(TEXTS)]])["input_ids"])
+        assert len(taken) - number <= most
+    assert len(taken) == 40
+
+
+def test_a_killed_tokenizer_is_a_worker_that_died(encoder: Encoder) -> None:
+    ahead = encoder._prefetcher(iter([text] for text in TEXTS * 50))
+    next(ahead)
+    os.kill(max(worker.pid or 0 for worker in encoder._prefetcher._loader._iterator._workers), signal.SIGKILL)
+    with pytest.raises(WorkerDied):
+        list(ahead)
+
+
+def test_processes_are_sent_no_weights(folder: Path) -> None:
+    model = open_encoder(ModelSettings(str(folder / "dual")))
+    copy = without_weights(model)
+    assert {tensor.device.type for tensor in [*copy.parameters(), *copy.buffers()]} == {"meta"}
+    assert {tensor.device.type for tensor in [*model.parameters(), *model.buffers()]} == {"cpu"}
+
+
+def test_a_card_gets_its_share_of_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("baselines.retrieve.devices.usable_cores", lambda: 16)
+    cards = [f"cuda:{number}" for number in range(8)]
+    assert [tokenizers(devices) for devices in (["cpu"], cards, cards[:4], cards[:1])] == [0, 2, 4, 8]
+    monkeypatch.setattr("baselines.retrieve.devices.usable_cores", lambda: 4)
+    assert tokenizers(cards) == 1
+
+
+def assert_equal(ours: dict[str, Any], library: dict[str, Any]) -> None:
+    assert ours.keys() == library.keys()
+    for name, value in library.items():
+        if torch.is_tensor(value):
+            assert ours[name].dtype == value.dtype and torch.equal(ours[name], value), name
+        else:
+            assert ours[name] == value
+
+
+@pytest.mark.parametrize("router", [False, True])
+@pytest.mark.parametrize("task", ["query", "document"])
+def test_a_dual_encoders_tokens_are_the_librarys(tmp_path: Path, task: str, router: bool) -> None:
+    prompts = {"query": "问：", "document": "答："}
+    folder = write_dual(tmp_path / "dual", query_length=8, document_length=16, router=router, prompts=prompts)
+    model, texts = SentenceTransformer(str(folder), device="cpu"), [*SAMPLE, "", "的" * 40]
+    given = {"task": task, "prompt": prompts[task]}
+    assert_equal(preprocess(model, texts, **given), model.preprocess(texts, **given))
+
+
+def test_a_cross_encoders_tokens_are_the_librarys(tmp_path: Path) -> None:
+    model = CrossEncoder(str(write_cross(tmp_path / "cross")), device="cpu")
+    pairs = [(text, "的" * 5 * n) for n, text in enumerate(SAMPLE)]
+    assert_equal(preprocess(model, pairs), model.preprocess(pairs))

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from commands import SAMPLE
 
-from baselines.bm25.index import search
-from baselines.bm25.index import open_index
+from baselines.bm25.index import open_index, search
 from baselines.measure.measures import official
 from baselines.measure.qrels import read_queries, release_qrels
 from builders.release.build import build_release

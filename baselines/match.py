@@ -22,8 +22,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from baselines.bm25.index import search as search_words
 from baselines.bm25.index import INDEXES, open_index
+from baselines.bm25.index import search as search_words
 from baselines.measure.qrels import add_set, read_queries
 from baselines.retrieve.passages import open_passages
 from baselines.retrieve.settings import ModelSettings, add_device, add_pairs

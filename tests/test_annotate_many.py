@@ -19,7 +19,7 @@ from commands import ROOT, command
 from builders.annotate.judgments import read_judgments
 from builders.annotate.rounds import Item, Package, Round, Rule, write_round
 from builders.annotate.studio import Exported
-from builders.core.locks import alone
+from builders.core.files import alone
 
 PACKAGES = int(os.environ.get("PACKAGES", "10"))  # of 1,000 pairs each; 100 took 6 seconds of one core
 TEXT = "高铁票可以在开车前十五天购买，也可以在车站窗口购买。" * 8

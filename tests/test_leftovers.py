@@ -15,9 +15,8 @@ import pytest
 from commands import ROOT
 
 from builders.core.errors import InputError
-from builders.core.files import new_file, write_text
+from builders.core.files import new_file, temporary_folder, write_text
 from builders.core.folders import build_once, new_directory, replace_directory, work_beside
-from builders.core.locks import temporary_folder
 
 POOL = """
 import sys, time

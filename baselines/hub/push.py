@@ -32,9 +32,8 @@ from baselines.runs.measures import PAPER
 from baselines.runs.qrels import release_qrels
 from baselines.runs.sets import add_set
 from builders.core.errors import InputError, log
-from builders.core.files import sha256_of, write_text
+from builders.core.files import sha256_of, temporary_folder, write_text
 from builders.core.hub import add_repository, as_yaml, clear_errors, commit_in, need_hub, repo_name, upload
-from builders.core.locks import temporary_folder
 from builders.store.layout import MANIFEST, SETS
 from builders.store.manifest import read_manifest
 from builders.store.reader import Release, open_release

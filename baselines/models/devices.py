@@ -12,9 +12,9 @@ from filelock import BaseFileLock, FileLock, Timeout
 from transformers import PreTrainedModel
 
 from builders.core.errors import InputError
+from builders.core.files import temporary_folder
 from builders.core.jobs import in_order, process_pool
 from builders.core.limits import usable_cores
-from builders.core.locks import temporary_folder
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")

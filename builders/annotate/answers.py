@@ -11,8 +11,7 @@ from threading import Lock
 from typing import BinaryIO
 
 from builders.annotate.judgments import Judgment, add_judgments, encoded, judgments_in
-from builders.core.files import fsync_directory, read_whole
-from builders.core.locks import alone
+from builders.core.files import alone, fsync, read_whole
 
 
 class Answers:
@@ -41,7 +40,7 @@ def answers_of(round_: Path, model: str) -> Iterator[Answers]:
         _take_in(round_, path)
         try:
             with open(path, "wb") as file:
-                fsync_directory(round_)
+                fsync(round_)
                 yield Answers(file)
         finally:
             _take_in(round_, path)

@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> None:
 
     from builders.annotate.labels import standings
     from builders.annotate.rounds import ROUND, open_round, write_round
-    from builders.core.locks import alone
+    from builders.core.files import alone
 
     with alone(args.round / ROUND, args.round, wait=True):
         found = open_round(args.round)

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from builders.core.errors import InputError
-from builders.core.locks import temporary_folder
+from builders.core.files import temporary_folder
 from builders.export.sets import ReleaseSet
 from builders.store.layout import JOINED
 from builders.store.negatives import read_negative_ids

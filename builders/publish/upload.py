@@ -9,9 +9,8 @@ from builders.check.count import Figures
 from builders.check.histograms import draw
 from builders.check.release import check, unlisted_files
 from builders.core.errors import InputError
-from builders.core.files import sha256_of, write_bytes, write_text
+from builders.core.files import sha256_of, temporary_folder, write_bytes, write_text
 from builders.core.hub import upload
-from builders.core.locks import temporary_folder
 from builders.publish.benchmark import eval_yaml
 from builders.publish.chinese import chinese_card
 from builders.publish.sections import example, scores

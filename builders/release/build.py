@@ -17,8 +17,8 @@ import numpy as np
 
 from builders.core.errors import InputError, log
 from builders.core.files import sha256_of
-from builders.core.folders import finished_tasks, work_beside
-from builders.core.jobs import Engine, LocalEngine
+from builders.core.folders import work_beside
+from builders.core.jobs import Engine, LocalEngine, process_pool
 from builders.core.limits import usable_cores
 from builders.core.progress import progress
 from builders.release.label import label_block
@@ -52,9 +52,10 @@ def build_release(
         InputError: for wrong input, and where ``out`` exists and is not a release.
     """
     if engine is None:
-        small = sum(size for _, size, _ in states_of(sources)) < _SMALL
-        with LocalEngine(1 if small else workers) as local:
-            return _build(sources, out, options, resume, local)
+        if sum(size for _, size, _ in states_of(sources)) < _SMALL:
+            workers = 1
+        with process_pool(workers) as pool:
+            return _build(sources, out, options, resume, LocalEngine(workers, pool))
     return _build(sources, out, options, resume, engine)
 
 
@@ -93,7 +94,7 @@ def _label(sources: list[Source], options: Options, work: Path, engine: Engine) 
 
 
 def _labelled_blocks(work: Path) -> set[int]:
-    return {int(name) for name in finished_tasks(work) if name.isdigit()}
+    return {int(path.name) for path in work.iterdir() if path.name.isdigit()}
 
 
 def _write(selection: Selection, work: Path, draft: Draft, engine: Engine) -> None:

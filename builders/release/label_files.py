@@ -16,8 +16,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from builders.core.arrow_files import new_arrow, read_arrow
-
 Places = npt.NDArray[np.int64]
 
 SCHEMAS = {
@@ -57,13 +55,16 @@ def block_folder(work: Path, block: int) -> Path:
 
 def write_labelled(folder: Path, name: str, columns: Mapping[str, Any]) -> None:
     """Write one of a block's files."""
-    with new_arrow(folder / f"{name}.arrow", SCHEMAS[name]) as out:
+    # Not compressed: a reader that needs some rows or columns reads nothing else of it.
+    with pa.ipc.new_file(str(folder / f"{name}.arrow"), SCHEMAS[name]) as out:
         out.write_table(pa.table(columns, schema=SCHEMAS[name]))
 
 
 def read_labelled(work: Path, block: int, name: str, columns: Sequence[str] | None = None) -> pa.Table:
     """One of a block's files, or some columns of it."""
-    return read_arrow(block_folder(work, block) / f"{name}.arrow", SCHEMAS[name], columns)
+    fields = None if columns is None else [SCHEMAS[name].get_field_index(column) for column in columns]
+    with pa.memory_map(str(block_folder(work, block) / f"{name}.arrow")) as file:
+        return pa.ipc.open_file(file, options=pa.ipc.IpcReadOptions(included_fields=fields)).read_all()
 
 
 def rows_at(places: Places, work: Path, name: str, columns: Sequence[str]) -> pa.Table:

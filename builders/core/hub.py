@@ -234,15 +234,13 @@ def clear_errors(repo: str, endpoint: str, kind: str, way: str = "upload") -> It
             message += "; --create makes it" * (way == "upload")
         else:
             right = "write to" if way == "upload" else "read"
+            failed = f"answered with status {status}, also after retries; {again}"
             message = {
                 401: f"{endpoint} refuses the token; log in with `hf auth login`, or set HF_TOKEN",
                 403: f"this token has no right to {right} {repo} on {endpoint} ({said})",
                 412: f"{repo} has got another commit in the meantime; run the same command again",
                 None: f"{endpoint} cannot be reached, or broke the connection ({said}); {again}",
-            }.get(status)
-        if not message:
-            failed = f"answered with status {status}, also after retries; {again}"
-            message = f"{endpoint} {failed if passes else f'refused: {said} (status {status})'}"
+            }.get(status, f"{endpoint} {failed if passes else f'refused: {said} (status {status})'}")
         raise (Unfinished if passes else InputError)(message) from error
 
 

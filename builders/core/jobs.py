@@ -68,9 +68,7 @@ def can_start_processes() -> bool:
     homes = (Path(tempfile.gettempdir()), *_SYSTEMS)
     home = next((each for each in homes if len(os.fsencode(each)) <= _SOCKET and os.access(each, os.W_OK)), None)
     if home is None:
-        log.warning(
-            "no worker processes: the path of TMPDIR (%s) is too long for sockets; all is done in one", homes[0]
-        )
+        log.warning("no worker processes: TMPDIR (%s) is too long a path for sockets; all is done in one", homes[0])
         return False
     config = multiprocessing.current_process()._config  # type: ignore[attr-defined]
     if not config.get("tempdir"):

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 from commands import ROOT, Done, run
 
+pytestmark = pytest.mark.slow
+
 TINY = """
 [{recipe}]
 data.passage_length = 24
@@ -43,9 +45,9 @@ def make(folder: Path, shared_data: Path) -> None:
     split = [word for name in ("train", "dev") for word in (f"--{name}", made / f"{name}.json")]
     for words in (
         ["squad", *split, "--dev-size", 20],
-        ["crosslingual", "--source", made / "translations.tsv", "--release", release],
-        ["ccovid", "--source", shared_data / "ncp-policies", "--release", release, "--test-size", 100],
-        ["cmedqa", "--source", shared_data / "cepilepsyqa", "--release", release, "--test-size", 100],
+        ["add", "crosslingual", "--source", made / "translations.tsv", "--release", release],
+        ["add", "ccovid", "--source", shared_data / "ncp-policies", "--release", release, "--test-size", 100],
+        ["add", "cmedqa", "--source", shared_data / "cepilepsyqa", "--release", release, "--test-size", 100],
     ):
         run("builders", *words, "--out", release)
     scratch = "scratch.vocabulary = 1500\nscratch.layers = 1\nscratch.hidden = 32\nscratch.heads = 2\n"

@@ -105,7 +105,7 @@ def main(
     argv: Sequence[str] | None = None,
     groups: Mapping[str, Mapping[str, str]] | None = None,
 ) -> int:
-    """Run one verb of ``program``; returns the exit code: 2 for wrong usage, else as of :func:`ending.exit_code`.
+    """Run one verb of ``program``; returns the exit code: 2 for wrong usage, else as of :func:`exit_codes.exit_code`.
 
     ``verbs`` maps a verb to the module that holds its ``add_arguments(parser)`` and ``run(args)``; ``groups`` has the
     same verbs under titles. Only the module that is asked for is imported, so that help is quick and optional packages

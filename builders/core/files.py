@@ -91,7 +91,7 @@ def _descriptor(path: Path) -> int | None:
 
 
 def kind_of(path: Path) -> str:
-    """What stands where a file is to be written; empty where that is a file, or nothing yet.
+    """Name the kind of thing that stands in the place of an output; empty for a file, or for nothing yet.
 
     ``stream`` (a terminal, ``/dev/null``, a pipe; what this process has open, whatever it is: ``-``, ``/dev/stdout``),
     ``directory``, ``disk`` or ``socket``.
@@ -192,11 +192,11 @@ def temporary_folder(inside: Path | None = None) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def new_file(path: Path) -> Iterator[Path]:
-    """Where to write the file ``path``, which appears when the block ends without an error, whole and synced.
+    """Yield the path to write to: the file ``path`` appears when the block ends without an error, whole and synced.
 
-    That is ``.NAME.tmp`` beside it, which takes its name, or that of the file that a link leads to; a killed process
-    leaves it, and the next one writes it anew. What goes to a stream, which nothing may replace, is a temporary
-    file until it is whole. :class:`InputError` where ``path`` is none of these (:func:`kind_of`), and where
+    The path is ``.NAME.tmp`` beside the file; at the end it takes the file's name, or that of the file that a link leads
+    to. A killed process leaves it, and the next one writes it anew. For a stream, which nothing may replace, it is a
+    temporary file until it is whole. :class:`InputError` where ``path`` is none of these (:func:`kind_of`), and where
     another process writes the same file.
     """
     check_file(path)

@@ -99,7 +99,7 @@ def _building(out: Path) -> Path:
 
 
 def _old(out: Path) -> Path:
-    """Where ``out`` is while a new one takes its place."""
+    """The place of ``out`` while a new one replaces it."""
     return out.with_name(f".{out.name}.old")
 
 
@@ -114,7 +114,7 @@ def _discard(work: Path) -> None:
 
 @contextlib.contextmanager
 def new_directory(out: Path, what: str, mark: str) -> Iterator[Path]:
-    """Where to write the files of the directory ``out``: it is there when the block ends without an error.
+    """Yield the folder to write to: the directory ``out`` appears when the block ends without an error.
 
     Arguments and errors as of :func:`check_output`; an earlier directory of the kind is replaced.
     """
@@ -166,7 +166,7 @@ def replace_directory(new: Path, target: Path) -> None:
 
 @contextlib.contextmanager
 def task_folder(final: Path) -> Iterator[Path]:
-    """Where to write the files of ``final``, the result of one task: it is there when all of them are.
+    """Yield the folder to write to: ``final``, the result of one task, appears when all files are written.
 
     The same task gives the same files, wherever it runs: the first process to finish it is the one that counts.
     """

@@ -146,7 +146,7 @@ class _Listed(msgspec.Struct):
 
 
 class _Listing(msgspec.Struct):
-    """What every manifest of ours says: a release's, a checkpoint's."""
+    """The fields that the manifests of releases and of checkpoints share."""
 
     name: str
     files: list[_Listed]
@@ -245,9 +245,9 @@ def clear_errors(repo: str, endpoint: str, kind: str, way: str = "upload") -> It
 
 
 def _in_the_library(error: Exception) -> bool:
-    """Whether huggingface_hub gave up at what it was answered, which it takes for what it should be.
+    """True if huggingface_hub failed on an answer that it did not expect.
 
-    Not what the machine is the reason for; and a fault of ours is none of its.
+    Errors of the machine (disk, memory, imports) and faults of this project do not count.
     """
     frames = traceback.walk_tb(error.__traceback__)
     inside = any(frame.f_globals.get("__name__", "").split(".")[0] == "huggingface_hub" for frame, _ in frames)

@@ -55,7 +55,7 @@ _held = contextlib.ExitStack()
 
 
 def can_start_processes() -> bool:
-    """Whether processes can be started that hand on results here; a warning where not.
+    """True if worker processes can hand results on here; logs a warning if not.
 
     Their semaphores lie in /dev/shm, which some containers lack. Where they can, what multiprocessing keeps in TMPDIR
     is put into a folder of ours: its own (``pymp-*``) is left for ever by a killed process.
@@ -143,7 +143,7 @@ def in_threads(
 
 
 class Engine(Protocol):
-    """Where the tasks of a long job run. A build knows nothing else of it."""
+    """The interface to whatever runs the tasks of a long job: processes here, or a cluster."""
 
     workers: int
 

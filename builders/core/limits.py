@@ -53,7 +53,7 @@ def usable_cores() -> int:
 
 
 def reserve_little() -> None:
-    """Where memory is limited, have the libraries that are loaded from now on reserve no more of it than they use.
+    """Have libraries that are loaded from now on reserve little memory, if memory is limited.
 
     :class:`MemoryError` where it is too little for them. Variables that are set stay as they are.
     """

@@ -179,7 +179,7 @@ _DRIVE = re.compile(r"[A-Za-z]:")
 
 
 def problem_of(name: str) -> str:
-    """Why ``name`` names nothing within a folder, as the end of an error; empty where it does.
+    """Describe why ``name`` names nothing within a folder, as the end of an error; empty if it names something.
 
     A name has parts between forward slashes, and is the same on every system and written in one way alone: none is
     empty, ``.`` or ``..``, and there is no slash before the first or behind the last, no drive and no backslash.

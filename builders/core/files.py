@@ -194,10 +194,10 @@ def temporary_folder(inside: Path | None = None) -> Iterator[Path]:
 def new_file(path: Path) -> Iterator[Path]:
     """Yield the path to write to: the file ``path`` appears when the block ends without an error, whole and synced.
 
-    The path is ``.NAME.tmp`` beside the file; at the end it takes the file's name, or that of the file that a link leads
-    to. A killed process leaves it, and the next one writes it anew. For a stream, which nothing may replace, it is a
-    temporary file until it is whole. :class:`InputError` where ``path`` is none of these (:func:`kind_of`), and where
-    another process writes the same file.
+    The path is ``.NAME.tmp`` beside the file, whose name it takes at the end; where the file is a link, beside that to
+    which it leads. A killed process leaves it, and the next one writes it anew. For a stream, which nothing may
+    replace, it is a temporary file until it is whole. :class:`InputError` where ``path`` is none of these
+    (:func:`kind_of`), and where another process writes the same file.
     """
     check_file(path)
     if kind_of(path) == "stream":

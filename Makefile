@@ -67,7 +67,7 @@ test-space: setup-test
 	TEST_SPACE=1 $(BIN)/python -m pytest -rs tests/test_space_page.py
 
 test-tools: setup-test
-	TEST_TOOLS=1 $(BIN)/python -m pytest -rs tests/test_tools.py tests/test_tools_bm25.py tests/test_peers.py tests/test_plain_encode.py
+	TEST_TOOLS=1 $(BIN)/python -m pytest -rs tests/test_tools.py tests/test_peers.py tests/test_plain_encode.py
 
 # A machine with a GPU often has no network: build/gpu-pack (benchmarks/gpu_pack.py) has the model, the data and wheels.
 gpu:

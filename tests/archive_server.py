@@ -9,11 +9,9 @@ import json
 import re
 import socket
 import tarfile
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 
+from loopback import Handler, Loopback
 from releases import QUESTIONS, TEXTS, md5, tables
 
 PATH = "/qianyan/dureader_retrieval-data.v0.tar.gz"
@@ -71,8 +69,8 @@ class Request(NamedTuple):
     start: int
 
 
-class ArchiveServer:
-    """What is served, and what came.
+class ArchiveServer(Loopback):
+    """A server of ``content``; its ``url`` is the base address.
 
     Attributes:
         content: the archive's bytes.
@@ -86,15 +84,15 @@ class ArchiveServer:
     """
 
     def __init__(self, content: bytes) -> None:
-        self.content = content
-        self.etag: str | None = f'"{hashlib.md5(content).hexdigest()}"'
+        super().__init__(_Handler)
+        self.url += "/"
+        self.replace(content)
         self.break_after: list[int | None] = []
         self.status: list[int | None] = []
         self.page: tuple[str, bytes] | None = None
         self.ignore_range = False
         self.send_length = True
         self.requests: list[Request] = []
-        self.url = ""
 
     @property
     def size(self) -> int:
@@ -102,7 +100,8 @@ class ArchiveServer:
 
     def replace(self, content: bytes) -> None:
         """Serve other bytes from now on, under an ETag of their own."""
-        self.content, self.etag = content, f'"{hashlib.md5(content).hexdigest()}"'
+        self.content = content
+        self.etag: str | None = f'"{hashlib.md5(content).hexdigest()}"'
 
     def wrong_byte(self, at: int) -> None:
         """Change one byte without a word: size and ETag stay."""
@@ -113,12 +112,9 @@ class ArchiveServer:
         return hashlib.sha256(self.content).hexdigest()
 
 
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    archive: ArchiveServer
-
-    def do_GET(self) -> None:
-        server = self.archive
+class _Handler(Handler):
+    def serve(self) -> None:
+        server = self.server
         asked = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
         start = int(asked[1]) if asked else 0
         server.requests.append(Request(self.path, start))
@@ -147,14 +143,12 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _send(self, status: int, body: bytes, headers: dict[str, str]) -> None:
         self.send_response(status)
-        for name, value in headers.items():
+        whole = self.server.send_length or status != 200
+        size = {"Content-Length": str(len(body))} if whole else {"Connection": "close"}
+        for name, value in {**headers, **size}.items():
             self.send_header(name, value)
-        if self.archive.send_length or status != 200:
-            self.send_header("Content-Length", str(len(body)))
-        else:
-            self.send_header("Connection", "close")
         self.end_headers()
-        cut = self.archive.break_after.pop(0) if self.archive.break_after else None
+        cut = self.server.break_after.pop(0) if self.server.break_after else None
         self.wfile.write(body[:cut])
         self.wfile.flush()
         self.close_connection = True
@@ -162,21 +156,5 @@ class _Handler(BaseHTTPRequestHandler):
             with contextlib.suppress(OSError):
                 self.connection.shutdown(socket.SHUT_RDWR)
 
-    def log_message(self, *args: Any) -> None:
-        pass
 
-
-@contextlib.contextmanager
-def serve(content: bytes) -> Iterator[ArchiveServer]:
-    """A server of ``content`` on a free port of the loopback; its ``url`` is the base address."""
-    state = ArchiveServer(content)
-    handler = type("Handler", (_Handler,), {"archive": state})
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        state.url = f"http://127.0.0.1:{server.server_port}/"
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-        thread.start()
-        try:
-            yield state
-        finally:
-            server.shutdown()
-            thread.join()
+serve = ArchiveServer

@@ -60,6 +60,11 @@ def _logging_as_it_was() -> Iterator[None]:
         root.setLevel(level)
 
 
+def names(folder: Path) -> list[str]:
+    """What lies in a folder."""
+    return sorted(path.name for path in folder.iterdir())
+
+
 def command(program: str, *words: object) -> list[str]:
     """The words of ``python -m PROGRAM WORDS...``, for a process to be started or killed by hand."""
     return [sys.executable, "-m", program, *map(str, words)]

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from filelock import FileLock
+from hypothesis import settings
 
 # A process a core runs the tests: more threads than cores would wait for each other. Read when torch is loaded.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -31,11 +32,14 @@ from whole_release import make_whole
 
 from builders.core.jobs import can_start_processes
 
+settings.register_profile("any machine", deadline=None)  # an example may take long where all cores are busy
+settings.load_profile("any machine")
+
 # Files that take half a minute and more begin first: at the end, one worker would be at such a file while others wait.
 _LONG = (
-    *("test_ray", "test_fuzz_hub", "test_train_processes", "test_train", "test_reproduce_models", "test_gpu"),
-    *("test_fuzz_releases", "test_publish", "test_pipeline", "test_dataset36"),
-    *("test_annotate_many", "test_peers", "test_encode", "test_export", "test_bm25_elasticsearch", "test_fuzz_sources"),
+    *("test_pipeline", "test_gpu", "test_peers", "test_ray", "test_fuzz_hub", "test_train_processes", "test_train"),
+    *("test_reproduce_models", "test_fuzz_releases", "test_publish", "test_dataset36"),
+    *("test_annotate_many", "test_encode", "test_export", "test_bm25_elasticsearch", "test_fuzz_sources"),
 )
 
 

@@ -10,15 +10,14 @@ import json
 import math
 import re
 import ssl
-import threading
 from collections import Counter
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from bm25_corpora import one_byte
+from loopback import Handler, Loopback
 
 
 @dataclass
@@ -39,33 +38,22 @@ class Stored:
     shown: dict[str, dict[str, str]] = field(default_factory=dict)
 
 
-class Elasticsearch:
+class Elasticsearch(Loopback):
     """``with Elasticsearch() as server``: its ``url``, ``indexes``, ``requests`` and ``faults``."""
 
     def __init__(self, about: Any = None, product: bool = True, certificate: Path | None = None) -> None:
+        super().__init__(_Handler)
         self.about = {"version": {"number": "9.1.0"}} if about is None else about
         self.product = product  # what the official client looks for in every answer
-        self.certificate = certificate  # a PEM file with its key: serves https
         self.indexes: dict[str, Stored] = {}
         self.requests: list[str] = []
         self.faults: list[Fault] = []
         self.authorization: str | None = None
-        self.lock = threading.RLock()
-
-    def __enter__(self) -> Elasticsearch:
-        handler = type("Handler", (_Handler,), {"server_state": self})
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-        self.url = f"http{'s' * bool(self.certificate)}://127.0.0.1:{self._server.server_port}"
-        if self.certificate:
+        if certificate:  # a PEM file with its key: serves https
+            self.url = self.url.replace("http", "https")
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            context.load_cert_chain(self.certificate)
-            self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
-        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+            context.load_cert_chain(certificate)
+            self.socket = context.wrap_socket(self.socket, server_side=True)
 
     def fault(self, request: str) -> int | str | None:
         for fault in self.faults:
@@ -93,17 +81,10 @@ def _scores(index: Stored, words: list[str]) -> dict[str, float]:
     return {row: float(np.float32(score)) for row, score in scores.items()}
 
 
-class _Handler(BaseHTTPRequestHandler):
-    server_state: Elasticsearch
-    protocol_version = "HTTP/1.1"
-
-    def log_message(self, *_: Any) -> None:
-        pass
-
-    def _serve(self) -> None:
+class _Handler(Handler):
+    def serve(self) -> None:
         self.path = self.path.partition("?")[0]
-        state, request = self.server_state, f"{self.command} {self.path}"
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        state, request, body = self.server, f"{self.command} {self.path}", self.read()
         with state.lock:
             state.requests.append(request)
             action = state.fault(request)
@@ -116,19 +97,11 @@ class _Handler(BaseHTTPRequestHandler):
             if action == "lose":
                 self.close_connection = True
                 return
-        data = json.dumps(content).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        if state.product:
-            self.send_header("X-Elastic-Product", "Elasticsearch")
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data if self.command != "HEAD" else b"")
-
-    do_GET = do_POST = do_PUT = do_DELETE = do_HEAD = _serve
+        product = {"X-Elastic-Product": "Elasticsearch"} if state.product else {}
+        self.reply(status, json.dumps(content).encode(), product)
 
     def _answer(self, body: bytes, action: int | str | None) -> tuple[int, Any]:
-        state = self.server_state
+        state = self.server
         if self.path == "/":
             return 200, state.about
         _, name, *rest = self.path.split("/")

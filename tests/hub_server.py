@@ -7,22 +7,22 @@ they are imported: run them as subprocesses, in the environment that :meth:`Hub.
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import hashlib
 import json
 import os
 import re
 import socket
 import struct
-import threading
 import urllib.parse
 from collections.abc import Callable
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from hub_repos import WRITE, Refused, Repo
-from hub_routes import ROUTES, Routes
+from hub_repos import ORG, READ, WRITE, Blob, Refused, Repo, entry_of
+from loopback import Handler, Loopback
 
 Answer = tuple[int, bytes, dict[str, str]]  # status, content, headers
 
@@ -39,28 +39,17 @@ class Fault:
     times: int
 
 
-class Hub:
+class Hub(Loopback):
     """The hub's state, and the server around it: ``with Hub() as hub``."""
 
     def __init__(self) -> None:
+        super().__init__(_Handler)
         self.repos: dict[tuple[str, str], Repo] = {}
         self.lfs: dict[str, bytes] = {}
         self.requests: list[tuple[str, str]] = []  # method, path with query
         self.uploads: list[str] = []  # the SHA-256 of every LFS object that was received
         self.faults: list[Fault] = []
         self.answer: Callable[[str, str, Answer], Answer] | None = None  # (method, path, what it would answer)
-        self.lock = threading.RLock()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), type("Bound", (_Handler,), {"hub": self}))
-        self._server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
-
-    def __enter__(self) -> Hub:
-        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
 
     def create(self, name: str, kind: str = "dataset", private: bool = False) -> Repo:
         repo = self.repos[kind, name] = Repo(kind, name, private)
@@ -94,30 +83,45 @@ class Hub:
         return None
 
 
-class _Handler(Routes, BaseHTTPRequestHandler):
-    hub: Hub
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
+_LFS_SUFFIXES = (".parquet", ".safetensors", ".bin", ".gz", ".arrow", ".model")
+_KIND = "(?P<kind>dataset|model)s"
+_NAME = r"(?P<name>[\w.-]+/[\w.-]+)"
+ROUTES = [
+    ("GET", r"/api/whoami-v2", "whoami"),
+    ("POST", r"/api/repos/create", "create"),
+    ("POST", r"/api/validate-yaml", "validate"),
+    ("POST", rf"/api/{_KIND}/{_NAME}/preupload/(?P<rev>[^/]+)", "preupload"),
+    ("POST", rf"/api/{_KIND}/{_NAME}/commit/(?P<rev>[^/]+)", "commit"),
+    ("POST", rf"/api/{_KIND}/{_NAME}/paths-info/(?P<rev>[^/]+)", "paths_info"),
+    ("GET", rf"/api/{_KIND}/{_NAME}/tree/(?P<rev>[^/]+)(?:/(?P<path>.*))?", "tree"),
+    ("GET", rf"/api/{_KIND}/{_NAME}/refs", "refs"),
+    ("GET", rf"/api/{_KIND}/{_NAME}(?:/revision/(?P<rev>[^/]+))?", "info"),
+    ("POST", rf"/(?:(?P<kind>dataset)s/)?{_NAME}\.git/info/lfs/objects/batch", "lfs_batch"),
+    ("PUT", r"/lfs/(?P<oid>[0-9a-f]{64})", "lfs_put"),
+    ("HEAD", rf"/(?:(?P<kind>dataset)s/)?{_NAME}/resolve/(?P<rev>[^/]+)/(?P<path>.+)", "resolve"),
+    ("GET", rf"/(?:(?P<kind>dataset)s/)?{_NAME}/resolve/(?P<rev>[^/]+)/(?P<path>.+)", "resolve"),
+]
 
-    def log_message(self, *_: Any) -> None:
-        pass
 
-    def _serve(self) -> None:
+class _Handler(Handler):
+    """One method a route of ``ROUTES``: it gives status, content and headers."""
+
+    def serve(self) -> None:
         address = urllib.parse.urlsplit(self.path)
         path, self.query = urllib.parse.unquote(address.path), urllib.parse.parse_qs(address.query)
-        with self.hub.lock:
-            self.hub.requests.append((self.command, self.path))
-        action = self.hub.fault(self.command, path)
+        with self.server.lock:
+            self.server.requests.append((self.command, self.path))
+        action = self.server.fault(self.command, path)
         if action == "break":
             self._break()
             return
-        self.body = self._read()
+        self.body = self.read()
         try:
             if isinstance(action, int):
                 raise Refused(action, "", "a fault was asked for")
             for method, pattern, name in ROUTES:
                 if method == self.command and (match := re.fullmatch(pattern, path)):
-                    with self.hub.lock:
+                    with self.server.lock:
                         status, content, headers = getattr(self, f"_{name}")(**match.groupdict())
                     break
             else:
@@ -128,17 +132,10 @@ class _Handler(Routes, BaseHTTPRequestHandler):
         if action == "lose":
             self._break()
             return
-        if self.hub.answer:
-            status, content, headers = self.hub.answer(self.command, path, (status, content, headers))
+        if self.server.answer:
+            status, content, headers = self.server.answer(self.command, path, (status, content, headers))
             headers = {**headers, "Connection": "close"}  # no client waits for what does not come
-        self.send_response(status)
-        for key, value in {"Content-Type": "application/json", "Content-Length": str(len(content)), **headers}.items():
-            self.send_header(key, value)
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(content)
-
-    do_GET = do_POST = do_PUT = do_HEAD = _serve
+        self.reply(status, content, headers)
 
     def _break(self) -> None:
         """Reset the connection: the client sees an error, not an end."""
@@ -147,12 +144,158 @@ class _Handler(Routes, BaseHTTPRequestHandler):
             self.connection.close()
         self.close_connection = True
 
-    def _read(self) -> bytes:
-        if self.headers.get("Transfer-Encoding") != "chunked":
-            return self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        parts = []
-        while size := int(self.rfile.readline(), 16):
-            parts.append(self.rfile.read(size))
-            self.rfile.readline()
-        self.rfile.readline()
-        return b"".join(parts)
+    # Who asks, and for what
+
+    def _user(self) -> str | None:
+        token = self.headers.get("Authorization", "").removeprefix("Bearer ")
+        if token and token not in (WRITE, READ):
+            raise Refused(401, "", "Invalid credentials in Authorization header")
+        return token or None
+
+    def _repo(self, kind: str | None, name: str, write: bool = False) -> Repo:
+        user, repo = self._user(), self.server.repos.get((kind or "model", name))
+        if repo is None or (repo.private and user != WRITE):
+            raise Refused(404 if user else 401, "RepoNotFound", "Repository not found")
+        if write and user != WRITE:
+            raise Refused(403, "", f"You don't have the rights to write to {name}")
+        return repo
+
+    def _json(self, content: Any, status: int = 200, **headers: str) -> tuple[int, bytes, dict[str, str]]:
+        return status, json.dumps(content).encode(), headers
+
+    def _whoami(self) -> Any:
+        user = self._user()
+        if user is None:
+            raise Refused(401, "", "Invalid username or password.")
+        orgs = [{"type": "org", "name": ORG, "roleInOrg": "write" if user == WRITE else "read"}]
+        return self._json({"type": "user", "name": "someone", "fullname": "Some One", "orgs": orgs, "auth": {}})
+
+    def _create(self) -> Any:
+        wanted = json.loads(self.body)
+        name, kind = f"{wanted.get('organization') or 'someone'}/{wanted['name']}", wanted.get("type") or "model"
+        if self._user() != WRITE:
+            raise Refused(403, "", f"You don't have the rights to create a {kind} under this namespace")
+        url = f"{self.server.url}/{'datasets/' if kind == 'dataset' else ''}{name}"
+        if (kind, name) in self.server.repos:
+            return self._json({"error": "You already created this repo", "url": url}, 409)
+        private = wanted.get("private") or wanted.get("visibility") == "private"
+        self.server.create(name, kind, bool(private))
+        return self._json({"url": url, "name": name, "id": name})
+
+    def _validate(self) -> Any:
+        if not json.loads(self.body)["content"].startswith("---\n"):
+            return self._json({"errors": [], "warnings": [{"message": "empty or missing yaml metadata"}]})
+        return self._json({"errors": [], "warnings": []})
+
+    def _info(self, kind: str, name: str, rev: str | None) -> Any:
+        repo = self._repo(kind, name)
+        commit = repo.at(rev or "main")
+        siblings = [{"rfilename": path, "size": len(blob.content)} for path, blob in sorted(commit.files.items())]
+        return self._json(
+            {"id": name, "_id": name, "sha": commit.oid, "private": repo.private, "siblings": siblings, "tags": []}
+            | {"author": name.split("/")[0], "downloads": 0, "likes": 0, "gated": False, "disabled": False}
+            | {"lastModified": "2026-01-01T00:00:00.000Z", "createdAt": "2026-01-01T00:00:00.000Z"}
+        )
+
+    def _refs(self, kind: str, name: str) -> Any:
+        repo = self._repo(kind, name)
+        branch = {"name": "main", "ref": "refs/heads/main", "targetCommit": repo.commits[-1].oid}
+        return self._json({"branches": [branch], "converts": [], "tags": []})
+
+    def _tree(self, kind: str, name: str, rev: str, path: str | None) -> Any:
+        files = self._repo(kind, name).at(rev).files
+        start = f"{path.strip('/')}/" if path else ""
+        below = sorted(found for found in files if found.startswith(start))
+        if start and not below:
+            raise Refused(404, "EntryNotFound", f"{path} does not exist on {rev}")
+        folders = {found.rsplit("/", depth)[0] for found in below for depth in range(1, found.count("/") + 1)}
+        entries = [entry_of(found, files[found]) for found in below]
+        entries += [{"type": "directory", "oid": "0" * 40, "size": 0, "path": each} for each in sorted(folders)]
+        if self.query.get("recursive", ["false"])[0].lower() not in ("true", "1"):
+            entries = [entry for entry in entries if "/" not in entry["path"][len(start) :]]
+        return self._json([entry for entry in entries if entry["path"].startswith(start)])
+
+    def _paths_info(self, kind: str, name: str, rev: str) -> Any:
+        files = self._repo(kind, name).at(rev).files
+        is_json = self.headers.get("Content-Type", "").startswith("application/json")
+        wanted = json.loads(self.body)["paths"] if is_json else urllib.parse.parse_qs(self.body.decode())["paths"]
+        found = []
+        for path in [wanted] if isinstance(wanted, str) else wanted:
+            if path in files:
+                found.append(entry_of(path, files[path]))
+            elif any(each.startswith(f"{path}/") for each in files):
+                found.append({"type": "directory", "oid": "0" * 40, "size": 0, "path": path})
+        return self._json(found)
+
+    def _preupload(self, kind: str, name: str, rev: str) -> Any:
+        files = self._repo(kind, name, write=True).at(rev).files
+        answers = []
+        ignored = files[".gitignore"].content.decode().split() if ".gitignore" in files else []
+        for asked in json.loads(self.body)["files"]:
+            lfs = asked["path"].endswith(_LFS_SUFFIXES) or asked["size"] > 10 << 20
+            there = files.get(asked["path"])
+            oid = there and (there.sha256 if there.lfs else there.oid)
+            answers.append({"path": asked["path"], "uploadMode": "lfs" if lfs else "regular"})
+            answers[-1]["shouldIgnore"] = asked["path"] in ignored
+            answers[-1] |= {"oid": oid} if oid else {}
+        return self._json({"files": answers})
+
+    def _lfs_batch(self, kind: str | None, name: str) -> Any:
+        self._repo(kind, name, write=True)
+        answers = []
+        for asked in json.loads(self.body)["objects"]:
+            answers.append({"oid": asked["oid"], "size": asked["size"]})
+            if asked["oid"] not in self.server.lfs:
+                answers[-1]["actions"] = {"upload": {"href": f"{self.server.url}/lfs/{asked['oid']}", "header": {}}}
+        return self._json({"transfer": "basic", "objects": answers})
+
+    def _lfs_put(self, oid: str) -> Any:
+        if hashlib.sha256(self.body).hexdigest() != oid:
+            raise Refused(400, "", "the content is not what its id says")
+        self.server.lfs[oid] = self.body
+        self.server.uploads.append(oid)
+        return self._json({})
+
+    def _commit(self, kind: str, name: str, rev: str) -> Any:
+        repo = self._repo(kind, name, write=True)
+        files, header = dict(repo.at(rev).files), {}
+        for line in self.body.splitlines():
+            item = json.loads(line)
+            value, path = item["value"], item["value"].get("path", "")
+            if item["key"] == "header":
+                header = value
+                if value.get("parentCommit", repo.commits[-1].oid) != repo.commits[-1].oid:
+                    raise Refused(412, "", "A commit has happened since. Please refresh and try again.")
+            elif item["key"] == "file":
+                files[path] = Blob(base64.b64decode(value["content"]), False)
+            elif item["key"] == "lfsFile":
+                if value["oid"] not in self.server.lfs:
+                    raise Refused(400, "", f"LFS object {value['oid']} was not uploaded")
+                files[path] = Blob(self.server.lfs[value["oid"]], True)
+            elif item["key"] == "deletedFile":
+                if files.pop(path, None) is None:
+                    raise Refused(404, "EntryNotFound", f"A file with this name doesn't exist: {path}")
+            elif item["key"] == "deletedFolder":
+                files = {each: blob for each, blob in files.items() if not each.startswith(f"{path.rstrip('/')}/")}
+        commit = repo.add(header["summary"], files)
+        url = f"{self.server.url}/{'datasets/' if kind == 'dataset' else ''}{name}/commit/{commit.oid}"
+        return self._json({"success": True, "commitOid": commit.oid, "commitUrl": url, "hookOutput": ""})
+
+    def _resolve(self, kind: str | None, name: str, rev: str, path: str) -> Any:
+        commit = self._repo(kind, name).at(rev)
+        if path not in commit.files:
+            raise Refused(404, "EntryNotFound", f"Entry not found: {path}")
+        blob = commit.files[path]
+        etag = blob.sha256 if blob.lfs else blob.oid
+        headers = {"ETag": f'"{etag}"', "X-Repo-Commit": commit.oid, "Accept-Ranges": "bytes"}
+        headers["Content-Type"] = "application/octet-stream"
+        if blob.lfs:
+            headers |= {"X-Linked-Etag": f'"{etag}"', "X-Linked-Size": str(len(blob.content))}
+        match = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
+        if not match:
+            return 200, blob.content, headers
+        first, last = int(match[1]), min(int(match[2] or len(blob.content)), len(blob.content) - 1)
+        if first >= len(blob.content):
+            raise Refused(416, "", "Range not satisfiable")
+        headers["Content-Range"] = f"bytes {first}-{last}/{len(blob.content)}"
+        return 206, blob.content[first : last + 1], headers

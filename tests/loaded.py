@@ -1,8 +1,10 @@
-"""Commands in forks of a process that has loaded what trainings load: each begins at once, in a session of its own.
+"""Commands in forks of a process that has imported what they need: each begins at once, in a session of its own.
 
-A line of stdin is {"words", "environment", "stdout", "stderr"}: what `python -m` is given, all variables, and the files
-that it prints into. Lines of stdout are the process, and the code that it has ended with. What libraries read of the
-environment when they are imported is that of :class:`Loaded`: the hub, and its caches.
+A line of stdin is {"words", "environment", "stdout", "stderr", "at"}: what `python -m` is given, all variables, the
+files that it prints into, and at which of its points it kills itself (0: none, but they are counted; null: nor that).
+A point is a call of what changes something outside the process (a file, a name, a connection), or reads an answer.
+Lines of stdout are the process, and the code that it has ended with; the last line of stderr is how many points it had.
+What libraries read of the environment when they are imported is that of :class:`Loaded`: the hub, and its caches.
 """
 
 from __future__ import annotations
@@ -12,18 +14,29 @@ import importlib
 import json
 import os
 import runpy
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
+from collections.abc import Sequence
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 from commands import ROOT, Done
 
-_IMPORTS = (
+TRAINING = (
     *("datasets", "duckdb", "faiss", "jieba", "matplotlib.backends.backend_agg", "matplotlib.figure", "torch._dynamo"),
     *("sentence_transformers.cross_encoder", "transformers.models.bert.modeling_bert"),
     *("baselines.train.train", "baselines.reproduce"),
 )
+ANNOTATION = (
+    *("filelock", "multiprocessing", "openai.resources.chat.completions", "pandas", "pyarrow.parquet", "rensa", "tqdm"),
+    *("statsmodels.stats.inter_rater", "builders.__main__", "builders.annotate", "builders.similar.remove"),
+)
+_POINTS = {"open", "write", "flush", "close", "fsync", "replace", "rename", "unlink", "remove", "mkdir", "rmdir"}
+_POINTS |= {"connect", "send", "sendall", "recv", "recv_into"}
 
 
 class Started:
@@ -45,13 +58,13 @@ class Started:
 
 
 class Loaded:
-    """``with Loaded(**environment) as loaded``: the process that forks. One command at a time."""
+    """``with Loaded(modules, **environment) as loaded``: the process that forks. One command at a time."""
 
-    def __init__(self, **environment: str) -> None:
+    def __init__(self, modules: Sequence[str] = TRAINING, **environment: str) -> None:
         path = os.pathsep.join([str(ROOT), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")])
         own = {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-        script = [sys.executable, __file__]
+        script = [sys.executable, __file__, *modules]
         self._process = subprocess.Popen(script, cwd=ROOT, env=os.environ | own | environment, text=True, **pipes)
 
     def __enter__(self) -> Loaded:
@@ -60,25 +73,27 @@ class Loaded:
     def __exit__(self, *_: object) -> None:
         self._process.communicate()
 
-    def start(self, *words: object, stderr: Path, stdout: Path = Path(os.devnull), **environment: str) -> Started:
+    def start(
+        self, *words: object, stderr: Path, stdout: Path = Path(os.devnull), at: int | None = None, **environment: str
+    ) -> Started:
         """``python -m WORDS...``, with the variables of ``environment`` beside the present ones."""
         assert self._process.stdin
-        asked = {"words": [str(word) for word in words], "environment": os.environ | environment}
+        asked = {"words": [str(word) for word in words], "environment": os.environ | environment, "at": at}
         self._process.stdin.write(json.dumps(asked | {"stdout": str(stdout), "stderr": str(stderr)}) + "\n")
         self._process.stdin.flush()
         return Started(self._process)
 
-    def run(self, *words: object, code: int | None = 0, **environment: str) -> Done:
+    def run(self, *words: object, code: int | None = 0, at: int | None = None, **environment: str) -> Done:
         """As :func:`commands.process`."""
         with tempfile.TemporaryDirectory() as folder:
             out, err = Path(folder, "out"), Path(folder, "err")
-            found = self.start(*words, stdout=out, stderr=err, **environment).wait()
+            found = self.start(*words, stdout=out, stderr=err, at=at, **environment).wait()
             done = Done(found, out.read_text("utf-8"), err.read_text("utf-8"))
         assert code is None or done.code == code, f"exit code {done.code}: {done.stderr}"
         return done
 
 
-def _command(words: list[str], environment: dict[str, str], stdout: str, stderr: str) -> None:
+def _command(words: list[str], environment: dict[str, str], stdout: str, stderr: str, at: int | None) -> None:
     """What a fork does."""
     os.setsid()
     os.environ.clear()
@@ -87,12 +102,28 @@ def _command(words: list[str], environment: dict[str, str], stdout: str, stderr:
     for number, stream in enumerate((os.open(os.devnull, os.O_RDWR), os.open(stdout, flags), os.open(stderr, flags))):
         os.dup2(stream, number)
     sys.argv[1:] = words[1:]
-    runpy.run_module(words[0], run_name="__main__", alter_sys=True)
+    points = count(1)
+
+    def note(_: object, event: str, called: Any) -> None:
+        if event == "c_call" and called.__name__ in _POINTS and next(points) == at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    if at is not None:
+        threading.setprofile(note)
+        sys.setprofile(note)
+    try:
+        runpy.run_module(words[0], run_name="__main__", alter_sys=True)
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)  # type: ignore[arg-type]
+        if at is not None:
+            print(f"\n{next(points) - 1}", end="", file=sys.stderr, flush=True)
 
 
 def _main() -> None:
-    for name in _IMPORTS:
+    for name in sys.argv[1:]:
         importlib.import_module(name)
+    importlib.import_module("builders.core.words").cutter()  # its dictionary
     gc.collect()
     gc.freeze()  # what is loaded is not looked through by every fork
     for line in sys.stdin:

@@ -14,7 +14,7 @@ from commands import ROOT, command
 from builders.annotate.export import Task, write_package
 from builders.annotate.quality import Rule
 from builders.annotate.rounds import Item, Package, Round, write_round
-from builders.core.locks import alone
+from builders.core.files import alone
 
 PACKAGES = int(os.environ.get("PACKAGES", "10"))  # of 1,000 pairs each; 100 took 6 seconds of one core
 TEXT = "高铁票可以在开车前十五天购买，也可以在车站窗口购买。" * 8

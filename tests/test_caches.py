@@ -1,14 +1,129 @@
-"""Caches on a machine that lets nothing be written: said with what to do, or done without."""
+"""Caches: what was found in a file holds until the file is another one; a cache that cannot be written is named."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from small_disks import small_disk
 
 from baselines.retrieve.cache import Cache
+from builders.core import cache as verified
+from builders.core.cache import caches, fault_once
+from builders.core.compiled import compiled
 from builders.core.errors import InputError
+
+LONG_AGO = (1_000_000_000, 1_000_000_000)
+
+
+class Look:
+    """Counts how often it is asked."""
+
+    def __init__(self, fault: str = "") -> None:
+        self.times, self.fault = 0, fault
+
+    def __call__(self) -> str:
+        self.times += 1
+        return self.fault
+
+
+pytestmark = pytest.mark.usefixtures("own_cache", "settled")
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "file"
+    path.write_bytes(b"content")
+    os.utime(path, LONG_AGO)  # by the mtime alone, nothing ever changes here
+    return path
+
+
+def test_a_file_is_looked_at_once_for_each_claim(file: Path) -> None:
+    one, other = Look(), Look()
+    os.link(file, file.with_name("link"))
+    for path in (file, file, file.with_name("link")):
+        assert fault_once(path, "one", one) == fault_once(path, ["other", 1], other) == ""
+    assert (one.times, other.times) == (1, 1)
+    fault_once(file, "one", one, again=True)
+    assert one.times == 2
+
+
+def test_a_fault_is_looked_for_each_time(file: Path) -> None:
+    look = Look("is wrong")
+    assert [fault_once(file, "x", look) for _ in range(2)] == ["is wrong"] * 2
+    assert look.times == 2
+
+
+def _written_again(file: Path) -> None:
+    file.write_bytes(b"CONTENT")  # of the same size
+
+
+def _written_again_with_the_old_mtime(file: Path) -> None:
+    before = file.stat()
+    while file.stat().st_ctime_ns == before.st_ctime_ns:  # until the clock of the disk has ticked
+        file.write_bytes(b"CONTENT")
+        os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def _replaced(file: Path) -> None:
+    file.rename(file.with_name("old"))
+    file.write_bytes(b"CONTENT")
+    os.utime(file, LONG_AGO)
+
+
+@pytest.mark.parametrize("change", [_written_again, _written_again_with_the_old_mtime, _replaced])
+def test_a_file_that_has_changed_is_looked_at_again(file: Path, change: Callable[[Path], None]) -> None:
+    look = Look()
+    fault_once(file, "x", look)
+    change(file)
+    fault_once(file, "x", look)
+    assert look.times == 2
+
+
+def test_a_file_that_has_only_just_changed_is_not_trusted_yet(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be written to again within one tick of the clock that its times are taken from."""
+    monkeypatch.setattr(verified, "_SETTLED", 10**18)
+    look = Look()
+    fault_once(file, "x", look)
+    fault_once(file, "x", look)
+    assert look.times == 2
+
+
+def test_where_the_cache_cannot_be_written_a_process_looks_once(file: Path, tmp_path: Path) -> None:
+    (tmp_path / "cache").write_text("a file where the folder should be")
+    look = Look()
+    assert [fault_once(file, "x", look) for _ in range(2)] == ["", ""]
+    assert look.times == 1
+
+
+def test_damaged_notes_are_none(file: Path) -> None:
+    look = Look()
+    fault_once(file, "x", look)
+    notes = caches() / "verified"
+    content = notes.read_bytes().strip()
+    for damaged in (content[:-3], content[5:], b"\xff\0" + content[2:], bytes([content[0] ^ 1]) + content[1:], b""):
+        notes.write_bytes(damaged)
+        look.times = 0
+        verified._here.clear()  # as in another process
+        fault_once(file, "x", look)
+        assert look.times == 1
+        fault_once(file, "x", look)
+        assert look.times == 1
+
+
+def test_notes_do_not_grow_without_end(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("builders.core.cache._MOST", 100)
+    for number in range(50):
+        fault_once(file, number, Look())
+    assert (caches() / "verified").stat().st_size < 200
+    last = Look()
+    fault_once(file, 49, last)
+    assert last.times == 0
+
+
+# Folders that are kept
 
 
 def build(folder: Path) -> None:
@@ -40,10 +155,7 @@ def test_a_cache_that_cannot_be_written_is_read(tmp_path: Path) -> None:
 def test_loops_are_compiled_where_nothing_can_be_kept(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    pytest.importorskip("numba")
     from numba.core.caching import CompileResultCacheImpl
-
-    from builders.core.compiled import compiled
 
     monkeypatch.setattr(CompileResultCacheImpl, "_locator_classes", [])
     assert compiled(lambda number: number + 1)(1) == 2

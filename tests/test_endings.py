@@ -1,62 +1,60 @@
-"""How commands end: stopped by a signal, without a reader, on a full disk, without memory, without /dev/shm."""
+"""How commands end: stopped by a signal, without a reader, on a full disk, without memory, without /dev/shm.
+
+Every library that writes, and what nobody asked to write, ends a command in one line that names the disk."""
 
 from __future__ import annotations
 
 import errno
 import os
+import resource
 import signal
 import subprocess
 import sys
 import time
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
-from commands import ROOT, SAMPLE, command, run
-from small_disks import small_disk
+from commands import ROOT, SAMPLE, Done, command, names, run
+from hub_client import error_of
+from hub_server import Hub
+from small_disks import enlarge, small_disk
 from stopping import InDestructor, heeded  # noqa: F401
 
-from builders.core import jobs
+from builders.core import compiled, jobs
 from builders.core.errors import InputError
 from builders.core.exit_codes import exit_code
 from builders.core.files import new_file, write_text
 from builders.core.folders import work_beside
-from builders.core.limits import DiskFull, writing
+from builders.core.limits import DiskFull, memory_limit, reserve_little, usable_cores, writing
 from builders.core.progress import progress
+from builders.core.words import cutter
 
-
-def names(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
+# Signals
 
 
 @pytest.mark.usefixtures("heeded")
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_a_stopped_command_cleans_up(tmp_path: Path, number: int, code: int, capfd: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("made_of_it", [None, RuntimeError("Query interrupted")])  # as DuckDB does
+def test_a_stopped_command_cleans_up(
+    tmp_path: Path, number: int, code: int, made_of_it: Exception | None, capfd: pytest.CaptureFixture[str]
+) -> None:
     def work() -> int:
         with new_file(tmp_path / "run") as beside, work_beside(tmp_path / "out") as folder:
             beside.write_text("half")
             (folder / "half").touch()
-            os.kill(os.getpid(), number)
-            time.sleep(60)
+            try:
+                os.kill(os.getpid(), number)
+                time.sleep(60)
+            except KeyboardInterrupt as stop:
+                raise made_of_it or stop from None
         return 0
 
     assert exit_code(work) == code
     assert capfd.readouterr().err == "interrupted\n"
     assert names(tmp_path) == []
-
-
-@pytest.mark.usefixtures("heeded")
-def test_what_a_library_makes_of_a_signal_is_no_fault(capfd: pytest.CaptureFixture[str]) -> None:
-    def work() -> int:
-        try:
-            os.kill(os.getpid(), signal.SIGTERM)
-            time.sleep(60)
-        except KeyboardInterrupt:
-            raise RuntimeError("Query interrupted") from None  # as DuckDB does
-        return 0
-
-    assert exit_code(work) == 143
-    assert capfd.readouterr().err == "interrupted\n"
 
 
 def _at_a_step(steps: list[int]) -> None:
@@ -87,35 +85,19 @@ def _after_the_last(steps: list[int]) -> None:
     InDestructor()
 
 
+def _in_an_inner_command(steps: list[int]) -> None:
+    assert exit_code(lambda: _after_the_last(steps) or 0) == 143
+
+
 @pytest.mark.usefixtures("heeded")
-@pytest.mark.parametrize("loop", [_at_a_step, _at_an_update, _at_a_task, _after_the_last])
+@pytest.mark.parametrize("loop", [_at_a_step, _at_an_update, _at_a_task, _after_the_last, _in_an_inner_command])
 def test_a_signal_inside_a_destructor_stops_at_the_next_step(
     loop: Callable[[list[int]], None], capfd: pytest.CaptureFixture[str]
 ) -> None:
     steps: list[int] = []
-
-    def work() -> int:
-        loop(steps)
-        return 0
-
-    assert exit_code(work) == 143
-    assert steps == [0, 1, 2] and capfd.readouterr().err == "interrupted\n"
+    assert exit_code(lambda: loop(steps) or 0) == 143
+    assert steps == [0, 1, 2] and {*capfd.readouterr().err.splitlines()} == {"interrupted"}
     assert list(progress(range(2))) == [0, 1]  # what this process does next is not stopped, too
-
-
-@pytest.mark.usefixtures("heeded")
-def test_a_signal_inside_a_destructor_stops_an_inner_command_and_its_outer_one() -> None:
-    codes: list[int] = []
-
-    def inner() -> int:
-        InDestructor()
-        return 0
-
-    def work() -> int:
-        codes.append(exit_code(inner))
-        return 0
-
-    assert exit_code(work) == 143 and codes == [143]
 
 
 _SIGNALLED = """
@@ -197,28 +179,25 @@ def test_closed_streams_lead_nowhere(sample_release: Path, tmp_path: Path, close
 
 
 @pytest.mark.parametrize(
-    ("words", "streams", "code"),
+    ("words", "streams", "code", "said"),
     [
-        (("check", "--release", "RELEASE"), "| true", 141),
-        (("check", "--release", "nowhere"), "2>/dev/full", 1),
-        (("check", "--release", "nowhere"), "2>&-", 1),
+        ("check --release {release}", "| true", 141, ""),
+        ("check --release nowhere", "2>/dev/full", 1, ""),
+        ("check --release nowhere", "2>&-", 1, ""),
+        ("check --release {release}", ">/dev/full", 1, "error: stdout: no space left on device"),
     ],
 )
 def test_a_command_whose_streams_nobody_takes_says_by_its_exit_code_how_it_ended(
-    sample_release: Path, words: tuple[str, ...], streams: str, code: int
+    sample_release: Path, words: str, streams: str, code: int, said: str
 ) -> None:
-    given = command("builders", *(sample_release if word == "RELEASE" else word for word in words))
+    given = command("builders", *(word.format(release=sample_release) for word in words.split()))
     shell = ["bash", "-c", f'"$@" {streams}; exit ${{PIPESTATUS[0]}}', "bash", *given]
     done = subprocess.run(shell, cwd=ROOT, stderr=subprocess.PIPE, text=True, check=False)
     assert done.returncode == code and "Traceback" not in done.stderr and "Exception" not in done.stderr
+    assert done.stderr.strip().endswith(said)
 
 
-def test_results_that_cannot_be_printed_are_an_error(sample_release: Path) -> None:
-    words = command("builders", "check", "--release", sample_release)
-    with open("/dev/full", "w") as full:
-        done = subprocess.run(words, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
-    assert (done.returncode, done.stderr.splitlines()[-1]) == (1, "error: stdout: no space left on device")
-    assert "Traceback" not in done.stderr and "Exception" not in done.stderr
+# Memory, and faults
 
 
 @pytest.mark.parametrize(
@@ -243,11 +222,60 @@ def test_too_little_memory_is_one_line(error: Exception, capfd: pytest.CaptureFi
 
 
 def test_a_fault_of_the_program_is_raised() -> None:
-    def work() -> int:
-        return int("x")
-
     with pytest.raises(ValueError, match="invalid literal"):
-        exit_code(work)
+        exit_code(lambda: int("x"))
+
+
+def limited(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (size if kind == resource.RLIMIT_AS else -1, -1))
+
+
+def test_little_memory_means_few_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(16)))
+    for size, cores in ((1 << 30, 1), (2 << 30, 1), (9 << 30, 4), (1 << 40, 16), (resource.RLIM_INFINITY, 16)):
+        limited(monkeypatch, size)
+        assert usable_cores() == cores
+    before = dict(os.environ)
+    reserve_little()  # nothing, without a limit
+    assert memory_limit() is None and dict(os.environ) == before
+
+
+def test_too_little_memory_for_any_command_is_said_at_its_start(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    limited(monkeypatch, 100 << 20)
+    said = run("builders", "release", "--raw", SAMPLE, "--out", tmp_path / "out", code=1).error
+    assert said == "not enough memory (ulimit -v or -d allows 100 MB; at least 1024 MB are needed)"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("limit", "words", "said"),
+    [
+        ("-v 2097152", "builders release --quiet --raw {sample} --out {out}/release", ""),
+        ("-v 2097152", "baselines bm25 --quiet --release {release} --index {out}/index --out {out}/run", ""),
+        (
+            "-f 20",
+            "builders release --quiet --raw {sample} --out {out}/release",
+            ": file too large (ulimit -f allows 20,480 bytes); raise that limit",
+        ),
+    ],
+)
+def test_a_release_is_built_and_searched_in_2_gb_of_addresses_and_names_a_limit_on_files(
+    sample_release: Path, tmp_path: Path, limit: str, words: str, said: str
+) -> None:
+    """In so little memory commands ended by a signal: libraries reserved more for their threads than they use."""
+    given = [word.format(sample=SAMPLE, out=tmp_path, release=sample_release) for word in words.split()]
+    limited = ["bash", "-c", f'ulimit {limit}; exec "$@"', "bash", *command(*given)]
+    done = subprocess.run(limited, cwd=ROOT, capture_output=True, text=True, check=False)
+    if not said:
+        assert (done.returncode, done.stderr) == (0, "")
+    else:
+        assert done.returncode == 1 and done.stderr.startswith(f"error: {tmp_path}") and said in done.stderr
+        assert names(tmp_path) in ([], [".release.building"])
+
+
+# Disks
 
 
 @pytest.mark.parametrize(
@@ -285,13 +313,71 @@ def test_a_limit_on_the_size_of_files_is_no_full_disk(
     assert str(caught.value) == f"{tmp_path}: {limit}"
 
 
-def test_a_build_under_a_limit_on_the_size_of_files_names_the_limit(tmp_path: Path) -> None:
-    words = command("builders", "release", "--quiet", "--raw", SAMPLE, "--out", tmp_path / "out")
-    limited = ["bash", "-c", 'ulimit -f 20; exec "$@"', "bash", *words]
-    done = subprocess.run(limited, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 1 and done.stderr.startswith(f"error: {tmp_path}")
-    assert ": file too large (ulimit -f allows 20,480 bytes); raise that limit" in done.stderr
-    assert names(tmp_path) in ([], [".out.building"])
+_MANY = 400_000  # bytes that each library writes at least, which are no shorter when they are compressed
+_BYTES = np.random.default_rng(0).bytes(_MANY)
+_TEXTS = [_BYTES[place : place + 200].hex() for place in range(0, _MANY, 200)]
+
+
+def _numpy(disk: Path) -> None:
+    with open(disk / "a.npy", "wb") as file:
+        np.save(file, np.frombuffer(_BYTES, np.uint8))
+
+
+def _parquet(disk: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    pq.write_table(pa.table({"text": _TEXTS}), disk / "a.parquet")
+
+
+def _zip(disk: Path) -> None:
+    with zipfile.ZipFile(disk / "a.zip", "w") as archive:
+        archive.writestr("a", _BYTES)
+
+
+def _duckdb(disk: Path) -> None:
+    duckdb = pytest.importorskip("duckdb")
+    with duckdb.connect(str(disk / "a.duckdb")) as con:
+        con.execute("CREATE TABLE t AS SELECT md5(range::VARCHAR) FROM range(20000)")
+
+
+def _safetensors(disk: Path) -> None:
+    from safetensors.numpy import save_file
+
+    save_file({"a": np.zeros(_MANY, np.uint8)}, disk / "a.safetensors")
+
+
+def _torch(disk: Path) -> None:
+    torch = pytest.importorskip("torch")
+    torch.save({"a": torch.zeros(_MANY, dtype=torch.uint8)}, disk / "a.pt")
+
+
+def _tokenizers(disk: Path) -> None:
+    from tokenizers import Tokenizer, models
+
+    Tokenizer(models.WordLevel({text: number for number, text in enumerate(_TEXTS)})).save(str(disk / "a.json"))
+
+
+def _matplotlib(disk: Path) -> None:
+    from matplotlib.figure import Figure
+
+    figure = Figure()
+    figure.add_subplot().imshow(np.random.default_rng(0).random((500, 500)))
+    figure.savefig(disk / "a.png", dpi=200)
+
+
+WRITERS = (_numpy, _parquet, _zip, _duckdb, _safetensors, _torch, _tokenizers, _matplotlib)
+
+
+@pytest.mark.parametrize("write", WRITERS, ids=lambda write: write.__name__.strip("_"))
+def test_whatever_library_fills_a_disk_the_disk_is_named(write: Callable[[Path], None], tmp_path: Path) -> None:
+    for number, size in enumerate((4 << 10, 20 << 10, 100 << 10, 300 << 10)):
+        with (
+            small_disk(tmp_path / str(number), size) as disk,
+            pytest.raises(DiskFull, match=f"^{disk}: no space left on device .* while writing to {disk};"),
+            writing(disk),
+        ):
+            write(disk)
 
 
 def test_other_errors_are_not_those_of_a_disk(tmp_path: Path) -> None:
@@ -320,3 +406,84 @@ def test_without_shared_memory_the_work_is_done_in_one_process(
         assert pool is None
         assert list(jobs.in_order(pool, abs, [-1, -2], 8)) == [1, 2]
     assert "/dev/shm" in caplog.text
+
+
+def test_what_is_free_is_said_before_the_work_that_filled_the_disk_is_removed(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk") as disk:
+        with pytest.raises(DiskFull, match=rf"^{disk}: .* \(0 bytes are free\)"), work_beside(disk / "out") as work:
+            (work / "a").write_bytes(bytes(2 << 20))
+        assert not list(disk.iterdir())
+
+
+def test_a_disk_that_a_library_fills_by_itself_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from huggingface_hub import constants
+
+    def open_model() -> int:
+        try:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError as error:
+            raise InputError("org/name: cannot be opened") from error
+
+    with small_disk(tmp_path / "disk", 64 << 10) as disk:
+        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(disk / "hub"))
+        (disk / "earlier").write_bytes(bytes(44 << 10))  # what did not fit was removed
+        assert exit_code(open_model) == 1
+        (line,) = capfd.readouterr().err.splitlines()
+    words = "no space left on device (20,480 bytes are free), while writing to"
+    assert line.startswith(f"error: {disk}: {words} {disk}/hub;")
+
+
+def test_a_pull_that_fills_the_disk_names_it_and_goes_on_when_there_is_room(
+    hub: Hub, call: Callable[..., Done], checkpoint: Path, tmp_path: Path
+) -> None:
+    call("push", "--quiet", "--model", checkpoint, "--repo", "org/name", "--create")
+    with small_disk(tmp_path / "disk", 40 << 10) as disk:
+        said = error_of(call("pull", "--quiet", "org/name", "--out", disk / "out", code=1))
+        assert said.startswith(f"error: {disk}: no space left on device")
+        enlarge(disk)
+        call("pull", "--quiet", "org/name", "--out", disk / "out")
+        assert [path.name for path in disk.iterdir()] == ["out"]
+
+
+def test_loops_are_compiled_where_the_disk_for_them_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from numba.core import config
+
+    compiled._warn.cache_clear()  # it warns once
+    with small_disk(tmp_path / "disk", 4096) as disk:
+        monkeypatch.setattr(config, "CACHE_DIR", str(disk))
+        (disk / "full").write_bytes(bytes(4096))
+        assert compiled.compiled(lambda number: number + 1)(1) == 2
+    assert "its disk is full" in caplog.text
+    compiled._warn.cache_clear()
+
+
+def test_jieba_reads_and_writes_nothing_in_the_folder_of_temporary_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    import jieba
+
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(jieba, "dt", jieba.Tokenizer())
+    for name in ("initialize", "lcut"):
+        monkeypatch.setattr(jieba, name, getattr(jieba.dt, name))
+    cutter.cache_clear()
+    assert cutter("jieba")("北京的冬天") == ["北京", "的", "冬天"]
+    cutter.cache_clear()
+    assert not list(tmp_path.iterdir()) and not capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "DataLoader worker (pid 7) is killed by signal: Bus error.",
+        "Caught RuntimeError in DataLoader worker process 0.\nRuntimeError: unable to allocate shared memory(shm) for"
+        " file </torch_7_8_9>: No space left on device (28)",
+    ],
+)
+def test_a_full_shared_memory_is_not_taken_for_the_disk_that_is_written_to(said: str, tmp_path: Path) -> None:
+    with pytest.raises(jobs.WorkerDied, match="/dev/shm"), writing(tmp_path), jobs.loading():
+        raise RuntimeError(said)

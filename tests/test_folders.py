@@ -1,20 +1,29 @@
-"""Directories that appear whole or not at all, one process at a time, and work that goes on after a kill."""
+"""Files and directories that appear whole or not at all, one process at a time, whatever stands in their place.
+
+What a killed process leaves, the next one that does the same removes or goes on from, and touches nothing else."""
 
 from __future__ import annotations
 
 import multiprocessing
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
 import threading
+import tty
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from commands import ROOT, names, run
+from releases import make_release
 
 from builders.core.errors import InputError, Unfinished
-from builders.core.files import new_file, write_text
-from builders.core.folders import build_once, check_output, key_of, new_directory, work_beside
-
-
-def names(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
+from builders.core.files import new_file, temporary_folder, write_text
+from builders.core.folders import build_once, check_output, key_of, new_directory, replace_directory, work_beside
 
 
 def test_a_file_appears_whole_or_the_earlier_one_stays(tmp_path: Path) -> None:
@@ -70,21 +79,9 @@ def test_work_goes_on_after_a_kill_and_is_dropped_for_another_key(tmp_path: Path
 
 
 def test_wrong_input_leaves_nothing(tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        work(tmp_path / "out", "one", KeyboardInterrupt)
-    with pytest.raises(InputError):
-        work(tmp_path / "out", "one", InputError)
-    assert names(tmp_path) == []
-
-
-def test_one_at_a_time(tmp_path: Path) -> None:
-    with work_beside(tmp_path / "out"):
-        with pytest.raises(InputError, match="out: is being built by another process"), work_beside(tmp_path / "out"):
-            pass
-        with work_beside(tmp_path / "other"):
-            pass
-    with work_beside(tmp_path / "out"):
-        pass
+    for error in (KeyboardInterrupt, InputError):
+        with pytest.raises(error):
+            work(tmp_path / "out", "one", error)
     assert names(tmp_path) == []
 
 
@@ -96,16 +93,343 @@ def _build(folder: Path) -> None:
 
     for _ in range(20):
         build_once(folder, (folder / "about").is_file, build)
+        with work_beside(folder.with_name("turns"), wait=True) as work:
+            folder.with_name("inside").mkdir()  # fails where another one is in
+            (work / "about").touch()
+            folder.with_name("inside").rmdir()
+            replace_directory(work, folder.with_name("turns"))
 
 
-def test_what_several_processes_and_threads_want_is_built_once(tmp_path: Path) -> None:
+def test_processes_and_threads_take_turns_and_what_all_want_is_built_once(tmp_path: Path) -> None:
     context = multiprocessing.get_context("spawn")
-    workers: list[threading.Thread | multiprocessing.process.BaseProcess] = [
+    workers: list[Any] = [
         kind(target=_build, args=(tmp_path / "kept",)) for kind in 3 * [context.Process, threading.Thread]
     ]
     for worker in workers:
         worker.start()
     for worker in workers:
         worker.join()
+    assert [getattr(worker, "exitcode", 0) for worker in workers] == [0] * 6
     assert (tmp_path / "log").read_text() == "built\n"
-    assert names(tmp_path) == ["kept", "log"]
+    assert names(tmp_path) == ["kept", "log", "turns"]
+
+
+# After a kill
+
+POOL = """
+import sys, time
+from builders.core.exit_codes import exit_code
+from builders.core.jobs import in_order, process_pool
+
+def work():
+    with process_pool(2) as pool:
+        print(list(in_order(pool, abs, [-1, -2], 4)), flush=True)
+        for _ in in_order(pool, time.sleep, [float(sys.argv[1])] * 4, 4):
+            pass
+    return 0
+
+if __name__ == "__main__":
+    sys.exit(exit_code(work))
+"""
+
+
+def killed(work: Callable[[], object]) -> None:
+    """Do some work in another process, which is killed in the middle of it: by :func:`kill`."""
+    process = os.fork()
+    if not process:
+        try:
+            work()
+        finally:
+            os._exit(0)
+    assert os.WTERMSIG(os.waitpid(process, 0)[1]) == signal.SIGKILL
+
+
+def kill(*_: object) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_file_that_a_kill_left_half_is_written_anew(tmp_path: Path) -> None:
+    def work() -> None:
+        with new_file(tmp_path / "run.gz") as beside:
+            beside.write_text("half")
+            kill()
+
+    killed(work)
+    assert names(tmp_path) == [".run.gz.tmp", ".run.gz.tmp.lock"]
+    write_text(tmp_path / "run.gz", "whole")
+    assert names(tmp_path) == ["run.gz"]
+
+
+@pytest.mark.parametrize("making", [new_file, work_beside])
+def test_a_place_is_written_by_one_process_at_a_time(tmp_path: Path, making: Callable[[Path], Any]) -> None:
+    out = tmp_path / "out"
+    with making(out) as beside:
+        with pytest.raises(InputError, match="out: is being built by another process"), making(out):
+            pytest.fail("it began")
+        with making(tmp_path / "other") as other:
+            other.is_dir() or other.touch()
+        beside.is_dir() or beside.write_text("first")
+    assert names(tmp_path) == (["other", "out"] if making is new_file else [])
+
+
+def test_a_temporary_folder_that_a_kill_left_is_removed_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    (tmp_path / "dureader-2.0").mkdir()  # what somebody has unpacked there
+
+    def work() -> None:
+        with temporary_folder() as folder:
+            (folder / "passages").write_text("gigabytes")
+            kill()
+
+    with temporary_folder() as in_use:
+        killed(work)
+        assert len(names(tmp_path)) == 5
+        with temporary_folder() as folder:
+            found = {"dureader-2.0", in_use.name, folder.name}
+            assert {name for name in names(tmp_path) if name[0] != "."} == found
+        assert in_use.is_dir()
+    assert names(tmp_path) == ["dureader-2.0"]
+
+
+@pytest.fixture
+def short() -> Iterator[Path]:
+    """A TMPDIR for sockets, whose paths may have some 100 bytes: those of ``tmp_path`` are near that."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        yield Path(folder)
+
+
+def pool(temporary: Path, seconds: float, script: str = POOL) -> subprocess.Popen[str]:
+    """The script with its workers at work, which have printed their first results."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", script, str(seconds)],
+        cwd=ROOT,
+        env={**os.environ, "TMPDIR": str(temporary)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout is not None and process.stdout.readline() == "[1, 2]\n"
+    return process
+
+
+def test_workers_are_stopped_with_their_parent_and_killed_ones_leave_nothing_to_the_next(short: Path) -> None:
+    process = pool(short, 600)
+    process.terminate()
+    assert process.communicate(timeout=300)[1] == "interrupted\n" and process.returncode == 143
+    assert names(short) == []
+    process = pool(short, 600)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    assert names(short)
+    assert pool(short, 0).communicate() == ("", "")
+    assert names(short) == []
+
+
+def test_a_tmpdir_whose_path_is_too_long_for_sockets_has_workers_too(tmp_path: Path) -> None:
+    long = tmp_path / ("x" * 100)
+    long.mkdir()
+    shown = POOL.replace("    return 0", "    print(multiprocessing.util.get_temp_dir())\n    return 0")
+    folder, error = pool(long, 0, f"import multiprocessing.util\n{shown}").communicate()
+    assert error == "" and names(long) == []
+    assert Path(folder.strip()).parent == Path("/tmp") and not Path(folder.strip()).exists()
+
+
+@pytest.mark.parametrize("renames", [0, 1, 2])
+def test_a_kill_while_a_directory_is_replaced_loses_neither(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, renames: int
+) -> None:
+    out, rename = tmp_path / "out", os.rename
+
+    def write(text: str) -> None:
+        with new_directory(out, "an export", "EXPORT") as folder:
+            (folder / "EXPORT").write_text(text)
+
+    def until(*given: str) -> None:
+        nonlocal renames
+        renames -= 1
+        if renames < 0:
+            kill()
+        rename(*given)
+
+    write("first")
+    whole = "second" if renames == 2 else "first"
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rename", until)
+        patch.setattr("shutil.rmtree", lambda path, **_: kill() if path.exists() else None)
+        killed(lambda: write("second"))
+    assert names(tmp_path) != ["out"]
+    with work_beside(out):
+        assert (out / "EXPORT").read_text() == whole
+    assert names(tmp_path) == ["out"]
+
+
+def test_what_is_whole_after_a_kill_is_not_built_again_and_nothing_stays_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = tmp_path / "kept"
+
+    def build(folder: Path) -> None:
+        (folder / "about").touch()
+
+    with monkeypatch.context() as patch:
+        patch.setattr("builders.core.folders._discard", kill)
+        killed(lambda: build_once(kept, (kept / "about").is_file, build))
+    assert names(tmp_path) == [".kept.building", ".kept.building.lock", "kept"]
+    assert not build_once(kept, (kept / "about").is_file, build)
+    assert names(tmp_path) == ["kept"]
+
+
+def test_a_forked_process_leaves_its_parents_temporary_folder_alone(tmp_path: Path) -> None:
+    """As a loader's processes are: they would have removed the folder of their own sockets, and waited for ever."""
+    script = """
+import gc, multiprocessing, os, sys
+from multiprocessing import util
+from builders.core.jobs import can_start_processes
+can_start_processes()
+folder = multiprocessing.current_process()._config["tempdir"]
+process = multiprocessing.get_context("fork").Process(target=gc.collect)
+process.start(); process.join()
+if os.fork() == 0:
+    util._finalizer_registry.clear()
+    sys.exit()
+os.wait()
+print(os.path.isdir(folder), os.path.exists(os.path.join(os.path.dirname(folder), f".{os.path.basename(folder)}.lock")))
+"""
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "True True\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+# Links, streams and other things in the place of an output
+
+
+@pytest.fixture
+def disks(tmp_path: Path) -> tuple[Path, Path]:
+    """Two folders, in the place of two disks."""
+    for name in ("here", "there"):
+        (tmp_path / name).mkdir()
+    return tmp_path / "here", tmp_path / "there"
+
+
+@pytest.mark.parametrize("there_already", [True, False])
+def test_a_link_to_a_link_to_a_file_is_followed(disks: tuple[Path, Path], there_already: bool) -> None:
+    here, there = disks
+    if there_already:
+        (there / "run").write_text("earlier")
+    (here / "run").symlink_to("second")
+    (here / "second").symlink_to(Path("../there/run"))
+    with new_file(here / "run") as beside:
+        beside.write_text("new")
+        assert beside.parent == there  # renamed on the disk where it stays
+    assert (here / "run").is_symlink() and not (there / "run").is_symlink()
+    assert (there / "run").read_text() == "new" and (names(here), names(there)) == (["run", "second"], ["run"])
+
+
+def test_a_link_to_itself_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "run").symlink_to("run")
+    for writing in (
+        new_file(tmp_path / "run"),
+        work_beside(tmp_path / "run"),
+        new_directory(tmp_path / "run", "a", "b"),
+    ):
+        with pytest.raises(InputError, match="run: is a link that leads back to itself"), writing:
+            pytest.fail("it began")
+    assert (tmp_path / "run").is_symlink() and names(tmp_path) == ["run"]
+
+
+def test_a_pipe_is_written_to_and_stays(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("pipe")
+    for name in ("pipe", "link"):
+        found: list[str] = []
+        reader = threading.Thread(target=lambda found=found: found.append((tmp_path / "pipe").read_text()), daemon=True)
+        reader.start()
+        write_text(tmp_path / name, "a run\n")
+        reader.join(10)
+        assert found == ["a run\n"]
+    assert (tmp_path / "pipe").is_fifo() and names(tmp_path) == ["link", "pipe"]
+
+
+def test_a_device_is_written_to_and_stays() -> None:
+    terminal, other_end = os.openpty()
+    try:
+        tty.setraw(other_end)
+        device = Path(os.ttyname(other_end))
+        write_text(device, "a run\n")
+        assert os.read(terminal, 100) == b"a run\n" and device.is_char_device()
+    finally:
+        os.close(terminal)
+        os.close(other_end)
+
+
+@pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1", "-", "LINK"])
+def test_what_the_shell_has_opened_is_written_on_not_replaced(tmp_path: Path, name: str) -> None:
+    (tmp_path / "LINK").symlink_to("/dev/stdout")
+    write = "from pathlib import Path; from builders.core.files import check_file, write_text"
+    write += "; import sys; check_file(Path(sys.argv[1])); print('first'); write_text(Path(sys.argv[1]), 'a run\\n')"
+    words = [sys.executable, "-c", write, str(tmp_path / name) if name == "LINK" else name]
+    with open(tmp_path / "all", "w") as out:
+        out.write("before\n")
+        out.flush()
+        subprocess.run(words, cwd=ROOT, stdout=out, check=True)
+        out.write("after\n")
+    assert (tmp_path / "all").read_text() == "before\nfirst\na run\nafter\n"
+    assert names(tmp_path) == ["LINK", "all"]
+
+
+def test_what_is_no_file_is_refused_before_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "folder").mkdir()
+    with socket.socket(socket.AF_UNIX) as listening:
+        monkeypatch.chdir(tmp_path)  # a socket's name may be short alone
+        listening.bind("socket")
+    for name, kind in (("folder", "a directory"), ("socket", "a socket")):
+        with (
+            pytest.raises(InputError, match=f"{name}: is {kind}; expected the name of a file"),
+            new_file(tmp_path / name),
+        ):
+            pytest.fail("it began")
+    assert names(tmp_path) == ["folder", "socket"]
+
+
+def test_a_link_to_a_directory_is_followed_every_time(disks: tuple[Path, Path]) -> None:
+    here, there = disks
+    release = make_release(here / "release")
+    (there / "out").mkdir()
+    (here / "out").symlink_to("../there/out")
+    for form, file in (("beir", "corpus.jsonl"), ("msmarco", "collection.tsv"), ("beir", "corpus.jsonl")):
+        run("builders", "export", "--release", release, "--format", form, "--out", here / "out")
+        assert (here / "out").is_symlink() and not (there / "out").is_symlink()
+        assert file in names(there / "out")
+    assert names(here) == ["out", "release"] and names(there) == ["out"]
+
+
+def test_work_lies_beside_where_a_link_leads(disks: tuple[Path, Path]) -> None:
+    here, there = disks
+    (here / "out").symlink_to(there / "out")  # which is not there yet
+    with work_beside(here / "out") as work:
+        assert there in work.parents
+        with pytest.raises(InputError, match="being built by another"), work_beside(there / "out"):
+            pytest.fail("it began")  # two names of one place
+
+
+def test_a_release_in_the_place_of_a_stream_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(InputError, match="pipe: is a device or a pipe"), work_beside(tmp_path / "pipe"):
+        pytest.fail("it began")
+    release = make_release(tmp_path / "release")
+    done = run("builders", "export", "--release", release, "--format", "beir", "--out", tmp_path / "pipe", code=1)
+    assert "pipe: exists and is not an export" in done.error
+    assert names(tmp_path) == ["pipe", "release"]
+
+
+def test_an_export_that_a_link_leads_into_its_release_is_refused(tmp_path: Path) -> None:
+    release = make_release(tmp_path / "release")
+    (tmp_path / "link").symlink_to("release")
+    out = tmp_path / "link" / "out"
+    assert "overlaps" in run("builders", "export", "--release", release, "--format", "beir", "--out", out, code=1).error

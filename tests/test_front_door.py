@@ -53,44 +53,53 @@ def test_a_verbs_line_is_the_first_line_of_its_help(program: str, verb: str, mod
     assert len(line) <= 80
 
 
+def imported(code: str) -> set[str]:
+    """The modules that a process has, with their packages, after it has run ``code``."""
+    code += "\nimport sys\nprint(*sys.modules, *{name.split('.')[0] for name in sys.modules})"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    return {*done.stdout.splitlines()[-1].split()}
+
+
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_the_overview_imports_no_verb_and_no_large_library(program: str) -> None:
-    code = f"import runpy, sys\ntry: runpy.run_module('{program}', run_name='__main__')\n"
-    code += "except SystemExit: print(*{name.split('.')[0] for name in sys.modules}, *sys.modules)"
-    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    imported = set(result.stdout.splitlines()[-1].split())
-    assert not imported & (SLOW | {"numpy", "pyarrow"} | {module for _, _, module in VERBS})
+    code = f"import runpy\ntry: runpy.run_module('{program}', run_name='__main__')\nexcept SystemExit: pass"
+    assert not imported(code) & (SLOW | {"numpy", "pyarrow"} | {module for _, _, module in VERBS})
 
 
-def test_no_help_imports_a_library_that_takes_seconds() -> None:
-    code = f"""
-import importlib, sys
+HELP = f"""
+import importlib
 from builders.core.command import verb_parser
 for program, verb, module in {VERBS!r}:
     verb_parser(program, verb, importlib.import_module(module)).format_help()
-print(*sys.modules)
 """
-    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert not set(result.stdout.split()) & SLOW
+REFUSED = """
+from baselines.__main__ import VERBS
+from builders.core.command import main
+assert main("baselines", "", VERBS, ["run", "./nosuch", "--release", "r"]) == 1
+"""
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
-def test_the_version_is_printed(program: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert call(program, "--version") == 0
-    assert capsys.readouterr().out == f"dureader_retrieval {VERSION}\n"
+@pytest.mark.parametrize("code", [HELP, REFUSED], ids=["help", "a model is refused"])
+def test_nothing_that_is_quick_imports_a_library_that_takes_seconds(code: str) -> None:
+    assert not imported(code) & SLOW
 
 
 @pytest.mark.parametrize(
-    ("program", "typed", "meant"),
-    [("builders", "relase", "release"), ("builders", "publsh", "publish"), ("baselines", "eval", "evaluate")],
+    ("program", "argv", "code", "out", "error"),
+    [
+        *((program, ["--version"], 0, f"dureader_retrieval {VERSION}\n", "") for program in PROGRAMS),
+        ("builders", ["relase", "--out", "x"], 2, "", "did you mean release?"),
+        ("builders", ["publsh", "--out", "x"], 2, "", "did you mean publish?"),
+        ("baselines", ["eval", "--out", "x"], 2, "", "did you mean evaluate?"),
+        ("builders", ["xyzzy"], 2, "", "`python -m builders` prints them all"),
+        ("builders", ["release", "--out", "x", "--nothing"], 2, "", "unrecognized arguments: --nothing"),
+    ],
 )
-def test_a_mistyped_verb_gets_the_nearest_one(
-    program: str, typed: str, meant: str, capsys: pytest.CaptureFixture[str]
+def test_a_wrong_verb_or_option_is_a_usage_error_with_a_hint(
+    program: str, argv: list[str], code: int, out: str, error: str
 ) -> None:
-    assert call(program, typed, "--out", "x") == 2
-    captured = capsys.readouterr()
-    assert f"did you mean {meant}?" in captured.err
-    assert not captured.out
+    done = run(program, *argv, code=code)
+    assert done.stdout == out and error in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -109,17 +118,6 @@ def test_an_old_name_prints_the_new_one(program: str, old: str, new: str, capsys
         ]
         if isinstance(action, argparse._SubParsersAction):
             parser = action.choices[word]
-
-
-def test_a_verb_like_no_other_is_sent_to_the_overview(capsys: pytest.CaptureFixture[str]) -> None:
-    assert call("builders", "xyzzy") == 2
-    assert "`python -m builders` prints them all" in capsys.readouterr().err
-
-
-def test_a_wrong_option_is_a_usage_error() -> None:
-    with pytest.raises(SystemExit) as caught:
-        call("builders", "release", "--nothing")
-    assert caught.value.code == 2
 
 
 @pytest.mark.parametrize(
@@ -173,15 +171,3 @@ def test_a_mistyped_model_is_refused_before_the_libraries_are_imported(words: st
     program, *rest = words.format(name=name).split()
     done = run(program, *rest, code=1)
     assert done.error == f"{name}: is neither a folder nor the name of a model on the hub (ORG/NAME)"
-
-
-def test_refusing_a_model_imports_no_library_that_takes_seconds() -> None:
-    code = """
-import sys
-from baselines.__main__ import VERBS
-from builders.core.command import main
-assert main("baselines", "", VERBS, ["run", "./nosuch", "--release", "r"]) == 1
-print(*sys.modules)
-"""
-    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert not set(result.stdout.split()) & SLOW

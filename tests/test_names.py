@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import tarfile
 from collections.abc import Callable
 from pathlib import Path, PureWindowsPath
@@ -58,16 +59,11 @@ INSIDE = [
 ]
 
 
-@pytest.mark.parametrize("name", OUTSIDE, ids=lambda name: ascii(name)[:20])
-def test_a_name_that_could_lead_out_is_refused_with_the_reason(name: str) -> None:
-    with pytest.raises(ValueError) as error:
-        name_within(name)
-    assert OUTSIDE[name] in str(error.value) and "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize("name", INSIDE, ids=lambda name: ascii(name)[:20])
-def test_a_plain_name_is_taken_as_it_is(name: str) -> None:
-    assert name_within(name) == name
+def test_a_name_that_could_lead_out_is_refused_with_the_reason_and_a_plain_one_taken() -> None:
+    for name, reason in OUTSIDE.items():
+        with pytest.raises(ValueError, match=f"^[^\n]*{re.escape(reason)}[^\n]*$"):
+            name_within(name)
+    assert list(map(name_within, INSIDE)) == INSIDE
 
 
 @given(st.text(st.sampled_from("./\\ab:C\0é\n"), max_size=12) | st.text(max_size=30))

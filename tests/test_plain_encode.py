@@ -22,12 +22,13 @@ from pages import blocks
 from releases import QUESTIONS
 from releases import TEXTS as PASSAGES
 from sentence_transformers import SentenceTransformer
-from test_peers import Place
+from test_peers import Place, reciprocal_rank
 from test_tools import TEXTS, Make, place_of  # noqa: F401
 from tiny_models import write_dual
 
 from baselines.checkpoint import write_needs
 from builders.store.reader import open_release
+from builders.store.runs import read_run
 
 PAGE = ROOT / "docs" / "tools" / "encode.md"
 BEIR, LLAMA_INDEX, HAYSTACK, SPLIT = [block.text for block in blocks(PAGE) if block.language == "python"]
@@ -90,11 +91,7 @@ def ours(place: Place) -> tuple[dict[str, dict[str, float]], float]:
     run("baselines", "search", *words, "--out", place.folder / "dense.run", "--quiet")
     words = [*release, "--split", "dev", "--format", "json", place.folder / "dense.run"]
     figure = json.loads(run("baselines", "evaluate", *words).stdout)[0]["official"]["MRR@10"]
-    found: dict[str, dict[str, float]] = {}
-    for line in (place.folder / "dense.run").read_text(encoding="utf-8").splitlines():
-        query, _, passage, _, score, _ = line.split()
-        found.setdefault(query, {})[passage] = float(score)
-    return found, 100 * figure
+    return {query: dict(hits) for query, hits in read_run(place.folder / "dense.run").hits.items()}, 100 * figure
 
 
 def block_for(tool: str, folder: Path, kind: str) -> str:
@@ -132,17 +129,13 @@ def test_a_tool_scores_as_we_do(place_of: Make, tool: str, kind: str, capsys: py
         trained(place.folder / "MODEL", **KINDS[kind])
     found, expected = ours(place)
     theirs = place.python(block_for(tool, place.folder, kind), "found")
-    relevant: dict[str, set[str]] = {}
-    for row in open_release(place.folder / "RELEASE").table("qrels", "dev").to_pylist():
-        relevant.setdefault(row["query-id"], set()).add(row["corpus-id"])
-    total = 0.0
     for query, scores in theirs.items():
         best = sorted(scores, key=lambda passage: -scores[passage])[:10]
-        total += next((1 / rank for rank, passage in enumerate(best, 1) if passage in relevant[query]), 0)
         common = {passage for passage in best if passage in found[query]}
         assert len(common) >= len(best) - 1  # the last place may be a tie
         assert {p: scores[p] for p in common} == pytest.approx({p: found[query][p] for p in common}, abs=2e-3)
-    figure = 100 * total / len(relevant)
+    judged = open_release(place.folder / "RELEASE").table("qrels", "dev").to_pylist()
+    figure = 100 * reciprocal_rank(theirs, judged)
     with capsys.disabled():
         print(f"\n{tool}, {kind}: MRR@10 {figure:.2f}, ours {expected:.2f}")
     assert figure == pytest.approx(expected, abs=0.05 if all(GIVEN) else 1e-6)

@@ -14,8 +14,7 @@ from baselines.measure.measures import official
 from baselines.measure.qrels import read_queries, release_qrels
 from builders.release.build import build_release
 from builders.release.options import Options
-from builders.release.rows import find_sources, parse_rows
-from builders.sources.lines import read_blocks
+from builders.release.rows import find_sources
 from builders.store.reader import open_release
 
 
@@ -23,12 +22,6 @@ from builders.store.reader import open_release
 def rows() -> list[dict]:
     lines = [line for path in sorted(SAMPLE.glob("*.json")) for line in path.read_text("utf-8").split("\n") if line]
     return [json.loads(line) for line in lines]
-
-
-def test_it_is_read_as_raw_rows() -> None:
-    found = Counter(b.source.split for b in read_blocks(find_sources([SAMPLE])) for _ in parse_rows(b))
-    assert set(found) == {"train", "dev", "test"}
-    assert found.total() >= 60
 
 
 def test_it_holds_what_real_rows_hold(rows: list[dict]) -> None:
@@ -57,7 +50,9 @@ def test_it_holds_what_real_rows_hold(rows: list[dict]) -> None:
 
 @pytest.mark.parametrize("unit", ["word", "char"])
 def test_bm25_neither_fails_nor_is_perfect_on_it(tmp_path: Path, unit: str) -> None:
-    build_release(find_sources([SAMPLE]), tmp_path / "release", Options(unit=unit))
+    built = build_release(find_sources([SAMPLE]), tmp_path / "release", Options(unit=unit))
+    assert built["read"].keys() == {"train", "dev", "test"}
+    assert sum(counts["questions"] for counts in built["read"].values()) >= 60
     release = open_release(tmp_path / "release")
     index = open_index(release, tmp_path / "index", 1)
     found = {query: [hit[0] for hit in hits] for query, hits in search(index, read_queries(release, "dev"), 50, 1)}

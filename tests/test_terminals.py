@@ -48,7 +48,6 @@ def written(to: io.TextIOWrapper) -> str:
     [
         "builders official --list",
         "builders check --release {release}",
-        "builders check --release {release}",
         "baselines show --release {release} --split dev {run}",
         "baselines evaluate --release {release} --split dev {run}",
         "baselines compare --release {release} --split dev {run} {other}",

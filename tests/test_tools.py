@@ -1,6 +1,7 @@
-"""The lines of docs/tools/ that want tools in environments of their own: ``TEST_TOOLS=1`` (``make test-tools``).
+"""Lines of docs/tools/ and docs/bm25.md for tools in environments of their own: ``TEST_TOOLS=1`` (``make test-tools``).
 
-Each tool reads, by its own loader, what `export` writes or the release itself; those that train take two steps.
+Each tool reads, by its own loader, what `export` writes or the release itself; those that train take two steps. bm25s
+and mteb take BM25's tokens.
 """
 
 from __future__ import annotations
@@ -18,9 +19,11 @@ from environments import environment
 from hub_client import run_at
 from hub_server import Hub
 from pages import blocks
-from test_peers import ROWS, Place
+from test_peers import ROWS, Place, block, reciprocal_rank
 from tiny_models import write_bert
 from whole_release import whole_tables
+
+from builders.store.runs import read_run
 
 pytestmark = pytest.mark.skipif(not os.environ.get("TEST_TOOLS"), reason="set TEST_TOOLS=1: environments of 200 MB")
 
@@ -180,3 +183,42 @@ def test_ranx_reads_the_parquet_files_and_measures_as_we_do(place_of: Make) -> N
     expected = ours(place)
     for theirs, mine in (("mrr@10", "MRR@10"), ("hit_rate@1", "recall@1"), ("hit_rate@50", "recall@50")):
         assert 100 * found[theirs] == pytest.approx(expected[mine])
+
+
+# BM25's tokens
+
+PASSAGES, QUESTIONS = ROWS["corpus", "corpus"], ROWS["queries", "dev"]
+
+
+def lines_of(tool: str) -> str:
+    """The block of docs/bm25.md that imports a tool."""
+    return next(each.text for each in blocks(ROOT / "docs" / "bm25.md") if each.text.startswith(f"import {tool}\n"))
+
+
+def bm25_of(place: Place, *options: str) -> dict[str, dict[str, float]]:
+    """The scores that our own BM25 gives, by question and passage."""
+    words = ["--release", place.folder / "RELEASE", "--split", "dev", "--quiet", "--top-k", 1000]
+    run("baselines", "bm25", *words, "--k1", "1.2", "--b", "0.75", *options, "--out", place.folder / "ours.run")
+    return {query: dict(hits) for query, hits in read_run(place.folder / "ours.run").hits.items()}
+
+
+def test_bm25s_scores_our_tokens_as_we_do(place_of: Make) -> None:
+    place = place_of("bm25s")
+    place.environment["PYTHONPATH"] = str(ROOT)
+    given = f"passages = {[row['text'] for row in PASSAGES]!r}\nquestions = {[row['text'] for row in QUESTIONS]!r}\n"
+    code = lines_of("bm25s").replace("k=50", f"k={len(PASSAGES)}")
+    rows, scores = place.python(given + code, "[rows.tolist(), scores.tolist()]")
+    expected = bm25_of(place, "--stop-words", "drop")
+    assert any(expected.values())
+    for question, own, reached in zip(QUESTIONS, rows, scores, strict=True):
+        found = {PASSAGES[row]["_id"]: score for row, score in zip(own, reached, strict=True) if score > 0}
+        # Lucene counts lengths above 39 tokens in steps; these are shorter.
+        assert found == pytest.approx(expected.get(question["_id"], {}), rel=1e-4)
+
+
+def test_mteb_scores_with_our_tokens(place_of: Make) -> None:
+    place = place_of("bm25s")
+    place.environment["PYTHONPATH"] = str(ROOT)
+    task = block("mteb", "python").rpartition("results = ")[0]
+    (scores,) = place.python(f"{task}\n{lines_of('mteb')}", "results[0].scores['dev']")
+    assert scores["mrr_at_10"] == pytest.approx(reciprocal_rank(bm25_of(place)), abs=1e-5)

@@ -31,9 +31,8 @@ from baselines.measure.evaluate import evaluate
 from baselines.measure.measures import PAPER
 from baselines.measure.qrels import add_set, release_qrels
 from builders.core.errors import InputError, log
-from builders.core.files import sha256_of, write_text
+from builders.core.files import sha256_of, temporary_folder, write_text
 from builders.core.hub import add_repository, as_yaml, clear_errors, commit_in, need_hub, repo_name, upload
-from builders.core.locks import temporary_folder
 from builders.store.layout import MANIFEST, SETS, task_id
 from builders.store.manifest import EVAL, read_manifest
 from builders.store.reader import Release, open_release

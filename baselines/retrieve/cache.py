@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from builders.core.cache import caches, wrong_sha256
 from builders.core.errors import InputError, log
-from builders.core.files import may_write, sha256_of, write_bytes, write_text
+from builders.core.files import check_place, sha256_of, write_bytes, write_text
 from builders.core.folders import build_once, key_of
 from builders.core.typed import name_within, read_json
 
@@ -90,10 +90,12 @@ class Cache:
         def is_whole() -> bool:
             if not self._damage(folder, key):
                 return True
-            if not may_write(folder.parent):
+            try:
+                check_place(folder)
+            except InputError:
                 ours = keep in (None, self.home())
                 other = "; XDG_CACHE_HOME, `bm25 --index` or `train --cache` names another" if ours else ""
-                raise InputError(f"is a folder that cannot be written to{other}", path=folder.parent)
+                raise InputError(f"is a folder that cannot be written to{other}", path=folder.parent) from None
             return False
 
         def write(new: Path) -> None:

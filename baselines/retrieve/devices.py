@@ -19,9 +19,9 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from builders.core.errors import InputError
+from builders.core.files import temporary_folder
 from builders.core.jobs import in_order, process_pool
 from builders.core.limits import usable_cores
-from builders.core.locks import temporary_folder
 
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 Task = TypeVar("Task")

@@ -22,8 +22,7 @@ import msgspec
 from msgspec import Meta
 
 from builders.core.errors import InputError, visible
-from builders.core.files import new_file, read_whole
-from builders.core.locks import alone
+from builders.core.files import alone, new_file, read_whole
 from builders.core.typed import json_of
 
 JUDGMENTS = "judgments"

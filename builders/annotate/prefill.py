@@ -38,8 +38,7 @@ from builders.annotate.quality import cohen
 from builders.annotate.rounds import STUDIO, Item, Package, Round, items_of, open_round, standings
 from builders.core.command import add_format, whole_number
 from builders.core.errors import InputError, log
-from builders.core.files import fsync_directory, read_whole
-from builders.core.locks import alone
+from builders.core.files import alone, fsync, read_whole
 from builders.core.progress import progress
 from builders.store.runs import Run, read_run
 
@@ -139,7 +138,7 @@ def answers_of(round_: Path, model: str) -> Iterator[Keep]:
         _take_in(round_, path)
         try:
             with open(path, "wb") as file:
-                fsync_directory(round_)
+                fsync(round_)
 
                 def keep(judgment: Judgment) -> None:
                     with lock:

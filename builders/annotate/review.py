@@ -32,7 +32,7 @@ from builders.annotate.rounds import (
 )
 from builders.core.command import add_format
 from builders.core.errors import InputError, log
-from builders.core.locks import alone
+from builders.core.files import alone
 from builders.core.sampling import draw
 from builders.core.typed import problem_of
 

@@ -22,7 +22,7 @@ import json
 from pathlib import Path
 
 from builders.check.findings import ERROR, TESTS
-from builders.core.command import add_format, add_tmp
+from builders.core.command import add_format
 from builders.core.errors import InputError, log
 from builders.core.tables import print_result
 
@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--release", type=Path, required=True, metavar="DIR", help="the release directory")
     add_accept(parser)
     parser.add_argument("--figures", type=Path, metavar="DIR", help="put the histograms there as PNG, and stats.json")
-    add_tmp(parser)
+    parser.add_argument("--tmp", type=Path, metavar="DIR", help="for temporary files (default: $TMPDIR, or /tmp)")
     add_format(parser)
 
 

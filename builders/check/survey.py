@@ -17,8 +17,8 @@ import duckdb
 
 from builders.core.database import database
 from builders.core.errors import log
+from builders.core.files import temporary_folder
 from builders.core.limits import DiskFull, full_disk
-from builders.core.locks import temporary_folder
 from builders.core.progress import progress
 from builders.store.layout import (
     CORPUS,

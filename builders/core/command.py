@@ -25,35 +25,24 @@ def add_format(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--format", choices=["text", "json"], default="text", help="how the table is printed")
 
 
-def add_tmp(parser: argparse.ArgumentParser) -> None:
-    """``--tmp``, for every command that puts there what does not fit into memory."""
-    parser.add_argument("--tmp", type=Path, metavar="DIR", help="for temporary files (default: $TMPDIR, or /tmp)")
-
-
 def whole_number(low: int) -> Any:
     """An argparse type: an integer of at least ``low``."""
-
-    def parse(text: str) -> int:
-        value = int(text)
-        if value < low:
-            raise argparse.ArgumentTypeError(f"expected a whole number of at least {low}, found {text}")
-        return value
-
-    parse.__name__ = "number"
-    return parse
+    return _number(int, lambda value: value >= low, f"a whole number of at least {low}")
 
 
 def number_between(low: float, high: float) -> Any:
     """An argparse type: a number from ``low`` to ``high``, finite."""
+    return _number(float, lambda value: low <= value <= high and math.isfinite(value), f"a number {low} <= x <= {high}")
 
-    def parse(text: str) -> float:
-        value = float(text)
-        if not (low <= value <= high and math.isfinite(value)):
-            raise argparse.ArgumentTypeError(f"expected a number {low} <= x <= {high}, found {text}")
+
+def _number(kind: type[int] | type[float], fits: Callable[[float], bool], expected: str) -> Any:
+    def number(text: str) -> int | float:
+        value = kind(text)
+        if not fits(value):
+            raise argparse.ArgumentTypeError(f"expected {expected}, found {text}")
         return value
 
-    parse.__name__ = "number"
-    return parse
+    return number  # its name is what argparse prints of a text that is no number
 
 
 def verb_parser(program: str, verb: str, module: ModuleType) -> argparse.ArgumentParser:
@@ -121,7 +110,7 @@ def main(
     argv: Sequence[str] | None = None,
     groups: Mapping[str, Mapping[str, str]] | None = None,
 ) -> int:
-    """Run one verb of ``program``; returns the exit code: 2 for wrong usage, else as of :func:`ending.exit_code`.
+    """Run one verb of ``program``; returns the exit code: 2 for wrong usage, else as of :func:`exit_codes.exit_code`.
 
     ``verbs`` maps a verb to the module that holds its ``add_arguments(parser)`` and ``run(args)``; ``groups`` has the
     same verbs under titles. Only the module that is asked for is imported, so that help is quick and optional packages

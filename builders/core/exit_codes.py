@@ -1,4 +1,4 @@
-"""How a command ends: what stops it is one line and an exit code, and stops nothing half-way."""
+"""Exit codes: whatever stops a command ends it with one line and a code, and leaves nothing half-way."""
 
 from __future__ import annotations
 
@@ -131,10 +131,7 @@ def _open_streams() -> None:
         try:
             os.fstat(number)
         except OSError:
-            nowhere = os.open(os.devnull, os.O_RDWR)
-            if nowhere != number:
-                os.dup2(nowhere, number)
-                os.close(nowhere)
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this one
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w" if number else "r", encoding="utf-8"))  # noqa: SIM115
     codecs.register_error("escape", _escaped)
@@ -173,6 +170,6 @@ def say_once() -> None:
 
 
 def _drop_stdout() -> None:
-    """What is still to be printed goes nowhere."""
+    """Discard whatever is still to be printed."""
     with contextlib.suppress(OSError, ValueError):  # ValueError: it is no file
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,4 +1,6 @@
-"""Files: read with one clear error, written so that none is ever half there (directories: :mod:`.folders`)."""
+"""Files: read with one clear error, written so that none is ever half there; locks, and temporary folders.
+
+Directories that appear whole are made by :mod:`.folders`."""
 
 from __future__ import annotations
 
@@ -9,19 +11,20 @@ import hashlib
 import io
 import lzma
 import os
+import secrets
 import shutil
 import stat
 import struct
 import sys
+import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from builders.core.errors import InputError
+from builders.core.errors import InputError, log
 from builders.core.limits import writing
-from builders.core.locks import alone, temporary_folder
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -93,7 +96,7 @@ def _descriptor(path: Path) -> int | None:
 
 
 def kind_of(path: Path) -> str:
-    """What stands where a file is to be written; empty where that is a file, or nothing yet.
+    """Name the kind of thing that stands in the place of an output; empty for a file, or for nothing yet.
 
     ``stream`` (a terminal, ``/dev/null``, a pipe; what this process has open, whatever it is: ``-``, ``/dev/stdout``),
     ``directory``, ``disk`` or ``socket``.
@@ -109,13 +112,6 @@ def kind_of(path: Path) -> str:
     if stat.S_ISDIR(mode):
         return "directory"
     return "" if stat.S_ISREG(mode) else "disk" if stat.S_ISBLK(mode) else "socket"
-
-
-def may_write(folder: Path) -> bool:
-    """Whether files may be made in a folder, or in the first of its parents that is there."""
-    while not folder.exists():
-        folder = folder.parent
-    return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)
 
 
 def path_of(text: str) -> Path:
@@ -135,14 +131,78 @@ def link(file: Path, name: Path) -> None:
         shutil.copyfile(file, name)
 
 
+_TEMPORARY = "dureader-"
+
+
+@contextlib.contextmanager
+def alone(place: Path, shown: Path, *, wait: bool = False) -> Iterator[None]:
+    """Hold the lock of ``place`` for the block, which writes there: :class:`DiskFull` where that disk is full.
+
+    The lock is a file beside ``place``, which can so be removed meanwhile. A killed process lets go of it: the next one
+    finds the file, takes it, and removes it at the end.
+
+    Args:
+        place: what one process at a time may make; its parent folder is made.
+        shown: how errors call it.
+        wait: for the other process; where False, that is an :class:`InputError`.
+    """
+    from filelock import FileLock, Timeout
+
+    path, owner = place.with_name(f".{place.name.lstrip('.')}.lock"), os.getpid()
+    lock = FileLock(path)
+    with writing(place.parent):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            if not wait:
+                raise InputError("is being built by another process", path=shown) from None
+            log.info("waiting for another process that builds the same (%s)", shown)
+            lock.acquire()
+        try:
+            yield
+        finally:
+            if os.getpid() == owner:  # a forked process has no part in it
+                # Before it is let go: whoever waits for the removed file sees that, and begins again with a new one.
+                path.unlink(missing_ok=True)
+                lock.release()
+
+
+@contextlib.contextmanager
+def temporary_folder(inside: Path | None = None) -> Iterator[Path]:
+    """A folder for the block in ``inside``, or in TMPDIR, removed at its end. :class:`DiskFull` where that is full.
+
+    It is locked as long as its process lives. So one that a killed process has left is told from one in use: the next
+    command that needs a temporary folder removes it.
+    """
+    home = Path(tempfile.gettempdir() if inside is None else inside)
+    for lock in home.glob(f".{_TEMPORARY}*.lock"):
+        left = home / lock.stem[1:]
+        with contextlib.suppress(InputError, OSError), alone(left, left):  # in use; another user's
+            shutil.rmtree(left, ignore_errors=True)
+    with contextlib.ExitStack() as held:
+        while True:
+            folder = home / f"{_TEMPORARY}{secrets.token_hex(4)}"
+            with contextlib.suppress(InputError):  # another process has just taken it for a left one
+                held.enter_context(alone(folder, folder))
+                break
+        folder.mkdir(0o700)
+        owner = os.getpid()
+        try:
+            yield folder
+        finally:
+            if os.getpid() == owner:  # a forked process that lets go of it has no part in it
+                shutil.rmtree(folder, ignore_errors=True)
+
+
 @contextlib.contextmanager
 def new_file(path: Path) -> Iterator[Path]:
-    """Where to write the file ``path``, which appears when the block ends without an error, whole and synced.
+    """Yield the path to write to: the file ``path`` appears when the block ends without an error, whole and synced.
 
-    That is ``.NAME.tmp`` beside it, which takes its name, or that of the file that a link leads to; a killed process
-    leaves it, and the next one writes it anew. What goes to a stream, which nothing may replace, is a temporary
-    file until it is whole. :class:`InputError` where ``path`` is none of these (:func:`kind_of`), and where
-    another process writes the same file.
+    The path is ``.NAME.tmp`` beside the file, whose name it takes at the end; where the file is a link, beside that to
+    which it leads. A killed process leaves it, and the next one writes it anew. For a stream, which nothing may
+    replace, it is a temporary file until it is whole. :class:`InputError` where ``path`` is none of these
+    (:func:`kind_of`), and where another process writes the same file.
     """
     check_file(path)
     if kind_of(path) == "stream":
@@ -157,13 +217,13 @@ def new_file(path: Path) -> Iterator[Path]:
         return
     path = real_path(path)
     beside = path.with_name(f".{path.name}.tmp")
-    with alone(beside, path), writing(path.parent):
+    with alone(beside, path):
         try:
             beside.unlink(missing_ok=True)
             yield beside
-            fsync_file(beside)
+            fsync(beside)
             os.replace(beside, path)
-            fsync_directory(path.parent)
+            fsync(path.parent)
         finally:
             beside.unlink(missing_ok=True)
 
@@ -208,24 +268,15 @@ def write_bytes(path: Path, content: bytes) -> None:
         beside.write_bytes(content)
 
 
-def fsync_file(path: Path) -> None:
-    """Make a file's content durable."""
-    with open(path, "r+b" if os.name == "nt" else "rb") as file:  # Windows syncs what is open for writing alone
-        os.fsync(file.fileno())
-
-
-def fsync_directory(path: Path) -> None:
-    """Make the names in a directory durable: a rename is only safe once its directory is synced.
-
-    Windows opens no directories; its file system keeps a journal of names.
-    """
-    if os.name == "nt":
-        return
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+def fsync(path: Path) -> None:
+    """Make the content of a file durable, or the names in a directory: a rename is only safe once they are."""
+    windows = os.name == "nt"  # it syncs what is open for writing alone, and keeps a journal of names by itself
+    if not (windows and path.is_dir()):
+        handle = os.open(path, os.O_RDWR if windows else os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 @contextlib.contextmanager

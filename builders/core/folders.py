@@ -18,12 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from builders.core.errors import InputError, Unfinished, log
-from builders.core.files import fsync_directory, fsync_file, kind_of, real_path
+from builders.core.files import alone, fsync, kind_of, real_path
 from builders.core.limits import writing
-from builders.core.locks import alone
-
-_DISCARDED = "discarded"
-_HALF = ".half"
 
 
 def check_output(out: Path, what: str, mark: str) -> Path:
@@ -37,7 +33,7 @@ def check_output(out: Path, what: str, mark: str) -> Path:
         mark: the file that every directory of the kind has.
     """
     out = real_path(out)
-    if out.exists() and not (out / mark).is_file() and not (out.is_dir() and not _names_in(out)):
+    if out.exists() and not (out / mark).is_file() and not (out.is_dir() and not any(out.iterdir())):
         kind = what.split(" ", 1)[1]
         raise InputError(f"exists and is not {what}; expected a new path or an earlier {kind}", path=out)
     return out
@@ -68,8 +64,13 @@ def work_beside(out: Path, key: str = "", *, resume: bool = True, wait: bool = F
     out = real_path(out)
     building = _building(out)
     work = building / (key or "work")
-    with _held(out, wait):
-        for other in _names_in(building):
+    with alone(building, out, wait=wait):
+        old = _old(out)  # what a kill has left of a replacement
+        if out.exists():
+            remove_tree(old)
+        elif old.exists():
+            old.rename(out)
+        for other in building.glob("*"):
             if not (key and resume and other.name == key):
                 remove_tree(other)
         work.mkdir(parents=True, exist_ok=True)
@@ -78,18 +79,11 @@ def work_beside(out: Path, key: str = "", *, resume: bool = True, wait: bool = F
             with writing(work):
                 yield work
         except BaseException as error:
-            if not key or not _names_in(work) or (isinstance(error, InputError) and not isinstance(error, Unfinished)):
+            wrong = isinstance(error, InputError) and not isinstance(error, Unfinished)
+            if wrong or not key or not any(work.glob("*")):
                 _discard(work)
             raise
         _discard(work)
-
-
-def _names_in(folder: Path) -> list[Path]:
-    """What ``folder`` holds; nothing where it is missing."""
-    try:
-        return list(folder.iterdir())
-    except (FileNotFoundError, NotADirectoryError):
-        return []
 
 
 def remove_tree(path: Path) -> None:
@@ -105,26 +99,14 @@ def _building(out: Path) -> Path:
 
 
 def _old(out: Path) -> Path:
-    """Where ``out`` is while a new one takes its place."""
+    """The place of ``out`` while a new one replaces it."""
     return out.with_name(f".{out.name}.old")
-
-
-@contextlib.contextmanager
-def _held(out: Path, wait: bool) -> Iterator[None]:
-    """``out`` and its work for this process alone, for the block; what a kill has left of a replacement is cleared."""
-    with alone(_building(out), out, wait=wait), writing(out.parent):
-        old = _old(out)
-        if out.exists():
-            remove_tree(old)
-        elif old.exists():
-            old.rename(out)
-        yield
 
 
 def _discard(work: Path) -> None:
     """Remove a work folder; killed meanwhile, nothing is left that looks like finished work."""
     if work.exists():
-        work = work.rename(work.with_name(_DISCARDED))
+        work = work.rename(work.with_name("discarded"))
     remove_tree(work)
     with contextlib.suppress(OSError):  # what could not be removed is in it
         work.parent.rmdir()
@@ -132,7 +114,7 @@ def _discard(work: Path) -> None:
 
 @contextlib.contextmanager
 def new_directory(out: Path, what: str, mark: str) -> Iterator[Path]:
-    """Where to write the files of the directory ``out``: it is there when the block ends without an error.
+    """Yield the folder to write to: the directory ``out`` appears when the block ends without an error.
 
     Arguments and errors as of :func:`check_output`; an earlier directory of the kind is replaced.
     """
@@ -169,14 +151,14 @@ def replace_directory(new: Path, target: Path) -> None:
     target = real_path(target)
     for folder, _, names in os.walk(new):
         for name in names:
-            fsync_file(Path(folder) / name)
-        fsync_directory(Path(folder))
+            fsync(Path(folder) / name)
+        fsync(Path(folder))
     old = _old(target)
     shutil.rmtree(old, ignore_errors=True)
     if target.exists():
         os.rename(target, old)
     os.rename(new, target)
-    fsync_directory(target.parent)
+    fsync(target.parent)
     if old.exists():
         log.info("replaced the earlier %s", target)
         shutil.rmtree(old, ignore_errors=True)
@@ -184,11 +166,11 @@ def replace_directory(new: Path, target: Path) -> None:
 
 @contextlib.contextmanager
 def task_folder(final: Path) -> Iterator[Path]:
-    """Where to write the files of ``final``, the result of one task: it is there when all of them are.
+    """Yield the folder to write to: ``final``, the result of one task, appears when all files are written.
 
     The same task gives the same files, wherever it runs: the first process to finish it is the one that counts.
     """
-    half = Path(tempfile.mkdtemp(prefix=f"{final.name}.", suffix=_HALF, dir=final.parent))
+    half = Path(tempfile.mkdtemp(prefix=f"{final.name}.", suffix=".half", dir=final.parent))
     with writing(final.parent):
         yield half
     try:
@@ -197,8 +179,3 @@ def task_folder(final: Path) -> Iterator[Path]:
         if not final.is_dir():
             raise
         shutil.rmtree(half)
-
-
-def finished_tasks(parent: Path) -> list[str]:
-    """The names of the folders of ``parent`` that :func:`task_folder` has made."""
-    return [path.name for path in parent.iterdir() if not path.name.endswith(_HALF)]

@@ -16,9 +16,8 @@ from typing import Any
 import msgspec
 
 from builders.core.errors import InputError, Unfinished, log
-from builders.core.files import sha256_of
+from builders.core.files import sha256_of, temporary_folder
 from builders.core.limits import full_disk
-from builders.core.locks import temporary_folder
 from builders.core.typed import read_json
 
 _AGAIN = "run the same command again: what was received is not sent again"
@@ -147,7 +146,7 @@ class _Listed(msgspec.Struct):
 
 
 class _Listing(msgspec.Struct):
-    """What every manifest of ours says: a release's, a checkpoint's."""
+    """The fields that the manifests of releases and of checkpoints share."""
 
     name: str
     files: list[_Listed]
@@ -224,9 +223,8 @@ def clear_errors(repo: str, endpoint: str, kind: str, way: str = "upload") -> It
                     " set HF_HUB_DISABLE_XET=1 if that hub has no xet storage"
                 ) from error
             if _in_the_library(error):
-                raise Unfinished(
-                    f"{endpoint} gave an answer that is none of a hub's ({_words(error)}); {again}"
-                ) from error
+                words = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+                raise Unfinished(f"{endpoint} gave an answer that is none of a hub's ({words}); {again}") from error
             raise
         status = getattr(getattr(cause, "response", None), "status_code", None)
         passes = status is None or status in (412, 429) or status >= 500  # the same command may succeed
@@ -234,34 +232,26 @@ def clear_errors(repo: str, endpoint: str, kind: str, way: str = "upload") -> It
         if isinstance(cause, RepositoryNotFoundError) and status != 403:
             message = f"there is no {kind} {repo} on {endpoint} that this token may see"
             message += "; --create makes it" * (way == "upload")
-        elif status == 401:
-            message = f"{endpoint} refuses the token; log in with `hf auth login`, or set HF_TOKEN"
-        elif status == 403:
-            right = "write to" if way == "upload" else "read"
-            message = f"this token has no right to {right} {repo} on {endpoint} ({said})"
-        elif status == 412:
-            message = f"{repo} has got another commit in the meantime; run the same command again"
-        elif status is None:
-            message = f"{endpoint} cannot be reached, or broke the connection ({said}); {again}"
-        elif status == 429 or status >= 500:
-            message = f"{endpoint} answered with status {status}, also after retries; {again}"
         else:
-            message = f"{endpoint} refused: {said} (status {status})"
+            right = "write to" if way == "upload" else "read"
+            failed = f"answered with status {status}, also after retries; {again}"
+            message = {
+                401: f"{endpoint} refuses the token; log in with `hf auth login`, or set HF_TOKEN",
+                403: f"this token has no right to {right} {repo} on {endpoint} ({said})",
+                412: f"{repo} has got another commit in the meantime; run the same command again",
+                None: f"{endpoint} cannot be reached, or broke the connection ({said}); {again}",
+            }.get(status, f"{endpoint} {failed if passes else f'refused: {said} (status {status})'}")
         raise (Unfinished if passes else InputError)(message) from error
 
 
 def _in_the_library(error: Exception) -> bool:
-    """Whether huggingface_hub gave up at what it was answered, which it takes for what it should be.
+    """True if huggingface_hub failed on an answer that it did not expect.
 
-    Not what the machine is the reason for; and a fault of ours is none of its.
+    Errors of the machine (disk, memory, imports) and faults of this project do not count.
     """
     frames = traceback.walk_tb(error.__traceback__)
     inside = any(frame.f_globals.get("__name__", "").split(".")[0] == "huggingface_hub" for frame, _ in frames)
     return inside and not isinstance(error, OSError | MemoryError | ImportError)
-
-
-def _words(error: Exception) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
 
 
 def _last_line(error: BaseException) -> str:

@@ -13,13 +13,14 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
 from multiprocessing import util
 from pathlib import Path
 from typing import Protocol, TypeVar
 
 from builders.core.errors import Unfinished, log
 from builders.core.exit_codes import raise_if_stopped, say_once
-from builders.core.locks import temporary_folder
+from builders.core.files import temporary_folder
 
 Pool = concurrent.futures.Executor
 Task = TypeVar("Task")
@@ -47,24 +48,14 @@ def _start() -> None:
 
 
 _SOCKET = 104 - len("/dureader-01234567/listener-01234567\0")  # the shortest limit of a path of one: macOS's
-_SYSTEMS = (Path("/tmp"), Path("/var/tmp"))
-
-
-def _home_of_sockets() -> Path:
-    """TMPDIR; where its path is too long for the sockets of multiprocessing, a folder of the system's."""
-    temporary = Path(tempfile.gettempdir())
-    for home in (temporary, *_SYSTEMS):
-        if len(os.fsencode(home)) <= _SOCKET and os.access(home, os.W_OK):
-            return home
-    raise OSError(f"the path of the folder of temporary files is too long for sockets: {temporary}")
-
+_SYSTEMS = (Path("/tmp"), Path("/var/tmp"))  # where TMPDIR's path is too long for the sockets of multiprocessing
 
 # Not in the finalizer alone: a forked process forgets those, and would let go of the folder, which removes it.
 _held = contextlib.ExitStack()
 
 
 def can_start_processes() -> bool:
-    """Whether processes can be started that hand on results here; a warning where not.
+    """True if worker processes can hand results on here; logs a warning if not.
 
     Their semaphores lie in /dev/shm, which some containers lack. Where they can, what multiprocessing keeps in TMPDIR
     is put into a folder of ours: its own (``pymp-*``) is left for ever by a killed process.
@@ -74,10 +65,10 @@ def can_start_processes() -> bool:
     except OSError as error:
         log.warning("no worker processes: this system has no semaphores (/dev/shm: %s); all is done in one", error)
         return False
-    try:
-        home = _home_of_sockets()
-    except OSError as error:
-        log.warning("no worker processes: %s; all is done in one", error)
+    homes = (Path(tempfile.gettempdir()), *_SYSTEMS)
+    home = next((each for each in homes if len(os.fsencode(each)) <= _SOCKET and os.access(each, os.W_OK)), None)
+    if home is None:
+        log.warning("no worker processes: TMPDIR (%s) is too long a path for sockets; all is done in one", homes[0])
         return False
     config = multiprocessing.current_process()._config  # type: ignore[attr-defined]
     if not config.get("tempdir"):
@@ -152,7 +143,7 @@ def in_threads(
 
 
 class Engine(Protocol):
-    """Where the tasks of a long job run. A build knows nothing else of it."""
+    """The interface to whatever runs the tasks of a long job: processes here, or a cluster."""
 
     workers: int
 
@@ -164,19 +155,19 @@ class Engine(Protocol):
         """
 
 
+@dataclass
 class LocalEngine:
-    """The processes of this machine, in its ``with`` block. With one worker the tasks run here."""
+    """The processes of this machine; without a pool, the tasks run here."""
 
-    def __init__(self, workers: int) -> None:
-        self.workers = workers
-        self._opened = contextlib.ExitStack()
-
-    def __enter__(self) -> LocalEngine:
-        self._pool = self._opened.enter_context(process_pool(self.workers))
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._opened.close()
+    workers: int
+    pool: Pool | None
 
     def map(self, function: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[Result]:
-        return in_order(self._pool, function, tasks, 2 * self.workers)
+        return in_order(self.pool, function, tasks, 2 * self.workers)
+
+
+@contextlib.contextmanager
+def local_engine(workers: int) -> Iterator[Engine]:
+    """Give the block an engine of ``workers`` processes of this machine."""
+    with process_pool(workers) as pool:
+        yield LocalEngine(workers, pool)

@@ -28,22 +28,21 @@ _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA
 
 def memory_limit() -> int | None:
     """The bytes that this process may have; None where nothing limits it but the machine."""
-    try:
-        import resource
-    except ImportError:  # Windows
-        return None
-    limits = [resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA)]
-    return min((limit for limit in limits if limit != resource.RLIM_INFINITY), default=None)
+    return _limit("RLIMIT_AS", "RLIMIT_DATA")
 
 
 def file_limit() -> int | None:
     """The bytes that a file of this process may have (``ulimit -f``); None where nothing limits them but the disk."""
+    return _limit("RLIMIT_FSIZE")
+
+
+def _limit(*kinds: str) -> int | None:
     try:
         import resource
     except ImportError:  # Windows
         return None
-    limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
-    return None if limit == resource.RLIM_INFINITY else limit
+    limits = [resource.getrlimit(getattr(resource, kind))[0] for kind in kinds]
+    return min((limit for limit in limits if limit != resource.RLIM_INFINITY), default=None)
 
 
 def usable_cores() -> int:
@@ -54,7 +53,7 @@ def usable_cores() -> int:
 
 
 def reserve_little() -> None:
-    """Where memory is limited, have the libraries that are loaded from now on reserve no more of it than they use.
+    """Have libraries that are loaded from now on reserve little memory, if memory is limited.
 
     :class:`MemoryError` where it is too little for them. Variables that are set stay as they are.
     """

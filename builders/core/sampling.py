@@ -32,7 +32,11 @@ def draw(ids: Iterable[str], size: int, seed: int | str) -> set[str]:
     Those with the smallest SHA-256 of seed and id are taken: a longer draw with the same seed contains a shorter one,
     and an id that is added or removed elsewhere changes nothing about the others.
     """
-    return set(sorted(set(ids), key=lambda each: (_rank(each, seed), each))[:size])
+
+    def rank(each: str) -> bytes:
+        return hashlib.sha256(f"{seed}\n{each}".encode("utf-8", "surrogatepass")).digest()
+
+    return set(sorted(set(ids), key=lambda each: (rank(each), each))[:size])
 
 
 def lots(ids: Iterable[str], seed: int, count: int) -> npt.NDArray[np.uint64]:
@@ -47,7 +51,3 @@ def lots(ids: Iterable[str], seed: int, count: int) -> npt.NDArray[np.uint64]:
         digest.update(each.encode())
         found += digest.digest()
     return np.frombuffer(found, np.uint64, count)
-
-
-def _rank(each: str, seed: int | str) -> bytes:
-    return hashlib.sha256(f"{seed}\n{each}".encode("utf-8", "surrogatepass")).digest()

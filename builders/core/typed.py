@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 import stat
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -131,17 +130,11 @@ def _line(content: bytes, position: int) -> int:
     return content.count(b"\n", 0, position) + 1
 
 
-def _is_deep(content: Any) -> bool:
-    level = [content]
-    for _ in range(_DEPTH):
-        level = [inner for value in level for inner in _inside(value)]
-    return bool(level)
-
-
-def _inside(value: Any) -> Iterable[Any]:
-    if isinstance(value, Struct):
-        return (getattr(value, name) for name in value.__struct_fields__)
-    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+def _is_deep(content: Any, depth: int = _DEPTH) -> bool:
+    if isinstance(content, Struct):
+        content = msgspec.structs.asdict(content)
+    values = content.values() if isinstance(content, dict) else content if isinstance(content, list) else ()
+    return not depth or any(_is_deep(value, depth - 1) for value in values)
 
 
 def _explained(said: str, kind: Any) -> str:
@@ -186,7 +179,7 @@ _DRIVE = re.compile(r"[A-Za-z]:")
 
 
 def problem_of(name: str) -> str:
-    """Why ``name`` names nothing within a folder, as the end of an error; empty where it does.
+    """Describe why ``name`` names nothing within a folder, as the end of an error; empty if it names something.
 
     A name has parts between forward slashes, and is the same on every system and written in one way alone: none is
     empty, ``.`` or ``..``, and there is no slash before the first or behind the last, no drive and no backslash.

@@ -22,7 +22,6 @@ import argparse
 from pathlib import Path
 
 from builders.check import add_accept
-from builders.core.command import add_tmp
 from builders.core.hub import add_repository
 
 
@@ -39,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--framework", default="", metavar="ID", help="evaluation_framework of eval.yaml")
     add_accept(parser)
-    add_tmp(parser)
+    parser.add_argument("--tmp", type=Path, metavar="DIR", help="for temporary files (default: $TMPDIR, or /tmp)")
 
 
 def run(args: argparse.Namespace) -> None:

@@ -10,9 +10,8 @@ from builders.check.histograms import draw
 from builders.check.release import check, unlisted_files
 from builders.core.cache import describe
 from builders.core.errors import InputError
-from builders.core.files import sha256_of, write_bytes, write_text
+from builders.core.files import sha256_of, temporary_folder, write_bytes, write_text
 from builders.core.hub import upload
-from builders.core.locks import temporary_folder
 from builders.publish.pages import eval_yaml, example, scores_table
 from builders.store.card import CHINESE, card, configs_of, is_reading
 from builders.store.layout import MANIFEST, NAME, parts_of

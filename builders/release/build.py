@@ -18,8 +18,8 @@ import numpy as np
 
 from builders.core.errors import InputError, log
 from builders.core.files import sha256_of
-from builders.core.folders import finished_tasks, work_beside
-from builders.core.jobs import Engine, LocalEngine
+from builders.core.folders import work_beside
+from builders.core.jobs import Engine, local_engine
 from builders.core.limits import usable_cores
 from builders.core.progress import progress
 from builders.release.label import label_block
@@ -57,7 +57,7 @@ def build_release(
     out = check_release_output(out)
     key = _key(before, sources, options)
     with (
-        contextlib.nullcontext(engine) if engine else LocalEngine(1 if small else workers) as engine,
+        contextlib.nullcontext(engine) if engine else local_engine(1 if small else workers) as engine,
         work_beside(out, key, resume=resume) as work,
         ThreadPoolExecutor(1) as thread,
     ):
@@ -91,7 +91,7 @@ def _label(sources: list[Source], options: Options, work: Path, engine: Engine) 
 
 
 def _labelled_blocks(work: Path) -> set[int]:
-    return {int(name) for name in finished_tasks(work) if name.isdigit()}
+    return {int(path.name) for path in work.iterdir() if path.name.isdigit()}
 
 
 def _write(selection: Selection, work: Path, draft: Draft, engine: Engine) -> None:

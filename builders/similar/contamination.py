@@ -15,10 +15,9 @@ import msgspec
 import pyarrow as pa
 
 from builders.core.errors import InputError, log, visible
-from builders.core.files import write_bytes
+from builders.core.files import temporary_folder, write_bytes
 from builders.core.jobs import in_order, process_pool
 from builders.core.limits import usable_cores
-from builders.core.locks import temporary_folder
 from builders.core.progress import progress
 from builders.core.tables import aligned
 from builders.core.typed import read_json

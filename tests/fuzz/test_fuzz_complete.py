@@ -20,7 +20,7 @@ _OURS = {
     "baselines.retrieve.official_input:official_tokenizer": "likewise",
     "baselines.checkpoint:write_hashes": "the record of a checkpoint that the caller has just written",
     "baselines.checkpoint:write_needs": "the configuration of a checkpoint that the caller has just written",
-    "builders.core.arrow_files:read_arrow": "files of a build under way, which appear when they are whole",
+    "builders.release.label:read_labelled": "files of a build under way, which appear when they are whole",
     "builders.release.build:_label": "hands its blocks on to parse_row, which has a fuzzer",
     "builders.release.write:write_file": "a file of a build under way, which appears when it is whole",
     "builders.similar.contamination:_open": "what the same command has just written",

@@ -1,6 +1,6 @@
 """Every step of a round of annotation, and what leads to one, killed: the same judgments, nothing left, nothing lost.
 
-In ``make test`` each step kills itself at a few of the points where it writes or asks a language model (forked.py); in
+In ``make test`` each step kills itself at a few of the points where it writes or asks a language model (loaded.py); in
 ``make test-slow`` its process is killed at random moments, too.
 """
 
@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 from annotating import ANNA, BEN, CARL, annotate, export_of, fill, judge, make_pool, read_table, truth, wrong_in
 from chat_server import Chat, chat
-from forked import Forks
 from fuzzing import CASES
 from killing import Place, Verb, content, killed_and_given_again, same_in_the_end
+from loaded import ANNOTATION, Loaded
 from releases import QUESTIONS, TEXTS, make_release, md5, tables
 
 from builders.annotate.judgments import read_judgments
@@ -146,28 +146,28 @@ def _corpus(folder: Path) -> list[dict[str, str]]:
 
 
 @pytest.fixture(scope="module")
-def forks() -> Iterator[Forks]:
-    with Forks() as found:
+def forks() -> Iterator[Loaded]:
+    with Loaded(ANNOTATION) as found:
         yield found
 
 
 @pytest.mark.parametrize("name", VERBS)
 def test_a_step_killed_at_any_point_is_made_up_for_by_the_next(
-    name: str, given: Path, forks: Forks, tmp_path: Path, record_property: Callable[[str, object], None]
+    name: str, given: Path, forks: Loaded, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     verb = VERBS[name]
     with verb.serve(given) as one, verb.serve(given) as other:
         whole = Place(tmp_path / "whole", verb, given, one)
-        done = forks.run(whole.words, whole.environment, at=0)
-        whole.ended(done["code"], done["said"])
-        points = int(done["points"])
+        done = forks.run(*whole.words, code=None, at=0, **whole.environment)
+        whole.ended(done.code, done.stderr)
+        points = int(done.stderr.rpartition("\n")[2])
         chosen = random.Random(f"points {name}").sample(range(1, points + 1), min(POINTS, points))
         place = Place(tmp_path / "killed", verb, given, other)
         for at in chosen:
             place.forget()
-            forks.run(place.words, place.environment, at)
-            again = forks.run(place.words, place.environment)
-            place.ended(again["code"], f"point {at}: {again['said']}")
+            forks.run(*place.words, code=None, at=at, **place.environment)
+            again = forks.run(*place.words, code=None, **place.environment)
+            place.ended(again.code, f"point {at}: {again.stderr}")
             same_in_the_end(place, whole, 1)
     record_property("fuzz", f"{name}: killed at {len(chosen)} of {points} points")
 

@@ -22,7 +22,7 @@ GROUPS = {
         "search": "baselines.retrieve.search",
         "rerank": "baselines.retrieve.rerank",
         "fuse": "baselines.measure.fuse",
-        "match": "baselines.retrieve.match",
+        "match": "baselines.match",
     },
     "measure and look": {
         "evaluate": "baselines.measure.evaluate",

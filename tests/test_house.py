@@ -36,16 +36,7 @@ def room_of(path: Path) -> str:
 # Circles that are still there: each a set of files (`builders.store.card`) or of folders (`builders.store`).
 KNOWN_CIRCLES: list[set[str]] = [
     {"baselines.bm25.engine_numba", "baselines.bm25.index"},
-    {"baselines.space.ranking", "baselines.space.searching"},
     {"baselines.train.callbacks", "baselines.train.resume", "baselines.train.train", "baselines.train.trainers"},
-    {
-        "baselines.retrieve.encode",
-        "baselines.retrieve.kinds",
-        "baselines.models",
-        "baselines.retrieve.run",
-        "baselines.retrieve.search",
-        "baselines.vectors",
-    },
 ]
 
 

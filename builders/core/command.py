@@ -140,6 +140,9 @@ def _main(
         if name := next((name for name in (" ".join([verb, *rest[:1]]), verb) if name in old), None):
             print(f"{name} is now: {old[name]}", file=sys.stderr)
             return 2
+        if program == "baselines" and verb in REMOVED:
+            print(f"{verb} was removed; use {REMOVED[verb]}", file=sys.stderr)
+            return 2
         near = difflib.get_close_matches(verb, verbs, n=1)
         hint = f"did you mean {near[0]}?" if near else f"`python -m {program}` prints them all"
         print(f"error: python -m {program} has no verb {verb!r}: {hint}", file=sys.stderr)
@@ -179,8 +182,16 @@ OLD_NAMES = {
         "stats": "builders check",
     },
     "baselines": {
+        "estimate": "baselines reproduce --dry-run",
         "leaderboard": "baselines reproduce --leaderboard",
         "predictions": "builders export --run",
         "space": "baselines show --serve",
     },
+}
+# Verbs that are gone, with what to use in their place.
+REMOVED = {
+    "artefacts": "`hf upload` and `hf download` (docs/hub.md)",
+    "bundle": "RUN.manifest.json, which every run has (docs/run.md)",
+    "stability": "docs/holes.md, which keeps its results",
+    "verify": "RUN.manifest.json, which every run has (docs/run.md)",
 }

@@ -102,6 +102,12 @@ def test_a_wrong_verb_or_option_is_a_usage_error_with_a_hint(
     assert done.stdout == out and error in done.stderr
 
 
+def test_a_removed_verb_says_what_to_use(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("baselines", "bundle", "--run", "x") == 2
+    said = "bundle was removed; use RUN.manifest.json, which every run has (docs/run.md)\n"
+    assert capsys.readouterr() == ("", said)
+
+
 @pytest.mark.parametrize(
     ("program", "old", "new"), [(program, *names) for program, table in OLD_NAMES.items() for names in table.items()]
 )

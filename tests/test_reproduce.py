@@ -291,7 +291,8 @@ def test_the_test_split_ends_in_predictions_and_says_so_first(here: Path) -> Non
     lines = done.stderr.splitlines()
     said = next(number for number, line in enumerate(lines) if "has no labels of the test split" in line)
     assert said < next(number for number, line in enumerate(lines) if "running: " in line)
-    file = here / "out" / "predictions" / "table4.bm25.test.json"
+    folder = here / "out" / "predictions" / "table4.bm25.test"
+    file = folder / "predictions" / "bm25.test.json"
     assert done.stdout == f"predictions of the test split, 1 file:\nTable 4, bm25: {file}\n"
     found = json.loads(file.read_text(encoding="utf-8"))
     assert set(found) <= {row["_id"] for row in tables()["queries", "test"]}
@@ -300,8 +301,8 @@ def test_the_test_split_ends_in_predictions_and_says_so_first(here: Path) -> Non
     assert report["rows"] == []
     dry = reproduce(here, *BM25, "--split", "test", "--dry-run")
     assert dry.stdout.splitlines()[-1] == (
-        f"python -m baselines predictions --release {here / 'release'} --split test {here / 'out'}/bm25.test.run.gz "
-        f"--out {here / 'out'}/predictions/table4.bm25.test.json"
+        f"python -m builders export --release {here / 'release'} --format official --runs-only "
+        f"--run {here / 'out'}/bm25.test.run.gz --out {folder}"
     )
     assert "never published" in dry.stderr
 

@@ -114,7 +114,7 @@ def functions_called(work: Callable[[], object]) -> set[str]:
     finally:
         sys.setprofile(None)
         threading.setprofile(None)  # type: ignore[arg-type]
-    inside = ((Path(file), name) for file, name in found if file.startswith(str(ROOT)))
+    inside = ((Path(file), name) for file, name in list(found) if file.startswith(str(ROOT)))
     return {f"{'.'.join(file.relative_to(ROOT).with_suffix('').parts)}:{name}" for file, name in inside}
 
 

@@ -209,6 +209,7 @@ READERS = [
         "cCOVID-News' tables",
         reaches=(
             "builders.add.ccovid:json_rows",
+            "builders.add.ccovid:_rows",
             "builders.add.ccovid:read",
             "builders.sources.files:_members",
             "builders.sources.files:open_bytes",

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from commands import Done, run
 from conftest import Once
@@ -43,8 +45,8 @@ VERBS = {
     "translations": "builders annotate translations export --release {here}/release --out {here}/out",
     "similar": "builders similar --release {here}/release --out {here}/out",
     "contamination": "builders similar --release {here}/release --against {here}/pairs.jsonl --format json",
-    "restrain": "builders add restrain --release {here}/release --embeddings {here}/v.npy --size 1 --out {here}/out",
-    "resttest": "builders add resttest --release {here}/release --embeddings {here}/v.npy --buckets 2 --out {here}/out",
+    "restrain": "builders add restrain --release {here}/release --embeddings {here}/v.parquet --size 1 --out {here}/out",
+    "resttest": "builders add resttest --release {here}/release --embeddings {here}/v.parquet --buckets 2 --out {here}/out",
     "publish": f"builders publish --release {{here}}/release --repo {REPO}",
     "annotate merge": "builders annotate merge --round {here}/round --release {here}/release --out {here}/out",
     "pool": "builders annotate pool select --release {here}/release --runs {here}/dev.run --scores {here}/other.run"
@@ -107,8 +109,9 @@ def make(folder: Path) -> None:
     asked = [question for questions in QUESTIONS.values() for question in questions]
     labels = {(md5(QUESTIONS["dev"][0]), ids[0]): 1, (md5(QUESTIONS["dev"][1]), ids[5]): 0}
     make_round(folder / "round", folder / "release", {"dev-001": ("accepted", labels)})
-    np.save(folder / "v.npy", np.random.default_rng(0).normal(size=(len(asked), 4)).astype(np.float32))
-    (folder / "v.ids.txt").write_text("".join(f"{md5(question)}\n" for question in asked))
+    vectors = np.random.default_rng(0).normal(size=(len(asked), 4)).tolist()
+    table = pa.table({"_id": [md5(question) for question in asked], "embedding": vectors})
+    pq.write_table(table, folder / "v.parquet")
 
 
 def make_with_models(folder: Path) -> None:

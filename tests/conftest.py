@@ -42,8 +42,34 @@ _LONG = (
     *("test_annotate_many", "test_encode", "test_export", "test_bm25_elasticsearch", "test_fuzz_sources"),
 )
 
+# Files and tests that `make test` leaves to `make test-slow`: many seconds each, of paths that other tests also take.
+_SLOW = (
+    *("test_annotate_many.py", "test_dataset36.py", "test_peers.py", "test_pipeline.py", "test_ray.py"),
+    *("test_reproduce_models.py", "test_train_processes.py"),
+    "test_annotate_round.py::test_a_round_from_the_pool_to_new_qrels[demo_release",
+    "test_bm25.py::test_chunks_and_terms_that_are_only_looked_up_leave_nothing_out",
+    "test_bm25.py::test_scores_and_order_are_lucenes",
+    "test_encode.py::test_a_killed_run_goes_on_and_gives_the_same_bytes",
+    "test_encode.py::test_the_verbs_are_imported_on_a_machine_that_has_little",
+    "test_gpu.py::test_every_step_runs_without_a_card",
+    "test_match.py::test_an_interrupted_match_scores_no_pair_twice",
+    "test_prefetch.py::test_processes_give_the_bits_that_a_thread_gives_and_are_kept",
+    "test_publish.py::test_a_config_has_the_same_splits_by_name_by_path_and_from_a_hub",
+    "test_publish.py::test_a_killed_upload_is_resumed",
+    "test_publish.py::test_a_new_release_replaces_the_old_one_in_one_commit",
+    "test_publish.py::test_it_loads_on_datasets_36",
+    "test_pull.py::test_a_pulled_checkpoint_is_a_start",
+    "test_rerank.py::test_batches_windows_and_processes_change_nothing",
+    "test_resume.py::test_ten_kills_in_a_row",
+    "test_train.py::test_a_dual_encoder_learns_what_words_do_not_tell",
+    "test_train.py::test_without_the_packages_that_a_bare_cuda_image_lacks",
+)
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if f"{item.path.name}::{item.name}".startswith(_SLOW):
+            item.add_marker(pytest.mark.slow)
     places = {name: place for place, name in enumerate(_LONG)}
     items.sort(key=lambda item: places.get(item.path.stem, len(places)))
 

@@ -39,7 +39,6 @@ def gpu_pack(monkeypatch: pytest.MonkeyPatch) -> Any:
     return importlib.import_module("gpu_pack")
 
 
-@pytest.mark.slow
 def test_every_step_runs_without_a_card(tmp_path: Path) -> None:
     words = ["--device", "cpu", "--small", "--parts", "checks", "speed", "train", "--limit", "5000", "--out", tmp_path]
     before = listing(ROOT / "build" / "gpu")

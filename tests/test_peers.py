@@ -26,8 +26,6 @@ from environments import clean_environ, environment
 from pages import blocks
 from releases import all_tables, make_release, md5, passage
 
-pytestmark = pytest.mark.slow
-
 REQUIREMENTS = Path(__file__).with_name("peers-requirements.txt")
 
 

@@ -13,8 +13,6 @@ from typing import Any
 import pytest
 from commands import ROOT, Done, run
 
-pytestmark = pytest.mark.slow
-
 TINY = """
 [{recipe}]
 data.passage_length = 24

@@ -167,7 +167,8 @@ def test_a_machine_that_is_lost_and_a_driver_that_is_killed(cluster: Cluster, ro
     assert engine.calls("label_block") >= 10
     with Watched(cluster.address, tmp_path / "second", {}) as engine:
         build_release(sources, tmp_path / "ray", CHAR, engine=engine)
-    assert engine.calls("label_block") <= BLOCKS - 10
+    # Ray may run a task twice whose machine it has just lost.
+    assert engine.calls("label_block") <= BLOCKS - 8
     assert tree(tmp_path / "ray") == local(rows, tmp_path / "out", CHAR)
 
 

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
+from baselines.measure.qrels import read_judgments
 from builders.annotate import export as marking
 from builders.core.errors import visible
 from builders.core.words import words
+from builders.store.layout import Set
+from builders.store.reader import Release
 
+SAMPLE = Path("build/sample")
 CHARS = 120  # of an excerpt on the page
 _WHOLE = 5_000  # characters of a passage that the page shows
 
@@ -69,3 +74,11 @@ def _windows(text: Sequence[Word], chars: int) -> Iterator[tuple[int, int]]:
         if end == len(text):
             return
         size -= len(word)
+
+
+def positives_of(release: Release, configs: Set, split: str) -> dict[str, set[str]] | None:
+    """The positive passages of every question; None where the split has no judgments."""
+    if (configs.qrels, split) not in release.splits():
+        return None
+    judged = read_judgments(release, configs, split)
+    return {query: {corpus for corpus, score in own.items() if score > 0} for query, own in judged.items()}

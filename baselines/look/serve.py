@@ -9,7 +9,7 @@ from pathlib import Path
 from baselines.bm25.index import INDEXES, open_index
 from baselines.bm25.tokens import tokens
 from baselines.look.answers import Searcher
-from baselines.look.show import SAMPLE, positives_of
+from baselines.look.excerpts import SAMPLE, positives_of
 from baselines.measure.qrels import read_queries
 from baselines.retrieve.passages import open_passages
 from builders.core.errors import InputError, log

@@ -28,16 +28,15 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from baselines.look.excerpts import excerpt, marked, tally
-from baselines.measure.qrels import add_set, read_judgments, read_queries
+from baselines.look.excerpts import SAMPLE, excerpt, marked, positives_of, tally
+from baselines.measure.qrels import add_set, read_queries
 from baselines.retrieve.settings import add_device
 from builders.core.command import whole_number
 from builders.core.errors import InputError, visible
-from builders.store.layout import SETS, Set
+from builders.store.layout import SETS
 from builders.store.reader import Release, open_release
 from builders.store.runs import Run, read_run
 
-SAMPLE = Path("build/sample")
 Question = tuple[str, str]  # id, text
 _TERM, _POSITIVE, _HEAD, _PLAIN = "\033[1;33m", "\033[1;32m", "\033[1m", "\033[0m"
 
@@ -137,11 +136,3 @@ def _first_answered(questions: Sequence[Question], runs: Sequence[Run], split: s
             return question, f" (the first that {every} answers; --query TEXT_OR_ID names another)"
     paths = ", ".join(str(run.path) for run in runs)
     raise InputError(f"expected passages for at least one of the {len(questions)} questions of {split!r}", path=paths)
-
-
-def positives_of(release: Release, configs: Set, split: str) -> dict[str, set[str]] | None:
-    """The positive passages of every question; None where the split has no judgments."""
-    if (configs.qrels, split) not in release.splits():
-        return None
-    judged = read_judgments(release, configs, split)
-    return {query: {corpus for corpus, score in own.items() if score > 0} for query, own in judged.items()}

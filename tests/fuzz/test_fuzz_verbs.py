@@ -32,6 +32,7 @@ ENGLISH = {"北京冬天冷吗": "Is it cold", "饺子怎么煮": "How to boil"}
 TORCH = ("encode", "search", "rerank", "match", "train")  # seconds each
 HUB = ("publish", "push")
 REPO = "org/name"
+_VECTORS = "--release {here}/release --embeddings {here}/v.parquet"
 # The words of each verb; {here} is the folder of the release and what goes with it. `reproduce` runs these.
 VERBS = {
     **{
@@ -45,8 +46,8 @@ VERBS = {
     "translations": "builders annotate translations export --release {here}/release --out {here}/out",
     "similar": "builders similar --release {here}/release --out {here}/out",
     "contamination": "builders similar --release {here}/release --against {here}/pairs.jsonl --format json",
-    "restrain": "builders add restrain --release {here}/release --embeddings {here}/v.parquet --size 1 --out {here}/out",
-    "resttest": "builders add resttest --release {here}/release --embeddings {here}/v.parquet --buckets 2 --out {here}/out",
+    "restrain": f"builders add restrain {_VECTORS} --size 1 --out {{here}}/out",
+    "resttest": f"builders add resttest {_VECTORS} --buckets 2 --out {{here}}/out",
     "publish": f"builders publish --release {{here}}/release --repo {REPO}",
     "annotate merge": "builders annotate merge --round {here}/round --release {here}/release --out {here}/out",
     "pool": "builders annotate pool select --release {here}/release --runs {here}/dev.run --scores {here}/other.run"

@@ -195,7 +195,7 @@ READERS = [
     pytest.param(
         (verb, hostile),
         id=f"{verb}-{'hostile' if hostile else 'damaged'}",
-        marks=pytest.mark.skipif(verb in TORCH and not CASES, reason="takes minutes: make test-slow"),
+        marks=pytest.mark.skipif(verb in TORCH and not CASES, reason="takes minutes: make fuzz"),
     )
     for verb in VERBS
     for hostile in (False, True)

@@ -5,9 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from builders.check.paper import published, side_by_side
-from builders.store.judgments import overlap_table
-
 if TYPE_CHECKING:
     from builders.check.count import Figures
 
@@ -96,10 +93,15 @@ class Report:
             }
             for name, (level, counts) in TESTS.items()
         ]
+        from builders.check.paper import published  # pyarrow is slow to import: `--help` needs the names of tests alone
+
         figures = {"release": self.figures.stats, "overlap": self.drawn, "paper": published()}
         return {"errors": sum(finding.count for finding in self.errors), "tests": tests, **figures}
 
     def text(self) -> str:
+        from builders.check.paper import side_by_side
+        from builders.store.judgments import overlap_table
+
         lines = []
         for name, (_, counts) in TESTS.items():
             found = self.of(name)

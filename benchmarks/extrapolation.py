@@ -1,4 +1,4 @@
-"""How long `add restrain` and `add resttest` take, and in how much memory, at MS MARCO's size.
+"""Time and memory of `add restrain` and `add resttest` at MS MARCO's size.
 
 Random vectors around random centres stand for the embeddings of 500,000 training and 7,000 test queries; the release
 that they belong to holds queries and judgments only. Both commands run as a user runs them, each in its own process.

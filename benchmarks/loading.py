@@ -1,4 +1,4 @@
-"""How fast a core makes the batches that a training eats: texts joined, cut into tokens, padded; no model runs.
+"""Batches per second that one core makes for a training: texts joined, cut into tokens, padded; no model runs.
 
 The batches are the trainers' own, from their data loaders, of made-up Chinese passages (log-normal lengths,
 --characters on average, as the training split's positives have) in memory-mapped files. Counted is processor time of

@@ -1,4 +1,4 @@
-"""How fast texts are cut into words, and how often the compiled segmenter cuts them otherwise than jieba does.
+"""Speed of cutting texts into words, and how often the compiled segmenter differs from jieba.
 
 Speed: characters a second of jieba and of rjieba as builders.core.words uses it, on one core and on all, over a
 sample of the texts taken at even distances; the two take turns, and figures are medians. Equality: every text, on all

@@ -1,4 +1,4 @@
-"""How long `similar` and `similar --against` take, and in how much memory, at the benchmark's size.
+"""Time and memory of `similar` and `similar --against` at the benchmark's size.
 
 Texts are words of two characters drawn by Zipf's law from 20,000: 86,395 training questions, 6,000 of dev and test, 5
 positive passages of 270 characters for each of these, one training question in a hundred and fifty a near-duplicate.

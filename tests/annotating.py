@@ -81,7 +81,7 @@ def truth(row: dict[str, Any]) -> int:
 
 
 def wrong_in(wrong: int, rows: Iterable[dict[str, Any]], seed: str, right: Callable[[Any], int] = truth) -> Label:
-    """What is ``right``, but for so many of the rows, drawn at random."""
+    """The answers ``right`` with so many rows changed, drawn at random."""
     chosen = draw((f"{row['query-id']} {row['corpus-id']}" for row in rows), wrong, seed)
     return lambda row: right(row) ^ (f"{row['query-id']} {row['corpus-id']}" in chosen)
 

@@ -61,7 +61,7 @@ def _logging_as_it_was() -> Iterator[None]:
 
 
 def names(folder: Path) -> list[str]:
-    """What lies in a folder."""
+    """The names in a folder."""
     return sorted(path.name for path in folder.iterdir())
 
 

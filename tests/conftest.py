@@ -114,15 +114,6 @@ def shared_data() -> Path:
     return folder
 
 
-@pytest.fixture(scope="session")
-def shared_model() -> Path:
-    """A real pretrained encoder beside the project (sentence-transformers). Read, never copied; skips without it."""
-    folder = ROOT.parent / "shared" / "models" / "multilingual-e5-small-zh-en"
-    if not folder.is_dir():
-        pytest.skip("needs the real pretrained weights in ../shared/models")
-    return folder
-
-
 Once = Callable[[str, Callable[[Path], object]], Path]
 
 

@@ -22,8 +22,8 @@ from loopback import Handler, Loopback
 
 @dataclass
 class Fault:
-    """What the next ``times`` requests of a kind meet: a status, "lose" (done, no answer), or "items" (each second item
-    turned down with 429)."""
+    """The answer to the next ``times`` requests of a kind: a status, "lose" (done, no answer), or "items" (each
+    second item turned down with 429)."""
 
     pattern: str  # of "METHOD /path"
     action: int | str

@@ -56,7 +56,7 @@ def reviewed(round_: Path, label: Label = truth, package: str = "dev-001") -> No
 
 
 def first(round_: Path) -> dict[str, Any]:
-    """What check says of the first package."""
+    """The verdict of check on the first package."""
     found: dict[str, Any] = check(round_)["packages"][0]
     return found
 

@@ -20,7 +20,7 @@ from builders.store.reader import open_release
 
 
 def found(report: Report) -> dict[str, tuple[str, int, list[tuple[str, int]]]]:
-    """What `check` found: test -> (class, count, [(where, count)]), of the tests that found something; sizes apart."""
+    """Findings of `check`: test -> (class, count, [(where, count)]), of the tests that found something; sizes apart."""
     tests = {}
     for name in TESTS:
         findings = report.of(name)

@@ -1,4 +1,4 @@
-"""How commands end: stopped by a signal, without a reader, on a full disk, without memory, without /dev/shm.
+"""Ends of commands: stopped by a signal, without a reader, on a full disk, without memory, without /dev/shm.
 
 Every library that writes, and what nobody asked to write, ends a command in one line that names the disk."""
 

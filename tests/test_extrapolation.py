@@ -235,7 +235,7 @@ def test_files_together_hold_the_queries(tmp_path: Path, caplog: pytest.LogCaptu
 
 
 def encoded(path: Path, release: Release, vectors: np.ndarray = VECTORS, split: str = "dev") -> Path:
-    """What `baselines encode --queries` writes for a split of a release: two files."""
+    """Write the files of `baselines encode --queries` for a split of a release."""
     path.mkdir(exist_ok=True)
     shards = []
     for number, part in enumerate((vectors[:2], vectors[2:])):

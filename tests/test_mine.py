@@ -53,7 +53,7 @@ def mine(world: Path, out: Path, *words: str | Path, code: int = 0) -> Done:
 
 
 def mined(world: Path, *words: str | Path) -> dict[str, list[str]]:
-    """What is mined with these words, by query."""
+    """The mined negatives by query."""
     with tempfile.TemporaryDirectory() as folder:
         mine(world, Path(folder, "n.jsonl.gz"), *words)
         lines = gzip.decompress(Path(folder, "n.jsonl.gz").read_bytes()).decode().splitlines()

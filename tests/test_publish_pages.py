@@ -1,4 +1,4 @@
-"""What ``publish`` puts beside a release: two cards, the benchmark's registration."""
+"""Files that ``publish`` puts beside a release: two cards, the benchmark's registration."""
 
 from __future__ import annotations
 

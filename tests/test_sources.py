@@ -1,4 +1,4 @@
-"""Where every archive comes from: builders/sources.json, as `builders official --list` prints it."""
+"""The source of every archive: builders/sources.json, as `builders official --list` prints it."""
 
 from __future__ import annotations
 

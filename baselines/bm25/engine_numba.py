@@ -236,7 +236,7 @@ def prepare() -> None:
 
 @compiled
 def _added(weight, share):  # type: ignore[no-untyped-def]
-    """What a term adds to a passage: never nothing."""
+    """The score that a term adds to a passage: never zero."""
     return ((weight * share) >> _SHARE) + 1
 
 
@@ -257,7 +257,7 @@ def _raise(best, score):  # type: ignore[no-untyped-def]
 
 @compiled
 def _before(row, other, ids, ends):  # type: ignore[no-untyped-def]
-    """Whether a passage's id sorts before another's (bytes of UTF-8 sort as characters do)."""
+    """True if a passage's id sorts before another's (bytes of UTF-8 sort as characters do)."""
     here, there = ends[row], ends[other]
     length, longer = ends[row + 1] - here, ends[other + 1] - there
     for byte in range(min(length, longer)):

@@ -1,4 +1,4 @@
-"""What the holes of a reference do to a run's measures: passages that it retrieved and that nobody judged.
+"""Effects of holes on a run's measures. A hole is a retrieved passage that nobody judged.
 
 The plain measures take an unjudged passage for a negative. Beside them stand
 

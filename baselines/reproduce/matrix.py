@@ -124,7 +124,7 @@ class Selection(NamedTuple):
 
 
 class Published(Struct, frozen=True, forbid_unknown_fields=True):
-    """What published figures were measured on, and who published them."""
+    """The data that published figures were measured on, and their source."""
 
     split: str
     source: str = "paper"
@@ -147,7 +147,7 @@ class Matrix(Struct, frozen=True, forbid_unknown_fields=True):
     categories: list[Category] = field(name="category", default_factory=list)
 
     def published(self, row: Row) -> Published:
-        """What a row's published figures were measured on."""
+        """The data that a row's published figures were measured on."""
         return self.published_on[row.published_on or row.set]
 
     def select(self, tables: Sequence[int] | None, name: str | None, figures: Sequence[int] | None = None) -> Selection:

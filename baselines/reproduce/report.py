@@ -46,7 +46,7 @@ class Measured:
     intervals: dict[str, Interval]
 
     def counts(self, release: Release) -> dict[str, int]:
-        """How many queries and positives the row was measured on, over how many passages."""
+        """Numbers of queries, positives and passages that the row was measured on."""
         passages = release.rows(SETS[self.row.set].corpus, "corpus")
         return {"queries": len(self.qrels.positives), "positives": self.qrels.pairs, "passages": passages}
 
@@ -160,7 +160,7 @@ def _figures(
 
 
 def _measured_on(matrix: Matrix, release: Release, reference: Reference, rows: Sequence[Measured]) -> dict[str, Any]:
-    """What the rows of one reference were measured on, and whether the published figures were measured on the same."""
+    """The data that the rows of one reference were measured on, and whether the published figures had the same."""
     ours, split = rows[0].counts(release), reference.split
     published = list(dict.fromkeys(matrix.published(each.row) for each in rows))
     some = {key: value for key, value in (("of", reference.queries), ("by", reference.qrels)) if value}

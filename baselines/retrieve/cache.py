@@ -76,7 +76,7 @@ class Cache:
     manifest: str
 
     def home(self) -> Path:
-        """Where the folders are kept when nobody says where."""
+        """The default folder of the cache."""
         return caches() / self.name
 
     def folder(self, keep: Path | None, key: dict[str, Any], build: Callable[[Path], None]) -> tuple[Path, bool]:

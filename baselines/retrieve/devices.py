@@ -30,7 +30,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Work:
-    """What computes, and how much at a time: changes no result beyond its last digits.
+    """Devices and batch sizes of a computation. They change no result beyond its last digits.
 
     Attributes:
         devices: as :func:`devices_of` gives them: a process each.

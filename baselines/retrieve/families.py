@@ -31,7 +31,7 @@ _WITH = " with "  # a value of two sources: a template of the one, the words in 
 
 
 class Source(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Where a value is said: a ``file`` (or issue) of a ``repository``, at the ``commit`` where it was read."""
+    """The source of a value: a ``file`` (or issue) of a ``repository``, at the ``commit`` where it was read."""
 
     repository: _Text
     file: _Text
@@ -60,7 +60,7 @@ class Family(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
     @property
     def values(self) -> dict[str, Any]:
-        """What is declared, by its key."""
+        """The declared values, by key."""
         every = structs.asdict(self).items()
         return {key: value for key, value in every if key not in _OTHER and value not in (None, False, {})}
 
@@ -149,7 +149,7 @@ class Resolved:
     plain: bool
 
     def source(self, key: str) -> str:
-        """Where a setting comes from."""
+        """The source of a setting."""
         return self.sources.get(key) or ("the library's default" if key == "pooling" and self.plain else OWN)
 
 

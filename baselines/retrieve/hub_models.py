@@ -118,7 +118,7 @@ def hub_commit(model: str, revision: str, otherwise: str) -> str:
 
 
 def _within(seconds: float, call: Callable[[], Result]) -> Result:
-    """What ``call`` returns or raises; TimeoutError after that long (looking a name up knows no limit of its own)."""
+    """Return or raise the outcome of ``call``; TimeoutError after that long (name look-ups know no limit)."""
     answer: Future[Result] = Future()
 
     def work() -> None:

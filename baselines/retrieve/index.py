@@ -245,7 +245,7 @@ class Retriever(abc.ABC):
         return {**about, **self.size(model), "used": settings_in_use(model)}
 
     def size(self, model: Any) -> dict[str, Any]:
-        """What else decides the results."""
+        """Further settings that decide the results."""
         return {}
 
     @abc.abstractmethod

@@ -76,7 +76,7 @@ def _is_ours(error: BaseException) -> bool:
 
 
 class _Settings(Struct):
-    """What a model's own files set, and the libraries use later without a look at it."""
+    """Settings in the model's files that the libraries apply silently."""
 
     prompts: dict[str, str | None]  # None: of a late-interaction model without one
     default_prompt_name: str | None
@@ -243,7 +243,7 @@ def check_length(given: str, length: int, model: Any, tokenizer: Any, *, texts: 
 
 
 def positions(model: torch.nn.Module) -> int | None:
-    """How many tokens a model can read; None where its positions are relative, or computed."""
+    """The most tokens that a model can read; None if its positions are relative or computed."""
     found = [
         module.num_embeddings - (0 if module.padding_idx is None else module.padding_idx + 1)  # as RoBERTa counts them
         for name, module in model.named_modules()

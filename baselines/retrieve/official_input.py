@@ -1,4 +1,4 @@
-"""What the official reader makes of queries and passages, as tokenizers that load without this project.
+"""Tokenizers that cut queries and passages as the official reader does, and that load without this project.
 
 Spaces (U+0020) are removed from a text; then BERT's basic tokenisation (lower case, accents stripped, every Chinese
 character apart; control characters go, other white space parts words) and greedy WordPiece, a word of more than 100

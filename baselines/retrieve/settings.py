@@ -1,4 +1,4 @@
-"""Which model, and how it is used; the options of every command that runs a model. Loads no model library."""
+"""Model settings, and the options of every command that runs a model. Loads no model library."""
 
 from __future__ import annotations
 

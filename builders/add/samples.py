@@ -138,7 +138,7 @@ def write_samples(release: Release, args: argparse.Namespace) -> list[dict[str, 
 
 
 def _holding(ids: pa.Array, wanted: set[str], path: Path) -> npt.NDArray[np.bool_]:
-    """Which of ``ids`` are wanted, as booleans; :class:`InputError` naming ``path`` where one is none of them."""
+    """True for each of ``ids`` that is wanted; :class:`InputError` naming ``path`` where one is none of them."""
     found: npt.NDArray[np.bool_] = pc.is_in(ids, pa.array(sorted(wanted), pa.string())).to_numpy(zero_copy_only=False)
     if len(missing := wanted - set(ids.filter(pa.array(found)).to_pylist())):
         raise InputError(f"names a passage {min(missing)!r} that the release's corpus lacks", path=path)

@@ -65,7 +65,7 @@ def _blocks(rows: Ints, size: int) -> Iterator[Ints]:
 
 
 def best_ranks(tests: Floats, trains: Floats, depth: int) -> tuple[Ints, Ints, int]:
-    """How near every training query is to the test queries.
+    """The nearness of every training query to the test queries.
 
     Args:
         tests: (m, d), trains: (n, d), both of :func:`fixed_point`.

@@ -54,7 +54,7 @@ class Endpoint:
         self._client = OpenAI(base_url=self.url, api_key=key, timeout=_SECONDS, max_retries=_RETRIES)
 
     def answer(self, prompt: str) -> str:
-        """What the model says. The library tries again where the server is busy or fails.
+        """Return the model's answer. The library tries again where the server is busy or fails.
 
         Raises :class:`InputError` for a refusal, :class:`Unfinished` where the same may succeed later.
         """

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Figures:
-    """What was counted.
+    """The counts of a release.
 
     Attributes:
         stats: as in ``stats.json``: ``table3``, ``collections``, ``english``, ``positives_per_query``, ``relabelled``,

@@ -108,7 +108,7 @@ class Survey:
     failures: list[tuple[str, str, str]] = field(default_factory=list)
 
     def rows(self, sql: str, *values: Any, **named: Any) -> list[tuple[Any, ...]]:
-        """What a query gives; its parameters are ``?``, in order, or ``$name``."""
+        """Return the rows of a query; its parameters are ``?``, in order, or ``$name``."""
         return self.con.execute(sql, named or list(values)).fetchall()  # type: ignore[no-any-return]
 
     def splits(self, config: str) -> list[str]:

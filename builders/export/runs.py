@@ -74,7 +74,7 @@ def write_runs(output: Output, paths: Sequence[Path], form: str, data: ReleaseSe
 
 
 def _falls(run: Run) -> bool:
-    """Whether every query's scores fall strictly already, and none has a passage twice."""
+    """True if every query's scores fall strictly, and no query has a passage twice."""
     return all(
         len({passage for passage, _ in hits}) == len(hits)
         and (np.diff(np.array([score for _, score in hits], np.float32)) < 0).all()

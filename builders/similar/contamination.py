@@ -75,7 +75,7 @@ class Compared(NamedTuple):
 
 @dataclass
 class Seen:
-    """What was found in some pairs.
+    """Matches found in some pairs.
 
     Attributes:
         known: the texts of the benchmark.
@@ -115,7 +115,7 @@ class Seen:
             self.together |= {like.id for _, like in hit.questions if given & answers.get(like.id, set())}
 
     def figures(self, asked: Mapping[str, Mapping[str, str]], answers: Answers) -> dict[str, Any]:
-        """How much was found, by split: of the questions, of their positive passages, and of both together."""
+        """Numbers of matches by split: questions, their positive passages, and both together."""
         splits = {}
         for split, questions in asked.items():
             passages = {passage for found in answers[split].values() for passage in found}

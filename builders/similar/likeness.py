@@ -44,7 +44,7 @@ class Like(NamedTuple):
 
 
 class _Folded(dict[int, str]):
-    """What a character is in a normalised text, kept for the next time."""
+    """Cache of characters as they stand in a normalised text."""
 
     def __missing__(self, code: int) -> str:
         folded = unicodedata.normalize("NFKC", chr(code)).casefold()
@@ -142,7 +142,7 @@ class LikeTexts:
 
 
 def is_similar(score: float, threshold: float = THRESHOLD) -> bool:
-    """Whether a model's score marks two questions as similar: it is higher than 0.5 (Section 2.3)."""
+    """True if a model's score marks two questions as similar: it is higher than 0.5 (Section 2.3)."""
     return score > threshold
 
 
@@ -189,7 +189,7 @@ def tested_splits(release: Release, wanted: Sequence[str] | None) -> list[str]:
 
 
 def options_of(args: argparse.Namespace, splits: Sequence[str]) -> dict[str, Any]:
-    """What the manifest and a report say of how texts were compared."""
+    """The options of the comparison, for the manifest and a report."""
     by = [how for how in args.by if how != "model" or args.scores]
     options: dict[str, Any] = {"splits": list(splits), "by": by}
     if "n-gram" in by:

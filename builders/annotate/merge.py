@@ -24,8 +24,7 @@ from typing import Any
 
 from builders.annotate.judgments import JUDGMENTS, Pair
 from builders.annotate.rounds import ROUND, Round, fingerprint_of, open_round, standings
-from builders.check.count import relabelled
-from builders.check.paper import published, relabelled_text
+from builders.check.paper import published, relabelled, relabelled_text
 from builders.core.command import add_format
 from builders.core.errors import InputError, log
 from builders.store.draft import describe_files, draft_release

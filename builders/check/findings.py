@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
 
 ERROR, WARNING, INFO = "error", "warning", "info"
 
@@ -39,7 +39,8 @@ TESTS = {
 }
 
 
-class Finding(NamedTuple):
+@dataclass(frozen=True)
+class Finding:
     """One place where a test found something; at most ``EXAMPLES`` examples."""
 
     test: str  # a name of TESTS

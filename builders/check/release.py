@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from builders.check.count import Figures, count_survey
@@ -42,7 +42,7 @@ class Report:
         tests = [
             {
                 **{"test": name, "level": level, "counts": counts, "count": sum(each.count for each in self.of(name))},
-                "findings": [{**each._asdict(), "examples": [*each.examples]} for each in self.of(name)],
+                "findings": [asdict(each) for each in self.of(name)],
             }
             for name, (level, counts) in TESTS.items()
         ]
@@ -80,7 +80,7 @@ def check(release: Release, accepted: frozenset[str] = frozenset()) -> Report:
         names = ", ".join(sorted(broken))
         findings.append(Finding("not-tested", str(release.path), len(broken), f"configs with a wrong file: {names}"))
     levels = {name: WARNING if name in accepted else level for name, (level, _) in TESTS.items()}
-    findings = [each._replace(level=each.level or levels[each.test]) for each in findings]
+    findings = [replace(each, level=each.level or levels[each.test]) for each in findings]
     return Report(sorted(findings, key=lambda each: [*TESTS].index(each.test)), figures, drawn)
 
 

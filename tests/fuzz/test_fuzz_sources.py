@@ -118,8 +118,8 @@ def _vectors(folder: Path) -> None:
 
 def _read_vectors(folder: Path) -> Any:
     release = open_release(folder / "release")
-    found = list(read_embeddings([folder / "encoded", folder / "x.parquet"], release))
-    assert all(len(block.ids) == len(block.vectors) and block.vectors.ndim == 2 for block in found)
+    found = [block for name in ("encoded", "x.parquet") for block in read_embeddings(folder / name, release)]
+    assert all(len(ids) == len(vectors) and vectors.ndim == 2 for ids, vectors in found)
     return len(found)
 
 

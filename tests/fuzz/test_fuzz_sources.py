@@ -201,14 +201,13 @@ READERS = [
         ),
         make=_cmedqa,
         spoils={"*.*": TEXT},
-        read=lambda folder: cmedqa.read(find_tables([folder]))[0].queries,
+        read=lambda folder: cmedqa.read([folder])[0].queries,
         right=any_result,
         names_files=False,  # the files are put together before it shows
     ),
     Reader(
         "cCOVID-News' tables",
         reaches=(
-            "builders.add.ccovid:json_rows",
             "builders.add.ccovid:_rows",
             "builders.add.ccovid:read",
             "builders.sources.files:_members",
@@ -216,7 +215,7 @@ READERS = [
         ),
         make=_ccovid,
         spoils={"*.csv": TEXT, "*.json": JSON_LINES, "*.zip": BYTES},
-        read=lambda folder: ccovid.read(find_tables([folder]))[0].queries,
+        read=lambda folder: ccovid.read([folder])[0].queries,
         right=any_result,
         names_files=False,
     ),

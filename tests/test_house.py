@@ -103,7 +103,6 @@ DECODERS = {
     "baselines/retrieve/models.py": "a tokenizer's own words",
     "baselines/retrieve/official_input.py": "a tokenizer's own words",
     "baselines/measure/qrels.py": "whether it is JSON at all",
-    "builders/store/runs.py": "how often an id comes, in what was read before",
 }
 
 

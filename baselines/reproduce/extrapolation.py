@@ -26,7 +26,7 @@ from baselines.reproduce.matrix import Matrix, Row, Step, fill, read_matrix, run
 from baselines.reproduce.settings import Settings, read_settings
 from baselines.reproduce.steps import printed, run_plan
 from baselines.train.recipe import read_recipe
-from builders.add.restrain import WARNING, is_large
+from builders.add.extrapolation import WARNING, is_large
 from builders.core.errors import InputError
 from builders.core.tables import text_table
 from builders.store.manifest import read_stats

@@ -186,7 +186,7 @@ def _number(work: Work, what: str, named: Iterable[tuple[str | int, str]]) -> li
     return list(zip(ids_in(column.digests), work.number(column).tolist(), strict=True))
 
 
-def _judge(work: Work, split: Split, query: Pair, positives: Iterable[Pair]) -> Question:
+def judge(work: Work, split: Split, query: Pair, positives: Iterable[Pair]) -> Question:
     """Give a question more positives. The rows of one question are one, where the first stands."""
     question = split.by_id.get(query[0])
     if question is None:
@@ -209,7 +209,7 @@ def _read_ranking(work: Work, split: Split, paths: Iterable[Path]) -> None:
                 _number(work, "passages", ((each.docid, each.text) for each in part))
                 for part in (row.positive_passages, row.negative_passages)
             )
-            _judge(work, split, query, positives).negatives += [text for _, text in negatives]
+            judge(work, split, query, positives).negatives += [text for _, text in negatives]
     for question in split.by_id.values():
         own = {text for _, text in question.positives}
         both = sum(text in own for text in question.negatives)
@@ -239,7 +239,7 @@ def _read_tables(
             else:
                 judged.setdefault((file.split, query), []).append(passages[passage])
     for (split, query), positives in judged.items():
-        _judge(work, splits[split], questions[query], positives)
+        judge(work, splits[split], questions[query], positives)
     if unjudged := questions.keys() - {query for _, query in judged}:
         work.findings.add("queries that nobody judged (left out)", len(unjudged), min(unjudged))
     numbers = [number for _, number in passages.values()]

@@ -97,7 +97,6 @@ def test_the_modules_that_are_shipped_stand_alone() -> None:
 # What decodes JSON beside core/typed.py: rows of raw files, and what a library or the same run has made.
 DECODERS = {
     "builders/official/formats.py": "rows",
-    "builders/official/questions.py": "a raw file",
     "builders/release/rows.py": "rows",
     "builders/release/write.py": "written by the same build",
     "baselines/retrieve/models.py": "a tokenizer's own words",

@@ -44,7 +44,7 @@ from builders.core.typed import json_of
 from builders.store.judgments import Judged, read_judged
 from builders.store.layout import SPLITS
 from builders.store.reader import Release, open_release
-from builders.store.runs import Run, first_line_with, read_run, write_run
+from builders.store.runs import Run, read_run, write_run
 from builders.store.table3 import round_stat
 
 DEPTH, TOP = 50, 5  # of each run; of each query (Section 2.3)
@@ -155,8 +155,7 @@ def _expect_passages(release: Release, runs: Sequence[Run], union: Union) -> Non
     missing = set(release.missing("corpus", "corpus", {passage for own in union.values() for passage in own}))
     for run in runs if missing else ():
         if strange := next((each for ids in run.rankings.values() for each in ids if each in missing), None):
-            line = first_line_with(run.path, strange)
-            raise InputError(f"has a passage {strange!r} that the corpus lacks", path=run.path, line=line)
+            raise InputError(f"has a passage {strange!r} that the corpus lacks", path=run.path)
 
 
 def _write_candidates(path: Path, new: Union) -> None:

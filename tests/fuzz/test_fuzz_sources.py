@@ -118,8 +118,8 @@ def _vectors(folder: Path) -> None:
 
 def _read_vectors(folder: Path) -> Any:
     release = open_release(folder / "release")
-    found = list(read_embeddings([folder / "encoded", folder / "x.parquet"], release))
-    assert all(len(block.ids) == len(block.vectors) and block.vectors.ndim == 2 for block in found)
+    found = [block for name in ("encoded", "x.parquet") for block in read_embeddings(folder / name, release)]
+    assert all(len(ids) == len(vectors) and vectors.ndim == 2 for ids, vectors in found)
     return len(found)
 
 
@@ -175,9 +175,9 @@ READERS = [
     Reader(
         "copies",
         reaches=(
+            "builders.official.copies:_rows",
             "builders.official.copies:rows_of",
             "builders.official.copies:kind_of",
-            "builders.official.copies:_parquet",
         ),
         make=_copies,
         spoils={"*.jsonl": JSON_LINES, "*.parquet": PARQUET},
@@ -201,14 +201,13 @@ READERS = [
         ),
         make=_cmedqa,
         spoils={"*.*": TEXT},
-        read=lambda folder: cmedqa.read(find_tables([folder]))[0].queries,
+        read=lambda folder: cmedqa.read([folder])[0].queries,
         right=any_result,
         names_files=False,  # the files are put together before it shows
     ),
     Reader(
         "cCOVID-News' tables",
         reaches=(
-            "builders.add.ccovid:json_rows",
             "builders.add.ccovid:_rows",
             "builders.add.ccovid:read",
             "builders.sources.files:_members",
@@ -216,7 +215,7 @@ READERS = [
         ),
         make=_ccovid,
         spoils={"*.csv": TEXT, "*.json": JSON_LINES, "*.zip": BYTES},
-        read=lambda folder: ccovid.read(find_tables([folder]))[0].queries,
+        read=lambda folder: ccovid.read([folder])[0].queries,
         right=any_result,
         names_files=False,
     ),

@@ -321,13 +321,6 @@ def _line_table(path: Path) -> pa.Table:
     )
 
 
-def first_line_with(path: Path, passage: str) -> int | None:
-    """The line of a TREC run that has a passage first, from 1; None in predictions, which have no lines."""
-    if first_character(path) == "{":
-        return None
-    return next((number for number, _, found, _, _ in _trec_lines(path) if found == passage), None)
-
-
 def _trec_lines(path: Path) -> Iterator[tuple[int, str, str, int, float]]:
     """(number of the line, query id, corpus id, rank, score) of every line that is not blank."""
     for number, line in raw_lines(path):

@@ -15,8 +15,7 @@ from whole_release import ENGLISH
 
 from builders.annotate.relabel import merged as merge
 from builders.annotate.rounds import State, add_judgments
-from builders.check.count import relabelled
-from builders.check.paper import published, relabelled_text
+from builders.check.paper import published, relabelled, relabelled_text
 from builders.core.errors import InputError
 from builders.store.reader import open_release
 

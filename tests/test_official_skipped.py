@@ -11,7 +11,7 @@ from commands import Done, run
 from official_archives import BOTH, DEV, ORIGINAL, PASSAGES, PREPROCESSED, TRAIN, md5
 from official_release import tables
 
-from builders.official import blocks, build
+from builders.official import blocks
 from builders.official.build import build_official
 from builders.store.reader import open_release
 
@@ -26,7 +26,7 @@ BAD = [
     ("train/cross.train.tsv", "问\t\t\udcff\t1", "not UTF-8"),
     ("dev/dev.q.format", "", "expected 4 columns"),
     ("train.json", "{", "found no JSON"),
-    ("dev.json", json.dumps(made.question("问", None)), "answer_paragraphs is missing"),
+    ("dev.json", json.dumps(made.question("问", None)), "missing required field `answer_paragraphs`"),
     ("test1.json", '{"question_id": "1", "question": "问"}', "not a question"),
     ("test1.json", json.dumps(made.question("问", None)).replace("\\u95ee", "\udcff"), "not UTF-8"),
     ("passage_collection.json", json.dumps({"paragraph_id": md5("空"), "paragraph_text": ""}), "not a passage"),
@@ -122,17 +122,13 @@ def test_a_question_keeps_its_first_text(tmp_path: Path, clean: Path) -> None:
 
 
 @pytest.mark.parametrize("broken", ["dev.retrieval.top50.res.tsv", "dev.retrieval.top50.res.id_map.tsv"])
-def test_the_top_50_is_compared_without_the_lines_that_one_of_its_files_lacks(
-    tmp_path: Path, clean: Path, broken: str
-) -> None:
-    """Its two files say the same line by line; the run is that of the ids."""
+def test_a_bad_line_of_the_top_50_leaves_its_run(tmp_path: Path, clean: Path, broken: str) -> None:
+    """The run is that of the file of ids."""
     source = write_with(tmp_path / "in", path_of(broken), 1, "x", instead=1)
     official(source, tmp_path / "release", "--skip-bad-lines")
-    stats, before = (
-        json.loads((release / "stats.json").read_text(encoding="utf-8"))["official"]
-        for release in (tmp_path / "release", clean)
-    )
-    assert stats["findings"] == before["findings"]
+    stats = json.loads((tmp_path / "release" / "stats.json").read_text(encoding="utf-8"))["official"]
+    alone = {f"{what} of the top 50 in one of its two files alone": 1 for what in ("questions", "passages")}
+    assert stats["findings"].items() >= alone.items()
     hits, every = (
         [line.split()[2] for line in (release / "runs/official-dev-top50.trec").read_text().splitlines()]
         for release in (tmp_path / "release", clean)
@@ -144,7 +140,7 @@ def test_blocks_and_workers_make_no_difference(tmp_path: Path, monkeypatch: pyte
     source = write_with(tmp_path / "in", f"{PARTS}0", 1, "-", "-\t\t\t0", instead=2)
     build_official([source], tmp_path / "one", skip_bad_lines=True)
     monkeypatch.setattr(blocks, "BLOCK_BYTES", 60)
-    monkeypatch.setattr(build, "SMALL", 0)
+    monkeypatch.setattr(blocks, "SMALL", 0)
     build_official([source], tmp_path / "two", workers=2, skip_bad_lines=True)
     assert (tmp_path / "one" / "manifest.json").read_bytes() == (tmp_path / "two" / "manifest.json").read_bytes()
     lines = (tmp_path / "two" / "official" / "skipped.tsv").read_text(encoding="utf-8").splitlines()[1:]
@@ -156,8 +152,8 @@ def test_a_file_of_bad_lines_is_another_file_than_its_name_says(
 ) -> None:
     name = path_of("dual.train.tsv")
     source = write_with(tmp_path / "in", name, 0, "x", "y", instead=len(made.DUAL))
-    error = official(source, tmp_path / "release", "--skip-bad-lines", "--quiet", code=1).error
-    assert f"{name}:1: expected 6 columns" in error and "no other of its first 2 lines is good" in error
+    error = official(source, tmp_path / "release", "--skip-bad-lines", code=1).stderr
+    assert f"{name}:1: no line is good; the first: expected 6 columns" in error
     monkeypatch.setattr(blocks, "MOST", 2)
     write_with(tmp_path / "in", name, 1, "x", "y", "z")
     done = official(source, tmp_path / "release", "--skip-bad-lines", "--quiet", code=1)

@@ -31,8 +31,7 @@ from typing import Any
 
 from builders.annotate.pool import SCALES, open_runs, scores_of
 from builders.annotate.rounds import JUDGMENTS, ROUND, Pair, Round, fingerprint_of, open_round, standings
-from builders.check.count import relabelled
-from builders.check.paper import published, relabelled_text
+from builders.check.paper import published, relabelled, relabelled_text
 from builders.core.command import add_format, number_between
 from builders.core.errors import InputError, log
 from builders.core.files import check_file, write_text

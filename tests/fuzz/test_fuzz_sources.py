@@ -175,9 +175,9 @@ READERS = [
     Reader(
         "copies",
         reaches=(
+            "builders.official.copies:_rows",
             "builders.official.copies:rows_of",
             "builders.official.copies:kind_of",
-            "builders.official.copies:_parquet",
         ),
         make=_copies,
         spoils={"*.jsonl": JSON_LINES, "*.parquet": PARQUET},

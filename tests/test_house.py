@@ -35,7 +35,6 @@ def room_of(path: Path) -> str:
 
 # Circles that are still there: each a set of files (`builders.store.card`) or of folders (`builders.store`).
 KNOWN_CIRCLES: list[set[str]] = [
-    {"baselines.bm25.engine_numba", "baselines.bm25.index"},
     {"baselines.train.callbacks", "baselines.train.resume", "baselines.train.train", "baselines.train.trainers"},
 ]
 
@@ -102,7 +101,6 @@ DECODERS = {
     "baselines/retrieve/models.py": "a tokenizer's own words",
     "baselines/retrieve/official_input.py": "a tokenizer's own words",
     "baselines/measure/qrels.py": "whether it is JSON at all",
-    "builders/store/runs.py": "how often an id comes, in what was read before",
 }
 
 

@@ -1,4 +1,4 @@
-"""What others publish, spoiled: raw rows, tables, questions, translations, embeddings, archives."""
+"""Spoiled sources: raw rows, tables, questions, translations, embeddings, archives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a hub answers to `push` and `pull`, spoiled: statuses, headers, names, sizes, commits and contents."""
+"""Spoiled answers of a hub to `push` and `pull`: statuses, headers, names, sizes, commits and contents."""
 
 from __future__ import annotations
 

@@ -25,8 +25,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from baselines.bm25.index import INDEXES, K1, B, Index, Texts
-from baselines.bm25.tokens import WORDS, Analyzer
+from baselines.bm25.index import INDEXES, Index, Texts
+from baselines.bm25.tokens import K1, WORDS, Analyzer, B
 from baselines.retrieve.cache import Strings, StringsWriter
 from builders.core.compiled import compiled
 from builders.core.errors import InputError, log

@@ -174,9 +174,7 @@ def test_a_disk_without_room_for_the_tables_is_named(whole_release: Path, tmp_pa
         error = run("builders", "check", "--release", whole_release, "--tmp", tmp, code=1).error
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert error.startswith(f"{tmp}: file too large (ulimit -f allows 4,096 bytes); ") and error.endswith(
-        "--tmp names a folder on another disk"
-    )
+    assert error.startswith(f"{tmp}: file too large; ") and error.endswith("--tmp names a folder on another disk")
     assert not list(tmp.iterdir())
 
 

@@ -269,14 +269,6 @@ def test_an_output_path_that_cannot_be_written_is_one_line(small: Path, tmp_path
         assert str(out.parent) in done.stderr or str(out) in done.stderr
 
 
-@pytest.mark.parametrize("option", ["--raw", "--out"])
-def test_the_address_of_an_object_store_is_one_line(small: Path, tmp_path: Path, option: str) -> None:
-    given = {"--raw": small, "--out": tmp_path / "out"} | {option: "s3://bucket/data"}
-    done = run("builders", "release", "--quiet", *(word for pair in given.items() for word in pair), code=1)
-    said = "s3://bucket/data: expected a path, found an address; copy its files with `aws s3 sync`"
-    assert done.error.startswith(said)
-
-
 def test_splits_can_be_given(small: Path, tmp_path: Path) -> None:
     rows, other = tmp_path / "rows.json", tmp_path / "other.json"
     rows.write_bytes((small / "search.train.json").read_bytes())

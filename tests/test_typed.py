@@ -49,9 +49,8 @@ def nested(depth: int) -> bytes:
         (b'{"count": 1, "more": {"x": ' + b"9" * 6_000 + b"}}", "more[...]: expected a number that 64 bits hold"),
         (b'{"count": 1, "part": {"kind": "c\\n"}}', "part.kind: expected one of a, b, found 'c\\n'"),
         (b'{"count": 1, "parts": {"x": {"sha256": "A"}}}', "parts[...].sha256: expected a SHA-256 in hex"),
-        (b'{"count": 1, "more": ' + nested(99) + b"}", "expected at most 64 lists and objects in one another"),
-        (b'{"count": 1, "more": ' + nested(50_000) + b"}", "expected at most 64 lists and objects in one another"),
-        (b'{"count": 1, "unknown": ' + nested(50_000) + b"}", "expected at most 64 lists and objects in one another"),
+        (b'{"count": 1, "more": ' + nested(50_000) + b"}", "expected fewer lists and objects in one another"),
+        (b'{"count": 1, "unknown": ' + nested(50_000) + b"}", "expected fewer lists and objects in one another"),
     ],
     ids=lambda value: value[:40] if isinstance(value, bytes) else "",
 )

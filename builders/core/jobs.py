@@ -16,7 +16,7 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from multiprocessing import util
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from builders.core.errors import Unfinished, log
 from builders.core.exit_codes import raise_if_stopped, say_once
@@ -48,7 +48,6 @@ def _start() -> None:
 
 
 _SOCKET = 104 - len("/dureader-01234567/listener-01234567\0")  # the shortest limit of a path of one: macOS's
-_SYSTEMS = (Path("/tmp"), Path("/var/tmp"))  # where TMPDIR's path is too long for the sockets of multiprocessing
 
 # Not in the finalizer alone: a forked process forgets those, and would let go of the folder, which removes it.
 _held = contextlib.ExitStack()
@@ -65,11 +64,8 @@ def can_start_processes() -> bool:
     except OSError as error:
         log.warning("no worker processes: this system has no semaphores (/dev/shm: %s); all is done in one", error)
         return False
-    homes = (Path(tempfile.gettempdir()), *_SYSTEMS)
-    home = next((each for each in homes if len(os.fsencode(each)) <= _SOCKET and os.access(each, os.W_OK)), None)
-    if home is None:
-        log.warning("no worker processes: TMPDIR (%s) is too long a path for sockets; all is done in one", homes[0])
-        return False
+    home = Path(tempfile.gettempdir())
+    home = home if len(os.fsencode(home)) <= _SOCKET else Path("/tmp")
     config = multiprocessing.current_process()._config  # type: ignore[attr-defined]
     if not config.get("tempdir"):
         config["tempdir"] = str(_held.enter_context(temporary_folder(home)))
@@ -94,14 +90,26 @@ def process_pool(workers: int) -> Iterator[Pool | None]:
             raise
 
 
+class _Future(Protocol):
+    def result(self) -> Any: ...
+
+    def cancel(self) -> Any: ...
+
+
+class Submits(Protocol):
+    """The part of an executor that :func:`in_order` needs."""
+
+    def submit(self, function: Any, task: Any, /) -> _Future: ...
+
+
 def in_order(
-    pool: Pool | None, function: Callable[[Task], Result], tasks: Iterable[Task], ahead: int
+    pool: Submits | None, function: Callable[[Task], Result], tasks: Iterable[Task], ahead: int
 ) -> Iterator[Result]:
     """``function(task)`` for every task, in their order; at most ``ahead`` tasks are held. Raises WorkerDied."""
     if pool is None:
         yield from map(function, tasks)
         return
-    running: deque[concurrent.futures.Future[Result]] = deque()
+    running: deque[_Future] = deque()
     try:
         for task in tasks:
             raise_if_stopped()

@@ -20,7 +20,6 @@ Sha256 = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
 T = TypeVar("T")
 
 LARGEST = 64 << 20  # bytes of a JSON file in a release or a model's folder; a large tokenizer.json has 35 MB
-_DEPTH = 64  # deeper than anything of ours; Python's own JSON writer gives up at some hundreds
 _HALF_PAIR = re.compile(rb"\\u[dD][89abAB]..(?!\\u[dD][c-fC-F])")
 
 
@@ -86,19 +85,14 @@ def json_of(content: bytes, kind: type[T], path: Path | str, line: int | None = 
     try:
         if not content.isascii():
             content.decode()  # msgspec does not look into the texts that it passes over
-        found = msgspec.json.decode(content.removeprefix(b"\xef\xbb\xbf"), type=kind)
-        # Only what has so many brackets can be so deep.
-        deep = content.count(b"[") + content.count(b"{") > _DEPTH and _is_deep(found)
+        return msgspec.json.decode(content.removeprefix(b"\xef\xbb\xbf"), type=kind)
     except msgspec.ValidationError as error:
         raise InputError(f"{_explained(str(error), kind)}{end}", path=path, line=line) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         place, what = _no_json(content, str(error))
         raise InputError(f"{what}{end}", path=path, line=line or place) from None
     except RecursionError:
-        deep = True
-    if deep:
-        raise InputError(f"expected at most {_DEPTH} lists and objects in one another{end}", path=path, line=line)
-    return found
+        raise InputError(f"expected fewer lists and objects in one another{end}", path=path, line=line) from None
 
 
 def typed(content: Any, kind: type[T], path: Path | str, *, from_text: bool = False) -> T:
@@ -128,13 +122,6 @@ def _no_json(content: bytes, said: str) -> tuple[int | None, str]:
 
 def _line(content: bytes, position: int) -> int:
     return content.count(b"\n", 0, position) + 1
-
-
-def _is_deep(content: Any, depth: int = _DEPTH) -> bool:
-    if isinstance(content, Struct):
-        content = msgspec.structs.asdict(content)
-    values = content.values() if isinstance(content, dict) else content if isinstance(content, list) else ()
-    return not depth or any(_is_deep(value, depth - 1) for value in values)
 
 
 def _explained(said: str, kind: Any) -> str:

@@ -16,7 +16,7 @@ import msgspec
 
 from builders.core.errors import InputError
 from builders.sources.files import Source, find_files, split_of
-from builders.sources.lines import Block, content, line_number, lines
+from builders.sources.lines import Block, line_number, lines
 from builders.store.layout import SPLITS
 
 _ROW_FILE = re.compile(r"\.jsonl?(\.gz)?$", re.IGNORECASE)
@@ -79,8 +79,7 @@ def parse_rows(block: Block, *, segmented: bool = False) -> Iterator[tuple[int, 
 
     Raises :class:`InputError` naming file and line for what is not a row of raw DuReader.
     """
-    first, data = content(block)
-    for start, line in lines(first, data):
+    for start, line in lines(block):
         try:
             yield start, parse_row(line, segmented=segmented)
         except ValueError as error:

@@ -22,7 +22,7 @@ from spoil import BYTES, JSON, JSON_LINES, PARQUET, TEXT
 from builders.add import ccovid, cmedqa, squad
 from builders.add.crosslingual import read_pairs
 from builders.add.vectors import read_embeddings
-from builders.annotate.quality import Rule
+from builders.annotate.rounds import Rule
 from builders.annotate.translations import review_packages
 from builders.core.files import sha256_of
 from builders.core.typed import problem_of
@@ -146,6 +146,11 @@ def _read_archives(folder: Path) -> Any:
         raise
 
 
+def _official(folder: Path) -> None:
+    files = original_files() | preprocessed_files()  # without dev.json, so that all others are read
+    write_files(folder / "files", {name: text for name, text in files.items() if "/dev.json" not in name})
+
+
 def _read_official(folder: Path) -> Any:
     build_official([folder / "files"], folder / "out")
     return None
@@ -253,8 +258,8 @@ READERS = [
     ),
     Reader(
         "official files",
-        reaches=("builders.official.questions:_read_ids",),
-        make=lambda folder: write_files(folder / "files", original_files() | preprocessed_files()),
+        reaches=("builders.official.questions:read_question_list",),
+        make=_official,
         spoils={"files/**/*.json": JSON_LINES, "files/**/*.tsv": TEXT, "files/**/*.format": TEXT},
         read=_read_official,
         right=any_result,

@@ -240,15 +240,6 @@ def test_little_memory_means_few_threads(monkeypatch: pytest.MonkeyPatch) -> Non
     assert memory_limit() is None and dict(os.environ) == before
 
 
-def test_too_little_memory_for_any_command_is_said_at_its_start(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    limited(monkeypatch, 100 << 20)
-    said = run("builders", "release", "--raw", SAMPLE, "--out", tmp_path / "out", code=1).error
-    assert said == "not enough memory (ulimit -v or -d allows 100 MB; at least 1024 MB are needed)"
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize(
     ("limit", "words", "said"),
     [

@@ -174,11 +174,3 @@ def test_what_is_not_read_may_hold_anything(tmp_path: Path) -> None:
     line = json.dumps(ONE, ensure_ascii=False).encode().replace(b'"FACT"', b'["\xff", {"a": 1e999}]')
     (tmp_path / "x.train.json").write_bytes(line)
     assert questions([tmp_path]) == [("train", 1, "太阳花怎么养")]
-
-
-def test_on_characters_the_line_named_is_not_one_whose_words_alone_are_wrong(tmp_path: Path) -> None:
-    """Words are not read there."""
-    words = ONE | {"segmented_answers": [7]}
-    line = json.dumps(ONE, ensure_ascii=False).encode().replace('"喜温暖。"'.encode(), b"7")
-    message = bad(tmp_path, json.dumps(words).encode() + b"\n" + line, "char")
-    assert message.startswith(f"{tmp_path}/x.train.json:8: ")

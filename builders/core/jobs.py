@@ -16,7 +16,7 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from multiprocessing import util
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from builders.core.errors import Unfinished, log
 from builders.core.exit_codes import raise_if_stopped, say_once
@@ -90,26 +90,17 @@ def process_pool(workers: int) -> Iterator[Pool | None]:
             raise
 
 
-class _Future(Protocol):
-    def result(self) -> Any: ...
-
-    def cancel(self) -> Any: ...
-
-
-class Submits(Protocol):
-    """The part of an executor that :func:`in_order` needs."""
-
-    def submit(self, function: Any, task: Any, /) -> _Future: ...
-
-
 def in_order(
-    pool: Submits | None, function: Callable[[Task], Result], tasks: Iterable[Task], ahead: int
+    pool: Any | None, function: Callable[[Task], Result], tasks: Iterable[Task], ahead: int
 ) -> Iterator[Result]:
-    """``function(task)`` for every task, in their order; at most ``ahead`` tasks are held. Raises WorkerDied."""
+    """``function(task)`` for every task, in their order; at most ``ahead`` tasks are held. Raises WorkerDied.
+
+    ``pool`` has ``submit``, as an executor.
+    """
     if pool is None:
         yield from map(function, tasks)
         return
-    running: deque[_Future] = deque()
+    running: deque[Any] = deque()
     try:
         for task in tasks:
             raise_if_stopped()
@@ -150,32 +141,31 @@ def in_threads(
         yield from in_order(pool, function, tasks, 4 * threads if ahead is None else ahead)
 
 
-class Engine(Protocol):
-    """The interface to whatever runs the tasks of a long job: processes here, or a cluster."""
+@dataclass
+class Engine:
+    """Runs the tasks of a long job on processes of this machine, or on a cluster.
+
+    Attributes:
+        workers: tasks that run at once.
+        pool: has ``submit``, as an executor; without one, the tasks run here.
+        ahead: tasks in flight.
+    """
 
     workers: int
+    pool: Any | None
+    ahead: int
 
     def map(self, function: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[Result]:
         """``function(task)`` for every task, in their order.
 
-        Tasks are taken as they are needed: a few for each worker are in flight. Function, tasks and results travel
-        between processes. What a task raises is raised here; :class:`WorkerDied` where its process is lost for good.
+        Tasks are taken as they are needed. Function, tasks and results travel between processes. What a task raises is
+        raised here; :class:`WorkerDied` where its process is lost for good.
         """
-
-
-@dataclass
-class LocalEngine:
-    """The processes of this machine; without a pool, the tasks run here."""
-
-    workers: int
-    pool: Pool | None
-
-    def map(self, function: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[Result]:
-        return in_order(self.pool, function, tasks, 2 * self.workers)
+        return in_order(self.pool, function, tasks, self.ahead)
 
 
 @contextlib.contextmanager
 def local_engine(workers: int) -> Iterator[Engine]:
     """Give the block an engine of ``workers`` processes of this machine."""
     with process_pool(workers) as pool:
-        yield LocalEngine(workers, pool)
+        yield Engine(workers, pool, 2 * workers)

@@ -18,12 +18,12 @@ import platform
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 from builders.core.errors import InputError, install
-from builders.core.jobs import WorkerDied, in_order
+from builders.core.jobs import Engine, WorkerDied
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -35,8 +35,8 @@ _AHEAD = 2  # tasks in flight for each CPU
 _PACKAGES = ("duckdb", "jieba", "msgspec", "numba", "numpy", "pyarrow", "ray", "rjieba")
 
 
-class RayEngine:
-    """A :class:`builders.core.jobs.Engine` on a Ray cluster. A context manager.
+class RayEngine(Engine):
+    """An engine on a Ray cluster. A context manager.
 
     Args:
         address: of the cluster's head (``host:6379``, ``auto`` for a cluster of which this machine is part). None: the
@@ -57,7 +57,7 @@ class RayEngine:
         if self._connected:
             self._connect(address, workers)
         cpus = max(1, int(ray.cluster_resources().get("CPU", 1)))
-        self.workers, self._in_flight = workers or cpus, workers or _AHEAD * cpus
+        super().__init__(workers or cpus, self, workers or _AHEAD * cpus)
 
     def _connect(self, address: str | None, workers: int | None) -> None:
         # This program is sent to the machines; its packages must be installed on each of them.
@@ -98,10 +98,6 @@ class RayEngine:
             self._ray.shutdown()
         self._stdout.__exit__(*error)
 
-    def map(self, function: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[Result]:
-        """``function(task)`` for every task, in their order. See :class:`builders.core.jobs.Engine`."""
-        return in_order(self, function, tasks, self._in_flight)
-
     def submit(self, function: Callable[[Task], Result], task: Task) -> _Running:
         """Start one task."""
         run = self._ray.remote(num_cpus=1, memory=TASK_BYTES, max_retries=RETRIES)(_run)
@@ -117,14 +113,13 @@ class _Running:
     def result(self) -> Any:
         """Wait for the task. Its own error is raised here as it was there."""
         try:
-            result = self._ray.get(self._ref)
-        except self._ray.exceptions.RayTaskError:
+            return self._ray.get(self._ref)
+        except self._ray.exceptions.RayTaskError as error:
+            if isinstance(error.cause, InputError | OSError):
+                raise error.cause from None
             raise  # a fault of this program: with its traceback
         except self._ray.exceptions.RayError as error:
             raise WorkerDied from error
-        if isinstance(result, Failure):
-            raise result.error
-        return result
 
     def cancel(self) -> None:
         self._ray.cancel(self._ref)
@@ -137,23 +132,15 @@ def _try_address(address: str) -> None:
         socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
 
 
-class Failure:
-    """An error of a task that is the fault of the input or the system."""
-
-    def __init__(self, error: Exception) -> None:
-        self.error = error
-
-
 def _run(function: Callable[[Any], Any], task: Any, versions: dict[str, str]) -> Any:
     """One task on a machine of the cluster."""
-    try:
-        _check_versions(versions)
-        return function(task)
-    except InputError as error:
-        return Failure(error)
-    except OSError as error:
-        where = f"{error.strerror or error} (on {socket.gethostname()})"
-        return Failure(OSError(error.errno or 0, where, error.filename))
+    for name, version in _versions().items():
+        if version != versions[name]:
+            raise InputError(
+                f"the machine {socket.gethostname()} has {name} {version}, and the one that starts the build"
+                f" {versions[name]}; expected the same on all, else the bytes would differ"
+            )
+    return function(task)
 
 
 @functools.cache
@@ -165,12 +152,3 @@ def _versions() -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:
             found[name] = "none"
     return found
-
-
-def _check_versions(expected: dict[str, str]) -> None:
-    for name, version in _versions().items():
-        if version != expected[name]:
-            raise InputError(
-                f"the machine {socket.gethostname()} has {name} {version}, and the one that starts the build"
-                f" {expected[name]}; expected the same on all, else the bytes would differ"
-            )

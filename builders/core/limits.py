@@ -18,7 +18,6 @@ from pathlib import Path
 from builders.core.errors import Unfinished
 
 _A_CORE = 2 << 30  # bytes of address space for a thread in each of the libraries
-_LEAST = 1 << 30  # below this some libraries end in a segmentation fault
 _ARENAS = -8  # M_ARENA_MAX of glibc's malloc.h
 # The variables by which libraries are told how many threads to start: OpenMP (torch, FAISS, Arrow, numba), BLAS, Rust.
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS", "RAYON_NUM_THREADS")
@@ -44,13 +43,10 @@ def usable_cores() -> int:
 def reserve_little() -> None:
     """Have libraries that are loaded from now on reserve little memory, if memory is limited.
 
-    :class:`MemoryError` where it is too little for them. Variables that are set stay as they are.
+    Variables that are set stay as they are.
     """
-    limit = memory_limit()
-    if limit is None:
+    if memory_limit() is None:
         return
-    if limit < _LEAST:
-        raise MemoryError(f"ulimit -v or -d allows {limit >> 20} MB; at least {_LEAST >> 20} MB are needed")
     few = dict.fromkeys(_THREADS, str(usable_cores()))
     for name, value in {**few, "ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_ARENA_MAX": "1"}.items():
         os.environ.setdefault(name, value)

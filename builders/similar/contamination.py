@@ -205,7 +205,7 @@ def write_questions(args: argparse.Namespace) -> None:
 
 @functools.lru_cache(maxsize=1)
 def _open(file: Path) -> tuple[LikeTexts, LikeTexts, Scores]:
-    known = read_json(file, Known, any_file=True)  # this build wrote it
+    known = read_json(file, Known)  # this build wrote it
     settings = known.by, known.ngram, known.jaccard
     return LikeTexts(known.questions, *settings), LikeTexts(known.passages, *settings), known.scores
 

@@ -1,9 +1,9 @@
 """Compare runs: paired tests, groups, what changed, in tables.
 
 Every pair of runs on the same queries: Student's paired t-test and Fisher's randomisation test with Holm's correction
-over all pairs, the interval of the difference, win / tie / loss, and the queries that changed most. Of all runs:
-superscripts that say who is significantly better than whom, the groups that cannot be told apart, and the smallest
-difference that these queries could show. Runs and reference are those of `evaluate`; a query that a run lacks counts 0.
+over all pairs, the interval of the difference, win / tie / loss, the smallest difference that these queries could show,
+and the queries that changed most. Of all runs: superscripts that say who is significantly better than whom, and the
+groups that cannot be told apart. Runs and reference are those of `evaluate`; a query that a run lacks counts 0.
 
 Percent in text, Markdown and LaTeX (the table for a paper), fractions in JSON.
 
@@ -17,11 +17,9 @@ examples:
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import pyarrow as pa
@@ -33,6 +31,7 @@ from baselines.measure.qrels import Qrels, add_reference, read_queries, referenc
 from baselines.measure.significance import TEST_RESAMPLES, TESTS, detectable, groups, holm, paired
 from builders.core.command import number_between, whole_number
 from builders.core.errors import InputError, log
+from builders.core.tables import print_result
 from builders.store.layout import SETS
 from builders.store.reader import open_release
 from builders.store.runs import read_run
@@ -100,7 +99,7 @@ def run(args: argparse.Namespace) -> None:
     measures = list(dict.fromkeys(args.measure or MEASURES))
     tables = [_table(path, qrels, measures) for path in args.runs]
     result = {"reference": qrels.name, **compare(args, names, tables, measures)}
-    print(json.dumps(result, ensure_ascii=False, indent=1) if args.format == "json" else shown(result, args.format))
+    print_result(result, "" if args.format == "json" else shown(result, args.format), args.format)
 
 
 def _table(path: Path, qrels: Qrels, measures: Sequence[str]) -> pa.Table:
@@ -138,7 +137,9 @@ def compare(
     systems = dict(zip(LABELS, tables, strict=False))
     values = {name: {label: values_of(table, name) for label, table in systems.items()} for name in measures}
     compared = {name: _compared(found, args) for name, found in values.items()}
-    texts = _texts(args) if args.changed else {}
+    texts: dict[str, str] = {}  # none where the reference is a file of judgments, which has ids alone
+    if args.changed and args.release:
+        texts = dict(read_queries(open_release(args.release), args.split, args.queries or SETS[args.set].queries))
     return {
         "queries": len(tables[0]),
         "pairs": pairs,
@@ -161,15 +162,8 @@ def compare(
     }
 
 
-def _texts(args: argparse.Namespace) -> dict[str, str]:
-    """The queries' texts by their ids; none where the reference is a file of judgments, which has ids alone."""
-    if not args.release:
-        return {}
-    return dict(read_queries(open_release(args.release), args.split, args.queries or SETS[args.set].queries))
-
-
 def _compared(values: Mapping[str, Values], args: argparse.Namespace) -> dict[str, Any]:
-    """One measure: its pairs (the better system first), who is better than whom, groups, detectable differences."""
+    """One measure: its pairs (the better system first), who is better than whom, and groups."""
     ordered = sorted(values, key=lambda label: -mean(values[label].tolist()))  # equal ones as given
     test = {"level": 1 - args.alpha, "resamples": args.resamples, "seed": args.seed}
     rows = [
@@ -179,14 +173,12 @@ def _compared(values: Mapping[str, Values], args: argparse.Namespace) -> dict[st
     for name in TESTS:
         for row, corrected in zip(rows, holm([row[name]["p"] for row in rows]), strict=True):
             row[name]["corrected"] = corrected
-    queries, levels = len(values[ordered[0]]), {"alone": args.alpha, "corrected": args.alpha / len(rows)}
+    queries, strictest = len(values[ordered[0]]), args.alpha / len(rows)
     for row in rows:
         row["told_apart"] = row[args.test]["corrected"] <= args.alpha
         # Where two systems never differ, nothing says how much others would.
-        row["detectable"] = {
-            name: detectable(row["deviation"], queries, alpha=alpha, power=args.power) if row["deviation"] else None
-            for name, alpha in levels.items()
-        }
+        smallest = detectable(row["deviation"], queries, alpha=strictest, power=args.power)
+        row["detectable"] = smallest if row["deviation"] else None
     apart = [(row["better"], row["worse"]) for row in rows if row["told_apart"]]
     return {
         "pairs": rows,
@@ -194,14 +186,7 @@ def _compared(values: Mapping[str, Values], args: argparse.Namespace) -> dict[st
             label: "".join(sorted(worse for better, worse in apart if better == label)) for label in values
         },
         "groups": groups(ordered, apart),
-        "detectable": {name: _spread([row["detectable"][name] for row in rows]) for name in levels},
     }
-
-
-def _spread(found: Sequence[float | None]) -> dict[str, float] | None:
-    """The lowest, the middle and the highest of the pairs' values; None where no two systems differ."""
-    known = [each for each in found if each is not None]
-    return {"lowest": min(known), "median": median(known), "highest": max(known)} if known else None
 
 
 def _changed_most(

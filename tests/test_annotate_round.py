@@ -11,7 +11,7 @@ from annotating import ANNA, BEN, CARL, annotate, check, export_of, judge, judgm
 from chat_server import chat
 from commands import run
 
-from builders.annotate.merge import settled_labels
+from builders.annotate.relabel import settled_labels
 from builders.annotate.rounds import open_round
 from builders.store.layout import text_id
 from builders.store.reader import Release, open_release

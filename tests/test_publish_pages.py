@@ -87,7 +87,7 @@ def test_scores_of_other_queries_or_of_no_split_are_refused(whole_release: Path,
     for part, path, said in (
         ("dev", file, "was measured on 3 queries; dev has 2"),
         ("test", file, "expected a judged split; the release has dev, cmedqa_test"),
-        ("dev", tmp_path / "no", "there is no such file"),
+        ("dev", tmp_path / "no", "cannot be read"),
     ):
         with pytest.raises(InputError, match=said):
             scores_table(release, [], {part: path})

@@ -8,7 +8,7 @@ from itertools import accumulate
 from pathlib import Path
 
 from baselines.measure.qrels import read_judgments
-from builders.annotate import export as marking
+from builders.annotate import tasks as marking
 from builders.core.errors import visible
 from builders.core.words import words
 from builders.store.layout import Set

@@ -22,7 +22,7 @@ from killing import Place, Verb, content, killed_and_given_again, same_in_the_en
 from loaded import ANNOTATION, Loaded
 from releases import QUESTIONS, TEXTS, make_release, md5, tables
 
-from builders.annotate.judgments import read_judgments
+from builders.annotate.rounds import read_judgments
 from builders.store.runs import write_run
 
 POINTS = 20 if CASES else 1
@@ -80,7 +80,7 @@ VERBS = {
         refused="is a round already",
     ),
     "annotate prefill": _step(
-        f"prefill {_AT} --model judge-7b --show --parallel {PARALLEL}", "fresh", server=judging, repeats=PARALLEL
+        f"prefill {_AT} --model judge-7b --show --parallel {PARALLEL}", "fresh", server=judging, repeats=20 + PARALLEL
     ),
     "annotate prefill --scores": _step(f"prefill {_AT} --model ce --scores {{given}}/scores.run --scale none", "fresh"),
     "annotate import": _step(f"import {_AT} --annotator {ANNA} {{given}}/1.csv {{given}}/2.csv", "fresh"),

@@ -124,7 +124,7 @@ def test_equal_runs_are_one_group_and_say_nothing_of_detectable_differences(worl
     found = result_of(qrels, path, path)["measures"]["MRR@10"]
     (row,) = found["pairs"]
     assert (row["difference"], row["t"]["p"], row["randomisation"]["corrected"], row["wins"]) == (0, 1, 1, 0)
-    assert found["groups"] == [["a", "b"]] and row["detectable"] is None
+    assert found["groups"] == [["a", "b"]] and found["detectable"] == {"alone": None, "corrected": None}
     printed = compare(qrels, path, path).stdout
     assert "a - b: MRR@10 is the same on every query" in printed and "nan" not in printed
 

@@ -20,6 +20,7 @@ import argparse
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pyarrow as pa
@@ -163,7 +164,7 @@ def compare(
 
 
 def _compared(values: Mapping[str, Values], args: argparse.Namespace) -> dict[str, Any]:
-    """One measure: its pairs (the better system first), who is better than whom, and groups."""
+    """One measure: its pairs (the better system first), who is better than whom, groups, detectable differences."""
     ordered = sorted(values, key=lambda label: -mean(values[label].tolist()))  # equal ones as given
     test = {"level": 1 - args.alpha, "resamples": args.resamples, "seed": args.seed}
     rows = [
@@ -173,12 +174,14 @@ def _compared(values: Mapping[str, Values], args: argparse.Namespace) -> dict[st
     for name in TESTS:
         for row, corrected in zip(rows, holm([row[name]["p"] for row in rows]), strict=True):
             row[name]["corrected"] = corrected
-    queries, strictest = len(values[ordered[0]]), args.alpha / len(rows)
+    queries, levels = len(values[ordered[0]]), {"alone": args.alpha, "corrected": args.alpha / len(rows)}
     for row in rows:
         row["told_apart"] = row[args.test]["corrected"] <= args.alpha
         # Where two systems never differ, nothing says how much others would.
-        smallest = detectable(row["deviation"], queries, alpha=strictest, power=args.power)
-        row["detectable"] = smallest if row["deviation"] else None
+        row["detectable"] = {
+            name: detectable(row["deviation"], queries, alpha=alpha, power=args.power) if row["deviation"] else None
+            for name, alpha in levels.items()
+        }
     apart = [(row["better"], row["worse"]) for row in rows if row["told_apart"]]
     return {
         "pairs": rows,
@@ -186,7 +189,14 @@ def _compared(values: Mapping[str, Values], args: argparse.Namespace) -> dict[st
             label: "".join(sorted(worse for better, worse in apart if better == label)) for label in values
         },
         "groups": groups(ordered, apart),
+        "detectable": {name: _spread([row["detectable"][name] for row in rows]) for name in levels},
     }
+
+
+def _spread(found: Sequence[float | None]) -> dict[str, float] | None:
+    """The lowest, the middle and the highest of the pairs' values; None where no two systems differ."""
+    known = [each for each in found if each is not None]
+    return {"lowest": min(known), "median": median(known), "highest": max(known)} if known else None
 
 
 def _changed_most(

@@ -93,7 +93,7 @@ def _systems(
 
 def _pair_cells(row: dict[str, Any]) -> list[str]:
     p_values = (row[test][kind] for test in _TESTS for kind in ("p", "corrected"))
-    smallest = row["detectable"]  # a measure ends at 100 percent
+    smallest = row["detectable"]["corrected"]  # a measure ends at 100 percent
     return [
         f"{row['better']} - {row['worse']}",
         _points(row["difference"]),

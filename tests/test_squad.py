@@ -141,7 +141,7 @@ def test_impossible_questions_and_zip_archives(tmp_path: Path, capfd: pytest.Cap
             b'{"data": [{"paragraphs": [{"qas": []}]}]}',
             "bad.json: data[0].paragraphs[0]: lacks context",
         ),
-        (b'{"data": []}', "nothing to read: give --train, --dev or --test files that hold questions"),
+        (b'{"data": []}', "nothing to read: expected questions with answers"),
         (b'{"data": "\xff"}', "bad.json:1: expected UTF-8 text"),
         (b'{"data', "bad.json: expected JSON"),
     ],

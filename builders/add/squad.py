@@ -148,7 +148,8 @@ def read(
                         texts.add(row.question, row.question, source, 1)
                         judged.setdefault(split, {}).setdefault(row.question, {})[paragraph.context] = None
     if not judged:
-        raise InputError("nothing to read: give --train, --dev or --test files that hold questions")
+        named = ", ".join(source.shown for sources in questions.values() for source in sources)
+        raise InputError("nothing to read: expected questions with answers", path=named or "--train, --dev, --test")
     if impossible:
         log.info("%d questions are marked is_impossible, and are left out", impossible)
     for source in distractors:

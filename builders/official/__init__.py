@@ -36,9 +36,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from builders.core.command import add_format, whole_number
+from builders.core.command import add_format
 from builders.core.errors import InputError
-from builders.core.limits import usable_cores
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -57,9 +56,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--copy", nargs="+", metavar="DIR_OR_REPO", help="copies: folders, files, or ORG/NAME of datasets on a hub"
     )
     parser.add_argument("--out", type=Path, metavar="DIR", help="the release directory to write")
-    parser.add_argument(
-        "--workers", type=whole_number(1), default=usable_cores(), help="processes (default: all cores)"
-    )
     parser.add_argument(
         "--skip-bad-lines",
         action="store_true",
@@ -86,11 +82,10 @@ def run(args: argparse.Namespace) -> None:
         raise InputError("--skip-bad-lines goes with --archive")
     if args.copy:
         stats = build_copy(args.copy, args.out)
-        lines, findings = ["", differences_text(stats["copy"])], stats["copy"]["findings"]
+        lines, findings = ["", differences_text(stats["copy"])], stats["copy"]
     else:
-        stats = build_official(args.archive, args.out, args.workers, args.skip_bad_lines)
-        lines, findings = [], stats["official"]["findings"]
-    lines += [f"{what}: {times:,}" for what, times in findings.items()]
-    skipped = stats.get("official", {}).get("skipped", {})
-    lines += [f"bad lines of {name} (left out): {found['lines']:,}" for name, found in skipped.items()]
+        stats = build_official(args.archive, args.out, args.skip_bad_lines)
+        lines, findings = [], stats["official"]
+    for what, times in findings["findings"].items():
+        lines.append("; ".join([f"{what}: {times:,}", *findings["examples"].get(what, [])]))
     print_result(stats, "\n".join([table3_text(stats), *lines, f"release: {args.out}"]), args.format)

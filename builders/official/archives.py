@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import gzip
-import os
 import tarfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -31,12 +30,12 @@ class OfficialFile:
     """An official file.
 
     Attributes:
-        name: its name inside its archive, with forward slashes; :func:`.build.check_files` makes names distinct.
+        name: its name inside its archive, with forward slashes.
         shown: its name in errors.
         archive: the path that the user gave.
         path: the file on disk.
         role: a role of :data:`.formats.ROLES`.
-        rows: its rows without the bad lines; None for a document.
+        rows: its rows without the bad lines; None where it was not read.
     """
 
     name: str
@@ -91,10 +90,9 @@ def find_members(archives: Iterable[Path], work: Path) -> list[OfficialFile]:
 
 
 def _directory(folder: Path) -> Iterator[OfficialFile]:
-    for parent, _, names in os.walk(folder):
-        for path in (Path(parent) / name for name in names):
-            if (role := role_of(path.name)) and path.is_file():
-                yield OfficialFile(path.relative_to(folder).as_posix(), str(path), folder, path, role)
+    for path in folder.rglob("*"):
+        if (role := role_of(path.name)) and path.is_file():
+            yield OfficialFile(path.relative_to(folder).as_posix(), str(path), folder, path, role)
 
 
 def _file(archive: Path, work: Path) -> list[OfficialFile]:

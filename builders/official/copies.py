@@ -27,6 +27,7 @@ from builders.core.errors import InputError, log
 from builders.core.files import raw_lines, reading
 from builders.core.hub import clear_errors, commit_in, need_hub
 from builders.core.progress import progress
+from builders.core.tables import text_table
 from builders.core.typed import json_of, problem_of, typed
 from builders.official.blocks import Corpus, Work, open_work
 from builders.official.formats import texts_of
@@ -99,11 +100,10 @@ def kind_of(path: Path, *names: str) -> str:
 
     Raises :class:`InputError` for a file of no such columns, and for texts whose name says neither.
     """
-    for _, row in _rows(path):
-        columns = {_NAMES.get(column, column) for column in row}
-        break
-    else:
+    first = next(_rows(path), None)
+    if first is None:
         raise InputError("is empty", path=path)
+    columns = {_NAMES.get(column, column) for column in first[1]}
     if {"query", "positive_passages"} <= columns:
         return "ranking"
     if {"query-id", "corpus-id"} <= columns:
@@ -145,10 +145,9 @@ def build_copy(words: Sequence[str], out: Path) -> dict[str, Any]:
             by_kind.setdefault(file.kind, []).append(file)
         if "ranking" in by_kind and len(by_kind) > 1:
             raise InputError("rows with their passages and separate judgments are two copies; give one of them")
-        for kind, example in () if "ranking" in by_kind else (("corpus", ""), ("queries", ""), ("qrels", "-qrels")):
-            if kind not in by_kind:
-                keeps = f" (C-MTEB keeps them in a repository of their own, NAME{example})" if example else ""
-                raise InputError(f"the copy has no {kind}{keeps}; found {', '.join(sorted(by_kind))}", path=words[0])
+        if missing := {"corpus", "queries", "qrels"} - by_kind.keys() if "ranking" not in by_kind else set():
+            keeps = "C-MTEB keeps the qrels of NAME in NAME-qrels"
+            raise InputError(f"the copy has no {min(missing)}; found {', '.join(by_kind)} ({keeps})", path=words[0])
         splits = {name: Split(name, labelled=True) for name in SPLITS}
         if "ranking" in by_kind:
             for split in splits.values():
@@ -265,7 +264,7 @@ def _write_corpus(work: Work, passages: Iterable[int]) -> None:
     for start in range(0, len(distinct), _PASSAGES):
         batch = distinct[start : start + _PASSAGES]
         corpus.write(digests[batch], pa.array(work.texts.get(batch)))
-    work.draft.stats["collections"]["corpus"] = corpus.summary()
+    work.draft.stats["collections"]["corpus"] = corpus.lengths.summary()
 
 
 def _files(word: str) -> list[CopyFile]:
@@ -322,8 +321,6 @@ def published(stats: Mapping[str, Any]) -> dict[str, list[int | None]]:
 
 def differences_text(copy: Mapping[str, Any]) -> str:
     """Return the comparison with the published figures as aligned text."""
-    lines = [f"{'':<18}{'this copy':>12}{'published':>12}{'difference':>12}"]
-    for what, (mine, theirs) in copy["published"].items():
-        if mine is not None:
-            lines.append(f"{what:<18}{mine:>12,}{theirs:>12,}{mine - theirs:>+12,}")
-    return "\n".join(lines)
+    compared = [(what, mine, theirs) for what, (mine, theirs) in copy["published"].items() if mine is not None]
+    rows = [(what, f"{mine:,}", f"{theirs:,}", f"{mine - theirs:+,}") for what, mine, theirs in compared]
+    return text_table(("", "this copy", "published", "difference"), rows)

@@ -17,7 +17,7 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import msgspec
 import pyarrow as pa
@@ -36,7 +36,6 @@ ROLES = (
     ("cross", re.compile(r"cross\.train\.(demo\.)?tsv")),
     ("top50", re.compile(r"dev\.retrieval\.top50\.res\.tsv")),
     ("top50ids", re.compile(r"dev\.retrieval\.top50\.res\.id_map\.tsv")),
-    ("document", re.compile(r"readme\.md|License\.docx")),
 )
 
 
@@ -201,19 +200,14 @@ def parse_map(data: bytes) -> tuple[list[int], bytes]:
     return numbers, bytes.fromhex(b"".join(ids).decode())
 
 
-class Questions(NamedTuple):
-    """A block of questions, how many passages each one has (no labels: none), and these."""
+def parse_questions(data: bytes, labelled: bool) -> tuple[Texts, list[int], Texts]:
+    """Parse a block of ``train.json``, ``dev.json`` (``labelled``), ``test1.json`` or ``test2.json``.
 
-    questions: Texts
-    counts: list[int]
-    passages: Texts
-
-
-def parse_questions(data: bytes, labelled: bool) -> Questions:
-    """Parse a block of ``train.json``, ``dev.json`` (``labelled``), ``test1.json`` or ``test2.json``."""
+    Returns the questions, the number of passages of each, and these passages.
+    """
     decode, more = (_labelled, ", answer_paragraphs") if labelled else (_question, "")
     what = f"a question {{question_id, question{more}}}"
     rows = [_decode(decode, line, number, what) for number, line in enumerate(lines_of(data))]
     texts = texts_of([row.question.encode() for row in rows], "question", [row.question_id for row in rows])
     passages = [passage for row in rows for passage in row.answer_paragraphs or ()]
-    return Questions(texts, [len(row.answer_paragraphs or ()) for row in rows], _texts_of_passages(passages))
+    return texts, [len(row.answer_paragraphs or ()) for row in rows], _texts_of_passages(passages)

@@ -1,8 +1,7 @@
 """The questions of the official archives with judgments and negatives: the splits train, dev and test.
 
 - ``train.json``, ``dev.json`` and the test files give the questions, their order and their positive passages.
-- ``q2qid.dev.json`` and ``dev.q.format`` of the pre-processed release are compared with the split. Where no other file
-  gives its questions, they do.
+- ``q2qid.dev.json`` or ``dev.q.format`` of the pre-processed release gives them where there is no such file.
 - ``dual.train.tsv`` and ``cross.train.tsv`` give the questions of train and their judgments where there is no
   ``train.json``. Where both are given, ``train.json`` counts, and what the TSVs hold beyond it is counted. Their
   negatives become ``negative_passages``: each once, in order, without those that are positive for their question.
@@ -15,8 +14,7 @@ scores are the ranks turned round (50 for the first of 50): rank measures come o
 from __future__ import annotations
 
 import functools
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -29,9 +27,8 @@ from builders.core.files import write_text
 from builders.core.typed import json_of
 from builders.official.archives import OfficialFile
 from builders.official.blocks import HEAD, Work
-from builders.official.formats import BadLine, Id, Questions, parse_pairs, parse_questions, texts_of
-from builders.official.numbered import Keys, as_keys, hex_ids
-from builders.sources.files import split_of
+from builders.official.formats import BadLine, Id, parse_pairs, parse_questions, texts_of
+from builders.official.numbered import as_keys, hex_ids
 from builders.store.layout import JOINED, QRELS, QUERIES
 from builders.store.table3 import LengthCounter, table3_column
 
@@ -81,74 +78,49 @@ def read_questions(work: Work, file: OfficialFile, split: Split) -> None:
     """Read ``train.json``, ``dev.json`` (with judgments), ``test1.json`` or ``test2.json`` (without) into ``split``."""
     labelled = file.role != "test"
     split.labelled |= labelled
-    for parsed in work.parsed(file, functools.partial(parse_questions, labelled=labelled)):
-        block: Questions = parsed.found
-        texts, keys = work.number(block.questions).tolist(), as_keys(block.questions.ids)
+    for (questions, counts, passages), lines in work.parsed(
+        file, functools.partial(parse_questions, labelled=labelled)
+    ):
+        texts, keys = work.number(questions).tolist(), as_keys(questions.ids)
         what = f"questions of {split.name} whose id is not the MD5 of their text"
-        work.findings.add_ids(what, keys, (keys != as_keys(block.questions.digests)).any(axis=1))
-        found: list[Question | None] = []
-        for line, key, text in zip(parsed.lines(len(texts)).tolist(), ids_in(block.questions.ids), texts, strict=True):
-            question = split.by_id.get(key)
-            if question is None:
-                question = split.add(key, text)
-            elif question.text != text:
+        work.findings.add_ids(what, keys, (keys != as_keys(questions.digests)).any(axis=1))
+        ids, digests = as_keys(passages.ids), as_keys(passages.digests)
+        what = f"judged passages of {split.name} whose id is not the MD5 of their text"
+        work.findings.add_ids(what, ids, (ids != digests).any(axis=1))
+        what = f"judged passages of {split.name} whose text is not the collection's under their id"
+        work.findings.add_ids(what, ids, work.passages.differ(ids, digests))
+        positives = zip(ids_in(passages.ids), work.number(passages).tolist(), strict=True)
+        rows = zip(lines.tolist(), ids_in(questions.ids), texts, counts, strict=False)
+        for line, key, text, count in rows:
+            judged = list(islice(positives, count))
+            question = split.by_id.get(key) or split.add(key, text)
+            if question.text != text:
                 work.findings.skip(file, line, f"question_id {key.hex()} has two texts; expected one text for one id")
-                question = None
-            else:
-                work.findings.add(f"questions of {split.name} that came before")
-            found.append(question)
-        file.rows = (file.rows or 0) + sum(question is not None for question in found)
-        if labelled:
-            _take_judgments(work, split, block, found)
+                continue
+            question.positives.update(dict.fromkeys(judged))
+            file.rows = (file.rows or 0) + 1
 
 
-def _take_judgments(work: Work, split: Split, block: Questions, questions: list[Question | None]) -> None:
-    """Give the questions of a block their positives; None stands for one that is left out."""
-    ids, digests = as_keys(block.passages.ids), as_keys(block.passages.digests)
-    what = f"judged passages of {split.name} whose id is not the MD5 of their text"
-    work.findings.add_ids(what, ids, (ids != digests).any(axis=1))
-    what = f"judged passages of {split.name} whose text is not the collection's under their id"
-    work.findings.add_ids(what, ids, work.passages.differ(ids, digests))
-    positives = zip(ids_in(block.passages.ids), work.number(block.passages).tolist(), strict=True)
-    for question, count in zip(questions, block.counts, strict=True):
-        for positive in islice(positives, count):
-            if question is not None and positive in question.positives:
-                work.findings.add(f"judgments of {split.name} that came before")
-            elif question is not None:
-                question.positives[positive] = None
-
-
-def read_question_list(work: Work, file: OfficialFile, splits: dict[str, Split]) -> None:
-    """Read ``q2qid.dev.json`` ({question: id}) or ``dev.q.format``: held against its split, or its only questions."""
-    split = splits[str(split_of(file.name))]  # the pattern of its role has it
-    known = bool(split.by_id)
+def read_question_list(work: Work, file: OfficialFile, split: Split) -> None:
+    """Read the questions of ``q2qid.dev.json`` ({question: id}) or ``dev.q.format``."""
     if file.role == "ids":
-        texts, keys = _read_ids(work, file)
+        pairs = json_of(
+            file.read(file.size), dict[str, Id], file.shown, None, "expected one JSON object {question: id}"
+        )
+        try:
+            texts = work.number(texts_of([text.encode() for text in pairs], "question")).tolist()
+        except BadLine as error:
+            raise file.error(error.message) from None
+        keys = [bytes.fromhex(key) for key in pairs.values()]
     else:  # without ids, which are the MD5 of the texts
         texts = work.columns(file)[0]["query"].tolist()
         keys = list(ids_in(work.texts.digests()[texts].tobytes()))
     file.rows = len(texts)
     for text, key in zip(texts, keys, strict=True):
-        question = split.by_text.get(text)
-        if question is None and known:
-            what = f"questions of {file.name} that the split {split.name} does not have"
-            work.findings.add(what, 1, key.hex())
-        elif question is None:
+        if key in split.by_id:
+            work.findings.add(f"questions of {split.name} that came before")
+        else:
             split.add(key, text)
-        elif file.role == "ids" and question.key != key:
-            work.findings.add(f"ids of {file.name} that are not those of the split {split.name}", 1, key.hex())
-
-
-def _read_ids(work: Work, file: OfficialFile) -> tuple[list[int], list[bytes]]:
-    """Return the numbers of the texts in ``q2qid.dev.json``, and their ids."""
-    pairs = json_of(file.read(file.size), dict[str, Id], file.shown, None, "expected one JSON object {question: id}")
-    if len({*pairs.values()}) < len(pairs):
-        raise file.error("two questions have one id")
-    try:
-        column = texts_of([text.encode() for text in pairs], "question")
-    except BadLine as error:
-        raise file.error(error.message) from None
-    return work.number(column).tolist(), [bytes.fromhex(key) for key in pairs.values()]
 
 
 def read_training(work: Work, files: list[OfficialFile], split: Split) -> None:
@@ -164,97 +136,64 @@ def read_training(work: Work, files: list[OfficialFile], split: Split) -> None:
     digests = work.texts.digests()
     ids = work.passages.ids_of(digests)
     judged = split.labelled  # by train.json
-    for query, passage in () if judged else positives:
-        new = split.by_text.get(query) or split.add(digests[query].tobytes(), query)
-        new.positives[ids[passage].tobytes(), passage] = None
     split.labelled = True
-    # The positives of each question, by train.json or by a TSV. Such a passage is never a negative.
-    positive = {key: {text for _, text in question.positives} for key, question in split.by_text.items()}
-    for query, passage in positives if judged else ():
-        if passage not in positive.get(query, {passage}):
-            positive[query].add(passage)
-            what = "positives of the TSVs that train.json does not judge (left out)"
-            work.findings.add(what, 1, hex_ids(ids[passage])[0])
-    for query, passage in negatives:
-        if passage in positive.get(query, ()):
+    for query, passage in () if judged else positives:
+        question = split.by_text.get(query) or split.add(digests[query].tobytes(), query)
+        question.positives[ids[passage].tobytes(), passage] = None
+    known = {(key, text) for key, question in split.by_text.items() for _, text in question.positives}
+    positive = {pair for pair in positives if pair[0] in split.by_text}  # never negatives, whoever judges them
+    work.findings.add("positives of the TSVs that train.json does not judge (left out)", len(positive - known))
+    for pair in negatives:
+        if pair in known or pair in positive:
             what = "negatives of the TSVs that are positives of their question (left out)"
-            work.findings.add(what, 1, hex_ids(ids[passage])[0])
-        elif query in positive:
-            split.by_text[query].negatives.append(passage)
-    if unknown := {query for query, _ in [*positives, *negatives]} - positive.keys():
+            work.findings.add(what, 1, hex_ids(ids[pair[1]])[0])
+        elif pair[0] in split.by_text:
+            split.by_text[pair[0]].negatives.append(pair[1])
+    if unknown := {query for query, _ in [*positives, *negatives]} - split.by_text.keys():
         whose = "train.json does not" if judged else "their positives do not"
         work.findings.add(f"questions of the TSVs that {whose} have (left out)", len(unknown))
 
 
-def _distinct(pairs: list[npt.NDArray[np.int32]]) -> list[list[int]]:
+def _distinct(pairs: list[npt.NDArray[np.int32]]) -> list[tuple[int, int]]:
     """Return distinct pairs in the order in which they come first."""
     every = np.concatenate(pairs)
     first = np.unique(every, axis=0, return_index=True)[1]
-    found: list[list[int]] = every[np.sort(first)].tolist()
-    return found
+    return [(query, passage) for query, passage in every[np.sort(first)].tolist()]
 
 
-Pairs = tuple[Keys, Keys]  # the ids of questions and of passages, row by row; each of shape (rows, 2)
-
-
-def read_top50(work: Work, files: list[OfficialFile], dev: Split) -> None:
-    """Write the run, where the archives have it; compare the file of texts with the file of ids if both are there."""
-    by_role = {file.role: file for file in reversed(files)}  # of several the first
-    found: list[Pairs] = []
-    if file := by_role.get("top50ids"):
-        blocks = [[as_keys(ids) for ids in block.found] for block in work.parsed(file, parse_pairs)]
-        questions, passages = (np.concatenate([block[column] for block in blocks]) for column in (0, 1))
-        file.rows = len(questions)
-        found.append((questions, passages))
-    if file := by_role.get("top50"):
-        found.append(_top50_by_text(work, file, dev))
-    if len(found) == 2:
-        for what, one, other in zip(("questions", "passages"), *found, strict=True):
-            if len(one) != len(other):
-                work.findings.add(f"{what} of the top 50 in one of its two files alone", abs(len(one) - len(other)))
-            elif (wrong := (one != other).any(axis=1)).any():
-                example = f"row {int(np.argmax(wrong)) + 1}"
-                work.findings.add(f"{what} of the top 50 whose id is not that of their text", int(wrong.sum()), example)
-    if found:
-        _write_run(work, found[0], dev)
-
-
-def _top50_by_text(work: Work, file: OfficialFile, dev: Split) -> Pairs:
-    """Read ``dev.retrieval.top50.res.tsv``: the ids of its questions by dev, of its passages by the collection."""
-    if file.read(HEAD).split(b"\t", 2)[1:2][0].isdigit():
-        raise file.error(
-            "looks like a retriever's output (query, line number, rank, score); expected the archive's file"
-            " (query, -, passage, -)",
-            1,
-        )
-    columns = work.columns(file)[0]
-    digests = work.texts.digests()
-    ids = [dev.by_text[n].key if n in dev.by_text else digests[n].tobytes() for n in columns["query"].tolist()]
-    return as_keys(b"".join(ids)), work.passages.ids_of(digests[columns["passage"]])
-
-
-def _write_run(work: Work, pairs: Pairs, dev: Split) -> None:
+def read_top50(work: Work, by_role: Mapping[str, list[OfficialFile]], dev: Split) -> None:
+    """Write the run from the file of ids, or from that of texts where the archives lack it."""
+    if by_role["top50ids"]:
+        file = by_role["top50ids"][0]
+        blocks = [[as_keys(ids) for ids in found] for found, _ in work.parsed(file, parse_pairs)]
+        queries, passages = (np.concatenate([block[column] for block in blocks]) for column in (0, 1))
+        file.rows = len(queries)
+    elif by_role["top50"]:
+        file = by_role["top50"][0]
+        if b"".join(file.read(HEAD).split(b"\t", 2)[1:2]).isdigit():
+            raise file.error(
+                "looks like a retriever's output (query, line number, rank, score); expected the archive's file"
+                " (query, -, passage, -)",
+                1,
+            )
+        columns, digests = work.columns(file)[0], work.texts.digests()
+        own = {text: question.key for text, question in dev.by_text.items()}
+        queries = as_keys(b"".join(own.get(n, digests[n].tobytes()) for n in columns["query"].tolist()))
+        passages = work.passages.ids_of(digests[columns["passage"]])
+    else:
+        return
     found: dict[str, dict[str, None]] = {}
-    queries = hex_ids(pairs[0])
-    for query, passage in zip(queries, hex_ids(pairs[1]), strict=True):
+    for query, passage in zip(hex_ids(queries), hex_ids(passages), strict=True):
         found.setdefault(query, {})[passage] = None
-    if again := len(queries) - sum(map(len, found.values())):
-        work.findings.add("passages twice in the top 50 of a question (left out)", again)
-    if dev.by_id and (other := [query for query in found if bytes.fromhex(query) not in dev.by_id]):
-        work.findings.add("questions of the top 50 that are not in dev", len(other), other[0])
-    if work.passages.ids.count:
-        missing = int((~work.passages.has(pairs[1])).sum())
-        work.findings.add("passages of the top 50 that the collection lacks", missing)
     lines = [
         f"{query} Q0 {passage} {rank} {len(ranked) - rank + 1} {TAG}\n"
         for query, ranked in found.items()
         for rank, passage in enumerate(ranked, 1)
     ]
-    work.draft.stats["official_top50"] = {
-        "questions": len(found),
-        "passages": len(lines),
-        "passages_per_question": {str(n): times for n, times in sorted(Counter(Counter(queries).values()).items())},
-    }
+    work.findings.add("passages twice in the top 50 of a question (left out)", len(queries) - len(lines))
+    if work.passages.ids.count:
+        missing = ~work.passages.has(passages)
+        work.findings.add_ids("passages of the top 50 that the collection lacks", passages, missing)
     (work.draft.folder / "runs").mkdir()
     write_text(work.draft.folder / RUN, "".join(lines))
     work.draft.add_file(RUN)

@@ -1,4 +1,4 @@
-"""What others publish, spoiled: raw rows, tables, questions, translations, embeddings, archives."""
+"""Spoiled sources: raw rows, tables, questions, translations, embeddings, archives."""
 
 from __future__ import annotations
 
@@ -146,6 +146,11 @@ def _read_archives(folder: Path) -> Any:
         raise
 
 
+def _official(folder: Path) -> None:
+    files = original_files() | preprocessed_files()  # without dev.json, so that all others are read
+    write_files(folder / "files", {name: text for name, text in files.items() if "/dev.json" not in name})
+
+
 def _read_official(folder: Path) -> Any:
     build_official([folder / "files"], folder / "out")
     return None
@@ -253,8 +258,8 @@ READERS = [
     ),
     Reader(
         "official files",
-        reaches=("builders.official.questions:_read_ids",),
-        make=lambda folder: write_files(folder / "files", original_files() | preprocessed_files()),
+        reaches=("builders.official.questions:read_question_list",),
+        make=_official,
         spoils={"files/**/*.json": JSON_LINES, "files/**/*.tsv": TEXT, "files/**/*.format": TEXT},
         read=_read_official,
         right=any_result,

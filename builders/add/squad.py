@@ -37,7 +37,7 @@ from builders.core.typed import json_of
 from builders.release.options import MIN_CHARS
 from builders.sources.files import Source, find_files, open_bytes
 from builders.store.draft import draft_release
-from builders.store.judgments import joined_passage
+from builders.store.judgments import joined_row
 from builders.store.layout import JOINED, SPLITS, text_id
 from builders.store.table3 import table3_text
 
@@ -105,15 +105,8 @@ def run(args: argparse.Namespace) -> None:
     with draft_release(args.out, {"verb": "squad", "options": options, "sources": described(sources)}) as draft:
         write(collection, draft)
         for split, queries in collection.queries.items():
-            rows = [
-                {
-                    "query_id": text_id(text),
-                    "query": text,
-                    "positive_passages": [joined_passage(docid, collection.passages) for docid in found],
-                    "negative_passages": [],
-                }
-                for text, found in queries.items()
-            ]
+            texts = collection.passages
+            rows = [joined_row(text_id(text), text, dict.fromkeys(found, 1), texts) for text, found in queries.items()]
             draft.write(split, split, [pa.Table.from_pylist(rows, JOINED)])
     print_result(draft.stats, f"{table3_text(draft.stats)}\nrelease: {args.out}", args.format)
 

@@ -1,4 +1,4 @@
-"""How fast official archives become a release, and how much memory that takes.
+"""Time and memory of the way from official archives to a release.
 
 Makes up both releases' collections with the passages asked for, converts each with `python -m builders official` in a
 process of its own, and measures wall time, start-up included, and the largest sum of the process tree's memory (PSS:

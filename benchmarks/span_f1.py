@@ -1,4 +1,4 @@
-"""How fast span-F1 is decided, against a straightforward Counter for every span.
+"""Speed of span-F1, against a straightforward Counter for every span.
 
 Takes the paragraphs and answers of up to a number of tokens (longer ones cost the plain way minutes each) of the
 questions in --raw, on words and on characters. Both ways decide each (paragraph, answer) pair. The two take turns;

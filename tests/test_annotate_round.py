@@ -53,7 +53,7 @@ class World:
         return self.folder / "pool.jsonl"
 
     def grade(self, prompt: str) -> str:
-        """What a model says that knows the truth: it is told texts, not ids."""
+        """Answer as a model that knows the truth: it is told texts, not ids."""
         query, passage = (prompt.split(f"<{name}>\n")[1].split(f"\n</{name}>")[0] for name in ("查询", "段落"))
         return f"最终得分：{3 if (text_id(query), text_id(passage)) in self.truth else 1}"
 

@@ -29,7 +29,7 @@ SCORED = [{"run": "runs/de.dev.run.gz", "queries": 2, "official": {"MRR@10": 0.7
 
 @pytest.fixture(scope="module")
 def files(whole_release: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    """What is in the repository after a publication with scores."""
+    """Return the files of the repository after a publication with scores."""
     folder = tmp_path_factory.mktemp("published")
     (folder / "dev.json").write_text(json.dumps(SCORED))
     words = ["publish", "--release", whole_release, "--repo", REPO, "--create"]

@@ -6,6 +6,7 @@ take: NaN, half a surrogate pair, text that is no UTF-8, numbers that no 64 bits
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -13,6 +14,7 @@ import msgspec
 from msgspec import Meta, Struct, inspect
 
 from builders.core.errors import InputError
+from builders.core.files import raw_lines
 
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Sha256 = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
@@ -69,6 +71,13 @@ def json_of(content: bytes, kind: type[T], path: Path | str, line: int | None = 
         raise InputError(f"{what}{end}", path=path, line=line or place) from None
     except RecursionError:
         raise InputError(f"expected fewer lists and objects in one another{end}", path=path, line=line) from None
+
+
+def json_lines(path: Path, kind: type[T]) -> Iterator[tuple[int, T]]:
+    """Yield (line, ``kind``) of the lines that are not blank of a (possibly gzipped) file; errors name the line."""
+    for number, line in raw_lines(path):
+        if line.strip():
+            yield number, json_of(line, kind, path, number)
 
 
 def typed(content: Any, kind: type[T], path: Path | str, *, from_text: bool = False) -> T:

@@ -30,7 +30,7 @@ PARALLEL = 4
 
 
 def judged(out: Path) -> dict[str, bytes]:
-    """What a round is: its files, and what was judged; not when, and not in how many files."""
+    """The content of a round: its files and judgments, not their times, and not their number of files."""
     found = content(out)
     ours = [name for name in found if name.startswith("judgments/") and name.endswith(".jsonl")]
     for name in ours:

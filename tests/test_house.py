@@ -36,7 +36,6 @@ def room_of(path: Path) -> str:
 # Circles that are still there: each a set of files (`builders.store.card`) or of folders (`builders.store`).
 KNOWN_CIRCLES: list[set[str]] = [
     {"baselines.bm25.engine_numba", "baselines.bm25.index"},
-    {"baselines.train.callbacks", "baselines.train.resume", "baselines.train.train", "baselines.train.trainers"},
 ]
 
 

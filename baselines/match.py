@@ -22,8 +22,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from baselines.bm25.index import INDEXES, open_index
-from baselines.bm25.index import search as search_words
+from baselines.bm25.index import Texts, search_columns
 from baselines.measure.qrels import add_set, read_queries
 from baselines.retrieve.passages import open_passages
 from baselines.retrieve.settings import ModelSettings, add_device, add_pairs
@@ -81,6 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     check_models(args.model, args.encoder)
+    from baselines.bm25.engine_numba import open_index
     from baselines.retrieve import devices, hub_models, models, scoring
 
     check_file(args.out)
@@ -89,7 +89,7 @@ def run(args: argparse.Namespace) -> None:
     asked = {question: text for split in splits for question, text in read_queries(release, split, config)}
     train = open_passages(release, config, split=TRAIN)
     job = scoring.pair_job(args, args.model, release, config, devices.devices_of(args.device), TRAIN)
-    words = open_index(release, INDEXES.home(), usable_cores(), config, split=TRAIN)
+    words = open_index(Texts(release, config, TRAIN), None, usable_cores())
     encoder, encoded_by = None, None
     if args.encoder:
         encoder = ModelSettings(args.encoder, revision=hub_models.commit_of(args.encoder))
@@ -101,8 +101,8 @@ def run(args: argparse.Namespace) -> None:
         "options": [job.work.dtype, args.max_length, job.work.batch_tokens],
     }
     with work_beside(args.out, key_of(about)) as work:
-        by_words = search_words(words, list(asked.items()), args.top_k, usable_cores())
-        found = {"words": {question: [other for other, _ in hits] for question, hits in by_words}}
+        by_words = search_columns(words, list(asked.items()), args.top_k, usable_cores())
+        found = {"words": {question: others for part in by_words for question, others in part.rankings().items()}}
         if encoder:
             found["vectors"] = _by_vectors(job, encoder, release, splits, args.top_k, work)
         found[_TOGETHER] = {

@@ -25,13 +25,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from baselines.bm25.index import Index
+from baselines.bm25.index import INDEXES, K1, B, Index, Texts
 from baselines.bm25.tokens import WORDS, Analyzer
 from baselines.retrieve.cache import Strings, StringsWriter
 from builders.core.compiled import compiled
 from builders.core.errors import InputError, log
 from builders.core.jobs import in_threads
-from builders.store.runs import Columns, Hit
+from builders.store.runs import Columns
 
 VERSION = "numba 2"  # raise it when the files change
 _IDS = "ids"  # the file of the corpus ids by row number
@@ -124,8 +124,15 @@ def _merge(folder: Path, chunks: list[dict[str, Any]], pairs: Array, number_of_r
     return dict(zip(FILES, (terms, first, numbers[order], start, postings[take]), strict=False))
 
 
-def write_index(folder: Path, texts: Iterable[str], threads: int) -> None:
-    """The engine's files from token strings (tokens joined by one space), one of each passage, in the rows' order."""
+def write_index(folder: Path, texts: Iterable[str], ids: Iterable[pa.Array], threads: int) -> None:
+    """Write the engine's files.
+
+    Args:
+        folder: a new folder.
+        texts: the tokens of each passage, joined by one space, in the rows' order.
+        ids: the corpus ids of all rows, in order.
+        threads: as many invert and merge.
+    """
     chunks, texts = [], iter(texts)
     lists_of_texts = iter(lambda: list(islice(texts, CHUNK)), [])
     for number, chunk in enumerate(in_threads(_invert, lists_of_texts, threads, threads + 1)):
@@ -146,19 +153,15 @@ def write_index(folder: Path, texts: Iterable[str], threads: int) -> None:
     _append(folder, {"lists": done[:1], "start": done[1:]})
     for path in folder.glob("*.chunk"):
         path.unlink()
+    with StringsWriter(folder / _IDS) as writer:
+        for some in ids:
+            writer.write(some)
 
 
 def _append(folder: Path, values: dict[str, Any]) -> None:
     for name, each in values.items():
         with open(folder / name, "ab") as file:
             each.astype(FILES[name], copy=False).tofile(file)
-
-
-def write_ids(folder: Path, ids: Iterable[pa.Array]) -> None:
-    """Write the corpus ids of all rows, in order."""
-    with StringsWriter(folder / _IDS) as writer:
-        for some in ids:
-            writer.write(some)
 
 
 class NumbaIndex(Index):
@@ -190,10 +193,6 @@ class NumbaIndex(Index):
         """The same index with another k1 and b."""
         return NumbaIndex(self.folder, k1, b, self._threads, self.analyzer)
 
-    def search_many(self, queries: list[list[str]], top_k: int) -> list[list[Hit]]:
-        numbers = [str(number) for number in range(len(queries))]
-        return list(self.search_columns(numbers, queries, top_k).hits().values())
-
     def search_columns(self, ids: Sequence[str], queries: list[list[str]], top_k: int) -> Columns:
         times = [Counter(words) for words in queries]
         hashes = hashes_of(pa.array([word for each in times for word in each], pa.string()))
@@ -223,15 +222,22 @@ class NumbaIndex(Index):
         return Columns(ids, found, self._names.take(pa.array(rows[taken])), shown[taken])
 
 
+def open_index(texts: Texts, keep: Path | None, workers: int, k1: float = K1, b: float = B) -> NumbaIndex:
+    """The index of some texts in the folder ``keep`` (None: the user's cache), built where it is missing or damaged.
+
+    ``workers`` processes segment, as many threads index. The index is built beside its place and moved there when it is
+    whole; a second process that wants the same index waits for the first.
+    """
+    folder, made = INDEXES.folder(
+        keep, texts.key(VERSION), lambda new: write_index(new, texts.tokens(workers), texts.column("_id"), workers)
+    )
+    index = NumbaIndex(folder, k1, b, workers, texts.analyzer)
+    log.info("BM25 index %s: %s (%d passages)", "built" if made else "reused", folder, index.passages)
+    return index
+
+
 def _mapped(path: Path, dtype: Any) -> Any:
     return np.asarray(np.memmap(path, dtype, "r")) if path.stat().st_size else np.empty(0, dtype)
-
-
-def prepare() -> None:
-    """Say what takes seconds where numba's cache has no compiled loops yet."""
-    kept = _search_all.stats.cache_path  # None where numba can keep nothing
-    if not kept or not any(Path(kept).glob(f"{__name__.rpartition('.')[2]}._search_all-*.nbi")):
-        log.info("numba compiles the loops of the BM25 index and search: some seconds, once in this clone")
 
 
 @compiled

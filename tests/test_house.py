@@ -98,7 +98,6 @@ DECODERS = {
     "builders/release/write.py": "written by the same build",
     "baselines/retrieve/models.py": "a tokenizer's own words",
     "baselines/retrieve/official_input.py": "a tokenizer's own words",
-    "baselines/measure/qrels.py": "whether it is JSON at all",
 }
 
 

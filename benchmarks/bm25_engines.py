@@ -28,11 +28,13 @@ def index_ours(folder: Path, index: Path, threads: int) -> None:
     import pyarrow as pa
     from bm25_tokens import ROWS, passages_of, texts_of
 
-    from baselines.bm25.engine_numba import write_ids, write_index
+    from baselines.bm25.engine_numba import IDS, write_index
+    from baselines.retrieve.passages import write_strings
 
     write_index(index, texts_of(folder), threads)
     rows = passages_of(folder)
-    write_ids(index, (pa.array(map(str, range(start, min(start + ROWS, rows)))) for start in range(0, rows, ROWS)))
+    ids = (pa.array(map(str, range(start, min(start + ROWS, rows)))) for start in range(0, rows, ROWS))
+    write_strings(index / IDS, ids)
 
 
 def index_lucene(folder: Path, index: Path, threads: int) -> None:

@@ -15,9 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from baselines.bm25 import engine_numba
-from baselines.bm25.engine_numba import FILES, NumbaIndex, write_ids
+from baselines.bm25.engine_numba import FILES, IDS, NumbaIndex
 from baselines.bm25.engine_numba import write_index as write_postings
 from baselines.bm25.index import search
+from baselines.retrieve.passages import write_strings
 from builders.core.errors import InputError
 
 
@@ -84,7 +85,7 @@ def test_chunks_and_terms_that_are_only_looked_up_leave_nothing_out(tmp_path: Pa
     postings = tmp_path / "postings"
     postings.mkdir()
     write_postings(postings, (" ".join(words) for words in corpus.values()), 2)
-    write_ids(postings, [pa.array(list(corpus))])
+    write_strings(postings / IDS, [pa.array(list(corpus))])
     index = NumbaIndex(postings, 1.2, 0.75, 2)
     assert index.passages == 70_002
     inverted: dict[str, dict[str, int]] = {}

@@ -27,14 +27,14 @@ import pyarrow.compute as pc
 
 from baselines.bm25.index import Index
 from baselines.bm25.tokens import WORDS, Analyzer
-from baselines.retrieve.cache import Strings, StringsWriter
+from baselines.retrieve.passages import Strings
 from builders.core.compiled import compiled
 from builders.core.errors import InputError, log
 from builders.core.jobs import in_threads
 from builders.store.runs import Columns, Hit
 
 VERSION = "numba 2"  # raise it when the files change
-_IDS = "ids"  # the file of the corpus ids by row number
+IDS = "ids"  # the file of the corpus ids by row number
 _SHARE = 26  # bits after the point of a saturated count, tf / (tf + norm)
 _BOUND = 11  # fewer in the bound of a list
 _WEIGHTS = 1 << 30
@@ -154,19 +154,12 @@ def _append(folder: Path, values: dict[str, Any]) -> None:
             each.astype(FILES[name], copy=False).tofile(file)
 
 
-def write_ids(folder: Path, ids: Iterable[pa.Array]) -> None:
-    """Write the corpus ids of all rows, in order."""
-    with StringsWriter(folder / _IDS) as writer:
-        for some in ids:
-            writer.write(some)
-
-
 class NumbaIndex(Index):
     """An index in a folder, opened with a k1 and a b."""
 
     def __init__(self, folder: Path, k1: float, b: float, threads: int, analyzer: Analyzer = WORDS) -> None:
         self.folder, self.analyzer, self._threads = folder, analyzer, threads
-        self._ids = Strings(folder / _IDS)
+        self._ids = Strings(folder / IDS)
         self._names = self._ids.array()
         self._terms, self._lists, chunk, start, postings, pairs, tokens = (
             _mapped(folder / name, dtype) for name, dtype in FILES.items()

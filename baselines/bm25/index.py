@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from baselines.bm25.tokens import WORDS, Analyzer, segment_batches
-from baselines.retrieve.cache import Cache
-from baselines.retrieve.passages import Rows, expect_ids_once, sample_rows, taken
+from baselines.retrieve.passages import Cache, Rows, expect_ids_once, sample_rows, taken, write_strings
 from builders.core.errors import InputError, log
 from builders.core.jobs import in_threads
 from builders.core.progress import progress
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from baselines.bm25.engine_numba import NumbaIndex
 
 _FORMAT = 4
-INDEXES = Cache("bm25", "index.json")
+INDEXES = Cache("bm25")
 _BATCH = 256  # passages that go to a segmentation process at a time
 _FEW = 2_000  # passages below which starting processes takes longer than segmenting
 _QUERIES_PER_TASK = 32
@@ -130,7 +129,7 @@ def open_index(
 
     def build(new: Path) -> None:
         engine_numba.write_index(new, texts.tokens(workers), workers)
-        engine_numba.write_ids(new, texts.column("_id"))
+        write_strings(new / engine_numba.IDS, texts.column("_id"))
 
     folder, made = INDEXES.folder(keep, texts.key(engine_numba.VERSION), build)
     index = engine_numba.NumbaIndex(folder, k1, b, workers, analyzer)

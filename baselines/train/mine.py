@@ -151,20 +151,20 @@ def _chosen(
     if not (model := args.cross_encoder or args.bi_encoder):
         yield from by_run(found, given, limits)
         return
-    from baselines.retrieve.devices import devices_of, over_devices
+    from baselines.retrieve.devices import over_devices
     from baselines.retrieve.scoring import pair_job
 
-    configs, devices = SETS[args.set], devices_of(args.device)
+    configs = SETS[args.set]
     queries = args.queries or configs.queries
     texts = dict(read_queries(release, args.split, queries))
     if unasked := next((query for query in qrels.positives if query not in texts), None):
         problem = f"judges a query {unasked!r} that {queries}/{args.split} lacks; build the release again"
         raise InputError(problem, path=qrels.name)
-    job = pair_job(args, model, release, configs.corpus, devices)
+    job = pair_job(args, model, release, configs.corpus)
     kind = "cross" if args.cross_encoder else "dual"
     windows = iter(lambda: list(itertools.islice(found, _WINDOW)), [])
     tasks = ((job, kind, [(texts[each.query], each) for each in window], limits) for window in windows)
-    for window in over_devices(by_model, tasks, devices):
+    for window in over_devices(by_model, tasks, job.work.devices):
         yield from window
 
 

@@ -215,9 +215,7 @@ class CrossScorer(Batched):
     problem = "the cross-encoder gives scores that are not finite"
 
     def __init__(self, model: CrossEncoder, tokens: int | None = None, tokenizers: int = 0) -> None:
-        name = model.default_prompt_name
-        given = {"prompt": None if name is None else model.prompts.get(name)}
-        super().__init__(model, given, ("的", _LONG), tokens, tokenizers)
+        super().__init__(model, {"prompt": prompt_of(model)}, ("的", _LONG), tokens, tokenizers)
 
     def scores(self, pairs: Sequence[tuple[str, str]]) -> Floats:
         """The logit of every pair, shape (pairs,), in the pairs' order."""

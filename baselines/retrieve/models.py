@@ -206,9 +206,10 @@ def check_reading(model: Any, settings: ModelSettings) -> None:
     modes = [(module, module.training) for module in model.modules()]
     with opening(f"{name}: cannot read a text"), torch.no_grad():
         model.eval()
-        for given in [{}] if pairs else [{"task": "query"}, {"task": "document"}]:
-            features = batch_to_device(model.preprocess(texts, **given), model.device)
-            made = model(features, **given).get(key)
+        for task in ("",) if pairs else ("query", "document"):
+            given = {"task": task} if task else {}
+            features = model.preprocess(texts, prompt=prompt_of(model, task), **given)
+            made = model(batch_to_device(features, model.device), **given).get(key)
             if not torch.is_tensor(made):
                 raise InputError(f"makes no {key.replace('_', ' ')} of a text", path=name)
             if not torch.isfinite(made).all():
@@ -339,9 +340,9 @@ def expect_no(settings: ModelSettings, what: str, *names: str) -> None:
             raise InputError(f"{name}: {what} has none", path=settings.name)
 
 
-def prompt_of(model: SentenceTransformer, task: str) -> str | None:
-    """The prompt before a text of a ``task`` (query or document): in training, encoding and searching alike."""
-    name = next((name for name in _PROMPTS[task] if name in model.prompts), model.default_prompt_name)
+def prompt_of(model: Any, task: str = "") -> str | None:
+    """The prompt before a text of a ``task`` (query, document, or none): in training, encoding and searching alike."""
+    name = next((name for name in _PROMPTS.get(task, ()) if name in model.prompts), model.default_prompt_name)
     return None if name is None else model.prompts.get(name)
 
 

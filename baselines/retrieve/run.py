@@ -3,8 +3,7 @@ r"""Any model in one command: encode, search, evaluate.
 MODEL is a name on the hub or a folder. How it is used (prompts, pooling, lengths) is said by the options; where they
 say nothing by the declarations of its family (baselines/models.toml, each value with its source); else by the model's
 own files. What was used, and who said it, is printed above the figures, and stands in RUN.manifest.json with the
-release's fingerprints; each line of the run names the model, its commit and that manifest (last column). For a model
-of no family the defaults are said in a warning.
+release's fingerprints; each line of the run names the model, its commit and that manifest (last column).
 
 The index is kept, by default in $XDG_CACHE_HOME/dureader_retrieval/indexes: started again, the command goes on where it
 was, and another split needs the queries alone.

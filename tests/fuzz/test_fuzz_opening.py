@@ -18,9 +18,9 @@ from baselines.retrieve.devices import Work
 from baselines.retrieve.encoder import Encoder
 from baselines.retrieve.kinds import open_reranker
 from baselines.retrieve.models import kind_of_model, open_encoder
-from baselines.retrieve.multi_vector import TokenSide, open_multi_vector
+from baselines.retrieve.multi_vector import MultiVector
 from baselines.retrieve.settings import ModelSettings
-from baselines.retrieve.sparse import SparseSide, open_sparse
+from baselines.retrieve.sparse import Sparse
 from baselines.train.models import cross_encoder, dual_encoder, masked_language_model
 from baselines.train.recipe import read_recipe
 
@@ -32,19 +32,19 @@ _WORK = Work(("cpu",), "fp32")
 def _dense(folder: Path) -> Any:
     settings = ModelSettings(str(folder / "model"), max_length=64)
     kind = kind_of_model(settings)
-    Dense(settings, _WORK).about()
+    assert Dense(settings, _WORK).about
     model = open_encoder(settings)
     return kind, [Encoder(model, task).encode(_TEXTS).tolist() for task in ("query", "document")]
 
 
 def _sparse(folder: Path) -> Any:
-    model = open_sparse(ModelSettings(str(folder / "model")))
-    return [[part.tolist() for part in SparseSide(model, task).encode(_TEXTS)] for task in ("query", "document")]
+    model = Sparse(ModelSettings(str(folder / "model")), _WORK)
+    return [[part.tolist() for part in model.encoder("cpu", task).encode(_TEXTS)] for task in ("query", "document")]
 
 
 def _multi_vector(folder: Path) -> Any:
-    model = open_multi_vector(ModelSettings(str(folder / "model")))
-    return [[own.tolist() for own in TokenSide(model, task).encode(_TEXTS)] for task in ("query", "document")]
+    model = MultiVector(ModelSettings(str(folder / "model")), _WORK)
+    return [[own.tolist() for own in model.encoder("cpu", task).encode(_TEXTS)] for task in ("query", "document")]
 
 
 def _reranked(folder: Path) -> Any:

@@ -89,7 +89,7 @@ READERS = [
     ),
     Reader(
         "unpacked texts in a cache",
-        reaches=("baselines.retrieve.passages:_damage",),
+        reaches=("baselines.retrieve.passages:damage",),
         make=_with_texts,
         spoils={"kept/*/texts.json": JSON, "kept/*/[!t]*": BYTES},
         read=_texts,

@@ -96,7 +96,7 @@ Declaration = tuple[str, tuple[str, ...], str]
 
 
 def _sampled(name: str) -> Declaration | None:
-    """What a sample of any size or bucket declares: of training questions or of passages; None for another name."""
+    """Return the declaration of a sample of any size or bucket; None for another name."""
     if match := re.fullmatch(r"sample-([1-9]\d*[KM]?)(-hard)?", name):
         others = "others that runs rank high" if match[2] else "others by lot"
         return "ids", ("corpus",), f"{match[1]} passages: the positives of test questions, {others}"
@@ -533,7 +533,7 @@ def _spooled(path: str) -> Iterator[pa.Table]:
 
 
 def _holds_null(array: pa.Array) -> bool:
-    """Whether a value is missing, in lists and structs, too."""
+    """True if a value is missing, in lists and structs, too."""
     if pa.types.is_list(array.type):
         inner = [array.flatten()]
     else:
@@ -554,7 +554,7 @@ def _digests(file: Any, *others: str) -> list[str]:
 
 
 class _Places(NamedTuple):
-    """Where one address's archive is kept, what has arrived of it, and what is known of it (size, SHA-256, ETag)."""
+    """The files of one address: the archive, the part that has arrived, and the note (size, SHA-256, ETag)."""
 
     archive: str
     part: str

@@ -57,7 +57,7 @@ class TranslatedQuery(NamedTuple):
 
 
 class Source:
-    """Where rows come from: a release directory, ORG/NAME (or ORG/NAME@REVISION) on a hub, or the archive (empty)."""
+    """The source of rows: a release directory, ORG/NAME (or ORG/NAME@REVISION) on a hub, or the archive (empty)."""
 
     def __init__(self, release: str) -> None:
         self.datasets: list[_Declared] = []  # what is registered of it
@@ -89,7 +89,7 @@ class Source:
         return dureader_retrieval.load_dataset(config, split, data_dir=folder, streaming=streaming)
 
     def count(self, config: str, split: str) -> int | None:
-        """How many rows a split has, by the manifest; None where only the archive would tell."""
+        """Return the number of rows of a split, by the manifest; None where only the archive would tell."""
         return self.splits(config)[split]
 
     def splits(self, config: str) -> dict[str, int | None]:
@@ -102,7 +102,7 @@ class Source:
         return str(found.create_config_id({}))
 
     def parts(self, dataset_id: str, set_name: str, split: str) -> list[Any]:
-        """What an id consists of, by what is there: a split without labels has no qrels.
+        """Return the parts of an id that the source has: a split without labels has no qrels.
 
         Raises :class:`ReleaseError` where there is nothing of it.
         """
@@ -239,7 +239,7 @@ class _Qrels(BaseQrels):  # type: ignore[misc]
 
 
 class _Declared(Dataset):  # type: ignore[misc]
-    """What stands under an id: a dataset whose parts are looked for when one of them is asked for."""
+    """A dataset of ir_datasets whose parts are opened when one of them is asked for."""
 
     def __init__(self, source: Source, dataset_id: str, set_name: str, split: str) -> None:
         self._source, self._declared = source, (dataset_id, set_name, split)

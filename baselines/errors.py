@@ -27,7 +27,7 @@ from builders.core.errors import InputError, log
 from builders.store.layout import SETS, SPLITS
 
 if TYPE_CHECKING:
-    from builders.annotate.judgments import Pair
+    from builders.annotate.rounds import Pair
     from builders.store.reader import Release
     from builders.store.runs import Run
 
@@ -72,9 +72,8 @@ def _json(found: dict[str, Any]) -> str:
 
 def _draw(args: argparse.Namespace) -> None:
     """Count the queries that failed; with --round write the drawn pairs as a round."""
-    from builders.annotate.export import expect_new, make_round
-    from builders.annotate.judgments import ERRORS
-    from builders.annotate.quality import Rule
+    from builders.annotate.rounds import ERRORS, Rule
+    from builders.annotate.tasks import expect_new, make_round
     from builders.store.reader import open_release
     from builders.store.runs import read_run
 
@@ -140,9 +139,8 @@ def tally(round_: Path, model: str | None = None) -> dict[str, Any]:
     Raises:
         InputError: not such a round, or nobody has answered.
     """
-    from builders.annotate.judgments import ERRORS
     from builders.annotate.prefill import grades_by
-    from builders.annotate.rounds import open_round, standings
+    from builders.annotate.rounds import ERRORS, open_round, standings
     from builders.check.paper import published
 
     found = open_round(round_, ERRORS.name)
@@ -178,7 +176,7 @@ def _intervals(labels: dict[Pair, int]) -> list[tuple[float, float]]:
     import numpy as np
 
     from baselines.measure.significance import of_means
-    from builders.annotate.judgments import ERRORS
+    from builders.annotate.rounds import ERRORS
 
     queries = {query: place for place, query in enumerate(dict.fromkeys(query for query, _ in labels))}
     places = {choice.label: place for place, choice in enumerate(ERRORS.choices)}

@@ -20,8 +20,7 @@ import argparse
 import json
 from typing import Any
 
-from baselines.bm25.index import INDEXES, open_index
-from baselines.bm25.index import search as search_words
+from baselines.bm25.index import Texts, search_columns
 from baselines.measure.qrels import add_set, read_queries
 from baselines.retrieve.passages import open_passages
 from baselines.retrieve.settings import ModelSettings, add_device, add_options, add_pairs
@@ -75,6 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     check_models(args.model, args.encoder)
+    from baselines.bm25.engine_numba import open_index
     from baselines.retrieve import scoring
     from baselines.retrieve.dense import Dense, nearest
     from baselines.retrieve.hub_models import commit_of
@@ -87,7 +87,7 @@ def run(args: argparse.Namespace) -> None:
     asked = {question: text for own in questions.values() for question, text in own}
     train = open_passages(release, config, split=TRAIN)
     job = scoring.pair_job(args, args.model, release, config, TRAIN)
-    words = open_index(release, INDEXES.home(), usable_cores(), config, split=TRAIN)
+    words = open_index(Texts(release, config, TRAIN), None, usable_cores())
     dual = None
     if args.encoder:
         settings = ModelSettings(args.encoder, revision=commit_of(args.encoder))
@@ -109,8 +109,8 @@ def run(args: argparse.Namespace) -> None:
             scored = zip(pairs.items(), logits, strict=True)
             return {question: dict(zip(ids, map(probability, own), strict=True)) for (question, ids), own in scored}
 
-        by_words = search_words(words, list(asked.items()), args.top_k, usable_cores())
-        found = {"words": {question: [other for other, _ in hits] for question, hits in by_words}}
+        by_words = search_columns(words, list(asked.items()), args.top_k, usable_cores())
+        found = {"words": {question: others for part in by_words for question, others in part.rankings().items()}}
         if dual:
             # Both sides are questions, and encoded as such.
             index = dual.index(release, config, work / f"embeddings-{TRAIN}", TRAIN)

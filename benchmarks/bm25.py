@@ -58,7 +58,7 @@ class Child:
         )
 
     def answer(self, job: dict[str, Any] | None = None) -> dict[str, Any]:
-        """What it prints next."""
+        """Return the next line that it prints."""
         assert self.process.stdin and self.process.stdout
         with contextlib.suppress(BrokenPipeError):
             if job:

@@ -21,7 +21,8 @@ from typing import Any
 from common import machine, write_json
 
 from baselines.bm25 import QUESTIONS
-from baselines.bm25.index import K1, B, Index, open_index, search_columns
+from baselines.bm25.engine_numba import open_index
+from baselines.bm25.index import K1, B, Index, Texts, search_columns
 from baselines.bm25.tokens import ANALYZERS, Analyzer
 from baselines.bm25.tune import tune
 from baselines.measure.measures import mean, official, per_query
@@ -77,7 +78,7 @@ def row_of(name: str, where: str, args: argparse.Namespace, work: Path) -> dict[
     }
     for analyzer in [Analyzer(each, drop) for each in ANALYZERS for drop in (False, True)]:
         begin = time.perf_counter()
-        index = open_index(release, work / "indexes", 1, configs.corpus, analyzer=analyzer)
+        index = open_index(Texts(release, configs.corpus, analyzer=analyzer), work / "indexes", 1)
         shown = f"{analyzer.name}{', no stop words' * analyzer.drop_stop_words}"
         found: dict[str, Any] = {"default": {"k1": K1, "b": B, **measured(searched(index, queries), qrels)}}
         if "train" in splits:

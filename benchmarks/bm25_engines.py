@@ -28,13 +28,11 @@ def index_ours(folder: Path, index: Path, threads: int) -> None:
     import pyarrow as pa
     from bm25_tokens import ROWS, passages_of, texts_of
 
-    from baselines.bm25.engine_numba import IDS, write_index
-    from baselines.retrieve.passages import write_strings
+    from baselines.bm25.engine_numba import write_index
 
-    write_index(index, texts_of(folder), threads)
     rows = passages_of(folder)
     ids = (pa.array(map(str, range(start, min(start + ROWS, rows)))) for start in range(0, rows, ROWS))
-    write_strings(index / IDS, ids)
+    write_index(index, texts_of(folder), ids, threads)
 
 
 def index_lucene(folder: Path, index: Path, threads: int) -> None:

@@ -1,4 +1,4 @@
-"""How fast raw rows become a release, in how much memory, and what part of the time labelling takes.
+"""Time and memory of the way from raw rows to a release, and the share of labelling in the time.
 
 Makes up inputs of the raw flavour from the rows of --raw, their texts made distinct (see common.py), and builds each
 with `python -m builders release` for every number of workers, in turns; wall time, start-up and all, medians. Memory is

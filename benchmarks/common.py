@@ -1,4 +1,4 @@
-"""What the benchmarks share: the machine's description, a process tree's memory, rows made distinct, JSON to a file."""
+"""Helpers of the benchmarks: the machine's description, a process tree's memory, rows made distinct, JSON to a file."""
 
 from __future__ import annotations
 

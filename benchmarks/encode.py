@@ -1,4 +1,4 @@
-"""How fast texts are encoded: against SentenceTransformer.encode_document, and against the machine's own matrix rate.
+"""Speed of encoding, against SentenceTransformer.encode_document, and against the machine's own matrix rate.
 
 The model is --model, or a random BERT of --layers and --width with a vocabulary of characters; both ways run it in the
 same precision, on the same texts. The texts are --release's first passages, or random ones: log-normal lengths (sigma

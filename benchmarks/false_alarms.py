@@ -1,4 +1,4 @@
-"""How often the tests of `compare` see a difference where there is none: counted, on the values of real runs.
+"""False alarms of the tests of `compare`, counted on the values of real runs.
 
 Of every pair of runs, under each measure, systems without a difference are made in two ways:
 

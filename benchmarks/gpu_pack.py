@@ -72,7 +72,7 @@ def run_without_models(release: Path, runs: Path, tables: Sequence[int]) -> None
     """Run the steps of `reproduce` that need no model."""
     matrix = read_matrix()
     fill = {"release": str(release), "split": "dev", "out": str(runs), "variant": ""}
-    plan = matrix.plan(matrix.select(tables, None).rows, fill, read_settings(SETTINGS))
+    plan = matrix.plan(matrix.select(tables, None), fill, read_settings(SETTINGS))
     free: dict[str, Step] = {}
     for name, step in plan.items():
         if step.command[1] in ("bm25", "mine") and all(other in free for other in step.needs):

@@ -1,4 +1,4 @@
-"""How many known positives, hidden among the hard negatives of cmrc2018, `relabel` and `mine` find.
+"""Known positives, hidden among the hard negatives of cmrc2018, that `relabel` and `mine` find.
 
 relabel: each of the dev questions loses its one judgment. What it judged stands as a sixth among five negatives, drawn
 from the passages that the re-rankers scored (Section 4 finds that 14.8 % of what models rank first are such false

@@ -1,4 +1,4 @@
-"""How fast a release is loaded, against the same rows as JSON lines with the json builder of `datasets`.
+"""Speed of loading a release, against the same rows as JSON lines with the json builder of `datasets`.
 
 Builds a release of --questions questions from the rows of --raw, their texts made distinct (see common.py), or takes
 --release; writes each split's rows as JSON lines, too; and loads both into empty caches, in turns: rows a second,

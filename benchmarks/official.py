@@ -1,4 +1,4 @@
-"""How fast official archives become a release, and how much memory that takes.
+"""Time and memory of the way from official archives to a release.
 
 Makes up both releases' collections with the passages asked for, converts each with `python -m builders official` in a
 process of its own, and measures wall time, start-up included, and the largest sum of the process tree's memory (PSS:
@@ -29,8 +29,8 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "benchmarks")]
 from common import memory  # noqa: E402
 
 
-def convert(archives: list[Path], out: Path, workers: int) -> dict[str, Any]:
-    command = [sys.executable, "-m", "builders", "official", "--quiet", "--workers", str(workers), "--out", str(out)]
+def convert(archives: list[Path], out: Path) -> dict[str, Any]:
+    command = [sys.executable, "-m", "builders", "official", "--quiet", "--out", str(out)]
     before, begin, peak = os.times(), time.perf_counter(), 0
     process = subprocess.Popen([*command, "--archive", *map(str, archives)], cwd=ROOT, stdout=subprocess.DEVNULL)
     while process.poll() is None:
@@ -49,7 +49,6 @@ def main() -> None:
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--passages", type=int, default=1_000_000)
-    parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--tar-gz", action="store_true", help="the original release as tar.gz, too")
     parser.add_argument("--json", type=Path, help="where to write the figures")
     args = parser.parse_args()
@@ -57,7 +56,6 @@ def main() -> None:
     result: dict[str, Any] = {
         "passages": args.passages,
         "cores": len(os.sched_getaffinity(0)),
-        "workers": args.workers,
         "python": platform.python_version(),
         "versions": {name: importlib.metadata.version(name) for name in names},
         "load_average_before": os.getloadavg()[0],
@@ -70,14 +68,14 @@ def main() -> None:
             cases["original.tar.gz"] = [Path(name) / "original.tar.gz"]
             with tarfile.open(cases["original.tar.gz"][0], "w:gz", compresslevel=6) as tar:
                 tar.add(folder / ORIGINAL, ORIGINAL)
-        convert([folder / "dureader-retrieval-test1"], Path(name) / "warm", 1)  # compiles what is compiled once
+        convert([folder / "dureader-retrieval-test1"], Path(name) / "warm")  # compiles what is compiled once
         for case, archives in cases.items():
             files = [path for archive in archives for path in ([archive] if archive.is_file() else archive.rglob("*"))]
-            figures = convert(archives, Path(name) / f"out-{case}", args.workers)
+            figures = convert(archives, Path(name) / f"out-{case}")
             figures["input_mb"] = round(sum(path.stat().st_size for path in files if path.is_file()) / 1e6)
             figures["passages_per_second"] = round(args.passages / figures["seconds"])
             result["runs"][case] = figures
-    print(f"{args.passages:,} passages, {result['cores']} cores, {args.workers} workers, Python {result['python']}")
+    print(f"{args.passages:,} passages, {result['cores']} cores, Python {result['python']}")
     for case, figures in result["runs"].items():
         print(
             f"{case:<16}{figures['input_mb']:>8,} MB {figures['seconds']:>8.1f} s, {figures['cpu_seconds']:>6.1f} s CPU"

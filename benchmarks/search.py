@@ -1,4 +1,4 @@
-"""How fast embeddings are searched: against FAISS's flat index, the memory's bandwidth and the matrix rate.
+"""Speed of dense search, against FAISS's flat index, the memory's bandwidth and the matrix rate.
 
 Random passages of length 1 in shards on disk (--passages by --dim, 16 bits), random queries. Ours: memory-mapped
 shards, candidates by an engine, exact scores, ties settled: everything but writing the run. FAISS: IndexFlatIP with all

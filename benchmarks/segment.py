@@ -137,7 +137,7 @@ def _different(texts: list[str]) -> list[str]:
 
 
 def _places(text: str) -> Iterator[str]:
-    """Where the two part, with one word on either side: ``稳定|常在|的`` and ``稳定|常|在|的``."""
+    """The places where the two part, with one word on either side: ``稳定|常在|的`` and ``稳定|常|在|的``."""
     cuts = []
     for name in SEGMENTERS:
         place, ends = 0, {0}

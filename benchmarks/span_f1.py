@@ -1,8 +1,8 @@
-"""How fast span-F1 is decided and maximised, against a straightforward Counter for every span.
+"""Speed of span-F1, against a straightforward Counter for every span.
 
 Takes the paragraphs and answers of up to a number of tokens (longer ones cost the plain way minutes each) of the
-questions in --raw, on words and on characters. Both ways decide each (paragraph, answer) pair, and the program's exact
-maximum is compared with the plain one as fractions. The two take turns; figures are medians.
+questions in --raw, on words and on characters. Both ways decide each (paragraph, answer) pair. The two take turns;
+figures are medians.
 
 example:
   python benchmarks/span_f1.py --raw path/to/rows --tokens 120 --json span_f1.json
@@ -32,7 +32,7 @@ sys.path.insert(0, str(ROOT))
 from builders.core.words import words  # noqa: E402
 from builders.release.options import THRESHOLD  # noqa: E402
 from builders.release.rows import Row, find_sources, parse_rows  # noqa: E402
-from builders.release.span_f1 import Questions, char_ids, label_questions, span_f1, word_ids  # noqa: E402
+from builders.release.span_f1 import Questions, char_ids, label_questions, word_ids  # noqa: E402
 from builders.sources.lines import read_blocks  # noqa: E402
 
 Texts = list[tuple[list[Sequence[Any]], list[Sequence[Any]]]]  # (paragraphs, answers) of each question
@@ -81,18 +81,13 @@ def timed(function: Callable[[], Any]) -> tuple[float, Any]:
 def measure(texts: Texts, unit: str, repeats: int) -> dict[str, Any]:
     questions = encode(texts, unit)
     label_questions(questions)  # compiles
-    list(span_f1(questions))
-    times: dict[str, list[float]] = {"plain": [], "decide": [], "maximum": []}
+    times: dict[str, list[float]] = {"plain": [], "decide": []}
     for _ in range(repeats):
         seconds, expected = timed(lambda: [[[plain(p, a) for a in row[1]] for p in row[0]] for row in texts])
         times["plain"].append(seconds)
         # Many rounds in one figure: a single one is too short for the clock.
         seconds, marks = timed(lambda: [label_questions(questions) for _ in range(20)][-1])
         times["decide"].append(seconds / 20)
-        seconds, scores = timed(lambda: [list(span_f1(questions)) for _ in range(20)][-1])
-        times["maximum"].append(seconds / 20)
-    exact = [[[Fraction(*pair) for pair in line] for line in found.tolist()] for _, _, found in scores]
-    assert exact == expected, "the maxima differ"
     decided = [any(score >= THRESHOLD for score in line) for row in expected for line in row]
     assert marks.tolist() == decided, "the labels differ"
     medians = {name: statistics.median(values) for name, values in times.items()}
@@ -103,24 +98,10 @@ def measure(texts: Texts, unit: str, repeats: int) -> dict[str, Any]:
         "tokens": int(questions.ids.size),
         "seconds": medians,
         "decide_times_plain": round(medians["plain"] / medians["decide"]),
-        "maximum_times_plain": round(medians["plain"] / medians["maximum"]),
         "tokens_per_second_decide": round(
             sum(sum(map(len, row[0])) * len(row[1]) for row in texts) / medians["decide"]
         ),
     }
-
-
-def worst_case() -> dict[str, float]:
-    """A paragraph of a million tokens and an answer of ten thousand."""
-    random = np.random.default_rng(0)
-    one = np.array([1], np.int64)
-    seconds = {}
-    for name, kinds in (("3,000 kinds", 3_000), ("2 kinds", 2)):
-        paragraph, answer = (random.integers(0, kinds, size).astype(np.int32) for size in (1_000_000, 10_000))
-        question = Questions(paragraph, one * paragraph.size, one, answer, one * answer.size, one)
-        seconds[name] = timed(lambda question=question: label_questions(question))[0]
-        seconds[f"{name}, maximum"] = timed(lambda question=question: list(span_f1(question)))[0]
-    return seconds
 
 
 def main() -> None:
@@ -140,7 +121,6 @@ def main() -> None:
         "questions": len(rows),
         "longest": args.tokens,
         "units": [measure(texts_of(rows, unit, args.tokens), unit, args.repeats) for unit in ("word", "char")],
-        "worst_case_seconds": worst_case(),
     }
     print(json.dumps(figures, indent=1))
     if args.json:

@@ -1,4 +1,4 @@
-"""How fast the dual-encoder trains, against plain sentence-transformers loops with the same model, dtype and batch.
+"""Speed of the dual-encoder's training, against plain sentence-transformers loops with the same model, dtype and batch.
 
 Made-up passages of Chinese characters, 4 negatives a positive. Three ways to train on them, in turn, several times:
   ours     `train`'s trainer: rows of row numbers, texts looked up by batch in memory-mapped files

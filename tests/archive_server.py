@@ -35,7 +35,7 @@ def contents() -> dict[str, bytes]:
 
 
 def rows_of_archive() -> dict[tuple[str, str], list[dict[str, Any]]]:
-    """What :func:`archive` holds, as rows of every (config, split)."""
+    """Return the rows of :func:`archive` by (config, split)."""
     rows = {key: value for key, value in tables().items() if key[1] != "test"}
     for split in ("train", "dev"):
         rows[split, split] = [{**row, "negative_passages": []} for row in rows[split, split]]

@@ -9,9 +9,10 @@ from pathlib import Path
 
 from releases import make_release
 
-from baselines.bm25.engine_numba import NumbaIndex
-from baselines.bm25.index import open_index
+from baselines.bm25.engine_numba import NumbaIndex, open_index
+from baselines.bm25.index import Index, Texts, search_columns
 from builders.store.reader import open_release
+from builders.store.runs import Hit
 
 WORDS = [f"w{n}" for n in range(30)]
 
@@ -43,10 +44,15 @@ def lucene_scores(corpus: dict[str, list[str]], query: list[str], k1: float = 1.
     return scores
 
 
+def hits_of(index: Index, queries: list[tuple[str, str]], threads: int) -> dict[str, list[Hit]]:
+    """The ten best passages of each query."""
+    return {query: hits for part in search_columns(index, queries, 10, threads) for query, hits in part.hits().items()}
+
+
 def build(folder: Path, corpus: dict[str, list[str]], workers: int = 1, k1: float = 1.2, b: float = 0.75) -> NumbaIndex:
     rows = {("corpus", "corpus"): [{"_id": i, "title": "", "text": " ".join(w)} for i, w in corpus.items()]}
     release = open_release(make_release(folder / "release", rows, rows_per_shard=500))
-    return open_index(release, folder / "indexes", workers, k1=k1, b=b)
+    return open_index(Texts(release), folder / "indexes", workers, k1=k1, b=b)
 
 
 def random_corpus(seed: int, passages: int, longest: int) -> dict[str, list[str]]:

@@ -20,7 +20,7 @@ SAMPLE = ROOT / "builders" / "sample"
 
 
 class Done(NamedTuple):
-    """What a command leaves: its exit code and what it printed."""
+    """A finished command: its exit code and its output."""
 
     code: int
     stdout: str

@@ -80,7 +80,7 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """What the fuzzers counted."""
+    """Print the counts of the fuzzers."""
     reports = (report for reports in terminalreporter.stats.values() for report in reports)
     found = {value for report in reports for name, value in getattr(report, "user_properties", ()) if name == "fuzz"}
     for line in sorted(found):
@@ -157,13 +157,13 @@ def everything(once: Once) -> Path:
 
 @pytest.fixture(scope="session")
 def sample_release(once: Once) -> Path:
-    """What the first command of README builds from the embedded sample. Read it, never write."""
+    """The release that the first command of README builds from the embedded sample. Read it, never write."""
     return once("sample", lambda folder: run("builders", "release", "--quiet", "--raw", SAMPLE, "--out", folder))
 
 
 @pytest.fixture(scope="session")
 def demo_release(shared_data: Path, once: Once) -> Path:
-    """What is built from the rows that DuReader shows of itself: 89 dev questions. Read it, never write."""
+    """The release of the rows that DuReader shows of itself: 89 dev questions. Read it, never write."""
     raw = shared_data / "dureader-2.0-demo"
     return once("demo", lambda folder: run("builders", "release", "--quiet", "--raw", raw, "--out", folder))
 
@@ -177,7 +177,7 @@ def datasets36() -> Path:
 
 @pytest.fixture
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What commands keep for the next time goes into the test's own folder, and is not there at its start."""
+    """Give the test a cache of its own, empty at its start."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 

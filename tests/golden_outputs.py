@@ -330,7 +330,7 @@ def relabelled(world: World) -> Outputs:
 
 def official(world: World) -> Outputs:
     source = write_files(world.out / "source", BOTH)
-    path, found = world.made("official", "--archive", source, "--workers", 1)
+    path, found = world.made("official", "--archive", source)
     return found | checked(path)
 
 

@@ -1,4 +1,4 @@
-"""What the hub on loopback (:mod:`hub_server`) holds: repositories with their commits and files, in memory."""
+"""The repositories of the hub on loopback (:mod:`hub_server`), with their commits and files, in memory."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Repo:
 
     @property
     def files(self) -> dict[str, bytes]:
-        """What the newest commit holds."""
+        """The files of the newest commit."""
         return {path: blob.content for path, blob in self.commits[-1].files.items()}
 
 

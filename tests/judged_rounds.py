@@ -8,9 +8,19 @@ from pathlib import Path
 
 import msgspec
 
-from builders.annotate.judgments import Judgment, Kind, add_judgments
-from builders.annotate.quality import Rule
-from builders.annotate.rounds import Item, Package, Round, State, fingerprint_of, standings, write_round
+from builders.annotate.rounds import (
+    Item,
+    Judgment,
+    Kind,
+    Package,
+    Round,
+    Rule,
+    State,
+    add_judgments,
+    fingerprint_of,
+    standings,
+    write_round,
+)
 from builders.store.reader import open_release
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=timezone.utc)

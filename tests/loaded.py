@@ -94,7 +94,7 @@ class Loaded:
 
 
 def _command(words: list[str], environment: dict[str, str], stdout: str, stderr: str, at: int | None) -> None:
-    """What a fork does."""
+    """Run the work of a fork."""
     os.setsid()
     os.environ.clear()
     os.environ.update(environment)

@@ -36,7 +36,7 @@ def convert(folder: Path, params: str, out: Path, *more: object, code: int = 0) 
 
 @pytest.fixture(scope="session")
 def official(once: Once) -> Path:
-    """What Paddle wrote, and both models converted: ``dual`` and ``cross``. Read it, never write."""
+    """Parameters that Paddle wrote, and both models converted: ``dual`` and ``cross``. Read it, never write."""
 
     def make(folder: Path) -> None:
         unpack(folder)

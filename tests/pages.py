@@ -75,7 +75,7 @@ def python(text: str, names: dict[str, object]) -> str:
 
 
 def shows(block: str, printed: str) -> bool:
-    """Whether a ``text`` block is what was printed; ``...`` stands for whole lines, or for the rest of a line."""
+    """True if a ``text`` block is what was printed; ``...`` stands for whole lines, or for the rest of a line."""
     pattern = ""
     for line in block.splitlines():
         if line == "...":

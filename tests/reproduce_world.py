@@ -1,4 +1,4 @@
-"""Where the paper's rows are run from end to end: a tiny official release with every set, tiny starts on a hub."""
+"""A world that runs the paper's rows from end to end: a tiny official release with every set, tiny starts on a hub."""
 
 from __future__ import annotations
 

@@ -9,7 +9,8 @@ import pytest
 from commands import run
 from releases import QUESTIONS, make_release, md5, tables
 
-from baselines.bm25.index import Texts, open_index
+from baselines.bm25.engine_numba import open_index
+from baselines.bm25.index import Texts
 from baselines.bm25.tokens import STOP_WORDS, Analyzer
 from baselines.bm25.tune import descend
 from builders.core.words import segmenter_version
@@ -48,7 +49,7 @@ def test_every_analyzer_has_an_index_of_its_own_and_asks_as_it_was_built(tmp_pat
     assert len(keys) == len(ANALYZERS)
     # That of words is what it was before there were others: indexes that are kept go on being used.
     assert Texts(release).key("e")["segmenter"] == f"{segmenter_version()} tokens 1"
-    index = open_index(release, tmp_path / "indexes", 1, analyzer=Analyzer("characters"))
+    index = open_index(Texts(release, analyzer=Analyzer("characters")), tmp_path / "indexes", 1)
     assert index.analyzer == Analyzer("characters")
     assert index.search(["票"], 1) and not index.search(["高铁"], 1)
 

@@ -12,9 +12,7 @@ import pytest
 from annotating import ANNA, BEN, annotate, fill, judge, judgments, make_pool, make_round, read_table, truth
 from releases import QUESTIONS, TEXTS, md5
 
-from builders.annotate.export import Task, common_terms, marked, write_sheet
-from builders.annotate.importing import read_sheet
-from builders.annotate.rounds import Item
+from builders.annotate.tasks import Task, common_terms, marked, read_sheet, write_sheet
 from builders.core.files import sha256_of
 
 
@@ -53,7 +51,9 @@ def test_export_refuses_and_leaves_out(tmp_path: Path) -> None:
     text, words = pool.read_text(), ("--pool", pool, "--release", tmp_path / "release")
     lines = rows_of(pool)
     pool.write_text("".join(json.dumps(line | {"judged": None if n else 0}) + "\n" for n, line in enumerate(lines)))
-    assert annotate("export", tmp_path / "round", *words, "--unjudged").stdout.startswith("11 pairs in 1 packages")
+    assert annotate("export", tmp_path / "round", *words, "--unjudged").stdout.startswith(
+        "11 pairs of 2 queries in 1 packages"
+    )
     assert "is a round already" in annotate("export", tmp_path / "round", *words, code=1).error
     pool.write_text(text.replace(md5(TEXTS[0]), "f" * 32))
     error = annotate("export", tmp_path / "r", *words, code=1).error
@@ -71,7 +71,7 @@ def test_terms_in_common_are_marked_and_texts_are_no_markup() -> None:
 
 
 def test_a_cell_that_a_spreadsheet_would_compute_is_shown_as_text(tmp_path: Path) -> None:
-    write_sheet(tmp_path / "sheet.csv", [Task(Item("-q", "=p", "=cmd()", "+1"), "dev-001", 1, label=1)])
+    write_sheet(tmp_path / "sheet.csv", [Task("-q", "=p", "=cmd()", "+1", "dev-001", 1, label=1)])
     (row,) = read_table(tmp_path / "sheet.csv")
     assert (row["query"], row["passage"]) == ("'=cmd()", "'+1")
     ((_, read),) = read_sheet(tmp_path / "sheet.csv")
@@ -121,9 +121,9 @@ def test_a_sheet_comes_back_in_the_encodings_of_spreadsheets_or_as_json_lines(
     ("column", "cell", "message"),
     [
         ("label", "2", "back.csv:3: expected 1 or 0 in the column label, found '2'"),
-        ("corpus-id", "x", "has no pair of query"),
+        ("corpus-id", "x", "has no pair"),
         ("package", "dev-009", "the round has no package 'dev-009'"),
-        ("version", "2", "version 2 of the package dev-001, which is at version 1"),
+        ("version", "2", "version 2 of dev-001, which is at 1"),
         ("version", "one", "version: expected `int`"),
         ("kind", "guess", "kind: expected one of adjudication"),
         ("", "", "expected --annotator NAME"),

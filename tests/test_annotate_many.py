@@ -11,9 +11,8 @@ import pytest
 from annotating import ANNA, BEN, annotate, export_of, judgments
 from commands import ROOT, command
 
-from builders.annotate.export import Task, write_package
-from builders.annotate.quality import Rule
-from builders.annotate.rounds import Item, Package, Round, write_round
+from builders.annotate.rounds import Package, Round, Rule, write_round
+from builders.annotate.tasks import Task, write_package
 from builders.core.files import alone
 
 PACKAGES = int(os.environ.get("PACKAGES", "10"))  # of 1,000 pairs each; 100 took 6 seconds of one core
@@ -24,8 +23,8 @@ def make_round(folder: Path, packages: int, pairs: int) -> Path:
     """A round of so many packages of so many pairs each; all of its tasks in one file."""
     tasks = []
     for number in range(packages):
-        items = [Item(f"q{number}", f"p{place}", "高铁票提前几天买", TEXT) for place in range(pairs)]
-        own = [Task(item, f"dev-{number:03d}", 1) for item in items]
+        place = ("高铁票提前几天买", TEXT, f"dev-{number:03d}", 1)
+        own = [Task(f"q{number}", f"p{pair}", *place) for pair in range(pairs)]
         write_package(folder / "packages", f"dev-{number:03d}", own)
         tasks += json.loads((folder / "packages" / f"dev-{number:03d}.json").read_bytes())
     (folder / "tasks.json").write_text(json.dumps(tasks))

@@ -27,10 +27,10 @@ from annotating import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builders.annotate.merge import settled_labels
-from builders.annotate.quality import Rule, cohen, cohen_of, fleiss, fleiss_of, percent
-from builders.annotate.quality import judge as verdict_of
-from builders.annotate.rounds import open_round
+from builders.annotate.relabel import settled_labels
+from builders.annotate.review import cohen, cohen_of, fleiss, fleiss_of, percent
+from builders.annotate.review import judge as verdict_of
+from builders.annotate.rounds import Rule, open_round
 from builders.core.errors import InputError
 
 SIZE = 100  # pairs a package; two packages
@@ -204,9 +204,11 @@ def test_kappa_is_that_of_the_textbooks() -> None:
         *([0, 0, 0, 0, 14], [0, 2, 6, 4, 2], [0, 0, 3, 5, 6], [0, 3, 9, 2, 0], [2, 2, 8, 1, 1]),
         *([7, 7, 0, 0, 0], [3, 2, 6, 3, 0], [2, 5, 3, 2, 2], [6, 5, 2, 1, 0], [0, 2, 2, 3, 7]),
     ]
-    assert fleiss(table) == pytest.approx(0.210, abs=5e-4)
+    assert fleiss([[label for label, count in enumerate(row) for _ in range(count)] for row in table]) == pytest.approx(
+        0.210, abs=5e-4
+    )
     # Where everybody gives one label, kappa says nothing.
-    assert cohen([1, 1], [1, 1]) is None and fleiss([[0, 2], [0, 2]]) is None
+    assert cohen([1, 1], [1, 1]) is None and fleiss([[1, 1], [1, 1]]) is None
     votes = {"p1": {"a": 1, "b": 1}, "p2": {"a": 0, "b": 0}, "p3": {"a": 1, "c": 0}, "p4": {"c": 1}}
     assert cohen_of(votes) == {"a, b": {"kappa": 1.0, "pairs": 2}, "a, c": {"kappa": 0.0, "pairs": 1}}
     assert fleiss_of(votes)["people"] == 2 and fleiss_of(votes)["pairs"] == 3

@@ -11,7 +11,7 @@ from annotating import ANNA, BEN, CARL, annotate, check, export_of, judge, judgm
 from chat_server import chat
 from commands import run
 
-from builders.annotate.merge import settled_labels
+from builders.annotate.relabel import settled_labels
 from builders.annotate.rounds import open_round
 from builders.store.layout import text_id
 from builders.store.reader import Release, open_release
@@ -53,7 +53,7 @@ class World:
         return self.folder / "pool.jsonl"
 
     def grade(self, prompt: str) -> str:
-        """What a model says that knows the truth: it is told texts, not ids."""
+        """Answer as a model that knows the truth: it is told texts, not ids."""
         query, passage = (prompt.split(f"<{name}>\n")[1].split(f"\n</{name}>")[0] for name in ("查询", "段落"))
         return f"最终得分：{3 if (text_id(query), text_id(passage)) in self.truth else 1}"
 

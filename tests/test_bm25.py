@@ -10,15 +10,13 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from bm25_corpora import WORDS, build, lucene_scores, one_byte, random_corpus
+from bm25_corpora import WORDS, build, hits_of, lucene_scores, one_byte, random_corpus
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from baselines.bm25 import engine_numba
-from baselines.bm25.engine_numba import FILES, IDS, NumbaIndex
+from baselines.bm25.engine_numba import FILES, NumbaIndex
 from baselines.bm25.engine_numba import write_index as write_postings
-from baselines.bm25.index import search
-from baselines.retrieve.passages import write_strings
 from builders.core.errors import InputError
 
 
@@ -84,8 +82,7 @@ def test_chunks_and_terms_that_are_only_looked_up_leave_nothing_out(tmp_path: Pa
     corpus = zipf_corpus(70_000)
     postings = tmp_path / "postings"
     postings.mkdir()
-    write_postings(postings, (" ".join(words) for words in corpus.values()), 2)
-    write_strings(postings / IDS, [pa.array(list(corpus))])
+    write_postings(postings, (" ".join(words) for words in corpus.values()), [pa.array(list(corpus))], 2)
     index = NumbaIndex(postings, 1.2, 0.75, 2)
     assert index.passages == 70_002
     inverted: dict[str, dict[str, int]] = {}
@@ -113,12 +110,13 @@ def test_chunks_and_terms_that_are_only_looked_up_leave_nothing_out(tmp_path: Pa
 
 
 def test_every_number_of_threads_writes_the_same_postings(tmp_path: Path) -> None:
-    texts = [" ".join(words) for words in zipf_corpus(70_000).values()]
+    corpus = zipf_corpus(70_000)
+    texts = [" ".join(words) for words in corpus.values()]
     for threads in (1, 3):
         (tmp_path / str(threads)).mkdir()
-        write_postings(tmp_path / str(threads), texts, threads)
+        write_postings(tmp_path / str(threads), texts, [pa.array(list(corpus))], threads)
     names = sorted(path.name for path in (tmp_path / "1").iterdir())
-    assert names == sorted(path.name for path in (tmp_path / "3").iterdir()) == sorted(FILES)
+    assert names == sorted(path.name for path in (tmp_path / "3").iterdir()) == sorted([*FILES, "ids", "ids.ends"])
     for name in names:
         assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "3" / name).read_bytes()
 
@@ -176,6 +174,6 @@ def test_every_number_of_threads_gives_the_same_run(tmp_path: Path) -> None:
     corpus = random_corpus(7, 2_500, 40)
     rng = random.Random(3)
     queries = [(str(n), " ".join(rng.choices(WORDS, k=rng.randint(1, 6)))) for n in range(300)]
-    runs = [list(search(build(tmp_path / str(threads), corpus, threads), queries, 10, threads)) for threads in (1, 3)]
-    assert [query for query, _ in runs[0]] == [query for query, _ in queries]
+    runs = [hits_of(build(tmp_path / str(threads), corpus, threads), queries, threads) for threads in (1, 3)]
+    assert list(runs[0]) == [query for query, _ in queries]
     assert runs[0] == runs[1]

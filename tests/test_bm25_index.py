@@ -6,7 +6,6 @@ import json
 import logging
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from bm25_corpora import build, random_corpus
@@ -15,7 +14,7 @@ from releases import QUESTIONS, make_release, md5, tables
 
 from baselines.bm25 import engine_numba
 from baselines.bm25 import index as bm25_index
-from baselines.bm25.index import open_index
+from baselines.bm25.index import Texts
 from baselines.bm25.tokens import Analyzer, segment_batches, tokens
 from builders.core.files import sha256_of
 from builders.store.reader import open_release
@@ -23,10 +22,10 @@ from builders.store.runs import read_run
 
 
 def test_segmentation_in_processes_keeps_the_order() -> None:
-    batches = [(n, [f"第{n}次北京的冬天", "，。", "iPhone 手机"]) for n in range(40)]
+    batches = [[f"第{n}次北京的冬天", "，。", "iPhone 手机"] for n in range(40)]
     alone = list(segment_batches(batches, 1))
     assert alone == list(segment_batches(batches, 2))
-    assert alone[3] == (3, ["第 3 次 北京 的 冬天", "", "iphone 手机"])
+    assert alone[3] == ["第 3 次 北京 的 冬天", "", "iphone 手机"]
 
 
 def test_tokens_are_words_in_lower_case_without_punctuation() -> None:
@@ -38,7 +37,7 @@ def test_of_long_passages_the_first_characters_can_be_read_alone(tmp_path: Path)
     corpus = {"a": ["winter", "is", "cold"], "b": ["cold", "is", "the", "winter"]}
     whole = build(tmp_path, corpus)
     assert {found for found, _ in whole.search(["winter"], 5)} == {"a", "b"}
-    first = open_index(open_release(tmp_path / "release"), tmp_path / "indexes", 1, max_chars=8)
+    first = engine_numba.open_index(Texts(open_release(tmp_path / "release"), max_chars=8), tmp_path / "indexes", 1)
     assert [found for found, _ in first.search(["winter"], 5)] == ["a"]
     assert [found for found, _ in first.search(["cold"], 5)] == ["b"]
 
@@ -138,17 +137,6 @@ def test_the_manifest_beside_a_run_says_how_it_was_made(tmp_path: Path) -> None:
     first = (tmp_path / "r.run.gz.manifest.json").read_bytes()
     bm25(release, "--k1", 0.9, "--analyzer", "bigrams", "--top-k", 3)
     assert (tmp_path / "r.run.gz.manifest.json").read_bytes() == first
-
-
-def test_the_first_search_in_a_clone_says_that_loops_are_compiled(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    release = make_release(tmp_path / "release")
-    bm25(release)
-    assert "numba compiles" not in bm25(release).stderr  # they are kept
-    stats = SimpleNamespace(cache_path=str(tmp_path / "new clone"))
-    monkeypatch.setattr(type(engine_numba._search), "stats", property(lambda _: stats))
-    assert "numba compiles the loops of the BM25 index and search" in bm25(release).stderr
 
 
 def test_what_is_missing_is_one_line(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What `compare` prints is what ranx 0.3.21 says of the same files.
+"""`compare` prints the figures of ranx 0.3.21 for the same files.
 
 ``tests/ranx.json`` is what ranx printed. Running ranx itself takes a minute (it compiles) and an environment of its
 own: ``TEST_RANX=1``.

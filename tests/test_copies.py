@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from commands import Done, run
 from hub_client import run_at
 from hub_repos import Blob
 from hub_server import Hub
-from releases import QUESTIONS, TEXTS, make_release, md5, passage, tables
+from releases import QUESTIONS, TEXTS, md5, passage, tables
 
 from builders.store.reader import Release, open_release
 
@@ -78,8 +79,8 @@ def test_rows_with_their_passages_become_a_release(tmp_path: Path) -> None:
         for config in ("queries", "qrels", split):
             assert rows(release, config, split) == given[config, split]
     assert sorted(row["text"] for row in rows(release, "corpus", "corpus")) == sorted(TEXTS)
-    assert "dev judgments                2       9,863      -9,861\n" in done.stdout
-    assert "passages                     6   8,096,668  -8,096,662\n" in done.stdout
+    assert re.search(r"dev judgments +2 +9,863 +-9,861\n", done.stdout)
+    assert re.search(r"passages +6 +8,096,668 +-8,096,662\n", done.stdout)
     assert "MD5" not in done.stdout
     run("builders", "check", "--release", tmp_path / "out")
 
@@ -135,24 +136,18 @@ def test_rows_of_one_question_are_united(layout: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("layout", ["C-MTEB", "mteb"])
 def test_corpus_queries_and_judgments_become_a_release(layout: str, tmp_path: Path) -> None:
     words = c_mteb(tmp_path / "copy") if layout == "C-MTEB" else [mteb(tmp_path / "copy")]
-    compared = make_release(tmp_path / "release")
-    done, release = build(tmp_path / "out", *words, "--compare", compared)
+    done, release = build(tmp_path / "out", *words)
     assert {*release.splits()} == {("corpus", "corpus"), ("queries", "dev"), ("qrels", "dev"), ("dev", "dev")}
     assert [row["text"] for row in rows(release, "corpus", "corpus")] == TEXTS[1:]
     assert rows(release, "queries", "dev") == [{"_id": md5(DEV[0]), "text": DEV[0]}]
     assert rows(release, "qrels", "dev") == tables()["qrels", "dev"][:1]
-    assert "dev judgments                1       9,863      -9,862\n" in done.stdout
-    assert "queries that nobody judged (left out): 1\n" in done.stdout
-    other = (
-        "queries whose id in the copy is not the MD5 of the text: 1\njudgments of dev with a score of 0 (left out): 1\n"
-    )
-    assert (other in done.stdout) == (layout == "mteb")
-    assert done.stdout.split("release only\n")[1].splitlines()[:3] == [
-        "passages                     5           0             1",
-        "dev queries                  1           0             1",
-        "dev judgments                1           0             1",
-    ]
-    assert f"dev judgments of the release only, such as {md5(DEV[1])} {md5(TEXTS[5])}\n" in done.stdout
+    assert re.search(r"dev judgments +1 +9,863 +-9,862\n", done.stdout)
+    assert "queries that nobody judged (left out): 1; " in done.stdout
+    for other in (
+        "queries whose id in the copy is not the MD5 of the text: 1; q1",
+        "judgments of dev with a score of 0",
+    ):
+        assert (other in done.stdout) == (layout == "mteb")
     assert "those of these sources, not the published collection's" in (tmp_path / "out/README.md").read_text("utf-8")
 
 
@@ -185,9 +180,7 @@ def test_copies_come_from_a_hub(tmp_path: Path) -> None:
             for method, path in hub.requests
             if method == "GET"
         )
-        assert (
-            "the copy has no qrels (C-MTEB keeps them in a repository of their own" in build_at(C_MTEB, code=1).stderr
-        )
+        assert "the copy has no qrels; found corpus, queries (C-MTEB keeps" in build_at(C_MTEB, code=1).stderr
         assert "there is no dataset no/body" in build_at("no/body", code=1).stderr
         assert f"{MTEB} has no .jsonl" in build_at(f"{MTEB}/nowhere", code=1).stderr
 

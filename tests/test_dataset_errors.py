@@ -1,4 +1,4 @@
-"""What cannot be loaded is one clear error that says what to do."""
+"""Data that cannot be loaded is one clear error that says what to do."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from releases import all_tables, make_release, tables
 
 
 def python(code: str, cwd: Path, home: Path, **environment: str) -> Any:
-    """What ``code``, run by a fresh interpreter in ``cwd``, prints as its last line, as JSON."""
+    """Run ``code`` by a fresh interpreter in ``cwd``; returns the last line that it prints, JSON."""
     # Left at once when done: the library's own Parquet reader, stopped while streaming, can abort an interpreter that
     # shuts down (apache/arrow issue 45214), after all rows were read.
     code = f"{code}\nimport os, sys\nsys.stdout.flush()\nos._exit(0)"

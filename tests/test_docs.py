@@ -1,4 +1,4 @@
-"""What README and docs/ say is so: their commands run, print what is shown, and link to what is there."""
+"""README and docs/ are true: their commands run, print what is shown, and link to what is there."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def write_sources(folder: Path, sample: Path) -> None:
 def place(
     tmp_path: Path, sample_release: Path, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Path]:
-    """Where a page's blocks are run: the sample built, sources beside it, caches of the session's own."""
+    """The folder where a page's blocks run: the sample built, sources beside it, caches of the session's own."""
     shutil.copytree(sample_release, tmp_path / "build/sample")
     for name in ("builders", "baselines"):  # the sample, the settings
         (tmp_path / name).symlink_to(ROOT / name)

@@ -31,7 +31,7 @@ def release(folder: Path, judged: dict[str, int], texts: list[str]) -> Path:
 
 
 def result(folder: Path, judged: dict[str, int], ranking: list[str], *words: str) -> dict[str, Any]:
-    """What `evaluate` says of one list."""
+    """Return the figures of `evaluate` for one list."""
     where = release(folder, judged, [*judged, *ranking])
     (folder / "run").write_text(json.dumps({md5(QUESTION): [md5(text) for text in ranking]}))
     done = run("baselines", "evaluate", "--release", where, *words, "--format", "json", folder / "run")

@@ -12,7 +12,7 @@ from chat_server import chat
 from commands import Done, run
 from releases import make_release, md5, tables
 
-from builders.annotate.judgments import ERRORS
+from builders.annotate.rounds import ERRORS
 from builders.store.runs import write_run
 
 CHOICES = ERRORS.choices

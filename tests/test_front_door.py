@@ -1,4 +1,4 @@
-"""What a user meets first: both programs without a verb, with a wrong one, and their version."""
+"""The first things that a user meets: both programs without a verb, with a wrong one, and their version."""
 
 from __future__ import annotations
 

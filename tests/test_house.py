@@ -35,7 +35,6 @@ def room_of(path: Path) -> str:
 
 # Circles that are still there: each a set of files (`builders.store.card`) or of folders (`builders.store`).
 KNOWN_CIRCLES: list[set[str]] = [
-    {"baselines.bm25.engine_numba", "baselines.bm25.index"},
     {"baselines.train.callbacks", "baselines.train.resume", "baselines.train.train", "baselines.train.trainers"},
 ]
 
@@ -96,16 +95,12 @@ def test_the_modules_that_are_shipped_stand_alone() -> None:
 
 # What decodes JSON beside core/typed.py: rows of raw files, and what a library or the same run has made.
 DECODERS = {
-    "builders/add/ccovid.py": "rows",
     "builders/official/formats.py": "rows",
-    "builders/official/questions.py": "a raw file",
     "builders/release/rows.py": "rows",
     "builders/release/write.py": "written by the same build",
-    "builders/add/squad.py": "a raw file",
     "baselines/retrieve/models.py": "a tokenizer's own words",
     "baselines/retrieve/official_input.py": "a tokenizer's own words",
     "baselines/measure/qrels.py": "whether it is JSON at all",
-    "builders/store/runs.py": "how often an id comes, in what was read before",
 }
 
 

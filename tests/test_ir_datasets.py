@@ -87,7 +87,7 @@ def records(rows: list[list[Any]]) -> dict[str, Any]:
 
 
 def expected(rows: dict[tuple[str, str], list[dict[str, Any]]], set_name: str, split: str) -> dict[str, Any] | None:
-    """What an id gives of these rows; None where there is nothing of it."""
+    """Return the part of these rows that an id has; None where there is none."""
     configs = SETS[set_name or "main"]
     if (configs.corpus, "corpus") not in rows or (split and (configs.queries, split) not in rows):
         return None

@@ -11,7 +11,7 @@ import pytest
 from commands import ROOT, Done, run
 from releases import make_release
 
-from baselines.reproduce.leaderboard import Own, board, read_leaderboard
+from baselines.reproduce.leaderboard import Own, board, place_of, read_leaderboard
 from baselines.reproduce.matrix import read_matrix
 from builders.core.errors import InputError
 
@@ -98,9 +98,8 @@ def test_the_whole_and_the_sample_are_never_in_one_table() -> None:
 
 def own(passages: int, queries: int, split: str = "dev", release: str = "R") -> Own:
     names = ("MRR@10", "Recall@1", "Recall@50", "nDCG@10", "R@10")
-    return Own(
-        "mine", release, passages, queries, split, dict.fromkeys(names, 71.0), dict.fromkeys(names, (70.0, 72.0))
-    )
+    place = place_of(passages, queries, split, release)
+    return Own("mine", place, passages, dict.fromkeys(names, 71.0), dict.fromkeys(names, (70.0, 72.0)))
 
 
 def test_an_own_run_stands_among_those_that_searched_the_same() -> None:
@@ -129,7 +128,16 @@ def test_an_own_run_on_another_collection_has_its_own_table(tmp_path: Path, monk
     lines = leaderboard(path, "--searched", "sample", "--top", 1, "--release", release).stdout.splitlines()
     assert lines[0] == "MTEB's sample of the collection, 100,001 passages; dev questions, the best 1 of 88"
     start = lines.index(f"{release}, 6 passages: comparable with nothing above; dev questions")
-    assert lines[start + 1].split() == ["MRR@10", "Recall@1", "Recall@50", "nDCG@10", "R@10", "trained", "source"]
+    assert lines[start + 1].split() == [
+        "model",
+        "MRR@10",
+        "Recall@1",
+        "Recall@50",
+        "nDCG@10",
+        "R@10",
+        "trained",
+        "source",
+    ]
     assert lines[start + 2].split() == [str(path), *["100.00"] * 5, "-", "own", "run"]
     assert lines[start + 3].split() == ["95", "%", *["100.0-100.0"] * 5]
     assert run("baselines", "reproduce", "--leaderboard", path, code=1).error.startswith(

@@ -13,11 +13,9 @@ from judged_rounds import Labels, judgment, make_round
 from releases import QUESTIONS, TEXTS, make_release, md5
 from whole_release import ENGLISH
 
-from builders.annotate.judgments import add_judgments
-from builders.annotate.merge import merge
-from builders.annotate.rounds import State
-from builders.check.count import relabelled
-from builders.check.paper import published, relabelled_text
+from builders.annotate.relabel import merged as merge
+from builders.annotate.rounds import State, add_judgments
+from builders.check.paper import published, relabelled, relabelled_text
 from builders.core.errors import InputError
 from builders.store.reader import open_release
 

@@ -62,7 +62,7 @@ def mined(world: Path, *words: str | Path) -> dict[str, list[str]]:
 
 
 def allowed(number: int, top_k: int = 50) -> set[str]:
-    """What may be sampled for a query, worked out by hand."""
+    """Return the candidates of a query, worked out by hand."""
     ids = [corpus for corpus, _ in dict(rankings(QUERIES))[QUERIES[number]][:top_k]]
     known = {md5(TEXTS[number])} | ({md5(OTHERS[0]), md5(TWIN)} if number == 0 else set())
     return set(ids) - known

@@ -21,7 +21,7 @@ from official_archives import (
 from official_release import check_round_trip, convert, rows
 
 from builders.export.formats import export
-from builders.official import blocks, build
+from builders.official import blocks
 from builders.official.build import build_official
 from builders.store.reader import open_release
 
@@ -99,13 +99,10 @@ def test_real_rows_of_the_preprocessed_release(tmp_path: Path, shared_data: Path
     check_round_trip(tmp_path)
 
 
-def test_several_workers_and_small_blocks_give_the_same_release(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_small_blocks_give_the_same_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     convert(tmp_path / "one", BOTH)
     monkeypatch.setattr(blocks, "BLOCK_BYTES", 300)
-    monkeypatch.setattr(build, "SMALL", 0)
-    build_official([made.write_files(tmp_path / "in", BOTH)], tmp_path / "two", workers=2)
+    build_official([made.write_files(tmp_path / "in", BOTH)], tmp_path / "two")
     one, two = (tmp_path / name for name in ("one/release", "two"))
     assert (one / "manifest.json").read_bytes() == (two / "manifest.json").read_bytes()
 

@@ -14,7 +14,6 @@ QUESTION = next(iter(TRAIN))
 PARTS, MAP = f"{PREPROCESSED}/passage-collection/part-0", f"{PREPROCESSED}/passage-collection/passage2id.map.json"
 DUAL = f"{PREPROCESSED}/train/dual.train.tsv"
 COLLECTION = f"{ORIGINAL}/passage_collection.json"
-TOP50 = f"{PREPROCESSED}/auxiliary/dev.retrieval.top50.res.id_map.tsv"
 NINTH = json.dumps({"paragraph_id": md5(PASSAGES[9]), "paragraph_text": PASSAGES[9]}, ensure_ascii=False) + "\n"
 SHORT_MAP = json.dumps({str(n): md5(p) for n, p in enumerate(PASSAGES[:10])} | {"30": "0" * 32})
 MORE = f"{QUESTION}\t\t{PASSAGES[5]}\t\t{PASSAGES[10]}\t0\n{QUESTION}\t\t{PASSAGES[0]}\t\t{PASSAGES[5]}\t0\n"
@@ -52,12 +51,6 @@ MORE += f"没有的问题\t\t{PASSAGES[5]}\t\t{PASSAGES[10]}\t0\n"
                 "questions of the TSVs": 1,
             },
         ),
-        (
-            preprocessed_files(),
-            TOP50,
-            lambda text: text.replace(md5(PASSAGES[7]), md5(PASSAGES[1])),
-            {"passages of the top 50 whose id": 1},
-        ),
         (without(preprocessed_files(), "part-00"), MAP, str, {}),  # line numbers are useless: MD5s are ids
         (
             without(preprocessed_files(), "dev", "auxiliary"),
@@ -66,7 +59,7 @@ MORE += f"没有的问题\t\t{PASSAGES[5]}\t\t{PASSAGES[10]}\t0\n"
             {"passages whose id is not the MD5": 2},
         ),
     ],
-    ids=["text", "map", "collection", "dual", "top50", "part", "ids"],
+    ids=["text", "map", "collection", "dual", "part", "ids"],
 )
 def test_what_disagrees_is_counted_and_the_archives_ids_are_kept(
     tmp_path: Path, files: dict[str, str], name: str, edit: Any, found: dict[str, int], request: pytest.FixtureRequest

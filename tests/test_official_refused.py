@@ -35,7 +35,7 @@ QUESTION = made.question("问", None)
         ("part-00", 2, "-\t\t一段\t0\n-\t一段\n", "expected 4 columns"),
         ("dev.q.format", 3, "问\t-\t-\t0\n问二\t-\t-\t0\n\n", "expected 4 columns"),
         ("dev.json", 1, '{"question_id": "1", "question": "问"}\n', "question_id"),
-        ("dev.json", 1, json.dumps(made.question("问", None)) + "\n", "answer_paragraphs is missing"),
+        ("dev.json", 1, json.dumps(made.question("问", None)) + "\n", "missing required field `answer_paragraphs`"),
         ("test1.json", 2, json.dumps(made.question("问", None)) + "\n[]\n", "Expected `object`"),
         ("passage_collection.json", 1, '{"paragraph_id": 5, "paragraph_text": ""}\n', "not a passage"),
         ("passage_collection.json", 1, '{"data": [{"paragraph_id": "x"}]}', "not a passage"),

@@ -17,7 +17,6 @@ from whole_release import edit_stats
 from builders.__main__ import VERBS
 from builders.add.ccovid import read
 from builders.core.command import main
-from builders.sources.tables import find_tables
 from builders.store.reader import open_release
 from tests.releases import make_release
 
@@ -99,7 +98,7 @@ def test_every_answer_is_a_passage_and_labels_make_the_judgments(
     assert counts["passage_missing"] == 2
     assert counts["same_text_again"] == 1
     assert counts["without_positive"] == 1
-    assert "2 of 6 judgments name a passage that the sources do not have, and are left out (99, 98)" in printed.err
+    assert "2 judgments name a passage that the sources do not have, and are left out" in printed.err
     stats = json.loads((tmp_path / "out/stats.json").read_text())
     assert stats["table3"]["cmedqa"] == {
         "queries": 1,
@@ -144,7 +143,7 @@ def test_added_to_a_release_and_replaced(tmp_path: Path) -> None:
     [
         ("question.csv", "question_id,content\n1,a\n1,b\n", r"question\.csv:3: a second text for the question '1'"),
         ("question.csv", "question_id,content\n1\n", r"question\.csv:2: expected 2 columns"),
-        ("question.csv", "id,content\n1,a\n", "no questions of cMedQA"),
+        ("question.csv", "id,content\n1,a\n", "cmedqa: no question has a passage"),
         (
             "test_candidates.txt",
             "question_id,ans_id,cnt,label\n5,51,0,2\n",
@@ -241,7 +240,7 @@ def test_every_different_policy_is_a_passage_and_every_judgment_is_kept(
     assert sizes == {"train": 2, "test": 2}
     counts = json.loads(printed.out)["read"]["all"]
     assert (counts["questions"], counts["judgments"], counts["passage_missing"]) == (5, 6, 1)
-    assert "1 of 6 judgments name a passage that the sources do not have" in printed.err
+    assert "1 judgments name a passage that the sources do not have" in printed.err
 
 
 def test_the_draw_follows_the_seed(tmp_path: Path) -> None:
@@ -265,7 +264,7 @@ def test_documents_from_json_lines(tmp_path: Path) -> None:
     rows[0]["question"] = "谁发布了通知？"
     lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     (folder / "local.json.gz").write_bytes(gzip.compress(lines.encode("utf-8-sig")))
-    collection, used = read(find_tables([folder]))
+    collection, used = read([folder])
     assert set(collection.passages.values()) == set(DOCUMENTS.values())
     assert collection.queries["all"]["谁发布了通知？"] == [md5(DOCUMENTS["d1"])]
     assert [source.name for source in used] == ["NCPPolicies_train_20200301.csv.gz", "local.json.gz"]
@@ -276,9 +275,9 @@ def test_documents_from_json_lines(tmp_path: Path) -> None:
     [
         ("NCPPolicies_context_20200301.csv", "docid\ttext\nd1\n", "20200301.csv:2: expected 2 columns"),
         ("more.csv", "docid\ttext\nd1\tx\n", "more.csv:2: a second text for the document 'd1'"),
-        ("more.json", '{"docid": "d1"}\n', "more.json:1: not a JSON line with docid and context"),
-        ("more.json", '{"docid": "d8", "context": "x"}\n{"docid', "more.json:2: not a JSON line"),
-        ("NCPPolicies_context_20200301.csv", "docid\ttext\n", "no documents in what --source names"),
+        ("more.json", '{"docid": "d1"}\n', "more.json:1: lacks context"),
+        ("more.json", '{"docid": "d8", "context": "x"}\n{"docid', "more.json:2: expected JSON"),
+        ("NCPPolicies_context_20200301.csv", "docid\ttext\n", "ccovid: no question has a passage"),
     ],
 )
 def test_a_wrong_source_is_one_error_and_leaves_nothing_of_ccovid(
@@ -293,7 +292,7 @@ def test_a_wrong_source_is_one_error_and_leaves_nothing_of_ccovid(
 
 def test_too_few_questions_for_the_test_split_are_one_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("ccovid", "--source", ccovid_source(tmp_path / "in"), "--out", tmp_path / "out") == 1
-    assert "4 questions have a passage, fewer than the 949 of --test-size" in capsys.readouterr().err
+    assert "ccovid: --test-size 949: only 4 questions have a passage" in capsys.readouterr().err
 
 
 def test_the_real_policies_come_out_whole(shared_data: Path, tmp_path: Path) -> None:

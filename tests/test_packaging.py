@@ -1,4 +1,4 @@
-"""What is handed on: the source distribution is the whole project, the wheel what loads a release, and nothing else."""
+"""Packages: the source distribution is the whole project, the wheel what loads a release, and nothing else."""
 
 from __future__ import annotations
 

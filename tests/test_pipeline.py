@@ -62,7 +62,7 @@ def reproduce(folder: Path, *more: object) -> Done:
 
 @pytest.fixture(scope="module")
 def report(folder: Path) -> Any:
-    """What is printed where every row has run, as JSON."""
+    """Return the table that is printed when every row has run, as JSON."""
     return json.loads(reproduce(folder, "--format", "json").stdout)
 
 

@@ -84,7 +84,7 @@ def test_each_of_two_encoders_becomes_a_model_that_a_plain_encode_takes(
 
 
 def ours(place: Place) -> tuple[dict[str, dict[str, float]], float]:
-    """What `encode` and `search` find of the dev queries, and its MRR@10 by `evaluate`."""
+    """Return the run of `encode` and `search` for the dev queries, and its MRR@10 by `evaluate`."""
     release, model = ["--release", place.folder / "RELEASE"], ["--model", place.folder / "MODEL"]
     run("baselines", "encode", *release, *model, "--out", place.folder / "vectors", "--quiet")
     words = [*release, *model, "--split", "dev", "--passages", place.folder / "vectors", "--top-k", "10"]

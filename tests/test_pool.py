@@ -163,7 +163,7 @@ STRANGE = md5("of another corpus")
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("other.run", f"{TWO} Q0 {P[5]} 1 4 t\n{ONE} Q0 {STRANGE} 1 3 t\n", f":2: has a passage '{STRANGE}' that the"),
+        ("other.run", f"{TWO} Q0 {P[5]} 1 4 t\n{ONE} Q0 {STRANGE} 1 3 t\n", f": has a passage '{STRANGE}' that the"),
         ("other.json", json.dumps({TWO: [P[5]], ONE: [STRANGE]}), f": has a passage '{STRANGE}' that the corpus lacks"),
         ("other.run", f"{STRANGE} Q0 {P[5]} 1 4 t\n", f": has a query '{STRANGE}' that queries/dev lacks"),
         ("bm25.run", f"{ONE} Q0 {P[0]} 1 4 t\n", "two runs are called 'bm25'"),

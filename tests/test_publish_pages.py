@@ -29,7 +29,7 @@ SCORED = [{"run": "runs/de.dev.run.gz", "queries": 2, "official": {"MRR@10": 0.7
 
 @pytest.fixture(scope="module")
 def files(whole_release: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    """What is in the repository after a publication with scores."""
+    """Return the files of the repository after a publication with scores."""
     folder = tmp_path_factory.mktemp("published")
     (folder / "dev.json").write_text(json.dumps(SCORED))
     words = ["publish", "--release", whole_release, "--repo", REPO, "--create"]
@@ -87,7 +87,7 @@ def test_scores_of_other_queries_or_of_no_split_are_refused(whole_release: Path,
     for part, path, said in (
         ("dev", file, "was measured on 3 queries; dev has 2"),
         ("test", file, "expected a judged split; the release has dev, cmedqa_test"),
-        ("dev", tmp_path / "no", "there is no such file"),
+        ("dev", tmp_path / "no", "cannot be read"),
     ):
         with pytest.raises(InputError, match=said):
             scores_table(release, [], {part: path})

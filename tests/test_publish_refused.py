@@ -1,4 +1,4 @@
-"""What ``publish`` refuses, and what a hub refuses it: one clear error, and nothing that a reader would see."""
+"""Refusals of ``publish``, and of a hub: one clear error, and nothing that a reader would see."""
 
 from __future__ import annotations
 

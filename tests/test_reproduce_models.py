@@ -135,7 +135,7 @@ def from_folder(world: World, more: str = "") -> str:
 
 
 class Asked:
-    """What ``subprocess.Popen`` was asked for, in the place of it: a process that is done at once."""
+    """A process in the place of ``subprocess.Popen`` that is done at once, and keeps its arguments."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.calls: list[tuple[list[str], dict[str, str]]] = []

@@ -27,7 +27,7 @@ def report(folder: Path, name: str, **ours: float) -> str:
 
 
 def printed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *arguments: str) -> list[str]:
-    """What benchmarks/report.py, which is no module of a package, prints."""
+    """Return the output of benchmarks/report.py, which is no module of a package."""
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     monkeypatch.setattr(sys, "argv", ["report.py", *arguments])
     importlib.import_module("report").main()

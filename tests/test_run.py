@@ -49,7 +49,7 @@ def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def encoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What the model got since, as text: each token is a character or a special one, padding left out."""
+    """The model's input since the last call, as text: each token is a character or a special one, padding left out."""
     found: list[str] = []
 
     def spied(model: Any, texts: list[str], **given: Any) -> dict[str, Any]:

@@ -37,7 +37,7 @@ TEXTS = st.lists(st.sampled_from(PIECES) | st.characters(exclude_categories=["Cs
 
 
 def model_terms(cut: list[str]) -> tuple[Counter[tuple[str, str]], Counter[tuple[str, str]]]:
-    """What the likelihood of a cut consists of in jieba's model: places of characters in words, and their sequence."""
+    """The likelihood of a cut in jieba's model, from places of characters in words, and their sequence."""
     places = "".join("S" if len(word) == 1 else f"B{'M' * (len(word) - 2)}E" for word in cut)
     return Counter(zip("".join(cut), places, strict=True)), Counter(itertools.pairwise(places))
 

@@ -13,7 +13,8 @@ import pytest
 from commands import ROOT, run
 from test_packaging import PROJECT
 
-from baselines.bm25.index import INDEXES, open_index
+from baselines.bm25.engine_numba import open_index
+from baselines.bm25.index import Texts
 from baselines.bm25.tokens import tokens
 from baselines.look.answers import LONGEST, Searcher
 from baselines.look.excerpts import CHARS, excerpt_of
@@ -59,7 +60,7 @@ class Seen(HTMLParser):
 @pytest.fixture(scope="module")
 def searcher(sample_release: Path) -> Searcher:
     release = open_release(sample_release)
-    index = open_index(release, INDEXES.home(), 1)
+    index = open_index(Texts(release), None, 1)
     # The re-ranker turns the order around.
     return Searcher(
         {"BM25": lambda query, top_k: index.search(tokens(query), top_k)},

@@ -117,7 +117,7 @@ def test_some_of_the_dev_questions(tmp_path: Path, capsys: pytest.CaptureFixture
     assert first == sorted(first, key=asked.index)
     assert drawn("b") == first != drawn("c", "--seed", 1)
     assert run("squad", "--dev", dev, "--out", tmp_path / "d", "--dev-size", 21) == 1
-    assert "--dev-size 21: there are 20 dev questions" in capsys.readouterr().err
+    assert "--dev-size 21: only 20 questions have a passage" in capsys.readouterr().err
 
 
 def test_impossible_questions_and_zip_archives(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -136,14 +136,14 @@ def test_impossible_questions_and_zip_archives(tmp_path: Path, capfd: pytest.Cap
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        (b"[1]", "bad.json: not questions in SQuAD's format (Expected `object`, got `array`)"),
+        (b"[1]", "bad.json: expected `object`, got `array`"),
         (
             b'{"data": [{"paragraphs": [{"qas": []}]}]}',
-            "missing required field `context` - at `$.data[0].paragraphs[0]",
+            "bad.json: data[0].paragraphs[0]: lacks context",
         ),
-        (b'{"data": []}', "nothing to read: give --train, --dev or --test files that hold questions"),
-        (b'{"data": "\xff"}', "bad.json: not questions in SQuAD's format"),
-        (b'{"data', "bad.json: not questions in SQuAD's format"),
+        (b'{"data": []}', "nothing to read: expected questions with answers"),
+        (b'{"data": "\xff"}', "bad.json:1: expected UTF-8 text"),
+        (b'{"data', "bad.json: expected JSON"),
     ],
 )
 def test_a_bad_file_is_named(tmp_path: Path, content: bytes, expected: str, capsys: pytest.CaptureFixture[str]) -> None:

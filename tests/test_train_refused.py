@@ -1,4 +1,4 @@
-"""What is checked before a training begins, and what is done already: nothing is opened, asked or left behind."""
+"""Checks before a training begins, and finished trainings: nothing is opened, asked or left behind."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ import math
 from collections.abc import Iterator
 from pathlib import Path
 
-from baselines.bm25.index import INDEXES, K1, B, Index, Texts, open_index, search_columns
+from baselines.bm25.index import INDEXES, K1, B, Index, Texts, search_columns
 from baselines.bm25.tokens import ANALYZERS, Analyzer
 from baselines.measure.qrels import add_queries, add_set, expect_main, read_queries
 from baselines.retrieve.passages import add_sample
@@ -33,7 +33,7 @@ from builders.core.files import check_file
 from builders.core.limits import usable_cores
 from builders.core.progress import progress
 from builders.store.layout import SETS
-from builders.store.reader import Release, open_release
+from builders.store.reader import open_release
 from builders.store.runs import Columns, write_columns
 
 QUESTIONS = 1_000
@@ -106,12 +106,14 @@ def run(args: argparse.Namespace) -> None:
     if (args.engine == "elasticsearch") != (args.address is not None):
         raise InputError("--engine elasticsearch and --address URL go together")
     analyzer, k1, b = Analyzer(args.analyzer, args.stop_words == "drop"), args.k1, args.b
+    texts = Texts(release, configs.corpus, "corpus", analyzer, args.max_chars, args.sample)
     index: Index
     if args.engine == "elasticsearch":
-        index = _open_remote(release, args, configs.corpus, analyzer)
+        index = _open_remote(texts, args)
     else:
-        cut = {"max_chars": args.max_chars, "sample": args.sample, "analyzer": analyzer}
-        index = open_index(release, args.index, args.threads, configs.corpus, k1, b, **cut)
+        from baselines.bm25.engine_numba import open_index  # numba is slow to import
+
+        index = open_index(texts, args.index, args.threads, k1, b)
         if args.tune:
             from baselines.bm25.tune import tune
 
@@ -132,13 +134,11 @@ def run(args: argparse.Namespace) -> None:
     log.info("%s: %d lines for %d queries", args.out, lines, len(queries))
 
 
-def _open_remote(release: Release, args: argparse.Namespace, corpus: str, analyzer: Analyzer) -> Index:
+def _open_remote(texts: Texts, args: argparse.Namespace) -> Index:
     if args.max_chars is not None or args.sample:
         raise InputError("--max-chars and --sample go with --engine numba")
     try:
         from baselines.bm25.engine_elasticsearch import open_remote
     except ImportError as error:
         raise InputError(f"--engine elasticsearch needs its client: {install('elasticsearch')} ({error})") from error
-
-    texts = Texts(release, corpus, analyzer=analyzer)
     return open_remote(texts, args.address, args.threads, args.k1, args.b, args.ca_certs)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
@@ -20,13 +20,11 @@ from elasticsearch import ApiError, Elasticsearch, TransportError, UnsupportedPr
 from elasticsearch.helpers import streaming_bulk
 
 from baselines.bm25.index import K1, B, Index, Texts
-from baselines.retrieve.passages import expect_ids_once
 from builders.core.errors import InputError, log
 from builders.core.folders import key_of
-from builders.store.runs import Hit
+from builders.store.runs import Columns, Hit, columns_of
 
 API_KEY = "ELASTICSEARCH_API_KEY"  # the variable of the environment
-_OLDEST = 8  # its major version; earlier ones are no longer maintained
 _WINDOW = 100_000  # hits that a search may ask for
 _TRIES, _BUSY = 8, (429, 502, 503, 504)
 _PAUSE = 0.5  # seconds before passages that a busy server turned down are sent again; doubled each time
@@ -53,7 +51,7 @@ class ElasticsearchIndex(Index):
         self.client, self.address, self.name, self.analyzer = client, address, name, texts.analyzer
         self.passages = texts.release.rows(texts.config, texts.split)
 
-    def search_many(self, queries: list[list[str]], top_k: int) -> list[list[Hit]]:
+    def search_columns(self, ids: Sequence[str], queries: list[list[str]], top_k: int) -> Columns:
         if top_k > _WINDOW:
             raise InputError(f"--top-k {top_k}: a search of Elasticsearch gives at most {_WINDOW} passages")
         found: list[list[Hit]] = [[] for _ in queries]
@@ -66,27 +64,27 @@ class ElasticsearchIndex(Index):
                 if "error" in response:
                     raise self._failed(response)
                 hits = [(hit["sort"][1], float(hit["sort"][0])) for hit in response["hits"]["hits"]]
-                end = end_of_ties([score for _, score in hits], top_k)
+                end = _end_of_ties([score for _, score in hits], top_k)
                 if end is None and len(hits) == size < _WINDOW:  # more may tie with the last place
                     sizes[number] = min(4 * size, _WINDOW)
                 else:
-                    found[number] = settle(hits[:end], top_k)
+                    found[number] = _settle(hits[:end], top_k)
                     del sizes[number]
-        return found
+        return columns_of(list(zip(ids, found, strict=True)))
 
     def is_whole(self, key: dict[str, Any]) -> bool:
         """True if the server's index has been filled and still has every passage."""
         if not self.client.indices.exists(index=self.name):
             return False
         mappings = self.client.indices.get_mapping(index=self.name)[self.name]["mappings"]
-        if mappings.get("_meta") == {"key": key, "whole": True} and self.count() == self.passages:
+        count = int(self.client.count(index=self.name)["count"])
+        if mappings.get("_meta") == {"key": key, "whole": True} and count == self.passages:
             return True
         log.warning("%s/%s is not whole; it is built again", self.address, self.name)
         return False
 
     def fill(self, texts: Texts, workers: int, key: dict[str, Any]) -> None:
         """Create the index, in the place of one that is there, and fill it; ``workers`` processes segment."""
-        expect_ids_once(texts.release, texts.config)
         indices = self.client.indices
         indices.delete(index=self.name, ignore_unavailable=True)
         bm25 = {"tokens": {"type": "BM25", "k1": key["k1"], "b": key["b"]}}
@@ -103,13 +101,8 @@ class ElasticsearchIndex(Index):
         for _, failed in streaming_bulk(self.client, actions, index=self.name, yield_ok=False, **options):
             raise self._failed(failed["index"])
         indices.refresh(index=self.name)
-        if (count := self.count()) != self.passages:
-            raise InputError(f"{self.address}: {self.name} has {count} passages where {self.passages} were sent")
         indices.put_settings(index=self.name, settings={"index": {"refresh_interval": None}})
         indices.put_mapping(index=self.name, meta={"key": key, "whole": True})
-
-    def count(self) -> int:
-        return int(self.client.count(index=self.name)["count"])
 
     def _failed(self, answer: dict[str, Any]) -> InputError:
         return InputError(f"{self.address}: {self.name}: {_reason(answer['status'], answer)}")
@@ -117,7 +110,6 @@ class ElasticsearchIndex(Index):
 
 @contextmanager
 def _one_line(address: str) -> Iterator[None]:
-    """Turn what the client raises into an :class:`InputError`."""
     try:
         yield
     except UnsupportedProductError:
@@ -145,12 +137,12 @@ def _apart(above: float, below: float) -> bool:
     return above - below > _TIE * above
 
 
-def end_of_ties(scores: list[float], top_k: int) -> int | None:
+def _end_of_ties(scores: list[float], top_k: int) -> int | None:
     """The number of falling ``scores`` that the best ``top_k`` need; None where more may tie below the last."""
     return next((rank for rank in range(top_k, len(scores)) if _apart(scores[rank - 1], scores[rank])), None)
 
 
-def settle(found: list[Hit], top_k: int) -> list[Hit]:
+def _settle(found: list[Hit], top_k: int) -> list[Hit]:
     """The best ``top_k`` of (corpus id, score) by falling score: those that tie get one score, and go by id."""
     hits: list[Hit] = []
     previous = shown = 0.0
@@ -175,8 +167,6 @@ def open_remote(
         options["api_key"] = os.environ[API_KEY]
     logging.getLogger("elastic_transport").setLevel(logging.ERROR)  # a line a request
     try:
-        if parts.scheme not in ("http", "https"):
-            raise ValueError
         client = Elasticsearch(url, request_timeout=600, max_retries=_TRIES, retry_on_status=_BUSY, **options)
     except ValueError:
         raise InputError(f"--address {address!r}: expected http(s)://[USER:PASSWORD@]HOST:PORT") from None
@@ -184,9 +174,7 @@ def open_remote(
     shown, name = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}", f"dureader-retrieval-{key_of(key)}"
     index = ElasticsearchIndex(client, shown, name, texts)
     with _one_line(shown):
-        number = client.info()["version"]["number"]
-        if int(number.split(".")[0]) < _OLDEST:
-            raise InputError(f"{shown}: Elasticsearch {number}; expected version {_OLDEST} or later")
+        client.info()
         whole = index.is_whole(key)
         if not whole:
             index.fill(texts, workers, key)

@@ -25,16 +25,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from baselines.bm25.index import Index
+from baselines.bm25.index import INDEXES, K1, B, Index, Texts
 from baselines.bm25.tokens import WORDS, Analyzer
-from baselines.retrieve.passages import Strings
+from baselines.retrieve.passages import Strings, write_strings
 from builders.core.compiled import compiled
 from builders.core.errors import InputError, log
 from builders.core.jobs import in_threads
-from builders.store.runs import Columns, Hit
+from builders.store.runs import Columns
 
 VERSION = "numba 2"  # raise it when the files change
-IDS = "ids"  # the file of the corpus ids by row number
+_IDS = "ids"  # the file of the corpus ids by row number
 _SHARE = 26  # bits after the point of a saturated count, tf / (tf + norm)
 _BOUND = 11  # fewer in the bound of a list
 _WEIGHTS = 1 << 30
@@ -124,8 +124,15 @@ def _merge(folder: Path, chunks: list[dict[str, Any]], pairs: Array, number_of_r
     return dict(zip(FILES, (terms, first, numbers[order], start, postings[take]), strict=False))
 
 
-def write_index(folder: Path, texts: Iterable[str], threads: int) -> None:
-    """The engine's files from token strings (tokens joined by one space), one of each passage, in the rows' order."""
+def write_index(folder: Path, texts: Iterable[str], ids: Iterable[pa.Array], threads: int) -> None:
+    """Write the engine's files.
+
+    Args:
+        folder: a new folder.
+        texts: the tokens of each passage, joined by one space, in the rows' order.
+        ids: the corpus ids of all rows, in order.
+        threads: as many invert and merge.
+    """
     chunks, texts = [], iter(texts)
     lists_of_texts = iter(lambda: list(islice(texts, CHUNK)), [])
     for number, chunk in enumerate(in_threads(_invert, lists_of_texts, threads, threads + 1)):
@@ -146,6 +153,7 @@ def write_index(folder: Path, texts: Iterable[str], threads: int) -> None:
     _append(folder, {"lists": done[:1], "start": done[1:]})
     for path in folder.glob("*.chunk"):
         path.unlink()
+    write_strings(folder / _IDS, ids)
 
 
 def _append(folder: Path, values: dict[str, Any]) -> None:
@@ -159,7 +167,7 @@ class NumbaIndex(Index):
 
     def __init__(self, folder: Path, k1: float, b: float, threads: int, analyzer: Analyzer = WORDS) -> None:
         self.folder, self.analyzer, self._threads = folder, analyzer, threads
-        self._ids = Strings(folder / IDS)
+        self._ids = Strings(folder / _IDS)
         self._names = self._ids.array()
         self._terms, self._lists, chunk, start, postings, pairs, tokens = (
             _mapped(folder / name, dtype) for name, dtype in FILES.items()
@@ -182,10 +190,6 @@ class NumbaIndex(Index):
     def reopened(self, k1: float, b: float) -> NumbaIndex:
         """The same index with another k1 and b."""
         return NumbaIndex(self.folder, k1, b, self._threads, self.analyzer)
-
-    def search_many(self, queries: list[list[str]], top_k: int) -> list[list[Hit]]:
-        numbers = [str(number) for number in range(len(queries))]
-        return list(self.search_columns(numbers, queries, top_k).hits().values())
 
     def search_columns(self, ids: Sequence[str], queries: list[list[str]], top_k: int) -> Columns:
         times = [Counter(words) for words in queries]
@@ -216,15 +220,22 @@ class NumbaIndex(Index):
         return Columns(ids, found, self._names.take(pa.array(rows[taken])), shown[taken])
 
 
+def open_index(texts: Texts, keep: Path | None, workers: int, k1: float = K1, b: float = B) -> NumbaIndex:
+    """The index of some texts in the folder ``keep`` (None: the user's cache), built where it is missing or damaged.
+
+    ``workers`` processes segment, as many threads index. The index is built beside its place and moved there when it is
+    whole; a second process that wants the same index waits for the first.
+    """
+    folder, made = INDEXES.folder(
+        keep, texts.key(VERSION), lambda new: write_index(new, texts.tokens(workers), texts.column("_id"), workers)
+    )
+    index = NumbaIndex(folder, k1, b, workers, texts.analyzer)
+    log.info("BM25 index %s: %s (%d passages)", "built" if made else "reused", folder, index.passages)
+    return index
+
+
 def _mapped(path: Path, dtype: Any) -> Any:
     return np.asarray(np.memmap(path, dtype, "r")) if path.stat().st_size else np.empty(0, dtype)
-
-
-def prepare() -> None:
-    """Say what takes seconds where numba's cache has no compiled loops yet."""
-    kept = _search_all.stats.cache_path  # None where numba can keep nothing
-    if not kept or not any(Path(kept).glob(f"{__name__.rpartition('.')[2]}._search_all-*.nbi")):
-        log.info("numba compiles the loops of the BM25 index and search: some seconds, once in this clone")
 
 
 @compiled

@@ -1,4 +1,4 @@
-"""The index of BM25: the texts behind it, its key, its folder, and the search of many queries."""
+"""BM25 over any engine: the texts behind an index, an opened index, and the search of many queries."""
 
 from __future__ import annotations
 
@@ -6,22 +6,18 @@ import abc
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
 from baselines.bm25.tokens import WORDS, Analyzer, segment_batches
-from baselines.retrieve.passages import Cache, Rows, expect_ids_once, sample_rows, taken, write_strings
+from baselines.retrieve.passages import Cache, Rows, expect_ids_once, sample_rows, taken
 from builders.core.errors import InputError, log
 from builders.core.jobs import in_threads
 from builders.core.progress import progress
 from builders.store.layout import ROWS_PER_GROUP
 from builders.store.reader import Release
-from builders.store.runs import Columns, Hit, columns_of
-
-if TYPE_CHECKING:
-    from baselines.bm25.engine_numba import NumbaIndex
+from builders.store.runs import Columns, Hit
 
 _FORMAT = 4
 INDEXES = Cache("bm25")
@@ -73,13 +69,11 @@ class Texts:
         total = self.release.rows(self.config, self.split) if self.rows is None else len(self.rows)
         if total == 0:
             raise InputError("has no passages", path=self.release.path)
-        texts = (
-            (len(some), [text[: self.max_chars] for text in some.to_pylist()]) for some in self.column("text", _BATCH)
-        )
+        texts = ([text[: self.max_chars] for text in some.to_pylist()] for some in self.column("text", _BATCH))
         with progress(total=total, unit="passage", label="index") as bar:
-            for count, found in segment_batches(texts, workers if total >= _FEW else 1, self.analyzer):
+            for found in segment_batches(texts, workers if total >= _FEW else 1, self.analyzer):
                 yield from found
-                bar.update(count)
+                bar.update(len(found))
 
 
 class Index(abc.ABC):
@@ -89,52 +83,16 @@ class Index(abc.ABC):
     analyzer: Analyzer = WORDS  # that made its tokens; a query's must be made by the same
 
     @abc.abstractmethod
-    def search_many(self, queries: list[list[str]], top_k: int) -> list[list[Hit]]:
-        """The best passages of each query (corpus id, score > 0): scores falling, ties by id, also at the cut.
+    def search_columns(self, ids: Sequence[str], queries: list[list[str]], top_k: int) -> Columns:
+        """The best passages of each query, one of ``ids``: scores > 0, falling, ties by id, also at the cut.
 
         Every passage that holds one of a query's words is a candidate. A word that comes twice counts twice, as in an
         Elasticsearch match query.
         """
 
     def search(self, words: list[str], top_k: int) -> list[Hit]:
-        """:meth:`search_many` for one query."""
-        return self.search_many([words], top_k)[0]
-
-    def search_columns(self, ids: Sequence[str], queries: list[list[str]], top_k: int) -> Columns:
-        """:meth:`search_many` as columns; ``ids``: the queries' own."""
-        return columns_of(list(zip(ids, self.search_many(queries, top_k), strict=True)))
-
-
-def open_index(
-    release: Release,
-    keep: Path,
-    workers: int,
-    corpus: str = "corpus",
-    k1: float = K1,
-    b: float = B,
-    max_chars: int | None = None,
-    split: str = "corpus",
-    sample: str | None = None,
-    analyzer: Analyzer = WORDS,
-) -> NumbaIndex:
-    """The index of a release's config (:class:`Texts`) in the folder ``keep``, built where it is missing or damaged.
-
-    ``workers`` processes segment, as many threads index. The index is built beside its place and moved there when it is
-    whole; a second process that wants the same index waits for the first.
-    """
-    from baselines.bm25 import engine_numba  # numba is slow to import
-
-    engine_numba.prepare()
-    texts = Texts(release, corpus, split, analyzer, max_chars, sample)
-
-    def build(new: Path) -> None:
-        engine_numba.write_index(new, texts.tokens(workers), workers)
-        write_strings(new / engine_numba.IDS, texts.column("_id"))
-
-    folder, made = INDEXES.folder(keep, texts.key(engine_numba.VERSION), build)
-    index = engine_numba.NumbaIndex(folder, k1, b, workers, analyzer)
-    log.info("BM25 index %s: %s (%d passages)", "built" if made else "reused", folder, index.passages)
-    return index
+        """(corpus id, score) of the best passages of one query."""
+        return self.search_columns([""], [words], top_k).hits()[""]
 
 
 def search_columns(index: Index, queries: Sequence[tuple[str, str]], top_k: int, threads: int) -> Iterator[Columns]:
@@ -156,11 +114,3 @@ def search_columns(index: Index, queries: Sequence[tuple[str, str]], top_k: int,
     if empty:
         how = index.analyzer.version
         log.warning("%d of %d queries have no token (%s); nothing is found for them", empty, len(queries), how)
-
-
-def search(
-    index: Index, queries: Sequence[tuple[str, str]], top_k: int, threads: int
-) -> Iterator[tuple[str, list[Hit]]]:
-    """:func:`search_columns`, a query at a time: (query id, hits)."""
-    for part in search_columns(index, queries, top_k, threads):
-        yield from part.hits().items()

@@ -12,8 +12,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
-from typing import Any
 
 from builders.core.jobs import in_order, process_pool
 from builders.core.words import segmenter_version, words
@@ -113,18 +113,15 @@ class Analyzer:
 WORDS = Analyzer()
 
 
-def _segment(task: tuple[Analyzer, Any, list[str]]) -> tuple[Any, list[str]]:
-    analyzer, key, texts = task
-    return key, [" ".join(analyzer(text)) for text in texts]
+def _segment(analyzer: Analyzer, texts: list[str]) -> list[str]:
+    return [" ".join(analyzer(text)) for text in texts]
 
 
-def segment_batches(
-    batches: Iterable[tuple[Any, list[str]]], workers: int, analyzer: Analyzer = WORDS
-) -> Iterator[tuple[Any, list[str]]]:
-    """(key, texts) batches into (key, token strings), in the same order; tokens are joined by one space.
+def segment_batches(batches: Iterable[list[str]], workers: int, analyzer: Analyzer = WORDS) -> Iterator[list[str]]:
+    """The tokens of each text of some batches, joined by spaces, in the same order.
 
     ``workers`` processes at most; no more than a few batches a worker are held at a time. The result does not depend
     on ``workers``. Raises :class:`InputError` where a worker process dies.
     """
     with process_pool(workers) as pool:
-        yield from in_order(pool, _segment, ((analyzer, *batch) for batch in batches), 4 * workers)
+        yield from in_order(pool, partial(_segment, analyzer), batches, 4 * workers)

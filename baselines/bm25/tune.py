@@ -26,10 +26,9 @@ B_TRIED = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.75, 0.9, 1.0)
 
 
 def tune(index: NumbaIndex, release: Release, args: argparse.Namespace) -> tuple[float, float]:
-    """The best (k1, b); writes ``OUT.tuned.json``.
+    """The best (k1, b); writes ``OUT.tuned.json``. ``args``: of `bm25`.
 
-    ``args``: set, tune (the split), tune_questions, seed, threads, out, analyzer, stop_words, split. Raises
-    :class:`InputError` where the split has no judged question.
+    Raises :class:`InputError` where the split has no judged question.
     """
     config = SETS[args.set].queries
     qrels = release_qrels(release, args.tune, args.set)
@@ -44,23 +43,17 @@ def tune(index: NumbaIndex, release: Release, args: argparse.Namespace) -> tuple
 
     def measured(k1: float, b: float) -> float:
         if (k1, b) not in tried:
-            rankings: dict[str, list[str]] = {}
-            for part in search_columns(index.reopened(k1, b), drawn, MRR_DEPTH, args.threads):
-                rankings |= part.rankings()
+            parts = search_columns(index.reopened(k1, b), drawn, MRR_DEPTH, args.threads)
+            rankings = {query: ids for part in parts for query, ids in part.rankings().items()}
             tried[k1, b] = official(rankings, some)["MRR@10"]
         return tried[k1, b]
 
-    best = descend(measured)
-    log.info("tuned on %d questions of %s: k1 %g, b %g, MRR@10 %.4f", len(drawn), args.tune, *best, tried[best])
+    k1, b = best = descend(measured)
+    log.info("tuned on %d questions of %s: k1 %g, b %g, MRR@10 %.4f", len(drawn), args.tune, k1, b, tried[best])
+    asked_for = {"tuned_on": args.tune, "questions": len(drawn), "seed": args.seed}
     result: dict[str, Any] = {
-        "k1": best[0],
-        "b": best[1],
-        "MRR@10": tried[best],
-        "tuned_on": args.tune,
-        "questions": len(drawn),
-        "seed": args.seed,
-        "analyzer": args.analyzer,
-        "stop_words": args.stop_words,
+        **{"k1": k1, "b": b, "MRR@10": tried[best], **asked_for},
+        **{"analyzer": args.analyzer, "stop_words": args.stop_words},
         "tried": [{"k1": k1, "b": b, "MRR@10": value} for (k1, b), value in tried.items()],
     }
     write_text(args.out.with_name(f"{args.out.name}.tuned.json"), json.dumps(result, indent=1) + "\n")
@@ -69,12 +62,9 @@ def tune(index: NumbaIndex, release: Release, args: argparse.Namespace) -> tuple
 
 def descend(measured: Callable[[float, float], float]) -> tuple[float, float]:
     """The (k1, b) that ``measured`` makes the most of, from the defaults, one of the two at a time."""
-    best = (K1, B)
-    while True:
-        k1, _ = best
-        with_b = max(((k1, b) for b in B_TRIED), key=lambda at: (measured(*at), -abs(at[1] - best[1])))
-        b = with_b[1]
-        found = max(((k1, b) for k1 in K1_TRIED), key=lambda at: (measured(*at), -abs(at[0] - with_b[0])))
-        if found == best:
-            return best
-        best = found
+    best, found = None, (K1, B)
+    while found != best:
+        best = k1, last = found
+        b = max(B_TRIED, key=lambda b: (measured(k1, b), -abs(b - last)))
+        found = max(K1_TRIED, key=lambda k: (measured(k, b), -abs(k - k1))), b
+    return found

@@ -192,7 +192,7 @@ def read_vocabulary(path: Path, size: int) -> dict[str, int]:
     lines = read_utf8(path).split("\n")
     for number, line in enumerate(lines[: len(lines) - (not lines[-1])]):
         token, *given = line.strip().split("\t")
-        if len(given) > 1 or (given and not given[0].strip().isdecimal()):
+        if len(given) > 1 or (given and not re.fullmatch(r"\s*\d{1,9}\s*", given[0])):
             raise InputError("expected a token, or a token, a tab and its id", path=path, line=number + 1)
         found[token.strip()] = own = int(given[0]) if given else number
         if own >= size:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from baselines.measure.qrels import read_judgments
-from builders.annotate import export as marking
+from builders.annotate import tasks as marking
 from builders.core.errors import visible
 from builders.core.words import words
 from builders.store.layout import Set

@@ -6,7 +6,7 @@ import argparse
 import shutil
 from pathlib import Path
 
-from baselines.bm25.index import INDEXES, open_index
+from baselines.bm25.index import Texts
 from baselines.bm25.tokens import tokens
 from baselines.look.answers import Searcher
 from baselines.look.excerpts import SAMPLE, positives_of
@@ -59,7 +59,9 @@ def open_searcher(args: argparse.Namespace) -> Searcher:
             dense["dual-encoder"] = open_dual_search(args, release, configs.corpus, passages)
         if args.reranker:
             rerank = f"{'dual-encoder' if args.model else 'BM25'} > re-ranker", open_cross_ranker(args, passages)
-    index = open_index(release, INDEXES.home(), usable_cores(), configs.corpus)
+    from baselines.bm25.engine_numba import open_index
+
+    index = open_index(Texts(release, configs.corpus), None, usable_cores())
     return Searcher(
         {"BM25": lambda query, top_k: index.search(tokens(query), top_k), **dense},
         passages,

@@ -1,10 +1,11 @@
 """Run the steps behind the paper's tables, beside its figures.
 
-The rows stand in baselines/matrix.toml: the steps, and what the paper prints. Steps that rows share run once; a step
-whose output is there already, from the same input by the same version of the code, is not run again. Every figure has
-its 95 % interval over queries, and a mark against the published one: OK, close or off where data and starting model are
-those of the published one, else "not comparable", and why. The same stands in a page of its own (reproduce.html under
---out, or --html FILE), with Figure 2, the curves of the trainings and the leaderboard; it opens from disk.
+Tables 4 to 9 and Figure 2; `builders check` prints Table 3, `errors --tally` Table 10. baselines/matrix.toml has the
+rows: the steps, and what the paper prints. Steps that rows share run once; a step whose output is there already, from
+the same input by the same version of the code, is not run again. Every figure has its 95 % interval over queries, and a
+mark against the published one: OK, close or off where data and starting model are those of the published one, else "not
+comparable", and why. A page has the same tables (reproduce.html under --out, or --html FILE), with Figure 2, the curves
+of the trainings and the leaderboard; it opens from disk.
 
 Without --release, the embedded sample is built first (build/sample), and run as --small says: it shows that every step
 runs; its figures are not the paper's. --small is --scratch with the settings of baselines/settings/sample.toml: minutes
@@ -44,27 +45,26 @@ examples:
 from __future__ import annotations
 
 import argparse
-import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from baselines.reproduce.costs import plan_table
 from baselines.reproduce.drawings import draw_figures
 from baselines.reproduce.matrix import Matrix, Row, Step, behind, fill, is_labelled, read_matrix, runnable
 from baselines.reproduce.page import PAGE, write_page
-from baselines.reproduce.report import TALLY_WANTED, data_figures, error_figures, measure, side_by_side, trainings
+from baselines.reproduce.report import measure, side_by_side, trainings
 from baselines.reproduce.settings import Settings, read_settings
 from baselines.reproduce.steps import call, printed, run_plan, sample_command, shown
 from baselines.reproduce.text import text
 from builders.core.command import whole_number
-from builders.core.errors import InputError, log
+from builders.core.errors import log
+from builders.core.tables import print_result
 from builders.store.reader import open_release
 
 SAMPLE = Path("build/sample")
 SMALL = Path(__file__).resolve().parents[1] / "settings" / "sample.toml"
-_NEVER = "the labels of the official test split were never published"
+_BLIND = "those of the official data were never published; %d rows end in files of predictions"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -79,7 +79,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--small", action="store_true", help="--scratch, and the settings of the sample")
     parser.add_argument("--settings", type=Path, metavar="FILE", help="other values for recipes (TOML)")
     parser.add_argument("--out", type=Path, default=Path("build/runs"), metavar="DIR", help="where all output is put")
-    parser.add_argument("--errors", type=Path, metavar="FILE", help="Table 10: the tally of `errors`, as JSON")
     parser.add_argument("--html", type=Path, metavar="FILE", help=f"where the page is put (default: OUT/{PAGE})")
     parser.add_argument("--any-code", action="store_true", help="keep what another version of the code has made, too")
     parser.add_argument(
@@ -135,14 +134,12 @@ def run(args: argparse.Namespace) -> None:
         reproduce_extrapolation(args)
         return
     matrix = read_matrix()
-    rows, counts, categories = matrix.select(args.table, args.row, args.figure)
+    rows = matrix.select(args.table, args.row, args.figure)
     settings = read_settings(args.settings) if args.settings else Settings()
     if args.dry_run:
         _show(matrix, rows, settings, args)
         return
     if args.release == SAMPLE and not args.release.exists():
-        if args.split == "test":
-            log.warning("%s; those of the sample neither: its rows end in files of predictions", _NEVER)
         log.info("%s is missing: building the embedded sample", args.release)
         call(sample_command(args.release), args.quiet, args.one_process)
     release = open_release(args.release)
@@ -150,24 +147,14 @@ def run(args: argparse.Namespace) -> None:
     labelled = [row for row in rows if is_labelled(row, release, args.split)]
     blind = [row for row in rows if row not in labelled]
     if blind:
-        log.warning(
-            "%s has no labels of the %s split (those of the official data were never published): nothing can be "
-            "measured on it; %d rows end in files of predictions",
-            *(release.path, args.split, len(blind)),
-        )
-    data = data_figures(matrix, counts, release)
-    errors = error_figures(matrix, categories, args.errors) if categories and args.errors else []
-    if categories and not (errors or rows or data):
-        raise InputError(TALLY_WANTED)
+        log.warning("%s has no labels of the %s split: %s", release.path, args.split, _BLIND % len(blind))
     plan = matrix.plan(rows, fill(args), settings)
     steps = plan | {step.name: step for step in (_predictions(row, plan, args) for row in blind)}
     done = run_plan(steps, release, args)
     measured, own = measure(labelled, plan, release, args.split)
     report = side_by_side(matrix, release, measured, steps, done, settings)
-    report["data"], report["errors"] = data, errors
     report["images"] = list(map(str, draw_figures(measured, args.out)))
-    report["notes"] = [*_notes(report, settings, args), *report["notes"]]
-    report["notes"] += [TALLY_WANTED] * bool(categories and not errors)
+    report["notes"] = _notes(settings, args)
     for row in blind:
         (file,) = (_predictions(row, plan, args).output / "predictions").iterdir()
         about = {"table": row.table, "row": row.name, "split": row.split or args.split, "file": str(file)}
@@ -180,7 +167,7 @@ def run(args: argparse.Namespace) -> None:
         report["commands"].append({kind: number, "row": row.name, "commands": lines})
     report["trainings"] = trainings(plan)
     report["page"] = str(write_page(args.html or args.out / PAGE, report, own))
-    print(json.dumps(report, ensure_ascii=False, indent=1) if args.format == "json" else text(report))
+    print_result(report, text(report), args.format)
 
 
 def _show(matrix: Matrix, rows: Sequence[Row], settings: Settings, args: argparse.Namespace) -> None:
@@ -193,8 +180,8 @@ def _show(matrix: Matrix, rows: Sequence[Row], settings: Settings, args: argpars
         rows = [row for row in rows if not (args.scratch and row.official_negatives)]
         labelled = [row for row in rows if row.split or args.split != "test"]
     plan = matrix.plan(rows, fill(args), settings)
-    if args.split == "test" and len(labelled) < len(rows):
-        log.warning("%s: rows without labels end in files of predictions", _NEVER)
+    if len(labelled) < len(rows):
+        log.warning(_BLIND, len(rows) - len(labelled))
     before = [sample_command(args.release)] if args.release == SAMPLE and not release else []
     commands = [*before, *(step.command for step in plan.values())]
     commands += [_last_command(row, plan, args, row in labelled) for row in rows]
@@ -226,15 +213,15 @@ def _of_row(row: Row, args: argparse.Namespace) -> list[str]:
     return ["--release", str(args.release), *set_words, "--split", row.split or args.split]
 
 
-def _notes(report: Mapping[str, Any], settings: Settings, args: argparse.Namespace) -> list[str]:
+def _notes(settings: Settings, args: argparse.Namespace) -> list[str]:
     """The reasons why our figures are not those of the paper's models, whatever they were measured on."""
     notes = []
-    if args.release == SAMPLE and not all(each["same_collection"] for each in report["sets"]):
+    if args.release == SAMPLE:
         notes.append("this is the embedded sample, written for this project: it shows that every step runs")
     if args.scratch:
         notes.append("ours are trained from scratch: small models without pretrained weights, not the paper's models")
     if args.settings:
-        options = "".join(f"; {words}" for words in settings.shown())
+        options = "".join(f"; {words}" for verb in settings.options for words in settings.shown(verb))
         path = os.path.relpath(args.settings) if args.settings == SMALL else args.settings
         notes.append(f"ours have the values of {path}, not the recipes'{options}")
     return notes

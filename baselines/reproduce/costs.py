@@ -2,8 +2,8 @@
 
 Operations are 6 x parameters x tokens for training and 2 x parameters x tokens for encoding and re-ranking. The
 parameters are those of the transformer's layers, because looking up an embedding multiplies nothing. Every text has as
-many tokens as its recipe allows; in `encode`, a token a character. Not counted: attention's products of tokens, the
-second forward pass of a dual-encoder's gradient caching, search's products of vectors, and static models.
+many tokens as its recipe allows. Disk is that of checkpoints and embeddings. Not counted: attention's products of
+tokens, the second forward pass of a dual-encoder's gradient caching, search's products of vectors, and static models.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow.compute as pc
 
@@ -20,14 +20,10 @@ from baselines.train.recipe import FROM_RECIPE, SCRATCH, Recipe, read_recipe
 from builders.check.paper import published
 from builders.core.errors import InputError
 from builders.core.tables import text_table
-from builders.store.layout import REMOVED, base_set, set_of
-from builders.store.manifest import read_stats
+from builders.store.layout import REMOVED, set_of
 from builders.store.reader import Release
 
-_TABLE1 = {"cmedqa": (108_000, 203_000), "ccovid": (4_900, 5_000)}  # the paper's rounded questions and documents
-_RUN_LINE, _NEGATIVE, _TOP_K = 28, 18, 50  # bytes of a gzipped run's line and of a negative; the commands' default
-_SPECIAL = 2  # tokens around a text
-_UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1, "B"))
+_TOP_K = 50  # the commands' default
 
 
 class Architecture(NamedTuple):
@@ -63,49 +59,42 @@ class StepCost(NamedTuple):
     """One step; None: unknown, or no work of a model."""
 
     rows: int
-    tokens: int | None
-    operations: int | None
-    disk: int | None
+    tokens: int | None = None
+    operations: int | None = None
+    disk: int | None = None
 
 
 class Sizes(NamedTuple):
-    """The sizes of ``release``; of the paper's collection (its Tables 1 and 3) where None."""
+    """The sizes of ``release``; of the paper's collection where None, KeyError for its other sets."""
 
     release: Release | None = None
 
     def passages(self, name: str) -> int:
         if self.release:
             return self.release.rows(set_of(name).corpus, "corpus")
-        return _TABLE1[name][1] if name in _TABLE1 else int(published()["collections"]["corpus"]["passages"])
-
-    def characters(self, name: str) -> float:
-        """The mean length of a passage."""
-        figures = read_stats(self.release.path) if self.release else published()
-        if not self.release and name in _TABLE1:
-            return float(figures["table3"][name]["chars_per_passage"])
-        return float(figures["collections"][set_of(name).corpus]["mean_chars"])
+        return int(published()["collections"][set_of(name).corpus]["passages"])
 
     def queries(self, name: str, split: str, config: str = "") -> int:
         """The queries of a split, or of a ``config`` in the place of the set's."""
         if self.release:
             return self.release.rows(config or set_of(name).queries, split)
-        paper, name = published(), base_set(name)
-        if config == REMOVED:
-            return int(paper["similar"]["removed"])
-        if name in _TABLE1:
-            tested = int(paper["table3"][name]["queries"])
-            return tested if split == "test" else _TABLE1[name][0] - tested
-        return int(paper["english" if name == "crosslingual" else "table3"][split]["queries"])
+        return int(_main(name, config)[split]["queries"])
 
     def pairs(self, name: str, split: str, config: str = "") -> int:
         """The (query, positive passage) pairs of a split; a ``config`` has as many a query as the split."""
-        if self.release:
-            scores = self.release.table(set_of(name).qrels, split, ["score"])["score"]
-            positives, queries = pc.sum(pc.greater(scores, 0)).as_py() or 0, self.queries(name, split)
-        else:
-            table = published()["table3"][name if name in _TABLE1 else split]
-            positives, queries = table["positive_passages"], table["queries"]
-        return round(self.queries(name, split, config) * positives / max(1, queries))
+        if not self.release:
+            return int(_main(name, config)[split]["positive_passages"])
+        scores = self.release.table(set_of(name).qrels, split, ["score"])["score"]
+        positives = pc.sum(pc.greater(scores, 0)).as_py() or 0
+        return round(self.queries(name, split, config) * positives / max(1, self.queries(name, split)))
+
+
+def _main(name: str, config: str) -> dict[str, Any]:
+    """The paper's Table 3, whose splits are those of the main set."""
+    if (name, config) != ("main", ""):
+        raise KeyError(name)
+    figures: dict[str, Any] = published()["table3"]
+    return figures
 
 
 def architecture(recipe: Recipe, recipes: Mapping[str, Recipe]) -> Architecture | None:
@@ -167,25 +156,18 @@ def step_cost(command: Sequence[str], sizes: Sizes, recipes: Mapping[str, Recipe
         # The checkpoint, and two states to resume from with Adam's two moments; 4 bytes a number.
         disk = model and recipe.model.towers * model.parameters * 4 * (1 + 2 * 3 * bool(recipe.train.saves))
         return StepCost(rows, tokens, model and 6 * model.in_layers * tokens, disk)
-    if verb == "mine":
-        negatives = sizes.pairs(name, split, config) * int(options.get("--negatives", 4))
-        return StepCost(sizes.queries(name, split, config), None, None, negatives * _NEGATIVE)
-    passages = sizes.passages(name)
-    top_k = min(int(options.get("--top-k", _TOP_K)), passages)
-    if verb == "bm25":
-        rows = sizes.queries(name, split, config)
-        return StepCost(rows, None, None, rows * top_k * _RUN_LINE)
+    if verb in ("bm25", "mine"):
+        return StepCost(sizes.queries(name, split, config))
     recipe = recipes.get(options["--model"]) or read_recipe(Path(options["--model"]).name)
-    model, length = architecture(recipe, recipes), int(options.get("--max-length", recipe.data.passage_length))
+    model, length, disk = architecture(recipe, recipes), recipe.data.passage_length, None
     if verb == "encode":
-        rows, tokens = passages, min(length, round(sizes.characters(name)) + _SPECIAL) * passages
+        rows = sizes.passages(name)
         disk = model and rows * model.hidden * 2  # two bytes a number
     elif verb == "search":
-        rows = sizes.queries(name, split)
-        tokens, disk = rows * recipe.data.query_length, rows * top_k * _RUN_LINE
+        rows, length = sizes.queries(name, split), recipe.data.query_length
     else:  # rerank
-        rows = sizes.queries(name, split) * top_k
-        tokens, disk = rows * length, rows * _RUN_LINE
+        rows = sizes.queries(name, split) * min(int(options.get("--top-k", _TOP_K)), sizes.passages(name))
+    tokens = rows * int(options.get("--max-length", length))
     return StepCost(rows, tokens, model and 2 * model.in_layers * tokens, disk)
 
 
@@ -196,23 +178,22 @@ def plan_table(plan: Mapping[str, Step], release: Release | None) -> str:
         own = [value for option, value in itertools.pairwise(step.command) if option == "--set"]
         recipe = read_recipe(step.command[2], own)
         recipes[recipe.name] = recipes[str(step.output)] = recipe
-    table, operations, disk = [], 0, 0
+    costs = {}
     for name, step in plan.items():
         try:
-            cost = step_cost(step.command, Sizes(release), recipes)
+            costs[name] = step_cost(step.command, Sizes(release), recipes)
         except (InputError, KeyError):  # the release, or the paper's tables, lack what the step reads
-            table.append([name, "-", "-", "-", "-"])
-            continue
-        operations, disk = operations + (cost.operations or 0), disk + (cost.disk or 0)
-        shown = [f"{cost.rows:,}", f"{cost.tokens:,}" if cost.tokens else "-"]
-        table.append([name, *shown, _operations(cost.operations), _bytes(cost.disk)])
-    table.append(["all", "", "", _operations(operations), _bytes(disk)])
-    return text_table(["step", "rows", "tokens", "operations", "disk"], table)
-
-
-def _operations(count: int | None) -> str:
-    return f"{count:.1e}" if count else "-"
-
-
-def _bytes(size: int | None) -> str:
-    return next((f"{size / unit:.1f} {name}" for unit, name in _UNITS if size and size >= unit), "-")
+            costs[name] = StepCost(0)
+    operations, disk = (sum(filter(None, column)) for column in list(zip(*costs.values(), strict=True))[2:])
+    costs["all"] = StepCost(0, None, operations, disk)
+    rows = [
+        [
+            name,
+            f"{cost.rows:,}" if cost.rows else "-",
+            f"{cost.tokens:,}" if cost.tokens else "-",
+            f"{cost.operations:.1e}" if cost.operations else "-",
+            f"{cost.disk / 1e9:.3g} GB" if cost.disk else "-",
+        ]
+        for name, cost in costs.items()
+    ]
+    return text_table(["step", "rows", "tokens", "operations", "disk"], rows)

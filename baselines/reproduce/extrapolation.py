@@ -10,7 +10,7 @@ of both the mean over the buckets is taken. BM25 learns from no questions: it sh
 from __future__ import annotations
 
 import argparse
-import json
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -26,9 +26,8 @@ from baselines.reproduce.matrix import Matrix, Row, Step, fill, read_matrix, run
 from baselines.reproduce.settings import Settings, read_settings
 from baselines.reproduce.steps import printed, run_plan
 from baselines.train.recipe import read_recipe
-from builders.add.restrain import WARNING, is_large
 from builders.core.errors import InputError
-from builders.core.tables import text_table
+from builders.core.tables import print_result, text_table
 from builders.store.manifest import read_stats
 from builders.store.reader import Release, open_release
 from builders.store.runs import read_run
@@ -58,7 +57,7 @@ def reproduce_extrapolation(args: argparse.Namespace) -> None:
     asked = bool(args.table or args.row)
     systems = {
         row.step: row
-        for row in reversed(matrix.select(args.table, args.row).rows)
+        for row in reversed(matrix.select(args.table, args.row))
         if row.set == "main"
         and not (row.split or row.queries or row.qrels or row.figure)
         and (asked or row.name in ROWS)
@@ -75,19 +74,12 @@ def reproduce_extrapolation(args: argparse.Namespace) -> None:
         return
     run_plan(plan, release, args)
     figures = []
-    for name, folds in sets.items():
-        for row in rows:
-            values = [
-                [
-                    _values(release, plan[trained[row.step, config]], test)
-                    for config, test in zip(fold.configs, fold.tests, strict=True)
-                ]
-                for fold in folds
-            ]
-            figures += _figures(name, row, values)
-    report = {"release": str(release.path), "split": args.split, "notes": _notes(release, sets, args)}
-    report |= {"unit": "percent", "rows": figures}
-    print(json.dumps(report, ensure_ascii=False, indent=1) if args.format == "json" else text(report))
+    for (name, folds), row in itertools.product(sets.items(), rows):
+        pairs = [zip(fold.configs, fold.tests, strict=True) for fold in folds]
+        values = [[_values(release, plan[trained[row.step, config]], test) for config, test in pair] for pair in pairs]
+        figures += _figures(name, row, values)
+    report = {"release": str(release.path), "split": args.split, "unit": "percent", "rows": figures}
+    print_result(report, text(report), args.format)
 
 
 def _sets(release: Release, split: str, asked: Sequence[str]) -> dict[str, list[Fold]]:
@@ -152,25 +144,26 @@ def _values(release: Release, step: Step, test: tuple[str, str]) -> dict[str, Fl
 def _figures(name: str, row: Row, folds: Sequence[Sequence[Mapping[str, Floats]]]) -> list[dict[str, Any]]:
     """A system's figures: means over the folds of each fold's mean, by query, for interpolation and extrapolation."""
     near, far = (np.mean([np.mean(list(fold[kind].values()), axis=0) for fold in folds], axis=0) for kind in (0, 1))
-    low, high = gap_interval(folds)
-
-    def percent(value: Any) -> float:
-        return round(100 * float(value), 2)
-
-    return [
-        {
-            "test": name,
-            "row": row.name,
-            "title": row.title,
-            "metric": metric,
-            "interpolation": percent(near[column]),
-            "extrapolation": percent(far[column]),
-            "gap": percent(far[column] - near[column]),
-            "gap_interval": [percent(low[column]), percent(high[column])],
-            "relative_gap": percent(far[column] / near[column] - 1) if near[column] else None,
-        }
-        for column, metric in enumerate(PAPER)
-    ]
+    found = []
+    for metric, *values in zip(PAPER, near, far, *gap_interval(folds), strict=True):
+        interpolation, extrapolation, low, high = (round(100 * float(value), 2) for value in values)
+        gap, relative = (
+            round(100 * float(each), 2) for each in (values[1] - values[0], values[1] / (values[0] or 1) - 1)
+        )
+        found.append(
+            {
+                "test": name,
+                "row": row.name,
+                "title": row.title,
+                "metric": metric,
+                "interpolation": interpolation,
+                "extrapolation": extrapolation,
+                "gap": gap,
+                "gap_interval": [low, high],
+                "relative_gap": relative if values[0] else None,
+            }
+        )
+    return found
 
 
 def gap_interval(folds: Sequence[Sequence[Mapping[str, Floats]]], seed: int = 0) -> tuple[Floats, Floats]:
@@ -194,22 +187,9 @@ def gap_interval(folds: Sequence[Sequence[Mapping[str, Floats]]], seed: int = 0)
     return low, high
 
 
-def _notes(release: Release, sets: Mapping[str, Any], args: argparse.Namespace) -> list[str]:
-    notes = []
-    if any(name != RESTTEST for name in sets):
-        tests = len(release_qrels(release, args.split).positives)
-        trains = len(set(release.table("qrels", "train", ["query-id"])["query-id"].to_pylist()))
-        if is_large(tests, trains):
-            notes.append(WARNING % (f"{tests:,}", f"{trains:,}"))
-    if args.settings:
-        notes.append(f"trained with the values of {args.settings}, not the recipes'")
-    return notes
-
-
 def text(report: Mapping[str, Any]) -> str:
     """The report as a table a set."""
     lines = [f"release {report['release']}, split {report['split']}; percent; gap: extrapolation less interpolation"]
-    lines += [f"note: {note}" for note in report["notes"]]
     tables: dict[str, list[list[str]]] = {}
     for row in report["rows"]:
         relative = "-" if row["relative_gap"] is None else f"{row['relative_gap']:+.1f} %"

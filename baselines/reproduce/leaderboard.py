@@ -7,22 +7,22 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
-from msgspec import Meta, Struct
+import numpy as np
+from msgspec import Meta, Struct, to_builtins
 
 from baselines.measure.evaluate import evaluate
-from baselines.measure.measures import PAPER
+from baselines.measure.measures import PAPER, values_of
 from baselines.measure.qrels import release_qrels
-from baselines.measure.significance import Interval, of_means, official_intervals
+from baselines.measure.significance import Interval, of_means
 from builders.core.errors import InputError, visible
 from builders.core.files import read_toml
-from builders.core.tables import as_text as escaped
-from builders.core.tables import text_table
+from builders.core.tables import as_text, markdown_table, text_table
 from builders.core.typed import typed
-from builders.store.reader import open_release
+from builders.store.reader import Release, open_release
 from builders.store.runs import read_run
 
 LEADERBOARD = Path(__file__).parents[1] / "leaderboard.toml"
@@ -43,6 +43,7 @@ _HEADS = {
     "sample": "MTEB's sample of the collection, {passages:,} passages",
     OTHER: "{release}, {passages:,} passages: comparable with nothing above",
 }
+_Place = tuple[str, str, str]  # what was searched, the split, and the release where its collection is not known
 _Text = Annotated[str, Meta(min_length=1)]
 _Date = Annotated[str, Meta(pattern=r"\A\d{4}-\d\d(-\d\d)?\Z")]
 
@@ -98,27 +99,13 @@ class Published(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Own(NamedTuple):
-    """An own run, measured: percent and 95 % interval by measure."""
+    """An own run, measured: percent and 95 % interval by measure. ``place``: its table, as :func:`board` has them."""
 
     name: str
-    release: str
+    place: _Place
     passages: int
-    queries: int
-    split: str
     figures: dict[str, float]
     intervals: dict[str, Interval]
-
-    @property
-    def place(self) -> tuple[str, str, str]:
-        """The table of the run: what was searched, the split, and the release where its collection is not known.
-
-        The numbers of passages and questions tell what was searched.
-        """
-        if self.passages == PASSAGES["whole"]:
-            return "whole", self.split, ""
-        if (self.passages, self.queries, self.split) == (PASSAGES["sample"], _SAMPLE_QUERIES, "dev"):
-            return "sample", self.split, ""
-        return OTHER, self.split, self.release
 
 
 def read_leaderboard(path: Path = LEADERBOARD) -> Published:
@@ -135,57 +122,61 @@ def read_leaderboard(path: Path = LEADERBOARD) -> Published:
     return found
 
 
-def own_of(name: str, release: str, passages: int, split: str, measured: tuple[dict[str, Any], Any]) -> Own:
+def own_of(name: str, release: Release, split: str, measured: tuple[dict[str, Any], Any]) -> Own:
     """A run of a release's main set, as :func:`baselines.measure.evaluate.evaluate` has measured it."""
     result, by_query = measured
+    passages = release.rows("corpus", "corpus")
     figures = {shown: 100 * result["official"][key] for shown, key in PAPER.items()}
     figures |= {measure: 100 * result["ir_measures"][measure] for measure in _USUAL}
-    columns = list(zip(*(by_query[measure].to_pylist() for measure in _USUAL), strict=True))
-    intervals = [*official_intervals(by_query).values(), *of_means(columns)]
-    percent = {measure: (100 * low, 100 * high) for measure, (low, high) in zip(figures, intervals, strict=True)}
-    return Own(name, release, passages, result["queries"], split, figures, percent)
+    columns = np.column_stack([values_of(by_query, measure) for measure in (*PAPER.values(), *_USUAL)])
+    percent = {name: (100 * low, 100 * high) for name, (low, high) in zip(figures, of_means(columns), strict=True)}
+    return Own(name, place_of(passages, result["queries"], split, str(release.path)), passages, figures, percent)
+
+
+def place_of(passages: int, queries: int, split: str, release: str) -> _Place:
+    """The table of a run: the numbers of passages and questions tell what was searched."""
+    if passages == PASSAGES["whole"]:
+        return "whole", split, ""
+    if (passages, queries, split) == (PASSAGES["sample"], _SAMPLE_QUERIES, "dev"):
+        return "sample", split, ""
+    return OTHER, split, release
 
 
 def board(published: Published, own: Sequence[Own] = ()) -> list[dict[str, Any]]:
     """The tables, as JSON values: whole before sample before others, dev before test; the best first in each.
 
-    A table: ``searched``, ``split``, ``title``, ``passages``, ``measures``, and ``models``: each with ``model``,
-    ``trained`` (on data of DuReader, as it declares itself), ``source``, ``file``, ``figures`` and, of own runs,
-    ``intervals``.
+    A table: ``searched``, ``split``, ``title``, ``passages``, ``measures``, ``models``, and ``of``, their number.
+    A model: ``model``, ``trained`` (on data of DuReader, as it declares itself), ``source``, ``file``, ``figures``
+    and, of own runs, ``intervals``.
     """
     places = {(figure.searched, figure.split, "") for figure in published.figures} | {each.place for each in own}
     order = list(_HEADS)
-    return [
-        _table(place, published, [each for each in own if each.place == place])
-        for place in sorted(places, key=lambda place: (order.index(place[0]), *place[1:]))
-    ]
-
-
-def _table(place: tuple[str, str, str], published: Published, own: Sequence[Own]) -> dict[str, Any]:
-    searched, split, release = place
-    measures = MEASURES[searched]
-    models: dict[str, dict[str, Any]] = {}
-    for each in published.figures:
-        if (each.searched, each.split) == (searched, split):
-            about = {"model": each.model, "trained": each.trained, "source": each.source, "file": each.file}
-            models.setdefault(each.model, {**about, "figures": {}})["figures"][each.metric] = each.value
-    entries = list(models.values())
-    for run in own:
-        about = {"model": run.name, "trained": "", "source": OWN, "file": ""}
-        ends = {name: [round(end, 2) for end in run.intervals[name]] for name in measures}
-        entries.append({**about, "figures": {name: run.figures[name] for name in measures}, "intervals": ends})
-    entries.sort(key=lambda entry: tuple(-entry["figures"].get(measure, -1) for measure in measures))
-    for entry in entries:
-        entry["figures"] = {name: round(value, 2) for name, value in entry["figures"].items()}
-    passages = PASSAGES[searched] if searched in PASSAGES else own[0].passages
-    return {
-        "searched": searched,
-        "split": split,
-        "title": f"{_HEADS[searched].format(passages=passages, release=release)}; {split} questions",
-        "passages": passages,
-        "measures": list(measures),
-        "models": entries,
-    }
+    tables = []
+    for searched, split, release in sorted(places, key=lambda place: (order.index(place[0]), *place[1:])):
+        measures, models = MEASURES[searched], dict[str, dict[str, Any]]()
+        for each in published.figures:
+            if (each.searched, each.split) == (searched, split):
+                about = {"model": each.model, "trained": each.trained, "source": each.source, "file": each.file}
+                models.setdefault(each.model, {**about, "figures": {}})["figures"][each.metric] = each.value
+        entries, passages = list(models.values()), PASSAGES.get(searched, 0)
+        for run in (each for each in own if each.place == (searched, split, release)):
+            about = {"model": run.name, "trained": "", "source": OWN, "file": ""}
+            figures = {name: round(run.figures[name], 2) for name in measures}
+            ends = {name: [round(end, 2) for end in run.intervals[name]] for name in measures}
+            entries.append({**about, "figures": figures, "intervals": ends})
+            passages = run.passages
+        tables.append(
+            {
+                "searched": searched,
+                "split": split,
+                "title": f"{_HEADS[searched].format(passages=passages, release=release)}; {split} questions",
+                "passages": passages,
+                "of": len(entries),
+                "measures": list(measures),
+                "models": sorted(entries, key=lambda entry: [-entry["figures"].get(name, -1) for name in measures]),
+            }
+        )
+    return tables
 
 
 def print_leaderboard(args: argparse.Namespace) -> None:
@@ -195,56 +186,44 @@ def print_leaderboard(args: argparse.Namespace) -> None:
     published, own = read_leaderboard(), []
     if args.leaderboard:
         release = open_release(args.release)
-        qrels, passages = release_qrels(release, args.split), release.rows("corpus", "corpus")
-        own = [
-            own_of(str(path), str(release.path), passages, args.split, evaluate(read_run(path), qrels))
-            for path in args.leaderboard
-        ]
-    tables = board(published, own)
+        qrels = release_qrels(release, args.split)
+        own = [own_of(str(path), release, args.split, evaluate(read_run(path), qrels)) for path in args.leaderboard]
+    wanted = (args.searched, OTHER) if args.searched else tuple(_HEADS)
+    tables = [table for table in board(published, own) if table["searched"] in wanted]
     for table in tables:
         models = table["models"]
         kept = [each for place, each in enumerate(models) if place < (args.top or len(models)) or "intervals" in each]
-        table |= {"models": kept, "of": len(models)}
-    if args.searched:
-        tables = [table for table in tables if table["searched"] in (args.searched, OTHER)]
+        table["models"] = kept
     named = {model["source"] for table in tables for model in table["models"]}
     sources = {name: source for name, source in published.sources.items() if name in named}
     if args.format == "json":
-        keys = ("title", "place", "date", "note")
-        listed = {name: {key: getattr(source, key) for key in keys} for name, source in sources.items()}
+        listed = {name: to_builtins(source) | {"place": source.place} for name, source in sources.items()}
         print(json.dumps({"unit": "percent", "tables": tables, "sources": listed}, ensure_ascii=False, indent=1))
-    else:
-        print(_printed(tables, sources, args.format == "markdown"))
+        return
+    mark = args.format == "markdown"
+    name, grid, blank = (as_text, markdown_table, "\n\n") if mark else (visible, text_table, "\n")
+    parts = [
+        blank.join([f"{'### ' * mark}{name(title)}", grid(head, [list(map(name, row)) for row in rows])])
+        for title, head, rows in map(grid_of, tables)
+    ]
+    print("\n\n".join([*parts, LEGEND + blank + "\n".join("- " * mark + name(each) for each in listed_of(sources))]))
 
 
-def _printed(tables: Sequence[dict[str, Any]], sources: dict[str, Source], mark: bool) -> str:
-    """Each table under its title, then the sources by their names."""
-    lines = []
-    for table in tables:
-        some = f", the best {len(table['models'])} of {table['of']}" if len(table["models"]) < table["of"] else ""
-        title, names = visible(f"{table['title']}{some}"), table["measures"]
-        if mark:
-            head = ["model", *names, "trained", "source"]
-            lines += [f"### {escaped(title)}", "", f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
-            lines += [f"| {' | '.join(row)} |" for model in table["models"] for row in _rows(model, names, mark)]
-        else:
-            rows = [row for model in table["models"] for row in _rows(model, names, mark)]
-            lines += [title, text_table(["", *names, "trained", "source"], rows)]
-        lines.append("")
-    lines += [LEGEND, *[""] * mark]
-    for name, source in sources.items():
-        said = f"{source.title}; {source.place}; {source.date}" + f" ({source.note})" * bool(source.note)
-        lines.append(f"- {name}: {escaped(said)}" if mark else f"{name}: {said}")
-    return "\n".join(lines)
+def grid_of(table: Mapping[str, Any]) -> tuple[str, list[str], list[list[str]]]:
+    """(title, head, rows) of a table of :func:`board` in words; the intervals of own runs have rows of their own."""
+    names, rows = table["measures"], []
+    for model in table["models"]:
+        figures = [f"{model['figures'][name]:.2f}" if name in model["figures"] else "-" for name in names]
+        rows.append([model["model"], *figures, model["trained"] or "-", model["source"]])
+        if "intervals" in model:
+            rows.append(["  95 %", *("{:.1f}-{:.1f}".format(*model["intervals"][name]) for name in names), "", ""])
+    some = f", the best {len(table['models'])} of {table['of']}" * (len(table["models"]) < table["of"])
+    return f"{table['title']}{some}", ["model", *names, "trained", "source"], rows
 
 
-def _rows(model: dict[str, Any], names: Sequence[str], mark: bool) -> list[list[str]]:
-    """The cells of a model: its intervals behind the figures in Markdown, in a row of their own in text."""
-    figures = [f"{model['figures'][name]:.2f}" if name in model["figures"] else "-" for name in names]
-    ends = [model["intervals"][name] for name in names] if "intervals" in model else []
-    if not mark:
-        row = [visible(model["model"]), *figures, model["trained"] or "-", model["source"]]
-        return [row, *[["  95 %", *(f"{low:.1f}-{high:.1f}" for low, high in ends), "", ""]] * bool(ends)]
-    if ends:
-        figures = [f"{each} ({low:.1f} to {high:.1f})" for each, (low, high) in zip(figures, ends, strict=True)]
-    return [[escaped(model["model"]), *figures, model["trained"] or "-", escaped(model["source"])]]
+def listed_of(sources: Mapping[str, Source]) -> list[str]:
+    """A line for each source, behind its name."""
+    return [
+        f"{name}: {each.title}; {each.place}; {each.date}" + f" ({each.note})" * bool(each.note)
+        for name, each in sources.items()
+    ]

@@ -19,25 +19,13 @@ _NEUTRAL_OPTIONS = {"batch-tokens", "tokenizers", "shard-rows", "threads", "devi
 _HALF = 0.005  # of the last digit that is printed
 
 
-def nearness(ours: float, interval: Interval, published: float) -> str:
+def nearness(interval: Interval, published: float) -> str:
     """OK: the published figure lies in our 95 % interval. close: in one twice as wide. off: further away."""
     low, high = interval
     more = (high - low) / 2
     if low - _HALF <= published <= high + _HALF:
         return OK
     return CLOSE if low - more - _HALF <= published <= high + more + _HALF else OFF
-
-
-def nearness_of_count(ours: float, published: float) -> str:
-    """OK: a count is the same as printed. close: within 1 %. off: further away. Counts have no interval."""
-    if abs(ours - published) <= _HALF:
-        return OK
-    return CLOSE if abs(ours - published) <= published / 100 else OFF
-
-
-def mark(why: list[str], near: str) -> dict[str, Any]:
-    """``{"mark", "why"}`` of a figure: ``near``; not comparable where there are reasons."""
-    return {"mark": NOT if why else near, "why": why}
 
 
 def other_data(ours: Mapping[str, int], split: str, published: Published) -> list[str]:
@@ -60,9 +48,7 @@ def other_models(steps: Iterable[Step], settings: Settings) -> list[str]:
         verb = step.command[1]
         if verb == "train":
             found += _other_training(step.command[2], settings.of_recipe(step.command[2]))
-        options = settings.options.get(verb, {})
-        changed = {name: value for name, value in options.items() if name not in _NEUTRAL_OPTIONS}
-        found += [f"{verb} --{name} {value}".replace(" True", "") for name, value in changed.items()]
+        found += settings.shown(verb, but=_NEUTRAL_OPTIONS)
     return list(dict.fromkeys(found))
 
 
@@ -70,13 +56,12 @@ def _other_training(name: str, given: list[str]) -> list[str]:
     if name.endswith(SCRATCH):
         return ["models from scratch, not from pretrained weights"]
     recipe, ours = read_recipe(name), read_recipe(name, given)
-    found = []
+    found, hidden = [], _NEUTRAL | {"model.start"}
     if ours.model.start != recipe.model.start:
         theirs = recipe.model.start.removeprefix(FROM_RECIPE)
         found.append(f"{name} starts from {ours.model.start}, not from {theirs}")
+        hidden |= {"model.pooling", "model.similarity"}  # the name of another start stands for its settings
     before, now = _flat(recipe), _flat(ours)
-    # The name of another start stands for the settings that come with it.
-    hidden = _NEUTRAL | {"model.start", *({"model.pooling", "model.similarity"} if found else ())}
     changed = [key for key in now if now[key] != before.get(key) and key not in hidden]
     return found + [f"{name} with {', '.join(f'{key} = {now[key]}' for key in changed)}"] * bool(changed)
 

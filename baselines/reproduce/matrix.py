@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -26,7 +25,7 @@ MATRIX = Path(__file__).parents[1] / "matrix.toml"
 SCRATCH = "-scratch"  # the other {variant}
 _AS_THEY_ARE = Settings()
 _WORD = re.compile(r"\{([^{}]*)\}")
-_MADE_BY = "`python -m builders similar` makes train-similar, duplicated and others, `annotate merge` qrels-before"
+_NEGATIVES = "hard negatives that came with the data (`python -m builders official` brings them)"
 _Place = tuple[str, int]  # ("table", 4) or ("figure", 2)
 
 
@@ -87,24 +86,6 @@ class Row(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         return Reference(self.set, self.split or split, self.queries, self.qrels)
 
 
-class Counted(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A column of Table 3: counted of the release, published in ``builders/check/published.toml``, both at ``of``."""
-
-    table: Annotated[int, Meta(ge=1)]
-    name: str
-    title: str
-    of: Annotated[str, Meta(pattern=r"\A[a-z0-9]+\.[a-z]+\Z")]
-
-
-class Category(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A row of Table 10: the share of wrong predictions, in percent, that people gave this category."""
-
-    table: Annotated[int, Meta(ge=1)]
-    name: str
-    title: str
-    published: Annotated[float, Meta(ge=0, le=100)]
-
-
 @dataclass(frozen=True)
 class Step:
     """A step filled in: ``command`` as the words after ``python -m``, what it writes, the steps that it reads of."""
@@ -113,14 +94,6 @@ class Step:
     command: list[str]
     output: Path
     needs: tuple[str, ...] = ()
-
-
-class Selection(NamedTuple):
-    """The entries of a matrix that were asked for."""
-
-    rows: list[Row]
-    counts: list[Counted]
-    categories: list[Category]
 
 
 class Published(Struct, frozen=True, forbid_unknown_fields=True):
@@ -134,52 +107,28 @@ class Published(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Matrix(Struct, frozen=True, forbid_unknown_fields=True):
-    """All rows and steps, and what the published figures were measured on: by set, or by the name that a row gives.
-
-    ``made_by``: the commands behind ``counts`` and ``categories``, which come from no run.
-    """
+    """All rows and steps, and what the published figures were measured on: by set, or by the name that a row gives."""
 
     published_on: dict[str, Published]
     steps: dict[str, str] = field(name="step")
     rows: list[Row] = field(name="row")
-    made_by: dict[str, str] = {}
-    counts: list[Counted] = field(name="count", default_factory=list)
-    categories: list[Category] = field(name="category", default_factory=list)
 
     def published(self, row: Row) -> Published:
         """The data that a row's published figures were measured on."""
         return self.published_on[row.published_on or row.set]
 
-    def select(self, tables: Sequence[int] | None, name: str | None, figures: Sequence[int] | None = None) -> Selection:
-        """Select by tables, figures and name; without any of the three, everything.
+    def select(self, tables: Sequence[int] | None, name: str | None, figures: Sequence[int] | None = None) -> list[Row]:
+        """Select rows by tables, figures and name; without any of the three, all rows.
 
-        Raises :class:`InputError` with the known names where nothing fits, or nothing is of one of the numbers.
+        Raises :class:`InputError` with the known rows where nothing fits, or no row is of one of the numbers.
         """
-        asked: list[_Place] = [*(("table", number) for number in tables or ())]
-        asked += [("figure", number) for number in figures or ()]
-
-        def fits(place: _Place, own: str) -> bool:
-            return (not asked or place in asked) and name in (None, own)
-
-        others: list[Counted | Category] = [*self.counts, *self.categories]
-        every = [
-            *((row.place, row.name) for row in self.rows),
-            *((("table", each.table), each.name) for each in others),
-        ]
-        found = {place for place, own in every if fits(place, own)}
-        missing = [place for place in asked if place not in found]
-        if not found or missing:
-            numbers: dict[str, str] = {}
-            for kind, number in missing or asked:
-                numbers[kind] = f"{numbers.get(kind, f'--{kind}')} {number}"
-            wanted = " ".join([*numbers.values(), *[f"--row {name}"] * (name is not None)])
-            known = "; ".join("--{} {} --row {}".format(*place, own) for place, own in every)
+        asked = asked_places(tables, figures)
+        found = [row for row in self.rows if row.place in (asked or [row.place]) and name in (None, row.name)]
+        if not found or {*asked} - {row.place for row in found}:
+            wanted = " ".join([*(f"--{kind} {number}" for kind, number in asked), *[f"--row {name}"] * bool(name)])
+            known = "; ".join("--{} {} --row {}".format(*row.place, row.name) for row in self.rows)
             raise InputError(f"no row fits {wanted}; known: {known}", path=MATRIX.name)
-        return Selection(
-            [row for row in self.rows if fits(row.place, row.name)],
-            [each for each in self.counts if fits(("table", each.table), each.name)],
-            [each for each in self.categories if fits(("table", each.table), each.name)],
-        )
+        return found
 
     def plan(self, rows: Sequence[Row], fill: Mapping[str, str], settings: Settings = _AS_THEY_ARE) -> dict[str, Step]:
         """Every step that the rows need, each once, in an order in which they can run.
@@ -251,50 +200,46 @@ def behind(plan: Mapping[str, Step], step: str) -> dict[str, Step]:
     return {name: each for name, each in plan.items() if name in own}
 
 
+def asked_places(tables: Sequence[int] | None, figures: Sequence[int] | None) -> list[_Place]:
+    """The tables and figures that were asked for; empty for all."""
+    return [*(("table", number) for number in tables or ()), *(("figure", number) for number in figures or ())]
+
+
 def runnable(rows: Sequence[Row], release: Release, args: argparse.Namespace) -> list[Row]:
     """The rows that a release has queries, judgments and negatives for; the others are logged.
 
-    Raises :class:`InputError` where no row is left, or one is skipped that ``args`` asks for: by its table or figure,
-    or by its name (``official_negatives``).
+    Raises :class:`InputError` where a row, table or figure that ``args`` asks for is left without any.
     """
-    have, kept = release.splits(), list(rows)
-
-    def skip(lacking: Sequence[Row], words: str) -> None:
-        kept[:] = [row for row in kept if row not in lacking]
-        if not kept or args.table or args.figure or args.row:
+    kept, lacking = list[Row](), dict[str, list[Row]]()
+    negatives = any(row.official_negatives for row in rows) and _has_official_negatives(release)
+    for row in rows:
+        if found := _lacks(row, release, args, negatives):
+            lacking.setdefault(found, []).append(row)
+        else:
+            kept.append(row)
+    unserved = {*asked_places(args.table, args.figure)} - {row.place for row in kept}
+    for found, skipped in lacking.items():
+        words = f"{', '.join(dict.fromkeys(row.name for row in skipped))}: {found}"
+        if args.row or not kept or any(row.place in unserved for row in skipped):
             raise InputError(words, path=release.path)
-        log.warning("%s %s; those rows are left out", release.path, words)
-
-    if lacking := [row for row in kept if (SETS[row.set].queries, row.split or args.split) not in have]:
-        sets = ", ".join(sorted({row.set for row in lacking}))
-        skip(lacking, f"has no queries of {sets} to measure on; `python -m builders VERB --release` adds sets")
-    if lacking := [row for row in kept if _absent(row, release, args.split)]:
-        missing = ", ".join(sorted({each for row in lacking for each in _absent(row, release, args.split)}))
-        skip(lacking, f"has no {missing}, without which {_names(lacking)} cannot be measured; {_MADE_BY}")
-    official = [row for row in kept if row.official_negatives]
-    if official and (args.scratch or not _has_official_negatives(release)):
-        words = "has no hard negatives that came with the data (`python -m builders official` brings them)"
-        words = f"{release.path}: {_names(official)}: {words}"
-        words = f"--scratch: no pretrained weights for {_names(official)}" if args.scratch else words
-        if args.row:
-            raise InputError(words)
-        log.log(logging.INFO if args.scratch else logging.WARNING, "%s; left out", words)
-        kept = [row for row in kept if row not in official]
+        log.warning("%s: %s; left out", release.path, words)
     return kept
 
 
-def _names(rows: Sequence[Row]) -> str:
-    return ", ".join(dict.fromkeys(row.name for row in rows))
-
-
-def _absent(row: Row, release: Release, split: str) -> list[str]:
-    """The configs of the quality strategies (Section 2.3) that a row needs and the release lacks."""
-    if not (row.needs or row.queries or row.qrels):
-        return []
-    split, have = row.split or split, release.splits()
-    found = set(row.needs) - {config for config, _ in have}
-    own = [config for config in (row.queries, row.qrels or SETS[row.set].qrels) if config]
-    return sorted(found | {f"{config}/{split}" for config in own if (config, split) not in have})
+def _lacks(row: Row, release: Release, args: argparse.Namespace, negatives: bool) -> str:
+    """The reason why a row cannot be run; empty if it can. ``negatives``: the release has the official ones."""
+    split, have = row.split or args.split, release.splits()
+    if (SETS[row.set].queries, split) not in have:
+        return f"has no {SETS[row.set].queries}/{split} to measure on; `python -m builders add` adds sets"
+    missing = {*row.needs} - {config for config, _ in have}
+    if row.needs or row.queries or row.qrels:  # the configs of the quality strategies (Section 2.3)
+        own = (row.queries, row.qrels or SETS[row.set].qrels)
+        missing |= {f"{config}/{split}" for config in own if config and (config, split) not in have}
+    if missing:
+        return f"has no {', '.join(sorted(missing))}; `python -m builders similar` and `annotate merge` make them"
+    if row.official_negatives and args.scratch:
+        return "has no recipe without pretrained weights (--scratch)"
+    return f"has no {_NEGATIVES}" if row.official_negatives and not negatives else ""
 
 
 def is_labelled(row: Row, release: Release, split: str) -> bool:

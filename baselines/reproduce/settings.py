@@ -17,10 +17,12 @@ from __future__ import annotations
 
 import argparse
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
+
+import msgspec
 
 from baselines.train.recipe import read_recipe
 from builders.core.errors import InputError
@@ -29,6 +31,7 @@ from builders.core.files import read_toml
 EVERY = "*"
 OPTIONS = "options"
 _OF_THE_STEP = ("--set", "--split")  # a step's own, as its words in braces are
+_Value = str | bool | int | float
 
 
 def verbs(program: str = "baselines") -> Mapping[str, str]:
@@ -42,7 +45,7 @@ class Settings:
     """``recipes``: ``SECTION.KEY=VALUE`` words by recipe (or ``*``); ``options``: by verb, its options' values."""
 
     recipes: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    options: Mapping[str, Mapping[str, str | bool]] = field(default_factory=dict)
+    options: Mapping[str, Mapping[str, _Value]] = field(default_factory=dict)
     path: Path | None = None
 
     def of_recipe(self, name: str) -> list[str]:
@@ -57,15 +60,11 @@ class Settings:
         found = list(words)
         for name, value in self.options.get(words[1], {}).items():
             option = f"--{name}"
-            place = found.index(option) + 1 if option in found else None
-            if option in _OF_THE_STEP or (place and found[place].startswith("{")):
+            place = found.index(option) if option in found else len(found)
+            if option in _OF_THE_STEP or "".join(found[place + 1 : place + 2]).startswith("{"):
                 raise self._error(words[1], f"{option} is what the step is about; it cannot be set")
-            if isinstance(value, bool):
-                found += [option] * (value and place is None)
-            elif place:
-                found[place] = value
-            else:
-                found += [option, value]
+            found[place : place + 2] = []
+            found += [option] if value is True else [option, str(value)]
         return found
 
     def check(self, command: Sequence[str]) -> None:
@@ -79,12 +78,10 @@ class Settings:
             except ValueError as error:
                 raise self._error(verb, str(error)) from None
 
-    def shown(self) -> list[str]:
-        """The options as one types them, a verb each: ``rerank --top-k 20``."""
-        return [
-            " ".join([verb, *(f"--{name}" + ("" if value is True else f" {value}") for name, value in options.items())])
-            for verb, options in self.options.items()
-        ]
+    def shown(self, verb: str, but: Collection[str] = ()) -> list[str]:
+        """The options of a verb as one types them, ``rerank --top-k 20``, without those named ``but``."""
+        own = self.options.get(verb, {}).items()
+        return [f"{verb} --{name} {value}".removesuffix(" True") for name, value in own if name not in but]
 
     def _error(self, verb: str, message: str) -> InputError:
         return InputError(f"{OPTIONS}.{verb}: {message}", path=self.path)
@@ -98,38 +95,24 @@ class _Parser(argparse.ArgumentParser):
 def read_settings(path: Path) -> Settings:
     """Read a settings file. Raises :class:`InputError` for an unknown recipe, key or verb."""
     content = read_toml(path)
+    for name, tables in content.items():
+        try:
+            msgspec.convert(tables, dict[str, dict[str, _Value]])
+        except msgspec.ValidationError as error:
+            words = "expected tables of texts, numbers and true, such as train.epochs = 3 or [options.rerank]"
+            raise InputError(f"{name}: {words}", path=path) from error
     options = content.pop(OPTIONS, {})
-    if not _is_nested(options):
-        raise InputError(f"expected a table a verb: [{OPTIONS}.rerank], then top-k = 20", path=path)
     if unknown := next((verb for verb in options if verb not in verbs()), None):
         raise InputError(f"{OPTIONS}.{unknown}: no verb of baselines; expected {', '.join(verbs())}", path=path)
-    recipes: dict[str, list[str]] = {}
-    for recipe, sections in content.items():
-        if not _is_nested(sections):
-            raise InputError(f"{recipe}: expected a table a recipe, with keys such as train.epochs = 3", path=path)
-        recipes[recipe] = [
-            f"{section}.{key}={_value(value, f'{recipe}.{section}.{key}', path)}"
-            for section, values in sections.items()
-            for key, value in values.items()
-        ]
-        if recipe != EVERY:  # the words of every recipe are read with each recipe that is trained
-            try:
-                read_recipe(recipe, recipes[recipe])
-            except InputError as error:
-                raise InputError(f"{recipe}: {error}", path=path) from None
-    by_verb = {
-        verb: {name: _value(value, f"{OPTIONS}.{verb}.{name}", path) for name, value in values.items()}
-        for verb, values in options.items()
+    recipes = {
+        recipe: [f"{section}.{key}={value}" for section, values in sections.items() for key, value in values.items()]
+        for recipe, sections in content.items()
     }
-    return Settings(recipes, by_verb, path)
-
-
-def _is_nested(content: Any) -> bool:
-    return isinstance(content, dict) and all(isinstance(values, dict) for values in content.values())
-
-
-def _value(value: Any, key: str, path: Path) -> str | bool:
-    """A value as one types it. A list or a table is refused: written into a word, it would pass for a text."""
-    if not isinstance(value, str | int | float):
-        raise InputError(f"{key}: expected a text, a number or true", path=path)
-    return value if isinstance(value, bool) else str(value)
+    for recipe in sorted(
+        recipes.keys() - {EVERY}
+    ):  # the words of every recipe are read with each recipe that is trained
+        try:
+            read_recipe(recipe, recipes[recipe])
+        except InputError as error:
+            raise InputError(f"{recipe}: {error}", path=path) from None
+    return Settings(recipes, options, path)

@@ -23,6 +23,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from modulefinder import ModuleFinder
 from pathlib import Path
 from typing import Any
 
@@ -248,37 +249,20 @@ def code_of(module: str) -> str:
 
     Comments, docstrings and layout are no code. Neither are libraries: ``training.json`` has their versions.
     """
-    first = _file_of(module)
-    # A verb may choose among the files of its folder by their names.
-    waiting = [*first.parent.glob("*.py")] if first.name == "__init__.py" else [first]
-    found: dict[str, str] = {}
-    while waiting:
-        path = waiting.pop()
-        if (name := path.relative_to(_CHECKOUT).as_posix()) not in found:
-            found[name], imported = _code(path)
-            waiting += imported
-    return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()
+    finder = ModuleFinder([str(_CHECKOUT)])  # finds the project's own modules alone
+    finder.import_hook(module)
+    files = sorted(Path(file) for found in finder.modules.values() if (file := vars(found)["__file__"]))
+    return hashlib.sha256(" ".join(map(_code, files)).encode()).hexdigest()
 
 
 @functools.cache
-def _code(path: Path) -> tuple[str, list[Path]]:
-    """(SHA-256 of a file's code, the files of the project that it imports at its top or inside a function)."""
-    tree, names = ast.parse(path.read_bytes()), list[str]()
+def _code(path: Path) -> str:
+    """SHA-256 of a file's name and code."""
+    tree = ast.parse(path.read_bytes())
     for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            names += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]  # a module, or in one
-        elif isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
             del node.body[0]
-    own = (_file_of(name) for name in names if name.partition(".")[0] in ("builders", "baselines"))
-    return hashlib.sha256(ast.unparse(tree).encode()).hexdigest(), [file for file in own if file.is_file()]
-
-
-def _file_of(module: str) -> Path:
-    """The file of a module of the project; a path where no file is for any other name."""
-    path = _CHECKOUT.joinpath(*module.split("."))
-    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    return hashlib.sha256(f"{path.relative_to(_CHECKOUT)}{ast.unparse(tree)}".encode()).hexdigest()
 
 
 def _stamp(output: Path) -> Path:

@@ -10,46 +10,26 @@ from baselines.reproduce.marks import NOT
 from builders.core.tables import text_table
 
 TITLES = {
-    ("table", 3): "the data",
     ("table", 4): "retrieval",
     ("table", 5): "re-ranking (A > B: B re-ranks what A ranks first)",
     ("table", 6): "BM25 > CE w/ BM25 Neg, trained with and without the similar training questions",
     ("table", 7): "cMedQA, out of domain",
     ("table", 8): "cCOVID-News, out of domain",
     ("table", 9): "cross-lingual",
-    ("table", 10): "why wrong predictions are wrong, by people",
     ("figure", 2): "by the judgments before and after people corrected them; the paper draws bars and prints no number",
-}
-COUNTED = {
-    "queries": "queries",
-    "positive_passages": "positive passages",
-    "passages_per_query": "passages a query",
-    "chars_per_query": "characters a query",
-    "chars_per_passage": "characters a passage",
-    "words_per_query": "words a query",
-    "passages": "passages",
-    "mean_chars": "mean characters",
-    "median_chars": "median characters",
 }
 LEGEND = "percent; Recall@k as the paper and the official script count it: a hit rate; 95 % over queries"
 MARKS = "OK: the published figure lies in our 95 % interval; close: in one twice as wide; off: further away"
-_COUNTS = "OK: as printed; close: within 1 %; off: further away"
 Figure = Mapping[str, Any]
 
 
-class Table(NamedTuple):
-    """The cells of a table. ``|`` stands between ours and the published figures; the last column has the marks."""
-
-    head: list[str]
-    rows: list[list[str]]
-
-
 class Section(NamedTuple):
-    """A table or figure of the paper. Table 3 is several tables, since its columns have different counts."""
+    """A table or figure of the paper. ``|`` divides ours from the published figures; marks are the last column."""
 
     name: str  # table4
     title: str
-    tables: list[Table]
+    head: list[str]
+    rows: list[list[str]]
 
 
 class Reasons:
@@ -74,17 +54,19 @@ def text(report: Mapping[str, Any]) -> str:
     """The report as text: what it was measured on, the tables, the footnotes."""
     lines, reasons = measured_on(report), Reasons()
     for section in sections(report, reasons):
-        lines += [""] * bool(lines) + [section.title]
-        lines += "\n\n".join(text_table(*table) for table in section.tables).splitlines()
-        lines += [_COUNTS] * (section.name == "table3" and _is_marked(report["data"]))
-    lines += [LEGEND] * bool(report["rows"]) + [MARKS] * _is_marked([*report["rows"], *report["errors"]])
-    lines += reasons.lines()
+        lines += ["", section.title, text_table(section.head, section.rows)]
+    marked = any(figure["mark"] not in (None, NOT) for figure in report["rows"])
+    lines += [LEGEND] * bool(report["rows"]) + [MARKS] * marked + reasons.lines()
     lines += [f"drawn: {path}" for path in report["images"]]
-    if found := report["predictions"]:
-        split, files = found[0]["split"], "1 file" if len(found) == 1 else f"{len(found)} files"
-        lines += [""] * bool(lines) + [f"predictions of the {split} split, {files}:"]
-        lines += [f"Table {each['table']}, {each['row']}: {each['file']}" for each in found]
-    return "\n".join(lines)
+    return "\n".join([*lines, *predictions(report)])
+
+
+def predictions(report: Mapping[str, Any]) -> list[str]:
+    """The files for a submission, a line each."""
+    return [
+        f"predictions of the {each['split']} split, Table {each['table']}, {each['row']}: {each['file']}"
+        for each in report["predictions"]
+    ]
 
 
 def measured_on(report: Mapping[str, Any]) -> list[str]:
@@ -92,7 +74,7 @@ def measured_on(report: Mapping[str, Any]) -> list[str]:
     lines = []
     for each in report["sets"]:
         name = "" if each["set"] == "main" else f"{each['set']}, "
-        some = "".join(f", {word} {each[word]}" for word in ("of", "by") if word in each)
+        some = "".join(f", {word} {each[word]}" for word in ("of", "by") if each[word])
         lines.append(
             f"measured on: release {report['release']}, {name}split {each['split']}, "
             f"{each['queries']:,} queries with positives, {each['passages']:,} passages{some}"
@@ -103,59 +85,22 @@ def measured_on(report: Mapping[str, Any]) -> list[str]:
 def sections(report: Mapping[str, Any], reasons: Reasons) -> Iterator[Section]:
     """The tables of a report, then its figures, in order; ``reasons`` collects the footnotes."""
     places: dict[tuple[bool, str, int], dict[str, dict[str, Figure]]] = {}
-    for each in (*report["data"], *report["rows"], *report["errors"]):
+    for each in report["rows"]:
         kind = "figure" if "figure" in each else "table"
         rows = places.setdefault((kind == "figure", kind, each[kind]), {})
         rows.setdefault(each["title"], {})[each["metric"]] = each
     for (_, kind, number), rows in sorted(places.items(), key=lambda item: item[0]):
-        if (kind, number) == ("table", 3):
-            tables = [_counts({title: rows[title] for title in titles}, reasons) for titles in _alike(rows)]
-        else:
-            tables = [_measured(rows, reasons)]
-        yield Section(f"{kind}{number}", f"{kind.capitalize()} {number}: {TITLES[kind, number]}", tables)
+        yield Section(
+            f"{kind}{number}", f"{kind.capitalize()} {number}: {TITLES[kind, number]}", *_table(rows, reasons)
+        )
 
 
-def _is_marked(figures: Sequence[Figure]) -> bool:
-    return any(figure["mark"] not in (None, NOT) for figure in figures)
-
-
-def _alike(rows: Mapping[str, Mapping[str, Figure]]) -> list[list[str]]:
-    """The rows of Table 3 by what is counted of them: splits, English queries, the collection."""
-    groups: dict[tuple[str, ...], list[str]] = {}
-    for title, found in rows.items():
-        groups.setdefault(tuple(found), []).append(title)
-    # A split without labels has fewer counts than the others: it stands with them.
-    for names in sorted(groups, key=len):
-        wider = next((other for other in groups if set(names) < set(other)), None)
-        if wider:
-            groups[wider] += groups.pop(names)
-    order = list(rows)
-    return [sorted(titles, key=order.index) for titles in groups.values()]
-
-
-def _counts(rows: Mapping[str, Mapping[str, Figure]], reasons: Reasons) -> Table:
-    """A part of Table 3: ours over the paper's."""
-    names, body = max(map(list, rows.values()), key=len), []
-    for title, found in rows.items():
-        own = [found.get(name) for name in names]
-        body.append([title, *(_count(figure, "ours") for figure in own), ""])
-        marks = reasons.mark([figure for figure in own if figure and figure["mark"]])
-        body.append(["  published", *(_count(figure, "published") for figure in own), marks])
-    return Table(["", *(COUNTED[name] for name in names), ""], body)
-
-
-def _count(figure: Figure | None, of: str) -> str:
-    value = figure[of] if figure else None
-    return "-" if value is None else f"{value:,.2f}" if isinstance(value, float) else f"{value:,}"
-
-
-def _measured(rows: Mapping[str, Mapping[str, Figure]], reasons: Reasons) -> Table:
+def _table(rows: Mapping[str, Mapping[str, Figure]], reasons: Reasons) -> tuple[list[str], list[list[str]]]:
     """A row's figures beside the published ones; under it their intervals, and what ours compares with.
 
     Where nothing is published, ours alone.
     """
-    every = dict.fromkeys(name for found in rows.values() for name in found)
-    names = [*(name for name in PAPER if name in every), *(name for name in every if name not in PAPER)]
+    names = [name for name in PAPER if any(name in found for found in rows.values())]
     body, head = [], ["", *names]
     for title, found in rows.items():
         own = [found[name] for name in names]
@@ -166,9 +111,9 @@ def _measured(rows: Mapping[str, Mapping[str, Figure]], reasons: Reasons) -> Tab
             continue
         head[len(names) + 1 :] = ["|", f"published: {names[0]}", *names[1:], "by, on", ""]
         body += [[*ours, *_published(own, reasons)], [*intervals, "|", *[""] * (len(names) + 2)]]
-        if like := [f["like_for_like"] for f in own if f.get("like_for_like")]:
+        if like := [f["like_for_like"] for f in own if f["like_for_like"]]:
             body.append(["  like for like", *[""] * len(names), *_published(like, reasons)])
-    return Table(head, body)
+    return head, body
 
 
 def _published(own: Sequence[Figure], reasons: Reasons) -> list[str]:

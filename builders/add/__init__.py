@@ -10,9 +10,12 @@ import argparse
 
 from builders.core.command import add_steps
 
-# A file each, with ``add_arguments(parser)`` and ``run(args)``; its docstring is the help of the set.
+# A module with ``add_arguments(parser)`` and ``run(args)``, or MODULE:NAME, its function with ``NAME_arguments``; the
+# docstring is the help of the set.
 SETS = {
-    name: f"builders.add.{name}" for name in ("cmedqa", "ccovid", "crosslingual", "restrain", "resttest", "samples")
+    **{name: f"builders.add.{name}" for name in ("cmedqa", "ccovid", "crosslingual")},
+    **{name: f"builders.add.extrapolation:{name}" for name in ("restrain", "resttest")},
+    "samples": "builders.add.samples",
 }
 
 

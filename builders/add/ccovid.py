@@ -22,20 +22,11 @@ from pathlib import Path
 
 import msgspec
 
-from builders.add.collection import (
-    Collection,
-    SourceTexts,
-    add_options,
-    check_found,
-    files_of,
-    merge,
-    write_release,
-)
-from builders.core.errors import InputError, log
-from builders.sources.encoding import encoding_of
+from builders.add.collection import Collection, SourceTexts, add_options, files_of, merge, write_release
+from builders.core.errors import log
+from builders.core.typed import json_of
 from builders.sources.files import Source, open_bytes
-from builders.sources.lines import content, lines, read_blocks
-from builders.sources.tables import find_tables, open_table
+from builders.sources.tables import open_table
 
 HEADERS = {
     "documents": ("docid", "text"),
@@ -59,27 +50,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    collection, used = read(find_tables(args.source), args.source, args.encoding)
+    collection, used = read(args.source, args.encoding)
     write_release(collection, args, used, {})
 
 
-def read(
-    files: Sequence[Source], given: Sequence[Path] = (), encoding: str = "auto"
-) -> tuple[Collection, list[Source]]:
+def read(paths: Sequence[Path], encoding: str = "auto") -> tuple[Collection, list[Source]]:
     """The set, its questions not split yet, and the files that it came from.
 
     Args:
-        files: where to look.
-        given: paths that the user named: one of these that is no file of the competition is an error.
-        encoding: of every file, see :mod:`builders.sources.encoding`.
+        paths: where to look; a file that is named and none of the competition's is an error, not passed over.
+        encoding: of every table, see :mod:`builders.sources.encoding`; JSON is UTF-8.
 
     Raises:
-        InputError: for a file that is none of the competition's, a wrong row, or where a needed file is missing.
+        InputError: for a file that is none of the competition's, a wrong row, or where no question has a document.
     """
     questions, documents = SourceTexts("question"), SourceTexts("document")
     judged: dict[str, dict[str, None]] = {}
     used = []
-    for kind, source in files_of("the competition's", HEADERS, files, given, "id, docid, question, answer"):
+    for kind, source in files_of("the competition's", HEADERS, paths):
         if kind == "unlabelled":
             log.info("%s: questions without a document, not used", source.name)
             continue
@@ -92,15 +80,17 @@ def read(
                 questions.add(question, question, source, line)
                 if question.strip():
                     judged.setdefault(question, {})[docid] = None
-    check_found(documents.by_source, "documents", "NCPPolicies_context_*.csv")
-    check_found(judged, "questions with a document", "NCPPolicies_train_*.csv")
     return merge("ccovid", questions, documents, {"all": judged}), used
 
 
 def _rows(kind: str, source: Source, encoding: str) -> Iterator[tuple[int, str, str | None, str | None]]:
     """(line, docid, text, question) of a file, which may lack texts or questions."""
     if kind == "json":
-        yield from ((line, row.docid, row.context, row.question) for line, row in json_rows(source, encoding))
+        with open_bytes(source) as stream:
+            for number, line in enumerate(stream, 1):
+                if line.strip():
+                    row = json_of(line, Row, source.shown, number)
+                    yield number, row.docid, row.context, row.question
         return
     table = open_table(source, encoding)
     if kind == "documents":
@@ -109,22 +99,3 @@ def _rows(kind: str, source: Source, encoding: str) -> Iterator[tuple[int, str, 
         yield from ((line, docid, text, None) for line, (docid, text) in rows)
     else:
         yield from ((line, docid, None, question) for line, (docid, question) in table.rows(("docid", "question")))
-
-
-_decode = msgspec.json.Decoder(Row).decode
-
-
-def json_rows(source: Source, encoding: str) -> Iterator[tuple[int, Row]]:
-    """(line, row) of JSON lines, which are UTF-8; :class:`InputError` with the line for anything else."""
-    if encoding_of(lambda: open_bytes(source), source.shown, encoding) != "utf-8":
-        raise InputError("expected JSON lines in UTF-8", path=source.shown)
-    number = 0
-    for block in read_blocks([source]):
-        for _, line in lines(*content(block)):
-            number += 1
-            try:
-                yield number, _decode(line)
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-                if bytes(line).strip():
-                    expected = f"not a JSON line with docid and context as text ({error})"
-                    raise InputError(expected, path=source.shown, line=number) from None

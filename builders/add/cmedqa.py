@@ -21,19 +21,11 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from builders.add.collection import (
-    Collection,
-    SourceTexts,
-    add_options,
-    check_found,
-    files_of,
-    merge,
-    write_release,
-)
+from builders.add.collection import Collection, SourceTexts, add_options, files_of, merge, write_release
 from builders.core.errors import InputError, log
 from builders.core.progress import progress
 from builders.sources.files import Source, split_of
-from builders.sources.tables import Table, find_tables, open_table
+from builders.sources.tables import Table, open_table
 
 HEADERS = {
     "questions": ("question_id", "content"),
@@ -61,18 +53,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    collection, used = read(find_tables(args.source), args.source, args.test_candidates, args.encoding)
+    collection, used = read(args.source, args.test_candidates, args.encoding)
     write_release(collection, args, used, {"test_candidates": args.test_candidates})
 
 
 def read(
-    files: Sequence[Source], given: Sequence[Path] = (), test_candidates: str = "dev", encoding: str = "auto"
+    paths: Sequence[Path], test_candidates: str = "dev", encoding: str = "auto"
 ) -> tuple[Collection, list[Source]]:
     """The set, and the files that it came from.
 
     Args:
-        files: where to look.
-        given: paths that the user named: one of these that is no file of cMedQA is an error, not passed over.
+        paths: where to look; a file that is named and none of cMedQA's is an error, not passed over.
         test_candidates: ``dev`` or ``test``: the candidates that are the test split.
         encoding: of every file, see :mod:`builders.sources.encoding`.
 
@@ -83,7 +74,7 @@ def read(
     own: _Judged = {}  # the answers of each question by answer.csv
     judged: dict[str, _Judged] = {}
     used = []
-    for kind, source in files_of("cMedQA's", HEADERS, files, given, "question_id,content"):
+    for kind, source in files_of("cMedQA's", HEADERS, paths):
         used.append(source)
         table = open_table(source, encoding)
         if kind == "questions":
@@ -97,9 +88,8 @@ def read(
             _read_candidates(table, kind, judged.setdefault(SPLITS_OF[test_candidates][split], {}))
         else:
             raise InputError("candidates of which split? expected train, dev or test in its name", path=source.shown)
-    check_found(questions.by_source, "questions of cMedQA", "question.csv")
-    check_found(answers.by_source, "answers of cMedQA", "answer.csv")
-    check_found(judged.get("test"), "test candidates of cMedQA", f"{test_candidates}_candidates.txt")
+    if not judged.get("test"):
+        raise InputError(f"no test candidates in what --source names; expected {test_candidates}_candidates.txt")
     named = {question for split in judged.values() for question in split}
     rest = {question: own[question] for question in questions.by_source if question in own and question not in named}
     if rest:

@@ -27,9 +27,10 @@ from builders.core.sampling import draw
 from builders.core.tables import print_result
 from builders.sources.encoding import CHOICES
 from builders.sources.files import Source
-from builders.sources.tables import header_of
+from builders.sources.tables import find_tables, header_of
 from builders.store.draft import Draft, describe_files, draft_release
-from builders.store.layout import CORPUS, QRELS, QUERIES, text_id
+from builders.store.judgments import qrels_table
+from builders.store.layout import CORPUS, QUERIES, text_id
 from builders.store.reader import Release, open_release
 from builders.store.table3 import LengthCounter, table3_column, table3_text
 
@@ -80,39 +81,29 @@ _COUNTED = (
     *("in_another_split", "without_positive"),
 )
 _LEFT_OUT = {
-    "question_missing": "have no text in the sources",
-    "without_positive": "have no passage left",
-    "in_another_split": "have the text of one in an earlier split of test, dev, train",
+    "passage_missing": "judgments name a passage that the sources do not have",
+    "question_missing": "questions have no text in the sources",
+    "without_positive": "questions have no passage left",
+    "in_another_split": "questions have the text of one in an earlier split of test, dev, train",
 }
 
 
 def merge(name: str, questions: SourceTexts, passages: SourceTexts, judgments: Judgments) -> Collection:
     """Replace the source's ids by texts and their MD5s; judgments without a text are counted and left out."""
     ids = {source_id: text_id(text) for source_id, text in passages.by_source.items()}
-    distinct = {text_id(text): text for text in passages.by_source.values()}
-    read: dict[str, Any] = {
-        "passages": {
-            "read": len(ids) + passages.blank,
-            "blank": passages.blank,
-            "same_text_again": len(ids) - len(distinct),
-        }
-    }
-    result = Collection(name, distinct, {}, read)
+    distinct = {ids[source_id]: text for source_id, text in passages.by_source.items()}
+    counts = {"read": len(ids) + passages.blank, "blank": passages.blank, "same_text_again": len(ids) - len(distinct)}
+    result = Collection(name, distinct, {}, {"passages": counts})
     taken: set[str] = set()  # by an earlier split
     for split in sorted(judgments, key=ORDER.index):
-        read[split] = counts = dict.fromkeys(_COUNTED, 0)
-        merged, unknown = merge_equal_questions(judgments[split], questions.by_source, ids, taken, counts)
+        result.read[split] = counts = dict.fromkeys(_COUNTED, 0)
+        merged = merge_equal_questions(judgments[split], questions.by_source, ids, taken, counts)
         result.queries[split] = {text: list(dict.fromkeys(found)) for text, found in merged.items() if found}
         counts["without_positive"] = len(merged) - len(result.queries[split])
         taken.update(merged)
-        if unknown:
-            log.warning(
-                "%s %s: %d of %d judgments name a passage that the sources do not have, and are left out (%s)",
-                *(name, split, counts["passage_missing"], counts["judgments"], ", ".join([*unknown][:3])),
-            )
         for key, words in _LEFT_OUT.items():
             if counts[key]:
-                log.warning("%s %s: %d questions %s, and are left out", name, split, counts[key], words)
+                log.warning("%s %s: %d %s, and are left out", name, split, counts[key], words)
     if not any(result.queries.values()):
         raise InputError(f"{name}: no question has a passage; the questions and passages of one source are needed")
     return result
@@ -124,13 +115,12 @@ def merge_equal_questions(
     ids: Mapping[str, str],
     taken: Container[str],
     counts: dict[str, int],
-) -> tuple[Queries, dict[str, None]]:
+) -> Queries:
     """Questions of one text are one, with the passages of all: by text the MD5s of its passages.
 
-    A text of an earlier split, which is in ``taken``, is left out. Returns the passages without a text as well.
+    A text of an earlier split, which is in ``taken``, is left out. ``counts`` are added to.
     """
     merged: Queries = {}
-    unknown: dict[str, None] = {}
     for question, answers in judged.items():
         found, text = dict.fromkeys(answers), texts.get(question)
         counts["questions"] += 1
@@ -138,15 +128,13 @@ def merge_equal_questions(
         if text is None:
             counts["question_missing"] += 1
             continue
-        missing = [answer for answer in found if answer not in ids]
-        counts["passage_missing"] += len(missing)
-        unknown |= dict.fromkeys(missing)
+        counts["passage_missing"] += sum(answer not in ids for answer in found)
         if text in taken:
             counts["in_another_split"] += 1
             continue
         counts["same_text_again"] += text in merged
         merged.setdefault(text, []).extend(ids[answer] for answer in found if answer in ids)
-    return merged, unknown
+    return merged
 
 
 def draw_test_questions(collection: Collection, size: int, seed: int) -> None:
@@ -157,15 +145,18 @@ def draw_test_questions(collection: Collection, size: int, seed: int) -> None:
     Raises :class:`InputError` where there are fewer.
     """
     before = collection.queries.pop("all" if "all" in collection.queries else "test")
-    if len(before) < size:
-        raise InputError(
-            f"{collection.name}: {len(before)} questions have a passage, fewer than the {size} of --test-size"
-        )
-    drawn = draw(map(text_id, before), size, seed)
-    rest = {text: positives for text, positives in before.items() if text_id(text) not in drawn}
-    collection.queries["test"] = {text: before[text] for text in before if text not in rest}
+    collection.queries["test"] = drawn_questions(before, size, seed, f"{collection.name}: --test-size")
+    rest = {text: positives for text, positives in before.items() if text not in collection.queries["test"]}
     if rest:
         collection.queries["train"] = collection.queries.get("train", {}) | rest
+
+
+def drawn_questions(queries: Queries, size: int, seed: int, option: str) -> Queries:
+    """Draw ``size`` of the queries at random, in their order; :class:`InputError` where there are fewer."""
+    if len(queries) < size:
+        raise InputError(f"{option} {size}: only {len(queries)} questions have a passage")
+    drawn = draw(map(text_id, queries), size, seed)
+    return {text: found for text, found in queries.items() if text_id(text) in drawn}
 
 
 def add_options(parser: argparse.ArgumentParser, test_size: int | None) -> None:
@@ -187,32 +178,24 @@ def add_options(parser: argparse.ArgumentParser, test_size: int | None) -> None:
     add_format(parser)
 
 
-def files_of(
-    whose: str, headers: Mapping[str, Sequence[str]], files: Sequence[Source], given: Sequence[Path], example: str
-) -> Iterator[tuple[str, Source]]:
+def files_of(whose: str, headers: Mapping[str, Sequence[str]], paths: Sequence[Path]) -> Iterator[tuple[str, Source]]:
     """(kind, file) of the files of a set: the kinds of ``headers``, known by their columns, in any order.
 
-    ``json`` among the kinds: JSON lines. Other files are passed over, but for those that the user gave by name: an
-    :class:`InputError`, with an ``example`` of a header.
+    ``json`` among the kinds: JSON lines. Other files are passed over, but for one that ``paths`` name: an
+    :class:`InputError`.
     """
-    for source in files:
+    for source in find_tables(paths):
         header = header_of(source)
         kinds = [kind for kind, columns in headers.items() if sorted(columns) == sorted(header)]
         if "json" in headers and header[0].startswith("{"):
             kinds = ["json"]
         if kinds:
             yield kinds[0], source
-        elif source.member is None and source.path in given:
-            expected = f"none of {whose} files; expected a header such as {example}"
+        elif source.member is None and source.path in paths:
+            expected = f"none of {whose} files; expected a header such as {', '.join(next(iter(headers.values())))}"
             raise InputError(expected, path=source.shown, line=1)
         else:
             log.info("%s: not one of %s files, passed over", source.name, whose)
-
-
-def check_found(found: Any, what: str, example: str) -> None:
-    """:class:`InputError` where the files hold nothing of a kind that is needed; ``example``: the file that has it."""
-    if not found:
-        raise InputError(f"no {what} in what --source names; expected {example}")
 
 
 def write_release(
@@ -277,17 +260,15 @@ def _write_corpus(collection: Collection, draft: Draft, config: str) -> dict[str
     while batch := list(islice(rows, _BATCH)):
         ids, texts = zip(*batch, strict=True)
         lengths.add(np.fromiter(map(len, texts), np.int64))
-        corpus.write(pa.table([pa.array(ids), pa.array([""] * len(ids)), pa.array(texts)], schema=CORPUS))
+        corpus.write(pa.table([ids, [""] * len(ids), texts], schema=CORPUS))
     return lengths.summary()
 
 
 def _write_split(passages: dict[str, str], queries: Queries, draft: Draft, prefix: str, split: str) -> dict[str, Any]:
     """Write the queries and judgments of one split; returns its column of Table 3."""
-    ids = {text: text_id(text) for text in queries}
-    pairs = [(ids[text], positive, 1) for text, found in queries.items() for positive in found]
-    qrels = pa.table([pa.array(column) for column in zip(*pairs, strict=True)], schema=QRELS)
-    draft.write(f"{prefix}queries", split, [pa.table([[*ids.values()], [*ids]], schema=QUERIES)])
-    draft.write(f"{prefix}qrels", split, [qrels])
+    judged = {text_id(text): dict.fromkeys(found, 1) for text, found in queries.items()}
+    draft.write(f"{prefix}queries", split, [pa.table([[*judged], [*queries]], schema=QUERIES)])
+    draft.write(f"{prefix}qrels", split, [qrels_table(judged)])
     chars = LengthCounter()
-    chars.add(np.array([len(passages[positive]) for _, positive, _ in pairs], np.int64))
-    return table3_column(len(queries), sum(map(len, queries)), len(pairs), chars)
+    chars.add(np.array([len(passages[positive]) for found in judged.values() for positive in found], np.int64))
+    return table3_column(len(queries), sum(map(len, queries)), sum(map(len, judged.values())), chars)

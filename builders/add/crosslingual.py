@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -77,20 +77,24 @@ def print_set(stats: Mapping[str, Any], args: argparse.Namespace) -> None:
 def open_translations(release: Path, tables: Sequence[Path], encoding: str) -> tuple[Release, Splits, list[Pair]]:
     """Return a release, its Chinese queries, and the rows of the tables that translate one of them.
 
-    Raises :class:`InputError` where no row does; the other rows are counted and reported.
+    A query of several splits is in the first of test, dev, train. Raises :class:`InputError` where no row translates
+    a query; the other rows are counted and reported.
     """
     base = open_base(release, "crosslingual")
-    splits = chinese_queries(base)
-    known = {zh_id: text for texts in splits.values() for zh_id, text in texts.items()}
-    kept: list[Pair] = []
-    unknown: list[Pair] = []
-    for pair in read_pairs(find_tables(tables), known, encoding) if tables else ():
-        (kept if pair.zh_id in known else unknown).append(pair)
-    if unknown:
+    splits: dict[str, dict[str, str]] = {}
+    known: dict[str, str] = {}
+    for split in reversed(SPLITS):
+        if ("queries", split) in base.splits():
+            texts = base.texts("queries", split)
+            splits[split] = {zh_id: text for zh_id, text in texts.items() if zh_id not in known}
+            known |= texts
+    found = list(read_pairs(find_tables(tables), known, encoding)) if tables else []
+    kept = [pair for pair in found if pair.zh_id in known]
+    if unknown := [pair for pair in found if pair.zh_id not in known]:
         at = f"{unknown[0].source.shown}:{unknown[0].line}"
         log.warning("%d rows name no query of the release and are left out; the first: %s", len(unknown), at)
-    if tables and not kept:
-        raise InputError("no row names a query of the release, by id or by Chinese text")
+    if not known or (tables and not kept):
+        raise InputError("no row names a query of the release, by id or by Chinese text", path=release)
     return base, splits, kept
 
 
@@ -115,23 +119,20 @@ def read_pairs(sources: Sequence[Source], known: Mapping[str, str], encoding: st
     """
     for source in sources:
         table = open_table(source, encoding, spreadsheet=True)
-        roles = {
-            role: next((word for word in words if word in table.columns), None) for role, words in _COLUMNS.items()
-        }
-        if roles["english"] and (roles["key"] or roles["zh"]):
-            names = table.columns
-        elif len(table.columns) == 2:
-            names, roles = [], {"key": "key", "zh": None, "english": "english"}
-        else:
+        roles = {role: next((name for name in names if name in table.columns), "") for role, names in _COLUMNS.items()}
+        has_header = bool(roles["english"] and (roles["key"] or roles["zh"]))
+        if not has_header and len(table.columns) != 2:
             raise InputError(
                 "expected columns named id or zh, and english, or two columns: query id or Chinese text, English text;"
                 f" found {', '.join(table.columns)[:200]}",
                 path=source.shown,
                 line=1,
             )
-        for line, row in table.rows(names or None):
-            fields = dict(zip(names or ("key", "english"), row, strict=True))
-            key, chinese, english = (fields[name] if name else "" for name in roles.values())
+        names = table.columns if has_header else ["key", "english"]
+        roles = roles if has_header else {"key": "key", "zh": "", "english": "english"}
+        for line, row in table.rows(names if has_header else None):
+            fields = dict(zip(names, row, strict=True))
+            key, chinese, english = (fields.get(name, "") for name in roles.values())
             if not key:  # a column of Chinese texts alone may hold ids, too
                 key, chinese = chinese, ""
             # A spreadsheet turns an id of digits alone into a number: such a row must not get lost, or go astray.
@@ -142,40 +143,24 @@ def read_pairs(sources: Sequence[Source], known: Mapping[str, str], encoding: st
             yield Pair(zh_id, english.strip(), fields.get("package", ""), source, line)
 
 
-def chinese_queries(release: Release) -> dict[str, dict[str, str]]:
-    """Text by id of the release's queries, by split; a query in several splits in the first of test, dev, train."""
-    seen: set[str] = set()
-    found: dict[str, dict[str, str]] = {}
-    for split in reversed(SPLITS):
-        if ("queries", split) in release.splits():
-            texts = release.texts("queries", split)
-            found[split] = {zh_id: text for zh_id, text in texts.items() if zh_id not in seen}
-            seen.update(texts)
-    if not found:
-        raise InputError("has no queries to translate", path=release.path)
-    return found
-
-
-def english_queries(pairs: Iterable[Pair], splits: Splits) -> tuple[English, dict[str, int]]:
+def english_queries(pairs: Sequence[Pair], splits: Splits) -> tuple[English, dict[str, int]]:
     """The English queries with their ids, each id once in a split, and what was counted on the way.
 
     Raises :class:`InputError` where no pair has an English text.
     """
     texts: dict[str, dict[str, None]] = {}
-    counts = dict.fromkeys(
-        ("rows", "untranslated", "same_pair_again", "further_translation", "same_english_again", "with_chinese"), 0
-    )
     for pair in pairs:
-        counts["rows"] += 1
-        if not pair.english:
-            counts["untranslated"] += 1
-            continue
-        known = texts.setdefault(pair.zh_id, {})
-        counts["same_pair_again"] += pair.english in known
-        counts["further_translation"] += bool(known) and pair.english not in known
-        known[pair.english] = None
+        if pair.english:
+            texts.setdefault(pair.zh_id, {})[pair.english] = None
     if not texts:
         raise InputError("no row has an English text")
+    untranslated, different = sum(not pair.english for pair in pairs), sum(map(len, texts.values()))
+    counts = {
+        "rows": len(pairs),
+        "untranslated": untranslated,
+        "same_pair_again": len(pairs) - untranslated - different,
+    }
+    counts |= {"further_translation": different - len(texts), "same_english_again": 0}
     queries: English = {}
     for split in splits:
         taken: set[str] = set()
@@ -185,8 +170,8 @@ def english_queries(pairs: Iterable[Pair], splits: Splits) -> tuple[English, dic
                 counts["same_english_again"] += 1
                 english_id = text_id(f"{text}\n{zh_id}")
             taken.add(english_id)
-            counts["with_chinese"] += bool(_HAN.search(text))
             queries.setdefault(zh_id, []).append((english_id, text))
+    counts["with_chinese"] = sum(bool(_HAN.search(text)) for own in queries.values() for _, text in own)
     for key, words in (("untranslated", "have no English text, and are left out"), ("with_chinese", "hold Chinese")):
         if counts[key]:
             log.warning("%d rows %s", counts[key], words)

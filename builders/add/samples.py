@@ -23,7 +23,7 @@ example:
 from __future__ import annotations
 
 import argparse
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,7 @@ from builders.core.sampling import lots, size, size_name
 from builders.core.tables import print_result
 from builders.store.draft import check_release_output, describe_files, draft_release
 from builders.store.judgments import read_judged
-from builders.store.layout import IDS, SAMPLE, SETS, is_config
+from builders.store.layout import IDS, SAMPLE, SETS
 from builders.store.manifest import read_stats
 from builders.store.reader import Release, open_release
 from builders.store.runs import read_run
@@ -98,26 +98,25 @@ def write_samples(release: Release, args: argparse.Namespace) -> list[dict[str, 
     """
     check_release_output(args.out)
     ids = release.table(_CORPUS, _CORPUS, ["_id"])["_id"].combine_chunks()
-    judged: dict[str, set[str]] = {}  # by query: its positive passages
+    queries: set[str] = set()
+    positives: dict[str, int] = {}  # of level 0
     for split in args.split:
         release.shards("qrels", split)  # raises: no labels
         for query, scores in read_judged(release, "qrels", split).items():
-            judged.setdefault(query, set()).update(passage for passage, score in scores.items() if score > 0)
-    if not any(judged.values()):
-        raise InputError(f"has no positive passages in qrels/{'+'.join(args.split)}", path=release.path)
-    levels = np.where(_holding(ids, {each for own in judged.values() for each in own}, release.path), 0, 1)
-    positives, sizes = int((levels == 0).sum()), sorted(set(args.sizes))
-    if sizes[0] < positives:
-        lacks = f"a sample of {sizes[0]:,} passages does not hold the {positives:,} positives"
-        raise InputError(lacks, path=release.path)
-    if sizes[-1] >= len(ids):
-        expected = f"has {len(ids):,} passages: expected samples of fewer, found {sizes[-1]:,}"
-        raise InputError(expected, path=release.path)
+            queries.add(query)
+            positives |= {passage: 0 for passage, score in scores.items() if score > 0}
+    sizes = sorted(set(args.sizes))
+    if not positives or sizes[0] < len(positives) or sizes[-1] >= len(ids):
+        held = f"has {len(positives):,} positives in qrels/{'+'.join(args.split)} and {len(ids):,} passages"
+        found = f"found {sizes[0]:,} to {sizes[-1]:,}"
+        raise InputError(
+            f"{held}: expected samples of at least the one and fewer than the other, {found}", path=release.path
+        )
     slices = (ids.slice(start, _AT_ONCE).to_pylist() for start in range(0, len(ids), _AT_ONCE))
     lot = lots((each for some in slices for each in some), args.seed, len(ids))
-    kinds = {"": levels}
+    kinds = {"": _levels(ids, positives, release.path)}
     if args.hard:
-        kinds["-hard"] = _ranks(args.hard, judged, ids, levels)
+        kinds["-hard"] = _levels(ids, _best_ranks(args.hard, queries) | positives, args.hard[0])
     options = {"sizes": sizes, "split": args.split, "seed": args.seed}
     sources = describe_files((path.name, path) for path in args.hard)
     rows = []
@@ -130,68 +129,54 @@ def write_samples(release: Release, args: argparse.Namespace) -> list[dict[str, 
                 chosen, name = np.sort(order[:each]), f"{SAMPLE}{size_name(each)}{kind}"
                 draft.write(name, _CORPUS, [pa.table([ids.take(pa.array(chosen))], schema=IDS)])
                 hard = int(((level[chosen] > 0) & (level[chosen] < rest)).sum()) if kind else None
-                rows.append(
-                    {"config": name, "passages": each, "positives": positives, "hard": hard, "split": args.split}
-                )
+                figures = {"config": name, "passages": each, "positives": len(positives), "hard": hard}
+                rows.append(figures | {"split": args.split})
         draft.stats["samples"] = {row["config"]: row for row in rows}
     return rows
 
 
-def _holding(ids: pa.Array, wanted: set[str], path: Path) -> npt.NDArray[np.bool_]:
-    """True for each of ``ids`` that is wanted; :class:`InputError` naming ``path`` where one is none of them."""
-    found: npt.NDArray[np.bool_] = pc.is_in(ids, pa.array(sorted(wanted), pa.string())).to_numpy(zero_copy_only=False)
-    if len(missing := wanted - set(ids.filter(pa.array(found)).to_pylist())):
+def _levels(ids: pa.Array, known: Mapping[str, int], path: Path) -> Levels:
+    """Each passage's level: its own in ``known``, else one more; :class:`InputError` where the corpus lacks one."""
+    rows = np.flatnonzero(pc.is_in(ids, pa.array(sorted(known), pa.string())).to_numpy(zero_copy_only=False))
+    names = ids.take(pa.array(rows)).to_pylist()
+    if missing := known.keys() - set(names):
         raise InputError(f"names a passage {min(missing)!r} that the release's corpus lacks", path=path)
+    found = np.full(len(ids), 1 + max(known.values()), np.int64)
+    found[rows] = [known[name] for name in names]
     return found
 
 
-def _ranks(runs: Sequence[Path], judged: Container[str], ids: pa.Array, levels: Levels) -> Levels:
-    """Each passage's level: 0 of a positive, else the best rank that a run gives it for a query, else one more."""
+def _best_ranks(runs: Sequence[Path], queries: Container[str]) -> dict[str, int]:
+    """The best rank, from 1, that a run gives each passage for one of the ``queries``."""
     best: dict[str, int] = {}
     for path in runs:
-        hits = [ranked for query, ranked in read_run(path).hits.items() if query in judged]
+        hits = [ranked for query, ranked in read_run(path).hits.items() if query in queries]
         if not hits:
             raise InputError("has none of the queries whose positives are in the samples", path=path)
-        _holding(ids, {passage for ranked in hits for passage, _ in ranked}, path)
-        for ranked in hits:
-            for rank, (passage, _) in enumerate(ranked, 1):
-                best[passage] = min(rank, best.get(passage, rank))
-    found = np.full(len(ids), 1 + max(best.values()), np.int64)
-    where = np.flatnonzero(_holding(ids, set(best), runs[0]))
-    found[where] = [best[passage] for passage in ids.take(where).to_pylist()]
-    found[levels == 0] = 0
-    return found
+        for rank, passage in ((rank, hit[0]) for ranked in hits for rank, hit in enumerate(ranked, 1)):
+            best[passage] = min(rank, best.get(passage, rank))
+    return best
 
 
 def write_extract(release: Release, name: str, out: Path) -> dict[str, Any]:
     """Write a release with the passages of a sample and the splits that it was made for; returns what it holds.
 
     The training questions are left out: their positives are not in a sample. Raises :class:`InputError` where the
-    release has no such sample, or lists passages that are not there.
+    release has no such sample.
     """
-    if not (name.startswith(SAMPLE) and is_config(name)):
-        raise InputError(f"expected a sample, as sample-10K or sample-10K-hard, found {name!r}")
     check_release_output(out)
-    wanted = release.table(name, _CORPUS, ["_id"])["_id"].combine_chunks()
-    stats = read_stats(release.path)
+    wanted, stats = release.table(name, _CORPUS, ["_id"])["_id"].to_pylist(), read_stats(release.path)
     if name not in stats.get("samples", {}):
-        raise InputError(f"has no figures of {name} in stats.json; make the samples again", path=release.path)
+        expected = "expected a sample that `add samples` made (sample-10K-hard)"
+        raise InputError(f"has no figures of {name} in stats.json; {expected}", path=release.path)
     splits = stats["samples"][name]["split"]
     build = {"verb": "samples", "options": {"extract": name, "split": splits}, "sources": []}
     with draft_release(out, build) as draft:
         draft.stats |= {key: {s: v for s, v in stats.get(key, {}).items() if s in splits} for key in _FIGURES}
         writer, lengths = draft.writer(_CORPUS, _CORPUS), LengthCounter()
-        with progress(total=release.rows(_CORPUS, _CORPUS), unit="passage", label="extract") as bar:
-            for batch in release.batches(_CORPUS, _CORPUS):
-                found = batch.filter(pc.is_in(batch["_id"], wanted))
-                writer.write(pa.Table.from_batches([found]))
-                lengths.add(pc.utf8_length(found["text"]).to_numpy(zero_copy_only=False))
-                bar.update(batch.num_rows)
-        if writer.rows != len(wanted):
-            raise InputError(
-                f"{name} lists {len(wanted):,} passages, of which the corpus has {writer.rows:,}; make it again",
-                path=release.path,
-            )
+        for table in progress(release.rows_with(_CORPUS, _CORPUS, "_id", wanted), unit="block", label="extract"):
+            writer.write(table)
+            lengths.add(pc.utf8_length(table["text"]).to_numpy())
         draft.stats["collections"] = {_CORPUS: lengths.summary()}
         main, english = SETS["main"], SETS["crosslingual"]
         kept = {main.queries, main.qrels, *main.joined.values(), english.queries, *english.joined.values()}
@@ -199,6 +184,6 @@ def write_extract(release: Release, name: str, out: Path) -> dict[str, Any]:
             if split in splits and config in kept:
                 table = release.table(config, split)
                 if "corpus-id" in table.column_names:  # pairs that people refuted need not be in the sample
-                    table = table.filter(pc.is_in(table["corpus-id"], wanted))
+                    table = table.filter(pc.is_in(table["corpus-id"], pa.array(wanted)))
                 draft.write(config, split, [table])
     return {"passages": len(wanted), "splits": splits}

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,15 +27,16 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from builders.add.collection import Collection, SourceTexts, described, merge, write
+from builders.add.collection import Collection, SourceTexts, described, drawn_questions, merge, write
 from builders.core.command import add_format, whole_number
 from builders.core.errors import InputError, log
 from builders.core.progress import progress
-from builders.core.sampling import draw
 from builders.core.tables import print_result
+from builders.core.typed import json_of
 from builders.release.options import MIN_CHARS
 from builders.sources.files import Source, find_files, open_bytes
 from builders.store.draft import draft_release
+from builders.store.judgments import joined_passage
 from builders.store.layout import JOINED, SPLITS, text_id
 from builders.store.table3 import table3_text
 
@@ -44,7 +45,6 @@ _JSON = re.compile(r"\.json(\.gz)?$", re.IGNORECASE)
 _ANY = re.compile(r"")
 # A sentence ends after its marks and the quotation marks that close it.
 _SENTENCE = re.compile("[^。！？!?]*[。！？!?]+[”’」』）)]*|[^。！？!?]+")
-_JOINED_ROWS = 1_024
 
 
 class Question(msgspec.Struct, gc=False):
@@ -97,17 +97,23 @@ def run(args: argparse.Namespace) -> None:
     collection = read(questions, distractors, args.cut, args.min_chars)
     options: dict[str, Any] = {"cut": args.cut, "min_chars": args.min_chars} if distractors else {}
     if args.dev_size:
-        before = collection.queries.get("dev", {})  # all passages stay
-        if len(before) < args.dev_size:
-            raise InputError(f"--dev-size {args.dev_size}: there are {len(before)} dev questions")
-        drawn = draw(map(text_id, before), args.dev_size, args.seed)
-        collection.queries["dev"] = {text: found for text, found in before.items() if text_id(text) in drawn}
+        dev = collection.queries.get("dev", {})  # all passages stay
+        collection.queries["dev"] = drawn_questions(dev, args.dev_size, args.seed, "--dev-size")
         options |= {"dev_size": args.dev_size, "seed": args.seed}
     sources = [*(source for split in SPLITS for source in questions[split]), *distractors]
     with draft_release(args.out, {"verb": "squad", "options": options, "sources": described(sources)}) as draft:
         write(collection, draft)
         for split, queries in collection.queries.items():
-            draft.write(split, split, _joined(collection.passages, queries))
+            rows = [
+                {
+                    "query_id": text_id(text),
+                    "query": text,
+                    "positive_passages": [joined_passage(docid, collection.passages) for docid in found],
+                    "negative_passages": [],
+                }
+                for text, found in queries.items()
+            ]
+            draft.write(split, split, [pa.Table.from_pylist(rows, JOINED)])
     print_result(draft.stats, f"{table3_text(draft.stats)}\nrelease: {args.out}", args.format)
 
 
@@ -141,7 +147,8 @@ def read(
                         texts.add(row.question, row.question, source, 1)
                         judged.setdefault(split, {}).setdefault(row.question, {})[paragraph.context] = None
     if not judged:
-        raise InputError("nothing to read: give --train, --dev or --test files that hold questions")
+        named = ", ".join(source.shown for sources in questions.values() for source in sources)
+        raise InputError("nothing to read: expected questions with answers", path=named or "--train, --dev, --test")
     if impossible:
         log.info("%d questions are marked is_impossible, and are left out", impossible)
     for source in distractors:
@@ -155,11 +162,7 @@ def read(
 
 def _paragraphs(source: Source) -> Iterator[Paragraph]:
     with open_bytes(source) as stream:
-        content = stream.read()
-    try:
-        file = msgspec.json.decode(content.removeprefix(b"\xef\xbb\xbf"), type=File)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError(f"not questions in SQuAD's format ({error})", path=source.shown) from None
+        file = json_of(stream.read(), File, source.shown)
     for article in file.data:
         yield from article.paragraphs
 
@@ -186,17 +189,3 @@ def cut_article(article: str, cut: str, min_chars: int = MIN_CHARS) -> list[str]
     unlabelled = np.zeros(len(sentences), np.bool_)
     found: list[str] = cut_passages([sentences], unlabelled, min_chars).texts.to_pylist()
     return found[:1] if cut == "head" else found
-
-
-def _joined(passages: Mapping[str, str], queries: Mapping[str, Iterable[str]]) -> Iterator[pa.Table]:
-    rows = [
-        {
-            "query_id": text_id(text),
-            "query": text,
-            "positive_passages": [{"docid": docid, "title": "", "text": passages[docid]} for docid in found],
-            "negative_passages": [],
-        }
-        for text, found in queries.items()
-    ]
-    for start in range(0, len(rows), _JOINED_ROWS):
-        yield pa.Table.from_pylist(rows[start : start + _JOINED_ROWS], schema=JOINED)

@@ -39,24 +39,14 @@ from builders.core.command import add_steps
 # A module with ``add_arguments(parser)`` and ``run(args)``; or MODULE:NAME, the function NAME of a module and, if it
 # has options, ``NAME_arguments(parser)``. The docstring of the module or function is the step's help.
 ROUND_STEPS = {
-    "export": "builders.annotate.export",
-    "import": "builders.annotate.importing",
-    "review": "builders.annotate.review",
+    "export": "builders.annotate.tasks:export",
+    "import": "builders.annotate.tasks:take_in",
+    "review": "builders.annotate.review:review",
     "check": "builders.annotate.review:check",
     "adjudicate": "builders.annotate.review:adjudicate",
-    "merge": "builders.annotate.merge",
+    "merge": "builders.annotate.relabel:merge",
     "prefill": "builders.annotate.prefill",
     "compare": "builders.annotate.prefill:compare",
-}
-STEPS = {
-    "export": "builders.annotate.export",
-    "import": "builders.annotate.importing",
-    "review": "builders.annotate.review",
-    "check": "builders.annotate.check",
-    "adjudicate": "builders.annotate.adjudicate",
-    "merge": "builders.annotate.merge",
-    "prefill": "builders.annotate.prefill",
-    "compare": "builders.annotate.compare",
 }
 STEPS = {
     "pool": "builders.annotate.pool",

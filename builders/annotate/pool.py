@@ -26,7 +26,6 @@ example:
 from __future__ import annotations
 
 import argparse
-import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -36,15 +35,16 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from builders.annotate.judgments import Ids
+from builders.annotate.rounds import Ids
 from builders.core.command import add_format, whole_number
 from builders.core.errors import InputError, log
 from builders.core.files import atomic_text, check_file, raw_lines
+from builders.core.tables import print_result, text_table
 from builders.core.typed import json_of
 from builders.store.judgments import Judged, read_judged
 from builders.store.layout import SPLITS
 from builders.store.reader import Release, open_release
-from builders.store.runs import Run, first_line_with, read_run, write_run
+from builders.store.runs import Run, read_run, write_run
 from builders.store.table3 import round_stat
 
 DEPTH, TOP = 50, 5  # of each run; of each query (Section 2.3)
@@ -116,7 +116,7 @@ def run(args: argparse.Namespace) -> None:
         pairs = list(select(means, union, names, judged, args.top, old))
         log.info("%s: %d pairs", args.out, write_pool(args.out, pairs))
     found = report(names, union, new, judged, args.depth, pairs)
-    print(json.dumps(found, ensure_ascii=False, indent=1) if args.format == "json" else as_text(found))
+    print_result(found, as_text(found), args.format)
 
 
 def open_runs(paths: Sequence[Path]) -> tuple[list[Run], list[str]]:
@@ -154,9 +154,8 @@ def _expect_passages(release: Release, runs: Sequence[Run], union: Union) -> Non
     """Raise :class:`InputError` for a candidate that the corpus lacks: it has no text to score or judge."""
     missing = set(release.missing("corpus", "corpus", {passage for own in union.values() for passage in own}))
     for run in runs if missing else ():
-        if strange := next((each for ids in run.rankings.values() for each in ids if each in missing), None):
-            line = first_line_with(run.path, strange)
-            raise InputError(f"has a passage {strange!r} that the corpus lacks", path=run.path, line=line)
+        if strange := missing & {passage for ranking in run.rankings.values() for passage in ranking}:
+            raise InputError(f"has a passage {min(strange)!r} that the corpus lacks", path=run.path)
 
 
 def _write_candidates(path: Path, new: Union) -> None:
@@ -327,10 +326,8 @@ def as_text(found: dict[str, Any]) -> str:
                 f" {counts['judged']:,} judged, {counts['positives']:,} of them positive"
             )
     for rows in filter(None, (found["runs"], found["depths"], found.get("ranks"))):
-        cells = [[key.replace("_", " ") for key in rows[0]], *(list(map(_cell, row.values())) for row in rows)]
-        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-        columns = [f"{{:{'>' if column else '<'}{width}}}" for column, width in enumerate(widths)]
-        lines += ["", *("  ".join(columns).format(*row) for row in cells)]
+        header = [key.replace("_", " ") for key in rows[0]]
+        lines += ["", text_table(header, [list(map(_cell, row.values())) for row in rows])]
     return "\n".join(lines)
 
 

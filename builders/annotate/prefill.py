@@ -7,9 +7,9 @@ speaks OpenAI's chat API; OPENAI_API_KEY where it needs a key), to which queries
 endpoint, the scores of a model in a run (--scores, as `baselines rerank` writes; of relevance alone).
 
 Its judgments have the kind model: no review, no agreement between people and no `merge` takes them; `annotate compare`
-says how far they agree with people's. Each is kept as it comes: killed and given again, the command asks again what was
-under way, at most --parallel questions. With --show the tasks for Label Studio have the grade as a prediction, which
-annotators see and may correct: quicker, and no longer independent.
+says how far they agree with people's. They are kept 20 at a time: killed and given again, the command asks at most so
+many questions again, and what was under way. With --show the tasks for Label Studio have the grade as a prediction,
+which annotators see and may correct: quicker, and no longer independent.
 
 --rerankers names the models that ranked what is judged: a judge of the same family is warned of.
 """
@@ -18,32 +18,42 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import json
 import math
-import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
-from threading import Lock
 from typing import Any
 
 from builders.annotate.endpoint import Endpoint
-from builders.annotate.export import Task, write_tasks
-from builders.annotate.judgments import ERRORS, Judgment, Pair, add_judgments, encoded, judgments_in, read_judgments
 from builders.annotate.pool import SCALES, open_runs, scores_of
-from builders.annotate.quality import cohen
-from builders.annotate.rounds import STUDIO, Item, Package, Round, items_of, open_round, standings
+from builders.annotate.review import cohen
+from builders.annotate.rounds import (
+    ERRORS,
+    STUDIO,
+    Item,
+    Judgment,
+    Package,
+    Pair,
+    Round,
+    add_judgments,
+    items_of,
+    open_round,
+    read_judgments,
+    standings,
+)
+from builders.annotate.tasks import tasks_of, write_tasks
 from builders.core.command import add_format, whole_number
 from builders.core.errors import InputError, log
-from builders.core.files import alone, fsync, read_whole
+from builders.core.files import alone
 from builders.core.progress import progress
+from builders.core.tables import print_result, text_table
 from builders.store.runs import Run, read_run
 
 RELEVANT = 2  # the lowest grade that counts as relevant
 _DEPTH = 10  # of MRR, the benchmark's measure (Section 3.2)
+_KEPT = 20  # answers that are written together
 
 # UMBRELA's four grades and steps (Upadhyay et al., 2024), in our own words and in Chinese.
 _PROMPT = """\
@@ -94,7 +104,6 @@ _FAMILIES = (
     *("kimi moonshot", "llama vicuna", "minicpm", "mistral mixtral", "qwen qwq tongyi", "yi"),
 )
 
-Keep = Callable[[Judgment], None]
 Waiting = Sequence[tuple[Package, Item]]
 
 
@@ -110,14 +119,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     found, new = open_round(args.round, "relevance" if args.scores else None), 0
     warn_of_kin(args.model, args.rerankers)
-    with answers_of(args.round, args.model) as keep:  # what a killed process was told is a judgment from here on
+    with alone(args.round / f"prefill.{hashlib.sha256(args.model.encode()).hexdigest()[:16]}", args.round):
         done = {(each.package, each.pair) for each in read_judgments(args.round) if each.model == args.model}
         every = ((package, item) for package in found.packages for item in items_of(args.round, package))
         waiting = [(package, item) for package, item in every if (package.name, item.pair) not in done]
         if done:
             log.info("%d pairs are judged by %s already", len(done), args.model)
         if waiting:
-            new = _take_scores(args, waiting) if args.scores else _ask(args, found, waiting, keep)
+            new = _take_scores(args, waiting) if args.scores else _ask(args, found, waiting)
     if none := len(waiting) - new:
         log.warning("%d answers gave no grade; these pairs are not judged: run it again, or take another model", none)
     if args.show:
@@ -125,68 +134,32 @@ def run(args: argparse.Namespace) -> None:
     print(f"{new:,} pairs judged by {args.model} (a model): {args.round}")
 
 
-@contextmanager
-def answers_of(round_: Path, model: str) -> Iterator[Keep]:
-    """Give a function that keeps a model's judgments of a round, from several threads, in one process at a time.
-
-    A judgment is on the disk when the function returns, in ``ROUND/.answers.KEY.jsonl``. All of them become judgments
-    of the round when the block ends, however it ends; those that a killed process has kept, at the beginning of the
-    next block. :class:`InputError` where another process asks the same model.
-    """
-    path, lock = round_ / f".answers.{hashlib.sha256(model.encode()).hexdigest()[:16]}.jsonl", Lock()
-    with alone(path, round_):
-        _take_in(round_, path)
-        try:
-            with open(path, "wb") as file:
-                fsync(round_)
-
-                def keep(judgment: Judgment) -> None:
-                    with lock:
-                        file.write(encoded(judgment) + b"\n")
-                        file.flush()
-                    os.fsync(file.fileno())  # a disk writes those of several threads at once
-
-                yield keep
-        finally:
-            _take_in(round_, path)
-
-
-def _take_in(round_: Path, path: Path) -> None:
-    """Make judgments of the round of those that are kept. Killed in between, the next block finds both."""
-    kept = read_whole(path) if path.exists() else b""
-    whole = kept.rpartition(b"\n")[0]  # a line that a kill has broken off was never kept
-    # None, too: what a kill has left beside them goes.
-    add_judgments(round_, [judgment for _, judgment in judgments_in(whole, path)])
-    path.unlink(missing_ok=True)
-
-
-def _ask(args: argparse.Namespace, found: Round, waiting: Waiting, keep: Keep) -> int:
+def _ask(args: argparse.Namespace, found: Round, waiting: Waiting) -> int:
     """Ask an endpoint about pairs, several at a time; return how many it gave a grade.
 
-    What was answered before an error is kept, too: each thread keeps what it is told, before it asks again.
+    Grades are kept every ``_KEPT`` answers, and when the work ends, however it ends.
     """
-    endpoint = Endpoint(args.model)
+    endpoint, prompt = Endpoint(args.model), _CATEGORY_PROMPT if found.question == "errors" else _PROMPT
+    told: list[Judgment] = []
+    kept = 0
 
-    def ask(package: Package, item: Item) -> bool:
-        prompt = _CATEGORY_PROMPT if found.question == "errors" else _PROMPT
+    def ask(package: Package, item: Item) -> None:
         label = label_in(endpoint.answer(prompt.format(query=item.query, passage=item.passage)), found.question)
         if label is not None:
-            keep(_judgment(args.model, package, item, label, question=found.question))
-        return label is not None
+            told.append(_judgment(args.model, package, item, label, question=found.question))
 
-    with (
-        progress(total=len(waiting), unit="pair", label="prefill") as bar,
-        ThreadPoolExecutor(args.parallel) as pool,
-    ):
-        new = 0
+    with progress(total=len(waiting), unit="pair", label="prefill") as bar:
+        pool = ThreadPoolExecutor(args.parallel)
         try:
             for answer in [pool.submit(ask, package, item) for package, item in waiting]:
-                new += answer.result()
+                answer.result()
                 bar.update(1)
-        except BaseException:
+                if len(told) >= kept + _KEPT:
+                    kept += add_judgments(args.round, told[kept:])
+        finally:
             pool.shutdown(cancel_futures=True)
-            raise
-    return new
+            add_judgments(args.round, told[kept:])
+    return len(told)
 
 
 def label_in(answer: str, question: str) -> int | None:
@@ -220,17 +193,14 @@ def _take_scores(args: argparse.Namespace, waiting: Waiting) -> int:
 
 def _show(round_: Path, found: Round, model: str) -> None:
     """Write the tasks of the packages that people work on, with the model's judgments as predictions."""
-    grades = grades_by(round_, model)
-    for package in found.packages:
-        if package.state == "accepted":
-            continue
-        tasks = []
-        for item in items_of(round_, package):
-            label = grades.get((package.name, item.pair))
-            if label is not None and found.question == "relevance":
-                label = int(label >= RELEVANT)
-            tasks.append(Task(item, package.name, package.version, label=label, by="" if label is None else model))
-        write_tasks(round_ / STUDIO / f"{package.stem}.json", tasks)
+    grades, is_grade = grades_by(round_, model), found.question == "relevance"
+    for package in (each for each in found.packages if each.state != "accepted"):
+        labels: dict[Pair, dict[str, int | None]] = {item.pair: {} for item in items_of(round_, package)}
+        for (name, pair), grade in grades.items():
+            if name == package.name:
+                labels[pair] = {"label": int(grade >= RELEVANT) if is_grade else grade}
+        tasks = tasks_of(round_, package, "annotation", labels)
+        write_tasks(round_ / STUDIO / f"{package.stem}.json", tasks, by=model)
 
 
 def grades_by(round_: Path, model: str) -> dict[tuple[str, Pair], int]:
@@ -298,7 +268,7 @@ def compare(args: argparse.Namespace) -> None:
             for name, each in zip(names, runs, strict=True)
         ]
         found["tau"] = kendall_tau(*([row[judge] for row in found["runs"]] for judge in ("people", "model")))
-    print(json.dumps(found, ensure_ascii=False, indent=1) if args.format == "json" else _text(found))
+    print_result(found, _text(found), args.format)
 
 
 def kendall_tau(first: Sequence[float], second: Sequence[float]) -> float | None:
@@ -311,15 +281,12 @@ def kendall_tau(first: Sequence[float], second: Sequence[float]) -> float | None
 
 def mrr(run: Run, labels: Mapping[Pair, int]) -> float:
     """Return MRR@10 under the labels of judged pairs, of the queries that have a positive among them (0 without)."""
-    positives: dict[str, set[str]] = {}
-    for (query, passage), label in labels.items():
-        if label:
-            positives.setdefault(query, set()).add(passage)
-    found = 0.0
-    for query, good in positives.items():
-        ranking = [passage for passage, _ in run.hits.get(query, [])[:_DEPTH]]
-        found += next((1 / rank for rank, passage in enumerate(ranking, 1) if passage in good), 0.0)
-    return found / max(1, len(positives))
+    good = {pair for pair, label in labels.items() if label}
+    found = []
+    for query in {query for query, _ in good}:
+        ranks = (rank for rank, each in enumerate(run.rankings.get(query, [])[:_DEPTH], 1) if (query, each) in good)
+        found.append(1 / next(ranks, math.inf))
+    return math.fsum(found) / max(1, len(found))
 
 
 def _text(found: dict[str, Any]) -> str:
@@ -328,7 +295,7 @@ def _text(found: dict[str, Any]) -> str:
     for row in reversed(found["grades"]):
         lines.append(f"grade {row['grade']}: people found {row['relevant']:,} relevant, {row['irrelevant']:,} not")
     if "runs" in found:
-        lines += ["", f"{'MRR@10':<24}{'people':>10}{'model':>10}"]
-        lines += [f"{row['run']:<24}{row['people']:>10.4f}{row['model']:>10.4f}" for row in found["runs"]]
+        rows = [(row["run"], f"{row['people']:.4f}", f"{row['model']:.4f}") for row in found["runs"]]
+        lines += ["", text_table(("MRR@10", "people", "model"), rows)]
         lines.append("Kendall's tau of the two orders: " + ("-" if found["tau"] is None else f"{found['tau']:.3f}"))
     return "\n".join(lines)

@@ -1,47 +1,159 @@
-"""Random pairs of each finished package for each reviewer (A.3).
+"""Quality control of human work in packages (Appendix A.3): reviews, acceptance, disputes, agreement.
 
-Writes ROUND/reviews/NAME/PACKAGE.csv, .jsonl and .json (Label Studio's tasks) of every package that is whole and not
-accepted: 100 pairs for each reviewer, drawn by the reviewer's name, which is how `import` must call them (user-1 and so
-on in Label Studio's exports). Reviewers judge for themselves: the annotators' labels are not shown.
+Work is handed out in packages of 1,000. At least two reviewers judge 100 random items of a package, each on their own;
+it is accepted when the mean of their accuracies is at least 93 %, and revised until it is. An item on which as many
+annotators say one thing as another is a tie: nobody's error. Accuracy is over the items that are decided.
+
+Agreement beyond chance is Cohen's kappa of two people, and Fleiss' of several, by statsmodels.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import math
 from collections import Counter
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import combinations
 from typing import Any
 
 from msgspec.structs import replace
 
-from builders.annotate.export import Task, write_package
-from builders.annotate.judgments import Pair
-from builders.annotate.quality import Rule, Verdict, cohen_of, fleiss_of, judge, percent
 from builders.annotate.rounds import (
     PACKAGES,
     ROUND,
     STUDIO,
     Package,
+    Pair,
     Reviewed,
+    Rule,
     Standing,
-    items_of,
     open_round,
     standings,
     write_round,
 )
+from builders.annotate.tasks import tasks_of, write_package
 from builders.core.command import add_format
 from builders.core.errors import InputError, log
 from builders.core.files import alone
 from builders.core.sampling import draw
+from builders.core.tables import print_result
 from builders.core.typed import problem_of
 
+Votes = Mapping[Any, Mapping[str, int]]  # by pair and person: the label
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+
+@dataclass(frozen=True)
+class Verdict:
+    """The outcome of the reviews of one package.
+
+    Attributes:
+        reviews: by reviewer, the numbers of items found right and judged, without ties.
+        refusal: why it is not accepted; empty where it is.
+        reviewed: by as many reviewers, and on as many items each, as the rule asks; refused all the same, it is sent
+            back.
+    """
+
+    reviews: Mapping[str, tuple[int, int]]
+    refusal: str
+    reviewed: bool
+
+    @property
+    def accuracy(self) -> Fraction | None:
+        """The mean of the reviewers' accuracies, from 0 to 1; None without a review."""
+        shares = [Fraction(right, judged) for right, judged in self.reviews.values() if judged]
+        return sum(shares, Fraction(0)) / len(shares) if shares else None
+
+
+def judge(size: int, reviews: Mapping[str, Sequence[bool | None]], rule: Rule) -> Verdict:
+    """Return the verdict on one package.
+
+    Args:
+        size: the package's items; one smaller than ``rule.review_pairs`` is judged whole.
+        reviews: by reviewer, for each item that they judged, whether it is right; None for a tie, which counts as
+            judged, but not for or against the package.
+    """
+    reviews = {reviewer: found for reviewer, found in reviews.items() if found}
+    counts = {each: (sum(map(bool, found)), len(found) - found.count(None)) for each, found in reviews.items()}
+    needed, refusal = min(rule.review_pairs, size), ""
+    if len(counts) < rule.reviewers:
+        refusal = f"has {len(counts)} reviews, expected at least {rule.reviewers}"
+    elif few := [reviewer for reviewer, found in reviews.items() if len(found) < needed]:
+        refusal = f"has {len(reviews[few[0]])} items judged by {few[0]}, expected at least {needed}"
+    elif ties := [reviewer for reviewer, (_, judged) in counts.items() if not judged]:
+        refusal = f"has nothing but ties among the items judged by {ties[0]}; decide the ties first"
+    if refusal:
+        return Verdict(counts, refusal, reviewed=False)
+    accuracy = Verdict(counts, "", reviewed=True).accuracy
+    if accuracy is not None and accuracy < rule.accuracy:
+        refusal = f"has an accuracy of {percent(accuracy)}, expected at least {percent(rule.accuracy)}"
+    return Verdict(counts, refusal, reviewed=True)
+
+
+def percent(share: Fraction) -> str:
+    """Format a share with two decimals, rounded down: what is below the bound never looks as if it reached it."""
+    hundredths = share * 10_000 // 1
+    return f"{hundredths // 100}.{hundredths % 100:02d} %"
+
+
+def cohen(first: Sequence[int], second: Sequence[int]) -> float | None:
+    """Return Cohen's kappa of two people's labels of the same pairs; None where chance alone explains all."""
+    import numpy as np
+    from statsmodels.stats.inter_rater import cohens_kappa, to_table
+
+    with np.errstate(all="ignore"):
+        return _finite(cohens_kappa(to_table(np.array([first, second]).T)[0], return_results=False))
+
+
+def fleiss(labels: Sequence[Sequence[int]]) -> float | None:
+    """Return Fleiss' kappa; ``labels``: a row a pair, the labels of as many people each."""
+    import numpy as np
+    from statsmodels.stats.inter_rater import aggregate_raters, fleiss_kappa
+
+    with np.errstate(all="ignore"):
+        return _finite(fleiss_kappa(aggregate_raters(np.array(labels))[0]))
+
+
+def _finite(kappa: float) -> float | None:
+    return float(kappa) if math.isfinite(kappa) else None
+
+
+def cohen_of(votes: Votes) -> dict[str, dict[str, float | int | None]]:
+    """Return Cohen's kappa of each two people, by their names, with the number of pairs that both have judged."""
+    found: dict[str, dict[str, float | int | None]] = {}
+    for one, other in combinations(sorted({person for labels in votes.values() for person in labels}), 2):
+        both = [(labels[one], labels[other]) for labels in votes.values() if one in labels and other in labels]
+        if both:
+            first, second = zip(*both, strict=True)
+            found[f"{one}, {other}"] = {"kappa": cohen(first, second), "pairs": len(both)}
+    return found
+
+
+def fleiss_of(votes: Votes) -> dict[str, float | int | None]:
+    """Return Fleiss' kappa of the pairs that several people have judged.
+
+    It asks for as many people a pair: of the pairs with two or more, those of the most frequent number are taken.
+    """
+    numbers = Counter(len(labels) for labels in votes.values() if len(labels) > 1)
+    if not numbers:
+        return {"kappa": None, "pairs": 0, "people": 0}
+    people = max(numbers, key=lambda number: (numbers[number], number))
+    chosen = [[*labels.values()] for labels in votes.values() if len(labels) == people]
+    return {"kappa": fleiss(chosen), "pairs": len(chosen), "people": people}
+
+
+def review_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--reviewers", nargs="+", required=True, metavar="NAME", help="at least two")
 
 
-def run(args: argparse.Namespace) -> None:
+def review(args: argparse.Namespace) -> None:
+    """Random pairs of each finished package for each reviewer (A.3).
+
+    Writes ROUND/reviews/NAME/PACKAGE.csv, .jsonl and .json (Label Studio's tasks) of every package that is whole and
+    not accepted: 100 pairs for each reviewer, drawn by the reviewer's name, which is how `import` must call them
+    (user-1 and so on in Label Studio's exports). Reviewers judge for themselves: the annotators' labels are not shown.
+    """
     found = open_round(args.round)
     for reviewer in args.reviewers:
         if "/" in reviewer or problem_of(reviewer):
@@ -53,10 +165,8 @@ def run(args: argparse.Namespace) -> None:
                 reason = f"{len(standing.missing):,} pairs are not judged" if standing.missing else "is accepted"
                 log.info("package %s, version %d: no review (%s)", package.name, package.version, reason)
                 continue
-            chosen = drawn_pairs(standing, reviewer, found.rule)
-            items = [item for item in items_of(args.round, package) if item.pair in chosen]
-            tasks = [Task(item, package.name, package.version, "review") for item in items]
-            write_package(folder, package.stem, tasks)
+            pairs: dict[Pair, dict[str, Any]] = {pair: {} for pair in drawn_pairs(standing, reviewer, found.rule)}
+            write_package(folder, package.stem, tasks_of(args.round, package, "review", pairs))
             print(folder / f"{package.stem}.csv")
 
 
@@ -73,20 +183,17 @@ def adjudicate(args: argparse.Namespace) -> None:
     the one and the other, without their names. Imported, the adjudicator's label counts before all others.
     """
     folder, count, found = args.round / "adjudication", 0, open_round(args.round)
-    choices = found.asked.choices
     for standing in standings(args.round, found):
-        package, disputed = standing.package, set(standing.disputed)
-        tasks = []
-        for item in items_of(args.round, package) if disputed else ():
-            if item.pair in disputed:
-                counts = Counter(standing.votes(item.pair).values())
-                shown = [choice for choice in choices if len(choices) == 2 or counts[choice.label]]
-                said = ", ".join(f"{choice.name} {counts[choice.label]}" for choice in shown)
-                tasks.append(Task(item, package.name, package.version, "adjudication", said=said))
-        if tasks:
-            write_package(folder, package.stem, tasks)
+        said: dict[Pair, dict[str, str]] = {}
+        for pair in standing.disputed:
+            votes = Counter(standing.votes(pair).values())
+            choices = (each for each in found.asked.choices if len(found.asked.choices) == 2 or votes[each.label])
+            said[pair] = {"said": ", ".join(f"{choice.name} {votes[choice.label]}" for choice in choices)}
+        if said:
+            package = standing.package
+            write_package(folder, package.stem, tasks_of(args.round, package, "adjudication", said))
             print(folder / f"{package.stem}.csv")
-        count += len(tasks)
+        count += len(said)
     print(f"{count:,} pairs to decide")
 
 
@@ -113,13 +220,15 @@ def check(args: argparse.Namespace) -> None:
         decided = [_decide(standing, found.rule) for standing in known]
         for standing, (package, _) in zip(known, decided, strict=True):
             if package.version > standing.package.version:  # before round.json says so: a kill leaves it as it was
-                _write_version(args.round, standing, package)
+                labels = {pair: {"label": standing.label(pair)} for pair in standing.pairs}
+                tasks = tasks_of(args.round, package, "annotation", labels)
+                write_package(args.round / PACKAGES, package.stem, tasks, args.round / STUDIO)
         # Where nothing is decided, too: what a killed process has left of the file goes.
         write_round(args.round, replace(found, packages=[package for package, _ in decided]))
     votes = {(each.package.name, pair): each.votes(pair) for each in known for pair in each.pairs}
     rows = [_row(standing, *each) for standing, each in zip(known, decided, strict=True)]
     result = {"packages": rows, "cohen": cohen_of(votes), "fleiss": fleiss_of(votes)}
-    print(json.dumps(result, ensure_ascii=False, indent=1) if args.format == "json" else _text(result))
+    print_result(result, _text(result), args.format)
 
 
 def _decide(standing: Standing, rule: Rule) -> tuple[Package, Verdict]:
@@ -161,13 +270,6 @@ def _reviews(standing: Standing, rule: Rule) -> dict[str, list[bool | None]]:
             passed,
         )
     return found
-
-
-def _write_version(round_: Path, standing: Standing, package: Package) -> None:
-    """Write a package that was sent back with the labels that it has so far."""
-    items = items_of(round_, package)
-    tasks = [Task(item, package.name, package.version, label=standing.label(item.pair)) for item in items]
-    write_package(round_ / PACKAGES, package.stem, tasks, round_ / STUDIO)
 
 
 def _row(standing: Standing, package: Package, verdict: Verdict) -> dict[str, Any]:

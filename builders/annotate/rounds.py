@@ -4,34 +4,254 @@
     packages/PACKAGE.jsonl      the pairs with their texts; PACKAGE.csv the same as a sheet to fill in
     label-studio/               config.xml, PACKAGE.json: Label Studio's labelling interface and tasks
     reviews/, adjudication/     sheets and tasks that `annotate review` and `annotate adjudicate` draw
-    judgments/                  see :mod:`.judgments`
+    judgments/                  who judged which pair, when, in which version of which package, as JSON lines
+
+A file of judgments is named by the SHA-256 of its content, and files are only ever added: what is there cannot change
+unseen, and the folders of two copies of a round can be put together by copying files.
 
 A package that was sent back has a further version, whose files are called PACKAGE.v2 and so on. Only people's judgments
 of a package's present version count. Of one person's on the same pair the latest does.
+
+A round asks one question of each pair: ``relevance`` is what people judge for the qrels (Section 2.3, A.3); ``errors``
+is the paper's analysis of errors (Section 3.5, Table 10): what went wrong where a passage that is no positive was
+ranked so high.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from fractions import Fraction
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
+from msgspec import Meta
 
-from builders.annotate.judgments import QUESTIONS, Asked, Ids, Name, Pair, Question, Version, latest, read_judgments
-from builders.annotate.quality import Rule
-from builders.core.errors import InputError
-from builders.core.files import read_whole, write_bytes
-from builders.core.typed import Count, Sha256, json_of, name_within, read_json
-from builders.store.layout import SPLITS
+from builders.core.errors import InputError, visible
+from builders.core.files import alone, new_file, read_whole, write_bytes
+from builders.core.typed import Count, Sha256, json_of, read_json
 from builders.store.reader import Release
 
-ROUND, PACKAGES, STUDIO = "round.json", "packages", "label-studio"
+ROUND, PACKAGES, STUDIO, JUDGMENTS = "round.json", "packages", "label-studio", "judgments"
+PACKAGE = 1_000  # pairs
+Kind = Literal["annotation", "review", "adjudication", "model"]
+Asked = Literal["relevance", "errors"]
+Id = Annotated[str, Meta(min_length=1, max_length=1_000, pattern=r"\A[^\s\x00]+\Z")]
+Name = Annotated[str, Meta(min_length=1, max_length=200)]
+Version = Annotated[int, Meta(ge=1, le=1_000_000)]  # of a package: one more each time it was sent back
+Label = Annotated[int, Meta(ge=0, le=8)]
+Time = Annotated[datetime, Meta(tz=True)]
+Pair = tuple[str, str]  # query id, passage id
+
+# What people write into a sheet.
+_ANSWERS = {
+    **dict.fromkeys(("1", "yes", "true", "对", "是", "相关"), 1),
+    **dict.fromkeys(("0", "no", "false", "错", "否", "不相关"), 0),
+}
+
+
+def answer_of(cell: str) -> int | None:
+    """Return the answer in a cell of a sheet, 1 or 0 or a word for it; None where it is none of these."""
+    return _ANSWERS.get(cell.strip().lower())
+
+
+class Choice(NamedTuple):
+    """One answer: its label, which is also its key, its name in Chinese, what it means, and its English name."""
+
+    label: int
+    name: str
+    means: str = ""
+    english: str = ""
+
+    @property
+    def key(self) -> str:
+        """The name in files."""
+        return self.english.replace(" ", "_")
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question.
+
+    Attributes:
+        text: as it is put to people; ``hint`` is what they are told who hand in nothing.
+        highest: the highest label a person may give, and a model (UMBRELA's grades of relevance go to 3).
+    """
+
+    name: Asked
+    text: str
+    hint: str
+    choices: tuple[Choice, ...]
+    highest: tuple[int, int]
+
+    @property
+    def expected(self) -> str:
+        """The labels, for errors."""
+        return "1 or 0" if self.name == "relevance" else f"1 to {len(self.choices)}"
+
+    def label_of(self, text: str) -> int | None:
+        """Return the label that somebody has written, as a number or a name; None where it is none of the choices."""
+        if self.name == "relevance":
+            return answer_of(text)
+        said = text.strip().lower().replace("_", " ").replace("-", " ")
+        return next((c.label for c in self.choices if said in (str(c.label), c.name, c.english)), None)
+
+
+RELEVANCE = Question(
+    "relevance",
+    "这个段落能回答这个查询吗？",
+    "请选择：相关（1）或不相关（0）",
+    (Choice(1, "相关"), Choice(0, "不相关")),
+    (1, 3),
+)
+ERRORS = Question(
+    "errors",
+    "这个段落排在前几名，却没有标为相关：主要错在哪里？",
+    "请选择一类（1 至 8）",
+    (
+        Choice(1, "实体不符", "查询和段落说的不是同一个人、地方、机构或东西", "entity mismatch"),
+        Choice(2, "数字不符", "年份、数量、型号等数字不同", "numeral mismatch"),
+        Choice(3, "修饰语不符", "说的是同一件东西，条件、时间、方式等修饰不同", "modifier mismatch"),
+        Choice(4, "句法不符", "词都相同，主语和宾语等关系反了", "syntactic mismatch"),
+        Choice(5, "错别字", "查询或段落里的错字使意思难认", "typos"),
+        Choice(6, "仅词语重合", "有少见的词重合，意思并不相关", "term overlap"),
+        Choice(7, "漏标的正例", "段落其实能回答查询", "false negative"),
+        Choice(8, "其他", "以上都不是", "other"),
+    ),
+    (8, 8),
+)
+QUESTIONS: Mapping[str, Question] = {question.name: question for question in (RELEVANCE, ERRORS)}
+
+
+class Ids(msgspec.Struct, frozen=True, rename="kebab"):
+    """A pair of query and passage."""
+
+    query_id: Id
+    corpus_id: Id
+
+    @property
+    def pair(self) -> Pair:
+        return self.query_id, self.corpus_id
+
+
+class Judgment(Ids, frozen=True, rename="kebab", omit_defaults=True, forbid_unknown_fields=True):
+    """One judgment of one pair.
+
+    Attributes:
+        label: 1 where the passage answers the query, 0 where not; a model's may go to 3. In an analysis of errors
+            one of its categories, from 1 to 8.
+        annotator: who judged; a model's judgment names the model in ``model``, too.
+        time: when, in UTC.
+        package, version: the package and its version, from 1.
+        kind: an annotator's, a reviewer's, an adjudicator's, or a model's, which never counts as a person's.
+        question: what was asked.
+    """
+
+    label: Label
+    annotator: Name
+    time: Time
+    package: Name
+    version: Version
+    kind: Kind
+    model: str | None = None
+    note: str | None = None
+    question: Asked = "relevance"
+
+    def __post_init__(self) -> None:
+        lowest, highest = int(self.question == "errors"), QUESTIONS[self.question].highest[self.kind == "model"]
+        for is_right, problem in (
+            (lowest <= self.label <= highest, f"label: expected {lowest} to {highest} in a judgment of {self.kind}"),
+            (
+                (self.model is not None) == (self.kind == "model"),
+                "model: expected where the kind is model, and only there",
+            ),
+            (0 < len(self.annotator) <= 200, "annotator: expected a name of at most 200 characters"),
+            (visible(self.annotator) == self.annotator, "annotator: expected a name without control characters"),
+            (1970 < self.time.year < 3000, "time: expected a year from 1971 to 2999"),
+        ):
+            if not is_right:
+                raise ValueError(problem)
+
+    @property
+    def place(self) -> tuple[str, int, str, str, Pair]:
+        """The key of what a person judges once: whoever judges it again changes their mind, and the latest counts."""
+        return self.package, self.version, self.kind, self.annotator, self.pair
+
+
+def encoded(judgment: Judgment) -> bytes:
+    """Return the line of a judgment, without the line's end."""
+    return msgspec.json.encode(msgspec.structs.replace(judgment, time=judgment.time.astimezone(timezone.utc)))
+
+
+def read_judgments(round_: Path) -> list[Judgment]:
+    """Return every judgment of a round, each once, in the order of their times.
+
+    Raises :class:`InputError` for a file that is not what its name says, and for a line that is no judgment.
+    """
+    found: dict[bytes, Judgment] = {}
+    for path in sorted(path for path in (round_ / JUDGMENTS).glob("*.jsonl") if not path.name.startswith(".")):
+        content = read_whole(path)
+        if hashlib.sha256(content).hexdigest() != path.stem:
+            raise InputError("was changed: its SHA-256 is not its name; put the original back", path=path)
+        found.update(judgments_in(content, path))
+    return [found[line] for line in sorted(found, key=lambda line: (found[line].time, line))]
+
+
+def judgments_in(content: bytes, path: Path) -> Iterator[tuple[bytes, Judgment]]:
+    """Yield (line, judgment) of JSON lines; ``path`` for errors (:class:`InputError`)."""
+    for number, line in enumerate(content.split(b"\n"), 1):
+        if line:
+            yield line, json_of(line, Judgment, path, number)
+
+
+def add_judgments(round_: Path, judgments: Iterable[Judgment], timed: bool = True) -> int:
+    """Add what is new to a round, as one file that appears when it is whole; returns the number of judgments added.
+
+    Two processes take turns; what is there already is not written again, so that the same import changes nothing.
+
+    Args:
+        timed: the judgments have times of their own. Else a judgment is new where the latest of the same person on the
+            same pair, package and version says something else.
+    """
+    folder = round_ / JUDGMENTS
+    with alone(folder, folder, wait=True):
+        folder.mkdir(exist_ok=True)
+        known = read_judgments(round_)
+        if timed:
+            lines = {encoded(judgment) for judgment in known}
+            new = [line for line in dict.fromkeys(map(encoded, judgments)) if line not in lines]
+        else:
+            said = {each.place: (each.label, each.note) for each in known}
+            given = {each.place: each for each in judgments}  # of a pair twice, the last
+            new = [encoded(each) for each in given.values() if said.get(each.place) != (each.label, each.note)]
+        for left in folder.glob(".*.tmp*"):  # files and locks of a killed process: nobody else is at it
+            left.unlink()
+        if new:
+            content = b"".join(line + b"\n" for line in new)
+            with new_file(folder / f"{hashlib.sha256(content).hexdigest()}.jsonl") as beside:
+                beside.write_bytes(content)
+    return len(new)
+
+
 State = Literal["open", "sent back", "accepted"]
 Votes = dict[Pair, dict[str, int]]  # by pair and person: the label
+
+
+class Rule(msgspec.Struct, frozen=True, rename="kebab"):
+    """When a package is accepted (A.3), and the seed of the reviewers' draws; the defaults are the paper's."""
+
+    reviewers: Count = 2
+    review_pairs: Count = 100
+    min_accuracy: Annotated[str, Meta(pattern=r"\A(100|\d\d?(\.\d{1,20})?)\Z")] = "93"  # percent
+    seed: int = 0
+
+    @property
+    def accuracy(self) -> Fraction:
+        return Fraction(self.min_accuracy) / 100
 
 
 class Reviewed(msgspec.Struct, frozen=True):
@@ -50,17 +270,12 @@ class Package(msgspec.Struct, frozen=True):
         labels: the digest of the labels that were accepted (:attr:`Standing.digest`).
     """
 
-    name: Name
+    name: Annotated[str, Meta(pattern=r"\A\w{1,20}-\d{1,9}\Z")]
     pairs: Count
     version: Version = 1
     state: State = "open"
     verdicts: list[Reviewed] = []
     labels: str = ""
-
-    def __post_init__(self) -> None:
-        name_within(self.name)
-        if "/" in self.name:
-            raise ValueError("name: expected a name without slashes")
 
     @property
     def stem(self) -> str:
@@ -81,15 +296,13 @@ class Round(msgspec.Struct, frozen=True):
     format: Literal[1]
     release: str
     fingerprint: Sha256
-    split: str
+    split: Annotated[str, Meta(pattern=r"\A(train|dev|test)\Z")]
     pool: Sha256
     rule: Rule
     packages: list[Package]
     question: Asked = "relevance"
 
     def __post_init__(self) -> None:
-        if self.split not in SPLITS:
-            raise ValueError(f"split: expected one of {', '.join(SPLITS)}")
         if len({package.name for package in self.packages}) < len(self.packages):
             raise ValueError("packages: expected each once")
 
@@ -216,7 +429,7 @@ def standings(round_: Path, found: Round) -> list[Standing]:
         package.name: Standing(package, dict.fromkeys(item.pair for item in items_of(round_, package)))
         for package in found.packages
     }
-    for each in sorted(latest(read_judgments(round_)).values(), key=lambda each: each.time):
+    for each in read_judgments(round_):  # the latest of each person comes last, and counts
         standing = every.get(each.package)
         if not standing or each.question != found.question:
             continue

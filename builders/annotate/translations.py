@@ -17,17 +17,17 @@ from __future__ import annotations
 
 import argparse
 import csv
-import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from builders.add.crosslingual import Pair, build_crosslingual, open_translations, print_set
-from builders.annotate.judgments import answer_of
-from builders.annotate.quality import PACKAGE, Rule, Verdict, judge, percent
+from builders.annotate.review import Verdict, judge, percent
+from builders.annotate.rounds import PACKAGE, Rule, answer_of
 from builders.core.command import add_format, whole_number
 from builders.core.errors import InputError, log
 from builders.core.files import atomic_text, sha256_of
 from builders.core.sampling import draw
+from builders.core.tables import print_result
 from builders.sources.files import Source
 from builders.sources.tables import find_tables, open_table
 from builders.store.layout import SPLITS
@@ -102,33 +102,30 @@ def _import(args: argparse.Namespace) -> int | None:
     """Build the set from reviewed packages; return 1 where one of them is refused."""
     base, splits, pairs = open_translations(args.release, args.source, "auto")
     rule, sheets = Rule(review_pairs=args.pairs), find_tables(args.reviews)
-    packages, lines, refusals = [], [], []
+    packages, lines, is_refused = [], [], False
     for package, (size, verdict) in review_packages(pairs, sheets, rule).items():
         share = verdict.accuracy
-        reviews = [{"right": right, "judged": judged} for right, judged in verdict.reviews.values()]
-        figures = {"package": package, "queries": size, "reviews": reviews}
-        figures["accuracy"] = None if share is None else round_stat(float(share))
-        packages.append(figures | {"accepted": not verdict.refusal})
-        outcome = f"refused: {verdict.refusal}" if verdict.refusal else "accepted"
-        accuracy = "-" if share is None else percent(share)
+        packages.append(
+            {
+                **{"package": package, "queries": size},
+                "reviews": [{"right": right, "judged": judged} for right, judged in verdict.reviews.values()],
+                "accuracy": None if share is None else round_stat(float(share)),
+                "accepted": not verdict.refusal,
+            }
+        )
+        accuracy, outcome = "-" if share is None else percent(share), "accepted"
+        if verdict.refusal:
+            is_refused, outcome = True, f"refused: {verdict.refusal}"
+            log.error("package %s %s: revise it, and review it again", package, verdict.refusal)
         lines.append(f"package {package}: {size:,} queries, accuracy {accuracy}, {outcome}")
-        refusals += [f"package {package} {verdict.refusal}"] if verdict.refusal else []
-    if not refusals:
-        options = {
-            **{"action": "import", "encoding": "auto", "reviewers": rule.reviewers, "pairs": rule.review_pairs},
-            "min_accuracy": rule.min_accuracy,
-        }
-        sources = [*find_tables(args.source), *sheets]
-        stats = build_crosslingual(pairs, splits, base, args.out, options, sources, packages)
-    if args.format == "text":
-        print("\n".join(lines))
-    elif refusals:
-        print(json.dumps({"packages": packages}, ensure_ascii=False, indent=1))
-    for refusal in refusals:
-        log.error("%s: revise it, and review it again", refusal)
-    if refusals:
+    if is_refused or args.format == "text":
+        print_result({"packages": packages}, "\n".join(lines), args.format)
+    if is_refused:
         return 1
-    print_set(stats, args)
+    options = {"action": "import", "encoding": "auto", "reviewers": rule.reviewers, "pairs": rule.review_pairs}
+    options |= {"min_accuracy": rule.min_accuracy}
+    sources = [*find_tables(args.source), *sheets]
+    print_set(build_crosslingual(pairs, splits, base, args.out, options, sources, packages), args)
     return None
 
 
@@ -178,11 +175,10 @@ def review_packages(pairs: Iterable[Pair], sheets: Sequence[Source], rule: Rule)
                 if not is_right:
                     raise InputError(problem, path=sheet.shown, line=line)
             found[zh_id] = bool(right)
-    names = {sheet.shown: sheet.name for sheet in sheets}
-    verdicts = {}
-    for package, content in packages.items():
-        reviews = {names[shown]: list(found.values()) for shown, found in judged[package].items()}
-        verdicts[package] = len(content), judge(len(content), reviews, rule)
-    is_accepted = [not verdict.refusal for _, verdict in verdicts.values()]
-    log.info("%d packages reviewed, %d accepted", len(is_accepted), sum(is_accepted))
-    return verdicts
+    return {
+        package: (
+            len(content),
+            judge(len(content), {who: [*each.values()] for who, each in judged[package].items()}, rule),
+        )
+        for package, content in packages.items()
+    }

@@ -4,10 +4,10 @@ The exit code is 1 where an error is found. Errors: files that are not what the 
 of their text, duplicate or empty texts, dangling ids, queries of a labelled split without a positive passage, joined
 rows or figures that disagree with the rest. Warnings: control characters, absurdly long texts, queries in two splits,
 sizes that are not the paper's (info where the release was built from raw data, whose sizes are its own). Every shard is
-read; 8 million passages take about 1 GB of memory, and as much in the folder for temporary files.
+read; 8 million passages take about 1 GB of memory, and as much of disk in TMPDIR.
 
-Below the tests stand the counts of the rows, whatever stats.json says: Table 3, histograms of passage length and of
-positives a query, the label overlap of test queries with training queries. --figures draws the histograms
+Below the tests stand the counts of the rows, whatever stats.json says: Table 3, the lengths of passages, the label
+overlap of test queries with training queries. --figures draws the histograms of passage length and of positives a query
 (passage-length.png, positives-per-query.png) and writes the counts as stats.json.
 
 example:
@@ -31,7 +31,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--release", type=Path, required=True, metavar="DIR", help="the release directory")
     add_accept(parser)
     parser.add_argument("--figures", type=Path, metavar="DIR", help="put the histograms there as PNG, and stats.json")
-    parser.add_argument("--tmp", type=Path, metavar="DIR", help="for temporary files (default: $TMPDIR, or /tmp)")
     add_format(parser)
 
 
@@ -54,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
 
     if args.figures and args.figures.exists() and not args.figures.is_dir():
         raise InputError("exists and is no directory", path=args.figures)
-    report = check(open_release(args.release), frozenset(args.accept), args.tmp)
+    report = check(open_release(args.release), frozenset(args.accept))
     if args.figures:
         for name, image in draw(report.figures.lengths, report.figures.positives).items():
             write_bytes(args.figures / name, image)

@@ -1,13 +1,9 @@
-"""The tests of ``check``, by name, and the report of their findings and of the figures."""
+"""The tests of ``check`` by name, and one finding of a test."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from builders.check.count import Figures
-
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 ERROR, WARNING, INFO = "error", "warning", "info"
 
@@ -51,67 +47,5 @@ class Finding:
     where: str  # config/split, or a file
     count: int
     what: str
-    examples: list[str] = field(default_factory=list)
-    level: str = ""  # where it is not the test's own class
-
-
-@dataclass
-class Report:
-    """All findings on one release, and its figures.
-
-    Attributes:
-        accepted: the tests whose errors count as warnings.
-        drawn: the label overlap of sets for interpolation and extrapolation, a row each.
-    """
-
-    findings: list[Finding]
-    accepted: frozenset[str]
-    figures: Figures
-    drawn: list[dict[str, Any]]
-
-    def level(self, finding: Finding) -> str:
-        level = finding.level or TESTS[finding.test][0]
-        return WARNING if level == ERROR and finding.test in self.accepted else level
-
-    def of(self, test: str) -> list[Finding]:
-        return [finding for finding in self.findings if finding.test == test]
-
-    @property
-    def errors(self) -> list[Finding]:
-        """The findings of class error, in the order of ``TESTS``."""
-        return [finding for test in TESTS for finding in self.of(test) if self.level(finding) == ERROR]
-
-    def as_json(self) -> dict[str, Any]:
-        tests = [
-            {
-                **{"test": name, "level": level, "counts": counts, "count": sum(each.count for each in self.of(name))},
-                "findings": [
-                    {"level": self.level(each)}
-                    | {key: getattr(each, key) for key in ("where", "count", "what", "examples")}
-                    for each in self.of(name)
-                ],
-            }
-            for name, (level, counts) in TESTS.items()
-        ]
-        from builders.check.paper import published  # pyarrow is slow to import: `--help` needs the names of tests alone
-
-        figures = {"release": self.figures.stats, "overlap": self.drawn, "paper": published()}
-        return {"errors": sum(finding.count for finding in self.errors), "tests": tests, **figures}
-
-    def text(self) -> str:
-        from builders.check.paper import side_by_side
-        from builders.store.judgments import overlap_table
-
-        lines = []
-        for name, (_, counts) in TESTS.items():
-            found = self.of(name)
-            level = min(map(self.level, found), key=(ERROR, WARNING, INFO).index, default="ok")
-            lines.append(f"{level:<8} {name:<26} {sum(finding.count for finding in found):>9,}  {counts}")
-            for finding in found:
-                examples = f": {', '.join(finding.examples)}" if finding.examples else ""
-                more = ", ..." if examples and finding.count > len(finding.examples) else ""
-                lines.append(f"{'':<9}{finding.where}: {finding.what}{examples}{more}")
-        lines += ["", side_by_side(self.figures.stats)]
-        if self.drawn:
-            lines += ["", "label overlap with training queries", overlap_table(self.drawn)]
-        return "\n".join(lines)
+    examples: Sequence[str] = ()
+    level: str = ""  # the class; empty: the test's own

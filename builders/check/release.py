@@ -3,32 +3,74 @@
 from __future__ import annotations
 
 import concurrent.futures
-import re
-from collections.abc import Iterator
-from pathlib import Path
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
-from builders.check.count import count_survey
-from builders.check.findings import EXAMPLES, Finding, Report
+from builders.check.count import Figures, count_survey
+from builders.check.findings import ERROR, EXAMPLES, INFO, TESTS, WARNING, Finding
+from builders.check.paper import published, side_by_side
 from builders.check.rules import check_rows
 from builders.check.survey import survey
-from builders.core.cache import FileEntry
+from builders.core.errors import InputError
 from builders.core.limits import usable_cores
 from builders.core.progress import progress
-from builders.store.judgments import drawn_overlaps, overlaps_with_train
+from builders.store.judgments import drawn_overlaps, overlap_table, overlaps_with_train
 from builders.store.layout import MANIFEST
 from builders.store.reader import Release
 from builders.store.shards import wrong_file
 
-_NAME = re.compile(r"[\w.-]+(/[\w.-]+)*")
-_SHARD = re.compile(r"([\w.-]+)/([\w.-]+)-(\d{5})-of-(\d{5})\.parquet")
+
+@dataclass
+class Report:
+    """All findings on one release in the order of ``TESTS``, and its figures.
+
+    ``drawn``: the label overlap of sets for interpolation and extrapolation, a row each.
+    """
+
+    findings: list[Finding]
+    figures: Figures
+    drawn: list[dict[str, Any]]
+
+    def of(self, test: str) -> list[Finding]:
+        return [finding for finding in self.findings if finding.test == test]
+
+    @property
+    def errors(self) -> list[Finding]:
+        return [finding for finding in self.findings if finding.level == ERROR]
+
+    def as_json(self) -> dict[str, Any]:
+        tests = [
+            {
+                **{"test": name, "level": level, "counts": counts, "count": sum(each.count for each in self.of(name))},
+                "findings": [asdict(each) for each in self.of(name)],
+            }
+            for name, (level, counts) in TESTS.items()
+        ]
+        figures = {"release": self.figures.stats, "overlap": self.drawn, "paper": published()}
+        return {"errors": sum(finding.count for finding in self.errors), "tests": tests, **figures}
+
+    def text(self) -> str:
+        lines = []
+        for name, (_, counts) in TESTS.items():
+            found = self.of(name)
+            level = min((each.level for each in found), key=(ERROR, WARNING, INFO).index, default="ok")
+            lines.append(f"{level:<8} {name:<26} {sum(finding.count for finding in found):>9,}  {counts}")
+            for finding in found:
+                examples = f": {', '.join(finding.examples)}" if finding.examples else ""
+                more = ", ..." if examples and finding.count > len(finding.examples) else ""
+                lines.append(f"{'':<9}{finding.where}: {finding.what}{examples}{more}")
+        lines += ["", side_by_side(self.figures.stats)]
+        if self.drawn:
+            lines += ["", "label overlap with training queries", overlap_table(self.drawn)]
+        return "\n".join(lines)
 
 
-def check(release: Release, accepted: frozenset[str] = frozenset(), tmp: Path | None = None) -> Report:
-    """Test a release. ``accepted``: names of tests whose errors count as warnings; ``tmp``: see :func:`survey`."""
+def check(release: Release, accepted: frozenset[str] = frozenset()) -> Report:
+    """Test a release. ``accepted``: names of tests whose errors count as warnings."""
     findings = check_files(release)
     # A config of which one file is wrong is not read further: what its rows say would be said of the wrong rows.
     broken = {finding.where.split("/")[0] for finding in findings if finding.test == "manifest"}
-    with survey(release, lambda config, _: config not in broken, tmp) as tables:
+    with survey(release, broken) as tables:
         figures = count_survey(tables)
         findings += check_rows(tables, figures.stats)
         if overlap := overlaps_with_train(tables.loaded, release.table):
@@ -37,17 +79,25 @@ def check(release: Release, accepted: frozenset[str] = frozenset(), tmp: Path | 
     if broken & {config for config, _ in release.splits()}:
         names = ", ".join(sorted(broken))
         findings.append(Finding("not-tested", str(release.path), len(broken), f"configs with a wrong file: {names}"))
-    return Report(findings, accepted, figures, drawn)
+    levels = {name: WARNING if name in accepted else level for name, (level, _) in TESTS.items()}
+    findings = [replace(each, level=each.level or levels[each.test]) for each in findings]
+    return Report(sorted(findings, key=lambda each: [*TESTS].index(each.test)), figures, drawn)
 
 
 def check_files(release: Release) -> list[Finding]:
     """Every file against the manifest: size, SHA-256, rows, columns; and the files that it does not list."""
     entries = release.manifest.files
     with concurrent.futures.ThreadPoolExecutor(usable_cores()) as pool:
-        found = pool.map(lambda entry: _wrong(release, entry), entries)
+        # Read again, whatever is known of a file: that is what is asked for here.
+        found = pool.map(lambda entry: wrong_file(release.path / entry.path, entry, again=True), entries)
         reasons = list(progress(found, total=len(entries), unit="file", label="files"))
     wrong = [(entry.path, reason) for entry, reason in zip(entries, reasons, strict=True) if reason]
-    findings = [Finding("manifest", where, 1, reason) for where, reason in [*wrong, *_incomplete(entries)]]
+    for config, split in release.splits():
+        try:
+            release.shards(config, split)
+        except InputError as error:
+            wrong.append((f"{config}/{split}", str(error)))
+    findings = [Finding("manifest", where, 1, reason) for where, reason in wrong]
     if unlisted := unlisted_files(release):
         where = str(release.path)
         findings.append(Finding("unlisted-files", where, len(unlisted), "is not listed", unlisted[:EXAMPLES]))
@@ -59,25 +109,3 @@ def unlisted_files(release: Release) -> list[str]:
     listed = {entry.path for entry in release.manifest.files} | {MANIFEST}
     found = (path for path in release.path.rglob("*") if path.is_symlink() or not path.is_dir())
     return sorted({path.relative_to(release.path).as_posix() for path in found} - listed)
-
-
-def _wrong(release: Release, entry: FileEntry) -> str:
-    if not _NAME.fullmatch(entry.path):
-        return "is no path inside a release"
-    if entry.path.endswith(".parquet") and not _SHARD.fullmatch(entry.path):
-        return "is not named CONFIG/SPLIT-NNNNN-of-NNNNN.parquet"
-    # Read again, whatever is known of it: that is what is asked for here.
-    return wrong_file(release.path / entry.path, entry, again=True)
-
-
-def _incomplete(entries: list[FileEntry]) -> Iterator[tuple[str, str]]:
-    """(split, reason) where the manifest does not list every shard, once and in order, or two numbers of shards."""
-    shards: dict[str, list[tuple[int, int]]] = {}
-    for match in filter(None, (_SHARD.fullmatch(entry.path) for entry in entries)):
-        shards.setdefault(f"{match[1]}/{match[2]}", []).append((int(match[3]), int(match[4])))
-    for where, found in shards.items():
-        expected = [(number, found[0][1]) for number in range(found[0][1])]
-        if sorted(found) != expected:
-            yield where, f"the manifest lists {len(found)} of {found[0][1]} shards"
-        elif found != expected:
-            yield where, "the manifest does not list the shards in their order"

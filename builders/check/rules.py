@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import combinations
-from typing import Any
+from typing import Any, NamedTuple
 
 from builders.check.findings import EXAMPLES, INFO, LONGEST_PASSAGE, LONGEST_QUERY, WARNING, Finding
 from builders.check.paper import published
@@ -19,200 +18,120 @@ from builders.store.layout import IDS, QRELS, REMOVED, SETS, TOLD_APART, config_
 from builders.store.manifest import STATS, read_stats
 
 
-@dataclass(frozen=True)
-class Rule:
+class Rule(NamedTuple):
     """One rule.
 
     Attributes:
-        rows: the kind of rows that it is for: one of those that :func:`_places` gives.
+        kind: of the rows that it is for: one of those that :func:`_places` gives.
         test: the name of its test, of :data:`builders.check.findings.TESTS`.
         what: the fault in words; parameters stand in braces.
-        sql: gives a row for each fault, in a column ``example``. ``$config`` and ``$split`` are what is tested;
+        example: the SQL of an example of a fault.
+        rows: the SQL behind FROM that gives a row for each fault. ``$config`` and ``$split`` are what is tested;
             ``$queries``, ``$corpus`` and ``$qrels`` the configs of its set; ``$query_split`` the split of its queries,
             NULL where they come from several. Names of ``_PARTS`` may be used as tables.
-        needs: the parameter whose config must be there.
     """
 
-    rows: str
+    kind: str
     test: str
     what: str
-    sql: str
-    needs: str = ""
+    example: str
+    rows: str
 
 
 _HERE = "WHERE config = $config AND split = $split"
 _PARTS = {
-    "judgments_here": f"SELECT * FROM judged {_HERE}",
-    "joined_here": f"SELECT * FROM joined {_HERE}",
-    "passages_here": f"SELECT * FROM joined_passages {_HERE}",
+    "judgments": f"SELECT * FROM judged {_HERE}",
+    "joined_rows": f"SELECT * FROM joined {_HERE}",
+    "passages": f"SELECT * FROM joined_passages {_HERE}",
     "corpus_ids": "SELECT id FROM texts WHERE config = $corpus",
     "query_ids": "SELECT id FROM texts WHERE config = $queries AND split = coalesce($query_split, split)",
     "known_before": "SELECT query_id AS before FROM judged WHERE config = 'qrels-before' AND split = $split",
 }
-# Of texts, queries and passages alike: a finding for each config and split.
-_TEXTS = (
-    Rule("", "ids-not-md5", "ids", "SELECT config, split, coalesce(id, 'null') AS example FROM texts WHERE NOT id_ok"),
-    Rule("", "empty-texts", "texts", "SELECT config, split, id AS example FROM texts WHERE blank"),
-    Rule(
-        *("", "long-texts", "texts"),
-        f"""
-        SELECT config, split, id || ' (' || chars || ' characters)' AS example FROM texts
-        WHERE chars > CASE WHEN config LIKE '%corpus' THEN {LONGEST_PASSAGE} ELSE {LONGEST_QUERY} END
-        """,
-    ),
-    Rule(
-        *("", "control-characters", "texts"),
-        """
-        SELECT config, split, id || ' (U+' || printf('%04X', ord(control)) || ')' AS example FROM texts
-        WHERE control IS NOT NULL
-        """,
-    ),
-    Rule("", "replacement-characters", "texts", "SELECT config, split, id AS example FROM texts WHERE replaced"),
-    Rule(
-        *("", "one-id-two-texts", "ids"),
-        """
-        SELECT config, split, id AS example FROM texts WHERE id IN (SELECT id FROM texts WHERE NOT id_ok)
-        GROUP BY config, split, id HAVING count(DISTINCT key) > 1
-        """,
-    ),
-    # Several Chinese queries may have one translation: a row each. Ids are looked at where a text comes again only.
-    Rule(
-        *("", "duplicate-texts", "texts that come more than once"),
-        """
-        WITH again AS (
-            SELECT config, split, key, zh_id FROM texts WHERE NOT blank
-            GROUP BY config, split, key, zh_id HAVING count(*) > 1
-        )
-        SELECT config, split, min(id) || CASE WHEN min(id) = max(id) THEN '' ELSE ' and ' || max(id) END AS example
-        FROM texts JOIN again USING (config, split, key) WHERE texts.zh_id IS NOT DISTINCT FROM again.zh_id
-        GROUP BY config, split, key, texts.zh_id
-        """,
-    ),
+_NEEDS = {"corpus_ids": "corpus", "query_ids": "queries"}  # of these parts, the parameter whose config must be there
+_LONG = f"chars > CASE WHEN config LIKE '%corpus' THEN {LONGEST_PASSAGE} ELSE {LONGEST_QUERY} END"
+# Several Chinese queries may have one translation: a row each. Ids are looked at where a text comes again only.
+_AGAIN = """(
+    WITH again AS (
+        SELECT config, split, key, zh_id FROM texts WHERE NOT blank
+        GROUP BY config, split, key, zh_id HAVING count(*) > 1
+    )
+    SELECT config, split, array_to_string(list(DISTINCT id ORDER BY id)[:2], ' and ') AS ids
+    FROM texts JOIN again USING (config, split, key) WHERE texts.zh_id IS NOT DISTINCT FROM again.zh_id
+    GROUP BY config, split, key, texts.zh_id
+)"""
+_TWO_TEXTS = """(
+    SELECT config, split, id FROM texts WHERE id IN (SELECT id FROM texts WHERE NOT id_ok)
+    GROUP BY config, split, id HAVING count(DISTINCT key) > 1
+)"""
+_CONTROL = "id || ' (U+' || printf('%04X', ord(control)) || ')'"
+_NO_QUERY, _NO_PASSAGE = "ANTI JOIN query_ids ON id = query_id", "ANTI JOIN corpus_ids ON id = docid"
+_PAIR, _BY_PAIR = "query_id || ' ' || docid", "GROUP BY query_id, docid HAVING count"
+_POSITIVE = "(FROM judgments WHERE score > 0)"
+_TRANSLATED = (
+    f"(SELECT id, zh_id FROM texts {_HERE}) ANTI JOIN (SELECT id AS present FROM query_ids) ON present = zh_id"
 )
+_OTHERWISE = """(
+    WITH known AS (SELECT query_id, docid FROM judged WHERE config = $qrels AND split = $split AND score > 0),
+         positives AS (SELECT query_id, docid FROM passages WHERE positive)
+    (FROM known EXCEPT FROM positives) UNION ALL (FROM positives EXCEPT FROM known)
+)"""
+_TOLD = """(
+    SELECT id, 1 AS asked, 0 AS told FROM query_ids
+    UNION ALL
+    SELECT id, 0, 1 FROM texts WHERE config IN ('duplicated', 'others') AND split = $split
+) GROUP BY id HAVING max(asked) = 0 OR sum(told) <> 1"""
+_SHARED = f"texts WHERE config = $config AND split = $second AND key IN (SELECT key FROM texts {_HERE})"
+_LISTED = "listed WHERE config = $config"
 RULES = (
+    # Of texts, queries and passages alike: a finding for each config and split.
+    Rule("text", "ids-not-md5", "ids", "coalesce(id, 'null')", "texts WHERE NOT id_ok"),
+    Rule("text", "empty-texts", "texts", "id", "texts WHERE blank"),
+    Rule("text", "long-texts", "texts", "id || ' (' || chars || ' characters)'", f"texts WHERE {_LONG}"),
+    Rule("text", "control-characters", "texts", _CONTROL, "texts WHERE control IS NOT NULL"),
+    Rule("text", "replacement-characters", "texts", "id", "texts WHERE replaced"),
+    Rule("text", "one-id-two-texts", "ids", "id", _TWO_TEXTS),
+    Rule("text", "duplicate-texts", "texts that come more than once", "ids", _AGAIN),
     Rule(
-        *("listed", "samples", "passages that are not in {corpus}"),
-        "SELECT coalesce(id, 'null') AS example FROM listed WHERE config = $config AND id NOT IN (FROM corpus_ids)",
-        "corpus",
+        "listed", "samples", "that {corpus} lacks", "coalesce(id, 'null')", f"{_LISTED} AND id NOT IN (FROM corpus_ids)"
     ),
-    Rule(
-        *("listed", "samples", "ids that are listed more than once"),
-        "SELECT id AS example FROM listed WHERE config = $config GROUP BY id HAVING count(*) > 1",
-    ),
-    Rule(
-        *("judged", "dangling-ids", "judgments of a query that is not in {queries}"),
-        "SELECT query_id AS example FROM judgments_here ANTI JOIN query_ids ON id = query_id",
-        "queries",
-    ),
-    Rule(
-        *("judged", "dangling-ids", "judgments of a passage that is not in {corpus}"),
-        "SELECT query_id || ' ' || docid AS example FROM judgments_here ANTI JOIN corpus_ids ON id = docid",
-        "corpus",
-    ),
-    Rule(
-        *("judged", "duplicate-judgments", "pairs"),
-        "SELECT query_id || ' ' || docid AS example FROM judgments_here GROUP BY query_id, docid HAVING count(*) > 1",
-    ),
+    Rule("listed", "samples", "ids listed more than once", "id", f"{_LISTED} GROUP BY id HAVING count(*) > 1"),
+    Rule("judged", "dangling-ids", "judgments of a query that {queries} lacks", "query_id", f"judgments {_NO_QUERY}"),
+    Rule("judged", "dangling-ids", "judgments of a passage that {corpus} lacks", _PAIR, f"judgments {_NO_PASSAGE}"),
+    Rule("judged", "duplicate-judgments", "pairs", _PAIR, f"judgments {_BY_PAIR}(*) > 1"),
     # In a labelled split every query has a positive passage; in a sample of the judgments, every query of the sample.
     Rule(
-        *("sampled", "queries-without-positives", "queries"),
-        "SELECT query_id AS example FROM judgments_here GROUP BY query_id HAVING max(score) <= 0",
+        *("sampled", "queries-without-positives", "queries", "query_id"),
+        "judgments GROUP BY query_id HAVING max(score) <= 0",
     ),
     Rule(
-        *("labelled", "queries-without-positives", "queries"),
-        """
-        SELECT id AS example FROM query_ids
-        ANTI JOIN (FROM judgments_here WHERE score > 0) ON query_id = id ANTI JOIN known_before ON before = id
-        """,
+        *("labelled", "queries-without-positives", "queries", "id"),
+        f"query_ids ANTI JOIN {_POSITIVE} ON query_id = id ANTI JOIN known_before ON before = id",
     ),
     # Where people corrected the judgments, a query may have lost its last.
     Rule(
-        *("corrected", "no-positives-left", "queries"),
-        """
-        SELECT DISTINCT before AS example FROM known_before
-        WHERE before NOT IN (SELECT query_id FROM judgments_here WHERE score > 0)
-        """,
+        *("corrected", "no-positives-left", "queries", "DISTINCT before"),
+        f"known_before WHERE before NOT IN (SELECT query_id FROM {_POSITIVE})",
     ),
-    Rule(
-        *("translated", "dangling-ids", "whose zh_id is no query of this split"),
-        f"""
-        SELECT id || ' (' || zh_id || ')' AS example FROM (SELECT id, zh_id FROM texts {_HERE})
-        ANTI JOIN (SELECT id AS present FROM query_ids) ON present = zh_id
-        """,
-        "queries",
-    ),
-    Rule(
-        *("joined", "ids-not-md5", "query ids"),
-        "SELECT query_id AS example FROM joined_here WHERE NOT coalesce(id_ok, false)",
-    ),
-    Rule(
-        *("joined", "ids-not-md5", "passage ids"),
-        "SELECT coalesce(docid, 'null') AS example FROM passages_here WHERE NOT id_ok",
-    ),
-    Rule(
-        *("joined", "dangling-ids", "passages that are not in {corpus}"),
-        "SELECT query_id || ' ' || docid AS example FROM passages_here ANTI JOIN corpus_ids ON id = docid",
-        "corpus",
-    ),
-    Rule(
-        *("joined", "joined-rows", "passages that are both positive and negative"),
-        """
-        SELECT query_id || ' ' || docid AS example FROM passages_here
-        GROUP BY query_id, docid HAVING count(DISTINCT positive) > 1
-        """,
-    ),
+    Rule("translated", "dangling-ids", "whose zh_id the split lacks", "id || ' (' || zh_id || ')'", _TRANSLATED),
+    Rule("joined", "ids-not-md5", "query ids", "query_id", "joined_rows WHERE NOT coalesce(id_ok, false)"),
+    Rule("joined", "ids-not-md5", "passage ids", "coalesce(docid, 'null')", "passages WHERE NOT id_ok"),
+    Rule("joined", "dangling-ids", "passages that {corpus} lacks", _PAIR, f"passages {_NO_PASSAGE}"),
+    Rule("joined", "joined-rows", "positive and negative", _PAIR, f"passages {_BY_PAIR}(DISTINCT positive) > 1"),
     # Section 2.3: what was similar is removed from the training questions.
     Rule(
-        *("removed", "similar-queries", "removed queries that are still in {queries}/{split}"),
-        "SELECT query_id AS example FROM joined_here SEMI JOIN query_ids ON id = query_id",
-        "queries",
+        *("removed", "similar-queries", "removed queries that are still in {queries}/{split}", "query_id"),
+        "joined_rows SEMI JOIN query_ids ON id = query_id",
     ),
-    Rule(
-        *("asked", "dangling-ids", "rows of a query that is not in {queries}"),
-        "SELECT query_id AS example FROM joined_here ANTI JOIN query_ids ON id = query_id",
-        "queries",
-    ),
+    Rule("asked", "dangling-ids", "rows of a query that {queries} lacks", "query_id", f"joined_rows {_NO_QUERY}"),
     # The benchmark's own joined rows hold every query once, and every judgment.
     Rule(
-        *("benchmark", "joined-rows", "queries of {queries}/{split} without a row, or with several"),
-        """
-        SELECT id AS example FROM query_ids LEFT JOIN joined_here ON query_id = id
-        GROUP BY id HAVING count(query_id) <> 1
-        """,
+        *("benchmark", "joined-rows", "queries of {queries}/{split} without a row, or with several", "id"),
+        "query_ids LEFT JOIN joined_rows ON query_id = id GROUP BY id HAVING count(query_id) <> 1",
     ),
-    Rule(
-        *("benchmark-judged", "joined-rows", "judgments in only one of {config}/{split} and {qrels}/{split}"),
-        """
-        WITH judgments AS (
-            SELECT query_id, docid FROM judged WHERE config = $qrels AND split = $split AND score > 0
-        ), positives AS (SELECT query_id, docid FROM passages_here WHERE positive)
-        SELECT query_id || ' ' || docid AS example FROM (
-            (FROM judgments EXCEPT FROM positives) UNION ALL (FROM positives EXCEPT FROM judgments)
-        )
-        """,
-    ),
+    Rule("benchmark-judged", "joined-rows", "only in one of {config}/{split} and {qrels}/{split}", _PAIR, _OTHERWISE),
     # Section 3.4: the queries of a split are told apart into duplicated and others.
-    Rule(
-        "told apart",
-        "similar-queries",
-        "queries of {queries}/{split} that are not once in duplicated and others, or the other way round",
-        """
-        SELECT id AS example FROM (
-            SELECT id, 1 AS asked, 0 AS told FROM query_ids
-            UNION ALL
-            SELECT id, 0, 1 FROM texts WHERE config IN ('duplicated', 'others') AND split = $split
-        )
-        GROUP BY id HAVING max(asked) = 0 OR sum(told) <> 1
-        """,
-        "queries",
-    ),
-    Rule(
-        *("two splits", "shared-queries", "queries of {second} that are queries of {split}, too"),
-        """
-        SELECT id AS example FROM texts WHERE config = $config AND split = $second
-        AND key IN (SELECT key FROM texts WHERE config = $config AND split = $split)
-        """,
-    ),
+    Rule("told apart", "similar-queries", "queries that are not once in duplicated and others", "id", _TOLD),
+    Rule("two splits", "shared-queries", "queries of {second} that are queries of {split}, too", "id", _SHARED),
 )
 
 
@@ -220,14 +139,14 @@ def check_rows(tables: Survey, figures: dict[str, Any]) -> Iterator[Finding]:
     """All tests on the rows that were read; ``figures`` are those of :func:`builders.check.count.count_survey`."""
     for config, split, reason in tables.failures:
         yield Finding("manifest", f"{config}/{split}", 1, f"cannot be read ({reason})")
-    for rule in _TEXTS:
-        sql = f"SELECT config, split, count(*), min(example, {EXAMPLES}) FROM ({rule.sql}) GROUP BY ALL ORDER BY ALL"
+    for rule in (rule for rule in RULES if rule.kind == "text"):
+        faults = f"SELECT config, split, {rule.example} AS example FROM {rule.rows}"
+        sql = f"SELECT config, split, count(*), min(example, {EXAMPLES}) FROM ({faults}) GROUP BY ALL ORDER BY ALL"
         for config, split, number, examples in tables.rows(sql):
             yield Finding(rule.test, f"{config}/{split}", number, f"{number:,} {rule.what}", examples or [])
     for where, kinds, values in _places(tables):
-        for rule in RULES:
-            if rule.rows in kinds:
-                yield from _apply(tables, rule, where, values)
+        for rule in (rule for rule in RULES if rule.kind in kinds):
+            yield from _apply(tables, rule, where, values)
     yield from check_sizes(tables, figures)
     yield from check_stats(tables, figures)
 
@@ -268,15 +187,16 @@ def _places(tables: Survey) -> Iterator[tuple[str, set[str], dict[str, str | Non
 
 def _apply(tables: Survey, rule: Rule, where: str, values: dict[str, str | None]) -> Iterator[Finding]:
     """A finding where the rule's SQL gives rows, or where the config that it needs was not read."""
-    if rule.needs:
-        config, split = values[rule.needs], values["query_split"] if rule.needs == "queries" else None
+    parts = {name: part for name, part in _PARTS.items() if name in rule.rows}
+    for part in parts.keys() & _NEEDS.keys():
+        config, split = values[_NEEDS[part]], values["query_split"] if part == "query_ids" else None
         if not any(config == name and split in (None, each) for name, each in tables.loaded):
             missing = f"{config}/{split}" if split else config
             yield Finding("not-tested", where, 1, f"{rule.test}: needs {missing}, which was not read")
             return
-    sql = f"SELECT count(*), min(example, {EXAMPLES}) FROM ({rule.sql})"
-    parts = [f"{name} AS NOT MATERIALIZED ({part})" for name, part in _PARTS.items() if name in sql]
-    sql = f"WITH {', '.join(parts)} {sql}" if parts else sql
+    named = ", ".join(f"{name} AS NOT MATERIALIZED ({part})" for name, part in parts.items())
+    faults = f"SELECT {rule.example} AS example FROM {rule.rows}"
+    sql = f"{f'WITH {named} ' if named else ''}SELECT count(*), min(example, {EXAMPLES}) FROM ({faults})"
     # The database takes no parameters but those that are named.
     ((number, examples),) = tables.rows(sql, **{name: values[name] for name in set(re.findall(r"\$(\w+)", sql))})
     if number:

@@ -7,18 +7,15 @@ where memory does not suffice, so that 8 million passages are surveyed in about 
 from __future__ import annotations
 
 import contextlib
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import duckdb
 
 from builders.core.database import database
-from builders.core.errors import log
 from builders.core.files import temporary_folder
-from builders.core.limits import DiskFull, full_disk
+from builders.core.limits import full_disk, writing
 from builders.core.progress import progress
 from builders.store.layout import (
     CORPUS,
@@ -34,7 +31,6 @@ from builders.store.layout import (
 from builders.store.reader import Release
 
 _MEMORY = 1_000  # MB
-_DISK = 128  # bytes a row, with what queries put there
 
 _TABLES = """
 CREATE TABLE texts (
@@ -118,28 +114,21 @@ class Survey:
 
 
 @contextlib.contextmanager
-def survey(
-    release: Release, wanted: Callable[[str, str], bool] | None = None, tmp: Path | None = None
-) -> Iterator[Survey]:
-    """Read a release into tables that last for the block.
+def survey(release: Release, broken: Collection[str] = ()) -> Iterator[Survey]:
+    """Read a release, but for its ``broken`` configs, into tables that last for the block.
 
-    Args:
-        release: the release.
-        wanted: tells whether a (config, split) is read; all are where None.
-        tmp: the folder for the tables; the system's own where None.
-
-    Raises:
-        InputError: a file that is not what the manifest says; a disk without room for the tables.
+    :class:`DiskFull` where TMPDIR has no room for the tables.
     """
-    pairs = [pair for pair in release.splits() if wanted is None or wanted(*pair)]
     with (
-        _workspace(tmp, sum(release.rows(*pair) for pair in pairs)) as work,
+        temporary_folder() as work,
+        writing(work),
         database(work / "spill", _MEMORY, file=work / "survey.duckdb") as con,
     ):
         con.execute("SET preserve_insertion_order = false")
         con.execute(_TABLES)
         con.execute(_MACROS)
         found = Survey(con, release)
+        pairs = [(config, split) for config, split in release.splits() if config not in broken]
         for config, split in progress(pairs, unit="split", label="read"):
             values = {"config": config, "split": split}
             try:
@@ -152,18 +141,3 @@ def survey(
                     raise  # it is this machine's fault, not the file's
                 found.failures.append((config, split, str(error).splitlines()[0]))
         yield found
-
-
-@contextlib.contextmanager
-def _workspace(tmp: Path | None, rows: int) -> Iterator[Path]:
-    """A folder for the tables of so many rows, in ``tmp``; where its disk has no room for them, that is said."""
-    advice = f"{rows:,} rows take about {rows * _DISK / 1e6:,.0f} MB there; --tmp names a folder on another disk"
-    with temporary_folder(tmp) as work:
-        if (free := shutil.disk_usage(work).free) < rows * _DISK:
-            log.warning("%s: its disk has %s MB free; %s", work.parent, f"{free / 1e6:,.0f}", advice)
-        try:
-            yield work
-        except duckdb.Error as error:
-            if not (reason := full_disk(error)):
-                raise
-            raise DiskFull(f"{work.parent}: {reason}; {advice}") from error

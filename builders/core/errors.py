@@ -36,9 +36,9 @@ class Unfinished(InputError):
 
 # The smallest group that has a library, with the modules that are imported of it.
 _GROUPS = {
-    "builders": "duckdb faiss filelock huggingface_hub jieba jinja2 matplotlib msgspec numba numpy pyarrow rensa "
+    "builders": "duckdb filelock huggingface_hub jieba jinja2 matplotlib msgspec numba numpy pyarrow rensa "
     "rjieba scipy statsmodels tomli tqdm yaml",
-    "baselines": "ir_measures",
+    "baselines": "faiss ir_measures",
     "models": "accelerate sentence_transformers sklearn torch transformers",
     "ray": "ray",
     "elasticsearch": "elasticsearch",

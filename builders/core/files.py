@@ -335,24 +335,22 @@ def read_toml(path: Path) -> dict[str, Any]:
     return content
 
 
-_BOM = b"\xef\xbb\xbf"
+BOM = b"\xef\xbb\xbf"
 _SHOWN = 40  # bytes of a column that an error quotes
+_DIGITS = 18  # of a number: 64 bits hold them
 
 
 def raw_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """(line number from 1, the line's bytes without its end) of a file, gzipped where it ends in ``.gz``.
 
     Lines end at ``\\n`` only: ids and texts may hold the other characters that Python calls line ends. A byte order
-    mark is dropped. Raises :class:`InputError` for a damaged gzip file, :class:`OSError` where nothing can be read.
+    mark is dropped. Raises :class:`InputError` for a file that cannot be read, or is not whole.
     """
-    number = 0
-    found = rereadable(path)
-    with io.BufferedReader(gzip.GzipFile(found)) if path.suffix == ".gz" else open(found, "rb") as file:
-        try:
+    with reading(path, damaged="not a whole gzip file"):
+        found = rereadable(path)
+        with io.BufferedReader(gzip.GzipFile(found)) if path.suffix == ".gz" else open(found, "rb") as file:
             for number, line in enumerate(file, 1):
-                yield number, (line.removeprefix(_BOM) if number == 1 else line).rstrip(b"\r\n")
-        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise InputError(f"not a whole gzip file ({error})", path=path, line=number + 1) from error
+                yield number, (line.removeprefix(BOM) if number == 1 else line).rstrip(b"\r\n")
 
 
 def first_character(path: Path) -> str:
@@ -381,6 +379,8 @@ def expect_id(text: str, path: Path, line: int | None = None) -> str:
 def integer(field: bytes, what: str, path: Path, line: int) -> int:
     """A column as a whole number; an :class:`InputError` naming the line and ``what`` it is where it is none."""
     try:
+        if len(field) > _DIGITS:
+            raise ValueError
         return int(field)
     except ValueError:
         raise InputError(f"expected a whole number as the {what}, found {shown(field)}", path=path, line=line) from None

@@ -1,6 +1,6 @@
 """Make a release from the official archives, or from a copy.
 
-Both releases are read, unpacked or as tar or tar.gz, whatever part is there: passage_collection.json, train.json,
+Both releases are read, whatever part is there: passage_collection.json, train.json,
 dev.json, test1.json and test2.json of the original release, and of the pre-processed one part-00 to part-03 with
 passage2id.map.json, dual.train.tsv and cross.train.tsv (whose negatives become `negative_passages`), dev.q.format,
 q2qid.dev.json and the dual-encoder's top 50 of dev, which becomes the run runs/official-dev-top50.trec. Every id is
@@ -14,33 +14,30 @@ left out of the qrels.
 
 --copy reads what others keep on a hub, from there (HF_ENDPOINT names another), from folders or files: rows with their
 passages (zyznull/dureader-retrieval-ranking; ORG/NAME/dev.jsonl.gz takes that file alone), or corpus, queries and
-judgments (mteb/DuRetrieval; C-MTEB/DuRetrieval with C-MTEB/DuRetrieval-qrels), JSON lines or Parquet. Printed is how
-the copy differs from what was published, and with --compare RELEASE, by the texts, from a release. A copy holds some of
-the passages: figures on it are none on the whole collection.
+judgments (mteb/DuRetrieval; C-MTEB/DuRetrieval with C-MTEB/DuRetrieval-qrels), JSON lines or Parquet. The differences
+from the published sizes are printed. A copy holds some of the passages: scores on it are not scores on the collection.
 
 --list prints where every archive of the paper comes from, its size, checksums and licence, and how to get by hand what
 has no address. Nothing is fetched. A figure that nobody has published is shown as unknown; `-` stands for what does not
 apply.
 
-A tar.gz is unpacked once, beside --out, which takes the room of its official files. Memory does not grow with the
-texts; a passage takes about 40 bytes of it.
+An archive is unpacked beside --out, and needs that room. Memory does not grow with the texts; a passage takes about 40
+bytes of it.
 
 example:
   python -m builders official --list cmedqa2 datafountain-424
   python -m builders official --archive dureader_retrieval-data.v0.tar.gz dureader-retrieval-baseline-dataset.tar.gz \\
       test1.json --out dureader_retrieval
-  python -m builders official --copy mteb/DuRetrieval --compare dureader_retrieval --out build/mteb
+  python -m builders official --copy mteb/DuRetrieval --out build/mteb
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 
-from builders.core.command import add_format, whole_number
+from builders.core.command import add_format
 from builders.core.errors import InputError
-from builders.core.limits import usable_cores
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -58,11 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     given.add_argument(
         "--copy", nargs="+", metavar="DIR_OR_REPO", help="copies: folders, files, or ORG/NAME of datasets on a hub"
     )
-    parser.add_argument("--compare", type=Path, metavar="RELEASE", help="a release that a copy is compared with")
     parser.add_argument("--out", type=Path, metavar="DIR", help="the release directory to write")
-    parser.add_argument(
-        "--workers", type=whole_number(1), default=usable_cores(), help="processes (default: all cores)"
-    )
     parser.add_argument(
         "--skip-bad-lines",
         action="store_true",
@@ -73,10 +66,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
+    from builders.core.tables import print_result
     from builders.official.build import build_official
     from builders.official.copies import build_copy, differences_text
     from builders.sources.archives import as_json, as_text, read_archives
-    from builders.store.reader import open_release
     from builders.store.table3 import table3_text
 
     if args.list is not None:
@@ -87,17 +80,12 @@ def run(args: argparse.Namespace) -> None:
         args.usage_error("the following arguments are required: --out")
     if args.copy and args.skip_bad_lines:
         raise InputError("--skip-bad-lines goes with --archive")
-    if args.archive and args.compare:
-        raise InputError("--compare goes with --copy")
     if args.copy:
-        stats = build_copy(args.copy, args.out, open_release(args.compare) if args.compare else None)
-        lines = ["", differences_text(stats["copy"])]
+        stats = build_copy(args.copy, args.out)
+        lines, findings = ["", differences_text(stats["copy"])], stats["copy"]
     else:
-        stats = build_official(args.archive, args.out, args.workers, args.skip_bad_lines)
-        lines = [f"{what}: {times:,}" for what, times in stats["official"]["findings"].items()]
-        skipped = stats["official"].get("skipped", {})
-        lines += [f"bad lines of {name} (left out): {found['lines']:,}" for name, found in skipped.items()]
-    if args.format == "json":
-        print(json.dumps(stats, ensure_ascii=False, indent=1))
-    else:
-        print(table3_text(stats), *lines, f"release: {args.out}", sep="\n")
+        stats = build_official(args.archive, args.out, args.skip_bad_lines)
+        lines, findings = [], stats["official"]
+    for what, times in findings["findings"].items():
+        lines.append("; ".join([f"{what}: {times:,}", *findings["examples"].get(what, [])]))
+    print_result(stats, "\n".join([table3_text(stats), *lines, f"release: {args.out}"]), args.format)

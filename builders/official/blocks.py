@@ -1,44 +1,44 @@
-"""The official files, read into one release: their parsed blocks, their passages, and what was found wrong with them.
+"""The release that official files or copies are read into: parsed blocks, passages, disagreements.
 
-Files of any size are cut at line ends into blocks, which worker processes parse. A worker reads its own bytes of the
-file; only what it made of them comes back. A few blocks are in flight, so memory does not grow with the file.
+Files of any size are read in blocks of whole lines, so that memory does not grow with the file.
 
-Disagreements, and the bad lines that ``--skip-bad-lines`` leaves out, are counted in ``stats.json`` and shown by the
-first few; bad lines are listed in the release, too. A line is bad where its file's format does not allow it
-(:mod:`.formats`), or where it gives a question's id another text. What is wrong with a file as a whole (empty, a byte
-order mark, CR LF, an object of JSON that is none) is an error all the same.
+Disagreements are counted in ``stats.json`` with examples. With ``--skip-bad-lines``, a line is skipped if its file's
+format (:mod:`.formats`) does not allow it, or if it gives a question's id another text; skipped lines are counted, and
+listed in the release. What is wrong with a file as a whole (empty, a byte order mark, CR LF, a damaged JSON object) is
+an error all the same.
 """
 
 from __future__ import annotations
 
-import logging
+import contextlib
+import functools
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from builders.core.errors import log
 from builders.core.files import write_text
-from builders.core.jobs import Pool, in_order
+from builders.core.folders import work_beside
 from builders.core.progress import progress
 from builders.official.archives import OfficialFile
-from builders.official.formats import LINE_CUT, TSV, BadLine, Texts, TsvBlock, lines_of, nothing_of, parse_tsv
-from builders.official.numbered import Flags, Keys, NumberedIds, NumberedTexts, Numbers, as_keys, hex_ids
-from builders.store.draft import Draft
+from builders.official.formats import LINE_CUT, BadLine, Texts, lines_of, parse_tsv
+from builders.official.numbered import Flags, IdMap, Keys, NumberedIds, NumberedTexts, Numbers, as_keys, hex_ids
+from builders.store.draft import Draft, check_release_output, draft_release
+from builders.store.layout import CORPUS
+from builders.store.table3 import LengthCounter
 
 BLOCK_BYTES = 8 << 20
 LONGEST_ROW = 256 << 20
-_WINDOW = 1 << 20
 HEAD = 1 << 20
 SKIPPED = "official/skipped.tsv"
-MOST = 100_000  # bad lines of a file: with more it is another file than its name says
 _EXAMPLES = 3
-_LOGGED = 5  # bad lines of a file
 
 
 @dataclass
@@ -46,7 +46,7 @@ class Findings:
     """Counts of each kind of disagreement, in the order in which they were looked for, with examples.
 
     Attributes:
-        skips: bad lines are left out; else the first one is an error.
+        skips: bad lines are skipped; else the first one is an error.
         skipped: by file, (line, from 1; what is wrong with it) of each bad line.
     """
 
@@ -56,52 +56,38 @@ class Findings:
     skipped: dict[str, list[tuple[int, str]]] = field(default_factory=dict)
 
     def add(self, what: str, times: int = 1, example: str | None = None) -> None:
-        """Count ``what``, and keep the example where there are few."""
-        self.counts[what] = self.counts.get(what, 0) + times
+        """Count ``what``, if ``times`` is above 0, and keep the example where there are few."""
+        if times:
+            self.counts[what] = self.counts.get(what, 0) + times
         if example is not None and len(shown := self.examples.setdefault(what, [])) < _EXAMPLES:
             shown.append(example)
 
-    def add_ids(self, what: str, ids: npt.NDArray[np.uint64], wrong: npt.NDArray[np.bool_]) -> None:
+    def add_ids(self, what: str, ids: Keys, wrong: Flags) -> None:
         """Count those of the ids that are ``wrong``, if any is, with the first as the example."""
-        if wrong.any():
-            self.add(what, int(wrong.sum()), ids[wrong][:1].tobytes().hex())
+        self.add(what, int(wrong.sum()), *hex_ids(ids[wrong][:1]))
 
     def skip(self, file: OfficialFile, line: int, message: str) -> None:
-        """Leave a line of a file out. Raises :class:`InputError` where none may be, or too many are."""
+        """Skip a line of a file; :class:`InputError` where none may be skipped."""
         if not self.skips:
             raise file.error(message, line)
-        found = self.skipped.setdefault(file.name, [])
-        found.append((line, message))
-        if len(found) > MOST:
-            raise file.error(f"more than {MOST:,} bad lines; the first is line {found[0][0]}: {found[0][1]}")
-        if len(found) <= _LOGGED:
-            log.warning("%s:%d: %s; skipped", file.shown, line, message)
-        if len(found) == _LOGGED:
-            log.warning("%s: its other bad lines stand in %s alone", file.shown, SKIPPED)
+        self.skipped.setdefault(file.name, []).append((line, message))
+        self.add(f"bad lines of {file.name} (left out)", 1, f"line {line}: {message}")
 
     def described(self) -> dict[str, Any]:
-        """Log the findings, and return them as ``stats.json`` has them."""
-        found = {what: times for what, times in self.counts.items() if times}
-        for what, times in found.items():
-            # That both releases hold the same rows is no disagreement.
-            level = logging.INFO if what.endswith("came before") else logging.WARNING
-            log.log(level, "%s: %s", what, "; ".join([f"{times:,}", *self.examples.get(what, [])]))
-        return {"findings": found, "examples": self.examples}
+        """Return the findings as ``stats.json`` has them."""
+        return {"findings": self.counts, "examples": self.examples}
 
-    def write_skipped(self, draft: Draft) -> dict[str, Any]:
-        """List the bad lines in the release, in :data:`SKIPPED`; returns their number and the first few, by file."""
-        (draft.folder / SKIPPED).parent.mkdir()
+    def list_skipped(self, draft: Draft) -> int:
+        """List the bad lines in the release, in :data:`SKIPPED`; returns their number."""
         rows = [
             f"{name}\t{line}\t{' '.join(what.split())}\n"
             for name, found in self.skipped.items()
             for line, what in found
         ]
+        (draft.folder / SKIPPED).parent.mkdir()
         write_text(draft.folder / SKIPPED, "file\tline\twhat\n" + "".join(rows))
         draft.add_file(SKIPPED)
-        return {
-            name: {"lines": len(found), "first": [f"line {line}: {what}" for line, what in found[:_EXAMPLES]]}
-            for name, found in self.skipped.items()
-        }
+        return len(rows)
 
 
 class Passages:
@@ -109,8 +95,8 @@ class Passages:
 
     A passage's id is the one that the archive gives it: ``paragraph_id`` in the original release, the entry of
     ``passage2id.map.json`` for its line in the pre-processed one; judgments and predictions use these. Where the
-    archive gives none, it is the text's MD5, which the official ids are. Every id is held against the MD5 of its text;
-    what differs is counted, shown, and kept as the archive says. Of passages with one id the first is kept.
+    archive gives none, it is the text's MD5, which the official ids are. An id that differs from the MD5 of its text is
+    counted and kept. Of passages with one id the first is kept.
 
     Attributes:
         ids: the passages' ids; the number of an id is its row.
@@ -118,42 +104,25 @@ class Passages:
 
     def __init__(self) -> None:
         self.ids = NumberedIds()
-        # The passages whose id is not the MD5 of their text: that MD5, their ids and rows. Of one text the first.
-        self._other_digests = NumberedIds()
-        self._other_ids: Keys = np.empty((0, 2), np.uint64)
-        self._other_rows: Numbers = np.empty(0, np.int32)
-
-    @property
-    def given(self) -> bool:
-        """True if the archives hold a collection at all."""
-        return self.ids.count > 0
+        # Where an id is not the MD5 of its text: the MD5 by id, and the first id by MD5.
+        self._digests, self._ids_by_digest = IdMap(), IdMap()
 
     def add(self, ids: Keys, digests: Keys, findings: Findings) -> Flags:
         """Add passages; returns True for each that is new, shape (n,)."""
-        rows, new = self.ids.add(ids)
+        new = self.ids.add(ids)[1]
         other = new & (ids != digests).any(axis=1)
         if other.any():
-            first = self._other_digests.add(digests[other])[1]
-            self._other_ids = np.concatenate([self._other_ids, ids[other][first]])
-            self._other_rows = np.concatenate([self._other_rows, rows[other][first]])
-            what = "passages whose id is not the MD5 of their text"
-            for given, digest in zip(hex_ids(ids[other][:3]), hex_ids(digests[other][:3]), strict=True):
-                findings.add(what, 0, f"id {given}, MD5 {digest}")
-            findings.add(what, int(other.sum()))
-        if not new.all():
-            findings.add("passages that came before", int((~new).sum()))
-            changed = ~new & self.differ(ids, digests)
-            findings.add_ids("passages that came before with another text (the first is kept)", ids, changed)
+            self._digests.add(ids[other], digests[other])
+            self._ids_by_digest.add(digests[other], ids[other])
+            findings.add_ids("passages whose id is not the MD5 of their text", ids, other)
+        findings.add("passages that came before", int((~new).sum()))
+        changed = ~new & self.differ(ids, digests)
+        findings.add_ids("passages that came before with another text (the first is kept)", ids, changed)
         return new
 
     def differ(self, ids: Keys, digests: Keys) -> Flags:
         """Return True for each id that the collection has with another text, by the text's MD5; shape (n,)."""
-        rows, known = self.ids.find(ids), ids.copy()
-        if len(self._other_rows):
-            nearest = np.minimum(np.searchsorted(self._other_rows, rows), len(self._other_rows) - 1)
-            other = self._other_rows[nearest] == rows
-            known[other] = self._other_digests.keys()[nearest[other]]
-        changed: Flags = (rows >= 0) & (known != digests).any(axis=1)
+        changed: Flags = self.has(ids) & (self._digests.get(ids, ids) != digests).any(axis=1)
         return changed
 
     def has(self, ids: Keys) -> Flags:
@@ -162,101 +131,64 @@ class Passages:
 
     def ids_of(self, digests: Keys) -> Keys:
         """Return the ids of texts, by their MD5: a text that is there under its MD5, too, keeps it."""
-        found, result = self._other_digests.find(digests), digests.copy()
-        other = (found >= 0) & ~self.has(digests)
-        result[other] = self._other_ids[found[other]]
-        return result
+        return np.where(self.has(digests)[:, None], digests, self._ids_by_digest.get(digests, digests))
 
 
-class _Block(NamedTuple):
-    """``size`` bytes from ``offset`` of the file ``path``, their parser, and True if bad lines are left out."""
-
-    path: Path
-    offset: int
-    size: int
-    parse: Callable[..., Any]
-    args: tuple[Any, ...]
-    skip: bool
+_Parser = Callable[[bytes], Any]
+Lines = npt.NDArray[np.int64]
 
 
-class Parsed(NamedTuple):
-    """A block's content, the number of its first line in the file, from 1, and its bad lines, which are left out."""
-
-    found: Any
-    line: int
-    bad: list[BadLine]
-
-    def lines(self, rows: int) -> npt.NDArray[np.int64]:
-        """Return the line numbers of the ``rows`` that the block holds, a row a line; shape (rows,)."""
-        return self.line + np.delete(np.arange(rows + len(self.bad)), [bad.line for bad in self.bad])
-
-
-def _parse(block: _Block) -> tuple[Any, list[BadLine], int, int]:
-    """Return the block's content, or its :class:`BadLine`; the bad lines left out; its lines; its bytes."""
-    with open(block.path, "rb") as file:
-        file.seek(block.offset)
-        data = file.read(block.size)
-    found, bad = None, list[BadLine]()
-    try:
-        found = block.parse(data, *block.args)
-    except BadLine as error:
-        found = error
-        if block.skip:
-            good, bad = good_lines(data, block.parse, *block.args)
-            found = block.parse(good, *block.args)
-    return found, bad, data.count(b"\n"), block.size
-
-
-def good_lines(data: bytes, parse: Callable[..., Any], *args: Any) -> tuple[bytes, list[BadLine]]:
-    """Return the lines that ``parse(line, *args)`` takes, and its errors; stops after ``MOST`` of these."""
+def _good_lines(data: bytes, parse: _Parser) -> tuple[bytes, list[BadLine]]:
+    """Return the lines that ``parse`` takes, and its errors."""
     good: list[bytes] = []
     bad: list[BadLine] = []
     for number, line in enumerate(lines_of(data)):
         try:
-            parse(line + b"\n", *args)
+            parse(line + b"\n")
             good.append(line + b"\n")
         except BadLine as error:
             bad.append(BadLine(error.message, number))
-            if len(bad) > MOST:
-                break
     return b"".join(good), bad
 
 
-def _cut(source: OfficialFile, start: int, stop: int, pattern: re.Pattern[bytes]) -> Iterator[tuple[int, int]]:
-    """Yield ranges (offset and size in ``source.path``) of about 8 MB that end after a match of ``pattern``.
+def _blocks(source: OfficialFile, start: int, stop: int, cut: re.Pattern[bytes]) -> Iterator[bytes]:
+    """Yield blocks of about 8 MB that end after a match of ``cut``, and the rest.
 
     Raises :class:`InputError` where 256 MB hold no match.
     """
+    data = b""
     with open(source.path, "rb") as file:
-        while start < stop:
-            end = start + BLOCK_BYTES
-            found, window = None, b""
-            file.seek(end - 1)  # one byte earlier, for what the pattern looks back at
-            while found is None and end + len(window) < stop:
-                window += file.read(min(_WINDOW, stop - end - len(window) + 1))
-                found = pattern.search(window, 1)
-                if len(window) > LONGEST_ROW:
-                    raise source.error("a row of over 256 MB")
-            end = stop if found is None else end - 1 + found.end()
-            yield start, end - start
-            start = end
+        file.seek(start)
+        while part := file.read(min(BLOCK_BYTES, stop - file.tell())):
+            data += part
+            if end := max((match.end() for match in cut.finditer(data)), default=0):
+                yield data[:end]
+                data = data[end:]
+            elif len(data) > LONGEST_ROW:
+                raise source.error("a row of over 256 MB")
+    if data:
+        yield data
 
 
-class Columns(NamedTuple):
-    """A TSV: the numbers of its texts by column, its labels, if it has any, and its rows' lines, from 1."""
+class Corpus:
+    """The config ``corpus`` being written; titles are empty."""
 
-    texts: dict[str, Numbers]
-    labels: npt.NDArray[np.int8]
-    lines: npt.NDArray[np.int64]
+    def __init__(self, draft: Draft) -> None:
+        self._rows, self.lengths = draft.writer("corpus", "corpus"), LengthCounter()
+
+    def write(self, ids: Keys, texts: pa.StringArray) -> None:
+        """Append passages."""
+        self.lengths.add(pc.utf8_length(texts).to_numpy())
+        titles = pa.repeat(pa.scalar(""), len(texts))
+        self._rows.write(pa.table([pa.array(hex_ids(ids), pa.string()), titles, texts], schema=CORPUS))
 
 
 @dataclass
 class Work:
     """The release being written, the processes that parse, and what was read so far."""
 
+    folder: Path
     draft: Draft
-    processes: Pool | None
-    workers: int
     texts: NumberedTexts
     findings: Findings
     passages: Passages = field(default_factory=Passages)
@@ -264,14 +196,17 @@ class Work:
     def parsed(
         self,
         file: OfficialFile,
-        parse: Callable[..., Any],
-        *args: Any,
+        parse: _Parser,
         span: tuple[int, int] | None = None,
         cut: re.Pattern[bytes] = LINE_CUT,
-    ) -> Iterator[Parsed]:
-        """Yield ``parse(bytes, *args)`` of every block of a file in order; bad lines that may be skipped are recorded.
+    ) -> Iterator[tuple[Any, Lines]]:
+        """Yield ``parse(bytes)`` of every block of a file in order, with the numbers from 1 of its lines.
+
+        Bad lines that may be skipped are recorded; their numbers are left out.
 
         Args:
+            file: an official file.
+            parse: a function of :mod:`.formats`.
             span: first byte and end inside the file, of the whole file where None.
             cut: a block may end after a match of this pattern.
 
@@ -279,63 +214,49 @@ class Work:
             InputError: naming file and line, for what ``parse`` refuses with BadLine, unless such lines are skipped.
         """
         low, high = span or (0, file.size)
-        skip, line = self.findings.skips and cut is LINE_CUT, 1 + file.read(low).count(b"\n")
-        ranges = _cut(file, file.offset + low, file.offset + high, cut)
-        blocks = (_Block(file.path, offset, size, parse, args, skip) for offset, size in ranges)
+        line = 1 + file.read(low).count(b"\n")
         with progress(total=high - low, unit="B", label=file.name.rsplit("/", 1)[-1]) as bar:
-            for found, bad, lines, size in in_order(self.processes, _parse, blocks, self.workers + 2):
-                if isinstance(found, BadLine):
-                    raise file.error(found.message, line + found.line)
+            for data in _blocks(file, low, high, cut):
+                try:
+                    found, bad = parse(data), list[BadLine]()
+                except BadLine as error:
+                    if not self.findings.skips or cut is not LINE_CUT:
+                        raise file.error(error.message, line + error.line) from None
+                    good, bad = _good_lines(data, parse)
+                    if not good and line == 1:  # another file than its name says
+                        raise file.error(f"no line is good; the first: {bad[0].message}", 1) from None
+                    found = parse(good)
                 for each in bad:
                     self.findings.skip(file, line + each.line, each.message)
-                yield Parsed(found, line, bad)
-                line += lines
-                bar.update(size)
+                last = line + data.count(b"\n")
+                yield found, np.delete(np.arange(line, last + 1), [each.line for each in bad])
+                line = last
+                bar.update(len(data))
 
-    def head(self, file: OfficialFile, parse: Any, *args: Any) -> bytes:
-        """Return the file's first bytes, about a megabyte, without lines that are skipped.
-
-        Raises :class:`InputError` where all of these lines would be skipped.
-        """
-        head = file.read(HEAD)
-        if not self.findings.skips:
-            return head
-        end = len(head) if len(head) == file.size else head.rfind(b"\n") + 1
-        good, bad = good_lines(head[:end], parse, *args)
-        if bad and not good:
-            raise file.error(f"{bad[0].message} (and no other of its first {len(bad):,} lines is good)", 1)
-        return good + head[end:]
-
-    def tsv_blocks(self, file: OfficialFile) -> Iterator[tuple[TsvBlock, npt.NDArray[np.int64]]]:
-        """Yield the blocks of a TSV with their rows' lines. Lines with other unused columns than the first's count."""
-        usual = self.first_nothing(file)
-        for parsed in self.parsed(file, parse_tsv, file.role, usual):
-            block: TsvBlock = parsed.found
-            if block.unusual:
-                what = f"lines of {file.name} whose unused columns are not as in its first"
-                self.findings.add(what, block.unusual)
-            yield block, parsed.lines(len(next(iter(block.columns.values())).texts))
-
-    def first_nothing(self, file: OfficialFile) -> list[bytes]:
-        """Return the values of the columns that mean nothing in the first line of a TSV."""
-        if file.read(HEAD).split(b"\n", 1)[0].endswith(b"\r"):
-            raise file.error("lines end in CR LF; expected LF alone, as in the official files", 1)
-        row = self.head(file, parse_tsv, file.role, []).split(b"\n", 1)[0].split(b"\t")
-        return nothing_of(file.role, row) if len(row) == len(TSV[file.role]) else []
-
-    def columns(self, file: OfficialFile) -> Columns:
-        """Return the columns of a TSV, whose texts are numbered; sets the rows of ``file``."""
+    def columns(self, file: OfficialFile) -> tuple[dict[str, Numbers], npt.NDArray[np.int8]]:
+        """Return the numbers of a TSV's texts by column, and its labels, if it has any; sets the rows of ``file``."""
         numbers: dict[str, list[Numbers]] = defaultdict(list)
-        labels, lines = [np.empty(0, np.int8)], [np.empty(0, np.int64)]
-        for block, at in self.tsv_blocks(file):
-            for name, column in block.columns.items():
+        labels: list[int] = []
+        for (columns, more), _ in self.parsed(file, functools.partial(parse_tsv, role=file.role)):
+            for name, column in columns.items():
                 numbers[name].append(self.number(column))
-            labels.append(np.array(block.labels, np.int8))
-            lines.append(at)
-        file.rows = sum(map(len, lines))
+            labels += more
         texts = {name: np.concatenate(found) for name, found in numbers.items()}
-        return Columns(texts, np.concatenate(labels), np.concatenate(lines))
+        file.rows = len(next(iter(texts.values())))
+        return texts, np.array(labels, np.int8)
 
     def number(self, column: Texts) -> Numbers:
         """Return the numbers of a column's texts."""
         return self.texts.add(column.texts, as_keys(column.digests))
+
+
+@contextlib.contextmanager
+def open_work(out: Path, skips: bool = False) -> Iterator[Work]:
+    """Start the release ``out``, which appears when the block ends. ``skips``: see :class:`Findings`."""
+    out = check_release_output(out)
+    with (
+        work_beside(out) as folder,
+        draft_release(out, work=folder) as draft,
+        contextlib.closing(NumberedTexts(folder / "texts")) as texts,
+    ):
+        yield Work(folder, draft, texts, Findings(skips))

@@ -5,15 +5,14 @@ query, positive_passages, negative_passages, each passage with docid and text; i
 ``mteb/DuRetrieval`` has the configs corpus, queries and default (judgments: query-id, corpus-id, score), of a split
 dev; ``C-MTEB/DuRetrieval`` has corpus and queries (id, text; its card), ``C-MTEB/DuRetrieval-qrels`` the judgments
 (qid, pid, score), all as Parquet. Files are known by their columns: other copies in these layouts are read, too.
-A text's id is its MD5, as everywhere; the copy's is held to it.
+A text's id is its MD5, as everywhere. An id of the copy that differs from it is counted.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -25,29 +24,28 @@ from msgspec import Struct
 
 from builders.check.paper import published as paper_figures
 from builders.core.errors import InputError, log
-from builders.core.files import raw_lines
+from builders.core.files import raw_lines, reading
 from builders.core.hub import clear_errors, commit_in, need_hub
 from builders.core.progress import progress
+from builders.core.tables import text_table
 from builders.core.typed import json_of, problem_of, typed
-from builders.official.blocks import Findings
-from builders.official.questions import write_split
-from builders.store.draft import Draft, check_release_output, describe_files, draft_release
-from builders.store.layout import CORPUS, SPLITS, text_id
-from builders.store.reader import Release, open_release
-from builders.store.table3 import LengthCounter
+from builders.official.blocks import Corpus, Work, open_work
+from builders.official.formats import texts_of
+from builders.official.questions import Question, Split, ids_in, write_questions
+from builders.store.draft import describe_files
+from builders.store.layout import SPLITS, text_id
 
 _DATA = re.compile(r"\.(jsonl(\.gz)?|parquet)$")  # not dataset_infos.json and the like
 _REPOSITORY = re.compile(r"([\w.-]{1,96}/[\w.-]{1,96})(?:/(.+))?")
 _SPLIT = re.compile(rf"(?:^|[^a-z])({'|'.join(SPLITS)})(?![a-z])")
 _ROWS = 256  # read at a time: a row with its passages can be 100 kB
-_PASSAGES = 2_048  # written at a time
+_PASSAGES = 4_096  # written at a time
 _NAMES = {"id": "_id", "qid": "query-id", "pid": "corpus-id"}  # C-MTEB's to mteb's
 
 
 class Passage(Struct, gc=False):
     text: str
     docid: str | int = ""
-    title: str | None = None
 
 
 class Ranked(Struct, gc=False):
@@ -64,7 +62,6 @@ class Text(Struct, gc=False):
 
     id: str | int = msgspec.field(name="_id")
     text: str = ""
-    title: str | None = None
 
 
 class Judgment(Struct, gc=False):
@@ -74,6 +71,28 @@ class Judgment(Struct, gc=False):
 
 
 T = TypeVar("T", Ranked, Text, Judgment)
+Pair = tuple[bytes, int]  # a text's MD5 and its number
+
+
+def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield (place, row) of every row; the place is the file with the line or the row."""
+    if path.suffix == ".parquet":
+        with reading(path, damaged="is no Parquet file, or damaged"), pq.ParquetFile(path) as file:
+            rows = (row for batch in file.iter_batches(batch_size=_ROWS) for row in batch.to_pylist())
+            yield from ((f"{path}, row {number}", row) for number, row in enumerate(rows, 1))
+    else:
+        for number, line in raw_lines(path):
+            if line.strip():
+                yield f"{path}:{number}", json_of(line, dict[str, Any], path, number)
+
+
+def rows_of(path: Path, kind: type[T]) -> Iterator[tuple[str, T]]:
+    """Yield (place, row) of every row as a ``kind``.
+
+    Raises :class:`InputError` naming the place of a row that is none, and for a damaged file.
+    """
+    for place, row in _rows(path):
+        yield place, typed({_NAMES.get(name, name): value for name, value in row.items()}, kind, place)
 
 
 def kind_of(path: Path, *names: str) -> str:
@@ -81,15 +100,10 @@ def kind_of(path: Path, *names: str) -> str:
 
     Raises :class:`InputError` for a file of no such columns, and for texts whose name says neither.
     """
-    if path.suffix == ".parquet":
-        with _parquet(path) as file:
-            found = file.schema_arrow.names
-    else:
-        rows = (json_of(line, dict[str, Any], path, number) for number, line in raw_lines(path) if line.strip())
-        found = next(rows, None)
-        if found is None:
-            raise InputError("is empty", path=path)
-    columns = {_NAMES.get(column, column) for column in found}
+    first = next(_rows(path), None)
+    if first is None:
+        raise InputError("is empty", path=path)
+    columns = {_NAMES.get(column, column) for column in first[1]}
     if {"query", "positive_passages"} <= columns:
         return "ranking"
     if {"query-id", "corpus-id"} <= columns:
@@ -104,166 +118,6 @@ def kind_of(path: Path, *names: str) -> str:
     raise InputError("texts of what? expected a name with corpus or queries in it", path=path)
 
 
-def rows_of(path: Path, kind: type[T]) -> Iterator[tuple[str, T]]:
-    """Yield (place, row) of every row as a ``kind``; the place is the file with the line or the row.
-
-    Raises :class:`InputError` naming it for a row that is none, and for a damaged file.
-    """
-    if path.suffix == ".parquet":
-        with _parquet(path) as file:
-            rows = (row for batch in file.iter_batches(batch_size=_ROWS) for row in batch.to_pylist())
-            for number, row in enumerate(rows, 1):
-                place = f"{path}, row {number}"
-                yield place, typed({_NAMES.get(name, name): value for name, value in row.items()}, kind, place)
-        return
-    for number, line in raw_lines(path):
-        place = f"{path}:{number}"
-        if line.strip() and kind is Ranked:
-            yield place, json_of(line, kind, path, number)
-        elif line.strip():
-            row = json_of(line, dict[str, Any], path, number)
-            yield place, typed({_NAMES.get(name, name): value for name, value in row.items()}, kind, place)
-
-
-@contextlib.contextmanager
-def _parquet(path: Path) -> Iterator[pq.ParquetFile]:
-    try:
-        with pq.ParquetFile(path) as file:
-            yield file
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise InputError(f"is no Parquet file, or damaged ({error})", path=path) from None
-
-
-class Copy:
-    """The rows of a copy on their way into a release.
-
-    Memory: some 100 bytes a passage of a ranking, and the rows whose question came before.
-    """
-
-    def __init__(self, draft: Draft) -> None:
-        self._draft, self.findings = draft, Findings()
-        self._corpus, self._lengths = draft.writer("corpus", "corpus"), LengthCounter()
-        self._waiting: list[dict[str, str]] = []
-        self._known: set[bytes] = set()
-
-    def finish(self) -> None:
-        """Write what is left; :class:`InputError` where no passage was found."""
-        if not self._known:
-            raise InputError("the copy has no passage")
-        self._write_passages()
-        self._draft.stats["collections"]["corpus"] = self._lengths.summary()
-
-    def ranking(self, split: str, paths: Sequence[Path]) -> None:
-        """Write rows with their passages: the collection is all passages that any row names."""
-
-        def rows() -> Iterator[tuple[str, Ranked]]:
-            for path in paths:
-                yield from progress(rows_of(path, Ranked), unit="query", label=path.name)
-
-        write_split(self._draft, split, self._joined(split, rows))
-
-    def tables(self, corpus: Iterable[CopyFile], queries: Iterable[CopyFile], qrels: Iterable[CopyFile]) -> None:
-        """Write corpus, queries and judgments. Queries that nobody judged are left out."""
-        passages, questions = self._texts("passages", corpus), self._texts("queries", queries)
-        judged: dict[str, dict[str, list[Passage]]] = {}
-        for file in qrels:
-            for _, row in rows_of(file.path, Judgment):
-                query, passage = str(row.query), str(row.passage)
-                if not row.score > 0:
-                    self.findings.add(f"judgments of {file.split} with a score of 0 (left out)")
-                elif query not in questions or passage not in passages:
-                    what = f"judgments of {file.split} whose query or passage the copy lacks (left out)"
-                    self.findings.add(what, 1, f"{query} {passage}")
-                else:
-                    judged.setdefault(file.split, {}).setdefault(query, []).append(passages[passage])
-        for each in passages.values():
-            self._passage(each)
-        if again := len(passages) - len(self._known):
-            self.findings.add("passages whose text came before (one passage)", again)
-        if unjudged := questions.keys() - {query for found in judged.values() for query in found}:
-            self.findings.add("queries that nobody judged (left out)", len(unjudged), min(unjudged))
-        for split, found in judged.items():
-            rows = [("", Ranked(questions[query].text, positive, query)) for query, positive in found.items()]
-            write_split(self._draft, split, self._joined(split, rows.copy))
-
-    def _texts(self, what: str, files: Iterable[CopyFile]) -> dict[str, Passage]:
-        found: dict[str, Passage] = {}
-        for file in files:
-            for place, row in rows_of(file.path, Text):
-                name = str(row.id)
-                if not row.text.strip():
-                    self.findings.add(f"{what} without a text (left out)", 1, name)
-                    continue
-                self._hold(what, name, row.text)
-                if found.setdefault(name, Passage(row.text, name, row.title)).text != row.text:
-                    raise InputError(f"a second text for the id {name!r}", path=place)
-        return found
-
-    def _hold(self, what: str, name: str, text: str) -> None:
-        """Count a text for which the copy has another id than its MD5."""
-        if name and name != text_id(text):
-            self.findings.add(f"{what} whose id in the copy is not the MD5 of the text", 1, name)
-
-    def _passage(self, passage: Passage) -> dict[str, str]:
-        """Return the passage as joined rows have it; it joins the corpus when it first comes."""
-        own, title = text_id(passage.text), passage.title or ""
-        if (key := bytes.fromhex(own)) not in self._known:
-            self._known.add(key)
-            self._waiting.append({"_id": own, "title": title, "text": passage.text})
-            if len(self._waiting) == _PASSAGES:
-                self._write_passages()
-        return {"docid": own, "title": title, "text": passage.text}
-
-    def _write_passages(self) -> None:
-        self._corpus.write(pa.Table.from_pylist(self._waiting, CORPUS))
-        self._lengths.add(np.array([len(row["text"]) for row in self._waiting], np.int64))
-        self._waiting = []
-
-    def _joined(self, split: str, rows: Callable[[], Iterable[tuple[str, Ranked]]]) -> Iterator[dict[str, Any]]:
-        """Yield the joined rows of a split. The rows of one question are one, where the first stands.
-
-        ``rows`` gives them twice, each with its place; rows without a place are held to their ids already.
-        """
-        again: dict[str, list[Ranked]] = {}  # the rows whose question came before, by its id
-        seen = set[str]()
-        for place, row in rows():
-            if not row.query.strip():
-                raise InputError("expected the text of a query, found nothing", path=place)
-            self._hold("queries", str(row.query_id) if place else "", row.query)
-            if (query := text_id(row.query)) in seen:
-                self.findings.add(f"rows of {split} whose query came before (their passages are united)", 1, query)
-                again.setdefault(query, []).append(row)
-            seen.add(query)
-        for place, row in rows():
-            if (query := text_id(row.query)) in seen:
-                seen.remove(query)
-                same = [row, *again.get(query, ())]
-                positives = self._distinct((each for one in same for each in one.positive_passages), bool(place))
-                negatives = (each for one in same for each in one.negative_passages)
-                both = {
-                    "positive_passages": [*positives.values()],
-                    "negative_passages": [*self._distinct(negatives, bool(place), positives).values()],
-                }
-                yield {"query_id": query, "query": row.query, **both}
-
-    def _distinct(
-        self, passages: Iterable[Passage], hold: bool, positives: Collection[str] = ()
-    ) -> dict[str, dict[str, str]]:
-        """Return the passages of a row by id, each once; without the ``positives`` and those that have no text."""
-        found = {}
-        for each in passages:
-            if not each.text.strip():
-                self.findings.add("passages without a text (left out)", 1, str(each.docid))
-                continue
-            self._hold("passages", str(each.docid) if hold else "", each.text)
-            passage = self._passage(each)
-            if passage["docid"] in positives:
-                self.findings.add("negatives that are a positive of their query (left out)", 1, passage["docid"])
-            else:
-                found[passage["docid"]] = passage
-        return found
-
-
 class CopyFile(NamedTuple):
     """A file of a copy: its name in the manifest, its kind (:func:`kind_of`), the split that its name says, or dev."""
 
@@ -273,46 +127,144 @@ class CopyFile(NamedTuple):
     split: str
 
 
-def build_copy(words: Sequence[str], out: Path, against: Release | None = None) -> dict[str, Any]:
-    """Build the release ``out`` from copies; returns its ``stats.json``, with the comparison with ``against``.
+def build_copy(words: Sequence[str], out: Path) -> dict[str, Any]:
+    """Build the release ``out`` from copies; returns its ``stats.json``.
 
     Args:
         words: folders, files, or repositories of datasets on a hub: ORG/NAME, or ORG/NAME/PATH for some of its files.
         out: the release directory.
-        against: a release that the copy is compared with, by the ids of texts.
 
     Raises:
         InputError: for a file that is no copy's, a wrong line, judgments of texts that are not there, or where ``out``
             exists and is not a release; what the hub refuses.
     """
-    out = check_release_output(out)
-    files = [found for word in words for found in _files(word)]
-    by_kind: dict[str, list[CopyFile]] = {}
-    for file in files:
-        by_kind.setdefault(file.kind, []).append(file)
-    if "ranking" in by_kind and len(by_kind) > 1:
-        raise InputError("rows with their passages and separate judgments are two copies; give one of them")
-    for kind, example in () if "ranking" in by_kind else (("corpus", ""), ("queries", ""), ("qrels", "-qrels")):
-        if kind not in by_kind:
-            keeps = f" (C-MTEB keeps them in a repository of their own, NAME{example})" if example else ""
-            raise InputError(f"the copy has no {kind}{keeps}; found {', '.join(sorted(by_kind))}", path=words[0])
-    with draft_release(out) as draft:
-        copy = Copy(draft)
+    with open_work(out) as work:
+        files = [found for word in words for found in _files(word)]
+        by_kind: dict[str, list[CopyFile]] = {}
+        for file in files:
+            by_kind.setdefault(file.kind, []).append(file)
+        if "ranking" in by_kind and len(by_kind) > 1:
+            raise InputError("rows with their passages and separate judgments are two copies; give one of them")
+        if missing := {"corpus", "queries", "qrels"} - by_kind.keys() if "ranking" not in by_kind else set():
+            keeps = "C-MTEB keeps the qrels of NAME in NAME-qrels"
+            raise InputError(f"the copy has no {min(missing)}; found {', '.join(by_kind)} ({keeps})", path=words[0])
+        splits = {name: Split(name, labelled=True) for name in SPLITS}
         if "ranking" in by_kind:
-            for split in SPLITS:
-                copy.ranking(split, [file.path for file in files if file.split == split])
+            for split in splits.values():
+                _read_ranking(work, split, [file.path for file in files if file.split == split.name])
+            questions = (question for split in splits.values() for question in split.by_id.values())
+            passages = [n for each in questions for n in (*(text for _, text in each.positives), *each.negatives)]
         else:
-            copy.tables(**by_kind)
-        copy.finish()
-        draft.stats["copy"] = {**copy.findings.described(), "published": published(draft.stats)}
+            passages = _read_tables(work, splits, **by_kind)
+        if not passages:
+            raise InputError("the copy has no passage")
+        _write_corpus(work, passages)
+        for split in splits.values():
+            write_questions(work, split)
+        draft = work.draft
+        draft.stats["copy"] = {**work.findings.described(), "published": published(draft.stats)}
         draft.build = {
             "verb": "official",
             "options": {"copy": [word if not os.path.exists(word) else Path(word).name for word in words]},
             "sources": describe_files((file.shown, file.path) for file in files),
         }
-    if against is not None:
-        draft.stats["copy"]["release"] = compared(open_release(out), against)
     return draft.stats
+
+
+def _number(work: Work, what: str, named: Iterable[tuple[str | int, str]]) -> list[Pair]:
+    """Number the texts of (id in the copy, text); counts those that are blank, and ids that are not the MD5."""
+    texts = []
+    for name, text in named:
+        if not text.strip():
+            work.findings.add(f"{what} without a text (left out)", 1, str(name))
+            continue
+        if name and str(name) != text_id(text):
+            work.findings.add(f"{what} whose id in the copy is not the MD5 of the text", 1, str(name))
+        texts.append(text.encode())
+    column = texts_of(texts, what)
+    return list(zip(ids_in(column.digests), work.number(column).tolist(), strict=True))
+
+
+def judge(work: Work, split: Split, query: Pair, positives: Iterable[Pair]) -> Question:
+    """Give a question more positives. The rows of one question are one, where the first stands."""
+    question = split.by_id.get(query[0])
+    if question is None:
+        question = split.add(*query)
+    else:
+        what = f"rows of {split.name} whose query came before (their passages are united)"
+        work.findings.add(what, 1, query[0].hex())
+    question.positives.update(dict.fromkeys(positives))
+    return question
+
+
+def _read_ranking(work: Work, split: Split, paths: Iterable[Path]) -> None:
+    """Read rows with their passages into a split."""
+    for path in paths:
+        for place, row in progress(rows_of(path, Ranked), unit="query", label=path.name):
+            if not row.query.strip():
+                raise InputError("expected the text of a query, found nothing", path=place)
+            (query,) = _number(work, "queries", [(row.query_id, row.query)])
+            positives, negatives = (
+                _number(work, "passages", ((each.docid, each.text) for each in part))
+                for part in (row.positive_passages, row.negative_passages)
+            )
+            judge(work, split, query, positives).negatives += [text for _, text in negatives]
+    for question in split.by_id.values():
+        own = {text for _, text in question.positives}
+        both = sum(text in own for text in question.negatives)
+        work.findings.add("negatives that are a positive of their query (left out)", both)
+        question.negatives = [text for text in dict.fromkeys(question.negatives) if text not in own]
+
+
+def _read_tables(
+    work: Work,
+    splits: Mapping[str, Split],
+    corpus: Iterable[CopyFile],
+    queries: Iterable[CopyFile],
+    qrels: Iterable[CopyFile],
+) -> list[int]:
+    """Read queries and judgments into the splits; returns the passages' numbers. Queries that nobody judged are left
+    out."""
+    passages, questions = _read_texts(work, "passages", corpus), _read_texts(work, "queries", queries)
+    judged: dict[tuple[str, str], list[Pair]] = {}  # by split and query
+    for file in qrels:
+        for _, row in rows_of(file.path, Judgment):
+            query, passage = str(row.query), str(row.passage)
+            if not row.score > 0:
+                work.findings.add(f"judgments of {file.split} with a score of 0 (left out)")
+            elif query not in questions or passage not in passages:
+                what = f"judgments of {file.split} whose query or passage the copy lacks (left out)"
+                work.findings.add(what, 1, f"{query} {passage}")
+            else:
+                judged.setdefault((file.split, query), []).append(passages[passage])
+    for (split, query), positives in judged.items():
+        judge(work, splits[split], questions[query], positives)
+    if unjudged := questions.keys() - {query for _, query in judged}:
+        work.findings.add("queries that nobody judged (left out)", len(unjudged), min(unjudged))
+    numbers = [number for _, number in passages.values()]
+    work.findings.add("passages whose text came before (one passage)", len(numbers) - len({*numbers}))
+    return numbers
+
+
+def _read_texts(work: Work, what: str, files: Iterable[CopyFile]) -> dict[str, Pair]:
+    """Read a table of texts by their id in the copy."""
+    found: dict[str, Pair] = {}
+    for file in files:
+        for place, row in rows_of(file.path, Text):
+            for pair in _number(work, what, [(row.id, row.text)]):
+                if found.setdefault(str(row.id), pair) != pair:
+                    raise InputError(f"a second text for the id {str(row.id)!r}", path=place)
+    return found
+
+
+def _write_corpus(work: Work, passages: Iterable[int]) -> None:
+    """Write the passages of these numbers, each once."""
+    corpus, digests = Corpus(work.draft), work.texts.digests()
+    distinct = np.array([*dict.fromkeys(passages)])
+    for start in range(0, len(distinct), _PASSAGES):
+        batch = distinct[start : start + _PASSAGES]
+        corpus.write(digests[batch], pa.array(work.texts.get(batch)))
+    work.draft.stats["collections"]["corpus"] = corpus.lengths.summary()
 
 
 def _files(word: str) -> list[CopyFile]:
@@ -367,48 +319,8 @@ def published(stats: Mapping[str, Any]) -> dict[str, list[int | None]]:
     return found
 
 
-def compared(copy: Release, release: Release) -> dict[str, Any]:
-    """Count what copy and release both have, and what one has alone, by the ids of the texts, with examples."""
-    ids = {*_keys(copy, "corpus", "corpus", ["_id"])}
-    missing = release.missing("corpus", "corpus", ids)
-    both = len(ids) - len(missing)
-    rest = release.rows("corpus", "corpus") - both
-    found: dict[str, Any] = {"passages": {"both": both, "copy": len(missing), "release": rest}}
-    if missing:
-        found["passages"]["copy_example"] = missing[0]
-    for split in SPLITS:
-        for config, what, columns in (
-            ("queries", "queries", ["_id"]),
-            ("qrels", "judgments", ["query-id", "corpus-id"]),
-        ):
-            if (config, split) in copy.splits() and (config, split) in release.splits():
-                ours, theirs = ({*_keys(each, config, split, columns)} for each in (copy, release))
-                alone = {"copy": ours - theirs, "release": theirs - ours}
-                sides = {"both": len(ours & theirs)} | {side: len(keys) for side, keys in alone.items()}
-                found[f"{split} {what}"] = sides | {
-                    f"{side}_example": min(keys) for side, keys in alone.items() if keys
-                }
-    return found
-
-
-def _keys(release: Release, config: str, split: str, columns: list[str]) -> Iterator[str]:
-    for batch in release.batches(config, split, columns):
-        yield from map(" ".join, zip(*(batch[column].to_pylist() for column in columns), strict=True))
-
-
 def differences_text(copy: Mapping[str, Any]) -> str:
-    """Return both comparisons as aligned text."""
-    lines = [f"{'':<18}{'this copy':>12}{'published':>12}{'difference':>12}"]
-    for what, (mine, theirs) in copy["published"].items():
-        if mine is not None:
-            lines.append(f"{what:<18}{mine:>12,}{theirs:>12,}{mine - theirs:>+12,}")
-    lines += [f"{what}: {times:,}" for what, times in copy["findings"].items()]
-    if "release" in copy:
-        lines += ["", f"{'':<18}{'in both':>12}{'copy only':>12}{'release only':>14}"]
-        for what, sides in copy["release"].items():
-            lines.append(f"{what:<18}{sides['both']:>12,}{sides['copy']:>12,}{sides['release']:>14,}")
-        for what, sides in copy["release"].items():
-            for side in ("copy", "release"):
-                if example := sides.get(f"{side}_example"):
-                    lines.append(f"{what} of the {side} only, such as {example}")
-    return "\n".join(lines)
+    """Return the comparison with the published figures as aligned text."""
+    compared = [(what, mine, theirs) for what, (mine, theirs) in copy["published"].items() if mine is not None]
+    rows = [(what, f"{mine:,}", f"{theirs:,}", f"{mine - theirs:+,}") for what, mine, theirs in compared]
+    return text_table(("", "this copy", "published", "difference"), rows)

@@ -5,10 +5,8 @@ Two releases exist: the original one (``train.json``, ``dev.json``, ``passage_co
 ``part-03`` with ``passage2id.map.json``, ``dev.q.format``, ``q2qid.dev.json``, the dual-encoder's top 50).
 
 Checked on real rows: ``*.q.format`` and ``cross.train.tsv`` (the samples in PaddlePaddle/RocketQA). The other layouts
-follow the archive's own readme and the scripts that read it: ``dev.retrieval.top50.res.tsv`` has the columns query,
-nothing, passage, nothing; ``dev.retrieval.top50.res.id_map.tsv`` names, line for line, the ids of its query and
-passage. The columns that mean nothing may hold anything; all others are checked, and a line that is not as expected is
-an error.
+follow the archive's own readme and the scripts that read it. ``dev.retrieval.top50.res.id_map.tsv`` names, line for
+line, the ids of the query and passage in ``dev.retrieval.top50.res.tsv``.
 
 Each ``parse_...`` takes one block of whole lines as bytes and runs in worker processes. It raises :class:`BadLine`,
 whose line counts from the block's first.
@@ -19,7 +17,7 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import msgspec
 import pyarrow as pa
@@ -38,7 +36,6 @@ ROLES = (
     ("cross", re.compile(r"cross\.train\.(demo\.)?tsv")),
     ("top50", re.compile(r"dev\.retrieval\.top50\.res\.tsv")),
     ("top50ids", re.compile(r"dev\.retrieval\.top50\.res\.id_map\.tsv")),
-    ("document", re.compile(r"readme\.md|License\.docx")),
 )
 
 
@@ -56,8 +53,7 @@ class BadLine(Exception):
         self.message, self.line = message, line
 
 
-# The columns of the TSVs. Those of _TEXTS hold texts, label holds 0 or 1; the others hold what stands here, which means
-# nothing: they may hold anything.
+# The columns of the TSVs. Those of _TEXTS hold texts, label holds 0 or 1; the others may hold anything.
 TSV = {
     "part": ("-", "empty", "passage", "0"),
     "queries": ("query", "-", "-", "0"),
@@ -66,11 +62,6 @@ TSV = {
     "top50": ("query", "-", "passage", "-"),
 }
 _TEXTS = {"query": "query", "passage": "passage", "positive": "passage", "negative": "passage"}
-
-
-def nothing_of(role: str, row: list[bytes]) -> list[bytes]:
-    """Return the values of a row's columns that mean nothing."""
-    return [value for name, value in zip(TSV[role], row, strict=True) if name not in _TEXTS and name != "label"]
 
 
 @dataclass
@@ -96,22 +87,8 @@ def lines_of(data: bytes) -> list[bytes]:
     return lines if lines[-1] else lines[:-1]
 
 
-class TsvBlock(NamedTuple):
-    """A block of a TSV: its columns of texts by name, its labels, if it has any, and how many lines are unusual."""
-
-    columns: dict[str, Texts]
-    labels: list[int]
-    unusual: int
-
-
-def parse_tsv(data: bytes, role: str, usual: list[bytes]) -> TsvBlock:
-    """Parse a block of a TSV.
-
-    Args:
-        data: whole lines.
-        role: a key of :data:`TSV`.
-        usual: the values of the columns that mean nothing in the file's first line; other lines are counted as unusual.
-    """
+def parse_tsv(data: bytes, role: str) -> tuple[dict[str, Texts], list[int]]:
+    """Parse a block of a TSV (``role``: a key of :data:`TSV`) into its columns of texts by name, and its labels."""
     names = TSV[role]
     try:
         str(data, "utf-8")
@@ -122,16 +99,12 @@ def parse_tsv(data: bytes, role: str, usual: list[bytes]) -> TsvBlock:
         if len(row) != len(names):
             expected = f"expected {len(names)} columns separated by tabs ({', '.join(names)})"
             raise BadLine(f"{expected}, found {len(row)}", number)
+        if names[-1] == "label" and row[-1] not in (b"0", b"1"):
+            shown = row[-1][:20].decode(errors="replace")
+            raise BadLine(f"expected the label 0 or 1 in column {len(names)}, found {shown!r}", number)
     columns = dict(zip(names, zip(*rows, strict=True), strict=True)) if rows else dict.fromkeys(names, ())
-    for number, value in enumerate(columns.get("label", ())):
-        if value not in (b"0", b"1"):
-            shown, column = value[:20].decode(errors="replace"), names.index("label") + 1
-            raise BadLine(f"expected the label 0 or 1 in column {column}, found {shown!r}", number)
-    return TsvBlock(
-        {name: texts_of(list(columns[name]), _TEXTS[name]) for name in names if name in _TEXTS},
-        [int(label) for label in columns.get("label", ())],
-        sum(nothing_of(role, row) != usual for row in rows),
-    )
+    texts = {name: texts_of(list(columns[name]), _TEXTS[name]) for name in names if name in _TEXTS}
+    return texts, [int(label) for label in columns.get("label", ())]
 
 
 _ID = re.compile(rb"[0-9a-f]{32}")
@@ -155,16 +128,22 @@ class Paragraph(msgspec.Struct, gc=False):
 
 
 class Question(msgspec.Struct, gc=False):
-    """A row of ``train.json``, ``dev.json`` (with judgments), ``test1.json`` (without)."""
+    """A row of ``test1.json`` and ``test2.json``."""
 
     question_id: Id
     question: Annotated[str, msgspec.Meta(min_length=1)]
     answer_paragraphs: list[Paragraph] | None = None
 
 
+class LabelledQuestion(Question, gc=False):
+    """A row of ``train.json`` and ``dev.json``."""
+
+    answer_paragraphs: list[Paragraph]
+
+
 _passage = msgspec.json.Decoder(Paragraph).decode
 _question = msgspec.json.Decoder(Question).decode
-_map = msgspec.json.Decoder(dict[str, Id]).decode
+_labelled = msgspec.json.Decoder(LabelledQuestion).decode
 _PASSAGE = "a passage {paragraph_id, paragraph_text}"
 
 
@@ -173,12 +152,10 @@ def _decode(decode: Any, line: bytes, number: int, what: str) -> Any:
         return decode(line)
     except msgspec.ValidationError as error:
         message = f"not {what}: {error}"
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         message = f"expected {what} as one JSON object, found no JSON ({error})"
     except UnicodeDecodeError as error:
         message = f"not UTF-8: {error.reason}"
-    except RecursionError:
-        message = f"not {what}: nested too deep"
     raise BadLine(message, number)
 
 
@@ -208,34 +185,29 @@ def parse_wrapped(data: bytes) -> Texts:
     return _texts_of_passages(rows)
 
 
+_PAIR = re.compile(rb'\s*"(\d{1,10})"\s*:\s*"([0-9a-f]{32})"\s*')
+
+
 def parse_map(data: bytes) -> tuple[list[int], bytes]:
     """Parse a block of the inside of ``passage2id.map.json``: line numbers and passage ids, 16 bytes each."""
-    data = data.strip().removesuffix(b",")
-    pairs = _decode(_map, b"{" + data + b"}", 0, 'pairs of a line number and an id, {"0": id, "1": id}')
-    if data and len(pairs) != data.count(b",") + 1:
-        raise BadLine("expected every line number once, found one twice", 0)
-    for number in pairs:
-        if not (number.isascii() and number.isdigit()) or len(number) > 10:
-            raise BadLine(f"expected a line number as the key, found {number[:20]!r}", 0)
-    return [int(number) for number in pairs], bytes.fromhex("".join(pairs.values()))
+    numbers, ids = [], []
+    for pair in data.strip().removesuffix(b",").split(b","):
+        if not (found := _PAIR.fullmatch(pair)):
+            shown = pair[:60].decode(errors="replace")
+            raise BadLine(f'not pairs of a line number and an id, {{"0": id, "1": id}}: found {shown!r}', 0)
+        numbers.append(int(found[1]))
+        ids.append(found[2])
+    return numbers, bytes.fromhex(b"".join(ids).decode())
 
 
-class Questions(NamedTuple):
-    """A block of questions, how many passages each one has (no labels: none), and these."""
+def parse_questions(data: bytes, labelled: bool) -> tuple[Texts, list[int], Texts]:
+    """Parse a block of ``train.json``, ``dev.json`` (``labelled``), ``test1.json`` or ``test2.json``.
 
-    questions: Texts
-    counts: list[int]
-    passages: Texts
-
-
-def parse_questions(data: bytes, labelled: bool) -> Questions:
-    """Parse a block of ``train.json``, ``dev.json`` (``labelled``), ``test1.json`` or ``test2.json``."""
-    what = "a question {question_id, question, answer_paragraphs}" if labelled else "a question {question_id, question}"
-    rows: list[Question] = []
-    for number, line in enumerate(lines_of(data)):
-        rows.append(_decode(_question, line, number, what))
-        if labelled and rows[-1].answer_paragraphs is None:
-            raise BadLine("not a question of a labelled set: answer_paragraphs is missing", number)
+    Returns the questions, the number of passages of each, and these passages.
+    """
+    decode, more = (_labelled, ", answer_paragraphs") if labelled else (_question, "")
+    what = f"a question {{question_id, question{more}}}"
+    rows = [_decode(decode, line, number, what) for number, line in enumerate(lines_of(data))]
     texts = texts_of([row.question.encode() for row in rows], "question", [row.question_id for row in rows])
     passages = [passage for row in rows for passage in row.answer_paragraphs or ()]
-    return Questions(texts, [len(row.answer_paragraphs or ()) for row in rows], _texts_of_passages(passages))
+    return texts, [len(row.answer_paragraphs or ()) for row in rows], _texts_of_passages(passages)

@@ -82,6 +82,23 @@ class NumberedIds:
         return self._slots[used][np.argsort(self._numbers[used])]
 
 
+class IdMap:
+    """Ids of 16 bytes by ids of 16 bytes; of several for one key, the first counts."""
+
+    def __init__(self) -> None:
+        self._keys, self._values = NumberedIds(), np.zeros((1, 2), np.uint64)  # the first stands for no value
+
+    def add(self, keys: Keys, values: Keys) -> None:
+        """Add values by their keys."""
+        fresh = self._keys.add(keys)[1]
+        self._values = np.concatenate([self._values, values[fresh]])
+
+    def get(self, keys: Keys, otherwise: Keys) -> Keys:
+        """Return the value of every key, or what ``otherwise`` has in its place; all of shape (n, 2)."""
+        found = self._keys.find(keys)
+        return np.where(found[:, None] >= 0, self._values[found + 1], otherwise)
+
+
 class NumberedTexts:
     """Distinct texts, told apart by their MD5; they lie in the file ``path``."""
 

@@ -38,7 +38,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--framework", default="", metavar="ID", help="evaluation_framework of eval.yaml")
     add_accept(parser)
-    parser.add_argument("--tmp", type=Path, metavar="DIR", help="for temporary files (default: $TMPDIR, or /tmp)")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -47,9 +46,7 @@ def run(args: argparse.Namespace) -> None:
     from builders.store.reader import open_release
 
     need_hub()
-    release, accepted, scores = open_release(args.release), frozenset(args.accept), dict(args.scores)
-    options = {"create": args.create, "private": args.private, "framework": args.framework, "tmp": args.tmp}
-    print(publish(release, args.repo, accepted=accepted, scores=scores, **options))
+    print(publish(open_release(args.release), args))
 
 
 def _scores(text: str) -> tuple[str, Path]:

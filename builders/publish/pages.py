@@ -17,10 +17,12 @@ import msgspec
 
 from builders.check.paper import published
 from builders.core.errors import InputError
+from builders.core.files import reading
 from builders.core.hub import as_yaml
 from builders.core.tables import as_code, as_text
 from builders.core.typed import read_json
 from builders.store.card import Configs, is_official, pretty_name, rows_of, shown_config
+from builders.store.judgments import labelled
 from builders.store.layout import JOINED, MEASURES, SETS, part_id, parts_of, schema_of, task_id
 from builders.store.manifest import Build
 from builders.store.reader import Release
@@ -38,8 +40,10 @@ def example(release: Release, configs: Configs) -> str:
     row = next(rows, None)
     if row is None:
         return ""
-    shown = json.dumps(_cut(row), ensure_ascii=False, indent=1)
-    return f"`{config}`, {split}:\n\n```json\n{_fenced(shown)}\n```\n"
+    shown = json.dumps(_cut(row), ensure_ascii=False, indent=1).replace("```", r"\u0060``")  # no line of it is a fence
+    # Nothing in it moves the terminal's cursor.
+    plain = "".join(each if each == "\n" or each.isprintable() else json.dumps(each)[1:-1] for each in shown)
+    return f"`{config}`, {split}:\n\n```json\n{plain}\n```\n"
 
 
 def _cut(value: Any) -> Any:
@@ -49,13 +53,6 @@ def _cut(value: Any) -> Any:
     if isinstance(value, list):
         return [_cut(each) for each in value[:1]]
     return {key: _cut(each) for key, each in value.items()} if isinstance(value, dict) else value
-
-
-def _fenced(text: str) -> str:
-    """A text between fences: none of its lines is one, nothing moves the terminal's cursor."""
-    return "".join(
-        character if character == "\n" or character.isprintable() else json.dumps(character)[1:-1] for character in text
-    ).replace("```", r"\u0060``")
 
 
 class _Official(msgspec.Struct):
@@ -74,11 +71,8 @@ class Scored(msgspec.Struct):
 
 def read_scores(path: Path) -> list[Scored]:
     """Return what `python -m baselines evaluate --format json` printed; :class:`InputError` for any other file."""
-    try:
+    with reading(path):
         return read_json(path, list[Scored], any_file=True)
-    except FileNotFoundError:
-        said = "there is no such file; `python -m baselines evaluate --format json` prints one"
-        raise InputError(said, path=path) from None
 
 
 def scores_table(release: Release, builds: Collection[Build], given: dict[str, Path]) -> str:
@@ -111,33 +105,29 @@ def _measured(release: Release, name: str, path: Path) -> Iterator[tuple[str, st
         raise InputError(f"--scores {name}=...: expected a judged split; the release has {have}")
     set_name, split = parts[name]
     found = SETS[set_name]
-    judged = release.table(found.qrels, split, ["query-id", "score"]).to_pylist()
-    queries = len({row["query-id"] for row in judged if row["score"] > 0})
-    for scored in read_scores(path):
-        if not found.translated and scored.queries != queries:
-            raise InputError(
-                f"{scored.run} was measured on {scored.queries:,} queries; {name} has {queries:,}", path=path
-            )
-        values = [100 * value for value in msgspec.structs.astuple(scored.official)]
-        yield as_text(Path(scored.run).name), name, values, "measured on this release"
+    queries = len(labelled(release.table(found.qrels, split)))
+    for run in read_scores(path):
+        if not found.translated and run.queries != queries:
+            raise InputError(f"{run.run} was measured on {run.queries:,} queries; {name} has {queries:,}", path=path)
+        values = [100 * value for value in msgspec.structs.astuple(run.official)]
+        yield as_text(Path(run.run).name), name, values, "measured on this release"
 
 
-def eval_yaml(configs: Configs, reading: bool, framework: str = "") -> str:
+def eval_yaml(configs: Configs, is_reading: bool, framework: str = "") -> str:
     """Return the content of ``eval.yaml``; empty for a release without a judged development or test split.
 
     Args:
         configs: of the release.
-        reading: the passages are those of a reading comprehension set.
+        is_reading: the passages are those of a reading comprehension set.
         framework: ``evaluation_framework``, one that the hub knows; empty: none is named.
     """
-    splits = {(config, split) for config, found in configs.items() for split in found}
-    parts = list(parts_of(splits))
+    parts = list(parts_of({(config, split) for config, found in configs.items() for split in found}))
     if not parts:
         return ""
     passages = rows_of(configs[SETS[parts[0][0]].corpus]["corpus"])
     asked = ", ".join(f"{rows_of(configs[SETS[name].queries][split]):,} ({name} {split})" for name, split in parts)
     content: dict[str, Any] = {
-        "name": pretty_name(reading),
+        "name": pretty_name(is_reading),
         "description": "Chinese passage retrieval: find the passages that answer a question, in a collection of"
         f" {passages:,}. Questions: {asked}. Figures are percent, higher is better: MRR@10, and the share of"
         " questions with an answer in the top 1 and the top 50.",

@@ -8,7 +8,7 @@ exactly and floating point flips some of them. The scans themselves are in :mod:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import chain
@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from builders.release.options import THRESHOLD
-from builders.release.span_scan import any_reaches, largest
+from builders.release.span_scan import any_reaches, best_f1
 
 Tokens = npt.NDArray[np.int32]
 Ends = npt.NDArray[np.int64]
@@ -80,10 +80,6 @@ class Questions:
         """``counts``: the number of paragraphs of each question, ``answer_counts`` of its answers."""
         return cls(*paragraphs, _ends(counts), *answers, _ends(answer_counts))
 
-    def table(self) -> Tokens:
-        """Zeroed scratch of the scans, an entry for each token."""
-        return np.zeros(1 + max(int(ids.max(initial=0)) for ids in (self.ids, self.answers)), np.int32)
-
 
 def label_questions(
     questions: Questions, threshold: Fraction = THRESHOLD, match: str = "threshold"
@@ -103,54 +99,32 @@ def label_questions(
         raise ValueError(f"the threshold must be above 0 and at most 1, not {threshold}")
     if match not in ("threshold", "best"):
         raise ValueError(f"match must be 'threshold' or 'best', not {match!r}")
-    if match == "threshold":
-        return np.asarray(
-            any_reaches(
-                questions.ids,
-                questions.ends,
-                questions.question_ends,
-                questions.answers,
-                questions.answer_ends,
-                questions.answer_question_ends,
-                questions.table(),
-                *threshold.as_integer_ratio(),
-            )
-        )
-    return _best_only(questions, threshold)
-
-
-def _best_only(questions: Questions, threshold: Fraction) -> npt.NDArray[np.bool_]:
-    positive = np.zeros(questions.ends.size, bool)
-    for first, last, scores in span_f1(questions):
-        for column in scores.transpose(1, 0, 2).tolist():
-            values = [Fraction(top, bottom) for top, bottom in column]
-            best = max(values, default=Fraction(0))
-            if best >= threshold:
-                positive[first:last] |= np.array([value == best for value in values])
-    return positive
-
-
-def span_f1(questions: Questions) -> Iterator[tuple[int, int, npt.NDArray[np.int64]]]:
-    """The largest F1 over all spans of every paragraph with every answer of its question, as exact fractions.
-
-    Yields:
-        for each question its first paragraph and the one after its last, and an int64 array
-        ``[paragraphs, answers, 2]`` of numerators and denominators; 0/1 where nothing overlaps.
-    """
-    table = questions.table()
-    first = first_answer = 0
-    ends = zip(questions.question_ends.tolist(), questions.answer_question_ends.tolist(), strict=True)
-    for last, last_answer in ends:
-        start = int(questions.ends[first - 1]) if first else 0
-        answer_start = int(questions.answer_ends[first_answer - 1]) if first_answer else 0
-        out = np.zeros((last - first, last_answer - first_answer, 2), np.int64)
-        largest(
-            questions.ids[start:],
-            questions.ends[first:last] - start,
-            questions.answers[answer_start:],
-            questions.answer_ends[first_answer:last_answer] - answer_start,
+    table = np.zeros(1 + max(int(ids.max(initial=0)) for ids in (questions.ids, questions.answers)), np.int32)
+    if match == "best":
+        return _best_only(questions, threshold, table)
+    return np.asarray(
+        any_reaches(
+            questions.ids,
+            questions.ends,
+            questions.question_ends,
+            questions.answers,
+            questions.answer_ends,
+            questions.answer_question_ends,
             table,
-            out,
+            *threshold.as_integer_ratio(),
         )
-        yield first, last, out
+    )
+
+
+def _best_only(questions: Questions, threshold: Fraction, table: Tokens) -> npt.NDArray[np.bool_]:
+    paragraphs = np.split(questions.ids, questions.ends[:-1])
+    answers = np.split(questions.answers, questions.answer_ends[:-1])
+    positive = np.zeros(questions.ends.size, np.bool_)
+    first = first_answer = 0
+    for last, last_answer in zip(questions.question_ends, questions.answer_question_ends, strict=True):
+        for answer in answers[first_answer:last_answer]:
+            scores = [Fraction(*best_f1(paragraph, answer, table)) for paragraph in paragraphs[first:last]]
+            best = max(scores, default=Fraction(0))
+            positive[first:last] |= np.array([score == best >= threshold for score in scores], np.bool_)
         first, first_answer = last, last_answer
+    return positive

@@ -1,14 +1,7 @@
-"""The scans behind span-F1, compiled: is there a span of a paragraph that reaches a threshold, and which is the best?
+"""The scans behind span-F1, compiled. :mod:`.span_f1` defines what they compute, and tests hold them equal to it.
 
-For one end of the span, moved from left to right, a new token adds 1 to the overlap of every start after the token's
-c-th last occurrence (c: how often the answer holds it). So the scores of the starts only ever get additions on a
-suffix, and a start whose score is reached by a later one never leads again: a list of strictly falling leaders, with
-union-find to skip the fallen, gives the best start in near constant time. One scan is O(K a(K)) for K tokens of the
-paragraph that occur in the answer. The maximum itself follows by Dinkelbach's iteration over the same scan.
-
-Most paragraphs are never scanned: ``_may_reach`` rejects them, ``_reached`` finds the runs that may reach the
-threshold, ``_run_reaches`` decides on each, with ``_best_span`` where nothing simpler does. What they compute is
-defined in :mod:`.span_f1`, and held equal to it by tests: who trusts those need not read this file.
+Most paragraphs are never scanned: ``_may_reach`` rejects them, ``_reached`` finds the runs of tokens that may reach the
+threshold, ``_run_reaches`` decides on each.
 """
 
 from __future__ import annotations
@@ -22,88 +15,16 @@ _STEP = 8  # tokens
 
 
 @compiled
-def _find(parent, k):  # type: ignore[no-untyped-def]
-    root = k
-    while parent[root] != root:
-        root = parent[root]
-    while parent[k] != root:
-        parent[k], k = root, parent[k]
-    return root
-
-
-@compiled
-def _best_span(positions, kinds, order, occurrences, starts, counts, p, q):  # type: ignore[no-untyped-def]
-    """The largest ``2q*o - p*L`` over all spans, with the o and L that reach it.
-
-    ``positions[k]``: where the k-th matching token stands; ``kinds[k]``: which answer token it is; ``order[k]``: how
-    many of its kind stand before it; ``occurrences[starts[t] : starts[t + 1]]``: the k of kind t; ``counts[t]``: how
-    often the answer holds kind t.
-    """
-    size = positions.size
-    parent = np.arange(size)  # a start that fell points to the later start that reached it
-    before = np.empty(size, np.int64)  # the leading start before this one, or -1
-    gap = np.zeros(size, np.int64)  # its score less the next leading start's: > 0
-    head, head_score, tail_score = 0, np.int64(0), np.int64(0)
-    best, best_overlap, best_length = np.int64(-(1 << 62)), np.int64(0), np.int64(1)
-    for k in range(size):
-        # A start's score is 2q * overlap + p * position; the new start enters with overlap 0.
-        score = p * positions[k]
-        last = k - 1
-        if k == 0:
-            before[k], head, head_score = -1, k, score
-        else:
-            fall = tail_score - score
-            while last >= 0 and fall <= 0:
-                parent[last] = k
-                last = before[last]
-                if last >= 0:
-                    fall += gap[last]
-            before[k] = last
-            if last < 0:
-                head, head_score = k, score
-            else:
-                gap[last] = fall
-        # Every start after the c-th last token of this kind gains one.
-        kind = kinds[k]
-        earlier = order[k] - counts[kind]
-        first = 0 if earlier < 0 else occurrences[starts[kind] + earlier] + 1
-        gainer = _find(parent, first)
-        if gainer == head:
-            head_score += 2 * q
-        else:
-            last = before[gainer]
-            gap[last] -= 2 * q
-            fall = gap[last]
-            while fall <= 0:
-                parent[last] = gainer
-                previous = before[last]
-                before[gainer] = previous
-                if previous < 0:
-                    head, head_score = gainer, head_score - fall
-                    break
-                fall += gap[previous]
-                gap[previous] = fall
-                last = previous
-        tail_score = score + 2 * q
-        value = head_score - p * (positions[k] + 1)
-        if value > best:
-            best = value
-            best_overlap = (head_score - p * positions[head]) // (2 * q)
-            best_length = positions[k] + 1 - positions[head]
-    return best, best_overlap, best_length
-
-
-@compiled
-def _enter(answer, table, counts):  # type: ignore[no-untyped-def]
-    """Number the kinds of token of an answer in ``table``, from 1, and count each; returns how many kinds there are."""
+def _enter(answer, table):  # type: ignore[no-untyped-def]
+    """Number the kinds of token of an answer in ``table``, from 1; returns how often the answer holds each."""
+    counts = np.zeros(answer.size, np.int64)
     kinds = 0
     for token in answer:
         if table[token] == 0:
             kinds += 1
             table[token] = kinds
-            counts[kinds - 1] = 0
         counts[table[token] - 1] += 1
-    return kinds
+    return counts[:kinds]
 
 
 @compiled
@@ -120,54 +41,52 @@ def _matches(paragraph, table):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _index(kinds, counts):  # type: ignore[no-untyped-def]
-    """``order``, ``occurrences`` and ``starts`` as :func:`_best_span` takes them."""
-    starts = np.zeros(counts.size + 1, np.int64)
-    for kind in kinds:
-        starts[kind + 1] += 1
-    starts = np.cumsum(starts)
-    order = np.empty(kinds.size, np.int64)
-    occurrences = np.empty(kinds.size, np.int64)
-    found = np.zeros(counts.size, np.int64)
-    for k in range(kinds.size):
-        kind = kinds[k]
-        order[k] = found[kind]
-        occurrences[starts[kind] + found[kind]] = k
-        found[kind] += 1
-    return order, occurrences, starts
-
-
-@compiled
-def _maximum(paragraph, m, table, counts):  # type: ignore[no-untyped-def]
-    """(numerator, denominator) of the largest F1 of the paragraph and the answer of ``m`` tokens in ``table``."""
+def best_f1(paragraph, answer, table):  # type: ignore[no-untyped-def]
+    """(numerator, denominator) of the largest F1 of the paragraph's spans with the answer; table as below."""
+    counts = _enter(answer, table)
     positions, kinds = _matches(paragraph, table)
-    if positions.size == 0:
-        return np.int64(0), np.int64(1)
-    order, occurrences, starts = _index(kinds, counts)
-    top, bottom = np.int64(2), np.int64(1 + m)  # one matching token
-    while True:
-        best, o, length = _best_span(positions, kinds, order, occurrences, starts, counts, top, bottom)
-        if best <= top * m:
-            return top, bottom
-        top, bottom = 2 * o, length + m
+    for token in answer:
+        table[token] = 0
+    top, bottom = 0, 1
+    for first in range(positions.size):
+        left, overlap = counts.copy(), 0
+        for k in range(first, positions.size):
+            left[kinds[k]] -= 1
+            overlap += left[kinds[k]] >= 0
+            tokens = positions[k] - positions[first] + 1 + answer.size
+            if 2 * overlap * bottom > top * tokens:
+                top, bottom = 2 * overlap, tokens
+    return top, bottom
 
 
 @compiled
 def _run_reaches(positions, kinds, m, counts, p, q):  # type: ignore[no-untyped-def]
     """True if a span of these matches reaches p/q."""
-    found = np.zeros(counts.size, np.int64)
-    overlap = 0
+    need, size = p * m, positions.size
+    left = counts.copy()
+    most = 0
     for kind in kinds:
-        overlap += found[kind] < counts[kind]
-        found[kind] += 1
-    # No span overlaps more than all matches do, and a span is at least as long as its overlap.
-    if (2 * q - p) * overlap < p * m:
+        left[kind] -= 1
+        most += left[kind] >= 0
+    if (2 * q - p) * most < need:  # no span overlaps more, and a span is at least as long as its overlap
         return False
-    length = positions[-1] - positions[0] + 1
-    if 2 * q * overlap - p * length >= p * m:  # all of them together do
-        return True
-    order, occurrences, starts = _index(kinds, counts)
-    return _best_span(positions, kinds, order, occurrences, starts, counts, p, q)[0] >= p * m
+    # How much a span that ends at a match can still gain, if every further match counted.
+    rises = np.zeros(size, np.int64)
+    for k in range(size - 1, 0, -1):
+        rises[k - 1] = max(0, rises[k] + 2 * q - p * (positions[k] - positions[k - 1]))
+    for first in range(size):
+        left[:] = counts
+        overlap = 0
+        for k in range(first, size):
+            left[kinds[k]] -= 1
+            overlap += left[kinds[k]] >= 0
+            score = 2 * q * overlap - p * (positions[k] - positions[first] + 1)
+            if score >= need:
+                return True
+            # A beginning that scores nothing is better left away.
+            if score <= 0 or score + min(rises[k], (2 * q - p) * (most - overlap)) < need:
+                break
+    return False
 
 
 @compiled
@@ -221,32 +140,17 @@ def _reached(paragraph, m, table, counts, p, q):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def largest(paragraphs, paragraph_ends, answers, answer_ends, table, out):  # type: ignore[no-untyped-def]
-    """Fill ``out[i, j]`` with (numerator, denominator) of the largest F1 of paragraph i and answer j; (0, 1) for none.
-
-    ``table`` is zeroed scratch as large as the largest token id; it is left zeroed.
-    """
-    for j in range(answer_ends.size):
-        answer = answers[(answer_ends[j - 1] if j else 0) : answer_ends[j]]
-        counts = np.empty(answer.size, np.int64)
-        counts = counts[: _enter(answer, table, counts)]
-        for i in range(paragraph_ends.size):
-            paragraph = paragraphs[(paragraph_ends[i - 1] if i else 0) : paragraph_ends[i]]
-            out[i, j, 0], out[i, j, 1] = _maximum(paragraph, answer.size, table, counts)
-        for token in answer:
-            table[token] = 0
-
-
-@compiled
 def any_reaches(ids, ends, rows, answers, answer_ends, answer_rows, table, p, q):  # type: ignore[no-untyped-def]
-    """Algorithm 1 question by question: for each paragraph, whether any answer of its own question is reached."""
+    """Algorithm 1 question by question: True for each paragraph that reaches p/q with an answer of its own question.
+
+    ``table``: zeroed scratch with an entry for each token; it is left zeroed.
+    """
     positive = np.zeros(ends.size, np.bool_)
     first, first_answer = 0, 0
     for row in range(rows.size):
         for j in range(first_answer, answer_rows[row]):
             answer = answers[(answer_ends[j - 1] if j else 0) : answer_ends[j]]
-            counts = np.empty(answer.size, np.int64)
-            counts = counts[: _enter(answer, table, counts)]
+            counts = _enter(answer, table)
             for i in range(first, rows[row]):
                 if not positive[i]:
                     paragraph = ids[(ends[i - 1] if i else 0) : ends[i]]

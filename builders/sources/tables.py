@@ -67,6 +67,8 @@ class Table:
             InputError: with the line, for a row of another number of columns, and for bad quotes.
         """
         records = _records(self.source, self.encoding, self.delimiter, self.spreadsheet)
+        if columns and (missing := [name for name in columns if name not in self.columns]):
+            raise InputError(f"expected a column {missing[0]}, found {self.columns}", path=self.source.shown, line=1)
         positions = list(range(len(self.first))) if columns is None else [self.columns.index(name) for name in columns]
         if columns is not None:
             next(records)  # the header

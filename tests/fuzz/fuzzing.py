@@ -1,4 +1,4 @@
-"""What every fuzzer of a reader shares: a good world, one file of it spoiled, and what must be true then.
+"""The steps of every fuzzer of a reader: a good world, one file of it spoiled, and the checks.
 
 Whatever a file from outside holds, its reader gives what the file says, or ends in one line that names a file, with the
 exit code of a command; it writes nowhere but where it is told to, and leaves nothing behind.
@@ -68,7 +68,7 @@ def same(found: Any, good: Any, _: Path) -> bool:
 
 
 def any_result(*_: object) -> bool:
-    """Where what a spoiled file says cannot be told by simpler means than the reader's."""
+    """Accept any result: only the reader itself can tell the content of a spoiled file."""
     return True
 
 
@@ -86,12 +86,12 @@ def as_json(name: str) -> Callable[[Any, Any, Path], bool]:
 
 
 def loads(text: str | bytes) -> Any:
-    """What JSON says, by Python; a number of so many digits that Python makes none of it is its text."""
+    """Read JSON by Python; a number of so many digits that Python makes none of it is its text."""
     return json.loads(text, parse_int=lambda digits: int(digits) if len(digits) < 4000 else digits)
 
 
 def equal(found: Any, said: Any) -> bool:
-    """Whether ``said`` says what was found; keys that it lacks have defaults, and those that it has more are passed."""
+    """True if ``said`` says what was found; keys that it lacks have defaults, and those that it has more are passed."""
     if isinstance(found, dict) and isinstance(said, dict):
         return all(equal(value, said[key]) for key, value in found.items() if key in said)
     if isinstance(found, (list, tuple)) and isinstance(said, list):

@@ -22,7 +22,7 @@ KILLS = 10 if CASES else 1
 
 
 class Server(Protocol):
-    """What a command speaks to."""
+    """The server that a command speaks to."""
 
     requests: list[Any]
 
@@ -30,7 +30,7 @@ class Server(Protocol):
         """The whole environment of a command that finds it; ``home`` for caches."""
 
     def content(self) -> dict[str, bytes]:
-        """What it holds, as the command has left it there."""
+        """The content that the command has left on the server."""
 
     def forget(self) -> None:
         """Be as at the beginning."""
@@ -80,12 +80,12 @@ class Verb:
 
 
 def names(place: Path) -> list[str]:
-    """What lies in an output's place and among the temporary files."""
+    """The files in an output's place and among the temporary files."""
     return sorted(path.name for path in [*place.iterdir(), *(place / "tmp").iterdir()])
 
 
 class Place:
-    """Where a command writes: its output, its cache, its temporary files, and its server."""
+    """The places that a command writes to: its output, its cache, its temporary files, and its server."""
 
     def __init__(self, folder: Path, verb: Verb, given: Path, server: Server | None) -> None:
         self.folder, self.verb, self.given, self.server = folder, verb, given, server
@@ -109,7 +109,7 @@ class Place:
         return names(self.folder) + sorted(within)
 
     def has_begun(self) -> bool:
-        """Whether the command that was started last has written or asked something."""
+        """True if the command that was started last has written or asked something."""
         return self._now() != self._state or bool(self.server and len(self.server.requests) > self._asked)
 
     def end(self) -> float:

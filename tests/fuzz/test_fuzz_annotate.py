@@ -12,11 +12,20 @@ from fuzzing import Reader, any_result, as_json, equal, fuzz_of, same
 from spoil import JSON, JSON_LINES, TEXT
 
 from builders.annotate.endpoint import text_in
-from builders.annotate.export import Task, write_lines, write_sheet
-from builders.annotate.importing import read_export, read_lines, read_sheet
-from builders.annotate.judgments import Judgment, add_judgments, encoded, read_judgments
-from builders.annotate.quality import Rule
-from builders.annotate.rounds import Item, Package, Round, items_of, open_round, write_round
+from builders.annotate.rounds import (
+    Item,
+    Judgment,
+    Package,
+    Round,
+    Rule,
+    add_judgments,
+    encoded,
+    items_of,
+    open_round,
+    read_judgments,
+    write_round,
+)
+from builders.annotate.tasks import Task, read_export, read_lines, read_sheet, write_lines, write_sheet
 from builders.core.files import read_whole
 
 NOON = datetime(2024, 5, 1, 12, tzinfo=timezone.utc)
@@ -48,7 +57,7 @@ def _judgments(folder: Path) -> None:
     add_judgments(folder, JUDGED)
 
 
-TASKS = [Task(item, "dev-001", 1, label=label) for label, item in enumerate(ITEMS)]
+TASKS = [Task(*msgspec.structs.astuple(item), "dev-001", 1, label=label) for label, item in enumerate(ITEMS)]
 DATA = {"package": "dev-001", "version": 1, "kind": "annotation", "query-id": "q1", "corpus-id": "p1"}
 CHOICE = {"from_name": "label", "to_name": "passage", "type": "choices", "value": {"choices": ["1"]}}
 NOTE = {"from_name": "note", "to_name": "passage", "type": "textarea", "value": {"text": ["看第二句"]}}
@@ -99,7 +108,7 @@ READERS = [
     ),
     Reader(
         "judgments",
-        reaches=("builders.annotate.judgments:judgments_in",),
+        reaches=("builders.annotate.rounds:judgments_in",),
         make=_judgments,
         spoils={"judgments/*.jsonl": JSON_LINES},
         read=lambda folder: [encoded(each) for each in read_judgments(folder)],
@@ -107,7 +116,7 @@ READERS = [
     ),
     Reader(
         "a filled-in sheet",
-        reaches=("builders.annotate.importing:read_sheet",),
+        reaches=("builders.annotate.tasks:read_sheet",),
         make=lambda folder: write_sheet(folder / "sheet.csv", TASKS),
         spoils={"sheet.csv": TEXT},
         read=lambda folder: [row.label for _, row in read_sheet(folder / "sheet.csv")],
@@ -115,7 +124,7 @@ READERS = [
     ),
     Reader(
         "JSON lines of judged pairs",
-        reaches=("builders.annotate.importing:read_lines",),
+        reaches=("builders.annotate.tasks:read_lines",),
         make=lambda folder: write_lines(folder / "lines.jsonl", TASKS),
         spoils={"lines.jsonl": JSON_LINES},
         read=lambda folder: [msgspec.to_builtins(row) for _, row in read_lines(folder / "lines.jsonl")],
@@ -123,7 +132,7 @@ READERS = [
     ),
     Reader(
         "Label Studio's export",
-        reaches=("builders.annotate.importing:read_export",),
+        reaches=("builders.annotate.tasks:read_export",),
         make=lambda folder: (folder / "export.json").write_text(json.dumps(EXPORT)),
         spoils={"export.json": JSON},
         read=lambda folder: [row.label for _, row in read_export(folder / "export.json")],

@@ -36,7 +36,7 @@ def _functions(path: Path) -> Iterator[tuple[str, ast.AST]]:
 
 
 def _own_calls(function: ast.AST) -> Iterator[str]:
-    """What a function calls itself, not the functions in it."""
+    """Yield the calls of a function itself, not of the functions in it."""
     rest = list(ast.iter_child_nodes(function))
     while rest:
         node = rest.pop()

@@ -55,7 +55,7 @@ VERBS = {
         f"builders release --raw {SAMPLE} --workers 2 --out {{here}}/out", lambda folder: folder.mkdir(), slow=False
     ),
     "official": Verb(
-        "builders official --archive {given}/all.tar.gz --workers 2 --out {here}/out",
+        "builders official --archive {given}/all.tar.gz --out {here}/out",
         lambda folder: (folder.mkdir(), write_tar(folder / "all.tar.gz", BOTH, folder / "files")),
         slow=False,
     ),

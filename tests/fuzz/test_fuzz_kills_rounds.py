@@ -22,7 +22,7 @@ from killing import Place, Verb, content, killed_and_given_again, same_in_the_en
 from loaded import ANNOTATION, Loaded
 from releases import QUESTIONS, TEXTS, make_release, md5, tables
 
-from builders.annotate.judgments import read_judgments
+from builders.annotate.rounds import read_judgments
 from builders.store.runs import write_run
 
 POINTS = 20 if CASES else 1
@@ -30,7 +30,7 @@ PARALLEL = 4
 
 
 def judged(out: Path) -> dict[str, bytes]:
-    """What a round is: its files, and what was judged; not when, and not in how many files."""
+    """The content of a round: its files and judgments, not their times, and not their number of files."""
     found = content(out)
     ours = [name for name in found if name.startswith("judgments/") and name.endswith(".jsonl")]
     for name in ours:
@@ -80,7 +80,7 @@ VERBS = {
         refused="is a round already",
     ),
     "annotate prefill": _step(
-        f"prefill {_AT} --model judge-7b --show --parallel {PARALLEL}", "fresh", server=judging, repeats=PARALLEL
+        f"prefill {_AT} --model judge-7b --show --parallel {PARALLEL}", "fresh", server=judging, repeats=20 + PARALLEL
     ),
     "annotate prefill --scores": _step(f"prefill {_AT} --model ce --scores {{given}}/scores.run --scale none", "fresh"),
     "annotate import": _step(f"import {_AT} --annotator {ANNA} {{given}}/1.csv {{given}}/2.csv", "fresh"),

@@ -1,4 +1,4 @@
-"""What kinds of model keep and read, spoiled."""
+"""Spoiled files that kinds of model keep and read."""
 
 from __future__ import annotations
 

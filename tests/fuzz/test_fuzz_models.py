@@ -1,4 +1,4 @@
-"""What a checkpoint, a training, the hub and Paddle's parameters say of themselves, spoiled; without PyTorch."""
+"""Spoiled descriptions of checkpoints, trainings, the hub and Paddle's parameters; without PyTorch."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _manifest(folder: Path) -> None:
 
 
 def _listing(folder: Path) -> Any:
-    """What a repository's earlier manifest lists: what would be deleted there."""
+    """Return the files that a repository's earlier manifest lists, which would be deleted there."""
     hub = SimpleNamespace(hf_hub_download=lambda *_, **__: folder / "manifest.json")
     return _earlier(hub, "org/name", "model", "manifest.json", "dureader_retrieval checkpoint", "main")
 
@@ -109,7 +109,7 @@ def _done(folder: Path) -> Any:
 
 
 def _as_trained(found: tuple[str | None, bool], _: Any, folder: Path) -> bool:
-    """What is done is just this training, begun from the commit that its record names."""
+    """True if the finished training began from the commit that its record names."""
     about = loads((folder / "model" / TRAINING).read_text(encoding="utf-8-sig"))["about"]
     commit = about.get("start_commit")
     begun = commit if about.get("start") == "org/base" and isinstance(commit, str) else None

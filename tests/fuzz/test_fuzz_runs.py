@@ -176,7 +176,7 @@ READERS = [
     ),
     Reader(
         "a TREC run with tabs",
-        reaches=(f"{_RUN}_trec_lines",),
+        reaches=(f"{_RUN}_by_line",),
         make=_tabs,
         spoils={"run": TEXT},
         read=lambda folder: read_run(folder / "run").hits,
@@ -192,7 +192,7 @@ READERS = [
     ),
     Reader(
         "predictions",
-        reaches=(f"{_RUN}_read_predictions",),
+        reaches=(f"{_RUN}read_run",),
         make=lambda folder: (folder / "predictions.json").write_text(json.dumps(dict.fromkeys(ASKED, IDS))),
         spoils={"predictions.json": JSON},
         read=lambda folder: read_run(folder / "predictions.json").hits,

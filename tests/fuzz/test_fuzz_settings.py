@@ -16,7 +16,7 @@ from spoil import JSON, TEXT
 from baselines.reproduce.drawings import curve
 from baselines.reproduce.leaderboard import LEADERBOARD, read_leaderboard
 from baselines.reproduce.matrix import MATRIX, Step, read_matrix
-from baselines.reproduce.report import error_figures, trainings
+from baselines.reproduce.report import trainings
 from baselines.reproduce.settings import read_settings
 from baselines.reproduce.steps import _done, _stamp
 from baselines.train.recipe import RECIPES, read_recipe
@@ -35,9 +35,6 @@ train.max_steps = 100
 [options.rerank]
 top-k = 20
 """
-_MATRIX = read_matrix()
-_KIND = {"pairs": 3, "share": 0.3, "low": 0.1, "high": 0.5}
-_TALLY = {"release": "r", "split": "dev", "decided": 10, "categories": {c.name: _KIND for c in _MATRIX.categories}}
 _OVERRIDES = "train.batch=8\ntrain.learning_rate=1e-4\ndata.negatives=release\nmodel.towers=2\n"
 
 
@@ -118,14 +115,6 @@ READERS = [
         spoils={"leaderboard.toml": TEXT},
         read=lambda folder: read_leaderboard(folder / "leaderboard.toml"),
         right=_as_toml("leaderboard.toml"),
-    ),
-    Reader(
-        "the tally of a round about errors",
-        reaches=("baselines.reproduce.report:error_figures",),
-        make=lambda folder: (folder / "tally.json").write_text(json.dumps(_TALLY)),
-        spoils={"tally.json": JSON},
-        read=lambda folder: error_figures(_MATRIX, _MATRIX.categories, folder / "tally.json"),
-        right=any_result,
     ),
     Reader(
         "the curve of a training",

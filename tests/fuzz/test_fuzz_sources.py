@@ -1,4 +1,4 @@
-"""What others publish, spoiled: raw rows, tables, questions, translations, embeddings, archives."""
+"""Spoiled sources: raw rows, tables, questions, translations, embeddings, archives."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from spoil import BYTES, JSON, JSON_LINES, PARQUET, TEXT
 from builders.add import ccovid, cmedqa, squad
 from builders.add.crosslingual import read_pairs
 from builders.add.vectors import read_embeddings
-from builders.annotate.quality import Rule
+from builders.annotate.rounds import Rule
 from builders.annotate.translations import review_packages
 from builders.core.files import sha256_of
 from builders.core.typed import problem_of
@@ -118,8 +118,8 @@ def _vectors(folder: Path) -> None:
 
 def _read_vectors(folder: Path) -> Any:
     release = open_release(folder / "release")
-    found = list(read_embeddings([folder / "encoded", folder / "x.parquet"], release))
-    assert all(len(block.ids) == len(block.vectors) and block.vectors.ndim == 2 for block in found)
+    found = [block for name in ("encoded", "x.parquet") for block in read_embeddings(folder / name, release)]
+    assert all(len(ids) == len(vectors) and vectors.ndim == 2 for ids, vectors in found)
     return len(found)
 
 
@@ -144,6 +144,11 @@ def _read_archives(folder: Path) -> Any:
             path.unlink()
         work.rmdir()
         raise
+
+
+def _official(folder: Path) -> None:
+    files = original_files() | preprocessed_files()  # without dev.json, so that all others are read
+    write_files(folder / "files", {name: text for name, text in files.items() if "/dev.json" not in name})
 
 
 def _read_official(folder: Path) -> Any:
@@ -175,9 +180,9 @@ READERS = [
     Reader(
         "copies",
         reaches=(
+            "builders.official.copies:_rows",
             "builders.official.copies:rows_of",
             "builders.official.copies:kind_of",
-            "builders.official.copies:_parquet",
         ),
         make=_copies,
         spoils={"*.jsonl": JSON_LINES, "*.parquet": PARQUET},
@@ -201,14 +206,13 @@ READERS = [
         ),
         make=_cmedqa,
         spoils={"*.*": TEXT},
-        read=lambda folder: cmedqa.read(find_tables([folder]))[0].queries,
+        read=lambda folder: cmedqa.read([folder])[0].queries,
         right=any_result,
         names_files=False,  # the files are put together before it shows
     ),
     Reader(
         "cCOVID-News' tables",
         reaches=(
-            "builders.add.ccovid:json_rows",
             "builders.add.ccovid:_rows",
             "builders.add.ccovid:read",
             "builders.sources.files:_members",
@@ -216,7 +220,7 @@ READERS = [
         ),
         make=_ccovid,
         spoils={"*.csv": TEXT, "*.json": JSON_LINES, "*.zip": BYTES},
-        read=lambda folder: ccovid.read(find_tables([folder]))[0].queries,
+        read=lambda folder: ccovid.read([folder])[0].queries,
         right=any_result,
         names_files=False,
     ),
@@ -254,8 +258,8 @@ READERS = [
     ),
     Reader(
         "official files",
-        reaches=("builders.official.questions:_read_ids",),
-        make=lambda folder: write_files(folder / "files", original_files() | preprocessed_files()),
+        reaches=("builders.official.questions:read_question_list",),
+        make=_official,
         spoils={"files/**/*.json": JSON_LINES, "files/**/*.tsv": TEXT, "files/**/*.format": TEXT},
         read=_read_official,
         right=any_result,

@@ -45,7 +45,7 @@ def _read_embeddings(folder: Path) -> Any:
 
 
 def _read_notes(folder: Path) -> Any:
-    """What a killed `encode` finds done."""
+    """Return the work that a killed `encode` finds done."""
     from baselines.retrieve.index import File, resumed
     from baselines.retrieve.passages import first_fault
 
@@ -66,7 +66,7 @@ def _window(folder: Path) -> None:
 
 
 def _read_window(folder: Path) -> Any:
-    """What a killed `rerank` finds done; what is not is scored, here by nobody."""
+    """Return the work that a killed `rerank` finds done; the rest is scored, here by nobody."""
     from baselines.retrieve import scoring
 
     with pytest.MonkeyPatch.context() as patch:

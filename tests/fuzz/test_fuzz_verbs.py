@@ -82,7 +82,7 @@ _ABOUT = {"EXPORT", MANIFEST, "README.md", "stats.json", "training.json"}
 
 @dataclass(frozen=True)
 class Written:
-    """What a verb printed, wrote, and which files the manifest listed."""
+    """The output, the files and the manifest's list of a verb."""
 
     stdout: str
     files: dict[str, bytes]
@@ -140,7 +140,7 @@ def _files(folder: Path) -> dict[str, bytes]:
 
 
 def _run_at_a_hub(folder: Path, program: str, words: list[str]) -> tuple[Done, dict[str, bytes]]:
-    """What a command does at a hub with an empty repository, and what then lies there."""
+    """Run a command at a hub with an empty repository; returns the files that it leaves there."""
     with Hub() as hub:
         repo = hub.create(REPO, "model" if program == "baselines" else "dataset")
         before = dict(repo.files)

@@ -1,0 +1,302 @@
+"""Training sets for interpolation and extrapolation: ReSTrain and ReSTTest (Zhan et al., arXiv 2204.11447).
+
+They measure how a model does on queries like those it was trained on, and on others. After the authors' code:
+github.com/jingtaozhan/extrapolate-eval.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from builders.add.similarity import Floats, Ints, best_ranks, clusters, nearest
+from builders.add.vectors import directions
+from builders.core.command import add_format, whole_number
+from builders.core.errors import InputError, log
+from builders.core.sampling import size, size_name
+from builders.core.tables import print_result
+from builders.store.draft import check_release_output, describe_files, draft_release
+from builders.store.judgments import label_overlap, labelled, overlap_table
+from builders.store.layout import MANIFEST
+from builders.store.reader import Release, open_release
+
+# Its authors used ReSTrain on 97 test queries of 502,939 training queries, and not on 6,980 (their readme): there,
+# almost every training query is similar to some test query. Between the two, more than one test query for every so
+# many:
+_FEW = 100
+WARNING = (
+    "%s test queries are many for %s training queries: ReSTrain is for small test sets; of a large one, almost every"
+    " training query is similar to some test query, and both sets hold such; resttest is for it (extrapolate-eval)"
+)
+
+
+def is_large(tests: int, trains: int) -> bool:
+    """True if ReSTrain is not for so many test queries: see ``_FEW``."""
+    return tests * _FEW > trains
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    text = "query vectors: directories of `baselines encode --queries`, or .parquet; together of every query"
+    parser.add_argument("--release", type=Path, required=True, metavar="DIR", help="the release to start from")
+    parser.add_argument("--embeddings", type=Path, nargs="+", required=True, metavar="PATH", help=text)
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="the new release (may be --release)")
+    parser.add_argument("--seed", type=whole_number(0), default=0, metavar="N", help="of what is drawn (0)")
+    add_format(parser)
+
+
+def restrain_arguments(parser: argparse.ArgumentParser) -> None:
+    _add_options(parser)
+    parser.add_argument(
+        "--size", type=size, nargs="+", required=True, metavar="N", help="training queries a set: 14K, 45K, 200K or any"
+    )
+    parser.add_argument(
+        "--exclude",
+        type=whole_number(1),
+        metavar="K",
+        help="ranks never in an extrapolation set (default: about half of the training queries are out)",
+    )
+    parser.add_argument(
+        "--split", nargs="+", default=["dev"], metavar="SPLIT", help="the test queries, labelled or not (dev)"
+    )
+
+
+def restrain(args: argparse.Namespace) -> None:
+    """Add training sets that are like a small test set, or unlike it (ReSTrain).
+
+    They measure how a model does on queries like those it was trained on, and on others. After Zhan et al. (arXiv
+    2204.11447; github.com/jingtaozhan/extrapolate-eval). Queries are compared by the cosine of their vectors, of any
+    model.
+
+    SIZE-interpolation holds the SIZE training queries most similar to the test queries: every test query's nearest,
+    then every one's second nearest, and so on; of the last rank, which is cut to the size, the most similar.
+    SIZE-extrapolation holds SIZE others, drawn from what is left when every test query's K nearest training queries are
+    removed. K is --exclude, or the rank that leaves room for the largest sets; it does not depend on the size. So a
+    smaller set is part of a larger one of its kind, and no extrapolation set shares a query with an interpolation set,
+    whatever their sizes. Where the test queries are many, a warning says so: almost every training query is similar to
+    some test query then.
+
+    The sets are added to a copy of the release as configs with the columns of qrels. The same vectors, seed and options
+    give the same sets on any number of threads. Printed for every set: the test queries' mean cosine with their nearest
+    training query, and their label overlap, which `check` prints too.
+
+    Example:
+
+      python -m baselines encode --release build/release --model M --queries --split train --out build/vectors/train
+      python -m baselines encode --release build/release --model M --queries --split dev --out build/vectors/dev
+      python -m builders add restrain --release build/release --embeddings build/vectors/train build/vectors/dev \\
+        --size 14K --out build/extrapolation
+    """
+    release = open_release(args.release)
+    check_release_output(args.out)
+    qrels = release.table("qrels", "train")
+    trains = labelled(qrels)
+    ids = (release.table("queries", split, ["_id"])["_id"].to_pylist() for split in args.split)
+    tests = sorted({query for own in ids for query in own})
+    vectors, build = _vectors_of(release, {"qrels/train": trains, "/".join(args.split): tests}, args)
+    train_vectors, test_vectors = vectors[: len(trains)], vectors[len(trains) :]
+    if is_large(len(tests), len(trains)):
+        log.warning(WARNING, f"{len(tests):,}", f"{len(trains):,}")
+    sets = restrained(trains, train_vectors, test_vectors, args.size, args.exclude, args.seed)
+    depth = next(chosen.ranks for chosen in sets if chosen.kind == "extrapolation")
+    build["options"] = {"size": sorted(set(args.size)), "exclude": depth, "split": args.split, "seed": args.seed}
+    labels = [release.table("qrels", split) for split in args.split if ("qrels", split) in release.splits()]
+    judged, rows = pa.concat_tables(labels) if labels else None, []
+    with draft_release(args.out, build, release) as draft:
+        for chosen in sets:
+            name = f"restrain-{size_name(chosen.size)}-{chosen.kind}"
+            table = _judgments_of(qrels, trains, chosen.rows)
+            draft.write(name, "train", [table])
+            row = {
+                **{"config": name, "test": "+".join(args.split)},
+                **{"train_queries": chosen.size, "test_queries": len(tests), "ranks": chosen.ranks},
+                "nearest_cosine": _mean(nearest(test_vectors, train_vectors, chosen.rows)),
+                **label_overlap(table, judged),
+            }
+            rows.append(row)
+            draft.stats.setdefault("extrapolation", {})[name] = row
+    print_result(rows, overlap_table(rows), args.format)
+
+
+class TrainingSet(NamedTuple):
+    """One set of training queries.
+
+    Attributes:
+        kind: "interpolation" or "extrapolation".
+        size: how many queries.
+        ranks: the rank that the last one has among some test query's nearest (interpolation), or K: every test query's
+            K nearest are not in it (extrapolation).
+        rows: the chosen training rows, ascending.
+    """
+
+    kind: str
+    size: int
+    ranks: int
+    rows: Ints
+
+
+def exclusion_depth(ranks: Ints) -> int:
+    """K, where nobody gives one: the depth that leaves room for the largest sets; the least of several.
+
+    It depends on the queries alone, not on a size, so that the sets of all sizes fit together. ``ranks`` (n,): each
+    training query's best rank among the neighbours of any test query, from 1.
+    """
+    reached = np.searchsorted(np.sort(ranks), np.arange(1, len(ranks) + 1), side="right")
+    return 1 + int(np.argmax(np.minimum(reached, len(ranks) - reached)))
+
+
+def restrained(
+    train_ids: Sequence[str], trains: Floats, tests: Floats, sizes: Sequence[int], exclude: int | None, seed: int
+) -> list[TrainingSet]:
+    """ReSTrain's two sets of exactly so many training queries, for each size, the smallest first (extrapolate-eval).
+
+    The interpolation set takes the queries nearest to the test queries: by rank, then by cosine, then by id. The
+    extrapolation set is drawn from those that are none of any test query's ``exclude`` nearest. Of one depth and one
+    draw, as in the published files, a smaller set is part of a larger one of its kind, and sets of different kinds
+    share no query, whatever their sizes.
+
+    Args:
+        exclude: the depth; None: :func:`exclusion_depth`.
+        seed: draws the lots.
+
+    Raises:
+        InputError: a size that one of the two cannot have; names the largest possible.
+    """
+    ranks, products = best_ranks(tests, trains)
+    excluded = exclude or exclusion_depth(ranks)
+    total, near = len(trains), int(np.count_nonzero(ranks <= excluded))
+    largest = min(near, total - near)
+    if max(sizes) > largest:
+        raise InputError(
+            f"a size of {max(sizes):,} is too large for {total:,} training queries: {near:,} are among the {excluded:,}"
+            f" nearest of a test query, for interpolation, and {total - near:,} are left for extrapolation; {largest:,}"
+            " is the largest possible" + " at this --exclude" * (exclude is not None)
+        )
+    order = np.lexsort((-products, ranks))  # stable: the lower row first
+    lots = _drawn(train_ids, seed)
+    rest = lots[ranks[lots] > excluded]
+    sets = []
+    for number in sorted(set(sizes)):
+        sets.append(TrainingSet("interpolation", number, int(ranks[order[number - 1]]), np.sort(order[:number])))
+        sets.append(TrainingSet("extrapolation", number, excluded, np.sort(rest[:number])))
+    return sets
+
+
+def resttest_arguments(parser: argparse.ArgumentParser) -> None:
+    _add_options(parser)
+    parser.add_argument("--split", default="dev", help="the test queries, labelled (dev)")
+    parser.add_argument("--buckets", type=whole_number(2), default=5, metavar="K", help="of k-means (5)")
+
+
+def resttest(args: argparse.Namespace) -> None:
+    """Add training and test sets by k-means, each bucket in turn kept from training (ReSTTest).
+
+    After Zhan et al. (arXiv 2204.11447). k-means puts training and test queries together into K buckets (5), by their
+    vectors, of any model. For bucket N, `train` holds the training queries of the other buckets, `extrapolation` the
+    test queries of bucket N and `interpolation` the other test queries. Report the mean over the buckets.
+
+    The sets are added to a copy of the release as configs with the columns of qrels. The same vectors, seed and options
+    give the same sets on any number of threads. Printed for every set: the test queries' mean cosine with their nearest
+    training query, and their label overlap, which `check` prints too.
+
+    Example:
+
+      python -m builders add resttest --release build/release --embeddings build/vectors/train build/vectors/dev \\
+        --out build/extrapolation
+    """
+    release = open_release(args.release)
+    check_release_output(args.out)
+    qrels, judged = release.table("qrels", "train"), release.table("qrels", args.split)
+    trains, tests = labelled(qrels), labelled(judged)
+    vectors, build = _vectors_of(release, {"qrels/train": trains, args.split: tests}, args)
+    of_trains, of_tests, cosines = bucketed(trains, tests, vectors, args.buckets, args.seed)
+    build["options"] = {"buckets": args.buckets, "split": args.split, "seed": args.seed}
+    rows = []
+    with draft_release(args.out, build, release) as draft:
+        for config in {config for config, _ in release.splits() if config.startswith("resttest-")}:
+            draft.drop(config)
+            draft.stats.get("extrapolation", {}).pop(config, None)
+        for bucket in range(args.buckets):
+            name = f"resttest-bucket{bucket + 1}"
+            chosen = np.flatnonzero(of_trains != bucket)
+            train = _judgments_of(qrels, trains, chosen)
+            draft.write(name, "train", [train])
+            closest = np.delete(cosines, bucket, axis=1).max(axis=1)
+            figures = []
+            for kind, members in (("interpolation", of_tests != bucket), ("extrapolation", of_tests == bucket)):
+                test = _judgments_of(judged, tests, np.flatnonzero(members))
+                draft.write(name, kind, [test])
+                counts = {"train_queries": len(chosen), "test_queries": int(members.sum())}
+                row = {"config": name, "test": kind, **counts, "nearest_cosine": _mean(closest[members])}
+                figures.append(row | label_overlap(train, test))
+            draft.stats.setdefault("extrapolation", {})[name] = figures
+            rows += figures
+    print_result(rows, overlap_table(rows), args.format)
+
+
+def bucketed(
+    train_ids: Sequence[str], test_ids: Sequence[str], vectors: Floats, count: int, seed: int
+) -> tuple[Ints, Ints, npt.NDArray[np.float64]]:
+    """Cluster training and test queries together; ``seed`` draws the queries that the centres start from.
+
+    Args:
+        vectors: (n + m, d), of the training queries, then of the test queries.
+
+    Returns:
+        the bucket, from 0, of every training (n,) and test (m,) query; and (m, ``count``) a test query's largest cosine
+        with a training query of each bucket.
+
+    Raises:
+        InputError: fewer queries than buckets, or a bucket without training or without test queries.
+    """
+    if len(vectors) < count:
+        raise InputError(f"{len(vectors):,} queries do not fill {count} buckets")
+    labels = clusters(vectors, _drawn([*train_ids, *test_ids], seed)[:count])
+    trains, tests = vectors[: len(train_ids)], vectors[len(train_ids) :]
+    of_trains, of_tests = labels[: len(train_ids)], labels[len(train_ids) :]
+    for name, buckets in (("training", of_trains), ("test", of_tests)):
+        if missing := set(range(count)) - set(buckets.tolist()):
+            raise InputError(
+                f"k-means left bucket {min(missing) + 1} of {count} without {name} queries; choose fewer buckets or"
+                " another seed"
+            )
+    cosines = [nearest(tests, trains, np.flatnonzero(of_trains == bucket)) for bucket in range(count)]
+    return of_trains, of_tests, np.stack(cosines, axis=1)
+
+
+def _vectors_of(
+    release: Release, groups: Mapping[str, Sequence[str]], args: argparse.Namespace
+) -> tuple[Floats, dict[str, Any]]:
+    """The vectors of groups of queries, one after the other, and the manifest's record of the build that uses them.
+
+    ``groups``: by the place in the release that they are from. Raises :class:`InputError` where one is empty.
+    """
+    for name, found in groups.items():
+        if not found:
+            raise InputError(f"has no queries in {name}; expected some", path=release.path)
+    vectors = directions(args.embeddings, release, [query for group in groups.values() for query in group])
+    files = [(f"{p.name}/{MANIFEST}", p / MANIFEST) if p.is_dir() else (p.name, p) for p in args.embeddings]
+    return vectors, {"verb": f"extrapolate {args.step}", "sources": describe_files(files)}
+
+
+def _judgments_of(qrels: pa.Table, queries: Sequence[str], rows: Ints) -> pa.Table:
+    """The rows of ``qrels`` of the queries in these ``rows`` of ``queries``."""
+    return qrels.filter(pc.is_in(qrels["query-id"], pa.array([queries[row] for row in rows], pa.string())))
+
+
+def _drawn(ids: Sequence[str], seed: int) -> Ints:
+    """The rows of ``ids`` in an order drawn by ``seed``: by a hash of seed and id, the same in every numpy version."""
+    keys = [hashlib.sha256(f"{seed}:{query}".encode()).digest() for query in ids]
+    return np.array(sorted(range(len(keys)), key=keys.__getitem__), np.int64)
+
+
+def _mean(cosines: npt.NDArray[Any]) -> float | None:
+    """The mean cosine as the figures have it; None of none."""
+    return round(float(cosines.mean()), 4) if len(cosines) else None

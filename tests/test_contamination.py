@@ -118,15 +118,17 @@ def test_a_model_s_scores_find_paraphrases(tmp_path: Path) -> None:
 
 
 def test_examples_show_both_texts_and_their_line(tmp_path: Path) -> None:
-    rows = [{"query": OTHER, "pos": [OTHER]}, *[{"query": f"{TICKETS}{mark}", "pos": [NEAR]} for mark in "？！。…"]]
+    rows = [{"query": OTHER, "pos": [OTHER]}, *[{"query": f"{TICKETS}{mark}", "pos": [NEAR]} for mark in "？！。…、"]]
     pairs = _lines(tmp_path / "pairs.jsonl", *rows)
-    (file,) = _report(tmp_path, "--against", pairs, "--examples", 2, "--jaccard", 0.7)["files"]
+    (file,) = _report(tmp_path, "--against", pairs, "--jaccard", 0.7)["files"]
     found = [(each["kind"], each["how"], each["line"], each["text"], each["found"]) for each in file["examples"]]
     assert found == [
         ("question", "normalised", 2, TICKETS, f"{TICKETS}？"),
         ("positive", "n-gram", 2, TEXTS[5], NEAR),
         ("question", "normalised", 3, TICKETS, f"{TICKETS}！"),
         ("positive", "n-gram", 3, TEXTS[5], NEAR),
+        ("question", "normalised", 4, TICKETS, f"{TICKETS}。"),
+        ("positive", "n-gram", 4, TEXTS[5], NEAR),
     ]
 
 

@@ -124,7 +124,7 @@ def test_what_a_tsv_cannot_hold_is_reported(tmp_path: Path, caplog: pytest.LogCa
     export(release, "msmarco", tmp_path / "out")
     changed = sum(text != in_a_line(text) for text in NASTY)
     assert (
-        f"collection.tsv: in {changed} of {len(NASTY)} texts, tabs and line ends were written as spaces" in caplog.text
+        f"collection.tsv: in {changed} of {len(NASTY)} lines, tabs and line ends were written as spaces" in caplog.text
     )
     marker = json.loads((tmp_path / "out" / "EXPORT").read_text(encoding="utf-8"))
     assert marker["texts_with_spaces_for_tabs_and_line_ends"] == {"collection.tsv": changed}

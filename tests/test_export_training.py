@@ -112,7 +112,7 @@ def test_mined_negatives_come_before_a_row_s_own_and_none_is_a_positive(tmp_path
     ("layout", "line", "said"),
     [
         ("flagembedding", None, "no query has both a positive and a negative passage; --negatives F takes"),
-        ("triplets", (md5(TRAIN[0]), [md5(TEXTS[1]), "nowhere"]), ":1: has 1 passages that 'corpus' of "),
+        ("triplets", (md5(TRAIN[0]), [md5(TEXTS[1]), "nowhere"]), "negatives.jsonl: has 1 passages that 'corpus' of "),
         ("triplets", ("nobody", [md5(TEXTS[1])]), "has no query that"),
         ("msmarco", ("nobody", []), "--negatives goes with --format tevatron, flagembedding"),
     ],

@@ -74,7 +74,9 @@ def print_set(stats: Mapping[str, Any], args: argparse.Namespace) -> None:
     print_result(stats, "\n".join([*lines, f"release: {args.out}"]), args.format)
 
 
-def open_translations(release: Path, tables: Sequence[Path], encoding: str) -> tuple[Release, Splits, list[Pair]]:
+def open_translations(
+    release: Path, tables: Sequence[Path], encoding: str
+) -> tuple[Release, Splits, list[Translation]]:
     """Return a release, its Chinese queries, and the rows of the tables that translate one of them.
 
     A query of several splits is in the first of test, dev, train. Raises :class:`InputError` where no row translates
@@ -99,7 +101,7 @@ def open_translations(release: Path, tables: Sequence[Path], encoding: str) -> t
 
 
 @dataclass(frozen=True)
-class Pair:
+class Translation:
     """One translated query as a table has it; ``package`` is empty in a plain table, ``english`` may be."""
 
     zh_id: str
@@ -109,7 +111,7 @@ class Pair:
     line: int
 
 
-def read_pairs(sources: Sequence[Source], known: Mapping[str, str], encoding: str) -> Iterator[Pair]:
+def read_pairs(sources: Sequence[Source], known: Mapping[str, str], encoding: str) -> Iterator[Translation]:
     """The rows of translation tables: with a header, or two columns (query id or Chinese text, English text) without.
 
     ``known`` maps the release's query ids to their texts. A key that is none of these ids is taken as a Chinese text.
@@ -140,10 +142,10 @@ def read_pairs(sources: Sequence[Source], known: Mapping[str, str], encoding: st
                 expected = f"the id of {chinese!r} is {text_id(chinese)}, here {key!r}"
                 raise InputError(expected, path=source.shown, line=line)
             zh_id = key if key in known else text_id(key)
-            yield Pair(zh_id, english.strip(), fields.get("package", ""), source, line)
+            yield Translation(zh_id, english.strip(), fields.get("package", ""), source, line)
 
 
-def english_queries(pairs: Sequence[Pair], splits: Splits) -> tuple[English, dict[str, int]]:
+def english_queries(pairs: Sequence[Translation], splits: Splits) -> tuple[English, dict[str, int]]:
     """The English queries with their ids, each id once in a split, and what was counted on the way.
 
     Raises :class:`InputError` where no pair has an English text.
@@ -179,7 +181,7 @@ def english_queries(pairs: Sequence[Pair], splits: Splits) -> tuple[English, dic
 
 
 def build_crosslingual(
-    pairs: Sequence[Pair],
+    pairs: Sequence[Translation],
     splits: Splits,
     base: Release,
     out: Path,

@@ -1,8 +1,4 @@
-"""Training sets for interpolation and extrapolation: ReSTrain and ReSTTest (Zhan et al., arXiv 2204.11447).
-
-They measure how a model does on queries like those it was trained on, and on others. After the authors' code:
-github.com/jingtaozhan/extrapolate-eval.
-"""
+"""Training sets for interpolation and extrapolation: ReSTrain and ReSTTest (Zhan et al., arXiv 2204.11447)."""
 
 from __future__ import annotations
 
@@ -17,8 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from builders.add.similarity import Floats, Ints, best_ranks, clusters, nearest
-from builders.add.vectors import directions
+from builders.add.vectors import Floats, Ints, best_ranks, clusters, directions, nearest
 from builders.core.command import add_format, whole_number
 from builders.core.errors import InputError, log
 from builders.core.sampling import size, size_name

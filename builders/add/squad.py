@@ -18,6 +18,7 @@ example:
 from __future__ import annotations
 
 import argparse
+import io
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -36,7 +37,7 @@ from builders.core.typed import json_of
 from builders.release.options import MIN_CHARS
 from builders.sources.files import Source, find_files, open_bytes
 from builders.store.draft import draft_release
-from builders.store.judgments import joined_passage
+from builders.store.judgments import joined_row
 from builders.store.layout import JOINED, SPLITS, text_id
 from builders.store.table3 import table3_text
 
@@ -104,15 +105,8 @@ def run(args: argparse.Namespace) -> None:
     with draft_release(args.out, {"verb": "squad", "options": options, "sources": described(sources)}) as draft:
         write(collection, draft)
         for split, queries in collection.queries.items():
-            rows = [
-                {
-                    "query_id": text_id(text),
-                    "query": text,
-                    "positive_passages": [joined_passage(docid, collection.passages) for docid in found],
-                    "negative_passages": [],
-                }
-                for text, found in queries.items()
-            ]
+            texts = collection.passages
+            rows = [joined_row(text_id(text), text, dict.fromkeys(found, 1), texts) for text, found in queries.items()]
             draft.write(split, split, [pa.Table.from_pylist(rows, JOINED)])
     print_result(draft.stats, f"{table3_text(draft.stats)}\nrelease: {args.out}", args.format)
 
@@ -147,7 +141,8 @@ def read(
                         texts.add(row.question, row.question, source, 1)
                         judged.setdefault(split, {}).setdefault(row.question, {})[paragraph.context] = None
     if not judged:
-        raise InputError("nothing to read: give --train, --dev or --test files that hold questions")
+        named = ", ".join(source.shown for sources in questions.values() for source in sources)
+        raise InputError("nothing to read: expected questions with answers", path=named or "--train, --dev, --test")
     if impossible:
         log.info("%d questions are marked is_impossible, and are left out", impossible)
     for source in distractors:
@@ -167,15 +162,9 @@ def _paragraphs(source: Source) -> Iterator[Paragraph]:
 
 
 def _lines(source: Source) -> Iterator[tuple[int, str]]:
-    """(line, text) of the lines that are not blank."""
-    with open_bytes(source) as stream:
-        for number, line in enumerate(stream, 1):
-            try:
-                text = line.decode("utf-8-sig").strip()
-            except UnicodeDecodeError:
-                raise InputError("expected UTF-8 text, an article a line", path=source.shown, line=number) from None
-            if text:
-                yield number, text
+    """(line, text) of the lines that are not blank; lines end at ``\\n`` only."""
+    with open_bytes(source) as stream, io.TextIOWrapper(stream, "utf-8-sig", newline="\n") as text:
+        yield from ((number, line.strip()) for number, line in enumerate(text, 1) if line.strip())
 
 
 def cut_article(article: str, cut: str, min_chars: int = MIN_CHARS) -> list[str]:

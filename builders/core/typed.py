@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -14,6 +15,7 @@ import msgspec
 from msgspec import Meta, Struct, inspect
 
 from builders.core.errors import InputError
+from builders.core.files import raw_lines
 
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Sha256 = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
@@ -99,6 +101,13 @@ def json_of(content: bytes, kind: type[T], path: Path | str, line: int | None = 
     if deep:
         raise InputError(f"expected at most {_DEPTH} lists and objects in one another{end}", path=path, line=line)
     return found
+
+
+def json_lines(path: Path, kind: type[T]) -> Iterator[tuple[int, T]]:
+    """Yield (line, ``kind``) of the lines that are not blank of a (possibly gzipped) file; errors name the line."""
+    for number, line in raw_lines(path):
+        if line.strip():
+            yield number, json_of(line, kind, path, number)
 
 
 def typed(content: Any, kind: type[T], path: Path | str, *, from_text: bool = False) -> T:

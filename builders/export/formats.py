@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,7 +24,7 @@ from builders.core.errors import InputError, log
 from builders.core.files import sha256_of, write_text
 from builders.core.folders import new_directory
 from builders.export.output import Output
-from builders.export.runs import write_runs
+from builders.export.runs import FORMS, write_runs
 from builders.export.sets import ROWS, DrawnSet, ReleaseSet, joined_with
 from builders.store.layout import JOINED, MANIFEST, SETS
 from builders.store.reader import Release
@@ -53,23 +53,17 @@ def beir(data: ReleaseSet, output: Output) -> None:
 
 def trec(data: ReleaseSet, output: Output) -> None:
     """Write TREC's files, as Pyserini reads them: a collection of JSON files, topics, judgments."""
-    passages = data.release.rows(data.configs.corpus, "corpus")
-    width = len(str(max(0, passages - 1) // PASSAGES_PER_FILE).rjust(2))
-    for number, parts in itertools.groupby(_numbered(data.contents()), lambda part: part[0]):
-        documents = (pa.table({"id": ids, "contents": texts}).to_pylist() for _, ids, texts in parts)
-        output.json(f"corpus/docs-{number:0{width}d}.jsonl", documents)
+    documents = (
+        {"id": docid, "contents": text}
+        for ids, texts in data.contents()
+        for docid, text in zip(ids.to_pylist(), texts.to_pylist(), strict=True)
+    )
+    files = -(-data.release.rows(data.configs.corpus, "corpus") // PASSAGES_PER_FILE)
+    for number in range(files):
+        own = itertools.islice(documents, PASSAGES_PER_FILE)
+        name = f"corpus/docs-{number:0{max(2, len(str(files - 1)))}d}.jsonl"
+        output.json(name, iter(lambda own=own: list(itertools.islice(own, ROWS)), []))  # type: ignore[misc]
     _topics(data, output, "topics.{}.tsv", "qrels.{}.txt", " ")
-
-
-def _numbered(batches: Iterable[tuple[pa.Array, pa.Array]]) -> Iterator[tuple[int, pa.Array, pa.Array]]:
-    """Cut (ids, texts) at the ends of files, and number these."""
-    place = 0
-    for ids, texts in batches:
-        start = 0
-        while start < len(ids):
-            taken = min(len(ids) - start, PASSAGES_PER_FILE - place % PASSAGES_PER_FILE)
-            yield place // PASSAGES_PER_FILE, ids[start : start + taken], texts[start : start + taken]
-            place, start = place + taken, start + taken
 
 
 def _topics(data: ReleaseSet, output: Output, queries: str, qrels: str, gap: str) -> None:
@@ -104,6 +98,7 @@ _ORIGINAL = {
 }
 _NAMES = {"_id": "paragraph_id", "docid": "paragraph_id", "text": "paragraph_text"}
 _NAMES |= {"query_id": "question_id", "query": "question", "positive_passages": "answer_paragraphs"}
+_ENDS = r"[\t\r\n]"  # those at which the official code cuts fields and lines
 
 
 def official(data: ReleaseSet, output: Output) -> None:
@@ -122,12 +117,15 @@ def official(data: ReleaseSet, output: Output) -> None:
             else:
                 output.blocks(f"dureader_retrieval-data/{name}.json", map(_official_json, batches))
     if ("train", "train") in release.splits() and _has(release, "train", "negative_passages"):
-        output.tsv(f"{_BASELINE}/train/dual.train.tsv", _training_rows(release, dual=True))
-        output.tsv(f"{_BASELINE}/train/cross.train.tsv", _training_rows(release, dual=False))
+        for name, rows_of in (("dual", _dual), ("cross", _cross)):
+            batches = release.batches("train", "train", ["query", "positive_passages", "negative_passages"], ROWS)
+            parts = ([each for row in batch.to_pylist() for each in rows_of(row)] for batch in batches)
+            fields = ([pa.array(column) for column in zip(*rows, strict=True)] for rows in parts if rows)
+            output.tsv(f"{_BASELINE}/train/{name}.train.tsv", fields, _ENDS)
 
 
 def _has(release: Release, split: str, column: str) -> bool:
-    """Return True if any joined row of a split has a passage in this column."""
+    """True if any joined row of a split has a passage in this column."""
     return any(len(batch[column].flatten()) for batch in release.batches(split, split, [column], ROWS))
 
 
@@ -143,18 +141,16 @@ def _official_json(batch: pa.RecordBatch) -> tuple[int, bytes]:
     return len(lines), "".join(lines).encode()
 
 
-def _training_rows(release: Release, dual: bool) -> Iterator[list[str]]:
-    """Yield a row a negative, whose question's positives take turns (``dual``), or a row a passage, labelled 1 or 0."""
-    columns = ["query", "positive_passages", "negative_passages"]
-    for batch in release.batches("train", "train", columns, ROWS):
-        for row in batch.to_pylist():
-            query, positives, negatives = row["query"], *([each["text"] for each in row[name]] for name in columns[1:])
-            if dual:
-                pairs = zip(itertools.cycle(positives), negatives, strict=False)
-                yield from ([query, "", positive, "", negative, "0"] for positive, negative in pairs)
-            else:
-                labelled = [(text, "1") for text in positives] + [(text, "0") for text in negatives]
-                yield from ([query, "", text, label] for text, label in labelled)
+def _dual(row: dict[str, Any]) -> Iterator[list[str]]:
+    """Yield a row a negative; the question's positives take turns."""
+    for positive, negative in zip(itertools.cycle(row["positive_passages"]), row["negative_passages"], strict=False):
+        yield [row["query"], "", positive["text"], "", negative["text"], "0"]
+
+
+def _cross(row: dict[str, Any]) -> Iterator[list[str]]:
+    """Yield a row a passage, labelled 1 or 0."""
+    for label, name in (("1", "positive_passages"), ("0", "negative_passages")):
+        yield from ([row["query"], "", each["text"], label] for each in row[name])
 
 
 class Group(NamedTuple):
@@ -200,17 +196,15 @@ def _training(data: ReleaseSet, output: Output, files: dict[str, Rows]) -> None:
             groups = (_groups(batch, output.negatives_per_positive, lacking) for batch in joined(split))
             output.json(name, ([row for group in part for row in rows_of(group)] for part in groups))
             if not output.rows[name]:
-                output.remove(name)
+                del output.rows[name]
+                (output.folder / name).unlink()
             elif lacking:
                 left_out[name] = len(lacking)
                 words = "%s: %d queries without a positive or a negative passage are left out"
                 log.warning(words, name, len(lacking))
     if not output.rows:
-        raise InputError(
-            "no query has both a positive and a negative passage; --negatives F takes the hard negatives that"
-            " `python -m baselines mine` makes",
-            path=data.release.path,
-        )
+        mine = "--negatives F takes the hard negatives that `python -m baselines mine` makes"
+        raise InputError(f"no query has both a positive and a negative passage; {mine}", path=data.release.path)
 
 
 def _groups(batch: pa.RecordBatch, each: int, lacking: list[str]) -> Iterator[Group]:
@@ -241,9 +235,7 @@ FORMATS: dict[str, Callable[[ReleaseSet, Output], None]] = {
     "sentence-transformers": partial(_training, files={"{}.jsonl": _tuples, "{}.pairs.jsonl": _pairs}),
     "official": official,
 }
-# The formats that take negatives, and those that take runs, with the form of .runs.write_runs.
 WITH_NEGATIVES = ("tevatron", "flagembedding", "triplets", "pylate", "sentence-transformers")
-RUN_FORMS = {"beir": "json", "trec": "trec", "official": "predictions"}
 
 
 def export(
@@ -257,39 +249,28 @@ def export(
     runs: Sequence[Path] = (),
     runs_only: bool = False,
 ) -> dict[str, int]:
-    """Write the set ``name`` of a release in one format; returns the rows of every file.
+    """Write the set ``name`` of a release in one format (:data:`FORMATS`); returns the rows of every file.
 
-    Args:
-        release: an opened release.
-        form: a key of :data:`FORMATS`.
-        out: the directory to write; an earlier export there is replaced.
-        name: a set, as :func:`builders.export.sets.set_name` takes it.
-        negatives: files of hard negatives, as `baselines mine` writes them.
-        negatives_per_positive: how many of them a row of training data has.
-        runs: runs to be written beside the set.
-        runs_only: write the runs and nothing else.
-
-    Raises:
-        InputError: the release has no such set, a text or an id of it does not fit the format, which takes no negatives
-            or no runs, or ``out`` is something else than an earlier export.
+    The arguments are the options of the verb. Raises :class:`InputError` where the release has no such set, a text or
+    an id of it does not fit the format, which takes no negatives or no runs, or ``out`` is something else than an
+    earlier export.
     """
-    for given, option, forms in ((negatives, "--negatives", WITH_NEGATIVES), (runs, "--run", tuple(RUN_FORMS))):
+    for given, option, forms in ((negatives, "--negatives", WITH_NEGATIVES), (runs, "--run", FORMS)):
         if given and form not in forms:
             raise InputError(f"{option} goes with --format {', '.join(forms)}, not {form}")
     if runs_only and not runs:
         raise InputError("--runs-only goes with --run")
-    target, source = Path(os.path.realpath(out)), Path(os.path.realpath(release.path))
-    if target == source or source in target.parents or target in source.parents:
-        raise InputError(f"overlaps the release {source}; expected a directory of its own", path=target)
+    if (source := Path(os.path.realpath(release.path))) in Path(os.path.realpath(out)).parents:
+        raise InputError(f"lies in the release {source}; expected a directory of its own", path=out)
     with new_directory(out, "an export", MARKER) as folder:
-        output = Output(folder, release.path, tuple(negatives), negatives_per_positive)
+        output = Output(folder, release.path, negatives, negatives_per_positive)
         data = ReleaseSet(release, name) if name in SETS else DrawnSet(release, name)
         if not runs_only:
             FORMATS[form](data, output)
             if form == "trec" and name == "main":  # the runs of the release
                 own = [entry.path for entry in release.manifest.files if entry.path.startswith("runs/")]
                 runs = [*map(release.named, own), *runs]
-        write_runs(output, runs, RUN_FORMS.get(form, ""), data)
+        write_runs(output, runs, form, data)
         about = {"format": form, "set": name, "release": sha256_of(release.path / MANIFEST)}
         marker = {**about, **output.notes, "files": output.rows}
         write_text(folder / MARKER, json.dumps(marker, ensure_ascii=False, indent=1) + "\n")

@@ -16,12 +16,13 @@ import numpy as np
 from builders.core.errors import InputError, log
 from builders.core.files import first_character
 from builders.core.typed import problem_of
-from builders.export.output import Output
+from builders.export.output import Blocks, Output
 from builders.export.sets import ReleaseSet
 from builders.store.runs import Hit, Run, read_run
 
 _DEPTH = 50  # of the official predictions
 _NAMED = 3  # queries that a message names
+_BLOCK = 1 << 20
 
 
 def distinct(hits: list[Hit]) -> list[tuple[str, str]]:
@@ -43,15 +44,10 @@ def distinct(hits: list[Hit]) -> list[tuple[str, str]]:
 
 
 def write_runs(output: Output, paths: Sequence[Path], form: str, data: ReleaseSet) -> None:
-    """Write runs below ``runs/`` (``predictions/`` for the official ones), named as their files.
+    """Write runs, TREC's or official predictions, in the form of an export ``form``, named as their files.
 
-    Args:
-        output: the export.
-        paths: TREC runs or official predictions.
-        form: ``trec``, ``json`` (BEIR's results: {query: {passage: score}}) or ``predictions`` ({query: [passages]}).
-        data: the set that was searched, against which predictions are checked.
-
-    A TREC run whose scores fall strictly is copied as it is.
+    ``data`` is the set that was searched: predictions are checked against it. A TREC run whose scores fall strictly is
+    copied as it is.
 
     Raises:
         InputError: for a file that is no run, a name that is no file's on every machine, two of one name, and
@@ -61,16 +57,18 @@ def write_runs(output: Output, paths: Sequence[Path], form: str, data: ReleaseSe
         stem = path.name.removesuffix(".gz")
         for ending in (".json", ".trec", ".txt", ".run"):
             stem = stem.removesuffix(ending)
-        name = f"{_FOLDERS[form]}/{stem}.{_ENDINGS[form]}"
+        folder, ending, blocks_of = FORMS[form]
+        name = f"{folder}/{stem}.{ending}"
         if problem := problem_of(name):
             raise InputError(problem, path=path)
         if name in output.rows:
             raise InputError(f"a second run {stem!r}; give each a name of its own", path=path)
         run = read_run(path)
         if form == "trec" and path.suffix != ".gz" and _falls(run) and first_character(path) != "{":
-            output.copy(name, path)
+            with open(path, "rb") as file:
+                output.blocks(name, ((part.count(b"\n"), part) for part in iter(lambda: file.read(_BLOCK), b"")))
         else:
-            output.blocks(name, _FORMS[form](run, stem, data))
+            output.blocks(name, blocks_of(run, stem, data))
 
 
 def _falls(run: Run) -> bool:
@@ -82,27 +80,22 @@ def _falls(run: Run) -> bool:
     )
 
 
-_FOLDERS = {"trec": "runs", "json": "runs", "predictions": "predictions"}
-_ENDINGS = {"trec": "trec", "json": "json", "predictions": "json"}
-
-
-def _trec(run: Run, tag: str, _: ReleaseSet) -> Iterator[tuple[int, bytes]]:
+def _trec(run: Run, tag: str, _: ReleaseSet) -> Blocks:
     tag = "_".join(tag.split()) or "run"
     for query, hits in run.hits.items():
-        lines = [
-            f"{query} Q0 {passage} {rank} {score} {tag}\n" for rank, (passage, score) in enumerate(distinct(hits), 1)
-        ]
+        ranked = enumerate(distinct(hits), 1)
+        lines = [f"{query} Q0 {passage} {rank} {score} {tag}\n" for rank, (passage, score) in ranked]
         yield len(lines), "".join(lines).encode()
 
 
-def _json(run: Run, tag: str, data: ReleaseSet) -> Iterator[tuple[int, bytes]]:
-    def of(hits: list[Hit]) -> str:
+def _results(run: Run, _: str, data: ReleaseSet) -> Blocks:
+    def scored(hits: list[Hit]) -> str:
         return "{" + ", ".join(f"{json.dumps(passage)}: {score}" for passage, score in distinct(hits)) + "}"
 
-    return _object(run.hits, of)
+    return _object(run.hits, scored)
 
 
-def _predictions(run: Run, _: str, data: ReleaseSet) -> Iterator[tuple[int, bytes]]:
+def _predictions(run: Run, _: str, data: ReleaseSet) -> Blocks:
     """The first 50 passages of each query, each once, in the order of the run's split.
 
     Queries that the run lacks are named: they count 0. Queries of another split are an :class:`InputError`, and so are
@@ -117,10 +110,7 @@ def _predictions(run: Run, _: str, data: ReleaseSet) -> Iterator[tuple[int, byte
     place = f"{split} of {data.release.path}"
     if strangers := sorted(lists.keys() - splits[split]):
         raise InputError(f"has {_named(strangers)} that {place} lacks; expected a run of one split", path=run.path)
-    corpus = data.configs.corpus
-    if lacking := data.release.missing(corpus, "corpus", {each for own in lists.values() for each in own}):
-        said = f"{len(lacking):,} passages that {corpus!r} of {data.release.path} lacks, such as {lacking[0]}"
-        raise InputError(f"has {said}", path=run.path)
+    data.expect_passages({each for own in lists.values() for each in own}, run.path)
     if missing := [query for query in splits[split] if query not in lists]:
         log.warning("%s lacks %s of %d of %s; they count 0", run.path, _named(missing), len(splits[split]), place)
     return _object({query: lists[query] for query in splits[split] if query in lists}, json.dumps)
@@ -139,8 +129,9 @@ def _object(lists: Mapping[str, list[Any]], value: Callable[[list[Any]], str]) -
     yield 0, b"\n}\n"
 
 
-_FORMS: dict[str, Callable[[Run, str, ReleaseSet], Iterator[tuple[int, bytes]]]] = {
-    "trec": _trec,
-    "json": _json,
-    "predictions": _predictions,
+# By the format of the export: the folder and the ending of its runs, and their content.
+FORMS: dict[str, tuple[str, str, Callable[[Run, str, ReleaseSet], Blocks]]] = {
+    "beir": ("runs", "json", _results),
+    "trec": ("runs", "trec", _trec),
+    "official": ("predictions", "json", _predictions),
 }

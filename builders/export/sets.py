@@ -1,15 +1,13 @@
 """The sets of a release as an export sees them: a corpus, queries, judgments, and the three joined.
 
-Four sets: the main one, the two out-of-domain ones, and the English queries over the main corpus. A config of drawn
-training questions (``restrain-*``, ``resttest-*``) is one, too. Everything comes in batches of Arrow rows, so that the
-size of a set does not decide how much memory an export needs.
+Everything comes in batches of Arrow rows, so that the size of a set does not decide how much memory an export needs.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +18,7 @@ import pyarrow.compute as pc
 from builders.core.errors import InputError
 from builders.core.files import temporary_folder
 from builders.store.judgments import read_negative_ids
-from builders.store.layout import JOINED, QRELS, SETS, SPLITS, Set, config_of, set_of
+from builders.store.layout import DRAWN, JOINED, QRELS, SETS, SPLITS, Set, config_of, is_config, set_of
 from builders.store.reader import Release
 
 ROWS = 1_024  # a joined row can be 100 kB
@@ -70,11 +68,9 @@ class ReleaseSet:
         have = {config for config, _ in self.release.splits()}
         if missing := [config for config in (found.corpus, found.queries) if config not in have]:
             verb = "release" if found.queries == "queries" else f"add {self.name}"
-            raise InputError(
-                f"the set {self.name!r} needs the config {missing[0]!r}, and this release has"
-                f" {', '.join(sorted(have))}; `python -m builders {verb}` makes it",
-                path=self.release.path,
-            )
+            needs = f"the set {self.name!r} needs the config {missing[0]!r}, and this release has"
+            has = ", ".join(sorted(have))
+            raise InputError(f"{needs} {has}; `python -m builders {verb}` makes it", path=self.release.path)
         return found
 
     def corpus(self) -> Batches:
@@ -85,6 +81,12 @@ class ReleaseSet:
         for batch in self.corpus():
             titled = pc.binary_join_element_wise(batch["title"], batch["text"], " ")
             yield batch["_id"], pc.if_else(pc.equal(batch["title"], ""), batch["text"], titled)
+
+    def expect_passages(self, ids: Collection[str], path: Path) -> None:
+        """Raise :class:`InputError` where the corpus lacks one of the passages that ``path`` names."""
+        if lacking := self.release.missing(self.configs.corpus, "corpus", ids):
+            place = f"{self.configs.corpus!r} of {self.release.path}"
+            raise InputError(f"has {len(lacking):,} passages that {place} lacks, such as {lacking[0]}", path=path)
 
     def query_splits(self) -> list[str]:
         return self._splits(self.configs.queries)
@@ -139,7 +141,6 @@ def _database(release: Release, pairs: dict[str, tuple[str, str]]) -> Iterator[t
         yield opened.enter_context(database(opened.enter_context(temporary_folder()), _MEMORY)), files
 
 
-@dataclass(frozen=True)
 class DrawnSet(ReleaseSet):
     """The main set with the questions that a config ``restrain-*`` or ``resttest-*`` judges, by that config.
 
@@ -193,25 +194,18 @@ class DrawnSet(ReleaseSet):
 
 def set_name(text: str) -> str:
     """Check the name of a set, or of a config of drawn training questions: an argparse type."""
-    try:
-        set_of(text)
-    except ValueError:
-        known = f"{', '.join(SETS)}, restrain-SIZE-interpolation, restrain-SIZE-extrapolation, resttest-bucketNUMBER"
-        raise argparse.ArgumentTypeError(f"expected one of {known}; found {text!r}") from None
-    return text
+    if text in SETS or (text.startswith(DRAWN) and is_config(text)):
+        return text
+    known = f"{', '.join(SETS)}, restrain-SIZE-interpolation, restrain-SIZE-extrapolation, resttest-bucketNUMBER"
+    raise argparse.ArgumentTypeError(f"expected one of {known}; found {text!r}")
 
 
 @contextlib.contextmanager
 def joined_with(data: ReleaseSet, paths: Sequence[Path]) -> Iterator[Callable[[str], Batches]]:
     """Give the block the joined rows by split, with mined negatives before a row's own, each once, no positive.
 
-    Args:
-        data: the set.
-        paths: files that ``baselines mine`` wrote.
-
-    Raises:
-        InputError: for a file that is none of `mine`'s, for a passage that the collection lacks, and where no query is
-            one of the set's.
+    ``paths``: files that ``baselines mine`` wrote; :class:`InputError` for a file that is none of `mine`'s, for a
+    passage that the collection lacks, and where no query is one of the set's.
     """
     if not paths:
         yield data.joined
@@ -238,19 +232,18 @@ def joined_with(data: ReleaseSet, paths: Sequence[Path]) -> Iterator[Callable[[s
 def _mined(data: ReleaseSet, paths: Sequence[Path]) -> pa.Table:
     """Return a row a query and a passage that the files name for it, in their order; checked against the release."""
     found: dict[str, dict[str, None]] = {}
-    named: dict[str, tuple[Path, int]] = {}  # the first place of a passage
     for path in paths:
-        for query, ids, line in read_negative_ids(path):
+        rows = read_negative_ids(path)
+        data.expect_passages({docid for _, ids, _ in rows for docid in ids}, path)
+        for query, ids, _ in rows:
             found.setdefault(query, {}).update(dict.fromkeys(ids))
-            for docid in ids:
-                named.setdefault(docid, (path, line))
-    if missing := {*data.release.missing(data.configs.corpus, "corpus", named)}:
-        docid, (path, line) = next((docid, place) for docid, place in named.items() if docid in missing)
-        lacking = f"{data.configs.corpus!r} of {data.release.path}"
-        raise InputError(f"has {len(missing):,} passages that {lacking} lacks, such as {docid}", path=path, line=line)
     batches = (batch for split in data.query_splits() for batch in data.queries(split))
     if all(found.keys().isdisjoint(batch["_id"].to_pylist()) for batch in batches):
         raise InputError(f"has no query that {data.release.path} has", path=paths[0])
     pairs = [(query, docid) for query, ids in found.items() for docid in ids]
-    columns = [pa.array([pair[n] for pair in pairs], pa.string()) for n in (0, 1)]
-    return pa.table([*columns, pa.array(range(len(pairs)), pa.int64())], ["query", "docid", "line"])
+    columns = {
+        "query": [query for query, _ in pairs],
+        "docid": [docid for _, docid in pairs],
+        "line": range(len(pairs)),
+    }
+    return pa.table(columns, pa.schema({"query": pa.string(), "docid": pa.string(), "line": pa.int64()}))

@@ -42,7 +42,7 @@ from pathlib import Path
 
 from builders.core.command import add_format, number_between, whole_number
 from builders.core.tables import print_result
-from builders.similar.likeness import HOW, NGRAM, SHARE, THRESHOLD
+from builders.similar.likeness import HOW, NGRAM, SHARE, TESTED, THRESHOLD
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--list", type=Path, metavar="FILE", help="write every pair that was found to it, as JSON lines"
     )
-    parser.add_argument("--split", nargs="+", metavar="SPLIT", help="the questions to keep apart (dev test)")
+    parser.add_argument("--split", nargs="+", choices=TESTED, help="the questions to keep apart (dev test)")
     parser.add_argument(
         "--by",
         nargs="+",
@@ -87,7 +87,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     against.add_argument(
         "--workers", type=whole_number(1), metavar="N", help="processes (all cores; 1 where the pairs are few)"
     )
-    against.add_argument("--examples", type=whole_number(0), default=3, metavar="N", help="of each kind (3)")
     add_format(parser)
     parser.set_defaults(usage_error=parser.error)
 
@@ -109,31 +108,26 @@ def add_ngrams(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     if args.against and args.list:
         args.usage_error("--list lists removed questions; --against removes none")
-    if args.against:
-        _report(args)
-        return
-    if args.out is None:
+    if not args.against and args.out is None:
         args.usage_error("the following arguments are required: --out, or --against")
-    if args.questions or args.question or args.positive:
+    if not args.against and (args.questions or args.question or args.positive):
         args.usage_error("--question, --positive and --questions go with --against")
-    from builders.similar.remove import as_table, remove
-
-    counts = remove(args)
-    print_result(counts, as_table(counts, args.out), args.format)
-
-
-def _report(args: argparse.Namespace) -> None:
     from builders.core.files import check_file, write_text
-    from builders.similar.contamination import as_text, compare, write_questions
+    from builders.similar import contamination, remove
 
-    if args.questions:
-        write_questions(args)
-        return
-    if args.out:
-        check_file(args.out)
-    report = compare(args)
-    text = json.dumps(report, ensure_ascii=False, indent=1) if args.format == "json" else as_text(report)
-    if args.out:
-        write_text(args.out, text + "\n")
+    if not args.against:
+        counts = remove.remove(args)
+        print_result(counts, remove.as_table(counts, args.out), args.format)
+    elif args.questions:
+        contamination.write_questions(args)
     else:
-        print(text)
+        if args.out:
+            check_file(args.out)
+        report = contamination.compare(args)
+        text = (
+            json.dumps(report, ensure_ascii=False, indent=1) if args.format == "json" else contamination.as_text(report)
+        )
+        if args.out:
+            write_text(args.out, text + "\n")
+        else:
+            print(text)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from builders.core.errors import InputError
-from builders.store.reader import Release
+from builders.store.reader import Release, open_release
 from builders.store.runs import read_run
 
 if TYPE_CHECKING:
@@ -41,6 +41,9 @@ class Like(NamedTuple):
     id: str
     how: str
     score: float
+
+
+Scores = dict[str, list[Like]]  # by training question's id: the questions that a model finds it similar to
 
 
 class _Folded(dict[int, str]):
@@ -82,13 +85,10 @@ def bands(share: float) -> int:
 
 
 class LikeTexts:
-    """Finds which of some texts others are like.
+    """Finds which of some ``texts``, by id, others are like; texts are few, others many.
 
-    Args:
-        texts: the texts by id; those few that many others are compared with.
-        by: which of ``HOW`` count.
-        length: characters of an n-gram.
-        share: the least Jaccard similarity of ``n-gram``.
+    ``by``: which of ``HOW`` count; ``length``: characters of an n-gram; ``share``: the least Jaccard similarity of
+    ``n-gram``.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ def is_similar(score: float, threshold: float = THRESHOLD) -> bool:
     return score > threshold
 
 
-def read_scores(paths: Iterable[Path], threshold: float = THRESHOLD) -> dict[str, list[Like]]:
+def read_scores(paths: Iterable[Path], threshold: float = THRESHOLD) -> Scores:
     """By training question's id, the questions that it is similar to, the highest score first; all runs count.
 
     A run of ``python -m baselines match``: its query-id is a development or test question's id, its corpus-id the id
@@ -159,11 +159,9 @@ def read_scores(paths: Iterable[Path], threshold: float = THRESHOLD) -> dict[str
         for question, hits in read_run(path).hits.items():
             for trained, score in hits:
                 if not 0 <= score <= 1:
-                    raise InputError(
-                        f"expected scores from 0 to 1, found {score} for {question} and {trained}; `python -m baselines"
-                        " match` writes such a run",
-                        path=path,
-                    )
+                    found = f"found {score} for {question} and {trained}"
+                    match = "`python -m baselines match` writes such a run"
+                    raise InputError(f"expected scores from 0 to 1, {found}; {match}", path=path)
                 if is_similar(score, threshold):
                     best[trained][question] = max(score, best[trained].get(question, 0.0))
     ranked = {trained: sorted(found.items(), key=lambda item: (-item[1], item[0])) for trained, found in best.items()}
@@ -176,24 +174,46 @@ def with_scores(likes: Sequence[Like], scored: Iterable[Like]) -> list[Like]:
     return [*likes, *(like for like in scored if like.id not in known)]
 
 
-def tested_splits(release: Release, wanted: Sequence[str] | None) -> list[str]:
-    """The splits to keep apart: those that are named, or dev and test, as far as the release has questions of them."""
-    for split in wanted or ():
-        if split not in TESTED:
-            raise InputError(f"--split: expected dev or test, found {split!r}")
-        release.shards("queries", split)  # names what the release has
-    have = wanted or [split for config, split in release.splits() if config == "queries"]
-    if not (found := [split for split in TESTED if split in have]):
+class Tested(NamedTuple):
+    """The questions to keep apart, and the ways in which others are compared with them.
+
+    Attributes:
+        release: the release.
+        asked: by split, the questions' texts by id.
+        options: the options of the comparison, for the manifest and a report.
+        scores: a model's scores; see :func:`read_scores`.
+    """
+
+    release: Release
+    asked: dict[str, dict[str, str]]
+    options: dict[str, Any]
+    scores: Scores
+
+    def questions(self) -> dict[str, str]:
+        """The texts of all splits, by id."""
+        return {each: text for texts in self.asked.values() for each, text in texts.items()}
+
+
+def read_tested(args: argparse.Namespace) -> Tested:
+    """Read what the options of `similar` name.
+
+    Raises :class:`InputError` where the release has none of the splits, or a score is of another question.
+    """
+    release = open_release(args.release)
+    splits = [split for split in TESTED if split in (args.split or TESTED)]
+    if not args.split and not (splits := [split for split in splits if ("queries", split) in release.splits()]):
         raise InputError("has no config 'queries' with a split dev or test to keep apart", path=release.path)
-    return found
-
-
-def options_of(args: argparse.Namespace, splits: Sequence[str]) -> dict[str, Any]:
-    """The options of the comparison, for the manifest and a report."""
+    asked = {split: release.texts("queries", split) for split in splits}
     by = [how for how in args.by if how != "model" or args.scores]
-    options: dict[str, Any] = {"splits": list(splits), "by": by}
+    options: dict[str, Any] = {"splits": splits, "by": by}
     if "n-gram" in by:
         options |= {"ngram": args.ngram, "jaccard": args.jaccard}
+    scores: Scores = {}
     if "model" in by:
         options["threshold"] = args.threshold
-    return options
+        scores = read_scores(args.scores, args.threshold)
+    tested = Tested(release, asked, options, scores)
+    if lost := {like.id for likes in scores.values() for like in likes} - tested.questions().keys():
+        where = ", ".join(map(str, args.scores))
+        raise InputError(f"scores {min(lost)}; expected a question of the splits to keep apart", path=where)
+    return tested

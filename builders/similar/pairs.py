@@ -1,28 +1,21 @@
 """Training pairs of any model, in the files that people train from: JSON lines (.gz, too) and Parquet.
 
-A row is an object whose keys, or Parquet's columns, are of these; the others (ids, negatives, scores) are passed over:
-
-- questions: ``query``, ``question``, ``anchor``, ``query_text``, ``sentence1``, ``text1``;
-- passages: ``pos`` (FlagEmbedding), ``positive``, ``positives``, ``positive_passages`` (Tevatron), ``passage``,
-  ``answer``, ``document``, ``response``, ``answer_paragraphs`` (DuReader), ``sentence2``, ``text2``;
-- texts that may be either: ``text`` (MTEB's queries and corpus), ``content``, ``sentence``, ``texts``, ``set``.
-
-A value is a text, an object with a text in ``text`` or ``paragraph_text``, or a list of these. A row may also be a list
-of texts: a question, then a passage (what follows is a negative).
+A row is an object whose keys, or Parquet's columns, are of ``QUESTIONS``, ``PASSAGES`` (of FlagEmbedding, Tevatron,
+DuReader ...) or, where it has none of these, ``EITHER`` (MTEB's queries and corpus). Others (ids, negatives, scores)
+are passed over. A value is a text, an object with a text in ``text`` or ``paragraph_text``, or a list of these. A row may
+also be a list of texts: a question, then a passage (what follows is a negative).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from builders.core.errors import InputError
-from builders.core.files import raw_lines
+from builders.core.files import raw_lines, reading
 from builders.core.typed import json_of
 
 QUESTIONS = ("query", "question", "anchor", "query_text", "sentence1", "text1")
@@ -35,28 +28,27 @@ _INNER = ("text", "paragraph_text")
 _ROWS = 1_024  # of Parquet read at a time: a row may have a hundred passages
 
 
-@dataclass
-class Pair:
+class Pair(NamedTuple):
     """The texts of a row: its line, or its row of Parquet, from 1; a text that may be either stands in both lists."""
 
     line: int
-    questions: list[str] = field(default_factory=list)
-    passages: list[str] = field(default_factory=list)
+    questions: list[str]
+    passages: list[str]
 
 
-@dataclass(frozen=True)
-class Names:
+class Names(NamedTuple):
     """The keys or columns that hold questions, passages, and texts that may be either."""
 
     questions: Sequence[str] = QUESTIONS
     passages: Sequence[str] = PASSAGES
     either: Sequence[str] = EITHER
 
-    def of(self, have: Sequence[str], path: Path, line: int | None = None) -> list[str]:
+    def of(self, have: Iterable[str], path: Path, line: int | None = None) -> list[str]:
         """Those of a row or file that count; ``text`` and its like only where nothing else does.
 
         Raises :class:`InputError` where there are none.
         """
+        have = list(have)
         named = [name for name in have if name in self.questions or name in self.passages]
         if found := named or [name for name in have if name in self.either]:
             return found
@@ -76,50 +68,32 @@ def read_pairs(path: Path, names: Names) -> Iterator[Pair]:
     Raises :class:`InputError` naming file and line where it is neither JSON lines nor Parquet, a row has none of the
     names, or a value is of another kind.
     """
-    if path.suffix == ".parquet":
-        yield from _parquet(path, names)
-        return
-    for number, line in raw_lines(path):
-        if line.strip():
-            row = json_of(line, Any, path, number)
-            if isinstance(row, list):
-                yield _pair({"query": row[:1], "pos": row[1:2]}, Names(), path, number)
-            elif isinstance(row, dict):
-                yield _pair(row, names, path, number)
-            else:
-                raise InputError("expected an object or a list of texts", path=path, line=number)
+    lines = ((line, json_of(text, Any, path, line)) for line, text in raw_lines(path) if text.strip())
+    for line, row in _parquet(path, names) if path.suffix == ".parquet" else lines:
+        own = names
+        if isinstance(row, list):
+            row, own = {"query": row[:1], "pos": row[1:2]}, Names()
+        if not isinstance(row, dict):
+            raise InputError("expected an object or a list of texts", path=path, line=line)
+        pair = Pair(line, [], [])
+        for name in own.of(row, path, line):
+            texts = list(_texts(row[name], name, path, line))
+            pair.questions.extend(texts if name not in own.passages else ())
+            pair.passages.extend(texts if name not in own.questions else ())
+        yield pair
 
 
-def _parquet(path: Path, names: Names) -> Iterator[Pair]:
-    try:
-        with pq.ParquetFile(path) as file:
-            batches = file.iter_batches(_ROWS, columns=names.of(file.schema_arrow.names, path))
-            for number, row in enumerate((row for batch in batches for row in batch.to_pylist()), 1):
-                yield _pair(row, names, path, number)
-    except FileNotFoundError:
-        raise
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise InputError(f"not a whole Parquet file ({' '.join(str(error).split())})", path=path) from error
-
-
-def _pair(row: Mapping[str, Any], names: Names, path: Path, line: int) -> Pair:
-    pair = Pair(line)
-    for name in names.of(list(row), path, line):
-        texts = list(_texts(row[name], name, path, line))
-        if name not in names.passages:
-            pair.questions += texts
-        if name not in names.questions:
-            pair.passages += texts
-    return pair
+def _parquet(path: Path, names: Names) -> Iterator[tuple[int, Any]]:
+    with reading(path, damaged="not a whole Parquet file"), pq.ParquetFile(path) as file:
+        batches = file.iter_batches(_ROWS, columns=names.of(file.schema_arrow.names, path))
+        yield from enumerate((row for batch in batches for row in batch.to_pylist()), 1)
 
 
 def _texts(value: Any, name: str, path: Path, line: int) -> Iterator[str]:
     for each in value if isinstance(value, list) else [value]:
-        if isinstance(each, dict):
-            each = next((each[key] for key in _INNER if key in each), None)
-        elif each is None:  # Parquet has it where a row lacks a value
-            continue
-        if not isinstance(each, str):
+        text = next((each[key] for key in _INNER if key in each), None) if isinstance(each, dict) else each
+        if isinstance(text, str):
+            yield text
+        elif each is not None:  # Parquet has it where a row lacks a value
             expected = "expected a text, an object with a text, or a list of these"
             raise InputError(f"{name}: {expected}", path=path, line=line)
-        yield each

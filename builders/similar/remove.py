@@ -16,16 +16,14 @@ from builders.core.errors import InputError, log
 from builders.core.files import atomic_text, check_file
 from builders.core.progress import progress
 from builders.core.tables import aligned
-from builders.similar.likeness import HOW, Like, LikeTexts, options_of, read_scores, tested_splits, with_scores
+from builders.similar.likeness import HOW, LikeTexts, Scores, Tested, read_tested, with_scores
 from builders.store.draft import Draft, check_release_output, describe_files, draft_release
-from builders.store.judgments import joined_passage, read_judged, texts_of_judged
+from builders.store.judgments import joined_row, read_judged, texts_of_judged
 from builders.store.layout import BEFORE, DRAWN, JOINED, QUERIES, REMOVED, TOLD_APART
-from builders.store.reader import Release, open_release
+from builders.store.reader import Release
 from builders.store.rejudge import count_judged
 from builders.store.table3 import round_stat
 
-Texts = Mapping[str, Mapping[str, str]]  # by split, questions by id
-Found = dict[str, list[Like]]  # by training question's id, the development and test questions that it is similar to
 _BLOCK = 4_096
 # The configs whose train split loses rows, with the column that names the question.
 _BY_QUERY = {
@@ -39,80 +37,60 @@ def remove(args: argparse.Namespace) -> dict[str, Any]:
 
     Raises :class:`InputError` for scores of questions that the release has not, and where no training question is left.
     """
-    release = open_release(args.release)
     check_release_output(args.out)
     if args.list:
         check_file(args.list)
-    splits = tested_splits(release, args.split)
-    tested = {split: release.texts("queries", split) for split in splits}
-    train = release.texts("queries", "train")
-    options = options_of(args, splits)
-    found = _similar(train, tested, args, options["by"])
+    tested = read_tested(args)
+    release, train = tested.release, tested.release.texts("queries", "train")
+    if strangers := tested.scores.keys() - train.keys():
+        where = ", ".join(map(str, args.scores))
+        raise InputError(f"scores {min(strangers)}; expected a training question of {args.release}", path=where)
+    found = _similar(train, tested, args)
     if len(found) == len(train):
         raise InputError(f"all {len(train):,} training questions are similar; none would be left", path=args.release)
-    build = {"verb": "similar", "options": options, "sources": describe_files((p.name, p) for p in args.scores)}
-    duplicated = _duplicated(release, tested, found)
+    sources = describe_files((path.name, path) for path in args.scores)
+    like = {each.id for likes in found.values() for each in likes}
+    duplicated = {split: like & texts.keys() for split, texts in tested.asked.items()}
+    for split, members in duplicated.items():
+        if (TOLD_APART[0], split) in release.splits():  # of earlier removals
+            members.update(release.texts(TOLD_APART[0], split))
     if args.list:  # first: where the release takes the place of the old one, the pairs are not found again
         _write_list(args.list, train, tested, found)
+    build = {"verb": "similar", "options": tested.options, "sources": sources}
     with draft_release(args.out, build, release) as draft:
-        write(draft, release, set(found), tested, duplicated)
+        write(draft, release, set(found), tested.asked, duplicated)
         draft.stats["similar"] = counts = _counts(draft.stats.get("similar", {}), tested, duplicated, found)
     return counts
 
 
-def _similar(train: Mapping[str, str], tested: Texts, args: argparse.Namespace, by: Collection[str]) -> Found:
+def _similar(train: Mapping[str, str], tested: Tested, args: argparse.Namespace) -> Scores:
     """Every training question that is similar to tested ones, with all of these; in the order of the training split."""
-    scores = read_scores(args.scores, args.threshold) if "model" in by else {}
-    questions = {each: text for texts in tested.values() for each, text in texts.items()}
-    for trained, like in ((trained, like) for trained, likes in scores.items() for like in likes):
-        if trained not in train or like.id not in questions:
-            raise InputError(
-                f"scores {like.id} and {trained}; expected a question of the splits to keep apart and a training"
-                f" question of {args.release}",
-                path=", ".join(map(str, args.scores)),
-            )
-    index = LikeTexts(questions, by, args.ngram, args.jaccard)
-    found: Found = {}
+    index = LikeTexts(tested.questions(), tested.options["by"], args.ngram, args.jaccard)
+    found: Scores = {}
     rows = list(train.items())
     for start in progress(range(0, len(rows), _BLOCK), unit="block", label="compare"):
         block = rows[start : start + _BLOCK]
         for (each, _), likes in zip(block, index.find([text for _, text in block]), strict=True):
-            if every := with_scores(likes, scores.get(each, ())):
+            if every := with_scores(likes, tested.scores.get(each, ())):
                 found[each] = every
     return found
 
 
-def _duplicated(release: Release, tested: Texts, found: Found) -> dict[str, set[str]]:
-    """By split, the questions that a removed training question is similar to, of this and of earlier removals."""
-    like = {each.id for likes in found.values() for each in likes}
-    duplicated = {split: like & set(texts) for split, texts in tested.items()}
-    for split, members in duplicated.items():
-        if (TOLD_APART[0], split) in release.splits():
-            members.update(release.texts(TOLD_APART[0], split))
-    return duplicated
-
-
 def _counts(
-    earlier: Mapping[str, Any], tested: Texts, duplicated: Mapping[str, Collection[str]], found: Found
+    earlier: Mapping[str, Any], tested: Tested, duplicated: Mapping[str, Collection[str]], found: Scores
 ) -> dict[str, Any]:
     """The counts of Section 2.3, with those of earlier removals, and the paper's own."""
     by = {how: earlier.get("by", {}).get(how, 0) for how in HOW}
     for likes in found.values():
         by[min((like.how for like in likes), key=HOW.index)] += 1
     splits = earlier.get("splits", {}) | {
-        split: {"queries": len(tested[split]), "duplicated": len(members)} for split, members in duplicated.items()
+        split: {"queries": len(tested.asked[split]), "duplicated": len(members)}
+        for split, members in duplicated.items()
     }
-    queries = sum(each["queries"] for each in splits.values())
-    similar = sum(each["duplicated"] for each in splits.values())
-    return {
-        "removed": sum(by.values()),
-        "by": by,
-        "duplicated": similar,
-        "queries": queries,
-        "share": round(similar / queries, 4) if queries else None,
-        "splits": splits,
-        "paper": published()["similar"],
-    }
+    queries, similar = (sum(each[name] for each in splits.values()) for name in ("queries", "duplicated"))
+    share = round(similar / queries, 4) if queries else None
+    here = {"removed": sum(by.values()), "by": by, "duplicated": similar, "queries": queries, "share": share}
+    return {**here, "splits": splits, "paper": published()["similar"]}
 
 
 def as_table(counts: Mapping[str, Any], out: Path) -> str:
@@ -128,20 +106,14 @@ def as_table(counts: Mapping[str, Any], out: Path) -> str:
     return "\n".join([*aligned(rows, widths=(38, 10, 12)), f"release: {out}"])
 
 
-def _write_list(path: Path, train: Mapping[str, str], tested: Texts, found: Found) -> None:
-    split_of = {each: split for split, texts in tested.items() for each in texts}
+def _write_list(path: Path, train: Mapping[str, str], tested: Tested, found: Scores) -> None:
+    asked = {each: (split, text) for split, texts in tested.asked.items() for each, text in texts.items()}
     with atomic_text(path) as file:
         for trained, likes in found.items():
             for like in likes:
-                row = {
-                    "query-id": like.id,
-                    "corpus-id": trained,
-                    "by": like.how,
-                    "score": like.score,
-                    "split": split_of[like.id],
-                    "query": tested[split_of[like.id]][like.id],
-                    "train": train[trained],
-                }
+                split, query = asked[like.id]
+                pair = {"query-id": like.id, "corpus-id": trained, "by": like.how, "score": like.score}
+                row = {**pair, "split": split, "query": query, "train": train[trained]}
                 file.write(json.dumps(row, ensure_ascii=False) + "\n")
     log.info("%s: %d pairs", path, sum(map(len, found.values())))
 
@@ -150,7 +122,7 @@ def write(
     draft: Draft,
     release: Release,
     removed: Collection[str],
-    tested: Texts,
+    tested: Mapping[str, Mapping[str, str]],
     duplicated: Mapping[str, Collection[str]],
 ) -> None:
     """Put the release without its ``removed`` training questions into ``draft``.
@@ -159,74 +131,54 @@ def write(
         tested: by split, the texts of the development and test questions, by id.
         duplicated: by split, those that a removed question is similar to.
     """
-    before = release.batches(REMOVED, "train") if (REMOVED, "train") in release.splits() else ()
+    have, judged = release.splits(), read_judged(release, "qrels", "train")
+    before = release.batches(REMOVED, "train") if (REMOVED, "train") in have else ()
     joined = [pa.Table.from_batches([batch]) for batch in before]
-    draft.write(REMOVED, "train", [*joined, *_joined(release, removed)])
+    draft.write(REMOVED, "train", [*joined, *_joined(release, removed, judged)])
     english: set[str] = set()  # the translations of removed questions
-    if ("crosslingual-queries", "train") in release.splits():
+    if ("crosslingual-queries", "train") in have:
         for table in release.rows_with("crosslingual-queries", "train", "zh_id", removed):
             english.update(table["_id"].to_pylist())
-    for config, column in _BY_QUERY.items():
-        if (config, "train") in release.splits():
-            rows = _without(release, config, column, english if config == "crosslingual" else removed)
-            draft.write(config, "train", rows)
+    left: dict[str, list[str]] = {}  # the texts of the questions that are left, by config
+    for config in [config for config in _BY_QUERY if (config, "train") in have]:
+        draft.write(config, "train", _without(release, config, english if config == "crosslingual" else removed))
+        if config.endswith("queries"):
+            tables = _without(release, config, removed)
+            left[config] = [text for table in tables for text in table["text"].to_pylist()]
     for split, texts in tested.items():
         for config, wanted in zip(TOLD_APART, (True, False), strict=True):
             own = {each: text for each, text in texts.items() if (each in duplicated[split]) is wanted}
             columns = [pa.array(values, pa.string()) for values in ([*own], [*own.values()])]
             draft.write(config, split, [pa.table(columns, schema=QUERIES)])
-    samples = sorted({config for config, _ in release.splits() if config.startswith(DRAWN)})
+    samples = sorted({config for config, _ in have if config.startswith(DRAWN)})
     for config in samples:
         draft.drop(config)
     draft.stats.pop("extrapolation", None)
     if samples:  # they were drawn from all training questions
         log.warning("left out: %s; draw them again (`python -m builders add`)", ", ".join(samples))
-    _count(draft, release, removed)
+    if "train" in draft.stats["table3"]:
+        rest = {query: own for query, own in judged.items() if query not in removed}
+        count_judged(draft, "train", left["queries"], rest, texts_of_judged(release, rest))
+    if "train" in draft.stats.get("english", {}):
+        words = [len(text.split()) for text in left["crosslingual-queries"]]
+        mean = round_stat(sum(words) / len(words)) if words else None
+        draft.stats["english"]["train"] = {"queries": len(words), "words_per_query": mean}
 
 
-def _without(release: Release, config: str, column: str, ids: Collection[str]) -> Iterator[pa.Table]:
+def _without(release: Release, config: str, ids: Collection[str]) -> Iterator[pa.Table]:
     """The rows of a config's train split without those of some questions."""
     out = pa.array(sorted(ids), pa.string())
     for batch in release.batches(config, "train"):
         table = pa.Table.from_batches([batch])
-        yield table.filter(pc.invert(pc.is_in(table[column], out)))
+        yield table.filter(pc.invert(pc.is_in(table[_BY_QUERY[config]], out)))
 
 
-def _joined(release: Release, removed: Collection[str]) -> Iterator[pa.Table]:
+def _joined(release: Release, removed: Collection[str], judged: Mapping[str, Mapping[str, int]]) -> Iterator[pa.Table]:
     """The removed questions with their passages: their rows in `train`; joined here where there is no such config."""
     if ("train", "train") in release.splits():
         yield from release.rows_with("train", "train", "query_id", removed)
         return
-    judged = {query: own for query, own in read_judged(release, "qrels", "train").items() if query in removed}
-    texts = texts_of_judged(release, judged)
+    texts = texts_of_judged(release, {query: own for query, own in judged.items() if query in removed})
     for table in release.rows_with("queries", "train", "_id", removed):
-        rows = []
-        for row in table.to_pylist():
-            own = [(joined_passage(each, texts), score > 0) for each, score in judged.get(row["_id"], {}).items()]
-            rows.append(
-                {
-                    "query_id": row["_id"],
-                    "query": row["text"],
-                    "positive_passages": [passage for passage, positive in own if positive],
-                    "negative_passages": [passage for passage, positive in own if not positive],
-                }
-            )
+        rows = [joined_row(row["_id"], row["text"], judged.get(row["_id"], {}), texts) for row in table.to_pylist()]
         yield pa.Table.from_pylist(rows, JOINED)
-
-
-def _count(draft: Draft, release: Release, removed: Collection[str]) -> None:
-    """The figures of the training questions that are left, in the place of the release's."""
-    if "train" in draft.stats["table3"]:
-        judged = {query: own for query, own in read_judged(release, "qrels", "train").items() if query not in removed}
-        count_judged(
-            draft, "train", _texts_without(release, "queries", removed), judged, texts_of_judged(release, judged)
-        )
-    if "train" in draft.stats.get("english", {}):
-        texts = _texts_without(release, "crosslingual-queries", removed)
-        words = round_stat(sum(len(text.split()) for text in texts) / len(texts)) if texts else None
-        draft.stats["english"]["train"] = {"queries": len(texts), "words_per_query": words}
-
-
-def _texts_without(release: Release, config: str, ids: Collection[str]) -> list[str]:
-    tables = _without(release, config, _BY_QUERY[config], ids)
-    return [text for table in tables for text in table["text"].to_pylist()]

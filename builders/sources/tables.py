@@ -64,12 +64,11 @@ class Table:
             rest_in_last: a tab table's last column holds everything up to the end of the line, tabs as well.
 
         Raises:
-            InputError: with the line, for a missing column, a row of another number of columns, and bad quotes.
+            InputError: with the line, for a row of another number of columns, and for bad quotes.
         """
-        if missing := [name for name in columns or () if name not in self.columns]:
-            found = ", ".join(self.columns)[:200]
-            raise InputError(f"expected the column {missing[0]}, found {found}", path=self.source.shown, line=1)
         records = _records(self.source, self.encoding, self.delimiter, self.spreadsheet)
+        if columns and (missing := [name for name in columns if name not in self.columns]):
+            raise InputError(f"expected a column {missing[0]}, found {self.columns}", path=self.source.shown, line=1)
         positions = list(range(len(self.first))) if columns is None else [self.columns.index(name) for name in columns]
         if columns is not None:
             next(records)  # the header

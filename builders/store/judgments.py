@@ -45,6 +45,13 @@ def joined_passage(docid: str, texts: Mapping[str, str]) -> dict[str, str]:
     return {"docid": docid, "title": "", "text": texts[docid]}
 
 
+def joined_row(query_id: str, query: str, scores: Mapping[str, int], texts: Mapping[str, str]) -> dict[str, Any]:
+    """A query with its judged passages as a joined row; ``texts``: of the passages, by id."""
+    own = [(joined_passage(each, texts), score > 0) for each, score in scores.items()]
+    positive, negative = ([passage for passage, right in own if right is wanted] for wanted in (True, False))
+    return {"query_id": query_id, "query": query, "positive_passages": positive, "negative_passages": negative}
+
+
 def qrels_table(judged: Judged) -> pa.Table:
     """Judgments as the rows of a config of qrels."""
     rows = [(query, passage, score) for query, scores in judged.items() for passage, score in scores.items()]

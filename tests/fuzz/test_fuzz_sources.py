@@ -22,8 +22,8 @@ from spoil import BYTES, JSON, JSON_LINES, PARQUET, TEXT
 from builders.add import ccovid, cmedqa, squad
 from builders.add.crosslingual import read_pairs
 from builders.add.vectors import read_embeddings
+from builders.annotate.review import review_packages
 from builders.annotate.rounds import Rule
-from builders.annotate.translations import review_packages
 from builders.core.files import sha256_of
 from builders.core.typed import problem_of
 from builders.official.archives import find_members
@@ -235,7 +235,7 @@ READERS = [
     ),
     Reader(
         "translations and reviews",
-        reaches=("builders.add.crosslingual:read_pairs", "builders.annotate.translations:review_packages"),
+        reaches=("builders.add.crosslingual:read_pairs", "builders.annotate.review:review_packages"),
         make=_translations,
         spoils={"*.*": TEXT},
         read=_read_translations,

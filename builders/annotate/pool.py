@@ -110,7 +110,8 @@ def run(args: argparse.Namespace) -> None:
     }
     judged, pairs = read_judged(release, "qrels", args.split), None
     if args.action == "candidates":
-        _write_candidates(args.out, new)
+        rows = {query: [(p, 1 / min(filter(None, ranks))) for p, ranks in own.items()] for query, own in new.items()}
+        write_candidates(args.out, {query: own for query, own in rows.items() if own}, "pool")
     else:
         means = mean_scores(new, [read_run(path) for path in args.scores], args.scale)
         pairs = list(select(means, union, names, judged, args.top, old))
@@ -155,14 +156,9 @@ def _expect_passages(release: Release, runs: Sequence[Run], union: Union) -> Non
             raise InputError(f"has a passage {min(strange)!r} that the corpus lacks", path=run.path)
 
 
-def _write_candidates(path: Path, new: Union) -> None:
-    # Re-rankers take every candidate; until then, the best rank in any run is a fair order.
-    rows = [
-        (query, [(passage, 1 / min(filter(None, ranks))) for passage, ranks in passages.items()])
-        for query, passages in new.items()
-        if passages
-    ]
-    lines, longest = write_run(path, rows, tag="pool"), max((len(hits) for _, hits in rows), default=0)
+def write_candidates(path: Path, rows: Mapping[str, Sequence[tuple[str, float]]], tag: str) -> None:
+    """Write candidates as a run, which re-rankers score whole; until then the scores are a fair order."""
+    lines, longest = write_run(path, rows.items(), tag=tag), max(map(len, rows.values()), default=0)
     log.info("%s: %d candidates of %d queries; next: `baselines rerank --top-k %d`", path, lines, len(rows), longest)
 
 

@@ -34,9 +34,9 @@ from builders.annotate.rounds import JUDGMENTS, ROUND, Pair, Round, fingerprint_
 from builders.check.paper import published, relabelled, relabelled_text
 from builders.core.command import add_format, number_between
 from builders.core.errors import InputError, log
-from builders.core.files import check_file, write_text
+from builders.core.files import write_text
 from builders.core.tables import print_result
-from builders.store.draft import check_release_output, describe_files, draft_release
+from builders.store.draft import describe_files, draft_release
 from builders.store.judgments import Judged, qrels_table, read_judged, read_negative_ids
 from builders.store.layout import BEFORE
 from builders.store.reader import Release, open_release
@@ -70,7 +70,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     if args.action == "move" and not args.scores:
         args.usage_error("move needs --scores")
-    (check_file if args.action == "candidates" else check_release_output)(args.out)
     release = open_release(args.release)
     judged = read_judged(release, "qrels", SPLIT)
     negatives = negatives_of(release, args.negatives, judged)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from small_disks import small_disk
 
-from baselines.retrieve.cache import Cache
+from baselines.retrieve.passages import Cache
 from builders.core import cache as verified
 from builders.core.cache import caches, fault_once
 from builders.core.compiled import compiled
@@ -133,7 +133,7 @@ def build(folder: Path) -> None:
 def test_a_cache_that_cannot_be_written_is_an_error_that_names_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cache = Cache("texts", "texts.json")
+    cache = Cache("texts")
     with small_disk(tmp_path / "disk", mode="ro") as disk:
         monkeypatch.setenv("XDG_CACHE_HOME", str(disk))
         words = f"^{cache.home()}: is a folder that cannot be written to; XDG_CACHE_HOME, `bm25 --index` or"
@@ -144,7 +144,7 @@ def test_a_cache_that_cannot_be_written_is_an_error_that_names_another(
 
 
 def test_a_cache_that_cannot_be_written_is_read(tmp_path: Path) -> None:
-    cache = Cache("texts", "texts.json")
+    cache = Cache("texts")
     folder, made = cache.folder(tmp_path / "kept", {}, build)
     assert made
     (tmp_path / "kept").chmod(0o500)  # the superuser's tests write there all the same

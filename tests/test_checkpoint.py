@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+from baselines.card import model_card
 from baselines.checkpoint import open_checkpoint
-from baselines.hub.card import model_card
 from baselines.hub.pull import Manifest
 from builders.core.errors import InputError
 from builders.core.typed import read_json

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from builders.core.files import sha256_of
 from builders.core.folders import key_of
@@ -59,7 +59,8 @@ def wrong_file(path: Path, entry: FileEntry, look: Callable[[], str] | None = No
             than the bytes and the entry.
         again: read the file even if it was verified before.
     """
-    claim = ["file of a release", entry.path if look else "", entry.sha256, entry.rows]
+    more = structs.astuple(entry)[4:]  # of a kind of entry that says more
+    claim = ["file of a release", entry.path if look else "", entry.sha256, entry.rows, *more]
 
     def fault() -> str:
         return other_sha256(path, entry.sha256) or (look() if look else "")

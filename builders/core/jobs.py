@@ -34,7 +34,8 @@ class WorkerDied(Unfinished):
         super().__init__("a worker process died (out of memory, or of /dev/shm?); run again with fewer workers")
 
 
-def _start() -> None:
+def start_worker() -> None:
+    """Set up a worker process: it leaves Ctrl-C to its parent, and ends with it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle, once
     say_once()
     parent = multiprocessing.parent_process()
@@ -85,7 +86,7 @@ def process_pool(workers: int) -> Iterator[Pool | None]:
         return
     # Never a fork of this process: with threads (pyarrow's) it may hang.
     context = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
-    with concurrent.futures.ProcessPoolExecutor(workers, mp_context=context, initializer=_start) as pool:
+    with concurrent.futures.ProcessPoolExecutor(workers, mp_context=context, initializer=start_worker) as pool:
         try:
             yield pool
         except KeyboardInterrupt:

@@ -231,6 +231,7 @@ READERS = [
         spoils={"*.json": JSON, "*.txt": TEXT},
         read=_read_squad,
         right=any_result,
+        names_files=False,  # whole files without a question are one error
     ),
     Reader(
         "translations and reviews",

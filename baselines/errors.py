@@ -17,13 +17,13 @@ example:
 from __future__ import annotations
 
 import argparse
-import json
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from builders.core.command import add_format, whole_number
 from builders.core.errors import InputError, log
+from builders.core.tables import percent, print_result, text_table
 from builders.store.layout import SETS, SPLITS
 
 if TYPE_CHECKING:
@@ -35,7 +35,9 @@ QUERIES, DEPTH = 100, 5  # Section 3.5
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", type=Path, nargs="?", metavar="RUN", help="TREC run or official predictions (JSON)")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("run", type=Path, nargs="?", metavar="RUN", help="TREC run or official predictions (JSON)")
+    what.add_argument("--tally", type=Path, metavar="ROUND", help="count the answers of such a round")
     parser.add_argument("--release", type=Path, metavar="DIR", help="the release that the run searched")
     parser.add_argument("--split", choices=SPLITS, default="dev", help="whose queries (dev)")
     parser.add_argument("--sample", type=whole_number(1), default=QUERIES, metavar="N", help=f"queries ({QUERIES})")
@@ -44,30 +46,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--seed", type=int, default=0, help="of the draw (0)")
     parser.add_argument("--round", type=Path, metavar="ROUND", help="write the pairs as a round for `annotate`")
-    parser.add_argument("--tally", type=Path, metavar="ROUND", help="count the answers of such a round")
     parser.add_argument("--model", metavar="NAME", help="with --tally: count this model's answers, not people's")
     add_format(parser)
     parser.set_defaults(usage_error=parser.error)
 
 
 def run(args: argparse.Namespace) -> None:
-    if (args.run is None) == (args.tally is None):
-        args.usage_error("expected one of RUN, --tally ROUND")
     if args.run and not args.release:
         args.usage_error("RUN needs --release DIR")
-    if args.round and not args.run:
-        args.usage_error("--round needs RUN; --tally ROUND counts a round's answers")
-    if args.model and not args.tally:
-        args.usage_error("--model needs --tally ROUND")
+    if (args.round and args.tally) or (args.model and args.run):
+        args.usage_error("--round goes with RUN, --model with --tally")
     if args.tally:
         found = tally(args.tally, args.model)
-        print(_json(found) if args.format == "json" else _tally_text(found))
+        print_result(found, _tally_text(found), args.format)
     else:
         _draw(args)
-
-
-def _json(found: dict[str, Any]) -> str:
-    return json.dumps(found, ensure_ascii=False, indent=1)
 
 
 def _draw(args: argparse.Namespace) -> None:
@@ -85,12 +78,11 @@ def _draw(args: argparse.Namespace) -> None:
     counts |= {"queries": len({query for query, _ in pairs}), "pairs": len(pairs)}
     first = f"{failed:,} of {measured:,} queries have no positive in their top {args.top_k}"
     text = f"{args.run}: {first}; {counts['queries']:,} of them, {len(pairs):,} pairs"
-    print(_json(counts) if args.format == "json" else text)
     if args.round:
         packages = make_round(args.round, release, args.split, pairs, args.run, Rule(seed=args.seed), question=ERRORS)
         log.info("%d packages; import them into Label Studio, or fill in %s", packages, args.round / "packages")
-        if args.format == "text":
-            print(f"{len(pairs):,} pairs to judge: {args.round}")
+        text += f"\n{len(pairs):,} pairs to judge: {args.round}"
+    print_result(counts, text, args.format)
 
 
 def draw_errors(
@@ -188,18 +180,17 @@ def _intervals(labels: dict[Pair, int]) -> list[tuple[float, float]]:
 
 def _tally_text(found: dict[str, Any]) -> str:
     """A tally as a table; shares in percent."""
-    from builders.core.tables import percent, text_table
-
     rows = []
     for key, row in found["categories"].items():
         # Drawn again, no queries have what none of them has: that says nothing of how rare it is.
         interval = f"{percent(row['low'])} to {percent(row['high'])}" if row["pairs"] else "-"
-        cells = (f"{row['pairs']:,}", percent(row["share"]), interval, percent(row["paper"]))
-        rows.append((key.replace("_", " "), *cells))
-    table = text_table(("category", "pairs", "share", "95 % interval", "Table 10"), rows)
-    first = f"{found['judged']:,} of {found['pairs']:,} pairs judged"
-    if "model" in found:
-        first += f" by {found['model']} (a model)"
-    undecided = found["judged"] - found["decided"]
+        rows.append(
+            [key.replace("_", " "), f"{row['pairs']:,}", percent(row["share"]), interval, percent(row["paper"])]
+        )
+    by = f" by {found['model']} (a model)" if "model" in found else ""
+    first = (
+        f"{found['judged']:,} of {found['pairs']:,} pairs judged{by}, {found['judged'] - found['decided']:,} of them"
+    )
     accepted = f"{found['accepted']} of {found['packages']} packages accepted"
-    return f"{first}, {undecided:,} of them undecided; {accepted}; percent\n\n{table}"
+    table = text_table(["category", "pairs", "share", "95 % interval", "Table 10"], rows)
+    return f"{first} undecided; {accepted}; percent\n\n{table}"

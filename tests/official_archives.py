@@ -118,6 +118,14 @@ def write_tar(path: Path, files: dict[str, str], folder: Path, mode: str = "w:gz
     return path
 
 
+def tables(release: Path) -> dict[tuple[str, str], list[dict[str, Any]]]:
+    """All rows of a release."""
+    from builders.store.reader import open_release  # not where this file is the program
+
+    opened = open_release(release)
+    return {pair: opened.table(*pair).to_pylist() for pair in opened.splits()}
+
+
 def made_up_passages(count: int, seed: int = 0) -> Iterator[str]:
     """Distinct passages of the published collection's length (about 300 characters)."""
     rng = random.Random(seed)

@@ -57,7 +57,7 @@ def test_export_refuses_and_leaves_out(tmp_path: Path) -> None:
     assert "is a round already" in annotate("export", tmp_path / "round", *words, code=1).error
     pool.write_text(text.replace(md5(TEXTS[0]), "f" * 32))
     error = annotate("export", tmp_path / "r", *words, code=1).error
-    assert f"has a passage '{'f' * 32}' that the corpus lacks" in error and not (tmp_path / "r").exists()
+    assert f" {'f' * 32} that queries/dev or the corpus lacks" in error and not (tmp_path / "r").exists()
 
 
 def test_terms_in_common_are_marked_and_texts_are_no_markup() -> None:

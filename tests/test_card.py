@@ -17,8 +17,8 @@ from huggingface_hub import ModelCard
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from tiny_models import write_cross, write_dual
 
+from baselines.card import model_card, write_card
 from baselines.checkpoint import open_checkpoint
-from baselines.hub.card import model_card, write_card
 
 PASSAGES = ["高铁票可以在开车前十五天购买。", "煮饺子时水要开，饺子下锅以后加三次凉水。"]
 QUERY = "高铁票提前几天可以买"

@@ -19,8 +19,8 @@ from official_parameters import convert, expected, official, parameters  # noqa:
 from releases import QUESTIONS, make_release, md5, tables
 from sentence_transformers import CrossEncoder, SentenceTransformer
 
+from baselines.card import model_card
 from baselines.checkpoint import open_checkpoint
-from baselines.hub.card import model_card
 from baselines.retrieve.models import fingerprint, open_encoder
 from baselines.retrieve.settings import ModelSettings
 from baselines.train.models import cross_encoder, dual_encoder

@@ -12,8 +12,7 @@ from releases import QUESTIONS, TEXTS, make_release, md5, tables
 
 from baselines.reproduce.costs import Sizes
 from baselines.retrieve.passages import open_passages
-from baselines.train.data import read_pairs
-from baselines.train.evaluation import Sampled, dev_sample
+from baselines.train.data import Sampled, dev_sample, read_pairs
 from baselines.train.recipe import read_recipe
 from builders.core.errors import InputError
 from builders.store.layout import set_of

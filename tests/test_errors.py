@@ -177,5 +177,5 @@ def test_a_models_answers_are_tallied_where_they_are_asked_for_and_never_as_peop
 
 
 def test_one_thing_is_asked_for_at_a_time() -> None:
-    assert "expected one of RUN, --tally ROUND" in run("baselines", "errors", code=2).stderr
+    assert "one of the arguments RUN --tally is required" in run("baselines", "errors", code=2).stderr
     assert "RUN needs --release" in run("baselines", "errors", "x.run", code=2).stderr

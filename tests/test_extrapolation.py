@@ -23,8 +23,7 @@ from releases import make_release, md5, tables
 
 from builders.__main__ import VERBS
 from builders.add.extrapolation import restrained
-from builders.add.similarity import clusters, fixed_point, nearest, scale
-from builders.add.vectors import directions
+from builders.add.vectors import clusters, directions, fixed_point, nearest, scale
 from builders.core.command import main
 from builders.core.errors import InputError
 from builders.core.files import sha256_of
@@ -443,7 +442,7 @@ def test_clusters_are_those_of_brute_force(sets: tuple[np.ndarray, np.ndarray], 
 def test_the_same_clusters_and_ranks_on_any_number_of_threads() -> None:
     code = """
 import hashlib, numpy as np
-from builders.add.similarity import *
+from builders.add.vectors import *
 generator = np.random.default_rng(3)
 vectors = fixed_point(np.round(generator.normal(size=(9000, 24)), 0) + 0.25)
 ranks, products = best_ranks(vectors[:700], vectors[700:])

@@ -34,9 +34,7 @@ def room_of(path: Path) -> str:
 
 
 # Circles that are still there: each a set of files (`builders.store.card`) or of folders (`builders.store`).
-KNOWN_CIRCLES: list[set[str]] = [
-    {"baselines.train.callbacks", "baselines.train.resume", "baselines.train.train", "baselines.train.trainers"},
-]
+KNOWN_CIRCLES: list[set[str]] = []
 
 
 def circles(imported: Mapping[str, set[str]]) -> list[set[str]]:
@@ -100,7 +98,6 @@ DECODERS = {
     "builders/release/write.py": "written by the same build",
     "baselines/retrieve/models.py": "a tokenizer's own words",
     "baselines/retrieve/official_input.py": "a tokenizer's own words",
-    "baselines/measure/qrels.py": "whether it is JSON at all",
 }
 
 

@@ -110,19 +110,6 @@ def test_every_answer_is_a_passage_and_labels_make_the_judgments(
     assert stats["collections"]["cmedqa-corpus"]["passages"] == 7
 
 
-def test_the_other_candidates_as_test(tmp_path: Path) -> None:
-    assert (
-        run(
-            "cmedqa", "--source", cmedqa_source(tmp_path / "in"), "--out", tmp_path / "out", "--test-candidates", "test"
-        )
-        == 0
-    )
-    release = open_release(tmp_path / "out")
-    assert release.table("cmedqa-queries", "test")["text"].to_pylist() == ["胃疼"]
-    assert release.table("cmedqa-queries", "dev")["text"].to_pylist() == ["头疼怎么办"]
-    assert release.manifest.builds[0].options["test_candidates"] == "test"
-
-
 def test_added_to_a_release_and_replaced(tmp_path: Path) -> None:
     base = make_release(tmp_path / "base")
     edit_stats(base, lambda stats: stats["table3"].update(dev={"queries": 2}))

@@ -153,9 +153,6 @@ def test_what_is_no_checkpoint_is_named_before_the_hub_is_asked(
         return error_of(push(call, path, code=1))
 
     assert "not a checkpoint (no recipe.json); `python -m baselines train` makes one" in said(tmp_path / "nowhere")
-    weights = next(checkpoint / name for name in whole(checkpoint) if name.endswith(".safetensors"))
-    weights.write_bytes(weights.read_bytes()[:-9])
-    assert f"{weights}: is damaged or cut short" in said()
     for path in [*checkpoint.rglob("*.safetensors")]:
         path.unlink()
     assert "not a checkpoint (no model.safetensors with its config)" in said()

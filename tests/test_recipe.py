@@ -143,7 +143,6 @@ def test_a_wrong_override_is_one_clear_error(override: str, said: str) -> None:
         ("de-bm25-neg", "train.adversarial=0.01", "train.adversarial: for kind = cross alone, found kind = dual"),
         ("de-bm25-neg", "model.inputs=official", "model: inputs: the official ones differ for queries and passages"),
         ("ce-de-neg", "model.revision=main", "model: revision: of a start on the hub; recipe:ce-bm25-neg is none"),
-        ("ce-bm25-neg", "model.start=words", "model.start = words: for kind = dual alone, found kind = cross"),
         ("ce-bm25-neg", "train.shortest=64", "train.shortest: for kind = dual alone, found kind = cross"),
         ("static", "model.revision=main", "model: revision: of a start on the hub; words is none"),
         ("mlm-scratch", "model.revision=main", "model: revision: of a start on the hub; scratch is none"),

@@ -147,9 +147,8 @@ _ROWS = [
         "query-id\tcorpus-id\tscore\nq1\ta\t1\nq1\tb\t1\nnone\tz\t-1\nq2\tc\t1\n",
         "\n".join(json.dumps(row, ensure_ascii=False) for row in _ROWS),
         json.dumps({"data": _ROWS}),
-        json.dumps(_ROWS, indent=1),
     ],
-    ids=["trec", "beir", "official lines", "official data wrapper", "official list"],
+    ids=["trec", "beir", "official lines", "official data wrapper"],
 )
 def test_every_form_of_judgments_gives_the_same_reference(tmp_path: Path, text: str) -> None:
     path = tmp_path / "qrels"
@@ -176,11 +175,11 @@ def test_every_form_of_judgments_gives_the_same_reference(tmp_path: Path, text: 
         ),
         (b'{"data": [[]]}', r"\[0\]: expected `object`, got `array`; expected .question_id"),
         (b'{"question_id": "\\ud800", "answer_paragraphs": []}', ":1: expected JSON, found half a surrogate pair"),
-        (b'{"data": ' + b"[" * 50_000 + b"]" * 50_000 + b"}", ":1: expected"),
+        (b'{"data": ' + b"[" * 50_000 + b"]" * 50_000 + b"}", "expected `object`, got `array`"),
         (b"q 0 d 1000001\n", "query 'q': expected scores of at most 1,000,000, found 1000001"),
         (b"q 0 d " + b"9" * 6_000 + b"\n", ":1: expected a whole number as the score, found '9{40}'$"),
         (b"q 0 a\0b 1\n", ":1: expected ids without null characters"),
-        (b'{"other": []}', "expected JSON lines with question_id"),
+        (b'{"other": []}', ":1: lacks question_id; expected .question_id"),
         (b'{"question_id": "q", "answer_paragraphs": []}', "has no query with a positive passage"),
         (b"q 0 d 0\n", "has no query with a positive passage"),
         (b"", "is empty"),

@@ -21,9 +21,9 @@ from sentence_transformers import CrossEncoder, SentenceTransformer
 from stopping import InDestructor, heeded  # noqa: F401
 from training_world import DUAL, SMALL, World, trained, training_of, weights_of  # noqa: F401
 
-from baselines.train.callbacks import FiniteWeights
 from baselines.train.models import cross_encoder, dual_encoder
 from baselines.train.recipe import read_recipe
+from baselines.train.trainers import FiniteWeights
 from builders.store.reader import Release, open_release
 
 ONE_STEP = ["train.batch=16", "train.max_steps=1", "train.evaluations=0"]

@@ -13,7 +13,7 @@ from sentence_transformers import CrossEncoder, SentenceTransformer
 from tiny_models import write_cross, write_dual
 
 from baselines.retrieve.passages import Passages, open_passages
-from baselines.train.evaluation import Reranked, Sampled, dev_sample
+from baselines.train.data import Reranked, Sampled, dev_sample
 from baselines.train.recipe import Recipe, read_recipe
 from builders.store.reader import Release, open_release
 
@@ -41,7 +41,6 @@ def test_a_cross_encoder_ranks_the_top_of_the_run_and_misses_what_it_lacks(
     ranked = {FIRST: [0, 4, 1], SECOND: [2, 3]}  # nothing that answers the second question
     sample = dev_sample(opened[0], _cross(), opened[1], _write(tmp_path / "run.json", ranked))
     assert isinstance(sample, Reranked)
-    assert sample.as_it_is() == {"MRR@10": 1 / 4, "recall@1": 0, "recall@50": 1 / 2}
     model = CrossEncoder(str(write_cross(tmp_path / "cross")), device="cpu")
     scores = model.predict([(FIRST, TEXTS[n]) for n in (0, 4, 1)])
     rank = 1 + int((scores > scores[1]).sum())

@@ -67,7 +67,10 @@ def _bad_run(world: World) -> None:
     ("spoil", "said"),
     [
         (lambda w: w.negatives.write_text("".join(LINES[:2]) + "{\n"), "negatives.jsonl:3: "),
-        (lambda w: w.negatives.write_text(LINES[0].replace(md5(TEXTS[4]), "nobody")), "negatives.jsonl:1: the coll"),
+        (
+            lambda w: w.negatives.write_text(LINES[0].replace(md5(TEXTS[4]), "nobody")),
+            "jsonl: has a passage 'nobody'",
+        ),
         (_bad_run, "dev.run: has a passage 'nobody' that the release's corpus lacks"),
     ],
 )
@@ -92,23 +95,39 @@ DE, CE, PAIRS = "de-bm25-neg-scratch", "ce-bm25-neg-scratch", "question-matching
     ("recipe", "words", "said"),
     [
         (CE, ["--out", "{folder}/negatives.jsonl/out"], "negatives.jsonl: is a file; expected a directory"),
-        (CE, ["--out", "{full}"], "exists and is no checkpoint of `train`"),
+        (CE, ["--out", "{full}"], "exists and is not a checkpoint; expected"),
         (CE, ["--set", "data.passage_length=600"], "data.passage_length = 600: expected at most 512 tokens"),
-        (CE, ["--negatives", "nowhere.jsonl"], "nowhere.jsonl: no such file of hard negatives"),
+        (CE, ["--negatives", "nowhere.jsonl"], "No such file or directory: 'nowhere.jsonl'"),
         (CE, ["-release"], "the recipe ce-bm25-neg-scratch learns from a release: --release DIR"),
-        (CE, ["--pairs", "{pairs}"], "--pairs and --dev-pairs: the recipe ce-bm25-neg-scratch learns"),
+        (
+            CE,
+            ["--pairs", "{pairs}"],
+            "ce-bm25-neg-scratch learns from a release: --release DIR, and no --pairs",
+        ),
         (DE, ["-negatives"], "wants 1 hard negatives a positive: --negatives F"),
         (DE, ["-start"], "no checkpoint of mlm-scratch, from which de-bm25-neg-scratch starts"),
         (DE, ["--start", "{full}"], "cannot start from the model"),
         (DE, ["--set", "train.batches=3"], "--set train.batches=3: unknown key 'batches'"),
         (DE, ["--set", "data.split=nope"], "has no config 'queries' with a split 'nope'"),
-        (DE, ["--dev-run", "{folder}/dev.run"], "--dev-run: for a cross-encoder's training"),
+        (DE, ["--dev-run", "{folder}/dev.run"], "--dev-run: for a cross-encoder;"),
         ("de-bm26", [], "no recipe 'de-bm26'"),
         ("de-cmedqa-scratch", [], "cmedqa-corpus"),
         (PAIRS, ["-release", "-negatives"], "learns from labelled pairs of questions: --pairs"),
-        (PAIRS, ["--pairs", "{pairs}", "-negatives"], "--release: the recipe question-matching-cpu learns"),
-        (PAIRS, ["--pairs", "{pairs}", "-release", "-negatives", "--dev-run", "x"], "--dev-run: the recipe question-"),
-        (PAIRS, ["--pairs", "{pairs}", "-release", "-negatives", "--start", "scratch"], "start scratch: its vocab"),
+        (
+            PAIRS,
+            ["--pairs", "{pairs}", "-negatives"],
+            "labelled pairs of questions: --pairs FILE..., and no --release",
+        ),
+        (
+            PAIRS,
+            ["--pairs", "{pairs}", "-release", "-negatives", "--dev-run", "x"],
+            "and no --release, --negatives or --dev-run",
+        ),
+        (
+            PAIRS,
+            ["--pairs", "{pairs}", "-release", "-negatives", "--start", "scratch"],
+            "start scratch: its words",
+        ),
         (PAIRS, ["--pairs", "{pairs}", "-release", "-negatives"], "expected some with each label, 0 and 1"),
         ("static", ["--start", "{folder}/static", "--set", "train.shortest=512"], "train.shortest = 512 is more than"),
         ("static", ["--start", "{folder}/static", "--set", "model.towers=2"], "is a static model: it has one tower"),
@@ -133,7 +152,7 @@ def test_what_is_missing_or_does_not_fit_is_one_clear_error(
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="has a GPU")
 def test_a_gpu_that_is_not_there_is_said(world: World) -> None:
-    assert "no CUDA device is usable here" in error(world.train("--device", "cuda", code=1))
+    assert "--device cuda: this machine has no GPU" in error(world.train("--device", "cuda", code=1))
 
 
 def test_a_training_that_left_no_state_locks_no_other(world: World) -> None:

@@ -45,14 +45,14 @@ def _flip_both(optimizer: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "spoil", "step", "said"),
     [
-        ("model.safetensors", _flip, 3, "checkpoint-4 is not whole (model.safetensors is damaged); left out"),
-        ("trainer_state.json", _flip, 3, "checkpoint-4 is not whole (trainer_state.json is damaged)"),
-        ("rng_state.pth", _flip, 3, "checkpoint-4 is not whole (rng_state.pth is damaged)"),
-        ("optimizer.pt", lambda path: os.truncate(path, 10), 3, "checkpoint-4 is not whole (optimizer.pt is damaged)"),
-        ("config.json", Path.unlink, 3, "checkpoint-4 is not whole (config.json is missing)"),
+        ("model.safetensors", _flip, 3, "checkpoint-4 is not whole (model.safetensors has the SHA-256"),
+        ("trainer_state.json", _flip, 3, "checkpoint-4 is not whole (trainer_state.json has the SHA-256"),
+        ("rng_state.pth", _flip, 3, "checkpoint-4 is not whole (rng_state.pth has the SHA-256"),
+        ("optimizer.pt", lambda path: os.truncate(path, 10), 3, "checkpoint-4 is not whole (optimizer.pt has 10 bytes"),
+        ("config.json", Path.unlink, 3, "checkpoint-4 is not whole (config.json is listed in the manifest but missing"),
         ("sealed.json", Path.unlink, 3, "checkpoint-4 is not whole (the training was killed while it was written)"),
         ("sealed.json", lambda path: path.write_text("[]"), 3, "checkpoint-4 is not whole ("),
-        ("optimizer.pt", _flip_both, None, "checkpoint-3 is not whole (optimizer.pt is damaged)"),
+        ("optimizer.pt", _flip_both, None, "checkpoint-3 is not whole (optimizer.pt has the SHA-256"),
         ("config.json", lambda path: None, 4, ""),
     ],
 )
@@ -64,5 +64,5 @@ def test_a_training_resumes_from_the_last_whole_state(
     spoil(states / "checkpoint-4" / name)
     log = stopped.train("--out", out, **STEPS).stderr
     assert said in log and ("not whole" in log) == bool(said)
-    assert (f"taken up again after step {step} of 4" in log) == ("taken up again" in log) == (step is not None)
+    assert (f"resumed after step {step} of 4" in log) == ("resumed" in log) == (step is not None)
     assert (out / "model.safetensors").read_bytes() == (stopped.out / "model.safetensors").read_bytes()

@@ -220,7 +220,7 @@ def _infinite_weight(trainer: Any) -> None:
 @pytest.mark.parametrize(
     ("spoil", "said", "states"),
     [
-        (_nan_bias, "step 1: the loss is nan, expected a finite number; try a lower", []),
+        (_nan_bias, "step 1: the gradients' norm is nan, expected a finite number; try a lower", []),
         (_infinite_norm, "step 1: the gradients' norm is inf, expected a finite number; try a lower", []),
         (_infinite_weight, "step 2: the weights have become infinite or no numbers; try a lower", ["checkpoint-1"]),
     ],

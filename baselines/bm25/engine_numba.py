@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 
 from baselines.bm25.index import INDEXES, Index, Texts
 from baselines.bm25.tokens import K1, WORDS, Analyzer, B
-from baselines.retrieve.cache import Strings, StringsWriter
+from baselines.retrieve.passages import Strings, write_strings
 from builders.core.compiled import compiled
 from builders.core.errors import InputError, log
 from builders.core.jobs import in_threads
@@ -152,9 +152,7 @@ def write_index(folder: Path, texts: Iterable[str], ids: Iterable[pa.Array], thr
     _append(folder, {"lists": done[:1], "start": done[1:]})
     for path in folder.glob("*.chunk"):
         path.unlink()
-    with StringsWriter(folder / _IDS) as writer:
-        for some in ids:
-            writer.write(some)
+    write_strings(folder / _IDS, ids)
 
 
 def _append(folder: Path, values: dict[str, Any]) -> None:

@@ -11,8 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from baselines.bm25.tokens import WORDS, Analyzer
-from baselines.retrieve.cache import Cache
-from baselines.retrieve.passages import Rows, expect_ids_once, sample_rows, taken
+from baselines.retrieve.passages import Cache, Rows, expect_ids_once, sample_rows, taken
 from builders.core.errors import InputError, log
 from builders.core.jobs import in_order, in_threads, process_pool
 from builders.core.progress import progress
@@ -21,7 +20,7 @@ from builders.store.reader import Release
 from builders.store.runs import Columns, Hit
 
 _FORMAT = 4
-INDEXES = Cache("bm25", "index.json")
+INDEXES = Cache("bm25")
 _BATCH = 256  # passages that go to a segmentation process at a time
 _FEW = 2_000  # passages below which starting processes takes longer than segmenting
 _QUERIES_PER_TASK = 32

@@ -7,7 +7,7 @@ token for token as the official code reads them: spaces removed, an empty title 
 `encode`, `search`, `rerank`, `push` and `train --start` take what is written.
 
 Every file is held against the configuration; one that is missing, damaged, of another shape or unknown is an error.
-Known and left out are the heads of the pre-training and an optimizer's numbers.
+The heads of the pre-training and an optimizer's numbers are skipped.
 
 Example, of unpacked archives:
 
@@ -29,19 +29,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", type=Path, required=True, metavar="FILE", help="ERNIE's ernie_config.json")
     parser.add_argument("--vocab", type=Path, required=True, metavar="FILE", help="ERNIE's vocab.txt")
     parser.add_argument("--out", type=Path, required=True, metavar="CKPT", help="the checkpoint directory to write")
-    parser.add_argument(
-        "--leave-out", nargs="+", default=[], metavar="GLOB", help="names of files in --params to pass over"
-    )
 
 
 def run(args: argparse.Namespace) -> None:
     from baselines.hub.paddle import read_official
 
     out = check_output(args.out, "a checkpoint", RECIPE)
-    official = read_official(args.params, args.config, args.vocab, args.leave_out)
+    official = read_official(args.params, args.config, args.vocab)
 
     # The large libraries: errors of the input come before them.
-    from baselines.hub.card import finish_checkpoint
+    from baselines.card import finish_checkpoint
     from baselines.hub.paddle_to_torch import write_model
 
     name = args.params.resolve().name

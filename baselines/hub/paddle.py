@@ -1,8 +1,8 @@
 """ERNIE 1.0 as the official code saved it: Paddle parameters, configuration and vocabulary, under BERT's names.
 
 The parameters are a folder with a file for each, named as the parameter. A file, little endian: uint32 version (0);
-uint64 number of LoD levels, each a uint64 of bytes and so many bytes; uint32 version (0); int32 size of a protobuf
-TensorDesc (field 1: data type, field 2: the dimensions); the numbers.
+uint64 number of LoD levels (0 of a parameter); uint32 version (0); int32 size of a protobuf TensorDesc (field 1: data
+type, field 2: the dimensions); the numbers.
 
 ERNIE 1.0 and BERT are one architecture: embeddings of words, positions and types added, a layer norm, post-layer-norm
 layers. Only the activation (relu) and the layer norms' epsilon (Paddle's default) are values of the configuration.
@@ -11,15 +11,14 @@ transformers' ErnieModel would add embeddings of tasks, which ERNIE 1.0 has not.
 
 from __future__ import annotations
 
-import fnmatch
 import hashlib
 import math
 import re
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -33,8 +32,8 @@ from builders.core.typed import read_json
 Floats = npt.NDArray[np.float32]
 Kind = Literal["dual", "cross", "encoder"]
 QUERY, PASSAGE = "query_", "titlepara_"  # what the names of the dual-encoder's two encoders begin with
+_HEAD = "<IQIi"
 _NUMBERS: dict[int, np.dtype[Any]] = {4: np.dtype("<f2"), 5: np.dtype("<f4")}
-_TYPES = {0: "BOOL", 1: "INT16", 2: "INT32", 3: "INT64", 4: "FP16", 5: "FP32", 6: "FP64", 20: "UINT8", 22: "BF16"}
 _Size = Annotated[int, Meta(ge=1)]
 _Dropout = Annotated[float, Meta(ge=0, lt=1)]
 # Values that BERT's configuration has under the same names.
@@ -89,17 +88,20 @@ class Config(Struct, frozen=True):
         }
 
 
-@dataclass(frozen=True)
-class Name:
+class Name(NamedTuple):
     """A parameter's name in Paddle and in transformers, and the shape of its file.
 
-    ``weight``: of a dense layer, stored [in, out] by Paddle and [out, in] by PyTorch.
+    The weights of a dense layer are stored [in, out] by Paddle and [out, in] by PyTorch.
     """
 
     paddle: str
     torch: str
     shape: tuple[int, ...]
-    weight: bool = False
+
+    @property
+    def is_dense(self) -> bool:
+        """True for the weights of a dense layer."""
+        return len(self.shape) == 2 and not self.torch.startswith("embeddings.")
 
 
 @dataclass(frozen=True)
@@ -117,39 +119,38 @@ class Official:
     sources: dict[str, str]
 
 
-def read_official(folder: Path, config: Path, vocabulary: Path, leave_out: Sequence[str] = ()) -> Official:
+def read_official(folder: Path, config: Path, vocabulary: Path) -> Official:
     """Read a folder of parameters with its configuration and vocabulary.
-
-    ``leave_out``: shell patterns of files that are no parameters.
 
     Raises:
         InputError: a file is missing, damaged, of another shape than the configuration says, or no part of the model.
     """
-    files = parameter_files(folder)
+    if not folder.is_dir():
+        raise InputError("expected a folder with a file a parameter; unpack an archive first (tar xf)", path=folder)
+    files = {path.name: path for path in folder.iterdir() if not path.name.startswith(".")}
     ernie = read_config(config)
     tokens = read_vocabulary(vocabulary, ernie.vocab_size)
-    left = {n for n in files if _NO_PART.fullmatch(n) or any(fnmatch.fnmatchcase(n, each) for each in leave_out)}
+    left = {name for name in files if _NO_PART.fullmatch(name)}
     kind, parts = _parts(ernie, files.keys() - left)
     if kind == "dual":
         left |= files.keys() & {name.paddle for name in pooler_names(ernie)}  # the twin's: its vector is [CLS] itself
     wanted = {name.paddle for names in parts.values() for name in names}
     if missing := sorted(wanted - files.keys()):
-        raise InputError(f"{_listed(missing)} missing, of {len(wanted)} parameters of a {kind}", path=folder)
+        problem = f"lacks {', '.join(missing[:3])} ({len(missing)} of {len(wanted)} parameters of a {kind})"
+        raise InputError(problem, path=folder)
     if surplus := sorted(files.keys() - wanted - left):
-        raise InputError(f"{_listed(surplus)} no part of a {kind} (--leave-out passes over files)", path=folder)
+        raise InputError(f"holds {', '.join(surplus[:3])}, no part of a {kind}; expected its files alone", path=folder)
     if left:
         log.info("left out, as no part of the model: %s", ", ".join(sorted(left)))
-    digests: dict[str, str] = {}
     read: dict[str, dict[str, Floats]] = {part: {} for part in parts}
     every = [(part, name) for part, names in parts.items() for name in names]
     for part, name in progress(every, unit="file", label="parameters"):
-        path = files[name.paddle]
-        values, digests[name.paddle] = read_parameter(path)
+        values = read_parameter(files[name.paddle])
         if values.shape != name.shape:
             problem = f"has the shape {list(values.shape)}; the configuration says {list(name.shape)}"
-            raise InputError(problem, path=path)
-        read[part][name.torch] = values.T if name.weight else values
-    listed = "".join(f"{digests[name]}  {name}\n" for name in sorted(digests))
+            raise InputError(problem, path=files[name.paddle])
+        read[part][name.torch] = values.T if name.is_dense else values
+    listed = "".join(f"{sha256_of(files[name])}  {name}\n" for name in sorted(wanted))
     sources = {
         "parameters": hashlib.sha256(listed.encode()).hexdigest(),
         "configuration": sha256_of(config),
@@ -170,15 +171,8 @@ def _parts(config: Config, names: Iterable[str]) -> tuple[Kind, dict[str, list[N
     return "encoder", {"model": [*encoder, *pooler] if there & {name.paddle for name in pooler} else encoder}
 
 
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return ", ".join(names[:3]) + more + (" are" if len(names) > 1 else " is")
-
-
 def read_config(path: Path) -> Config:
     """Read an `ernie_config.json`; :class:`InputError` naming the key where it is not ERNIE 1.0's."""
-    if not path.exists():
-        raise InputError("no such file; expected ERNIE's ernie_config.json", path=path)
     return read_json(path, Config)
 
 
@@ -231,12 +225,12 @@ def pooler_names(config: Config) -> Iterator[Name]:
 
 def output_names(config: Config) -> Iterator[Name]:
     """The cross-encoder's two outputs."""
-    yield Name("_cls_out_w", "classifier.weight", (config.hidden_size, 2), weight=True)
+    yield Name("_cls_out_w", "classifier.weight", (config.hidden_size, 2))
     yield Name("_cls_out_b", "classifier.bias", (2,))
 
 
 def _dense(paddle: str, torch: str, inner: int, outer: int) -> Iterator[Name]:
-    yield Name(f"{paddle}.w_0", f"{torch}.weight", (inner, outer), weight=True)
+    yield Name(f"{paddle}.w_0", f"{torch}.weight", (inner, outer))
     yield Name(f"{paddle}.b_0", f"{torch}.bias", (outer,))
 
 
@@ -245,101 +239,39 @@ def _norm(paddle: str, torch: str, size: int) -> Iterator[Name]:
     yield Name(f"{paddle}_layer_norm_bias", f"{torch}.LayerNorm.bias", (size,))
 
 
-def parameter_files(folder: Path) -> dict[str, Path]:
-    """The files of a folder of parameters, by the parameters' names. Hidden files are none.
-
-    Raises:
-        InputError: it is no folder, or holds none, or other folders.
-    """
-    if not folder.is_dir():
-        if folder.exists():
-            raise InputError("expected a folder with a file a parameter; unpack an archive first (tar xf)", path=folder)
-        raise InputError("no such folder", path=folder)
-    found = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
-    if folders := [path.name for path in found if path.is_dir()]:
-        raise InputError(f"expected files alone, a parameter each; is it the folder {folders[0]} in it?", path=folder)
-    if not found:
-        raise InputError("holds no file; expected a file a parameter", path=folder)
-    return {path.name: path for path in found}
-
-
-def read_parameter(path: Path) -> tuple[Floats, str]:
-    """Read one parameter, of 16-bit or 32-bit floats: (its values in 32 bits, the SHA-256 of the file).
+def read_parameter(path: Path) -> Floats:
+    """Read one parameter, of 16-bit or 32-bit floats, as 32-bit floats.
 
     Raises:
         InputError: the file is no parameter, is cut short or too long, or holds other numbers or ones that are not
             finite.
     """
-    content = path.read_bytes()
-    reader = _Reader(path, content)
-    if reader.number("<I") != 0:
-        raise reader.other()
-    for _ in range(levels := reader.number("<Q")):
-        if levels > len(content):
-            raise reader.other()
-        reader.take(reader.number("<Q"))
-    if reader.number("<I") != 0:
-        raise reader.other()
-    kind, shape = _tensor(reader, reader.take(reader.number("<i")))
+    content, start = path.read_bytes(), struct.calcsize(_HEAD)
+    *versions, size = struct.unpack(_HEAD, content[:start].ljust(start, b"\xff"))
+    numbers = _varints(content[start : start + min(size, 1_000)])
+    pairs = list(zip(numbers, numbers, strict=False))
+    shape = [value for tag, value in pairs if tag == 0x10]
+    if any(versions) or {tag for tag, _ in pairs} != {0x08, 0x10}:
+        raise InputError("cut short, or no parameter of Paddle's fluid format (one file a parameter)", path=path)
+    kind = dict(pairs)[0x08]
     if kind not in _NUMBERS:
-        raise InputError(f"holds {_TYPES.get(kind, f'type {kind}')}; expected FP32 or FP16", path=path)
-    size = math.prod(shape) * _NUMBERS[kind].itemsize
-    if (left := len(content) - reader.at) != size:
-        what = f"expected {size:,} bytes of numbers for the shape {list(shape)}, found {left:,}"
+        raise InputError(f"holds numbers of Paddle's type {kind}; expected FP16 (4) or FP32 (5)", path=path)
+    wanted, found = math.prod(shape) * _NUMBERS[kind].itemsize, len(content) - start - size
+    if wanted != found:
+        what = f"expected {wanted:,} bytes of numbers for the shape {shape}, found {found:,}"
         raise InputError(f"cut short or damaged ({what})", path=path)
-    values = np.frombuffer(reader.take(size), _NUMBERS[kind]).reshape(shape).astype(np.float32)
+    values = np.frombuffer(content, _NUMBERS[kind], offset=start + size).reshape(shape).astype(np.float32)
     if not np.isfinite(values).all():
         raise InputError("damaged: holds numbers that are not finite", path=path)
-    return values, hashlib.sha256(content).hexdigest()
+    return values
 
 
-class _Reader:
-    """Bytes of a file, taken from its beginning."""
-
-    def __init__(self, path: Path, content: bytes) -> None:
-        self.path, self.content, self.at = path, content, 0
-
-    def take(self, size: int) -> bytes:
-        if size < 0:
-            raise self.other()
-        if self.at + size > len(self.content):
-            raise InputError(f"cut short or no parameter of Paddle's ({len(self.content):,} bytes)", path=self.path)
-        self.at += size
-        return self.content[self.at - size : self.at]
-
-    def number(self, form: str) -> int:
-        (found,) = struct.unpack(form, self.take(struct.calcsize(form)))
-        return int(found)
-
-    def other(self) -> InputError:
-        return InputError("no parameter of Paddle's fluid format (one file a parameter)", path=self.path)
-
-
-def _tensor(reader: _Reader, message: bytes) -> tuple[int, tuple[int, ...]]:
-    """(data type, dimensions) of a TensorDesc in protobuf."""
-    inner, kind, shape = _Reader(reader.path, message), -1, list[int]()
-    while inner.at < len(message):
-        tag = _varint(inner)
-        if tag == 0x08:
-            kind = _varint(inner)
-        elif tag == 0x10:
-            shape.append(_varint(inner))
-        elif tag == 0x12:  # the dimensions packed into one field
-            end = _varint(inner) + inner.at
-            while inner.at < end:
-                shape.append(_varint(inner))
-        else:
-            raise reader.other()
-    if kind < 0 or not shape:
-        raise reader.other()
-    return kind, tuple(shape)
-
-
-def _varint(reader: _Reader) -> int:
-    value = 0
-    for place in range(10):
-        (byte,) = reader.take(1)
-        value |= (byte & 0x7F) << 7 * place
+def _varints(message: bytes) -> Iterator[int]:
+    """The numbers of a protobuf message that holds nothing else: tags and values."""
+    value = place = 0
+    for byte in message:
+        value |= (byte & 0x7F) << place
+        place += 7
         if byte < 0x80:
-            return value
-    raise reader.other()
+            yield value
+            value = place = 0

@@ -29,7 +29,7 @@ from builders.core.hub import clear_errors, commit_in, need_hub, repo_name
 from builders.core.typed import Count, Sha256, read_json
 from builders.store.layout import MANIFEST
 
-NAME = "dureader_retrieval checkpoint"
+NAME: Literal["dureader_retrieval checkpoint"] = "dureader_retrieval checkpoint"
 
 
 class File(Struct, frozen=True):
@@ -44,30 +44,20 @@ class File(Struct, frozen=True):
             raise ValueError(f"its manifest names {self.path}, which no checkpoint of ours holds")
 
 
-class Result(Struct, frozen=True):
-    """A file of ``.eval_results``: no part of the checkpoint, and never pulled; the next push replaces it."""
-
-    path: str
-
-
 class Manifest(Struct, frozen=True):
-    """All files of a checkpoint on the hub but the manifest itself; ``results``: what is beside the checkpoint."""
+    """All files of a checkpoint on the hub but the manifest itself.
+
+    ``results``: files of ``.eval_results``, no part of the checkpoint and never pulled; the next push replaces them.
+    """
 
     files: list[File]
-    results: list[Result] = []
-    name: str = NAME
+    results: list[dict[str, str]] = []
+    name: Literal["dureader_retrieval checkpoint"] = NAME
     format: Literal[1] = 1
-
-    def __post_init__(self) -> None:
-        if self.name != NAME:
-            raise ValueError(f"its manifest is not one of a {NAME}")
 
     def text(self) -> str:
         """The content of the file."""
-        content = {"name": self.name, "format": self.format, "files": msgspec.to_builtins(self.files)}
-        if self.results:
-            content["results"] = msgspec.to_builtins(self.results)
-        return json.dumps(content, ensure_ascii=False, indent=1) + "\n"
+        return json.dumps(msgspec.to_builtins(self), ensure_ascii=False, indent=1) + "\n"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -99,36 +89,26 @@ def fetch(repo: str, commit: str, folder: Path) -> None:
     """Fetch the files that the manifest of a commit lists into ``folder``, except those that are there.
 
     Within this process a file goes on where its connection broke; what another one has left of a file is fetched anew
-    (huggingface_hub 2 keeps no parts). What arrives damaged is fetched once more. Raises :class:`InputError` where the
-    hub refuses, the repository is no checkpoint that `push` made, or a file is not what the manifest says.
+    (huggingface_hub 2 keeps no parts). Raises :class:`InputError` where the hub refuses, the repository is no
+    checkpoint that `push` made, or a file is not what the manifest says.
     """
     from huggingface_hub import HfApi, snapshot_download
     from huggingface_hub.errors import EntryNotFoundError
 
-    def refusal(why: str) -> InputError:
-        other = f"other models load by name: SentenceTransformer({repo!r})"
-        return InputError(f"{repo} is no checkpoint that `push` made ({why}); {other}")
-
-    api = HfApi()
+    api, other = HfApi(), f"other models load by name: SentenceTransformer({repo!r})"
     with clear_errors(repo, api.endpoint, "model", "download"):
         try:
             path = api.hf_hub_download(repo, MANIFEST, revision=commit, local_dir=folder)
             files = read_json(Path(path), Manifest).files
-        except EntryNotFoundError:
-            raise refusal(f"no {MANIFEST}") from None
-        except InputError as error:
-            raise refusal(str(error)) from None
+        except (EntryNotFoundError, InputError) as error:
+            why = error if isinstance(error, InputError) else f"no {MANIFEST}"
+            raise InputError(f"{repo} is no checkpoint that `push` made ({why}); {other}") from None
         names = [glob.escape(each.path) for each in files]  # no pattern: the hub's other files are not asked for
-        for last in (False, True):
-            snapshot_download(repo, revision=commit, allow_patterns=names, local_dir=folder)
-            if missing := [each.path for each in files if not (folder / each.path).is_file()]:
-                raise refusal(f"{missing[0]} is missing")
-            wrong = [each.path for each in files if sha256_of(folder / each.path) != each.sha256]
-            if wrong and last:
-                raise InputError(f"{repo}: {wrong[0]} is not what its manifest says, fetched twice")
-            for name in wrong:
-                (folder / name).unlink()
-            if not wrong:
-                break
+        snapshot_download(repo, revision=commit, allow_patterns=names, local_dir=folder)
+    for each in files:
+        if not (folder / each.path).is_file():
+            raise InputError(f"{repo} is no checkpoint that `push` made ({each.path} is missing); {other}")
+        if sha256_of(folder / each.path) != each.sha256:
+            raise InputError(f"{repo}: {each.path} is not what its manifest says; run the same command again")
     shutil.rmtree(folder / ".cache", ignore_errors=True)  # the library's notes on what it fetched
     (folder / MANIFEST).unlink()

@@ -24,9 +24,9 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from baselines.card import Measured, model_card
 from baselines.checkpoint import CARD, Checkpoint, open_checkpoint
-from baselines.hub.card import Measured, model_card
-from baselines.hub.pull import NAME, File, Manifest, Result
+from baselines.hub.pull import NAME, File, Manifest
 from baselines.measure.evaluate import evaluate
 from baselines.measure.measures import PAPER
 from baselines.measure.qrels import add_set, release_qrels
@@ -107,7 +107,7 @@ def stage(checkpoint: Checkpoint, card: str, work: Path, results: Mapping[str, s
     write_text(work / CARD, card)
     paths = {name: checkpoint.path / name for name in pushed} | {CARD: work / CARD}
     files = [File(name, path.stat().st_size, sha256_of(path)) for name, path in sorted(paths.items())]
-    texts = {**results, MANIFEST: Manifest(files, [Result(name) for name in sorted(results)]).text()}
+    texts = {**results, MANIFEST: Manifest(files, [{"path": name} for name in sorted(results)]).text()}
     for name, text in texts.items():
         write_text(work / name, text)
     staged = {file.path: (paths[file.path], file.sha256) for file in files}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import accumulate
 from pathlib import Path
 
 from baselines.measure.qrels import read_judgments
@@ -50,30 +52,16 @@ def excerpt(text: Sequence[Word], chars: int) -> list[Word]:
     Of equally good places the middle one, so that the terms have words on both sides; the beginning where there is
     no term. What is left out is shown as "…".
     """
-    windows = list(_windows(text, chars))
-    values = []
-    for first, end in windows:
-        found = [word.lower() for word, common in text[first:end] if common]
-        values.append((sum(map(len, set(found))), len(found)))
-    best = [window for window, value in zip(windows, values, strict=True) if value == max(values) != (0, 0)]
-    first, end = best[len(best) // 2] if best else windows[0]
+    starts = [0, *accumulate(len(word) for word, _ in text)]
+    ends = [max(first + 1, bisect_right(starts, start + chars) - 1) for first, start in enumerate(starts[:-1])]
+    terms = [{word.lower() for word, common in text[first:end] if common} for first, end in enumerate(ends)]
+    values = [sum(map(len, each)) for each in terms]
+    most = max(values, default=0)
+    best = [first for first, value in enumerate(values) if value == most > 0] or [0]
+    first = best[len(best) // 2]
+    end = ends[first] if ends else 0
     cut: Word = ("…", False)
     return [cut] * (first > 0) + list(text[first:end]) + [cut] * (end < len(text))
-
-
-def _windows(text: Sequence[Word], chars: int) -> Iterator[tuple[int, int]]:
-    """From each word on, as many words as have ``chars`` characters (one at least), until the end is reached."""
-    if not text:
-        yield 0, 0
-    end = size = 0
-    for first, (word, _) in enumerate(text):
-        while end < len(text) and (end == first or size + len(text[end][0]) <= chars):
-            size += len(text[end][0])
-            end += 1
-        yield first, end
-        if end == len(text):
-            return
-        size -= len(word)
 
 
 def positives_of(release: Release, configs: Set, split: str) -> dict[str, set[str]] | None:

@@ -1,9 +1,9 @@
 """Compare runs: paired tests, groups, what changed, in tables.
 
 Every pair of runs on the same queries: Student's paired t-test and Fisher's randomisation test with Holm's correction
-over all pairs, the interval of the difference, win / tie / loss, and the queries that changed most. Of all runs:
-superscripts that say who is significantly better than whom, the groups that cannot be told apart, and the smallest
-difference that these queries could show. Runs and reference are those of `evaluate`; a query that a run lacks counts 0.
+over all pairs, the interval of the difference, win / tie / loss, the smallest difference that these queries could show,
+and the queries that changed most. Of all runs: superscripts that say who is significantly better than whom, and the
+groups that cannot be told apart. Runs and reference are those of `evaluate`; a query that a run lacks counts 0.
 
 Percent in text, Markdown and LaTeX (the table for a paper), fractions in JSON.
 
@@ -17,7 +17,6 @@ examples:
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
@@ -33,6 +32,7 @@ from baselines.measure.qrels import Qrels, add_reference, read_queries, referenc
 from baselines.measure.significance import TEST_RESAMPLES, TESTS, detectable, groups, holm, paired
 from builders.core.command import number_between, whole_number
 from builders.core.errors import InputError, log
+from builders.core.tables import print_result
 from builders.store.layout import SETS
 from builders.store.reader import open_release
 from builders.store.runs import read_run
@@ -100,7 +100,7 @@ def run(args: argparse.Namespace) -> None:
     measures = list(dict.fromkeys(args.measure or MEASURES))
     tables = [_table(path, qrels, measures) for path in args.runs]
     result = {"reference": qrels.name, **compare(args, names, tables, measures)}
-    print(json.dumps(result, ensure_ascii=False, indent=1) if args.format == "json" else shown(result, args.format))
+    print_result(result, "" if args.format == "json" else shown(result, args.format), args.format)
 
 
 def _table(path: Path, qrels: Qrels, measures: Sequence[str]) -> pa.Table:
@@ -138,7 +138,9 @@ def compare(
     systems = dict(zip(LABELS, tables, strict=False))
     values = {name: {label: values_of(table, name) for label, table in systems.items()} for name in measures}
     compared = {name: _compared(found, args) for name, found in values.items()}
-    texts = _texts(args) if args.changed else {}
+    texts: dict[str, str] = {}  # none where the reference is a file of judgments, which has ids alone
+    if args.changed and args.release:
+        texts = dict(read_queries(open_release(args.release), args.split, args.queries or SETS[args.set].queries))
     return {
         "queries": len(tables[0]),
         "pairs": pairs,
@@ -159,13 +161,6 @@ def compare(
             if args.changed
         ],
     }
-
-
-def _texts(args: argparse.Namespace) -> dict[str, str]:
-    """The queries' texts by their ids; none where the reference is a file of judgments, which has ids alone."""
-    if not args.release:
-        return {}
-    return dict(read_queries(open_release(args.release), args.split, args.queries or SETS[args.set].queries))
 
 
 def _compared(values: Mapping[str, Values], args: argparse.Namespace) -> dict[str, Any]:

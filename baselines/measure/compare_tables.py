@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 from baselines.measure.measures import PAPER
 from builders.core.errors import visible
-from builders.core.tables import as_code, as_text, markdown_table, percent, text_table
+from builders.core.tables import aligned, as_text, markdown_table, percent
 
 _PAPER = {key: name for name, key in PAPER.items()}
 _TESTS = {"t": "Student's paired t-test", "randomisation": "Fisher's randomisation test"}
 _PAIRS_ARE = """\
 Pairs: the better system - the worse one, in percentage points; win, tie, loss: on how many queries it is better,
 as good, worse; p of both tests, also with Holm's correction; detectable: the smallest difference, corrected."""
+_PAIRS = ["pair", "difference", "interval", "win", "tie", "loss", "t: p", "Holm", "random.: p", "Holm", "detectable"]
 _SUPERSCRIPTS = str.maketrans("abcdefghijklmnoprstuvwxyz", "ᵃᵇᶜᵈᵉᶠᵍʰⁱʲᵏˡᵐⁿᵒᵖʳˢᵗᵘᵛʷˣʸᶻ")
-_KINDS = {"alone": "one pair", "corrected": "corrected"}  # of detectable differences
-_CHARS = 60  # of a query's text on a terminal
+_CHARS = 60  # of a query's text
 _LATEX = {
     **{sign: f"\\{sign}" for sign in "&%$#_{}"},
     "\\": r"\textbackslash{}",
@@ -36,27 +37,29 @@ def shown(result: dict[str, Any], form: str) -> str:
     if form == "latex":
         return _latex(result)
     mark = form == "markdown"
-    name, table, between = (as_text, markdown_table, "\n\n") if mark else (visible, text_table, "\n")
+    name = as_text if mark else visible
 
-    def under(heading: str, *lines: str) -> str:
-        heading = f"{heading[0].upper()}{heading[1:]}:" if mark else heading
-        return heading + between + "\n".join(lines)
+    def table(head: list[str], rows: list[list[str]], left: int = 1) -> str:
+        return markdown_table(head, rows, left) if mark else "\n".join(aligned([head, *rows], left=left, gap="  "))
 
-    measures = {_title(key): found for key, found in result["measures"].items()}
-    of, said = f"{name(result['reference'])}, {result['queries']} queries", _explanation(result)
-    parts = [f"Reference: {of}; {said}." if mark else f"reference: {of}\n{said}", _systems(result, mark)]
+    def superscript(better: str, longest: int) -> str:
+        return f"<sup>{better}</sup>" * bool(better) if mark else better.translate(_SUPERSCRIPTS).ljust(longest)
+
+    measures = result["measures"]
+    parts = [
+        f"reference: {name(result['reference'])}, {result['queries']} queries\n\n{_explanation(result)}",
+        table(["system", *map(_title, measures)], _systems(result, name, superscript)),
+    ]
     for key, found in measures.items():
-        rows = [_pair_cells(row) for row in found["pairs"]]
-        parts.append((f"{key}:" if mark else f"{key}: pairs") + between + table(_pair_header(result), rows))
-    groups = [f"{'- ' * mark}{key}: {' | '.join(map(' '.join, found['groups']))}" for key, found in measures.items()]
-    parts += [_PAIRS_ARE, under("groups of systems that cannot be told apart, the best first", *groups)]
-    rows = [[key, *(_spread(found["detectable"][kind]) for kind in _KINDS)] for key, found in measures.items()]
-    detectable = (
-        f"smallest difference that these {result['queries']} queries show with a probability of "
-        f"{100 * result['power']:g} %: middle of the pairs (lowest to highest)"
-    )
-    parts.append(under(detectable, table(_detectable_header(result), rows)))
-    return "\n\n".join([*parts, *(_changed(next(iter(measures)), pair, mark) for pair in result["changed"])])
+        parts += [f"{_title(key)}: pairs", table(_PAIRS, [_pair_cells(row) for row in found["pairs"]])]
+    groups = [f"{'- ' * mark}{_title(key)}: {' | '.join(map(' '.join, of['groups']))}" for key, of in measures.items()]
+    parts += [_PAIRS_ARE, "groups of systems that cannot be told apart, the best first:", "\n".join(groups)]
+    for pair in result["changed"]:
+        title, rows = f"{pair['better']} - {pair['worse']}: {_title(next(iter(measures)))}", _changed(pair, name)
+        ranks = f"rank under {pair['worse']} → {pair['better']}"
+        parts.append(f"{title} changed most on" if rows else f"{title} is the same on every query")
+        parts += [table(["query", "change", ranks, "text"], rows, left=4)] * bool(rows)
+    return "\n\n".join(parts)
 
 
 def _title(measure: str) -> str:
@@ -73,39 +76,31 @@ def _explanation(result: dict[str, Any]) -> str:
     )
 
 
-def _systems(result: dict[str, Any], mark: bool) -> str:
-    """Every system's means with superscripts. On a terminal the figures stand below each other."""
-    found = result["measures"]
-    longest = {name: max(map(len, of["better_than"].values())) for name, of in found.items()}
-
-    def cell(system: dict[str, Any], name: str) -> str:
-        better: str = found[name]["better_than"][system["label"]]
-        if mark:
-            return percent(system["means"][name]) + f"<sup>{better}</sup>" * bool(better)
-        return percent(system["means"][name]) + better.translate(_SUPERSCRIPTS).ljust(longest[name])
-
-    rows = [[system["label"], system["name"], *(cell(system, name) for name in found)] for system in result["systems"]]
-    if mark:
-        rows = [[label, as_text(name), *cells] for label, name, *cells in rows]
-        return markdown_table(["", "system", *map(_title, found)], rows, left=2)
-    rows = [[f"{label}  {visible(name)}", *cells] for label, name, *cells in rows]
-    return text_table(["   system", *map(_title, found)], rows)
-
-
-def _pair_header(result: dict[str, Any]) -> list[str]:
-    level = f"{100 * (1 - result['alpha']):g} % interval"
-    return ["pair", "difference", level, "win", "tie", "loss", "t: p", "Holm", "random.: p", "Holm", "detectable"]
+def _systems(
+    result: dict[str, Any], name: Callable[[str], str], superscript: Callable[[str, int], str]
+) -> list[list[str]]:
+    """A row a system: its letter and name, its means with superscripts."""
+    rows = []
+    for system in result["systems"]:
+        cells = [f"{system['label']}  {name(system['name'])}"]
+        for key, found in result["measures"].items():
+            longest = max(map(len, found["better_than"].values()))
+            better = superscript(found["better_than"][system["label"]], longest)
+            cells.append(percent(system["means"][key]) + better)
+        rows.append(cells)
+    return rows
 
 
 def _pair_cells(row: dict[str, Any]) -> list[str]:
     p_values = (row[test][kind] for test in _TESTS for kind in ("p", "corrected"))
+    smallest = row["detectable"]["corrected"]  # a measure ends at 100 percent
     return [
         f"{row['better']} - {row['worse']}",
         _points(row["difference"]),
         " to ".join(map(_points, row["interval"])),
         *(str(row[name]) for name in ("wins", "ties", "losses")),
         *("<0.0001" if value < 0.00005 else f"{value:.4f}" for value in p_values),
-        _smallest(row["detectable"]["corrected"]),
+        "-" if smallest is None else ">100" if smallest > 1 else percent(smallest),
     ]
 
 
@@ -114,54 +109,19 @@ def _points(fraction: float) -> str:
     return f"{100 * fraction:+.2f}"
 
 
-def _smallest(fraction: float | None) -> str:
-    """A difference that can be detected; a measure ends at 100 percent."""
-    return "-" if fraction is None else ">100" if fraction > 1 else percent(fraction)
-
-
-def _detectable_header(result: dict[str, Any]) -> list[str]:
-    """Corrected is the first and strictest of Holm's steps."""
-    levels = (result["alpha"], result["alpha"] / result["pairs"])
-    return ["measure", *(f"{name}, p <= {p:.2g}" for name, p in zip(_KINDS.values(), levels, strict=True))]
-
-
-def _spread(spread: dict[str, float] | None) -> str:
-    if spread is None:
-        return "-"
-    low, middle, high = (_smallest(spread[name]) for name in ("lowest", "median", "highest"))
-    return middle if low == high else f"{middle} ({low} to {high})"
-
-
-def _changed(measure: str, pair: dict[str, Any], mark: bool) -> str:
+def _changed(pair: dict[str, Any], name: Callable[[str], str]) -> list[list[str]]:
     """The queries that changed most, with the ranks of the first positive passage."""
-    systems = f"{pair['better']} - {pair['worse']}"
-    if not pair["queries"]:
-        return f"{systems}: {measure} is the same on every query"
-    title = (
-        f"{systems}: queries whose {measure} changed most, and the rank of the first positive under "
-        f"{pair['worse']} -> {pair['better']}"
-    )
     rows = []
     for query in pair["queries"]:
-        before, after = (str(query[name] or "-") for name in ("rank_of_worse", "rank"))
-        points, text = _points(query["difference"]), query["text"] or ""
-        if mark:
-            rows.append([points, f"{before} → {after}", as_code(query["query_id"]), as_text(text)])
-        else:
-            text = visible(text)
-            text = text if len(text) <= _CHARS else f"{text[:_CHARS]}…"
-            line = f"{points:>8}  {before:>4} -> {after:<4} {visible(query['query_id'])}  {text}"
-            rows.append([line.rstrip()])
-    if mark:
-        return f"{title}:\n\n{markdown_table(['change', 'rank', 'query', 'text'], rows, left=4)}"
-    return "\n".join([title, *(line for (line,) in rows)])
+        ranks = " → ".join(str(query[key] or "-") for key in ("rank_of_worse", "rank"))
+        text = query["text"] or ""
+        text = text[:_CHARS] + "…" * (len(text) > _CHARS)
+        rows.append([name(query["query_id"]), _points(query["difference"]), ranks, name(text)])
+    return rows
 
 
 def _latex(result: dict[str, Any]) -> str:
-    """A table as papers have it: means with superscripts, the best in bold. Needs the package booktabs.
-
-    The systems that cannot be told apart stand in the caption.
-    """
+    """A table as papers have it: means with superscripts, the best in bold. Needs the package booktabs."""
     measures = result["measures"]
     best = {name: percent(max(system["means"][name] for system in result["systems"])) for name in measures}
     rows = []
@@ -172,17 +132,12 @@ def _latex(result: dict[str, Any]) -> str:
             value = rf"\textbf{{{value}}}" if value == best[name] else value
             row.append(value + f"$^{{\\mathrm{{{better}}}}}$" * bool(better))
         rows.append(" & ".join(row) + r" \\")
-    alike = {_title(name): [group for group in found["groups"] if len(group) > 1] for name, found in measures.items()}
-    groups = [f"{name}: " + "; ".join(map(", ".join, found)) for name, found in alike.items() if found]
-    caption = f"Percent on {result['queries']} queries; {_explanation(result)}."
-    caption = _escaped(caption + f" Not told apart: {'. '.join(groups)}." * bool(groups))
-    caption = re.sub(r"p \\textless\{\}= ([\d.e-]+)", r"$p \\le \1$", caption)
     return "\n".join(
         [
             r"% \usepackage{booktabs}",
             r"\begin{table}",
             r"\centering",
-            rf"\caption{{{caption}}}",
+            rf"\caption{{Percent on {result['queries']} queries; {_escaped(_explanation(result))}.}}",
             rf"\begin{{tabular}}{{ll{'l' * len(measures)}}}",
             r"\toprule",
             " & ".join(["", "System", *(_escaped(_title(name)) for name in measures)]) + r" \\",

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import argparse
 import codecs
-import contextlib
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from builders.core.errors import InputError, log
 from builders.core.files import expect_id, first_character, id_of, integer, raw_lines, read_whole
 from builders.core.typed import json_of
-from builders.store.layout import BEFORE, DRAWN, JOINED, REMOVED, SETS, TOLD_APART, Set, is_config, schema_of, set_of
+from builders.store.layout import BEFORE, JOINED, REMOVED, SETS, TOLD_APART, Set, schema_of, set_of
 from builders.store.reader import Release, open_release
 
 QUERIES = (*TOLD_APART, REMOVED)  # configs that hold some of main's questions
-QRELS = (BEFORE,)  # configs that hold other judgments of main's questions
 _HIGHEST = 1_000_000  # the library that measures makes room for every grade up to the highest
 _BEIR_HEADER = [b"query-id", b"corpus-id", b"score"]
 
@@ -58,19 +56,13 @@ def add_reference(parser: argparse.ArgumentParser) -> None:
     reference = parser.add_mutually_exclusive_group(required=True)
     reference.add_argument("--release", type=Path, metavar="DIR", help="the release whose judgments are the reference")
     reference.add_argument("--qrels", type=Path, metavar="FILE", help="TREC qrels, BEIR's TSV or an official dev.json")
-    add_split(parser)
-
-
-def add_split(parser: argparse.ArgumentParser) -> None:
-    """Add the options that name a release's split: the split, the set, its queries and judgments."""
     parser.add_argument("--split", default="dev", help="the release's split (default: dev)")
     add_set(parser)
     add_queries(parser)
     parser.add_argument(
         "--qrels-config",
-        type=_judgments_config,
         metavar="CONFIG",
-        help=f"the judgments of this config of the release: {', '.join(QRELS)}, resttest-bucketN (default: the set's)",
+        help=f"the judgments of this config of the release: {BEFORE}, resttest-bucketN (default: the set's)",
     )
 
 
@@ -87,13 +79,6 @@ def add_queries(parser: argparse.ArgumentParser) -> None:
         metavar="CONFIG",
         help=f"the questions of this config alone: {', '.join(QUERIES)} (default: all of the set's)",
     )
-
-
-def _judgments_config(text: str) -> str:
-    """An argparse type: a config that judges main's questions."""
-    if text not in QRELS and not (text.startswith(DRAWN) and is_config(text)):
-        raise argparse.ArgumentTypeError(f"expected {', '.join(QRELS)} or resttest-bucketN, found {text!r}")
-    return text
 
 
 def expect_main(args: argparse.Namespace, option: str, value: str | None) -> str:
@@ -141,7 +126,7 @@ def read_judgments(release: Release, configs: Set, split: str, queries: str = ""
         release, configs, split: of which set.
         queries: one of ``QUERIES`` in the place of the set's queries. Rows with their passages are judged by those: the
             removed training questions are in no qrels (Section 2.3).
-        qrels: one of ``QRELS`` in the place of the set's judgments.
+        qrels: a config in the place of the set's judgments.
 
     Raises:
         InputError: the release lacks one of these configs, or its split; an id or a judged pair comes twice.
@@ -203,7 +188,7 @@ def read_qrels(path: Path) -> Qrels:
     ``{"data": [...]}``. Rows of one question are united; a pair that TREC's or BEIR's lines judge twice is an error.
     """
     every: Judged = {}
-    if first_character(path) in "{[":
+    if first_character(path) == "{":
         for row in _official(path):
             passages = (expect_id(each.paragraph_id, path) for each in row.answer_paragraphs)
             every.setdefault(expect_id(row.question_id, path), {}).update(dict.fromkeys(passages, 1))
@@ -264,18 +249,12 @@ class _Question(msgspec.Struct):
 
 
 def _official(path: Path) -> Iterator[_Question]:
-    """The rows of the official JSON lines, of a list of them, or of ``{"data": [...]}``."""
+    """The rows of the official JSON lines, or of ``{"data": [...]}``."""
     expected = "expected {question_id, question, answer_paragraphs: [{paragraph_id, ...}]} with ids as strings"
     content = read_whole(path).removeprefix(codecs.BOM_UTF8)
-    whole: Any = None
-    with contextlib.suppress(ValueError, RecursionError):  # several lines, or a bad one: read where the line is known
-        whole = msgspec.json.decode(content, type=dict[str, msgspec.Raw] | list[msgspec.Raw])
-    if whole is None or "question_id" in whole:
-        for number, line in raw_lines(path):
-            if line.strip():
-                yield json_of(line, _Question, path, number, expected)
-    elif isinstance(whole, dict) and "data" not in whole:
-        raise InputError('expected JSON lines with question_id, or {"data": [...]}', path=path)
-    else:
-        rows = bytes(whole["data"]) if isinstance(whole, dict) else content
-        yield from json_of(rows, list[_Question], path, remedy=expected)
+    if re.match(rb'\s*\{\s*"data"\s*:', content):
+        yield from json_of(content, dict[str, list[_Question]], path, remedy=expected)["data"]
+        return
+    for number, line in raw_lines(path):
+        if line.strip():
+            yield json_of(line, _Question, path, number, expected)

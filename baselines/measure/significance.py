@@ -55,6 +55,23 @@ def of_means(
     return list(zip(low.tolist(), high.tolist(), strict=True))
 
 
+def rank_agreement(
+    first: npt.ArrayLike, second: npt.ArrayLike, *, seed: int = 0, resamples: int = RESAMPLES, level: float = LEVEL
+) -> tuple[float, Interval]:
+    """Kendall's tau-b of two lists of values of the same items, and its percentile bootstrap's interval over items.
+
+    Ties within a list are taken into account. A draw whose tau is not defined, since all values of one list are equal,
+    is passed over. Not a number where the lists themselves are like this.
+    """
+    from scipy.stats import kendalltau
+
+    values, random = np.asarray([first, second], np.float64), np.random.default_rng(seed)
+    drawn = (values[:, random.integers(values.shape[1], size=values.shape[1])] for _ in range(resamples))
+    taus = [float(kendalltau(*each).statistic) for each in (values, *drawn)]
+    low, high = np.nanquantile(taus[1:], [(1 - level) / 2, (1 + level) / 2]).tolist()
+    return taus[0], (low, high)
+
+
 def official_intervals(by_query: pa.Table, *, seed: int = 0) -> dict[str, Interval]:
     """The 95 % intervals of the official measures, as fractions, from a table of :func:`~.evaluate.evaluate`."""
     columns = np.column_stack([values_of(by_query, name) for name in PAPER.values()])

@@ -1,4 +1,7 @@
-"""The rows that a model is trained on: pairs of a release with their negatives, texts, and seeded batches.
+"""The rows that a model is trained on, in seeded batches, and the sample of dev that it is measured on in between.
+
+The test split is never read. Scores on the sample show whether a training goes well. They are no scores on the
+collection, which has millions more passages.
 
 Held in memory are row numbers of the collection and the training queries' texts: some 40 MB for the paper's 86,395
 queries and 222,395 positives with 4 negatives each. The passages' texts are looked up batch by batch, in memory-mapped
@@ -9,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,16 +21,19 @@ import numpy as np
 import numpy.typing as npt
 from torch.utils.data import Dataset, Sampler
 
-from baselines.measure.qrels import read_judgments, read_queries
+from baselines.measure.measures import PAPER, official
+from baselines.measure.qrels import Qrels, read_judgments, read_queries
 from baselines.retrieve.passages import Passages
 from baselines.train.recipe import FROM_RELEASE, Recipe
 from builders.core.errors import InputError, log
 from builders.store.judgments import read_negative_ids
 from builders.store.layout import REMOVED, SETS, base_set, set_of
 from builders.store.reader import Release
+from builders.store.runs import read_run
 
 Rows = npt.NDArray[np.int64]
 _ROWS_AT_ONCE = 4_096
+_TOP = 20  # of a run, that a cross-encoder re-ranks for each query
 
 
 @dataclass
@@ -52,7 +58,7 @@ class Pairs:
 def positives(
     release: Release, set_name: str, split: str, passages: Passages, similar: bool = False
 ) -> tuple[dict[str, str], dict[str, list[int]]]:
-    """(texts of the queries, rows of their positives) of a split, by query id; queries without a positive left out.
+    """(texts of the queries, rows of their positives) of a split, by query id; queries without a positive are skipped.
 
     ``similar``: the training questions that were removed as similar come after them, judged by their own passages.
 
@@ -67,23 +73,19 @@ def positives(
         scores |= read_judgments(release, configs, split, REMOVED)
         texts |= read_queries(release, split, REMOVED)
     judged = {query: [corpus for corpus, score in own.items() if score > 0] for query, own in scores.items()}
-    ids = [corpus for query in judged.values() for corpus in query]
-    rows = passages.rows(ids)
-    if (rows < 0).any():
-        missing = ids[int(np.argmin(rows))]
-        raise InputError(
-            f"{int((rows < 0).sum())} judgments of {configs.qrels}/{split} name passages that {configs.corpus} lacks "
-            f"({missing!r}); build the release again",
-            path=release.path,
-        )
-    found, start = {}, 0
-    for query, wanted in judged.items():
-        if wanted and query in texts:
-            found[query] = rows[start : start + len(wanted)].tolist()
-        start += len(wanted)
+    found = _rows_of(judged, passages, release.path)
+    found = {query: rows for query, rows in found.items() if rows and query in texts}
     if not found:
         raise InputError(f"has no query with a positive passage in {configs.qrels}/{split}", path=release.path)
     return {query: texts[query] for query in found}, found
+
+
+def _rows_of(ids: Mapping[str, list[str]], passages: Passages, path: Path) -> dict[str, list[int]]:
+    """The rows of each query's passages, looked up together; :class:`InputError` for an id that is not there."""
+    every = [corpus for own in ids.values() for corpus in own]
+    passages.expect(every, path)
+    rows = iter(passages.rows(every).tolist())
+    return {query: list(itertools.islice(rows, len(own))) for query, own in ids.items()}
 
 
 def read_pairs(release: Release, recipe: Recipe, passages: Passages, negatives: Sequence[Path]) -> Pairs:
@@ -92,7 +94,7 @@ def read_pairs(release: Release, recipe: Recipe, passages: Passages, negatives: 
     ``negatives``: what `mine` wrote, for some of the queries each; without any, what ``data.negatives`` says. A query's
     negatives are dealt out to its positives in the order of the recipe's seed, from the beginning again where they run
     out: with 4 for each positive, as `mine` draws them and as the official rows have them, each is learned from. Where
-    a query has too few, passages of the whole collection fill them up (counted, and said).
+    a query has too few, passages of the whole collection fill them up (counted, and logged).
     """
     data, seed = recipe.data, recipe.train.seed
     texts, judged = positives(release, data.set, data.split, passages, data.similar)
@@ -106,17 +108,15 @@ def read_pairs(release: Release, recipe: Recipe, passages: Passages, negatives: 
     for number, (name, good) in enumerate(judged.items()):
         generator = np.random.default_rng([seed, number])
         pool = list(dict.fromkeys(hard.get(name, [])))
-        dealt = itertools.cycle(generator.permutation(pool).tolist()) if pool else iter(())
+        dealt = itertools.cycle(generator.permutation(pool).tolist())
         for row in good:
             query.append(number)
             positive.append(row)
             drawn: list[int] = list(itertools.islice(dealt, min(each, len(pool))))
-            taken = {*good, *drawn}
-            while len(drawn) < each and len(taken) < len(passages):
+            while len(drawn) < each and len({*good, *drawn}) < len(passages):
                 other = int(generator.integers(len(passages)))
-                if other not in taken:
+                if other not in good and other not in drawn:
                     drawn.append(other)
-                    taken.add(other)
                     filled += 1
             if len(drawn) < each:
                 raise InputError(f"has too few passages for {each} negatives of the query {name!r}", path=release.path)
@@ -131,15 +131,15 @@ def read_pairs(release: Release, recipe: Recipe, passages: Passages, negatives: 
 
 
 def read_negatives(path: Path, passages: Passages, queries: dict[str, list[int]]) -> dict[str, list[int]]:
-    """Rows of the negatives of every query, from the JSON lines that ``mine`` writes; queries of other splits left out.
+    """Rows of the negatives of every query, from the JSON lines that ``mine`` writes; other queries are skipped.
 
-    ``queries``: rows of the positives by query id; they are no negatives. Raises :class:`InputError` naming the line
-    where it is no such line, or names a passage that is not there.
+    ``queries``: rows of the positives by query id; they are no negatives. Raises :class:`InputError` for a line that is
+    no such line, and for a passage that is not there.
     """
-    rows = _of_queries(read_negative_ids(path), passages, queries, path)
-    if not rows:
+    rows = _rows_of({query: ids for query, ids, _ in read_negative_ids(path)}, passages, path)
+    if not rows.keys() & queries.keys():
         raise InputError("has none of the queries that are trained on", path=path)
-    return rows
+    return _without_positives(rows, queries)
 
 
 def release_negatives(
@@ -154,9 +154,8 @@ def release_negatives(
     columns = ["query_id", "negative_passages.list.element.docid"]
     rows: dict[str, list[int]] = {}
     for batch in release.batches(config, split, columns, rows=_ROWS_AT_ONCE):
-        ids = [[each["docid"] for each in row] for row in batch.column("negative_passages").to_pylist()]
-        own = zip(batch.column("query_id").to_pylist(), ids, (None for _ in ids), strict=True)
-        rows |= _of_queries(own, passages, queries, release.path)
+        ids = {row["query_id"]: [each["docid"] for each in row["negative_passages"]] for row in batch.to_pylist()}
+        rows |= _without_positives(_rows_of(ids, passages, release.path), queries)
     if not any(rows.values()):
         raise InputError(
             f"has no hard negatives in {config}/{split} (data.negatives = release): `python -m builders official` "
@@ -166,24 +165,8 @@ def release_negatives(
     return rows
 
 
-def _of_queries(
-    found: Iterable[tuple[str, list[str], int | None]], passages: Passages, queries: dict[str, list[int]], path: Path
-) -> dict[str, list[int]]:
-    """The negatives that are no positives, as rows, of those among ``queries``; all ids are looked up together."""
-    every = list(found)
-    ids = [each for _, negatives, _ in every for each in negatives]
-    rows = passages.rows(ids)
-    kept, start = {}, 0
-    for query, negatives, line in every:
-        own = rows[start : start + len(negatives)]
-        if (own < 0).any():
-            missing = negatives[int(np.argmin(own))]
-            raise InputError(f"the collection has no passage {missing!r}", path=path, line=line)
-        if query in queries:
-            good = set(queries[query])
-            kept[query] = [row for row in own.tolist() if row not in good]
-        start += len(negatives)
-    return kept
+def _without_positives(rows: dict[str, list[int]], queries: dict[str, list[int]]) -> dict[str, list[int]]:
+    return {q: [row for row in own if row not in queries[q]] for q, own in rows.items() if q in queries}
 
 
 class DualRows(Dataset[dict[str, Any]]):
@@ -336,3 +319,108 @@ def _cut(order: list[int], size: int, apart: Callable[[int], Collection[int]]) -
                 kept.append(row)
         waiting.extendleft(reversed(kept))
         yield batch
+
+
+@dataclass
+class Sampled:
+    """For a dual-encoder: some dev queries, all their positives, and some passages of the whole collection.
+
+    Attributes:
+        queries, passages: texts by id.
+        positive: the ids of every query's positives.
+    """
+
+    queries: dict[str, str]
+    passages: dict[str, str]
+    positive: dict[str, set[str]]
+
+    def measures(self, model: Any, batch: int) -> dict[str, float]:
+        """The paper's measures of every query against all passages of the sample."""
+        from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
+
+        depths: dict[str, list[int]] = {"mrr_at_k": [10], "accuracy_at_k": [1, 50], "precision_recall_at_k": [1]}
+        unused: dict[str, list[int]] = {"ndcg_at_k": [1], "map_at_k": [1]}  # it wants some
+        evaluator = InformationRetrievalEvaluator(
+            *(self.queries, self.passages, self.positive), batch_size=batch, write_csv=False, **depths, **unused
+        )
+        found = evaluator(model)
+        name = model.similarity_fn_name  # accuracy@k is the paper's Recall@k: a hit rate
+        keys = (f"{name}_mrr@10", f"{name}_accuracy@1", f"{name}_accuracy@50")
+        return {ours: float(found[key]) for ours, key in zip(PAPER.values(), keys, strict=True)}
+
+
+@dataclass
+class Reranked:
+    """For a cross-encoder: some dev queries, each with what a run ranks first for it.
+
+    A positive that the run has not there is missed, as when the run is re-ranked. (The library's
+    CrossEncoderRerankingEvaluator has no Recall@1 and @50, and takes no model of two outputs.)
+
+    Attributes:
+        queries: texts by id.
+        ranked: for every query ids of passages with their texts, in the run's order.
+        positive: the ids of every query's positives.
+    """
+
+    queries: dict[str, str]
+    ranked: dict[str, dict[str, str]]
+    positive: dict[str, set[str]]
+    length: int
+
+    def measures(self, model: Any, batch: int) -> dict[str, float]:
+        """The paper's measures of the run's top as the model orders it."""
+        from baselines.retrieve.encoder import CrossScorer
+
+        pairs = [(self.queries[query], text) for query, own in self.ranked.items() for text in own.values()]
+        scores = iter(CrossScorer(model, tokens=batch * self.length).scores(pairs).tolist())
+        # Equal scores are in the order of ids, as in every run: not in that of the run.
+        order = {query: sorted((-next(scores), corpus) for corpus in own) for query, own in self.ranked.items()}
+        qrels = Qrels("dev sample", {query: dict.fromkeys(good, 1) for query, good in self.positive.items()})
+        found = official({query: [corpus for _, corpus in own] for query, own in order.items()}, qrels)
+        return {name: found[name] for name in PAPER.values()}
+
+
+def dev_sample(release: Release, recipe: Recipe, passages: Passages, run: Path | None) -> Sampled | Reranked | None:
+    """The sample for a recipe; None where there is nothing to measure on (said in the log).
+
+    ``run``: of the dev queries; what a cross-encoder re-ranks. Raises :class:`InputError` for a passage of it that is
+    not there.
+    """
+    data, name = recipe.data, base_set(recipe.data.set)
+    configs = SETS[name]
+    if not data.dev_queries or not recipe.train.evaluations or recipe.model.kind == "mlm":
+        return None
+    if not {(configs.queries, data.dev_split), (configs.qrels, data.dev_split)} <= set(release.splits()):
+        log.info("%s has no split %r of %s: no evaluation during training", release.path, data.dev_split, name)
+        return None
+    if recipe.model.kind == "cross" and run is None:
+        log.info("no evaluation during training: --dev-run RUN says what of %s is to be re-ranked", data.dev_split)
+        return None
+    texts, judged = positives(release, name, data.dev_split, passages)
+    generator = np.random.default_rng([recipe.train.seed, 1])
+    names = list(judged)
+    chosen = [names[n] for n in sorted(generator.permutation(len(names))[: data.dev_queries].tolist())]
+    queries = {name: texts[name] for name in chosen}
+    if run is not None:
+        good = {name: set(passages.ids(judged[name])) for name in chosen}
+        return _reranked(run, queries, good, passages, data.passage_length)
+    rows = {row for name in chosen for row in judged[name]}
+    rows |= set(generator.integers(len(passages), size=data.dev_passages).tolist())
+    order = sorted(rows)
+    found = dict(zip(map(str, order), passages.texts(order), strict=True))
+    return Sampled(queries, found, {name: set(map(str, judged[name])) for name in chosen})
+
+
+def _reranked(
+    run: Path, queries: dict[str, str], positive: dict[str, set[str]], passages: Passages, length: int
+) -> Reranked | None:
+    hits = read_run(run).hits
+    ranked = {name: [corpus for corpus, _ in hits[name][:_TOP]] for name in queries if name in hits}
+    if not ranked:
+        log.warning("%s has none of the dev queries: no evaluation during training", run)
+        return None
+    passages.expect((corpus for own in ranked.values() for corpus in own), run)
+    found = {
+        name: dict(zip(own, passages.texts(passages.rows(own).tolist()), strict=True)) for name, own in ranked.items()
+    }
+    return Reranked(queries, found, positive, length)

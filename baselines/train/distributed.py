@@ -9,42 +9,25 @@ from __future__ import annotations
 import contextlib
 import datetime
 import gc
-import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
-from typing import TypeVar, cast
+from collections.abc import Iterator
 
-from builders.core.errors import InputError, log
+from builders.core.errors import log
 
 # The first process evaluates, and writes, while the others wait. torchrun ends all when one has died, in a second.
 _WAIT = datetime.timedelta(hours=2)
-T = TypeVar("T")
-_FIRST_SPEAKS, _OTHERS_END = 5.0, 15.0  # seconds
-
-
-@contextlib.contextmanager
-def one_error() -> Iterator[None]:
-    """Have the first process alone report an error that all have: torchrun ends the others before they repeat it."""
-    try:
-        yield
-    except InputError:
-        if int(os.environ.get("RANK", 0)):
-            time.sleep(_FIRST_SPEAKS)
-        raise
+_OTHERS_END = 15.0  # seconds
 
 
 @contextlib.contextmanager
 def together(rank: int, world: int, device: str) -> Iterator[None]:
-    """The process group of a training, for the block; nothing where there is one process alone.
+    """The process group of a training of several processes, for the block.
 
     The block must leave no reference to a model or a trainer: what they hold of the group is freed before the group.
     Where another process fails, this one ends with exit code 1; that one's error is the line to read.
     """
-    if world == 1:
-        yield
-        return
     import torch
 
     if rank and threading.current_thread() is threading.main_thread():
@@ -69,13 +52,3 @@ def together(rank: int, world: int, device: str) -> Iterator[None]:
         leaving = threading.Thread(target=torch.distributed.destroy_process_group, daemon=True)
         leaving.start()
         leaving.join(timeout=_OTHERS_END)
-
-
-def from_first(rank: int, world: int, look: Callable[[], T]) -> T:
-    """Return what ``look`` returns in the first process, in all of them; inside :func:`together`."""
-    found = [look() if rank == 0 else None]
-    if world > 1:
-        import torch
-
-        torch.distributed.broadcast_object_list(found)
-    return cast("T", found[0])

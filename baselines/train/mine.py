@@ -29,7 +29,7 @@ import itertools
 import json
 import math
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -96,18 +96,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max-score", type=_ANY, metavar="X", help="candidates score at most X")
     add_pairs(parser)
     add_device(parser)
-    parser.set_defaults(usage_error=parser.error)
 
 
 def run(args: argparse.Namespace) -> None:
     limits = Limits(args.margin, args.relative_margin, args.max_score)
     if (args.cross_encoder or args.bi_encoder) and limits == Limits():
-        option = "--cross-encoder" if args.cross_encoder else "--bi-encoder"
-        raise InputError(f"{option} goes with --margin, --relative-margin or --max-score")
-    if args.cross_encoder:  # whose scores are probabilities
-        for name, value, low in (("--margin", args.margin, -1), ("--max-score", args.max_score, 0)):
-            if value is not None and not low <= value <= 1:
-                args.usage_error(f"{name}: expected a number {low} <= x <= 1, found {value}")
+        raise InputError("--cross-encoder and --bi-encoder go with --margin, --relative-margin or --max-score")
     check_models(args.cross_encoder, args.bi_encoder)
     check_file(args.out)
     release, configs = open_release(args.release), SETS[args.set]
@@ -115,56 +109,52 @@ def run(args: argparse.Namespace) -> None:
     given = read_run(args.run)
     if args.set == "crosslingual":
         given = for_english(given, release, args.split)
-    if not any(query in given.hits for query in qrels.positives):
-        raise InputError(f"no matching query: it has none of the {len(qrels.positives)} of {qrels.name}", path=args.run)
+    if missing := sum(query not in given.hits for query in qrels.positives):
+        if missing == len(qrels.positives):
+            raise InputError(f"no matching query: it has none of the {missing} of {qrels.name}", path=args.run)
+        log.warning("%s lacks %d of %d queries", args.run, missing, len(qrels.positives))
     passages = open_passages(release, configs.corpus)
     ranked = dict.fromkeys(corpus for hits in given.hits.values() for corpus, _ in hits[: args.top_k])
     passages.expect(ranked, args.run)
+    options = args.top_k, args.negatives, args.seed
+    found = hard_negatives(given, qrels, passages, *options, every=limits != Limits())
     short = none = dropped = 0
     with atomic_text(args.out) as file:
-        chosen = _chosen(args, limits, release, given, qrels, passages)
+        chosen = _chosen(args, limits, release, given, qrels, found)
         for each, ids, left_out in progress(chosen, total=len(qrels.positives), unit="query", label="mine"):
             short += len(ids) < each.asked
             none += not ids
             dropped += left_out
             file.write(json.dumps({"query-id": each.query, "negative-ids": ids}, ensure_ascii=False) + "\n")
-    if missing := sum(query not in given.hits for query in qrels.positives):
-        log.warning("%s lacks %d of %d queries", args.run, missing, len(qrels.positives))
     if short:
         log.warning(
             "%d of %d queries have fewer negatives than asked for; %d have none", short, len(qrels.positives), none
         )
-    if limits != Limits():
-        log.info("%d candidates were left out: they score like positives", dropped)
     log.info("%s: negatives of %d queries", args.out, len(qrels.positives))
+    log.info("%d candidates were left out: they score like positives", dropped)
 
 
 def _chosen(
-    args: argparse.Namespace, limits: Limits, release: Release, given: Run, qrels: Qrels, passages: Passages
+    args: argparse.Namespace, limits: Limits, release: Release, given: Run, qrels: Qrels, found: Iterator[Candidates]
 ) -> Iterator[Chosen]:
-    """(a query's candidates, the ids that are taken, how many were left out for their scores), query by query."""
-    options = args.top_k, args.negatives, args.seed
-    found = hard_negatives(given, qrels, passages, *options, every=limits != Limits())
-    if limits == Limits():
-        yield from ((each, each.ids, 0) for each in found)
-        return
+    """Choose among the candidates of every query by the scores of the model, or of the run."""
     if not (model := args.cross_encoder or args.bi_encoder):
-        yield from by_run(found, given, limits)
+        for each in found:
+            yield from _within([(each.query, each)], functools.partial(_by_run, given), limits)
         return
-    from baselines.retrieve.devices import devices_of, over_devices
+    from baselines.retrieve.devices import over_devices
     from baselines.retrieve.scoring import pair_job
 
-    configs, devices = SETS[args.set], devices_of(args.device)
+    configs = SETS[args.set]
     queries = args.queries or configs.queries
     texts = dict(read_queries(release, args.split, queries))
     if unasked := next((query for query in qrels.positives if query not in texts), None):
         problem = f"judges a query {unasked!r} that {queries}/{args.split} lacks; build the release again"
         raise InputError(problem, path=qrels.name)
-    job = pair_job(args, model, release, configs.corpus, devices)
-    kind = "cross" if args.cross_encoder else "dual"
+    job = pair_job(args, model, release, configs.corpus)
     windows = iter(lambda: list(itertools.islice(found, _WINDOW)), [])
-    tasks = ((job, kind, [(texts[each.query], each) for each in window], limits) for window in windows)
-    for window in over_devices(by_model, tasks, devices):
+    tasks = ((job, bool(args.bi_encoder), [(texts[each.query], each) for each in own], limits) for own in windows)
+    for window in over_devices(_by_model, tasks, job.work.devices):
         yield from window
 
 
@@ -196,37 +186,29 @@ class Limits:
         return min(found)
 
 
-def by_model(task: tuple[PairJob, str, list[tuple[str, Candidates]], Limits], device: str) -> list[Chosen]:
-    """Choose negatives for a window of queries (text, candidates) by a model's scores: ``cross`` or ``dual``."""
+def _by_model(task: tuple[PairJob, bool, list[tuple[str, Candidates]], Limits], device: str) -> list[Chosen]:
+    """Choose negatives for a window of queries (text, candidates) by the scores of a model."""
     from baselines.retrieve.scoring import score_groups, similarities
     from builders.annotate.pool import probability
 
-    job, kind, window, limits = task
+    job, dual, window, limits = task
 
     def score(groups: Sequence[Group]) -> list[list[float]]:
-        if kind == "dual":
+        if dual:
             return similarities(job, device, groups)
         return [[probability(logit) for logit in logits] for logits in score_groups(job, device, groups)]
 
     return _within(window, score, limits)
 
 
-def by_run(found: Iterable[Candidates], given: Run, limits: Limits) -> Iterator[Chosen]:
-    """Choose negatives for each query by the scores of the run itself.
-
-    A positive that the run lacks scores no higher than its last passage, and counts as if it scored as much.
-    """
-
-    def score(groups: Sequence[Group]) -> list[list[float]]:
-        every = []
-        for query, ids in groups:
-            hits = given.hits.get(query, [])
-            own = dict(reversed(hits))  # of a passage twice, the higher score
-            every.append([own.get(corpus, hits[-1][1]) for corpus in ids] if hits else [])
-        return every
-
-    for each in found:
-        yield from _within([(each.query, each)], score, limits)
+def _by_run(given: Run, groups: Sequence[Group]) -> list[list[float]]:
+    """The scores of a run. A passage that the run lacks scores no higher than its last one, and counts as that."""
+    found = []
+    for query, ids in groups:
+        hits = given.hits.get(query, [])
+        own = dict(reversed(hits))  # of a passage twice, the higher score
+        found.append([own.get(corpus, hits[-1][1]) for corpus in ids] if hits else [])
+    return found
 
 
 def _within(window: Sequence[tuple[str, Candidates]], score: Score, limits: Limits) -> list[Chosen]:

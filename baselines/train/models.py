@@ -17,11 +17,10 @@ from sentence_transformers.sentence_transformer.modules import Normalize, Poolin
 from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer, PreTrainedModel
 from transformers import BertForMaskedLM as _BertForMaskedLM
 
-from baselines.retrieve.model_checks import (
+from baselines.retrieve.models import (
     SENTENCE,
     check_length,
     check_reading,
-    check_settings,
     check_tokenizer,
     check_tokenizers,
     classes,
@@ -62,7 +61,6 @@ def dual_encoder(recipe: Recipe, start: str, device: str, commit: str | None = N
     with opening(f"cannot start from the model {start!r}", new_head, start):
         if _is_sentence_transformer(start, commit):
             model = SentenceTransformer(start, device=device, revision=commit, model_kwargs=dict(_FP32))
-            check_settings(model, start)
             similarity = _own_similarity(model, start)
             _expect_own("pooling", wanted.pooling, ", ".join(_poolings(model)), start)
             _expect_own("similarity", wanted.similarity, similarity, start)

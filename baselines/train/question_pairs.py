@@ -46,19 +46,11 @@ class PairFile:
 
 
 def pair_file(text: str) -> PairFile:
-    """Read a word of ``--pairs``: ``FILE``, or ``FILE:NAME,NAME,...`` with the columns of a file without names.
-
-    Raises :class:`InputError` where there is no such file, or the names lack a column.
-    """
-    path, columns = Path(text), None
-    if not path.is_file():
-        name, colon, names = text.rpartition(":")
-        if colon and "," in names:
-            path, columns = Path(name), tuple(each.strip().lower() for each in names.split(","))
-            _places(columns, f"--pairs {text}")
-    if not path.is_file():
-        raise InputError("no such file of labelled pairs", path=path)
-    return PairFile(path, columns)
+    """Read a word of ``--pairs``: ``FILE``, or ``FILE:NAME,NAME,...`` with the columns of a file without names."""
+    name, colon, names = text.rpartition(":")
+    if colon and "," in names and not Path(text).is_file():
+        return PairFile(Path(name), tuple(each.strip().lower() for each in names.split(",")))
+    return PairFile(Path(text))
 
 
 def read_question_pairs(files: Iterable[PairFile]) -> list[QuestionPair]:
@@ -71,50 +63,44 @@ def read_question_pairs(files: Iterable[PairFile]) -> list[QuestionPair]:
     for file in files:
         before = len(found)
         is_json = file.columns is None and first_character(file.path) == "{"
-        found += _json_lines(file.path) if is_json else _table(file)
+        rows = _json_lines(file.path) if is_json else _table(file)
+        found += (_pair(columns, values, file.path, line) for line, columns, values in rows)
         if len(found) == before:
             raise InputError("has no pair", path=file.path)
     return found
 
 
-def _table(file: PairFile) -> Iterator[QuestionPair]:
+def _table(file: PairFile) -> Iterator[tuple[int, Sequence[str], Sequence[Any]]]:
+    """(line, names of the columns, values) of every row."""
     table = open_table(Source(file.path, None, file.path.name))
-    if file.columns and len(file.columns) != len(table.first):
-        raise InputError(
-            f"has {len(table.first)} columns; expected the {len(file.columns)} of --pairs: {', '.join(file.columns)}",
-            path=file.path,
-        )
-    places = _places(file.columns or table.columns, file.path, "FILE:id,text1,text2,label names those of a file")
-    rows = table.rows(None if file.columns else table.columns)
-    for line, fields in rows:
-        yield _pair([fields[place] for place in places], file.path, line)
+    columns = file.columns or tuple(table.columns)
+    if len(columns) != len(table.first):
+        raise InputError(f"has {len(table.first)} columns; expected those of --pairs: {columns}", path=file.path)
+    for number, (line, values) in enumerate(table.rows()):
+        if file.columns or number:
+            yield line, columns, values
 
 
-def _json_lines(path: Path) -> Iterator[QuestionPair]:
+def _json_lines(path: Path) -> Iterator[tuple[int, Sequence[str], Sequence[Any]]]:
     for number, line in raw_lines(path):
         if line.strip():
             row = json_of(line, dict[str, Any], path, number)
-            places = _places([key.lower() for key in row], path, line=number)
-            values = list(row.values())
-            yield _pair([values[place] for place in places], path, number)
+            yield number, [key.lower() for key in row], list(row.values())
 
 
-def _places(
-    columns: Sequence[str], path: Path | str, remedy: str = "", line: int | None = None
-) -> tuple[int, int, int]:
+def _places(columns: Sequence[str], path: Path, line: int) -> list[int]:
     """The places of the two questions and the label among ``columns``."""
     places = [[place for place, column in enumerate(columns) if column in names] for names in _NAMES.values()]
     if any(len(each) != 1 for each in places):
         wanted = ", ".join(f"{names[0]} (or {', '.join(names[1:])})" for names in _NAMES.values())
         shown = ", ".join(columns)[:_SHOWN]
-        end = f"; {remedy}" if remedy else ""
-        raise InputError(f"expected one column of each: {wanted}; found {shown!r}{end}", path=path, line=line)
-    (first,), (second,), (label,) = places
-    return first, second, label
+        end = "FILE:id,text1,text2,label names those of a file"
+        raise InputError(f"expected one column of each: {wanted}; found {shown!r}; {end}", path=path, line=line)
+    return [place for (place,) in places]
 
 
-def _pair(values: list[Any], path: Path, line: int) -> QuestionPair:
-    first, second, label = values
+def _pair(columns: Sequence[str], values: Sequence[Any], path: Path, line: int) -> QuestionPair:
+    first, second, label = (values[place] for place in _places(columns, path, line))
     if not all(isinstance(text, str) and text.strip() for text in (first, second)):
         raise InputError("expected two questions, texts that are not empty", path=path, line=line)
     found = None if isinstance(label, bool) else _LABELS.get(str(label).strip())

@@ -216,8 +216,6 @@ class Sections(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
             default = next(each.default for each in msgspec.structs.fields(getattr(self, section)) if each.name == name)
             if value != default and self.model.kind not in kinds:
                 raise ValueError(f"{key}: for kind = {' or '.join(kinds)} alone, found kind = {self.model.kind}")
-        if self.model.start == WORDS and self.model.kind != "dual":
-            raise ValueError(f"model.start = words: for kind = dual alone, found kind = {self.model.kind}")
         if self.train.embeddings_gradient != 1 and not self.train.adversarial:
             raise ValueError("train.embeddings_gradient: of an adversarial step alone; expected train.adversarial too")
         if self.data.negatives == FROM_RELEASE and base_set(self.data.set) != "main":
@@ -228,6 +226,11 @@ class Recipe(Sections, frozen=True, kw_only=True):
     """A recipe, checked. ``name`` is the file's, without ``.toml``."""
 
     name: str
+
+    @property
+    def negatives(self) -> int:
+        """Hard negatives that a training reads for each positive."""
+        return 0 if self.model.kind == "mlm" or self.data.source == PAIRS else self.data.negatives_per_positive
 
     def resolved(self) -> dict[str, Any]:
         """Everything, defaults and overrides included, as ``recipe.json`` holds it."""

@@ -36,26 +36,30 @@ import json
 import logging
 import math
 import os
+import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from baselines.checkpoint import LOSSES, RECIPE, TRAINING, versions, weights_sha256, write_json
 from baselines.retrieve.hub_models import model_commit, quiet_libraries
-from baselines.train import distributed
-from baselines.train.recipe import FROM_RECIPE, FROM_RELEASE, MADE, PAIRS, WORDS, Recipe, names, read_recipe
+from baselines.train.recipe import FROM_RECIPE, FROM_RELEASE, MADE, PAIRS, WORDS, names, read_recipe
 from baselines.train.resume import is_done, last_state, states_kept, states_of
 from builders.core.errors import InputError, log
-from builders.core.files import check_place, real_path, sha256_of
-from builders.core.folders import replace_directory, work_beside
+from builders.core.files import check_place, sha256_of
+from builders.core.folders import check_output, replace_directory, work_beside
 from builders.core.jobs import loading
 from builders.store.layout import REMOVED, SETS, base_set, set_of
 from builders.store.reader import open_release
 
 if TYPE_CHECKING:  # they load PyTorch, which takes seconds: errors of the input come before them
-    from baselines.train.callbacks import Evaluate
     from baselines.train.data import Batches
     from baselines.train.question_pairs import PairFile
+    from baselines.train.trainers import Evaluate
+
+
+_FIRST_SPEAKS = 5.0  # seconds
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -97,18 +101,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    with distributed.one_error():
+    try:
         job = Job(args)
-        if job.resume and is_done(job):
+        if job.resume and is_done(job.out, job.about, lambda: job.commit):
             log.info("%s is this training's checkpoint already; --no-resume trains again", job.out)
-            if job.first:
-                with work_beside(job.out, wait=True):  # removes what a kill at the very end has left beside it
-                    pass
             return
         if job.commit:  # asked for before the large libraries are loaded: an error comes at once
             log.info("starts from %s, commit %s", job.start, job.commit)
-        if training := train(job):
-            print(json.dumps({"checkpoint": str(args.out), "steps": training["steps"], "dev": training["dev"][-1:]}))
+        training = train(job)
+    except InputError:
+        if os.environ.get("RANK", "0") != "0":
+            time.sleep(_FIRST_SPEAKS)  # torchrun ends the other processes before they repeat the first one's error
+        raise
+    if training:
+        print(json.dumps({"checkpoint": str(args.out), "steps": training["steps"], "dev": training["dev"][-1:]}))
 
 
 class Job:
@@ -122,35 +128,65 @@ class Job:
         start: ``scratch``, ``words``, a directory, or a name on the hub.
         resume: resume from earlier states, and leave a finished checkpoint.
         rank, world: this process among all of the training (torchrun's; 0 of 1 without it).
+        first: True in the process that evaluates and writes.
 
     Raises :class:`InputError` for an option that is missing, or does not fit the recipe.
     """
 
     def __init__(self, args: argparse.Namespace) -> None:
         self.recipe = recipe = read_recipe(args.recipe, args.set)
-        _check_source(args, recipe)
+        self.start = args.start or recipe.model.start
+        self._check(args)
         self.release = open_release(args.release) if args.release else None
-        self.pairs, self.dev_pairs = _pair_files(args.pairs), _pair_files(args.dev_pairs)
-        self.negatives = _negatives(args.negatives, recipe)
-        self.dev_run = _dev_run(args.dev_run, recipe)
-        self.start = _start(args.start, recipe, args.out)
-        self.out, self.cache, self.device = real_path(args.out), args.cache, args.device
-        self.resume = not args.no_resume
+        self.pairs: list[PairFile] = []
+        self.dev_pairs: list[PairFile] = []
+        if args.pairs:
+            from baselines.train.question_pairs import pair_file
+
+            self.pairs, self.dev_pairs = [*map(pair_file, args.pairs)], [*map(pair_file, args.dev_pairs)]
+        self.negatives: list[Path] = args.negatives if recipe.negatives else []
+        if recipe.negatives and not self.negatives and recipe.data.negatives not in ("", FROM_RELEASE):
+            self.negatives = [Path(recipe.data.negatives)]
+        self.out, self.cache, self.device = check_output(args.out, "a checkpoint", TRAINING), args.cache, args.device
+        if self.start.startswith(FROM_RECIPE):
+            folder = args.out.parent / self.start.removeprefix(FROM_RECIPE)
+            if not folder.is_dir():
+                problem = f"no checkpoint of {folder.name}, from which {recipe.name} starts; train it, or give --start"
+                raise InputError(problem, path=folder)
+            self.start = str(folder)
+        self.dev_run, self.resume = args.dev_run, not args.no_resume
         self.rank, self.world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
-        self.first = self.rank == 0  # the process that evaluates and writes
+        self.first = self.rank == 0
 
-    @property
-    def about(self) -> dict[str, Any]:
-        """Everything the training depends on, without local paths. A training can resume only if this is unchanged.
-
-        The run of ``dev_run`` is not in it: no weight depends on it. Raises :class:`InputError` where the release lacks
-        the recipe's split, and as :attr:`commit` does.
-        """
-        return {**self.about_but_commit, "start_commit": self.commit}
+    def _check(self, args: argparse.Namespace) -> None:
+        """Raise :class:`InputError` where the options are not those of what the recipe learns from."""
+        recipe, name = self.recipe, f"the recipe {self.recipe.name}"
+        if recipe.data.source == PAIRS:
+            if not args.pairs or args.release or args.negatives or args.dev_run:
+                problem = "--pairs FILE..., and no --release, --negatives or --dev-run"
+                raise InputError(f"{name} learns from labelled pairs of questions: {problem}")
+            if self.start in MADE:
+                raise InputError(f"start {self.start}: its words come from a release; train mlm-scratch")
+        elif args.pairs or args.dev_pairs or not args.release:
+            raise InputError(f"{name} learns from a release: --release DIR, and no --pairs or --dev-pairs")
+        elif recipe.negatives and not (args.negatives or recipe.data.negatives):
+            raise InputError(
+                f"{name} wants {recipe.negatives} hard negatives a positive: --negatives F, made by `python -m "
+                "baselines mine`; --set data.negatives=release takes those of the official data; --set "
+                "data.negatives_per_positive=0 trains without"
+            )
+        if args.dev_run and recipe.model.kind != "cross":
+            raise InputError("--dev-run: for a cross-encoder; a dual-encoder ranks a sample of the collection")
+        if self.start == WORDS and recipe.model.kind != "dual":
+            raise InputError(f"start words: vectors of words are a dual-encoder's; {name} trains another")
 
     @functools.cached_property
-    def about_but_commit(self) -> dict[str, Any]:
-        """:attr:`about` without ``start_commit``: what is known without a hub."""
+    def about(self) -> dict[str, Any]:
+        """Everything the training depends on but the commit of a start on the hub, without local paths.
+
+        A training can resume only if this is unchanged. No weight depends on the run of ``dev_run``. Raises
+        :class:`InputError` where the release lacks the recipe's split.
+        """
         start, negatives = Path(self.start), [sha256_of(path) for path in self.negatives]
         return {
             "recipe": self.recipe.resolved(),
@@ -161,18 +197,14 @@ class Job:
         }
 
     def _data(self) -> dict[str, str]:
-        """The fingerprint of each split that is learned from; the SHA-256 of each file of pairs.
-
-        Two files of pairs may have one name: they are numbered.
-        """
+        """The fingerprint of each split that is learned from; the SHA-256 of each file of pairs, by number and name."""
+        found = {}
+        for use, files in (("pairs", self.pairs), ("dev pairs", self.dev_pairs)):
+            for number, file in enumerate(files, 1):
+                name = f"{file.path.name}:{','.join(file.columns)}" if file.columns else file.path.name
+                found[f"{use} {number}: {name}"] = sha256_of(file.path)
         if self.release is None:
-            return {
-                f"{use} {number}: {':'.join([file.path.name, *([','.join(file.columns)] if file.columns else [])])}": (
-                    sha256_of(file.path)
-                )
-                for use, files in (("pairs", self.pairs), ("dev pairs", self.dev_pairs))
-                for number, file in enumerate(files, 1)
-            }
+            return found
         configs, data = set_of(self.recipe.data.set), self.recipe.data
         read = [(configs.corpus, "corpus")]
         if self.recipe.model.kind != "mlm":
@@ -193,114 +225,55 @@ class Job:
         return model_commit(self.start, self.recipe.model.revision, otherwise)
 
 
-def _check_source(args: argparse.Namespace, recipe: Recipe) -> None:
-    """Raise :class:`InputError` where the options are not of what the recipe learns from."""
-    if recipe.data.source == PAIRS:
-        if not args.pairs:
-            raise InputError(f"the recipe {recipe.name} learns from labelled pairs of questions: --pairs FILE...")
-        for option in ("release", "negatives", "dev_run"):
-            if getattr(args, option):
-                raise InputError(f"--{option.replace('_', '-')}: the recipe {recipe.name} learns from --pairs alone")
-        if (start := args.start or recipe.model.start) in MADE:
-            raise InputError(f"start {start}: its vocabulary comes from the passages of a release; train mlm-scratch")
-    elif args.pairs or args.dev_pairs:
-        raise InputError(f"--pairs and --dev-pairs: the recipe {recipe.name} learns from a release")
-    elif not args.release:
-        raise InputError(f"the recipe {recipe.name} learns from a release: --release DIR")
-
-
-def _pair_files(given: list[str]) -> tuple[PairFile, ...]:
-    if not given:
-        return ()
-    from baselines.train.question_pairs import pair_file
-
-    return tuple(map(pair_file, given))
-
-
-def _negatives(given: list[Path], recipe: Recipe) -> tuple[Path, ...]:
-    data = recipe.data
-    if recipe.model.kind == "mlm" or data.source == PAIRS or not data.negatives_per_positive:
-        return ()
-    if not given and data.negatives == FROM_RELEASE:
-        return ()
-    paths = given or ([Path(data.negatives)] if data.negatives else [])
-    if not paths:
-        raise InputError(
-            f"the recipe {recipe.name} wants {data.negatives_per_positive} hard negatives a positive: "
-            "--negatives F, made by `python -m baselines mine`; --set data.negatives=release takes those of the "
-            "official data; --set data.negatives_per_positive=0 trains without"
-        )
-    for path in paths:
-        if not path.is_file():
-            raise InputError("no such file of hard negatives; `python -m baselines mine` makes one", path=path)
-    return tuple(paths)
-
-
-def _dev_run(given: Path | None, recipe: Recipe) -> Path | None:
-    if given and recipe.model.kind != "cross":
-        raise InputError("--dev-run: for a cross-encoder's training; a dual-encoder ranks a sample of the collection")
-    if given and not given.is_file():
-        raise InputError("no such run of the dev queries", path=given)
-    return given
-
-
-def _start(given: str | None, recipe: Recipe, out: Path) -> str:
-    start = given or recipe.model.start
-    if start == WORDS and recipe.model.kind != "dual":
-        raise InputError(f"start words: vectors of words are a dual-encoder's; the recipe {recipe.name} trains another")
-    if not start.startswith(FROM_RECIPE):
-        return start
-    folder = out.parent / start.removeprefix(FROM_RECIPE)
-    if not folder.is_dir():
-        problem = f"no checkpoint of {folder.name}, from which {recipe.name} starts; train it, or give --start DIR"
-        raise InputError(problem, path=folder)
-    return str(folder)
-
-
 def train(job: Job) -> Mapping[str, Any] | None:
     """Train, resuming from the last state of a killed training, and write the checkpoint directory.
 
     Returns the content of ``training.json``; None in every process but the first. Raises :class:`InputError` for wrong
     input, and where something else is in the place of the output.
     """
+    from baselines.retrieve.devices import devices_of
+
     quiet_libraries()
     if not job.first:
         log.setLevel(logging.WARNING)
-    device = find_device(job.device)
+    (device, *_) = devices_of(None if job.device == "auto" else job.device)
+    if device != "cpu":
+        device = f"cuda:{os.environ.get('LOCAL_RANK', 0)}"
     check_place(job.out)
-    batches, counts, evaluate, passages = read_data(job)
+    data = read_data(job)
     with contextlib.ExitStack() as stack:
         work = None  # the folder for the checkpoint, of the first process alone
         if job.first:
             work = stack.enter_context(work_beside(job.out))
-            stack.enter_context(states_kept(job.out, job.about, job.resume))  # before the others look for states
-        stack.enter_context(distributed.together(job.rank, job.world, device))
-        start = job.start
-        if start in MADE:
-            from baselines.train.scratch import make_start
+            about = {**job.about, "start_commit": job.commit}
+            states = stack.enter_context(states_kept(job.out, about, job.resume))
+            last_state(states, job.world)  # removes damaged ones before the others look for states
+        if job.world > 1:
+            from baselines.train.distributed import together
 
-            start = str(make_start(job.recipe, start, passages, states_of(job.out) / "start"))
-        return _train(job, start, batches, counts, evaluate, device, work)
-
-
-def find_device(wanted: str) -> str:
-    """``cpu`` or ``cuda:N``; :class:`InputError` where CUDA is asked for and there is none."""
-    import torch
-
-    if wanted == "cuda" and not torch.cuda.is_available():
-        raise InputError("--device cuda: no CUDA device is usable here (torch.cuda.is_available() is false)")
-    if wanted == "cpu" or not torch.cuda.is_available():
-        return "cpu"
-    return f"cuda:{os.environ.get('LOCAL_RANK', 0)}"
+            stack.enter_context(together(job.rank, job.world, device))
+        return _train(job, data, device, work)
 
 
-def read_data(job: Job) -> tuple[Batches, dict[str, int], Evaluate | None, Any]:
-    """Read what a training learns from, before anything is written or a model is opened.
+@dataclass
+class Data:
+    """What a training learns from, read before anything is written or a model is opened.
 
-    Returns (the rows in batches, how much there is of them for ``training.json``, what measures a model on a sample of
-    dev, the passages). There is no measuring where there is nothing to measure on, or another process does it. Pairs of
-    questions have no passages.
+    Attributes:
+        batches: the rows, in batches.
+        counts: how much there is of them, for ``training.json``.
+        evaluate: measures a model on a sample of dev; None where there is none, or another process measures.
+        passages: the collection; None for pairs of questions.
     """
+
+    batches: Batches
+    counts: dict[str, int]
+    evaluate: Evaluate | None
+    passages: Any
+
+
+def read_data(job: Job) -> Data:
+    """Read the rows that the recipe learns from."""
     from baselines.retrieve.passages import open_passages
     from baselines.train import data
 
@@ -319,8 +292,6 @@ def read_data(job: Job) -> tuple[Batches, dict[str, int], Evaluate | None, Any]:
         if job.first and settings.evaluations:
             sample = question_pairs.Measured(dev, recipe.data.passage_length)
     else:
-        from baselines.train.evaluation import dev_sample
-
         passages = open_passages(job.release, set_of(recipe.data.set).corpus, job.cache)
         if recipe.model.kind == "mlm":
             rows, counts = data.PassageRows(passages), {"passages": len(passages)}
@@ -328,44 +299,39 @@ def read_data(job: Job) -> tuple[Batches, dict[str, int], Evaluate | None, Any]:
             pairs = data.read_pairs(job.release, recipe, passages, job.negatives)
             dual, counts = recipe.model.kind == "dual", pairs.counts
             rows = data.DualRows(pairs, passages, recipe.data.rows) if dual else data.CrossRows(pairs, passages)
-        sample = dev_sample(job.release, recipe, passages, job.dev_run) if job.first else None
+        sample = data.dev_sample(job.release, recipe, passages, job.dev_run) if job.first else None
     sizes = {"max_steps": settings.max_steps, "rank": job.rank, "world": job.world}
     batches = data.Batches(rows, settings.batch, settings.epochs, settings.seed, **sizes)
     evaluate = functools.partial(sample.measures, batch=settings.mini_batch) if sample else None
-    return batches, counts, evaluate, passages
+    return Data(batches, counts, evaluate, passages)
 
 
-def _train(
-    job: Job,
-    start: str,
-    batches: Batches,
-    counts: dict[str, int],
-    evaluate: Evaluate | None,
-    device: str,
-    work: Path | None,
-) -> Mapping[str, Any] | None:
+def _train(job: Job, data: Data, device: str, work: Path | None) -> Mapping[str, Any] | None:
     """Train in one process, from the last whole state where there is one; only the first has a folder to write in."""
     from transformers import set_seed
 
-    from baselines.train.callbacks import Monitor
+    from baselines.train.trainers import Monitor
 
-    states = states_of(job.out)
+    states, start, batches = states_of(job.out), job.start, data.batches
+    if start in MADE:
+        from baselines.train.scratch import make_start
+
+        start = str(make_start(job.recipe, start, data.passages, states / "start"))
     set_seed(job.recipe.train.seed)
     trainer = make_trainer(job, start, batches, states, device)
-    monitor = Monitor(trainer, evaluate, job.recipe.train.evaluations)
-    state, monitor.seconds = distributed.from_first(job.rank, job.world, lambda: last_state(states, job.world))
+    monitor = Monitor(trainer, data.evaluate, job.recipe.train.evaluations)
+    state, monitor.seconds = last_state(states, job.world)
     trainer.add_callback(monitor)
-    steps, rows, where = len(batches), len(batches.rows), trainer.args.device
     if state:
-        log.info("taken up again after step %s of %d", state.name.split("-")[-1], steps)
-    log.info("%s: %d rows, %d steps of %d rows, on %s", job.recipe.name, rows, steps, batches.batch, where)
+        log.info("resumed after step %s of %d", state.name.split("-")[-1], len(batches))
+    log.info("%d rows, %d steps of %d rows, on %s", len(batches.rows), len(batches), batches.batch, trainer.args.device)
     with loading():
         trainer.train(resume_from_checkpoint=str(state) if state else None)
     if work is None:
         return None
-    training = training_record(job, trainer, counts, monitor.elapsed())
+    training = training_record(job, trainer, data.counts, monitor.elapsed())
     write_checkpoint(job.out, work, trainer, job.recipe.resolved(), training)
-    log.info("%s: %d steps in %.0f s", job.out, steps, monitor.elapsed())
+    log.info("%s: %d steps in %.0f s", job.out, len(batches), monitor.elapsed())
     return training
 
 
@@ -397,7 +363,7 @@ def training_record(job: Job, trainer: Any, counts: dict[str, int], seconds: flo
     batches, history, device = trainer.batches, trainer.state.log_history, trainer.args.device
     cpu = f"CPU, {torch.get_num_threads()} threads"
     return {
-        "about": job.about,
+        "about": {**job.about, "start_commit": job.commit},
         "builds": [build.verb for build in job.release.manifest.builds] if job.release else None,
         "counts": counts,
         "rows": len(trainer.train_dataset),
@@ -422,7 +388,7 @@ def training_record(job: Job, trainer: Any, counts: dict[str, int], seconds: flo
 
 def write_checkpoint(out: Path, work: Path, trainer: Any, recipe: dict[str, Any], training: dict[str, Any]) -> None:
     """Write the checkpoint directory in ``work``, a folder beside ``out``, then move it to ``out``."""
-    from baselines.hub.card import finish_checkpoint
+    from baselines.card import finish_checkpoint
 
     # The library's card, in whose place ours comes, would ask the hub for the last two names of the start's path.
     no_card = {"create_model_card": False} if hasattr(trainer.model, "model_card_data") else {}

@@ -1,9 +1,8 @@
-"""The trainers of sentence-transformers and transformers, with this project's batches, losses and collators.
+"""The trainers of sentence-transformers and transformers, with this project's batches, losses and callbacks.
 
-Rows are joined with their texts batch by batch. The order of the batches is a function of the seed
-(:class:`baselines.train.data.Batches`), masks are a function of the seed and the row. So a training that is killed and
-resumed ends in the same bits. The whole training is one epoch to the trainer: the recipe's epochs are inside the
-batches.
+The order of the batches is a function of the seed (:class:`baselines.train.data.Batches`), masks are a function of the
+seed and the row. So a training that is killed and resumed ends in the same bits. The whole training is one epoch to the
+trainer: the recipe's epochs are inside the batches.
 """
 
 from __future__ import annotations
@@ -12,7 +11,8 @@ import contextlib
 import functools
 import importlib.util
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,22 +33,84 @@ from sentence_transformers.sentence_transformer.losses import (
     MultipleNegativesRankingLoss,
 )
 from torch import Tensor, nn
+from torch.nn.utils import get_total_norm
 from torch.utils.data import DataLoader
-from transformers import Trainer, TrainingArguments
+from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from baselines.retrieve.devices import computes_bf16, widen_heads
+from baselines.retrieve.encoder import preprocess
 from baselines.retrieve.models import prompt_of
-from baselines.retrieve.prefetch import preprocess
-from baselines.train.callbacks import FiniteWeights, diverged
 from baselines.train.data import Batches
 from baselines.train.models import halves, is_static
 from baselines.train.recipe import Recipe
-from builders.core.errors import log
+from baselines.train.resume import seal
+from builders.core.errors import InputError, log
 from builders.core.jobs import can_start_processes
+from builders.core.progress import progress
+
+Evaluate = Callable[[Any], dict[str, float]]
+
+
+class FiniteWeights(TrainerCallback):
+    """Stop a training after the step that made its weights infinite or NaN, before they are measured or saved."""
+
+    def on_step_end(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
+        # The norm overflows at weights of 1e19, too, of which nothing is left to learn.
+        if not torch.isfinite(get_total_norm([weights.detach() for weights in model.parameters()])):
+            raise _diverged(state.global_step, "weights have become infinite or no numbers")
+
+
+def _diverged(step: int, what: str) -> InputError:
+    return InputError(f"step {step}: the {what}; try a lower train.learning_rate, or train.precision=fp32")
+
+
+class Monitor(TrainerCallback):
+    """Show progress, measure the time (parts before a resume included), evaluate on dev, seal states."""
+
+    def __init__(self, trainer: Any, evaluate: Evaluate | None, evaluations: int) -> None:
+        self.seconds, self._trainer, self._evaluate = 0.0, trainer, evaluate
+        self._steps = len(trainer.batches)
+        self._every = max(1, round(self._steps / evaluations)) if evaluations else self._steps + 1
+        self._bar = progress(total=self._steps, unit="step", label="train")
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._started = time.monotonic()
+        self._bar.update(state.global_step)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._bar.update(1)
+        if self._evaluate and (state.global_step % self._every == 0 or state.global_step == self._steps):
+            model = self._trainer.model
+            model.eval()
+            with torch.no_grad():
+                found = self._evaluate(model)
+            model.train()
+            wanted = control.should_log
+            self._trainer.log({f"dev_{name}": value for name, value in found.items()})
+            control.should_log = wanted  # log() takes itself for the step's own
+            shown = ", ".join(f"{name} {100 * value:.2f}" for name, value in found.items())
+            log.info("step %d of %d: dev sample %s", state.global_step, self._steps, shown)
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
+        if logs and "loss" in logs:
+            self._bar.set_postfix(loss=f"{float(logs['loss']):.4f}")
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if args.world_size > 1:
+            torch.distributed.barrier()  # each process has written its random state
+        if args.process_index == 0:
+            seal(Path(args.output_dir) / f"checkpoint-{state.global_step}", self.elapsed(), args.world_size)
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._bar.close()
+
+    def elapsed(self) -> float:
+        """Seconds of training so far."""
+        return self.seconds + time.monotonic() - self._started
 
 
 class _OurBatches:
-    """For a trainer: the batches of :class:`Batches`, finite losses, no model card (``push`` writes it)."""
+    """For a trainer: the batches of :class:`Batches`, finite gradients, no model card (``push`` writes it)."""
 
     batches: Batches
 
@@ -66,18 +128,12 @@ class _OurBatches:
             multiprocessing_context="fork" if workers else None,
         )
 
-    def training_step(self: Any, *args: Any, **given: Any) -> torch.Tensor:
-        loss: torch.Tensor = super().training_step(*args, **given)  # type: ignore[misc]
-        if not torch.isfinite(loss):
-            raise diverged(self.state.global_step + 1, f"loss is {loss.item()}, expected a finite number")
-        return loss
-
     def _get_grad_norm(self: Any, *args: Any, **given: Any) -> Any:
-        # Finite gradients of an infinite norm become zeros when they are clipped, and in Adam's squares: the training
-        # would go on, and learn nothing. The library has no other place between the norm and the step.
+        # A loss that is NaN shows here. Finite gradients of an infinite norm become zeros when they are clipped, and in
+        # Adam's squares: the training would go on, and learn nothing.
         norm = super()._get_grad_norm(*args, **given)  # type: ignore[misc]
         if not torch.isfinite(torch.as_tensor(norm)):
-            raise diverged(self.state.global_step + 1, f"gradients' norm is {float(norm)}, expected a finite number")
+            raise _diverged(self.state.global_step + 1, f"gradients' norm is {float(norm)}, expected a finite number")
         return norm
 
     def add_model_card_callback(self: Any, default_args_dict: dict[str, Any]) -> None:
@@ -91,13 +147,9 @@ class _DualTrainer(_OurBatches, SentenceTransformerTrainer):  # type: ignore[mis
 class _CrossTrainer(_OurBatches, CrossEncoderTrainer):  # type: ignore[misc]
     adversarial, embeddings_gradient, tokens, _share = 0.0, 1.0, 0, 1.0
 
-    def collect_features(self, inputs: dict[str, Any]) -> tuple[list[dict[str, Any]], torch.Tensor]:
-        """(the tokens, the labels) of a batch of :class:`PairTokens`."""
-        return [inputs], inputs.pop("label")
-
-    def compute_loss(self, *args: Any, **given: Any) -> Any:
+    def compute_loss(self, model: Any, inputs: dict[str, Any], *args: Any, **given: Any) -> Any:
         """The part's share of the batch's mean loss."""
-        return super().compute_loss(*args, **given) * self._share
+        return pair_loss(model, inputs) * self._share
 
     def training_step(self, model: Any, inputs: dict[str, Any], *args: Any, **given: Any) -> torch.Tensor:
         """One batch forward and back, in parts of at most ``tokens`` tokens, whose gradients add up to the batch's."""
@@ -105,22 +157,34 @@ class _CrossTrainer(_OurBatches, CrossEncoderTrainer):  # type: ignore[misc]
         losses = []
         for part in token_parts(inputs, self.tokens):
             self._share = len(part["label"]) / rows
-            losses.append(self._part_step(model, part, *args, **given))
+            with self._moved_embeddings(part) if self.adversarial else contextlib.nullcontext():
+                losses.append(super().training_step(model, part, *args, **given))
         if self.adversarial:
             self.model.model.get_input_embeddings().weight.grad *= self.embeddings_gradient
         return torch.stack(losses).sum()
 
-    def _part_step(self, model: Any, inputs: dict[str, Any], *args: Any, **given: Any) -> torch.Tensor:
-        """A part forward and back; with ``adversarial``, on embeddings that an earlier loss of it has moved."""
-        if not self.adversarial:
-            return super().training_step(model, inputs, *args, **given)
-        tokens = {name: value for name, value in inputs.items() if name != "label"}
+    @contextlib.contextmanager
+    def _moved_embeddings(self, inputs: dict[str, Any]) -> Iterator[None]:
+        """Move the embeddings by ``adversarial`` along the gradient of the loss, for the block.
+
+        The official code's adversarial step: g / sqrt(sum(g * g) + 1e-8). It takes the shift away by subtracting it;
+        here the very bits come back, so that a training that is resumed ends in the same ones. Each of several
+        processes moves its own embeddings along the gradient of its own share of the batch, as each card does there.
+        """
+        embeddings = self.model.model.get_input_embeddings().weight
         self.model.eval()  # without dropout; the trainer's own step goes back to training
         with self.compute_loss_context_manager():
             # Not the wrapped model: it would wait for the other processes' gradients.
-            loss = self.loss.of(self.model, tokens, inputs["label"])
-        with moved_embeddings(self.model.model.get_input_embeddings().weight, loss, self.adversarial):
-            return super().training_step(model, inputs, *args, **given)
+            loss = pair_loss(self.model, inputs)
+        (gradient,) = torch.autograd.grad(loss, [embeddings])
+        kept = embeddings.detach().clone()
+        with torch.no_grad():
+            embeddings.add_(gradient / (gradient.square().sum() + 1e-8).sqrt(), alpha=self.adversarial)
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                embeddings.copy_(kept)
 
 
 class _MaskTrainer(_OurBatches, Trainer):
@@ -225,15 +289,9 @@ def cross_trainer(recipe: Recipe, model: CrossEncoder, rows: Any, batches: Batch
     In bf16, too, the head is in fp32: logits that differ must not round to the same number.
     """
     widen_heads(model)
-    trainer = _made(
-        _CrossTrainer,
-        batches,
-        model=model,
-        args=CrossEncoderTrainingArguments(**given),
-        train_dataset=rows,
-        data_collator=PairTokens(model),
-        loss=PairLoss(model),
-    )
+    collator = functools.partial(_pair_tokens, model)
+    args = CrossEncoderTrainingArguments(**given)
+    trainer = _made(_CrossTrainer, batches, model=model, args=args, train_dataset=rows, data_collator=collator)
     trainer.adversarial = recipe.train.adversarial
     trainer.embeddings_gradient = recipe.train.embeddings_gradient
     trainer.tokens = tokens_at_once(recipe, model.device)
@@ -242,17 +300,9 @@ def cross_trainer(recipe: Recipe, model: CrossEncoder, rows: Any, batches: Batch
 
 def mask_trainer(recipe: Recipe, model: Any, tokenizer: Any, rows: Any, batches: Batches, given: dict[str, Any]) -> Any:
     """The masked language model's trainer."""
-    collator = Masked(tokenizer, recipe.data.passage_length, recipe.train.mask, recipe.train.seed)
-    args = TrainingArguments(**given)
-    return _made(
-        _MaskTrainer,
-        batches,
-        model=model,
-        args=args,
-        train_dataset=rows,
-        data_collator=collator,
-        processing_class=tokenizer,
-    )
+    collator = functools.partial(_masked, recipe, tokenizer)
+    made = {"model": model, "train_dataset": rows, "data_collator": collator, "processing_class": tokenizer}
+    return _made(_MaskTrainer, batches, args=TrainingArguments(**given), **made)
 
 
 def _made(kind: type, batches: Batches, args: TrainingArguments, **given: Any) -> Any:
@@ -266,48 +316,32 @@ def _made(kind: type, batches: Batches, args: TrainingArguments, **given: Any) -
     return trainer
 
 
-class PairTokens:
+def _pair_tokens(model: CrossEncoder, rows: list[dict[str, Any]]) -> dict[str, Any]:
     """A batch of (query, passage) rows as tokens, with their labels.
 
     The library's collator hands the texts on and its losses cut them, in the process that trains; this one runs in the
     loader's processes where there are some (``train.workers``). The tokens are the same.
     """
-
-    def __init__(self, model: CrossEncoder) -> None:
-        self._model = model
-        name = model.default_prompt_name
-        self._prompt = None if name is None else model.prompts.get(name)
-
-    def __call__(self, rows: list[dict[str, Any]]) -> dict[str, Any]:
-        tokens = preprocess(self._model, [(row["query"], row["passage"]) for row in rows], prompt=self._prompt)
-        return {**tokens, "label": torch.tensor([row["label"] for row in rows])}
+    prompt = model.prompts.get(model.default_prompt_name or "")
+    tokens = preprocess(model, [(row["query"], row["passage"]) for row in rows], prompt=prompt)
+    return {**tokens, "label": torch.tensor([row["label"] for row in rows])}
 
 
-class PairLoss(nn.Module):
-    """Binary cross entropy of one logit, or softmax cross entropy of two; the mean over a batch of :class:`PairTokens`.
+def pair_loss(model: nn.Module, batch: dict[str, Any]) -> Tensor:
+    """Binary cross entropy of one logit, or softmax cross entropy of two; the mean over a batch of tokens.
 
-    As sentence-transformers' BinaryCrossEntropyLoss and CrossEntropyLoss, of pairs that are tokens already.
+    As sentence-transformers' BinaryCrossEntropyLoss and CrossEntropyLoss, of pairs that are tokens already. ``label``
+    of the batch has the shape (rows,): 1.0 for a positive, 0.0 for a negative.
     """
-
-    def __init__(self, model: CrossEncoder) -> None:
-        super().__init__()
-        self.model = model  # under torchrun the trainer puts the wrapped one here
-        self.outputs = model.num_labels
-
-    def forward(self, batch: list[dict[str, Any]], labels: Tensor, **_: Any) -> Tensor:
-        """The loss of ``batch[0]``, the tokens; ``labels``, shape (rows,): 1.0 for a positive, 0.0 for a negative."""
-        return self.of(self.model, batch[0], labels)
-
-    def of(self, model: nn.Module, tokens: dict[str, Any], labels: Tensor) -> Tensor:
-        """The loss as ``model`` has it."""
-        logits = model(dict(tokens))["scores"].float()
-        if self.outputs == 1:
-            return nn.functional.binary_cross_entropy_with_logits(logits.view(-1), labels.float())
-        return nn.functional.cross_entropy(logits, labels.long())
+    labels = batch["label"]
+    logits = model({name: value for name, value in batch.items() if name != "label"})["scores"].float()
+    if logits.numel() == len(labels):
+        return nn.functional.binary_cross_entropy_with_logits(logits.view(-1), labels.float())
+    return nn.functional.cross_entropy(logits, labels.long())
 
 
 def token_parts(batch: dict[str, Any], tokens: int) -> Iterator[dict[str, Any]]:
-    """A batch of :class:`PairTokens` in parts of at most ``tokens`` tokens, padding included; the batch where 0.
+    """A batch of pairs' tokens in parts of at most ``tokens`` tokens, padding included; the batch where 0.
 
     Pairs of like lengths come together, the longest first, and padding that a part does not need is cut off. A pair
     with more tokens is a part of its own.
@@ -329,51 +363,26 @@ def token_parts(batch: dict[str, Any], tokens: int) -> Iterator[dict[str, Any]]:
         start += len(some)
 
 
-@contextlib.contextmanager
-def moved_embeddings(embeddings: nn.Parameter, loss: Tensor, distance: float) -> Iterator[None]:
-    """Inside, the embeddings are moved by ``distance`` along the gradient that ``loss`` has there; then as before.
-
-    The official code's adversarial step: g / sqrt(sum(g * g) + 1e-8). It takes the shift away by subtracting it; here
-    the very bits come back, so that a training that is taken up again ends in the same ones. In several processes each
-    one moves its own embeddings along the gradient of its own share of the batch, as each card does there: the
-    gradients are summed over the cards later.
-    """
-    (gradient,) = torch.autograd.grad(loss, [embeddings])
-    kept = embeddings.detach().clone()
-    with torch.no_grad():
-        embeddings.add_(gradient / (gradient.square().sum() + 1e-8).sqrt(), alpha=distance)
-    try:
-        yield
-    finally:
-        with torch.no_grad():
-            embeddings.copy_(kept)
-
-
-class Masked:
+def _masked(recipe: Recipe, tokenizer: Any, rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
     """A batch of passages as token ids with some of them masked, BERT's way: 80 % [MASK], 10 % any, 10 % as they are.
 
     Which tokens is a function of the seed and the visits in the batch alone: no state is carried from batch to batch.
     """
-
-    def __init__(self, tokenizer: Any, length: int, share: float, seed: int) -> None:
-        self._tokenizer, self._length, self._share, self._seed = tokenizer, length, share, seed
-
-    def __call__(self, rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
-        batch = self._tokenizer(
-            [row["text"] for row in rows],
-            truncation=True,
-            max_length=self._length,
-            padding=True,
-            pad_to_multiple_of=8,
-            return_special_tokens_mask=True,
-            return_tensors="pt",
-        )
-        tokens, special = batch["input_ids"], batch.pop("special_tokens_mask").bool()
-        generator = torch.Generator().manual_seed((self._seed * 1_000_003 + rows[0]["visit"]) % (1 << 62))
-        chosen = (torch.rand(tokens.shape, generator=generator) < self._share) & ~special
-        kind = torch.rand(tokens.shape, generator=generator)
-        anything = torch.randint(len(self._tokenizer), tokens.shape, generator=generator)
-        labels = tokens.masked_fill(~chosen, -100)
-        tokens = tokens.masked_fill(chosen & (kind < 0.8), self._tokenizer.mask_token_id)
-        tokens = torch.where(chosen & (kind >= 0.9), anything, tokens)
-        return {"input_ids": tokens, "attention_mask": batch["attention_mask"], "labels": labels}
+    batch = tokenizer(
+        [row["text"] for row in rows],
+        truncation=True,
+        max_length=recipe.data.passage_length,
+        padding=True,
+        pad_to_multiple_of=8,
+        return_special_tokens_mask=True,
+        return_tensors="pt",
+    )
+    tokens, special = batch["input_ids"], batch.pop("special_tokens_mask").bool()
+    generator = torch.Generator().manual_seed((recipe.train.seed * 1_000_003 + rows[0]["visit"]) % (1 << 62))
+    chosen = (torch.rand(tokens.shape, generator=generator) < recipe.train.mask) & ~special
+    kind = torch.rand(tokens.shape, generator=generator)
+    anything = torch.randint(len(tokenizer), tokens.shape, generator=generator)
+    labels = tokens.masked_fill(~chosen, -100)
+    tokens = tokens.masked_fill(chosen & (kind < 0.8), tokenizer.mask_token_id)
+    tokens = torch.where(chosen & (kind >= 0.9), anything, tokens)
+    return {"input_ids": tokens, "attention_mask": batch["attention_mask"], "labels": labels}

@@ -6,8 +6,8 @@ and test (question_id,ans_id,cnt,label; positive: label 1), train (the same, or 
 Files are known by their header, candidates by train, dev or test in their name; UTF-8 or GB18030, plain, .gz or .zip.
 
 All answers are the corpus. The paper prints 3,999 queries with 7,527 passages; cMedQA2's dev candidates have 4,000
-questions and 7,527 pairs labelled 1, and questions of one text are merged. So these are the test split by default, the
-test candidates are then dev, the train candidates train. A question that no candidates file names is in train, with the
+questions and 7,527 pairs labelled 1, and questions of one text are merged. So these are the test split, the test
+candidates are dev, the train candidates train. A question that no candidates file names is in train, with the
 answers that answer.csv gives it. cMedQA2 is for non-commercial research only.
 
 example:
@@ -33,38 +33,25 @@ HEADERS = {
     "candidates": ("question_id", "ans_id", "cnt", "label"),
     "pairs": ("question_id", "pos_ans_id", "neg_ans_id"),
 }
-# Which split the candidates are, by the value of --test-candidates.
-SPLITS_OF = {
-    "dev": {"train": "train", "dev": "test", "test": "dev"},
-    "test": {"train": "train", "dev": "dev", "test": "test"},
-}
+SPLITS_OF = {"train": "train", "dev": "test", "test": "dev"}  # by the candidates' name
 
 _Judged = dict[str, dict[str, None]]  # by question: its positive answers, in order
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_options(parser, test_size=None)
-    parser.add_argument(
-        "--test-candidates",
-        choices=list(SPLITS_OF),
-        default="dev",
-        help="the candidates that are the test split (default: dev, the paper's); the other ones are the dev split",
-    )
 
 
 def run(args: argparse.Namespace) -> None:
-    collection, used = read(args.source, args.test_candidates, args.encoding)
-    write_release(collection, args, used, {"test_candidates": args.test_candidates})
+    collection, used = read(args.source, args.encoding)
+    write_release(collection, args, used)
 
 
-def read(
-    paths: Sequence[Path], test_candidates: str = "dev", encoding: str = "auto"
-) -> tuple[Collection, list[Source]]:
+def read(paths: Sequence[Path], encoding: str = "auto") -> tuple[Collection, list[Source]]:
     """The set, and the files that it came from.
 
     Args:
         paths: where to look; a file that is named and none of cMedQA's is an error, not passed over.
-        test_candidates: ``dev`` or ``test``: the candidates that are the test split.
         encoding: of every file, see :mod:`builders.sources.encoding`.
 
     Raises:
@@ -85,11 +72,11 @@ def read(
                 answers.add(answer, text, source, line)
                 own.setdefault(question, {})[answer] = None
         elif split := split_of(source.member or source.path.name):
-            _read_candidates(table, kind, judged.setdefault(SPLITS_OF[test_candidates][split], {}))
+            _read_candidates(table, kind, judged.setdefault(SPLITS_OF[split], {}))
         else:
             raise InputError("candidates of which split? expected train, dev or test in its name", path=source.shown)
     if not judged.get("test"):
-        raise InputError(f"no test candidates in what --source names; expected {test_candidates}_candidates.txt")
+        raise InputError("no candidates of the test questions in what --source names; expected dev_candidates.txt")
     named = {question for split in judged.values() for question in split}
     rest = {question: own[question] for question in questions.by_source if question in own and question not in named}
     if rest:

@@ -12,7 +12,6 @@ import argparse
 import dataclasses
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ import pyarrow as pa
 
 from builders.core.command import add_format, whole_number
 from builders.core.errors import InputError, log
-from builders.core.progress import progress
 from builders.core.sampling import draw
 from builders.core.tables import print_result
 from builders.sources.encoding import CHOICES
@@ -33,8 +31,6 @@ from builders.store.judgments import qrels_table
 from builders.store.layout import CORPUS, QUERIES, text_id
 from builders.store.reader import Release, open_release
 from builders.store.table3 import LengthCounter, table3_column, table3_text
-
-_BATCH = 4_096
 
 # A question whose text comes in several splits stays in the first of these. ``all``: not split yet.
 ORDER = ("all", "test", "dev", "train")
@@ -198,22 +194,14 @@ def files_of(whose: str, headers: Mapping[str, Sequence[str]], paths: Sequence[P
             log.info("%s: not one of %s files, passed over", source.name, whose)
 
 
-def write_release(
-    collection: Collection, args: argparse.Namespace, sources: Sequence[Source], options: dict[str, Any]
-) -> None:
-    """Write the release ``args.out`` and print the set's figures.
-
-    ``options`` are the set's own; the shared ones (test size, seed, encoding) join them in the manifest.
-    """
+def write_release(collection: Collection, args: argparse.Namespace, sources: Sequence[Source]) -> None:
+    """Write the release ``args.out`` and print the set's figures."""
     base = open_base(args.release, collection.name) if args.release else None
     if args.test_size is not None:
         draw_test_questions(collection, args.test_size, args.seed)
-    description = {
-        "verb": collection.name,
-        "options": options | {"test_size": args.test_size, "seed": args.seed, "encoding": args.encoding},
-        "sources": described(sources),
-    }
-    with draft_release(args.out, description, base) as draft:
+    options = {"test_size": args.test_size, "seed": args.seed, "encoding": args.encoding}
+    build = {"verb": collection.name, "options": options, "sources": described(sources)}
+    with draft_release(args.out, build, base) as draft:
         rows = write(collection, draft)
     corpus = {f"{collection.name}-corpus": draft.stats["collections"][f"{collection.name}-corpus"]}
     text = f"{table3_text({'table3': rows, 'collections': corpus})}\nrelease: {args.out}"
@@ -238,7 +226,10 @@ def write(collection: Collection, draft: Draft) -> dict[str, dict[str, Any]]:
     prefix = "" if name == "main" else f"{name}-"
     for config in ("corpus", "queries", "qrels"):
         draft.drop(f"{prefix}{config}")
-    draft.stats["collections"][f"{prefix}corpus"] = _write_corpus(collection, draft, f"{prefix}corpus")
+    ids, texts, lengths = [*collection.passages], [*collection.passages.values()], LengthCounter()
+    draft.write(f"{prefix}corpus", "corpus", [pa.table([ids, [""] * len(ids), texts], schema=CORPUS)])
+    lengths.add(np.fromiter(map(len, texts), np.int64))
+    draft.stats["collections"][f"{prefix}corpus"] = lengths.summary()
     columns = {
         split: _write_split(collection.passages, queries, draft, prefix, split)
         for split, queries in sorted(collection.queries.items(), key=lambda item: ORDER.index(item[0]), reverse=True)
@@ -251,17 +242,6 @@ def write(collection: Collection, draft: Draft) -> dict[str, dict[str, Any]]:
         draft.stats["table3"][name] = columns["test"]
     draft.stats[name] = {"read": collection.read, "table3": columns}
     return columns
-
-
-def _write_corpus(collection: Collection, draft: Draft, config: str) -> dict[str, Any]:
-    """Write the passages; returns what ``stats.json`` says of their lengths."""
-    lengths, corpus = LengthCounter(), draft.writer(config, "corpus")
-    rows = iter(progress(collection.passages.items(), unit="passage", label=collection.name))
-    while batch := list(islice(rows, _BATCH)):
-        ids, texts = zip(*batch, strict=True)
-        lengths.add(np.fromiter(map(len, texts), np.int64))
-        corpus.write(pa.table([ids, [""] * len(ids), texts], schema=CORPUS))
-    return lengths.summary()
 
 
 def _write_split(passages: dict[str, str], queries: Queries, draft: Draft, prefix: str, split: str) -> dict[str, Any]:

@@ -68,13 +68,15 @@ def run(args: argparse.Namespace) -> None:
 def print_set(stats: Mapping[str, Any], args: argparse.Namespace) -> None:
     """Print the figures of the set, as :func:`build_crosslingual` returns them."""
     lines = [
-        f"{split}: {figures['queries']:,} English queries, {figures['words_per_query']:.2f} words each"
-        for split, figures in stats["english"].items()
+        f"{split}: {n['queries']:,} English queries, {n['words_per_query']:.2f} words each"
+        for split, n in stats["english"].items()
     ]
     print_result(stats, "\n".join([*lines, f"release: {args.out}"]), args.format)
 
 
-def open_translations(release: Path, tables: Sequence[Path], encoding: str) -> tuple[Release, Splits, list[Pair]]:
+def open_translations(
+    release: Path, tables: Sequence[Path], encoding: str
+) -> tuple[Release, Splits, list[Translation]]:
     """Return a release, its Chinese queries, and the rows of the tables that translate one of them.
 
     A query of several splits is in the first of test, dev, train. Raises :class:`InputError` where no row translates
@@ -99,7 +101,7 @@ def open_translations(release: Path, tables: Sequence[Path], encoding: str) -> t
 
 
 @dataclass(frozen=True)
-class Pair:
+class Translation:
     """One translated query as a table has it; ``package`` is empty in a plain table, ``english`` may be."""
 
     zh_id: str
@@ -109,7 +111,7 @@ class Pair:
     line: int
 
 
-def read_pairs(sources: Sequence[Source], known: Mapping[str, str], encoding: str) -> Iterator[Pair]:
+def read_pairs(sources: Sequence[Source], known: Mapping[str, str], encoding: str) -> Iterator[Translation]:
     """The rows of translation tables: with a header, or two columns (query id or Chinese text, English text) without.
 
     ``known`` maps the release's query ids to their texts. A key that is none of these ids is taken as a Chinese text.
@@ -140,10 +142,10 @@ def read_pairs(sources: Sequence[Source], known: Mapping[str, str], encoding: st
                 expected = f"the id of {chinese!r} is {text_id(chinese)}, here {key!r}"
                 raise InputError(expected, path=source.shown, line=line)
             zh_id = key if key in known else text_id(key)
-            yield Pair(zh_id, english.strip(), fields.get("package", ""), source, line)
+            yield Translation(zh_id, english.strip(), fields.get("package", ""), source, line)
 
 
-def english_queries(pairs: Sequence[Pair], splits: Splits) -> tuple[English, dict[str, int]]:
+def english_queries(pairs: Sequence[Translation], splits: Splits) -> tuple[English, dict[str, int]]:
     """The English queries with their ids, each id once in a split, and what was counted on the way.
 
     Raises :class:`InputError` where no pair has an English text.
@@ -179,7 +181,7 @@ def english_queries(pairs: Sequence[Pair], splits: Splits) -> tuple[English, dic
 
 
 def build_crosslingual(
-    pairs: Sequence[Pair],
+    pairs: Sequence[Translation],
     splits: Splits,
     base: Release,
     out: Path,
@@ -193,19 +195,17 @@ def build_crosslingual(
     ``stats.json``.
     """
     queries, counts = english_queries(pairs, splits)
+    figures: dict[str, Any] = {}
     with draft_release(out, {"verb": "crosslingual", "options": options, "sources": described(sources)}, base) as draft:
         draft.drop("crosslingual-queries")
         draft.drop("crosslingual")
-        figures: dict[str, Any] = {}
         for split in SPLITS:
             rows = [(*row, zh_id) for zh_id in splits.get(split, ()) for row in queries.get(zh_id, ())]
             if not rows:
                 continue
             table = pa.table([pa.array(column) for column in zip(*rows, strict=True)], schema=CROSSLINGUAL_QUERIES)
             draft.write("crosslingual-queries", split, [table])
-            joined = draft.write("crosslingual", split, _joined(base, split, queries))
-            if joined != len(rows):
-                log.warning("%s: %d of %d English queries have a joined row", split, joined, len(rows))
+            draft.write("crosslingual", split, _joined(base, split, queries))
             words = sum(len(text.split()) for _, text, _ in rows)
             figures[split] = {"queries": len(rows), "words_per_query": round_stat(words / len(rows))}
         draft.stats["english"] = figures

@@ -18,6 +18,7 @@ example:
 from __future__ import annotations
 
 import argparse
+import io
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -161,15 +162,9 @@ def _paragraphs(source: Source) -> Iterator[Paragraph]:
 
 
 def _lines(source: Source) -> Iterator[tuple[int, str]]:
-    """(line, text) of the lines that are not blank."""
-    with open_bytes(source) as stream:
-        for number, line in enumerate(stream, 1):
-            try:
-                text = line.decode("utf-8-sig").strip()
-            except UnicodeDecodeError:
-                raise InputError("expected UTF-8 text, an article a line", path=source.shown, line=number) from None
-            if text:
-                yield number, text
+    """(line, text) of the lines that are not blank; lines end at ``\\n`` only."""
+    with open_bytes(source) as stream, io.TextIOWrapper(stream, "utf-8-sig", newline="\n") as text:
+        yield from ((number, line.strip()) for number, line in enumerate(text, 1) if line.strip())
 
 
 def cut_article(article: str, cut: str, min_chars: int = MIN_CHARS) -> list[str]:

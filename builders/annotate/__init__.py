@@ -52,7 +52,7 @@ STEPS = {
     "pool": "builders.annotate.pool",
     **ROUND_STEPS,
     "relabel": "builders.annotate.relabel",
-    "translations": "builders.annotate.translations",
+    "translations": "builders.annotate.review:translations",
 }
 
 

@@ -38,9 +38,9 @@ from msgspec import Meta
 from builders.annotate.rounds import Ids
 from builders.core.command import add_format, whole_number
 from builders.core.errors import InputError, log
-from builders.core.files import atomic_text, check_file, raw_lines
+from builders.core.files import write_text
 from builders.core.tables import print_result, text_table
-from builders.core.typed import json_of
+from builders.core.typed import json_lines
 from builders.store.judgments import Judged, read_judged
 from builders.store.layout import SPLITS
 from builders.store.reader import Release, open_release
@@ -94,7 +94,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     if args.action == "select" and not args.scores:
         args.usage_error("select needs --scores")
-    check_file(args.out)
     release = open_release(args.release)
     queries = release.table("queries", args.split, ["_id"])["_id"].to_pylist()
     runs, names = open_runs(args.runs)
@@ -110,11 +109,12 @@ def run(args: argparse.Namespace) -> None:
     }
     judged, pairs = read_judged(release, "qrels", args.split), None
     if args.action == "candidates":
-        _write_candidates(args.out, new)
+        rows = {query: [(p, 1 / min(filter(None, ranks))) for p, ranks in own.items()] for query, own in new.items()}
+        write_candidates(args.out, {query: own for query, own in rows.items() if own}, "pool")
     else:
         means = mean_scores(new, [read_run(path) for path in args.scores], args.scale)
         pairs = list(select(means, union, names, judged, args.top, old))
-        log.info("%s: %d pairs", args.out, write_pool(args.out, pairs))
+        write_pool(args.out, pairs)
     found = report(names, union, new, judged, args.depth, pairs)
     print_result(found, as_text(found), args.format)
 
@@ -133,17 +133,14 @@ def union_of(runs: Sequence[Run], queries: Sequence[str], depth: int, split: str
     Args:
         queries: the ids of the queries of ``split``, in the release's order; those that no run has are empty.
 
-    Raises :class:`InputError` where a run has a query that is none of them, or none of theirs.
+    Raises :class:`InputError` where a run has a query that is none of them.
     """
     found: dict[str, dict[str, list[int]]] = {query: {} for query in queries}
-    for run in runs:
+    for position, run in enumerate(runs):
         if strange := next((query for query in run.hits if query not in found), None):
             raise InputError(f"has a query {strange!r} that queries/{split} lacks", path=run.path)
-        if not run.hits:
-            raise InputError(f"has no query of queries/{split}", path=run.path)
         if missing := len(found) - len(run.hits):
             log.warning("%s lacks %d of %d queries", run.path, missing, len(found))
-    for position, run in enumerate(runs):
         for query, ranking in run.rankings.items():
             for rank, passage in enumerate(list(dict.fromkeys(ranking))[:depth], 1):
                 found[query].setdefault(passage, [0] * len(runs))[position] = rank
@@ -158,14 +155,9 @@ def _expect_passages(release: Release, runs: Sequence[Run], union: Union) -> Non
             raise InputError(f"has a passage {min(strange)!r} that the corpus lacks", path=run.path)
 
 
-def _write_candidates(path: Path, new: Union) -> None:
-    # Re-rankers take every candidate; until then, the best rank in any run is a fair order.
-    rows = [
-        (query, [(passage, 1 / min(filter(None, ranks))) for passage, ranks in passages.items()])
-        for query, passages in new.items()
-        if passages
-    ]
-    lines, longest = write_run(path, rows, tag="pool"), max((len(hits) for _, hits in rows), default=0)
+def write_candidates(path: Path, rows: Mapping[str, Sequence[tuple[str, float]]], tag: str) -> None:
+    """Write candidates as a run, which re-rankers score whole; until then the scores are a fair order."""
+    lines, longest = write_run(path, rows.items(), tag=tag), max(map(len, rows.values()), default=0)
     log.info("%s: %d candidates of %d queries; next: `baselines rerank --top-k %d`", path, lines, len(rows), longest)
 
 
@@ -239,26 +231,18 @@ def select(
                 yield Pooled(query, passage, rank, score, places, judged.get(query, {}).get(passage))
 
 
-def write_pool(path: Path, pairs: Iterable[Pooled]) -> int:
-    """Write a pool, whole or not at all, gzipped where ``path`` ends in ``.gz``; return the number of pairs."""
-    lines = [f"{msgspec.json.encode(pair).decode()}\n" for pair in pairs]
-    with atomic_text(path) as file:
-        file.writelines(lines)
-    return len(lines)
+def write_pool(path: Path, pairs: Iterable[Pooled]) -> None:
+    """Write a pool, gzipped where ``path`` ends in ``.gz``."""
+    write_text(path, "".join(f"{msgspec.json.encode(pair).decode()}\n" for pair in pairs))
 
 
 def read_pool(path: Path) -> list[Pooled]:
     """Return the pairs of a pool, each once, in the file's order. Raises :class:`InputError` with the line."""
     found: dict[tuple[str, str], Pooled] = {}
-    for number, line in raw_lines(path):
-        if not line.strip():
-            continue
-        pair = json_of(line, Pooled, path, number)
+    for number, pair in json_lines(path, Pooled):
         if found.setdefault(pair.pair, pair) is not pair:
             problem = f"the pair {pair.query_id} {pair.corpus_id} comes again; expected each once"
             raise InputError(problem, path=path, line=number)
-    if not found:
-        raise InputError("is empty; expected a pool, JSON lines as `pool select` writes them", path=path)
     return list(found.values())
 
 
@@ -270,22 +254,13 @@ def report(
     Args:
         union: all candidates of the runs.
         new: those that an earlier pool lacks; without one, all. Pairs that a run adds are counted among these.
-        judged: the release's qrels.
-        depth: of each run.
         selected: the pool, once it is made.
-
-    Returns ``queries``; ``candidates`` and ``selected`` (``pairs``, how many of them are ``judged``, ``positives`` or
-    ``unjudged``); ``runs``, of each its ``pairs``, those that it found ``alone``, and the same of positives and of the
-    selected; ``depths``: with so many passages of each run, the ``pairs`` of the union, the known ``positives`` among
-    them and their ``share`` of all; ``ranks``: the positives at each rank of the pool.
     """
-
-    def labelled(candidates: Union) -> list[tuple[tuple[int, ...], int | None]]:
-        return [(ranks, judged.get(q, {}).get(p)) for q, own in candidates.items() for p, ranks in own.items()]
-
-    rows, runs, depths = labelled(new), [], []
+    labels = {(query, passage): score for query, scores in judged.items() for passage, score in scores.items()}
+    pairs = [((query, passage), ranks) for query, own in new.items() for passage, ranks in own.items()]
+    runs, depths = [], []
     for position, name in enumerate(names):
-        own = [(sum(map(bool, ranks)) == 1, (label or 0) > 0) for ranks, label in rows if ranks[position]]
+        own = [(sum(map(bool, ranks)) == 1, labels.get(pair, 0) > 0) for pair, ranks in pairs if ranks[position]]
         counts = {"run": name, "pairs": len(own), "alone": sum(alone for alone, _ in own)}
         counts["positives"] = sum(positive for _, positive in own)
         counts["positives_alone"] = sum(alone and positive for alone, positive in own)
@@ -293,19 +268,19 @@ def report(
             picked = [len(pair.runs) == 1 for pair in selected if name in pair.runs]
             counts |= {"selected": len(picked), "selected_alone": sum(picked)}
         runs.append(counts)
-    every = sum(score > 0 for scores in judged.values() for score in scores.values())
-    best = [(min(filter(None, ranks)), (label or 0) > 0) for ranks, label in labelled(union)]
+    every = sum(score > 0 for score in labels.values())
+    best = [(min(filter(None, r)), labels.get((q, p), 0) > 0) for q, own in union.items() for p, r in own.items()]
     for limit in [*(each for each in _DEPTHS if each < depth), depth]:
         inside = [positive for rank, positive in best if rank <= limit]
         share = round_stat(sum(inside) / every) if every else None
         depths.append({"depth": limit, "pairs": len(inside), "positives": sum(inside), "share": share})
-    found: dict[str, Any] = {"queries": sum(map(bool, union.values())), "candidates": _counts([row[1] for row in rows])}
-    found |= {"runs": runs, "depths": depths}
+    found: dict[str, Any] = {"queries": sum(map(bool, union.values()))}
+    found |= {"candidates": _counts([labels.get(pair) for pair, _ in pairs]), "runs": runs, "depths": depths}
     if selected is not None:
-        pairs = Counter(pair.rank for pair in selected)
+        number = Counter(pair.rank for pair in selected)
         positives = Counter(pair.rank for pair in selected if (pair.judged or 0) > 0)
         found["selected"] = _counts([pair.judged for pair in selected])
-        found["ranks"] = [{"rank": n, "pairs": pairs[n], "positives": positives[n]} for n in sorted(pairs)]
+        found["ranks"] = [{"rank": n, "pairs": number[n], "positives": positives[n]} for n in sorted(number)]
     return found
 
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from fractions import Fraction
@@ -32,8 +32,8 @@ import msgspec
 from msgspec import Meta
 
 from builders.core.errors import InputError, visible
-from builders.core.files import alone, new_file, read_whole, write_bytes
-from builders.core.typed import Count, Sha256, json_of, read_json
+from builders.core.files import alone, sha256_of, write_bytes
+from builders.core.typed import Count, Sha256, json_lines, read_json
 from builders.store.reader import Release
 
 ROUND, PACKAGES, STUDIO, JUDGMENTS = "round.json", "packages", "label-studio", "judgments"
@@ -183,8 +183,8 @@ class Judgment(Ids, frozen=True, rename="kebab", omit_defaults=True, forbid_unkn
 
 
 def encoded(judgment: Judgment) -> bytes:
-    """Return the line of a judgment, without the line's end."""
-    return msgspec.json.encode(msgspec.structs.replace(judgment, time=judgment.time.astimezone(timezone.utc)))
+    """Return the line of a judgment."""
+    return msgspec.json.encode(msgspec.structs.replace(judgment, time=judgment.time.astimezone(timezone.utc))) + b"\n"
 
 
 def read_judgments(round_: Path) -> list[Judgment]:
@@ -192,20 +192,12 @@ def read_judgments(round_: Path) -> list[Judgment]:
 
     Raises :class:`InputError` for a file that is not what its name says, and for a line that is no judgment.
     """
-    found: dict[bytes, Judgment] = {}
+    found: dict[Judgment, None] = {}
     for path in sorted(path for path in (round_ / JUDGMENTS).glob("*.jsonl") if not path.name.startswith(".")):
-        content = read_whole(path)
-        if hashlib.sha256(content).hexdigest() != path.stem:
+        if sha256_of(path) != path.stem:
             raise InputError("was changed: its SHA-256 is not its name; put the original back", path=path)
-        found.update(judgments_in(content, path))
-    return [found[line] for line in sorted(found, key=lambda line: (found[line].time, line))]
-
-
-def judgments_in(content: bytes, path: Path) -> Iterator[tuple[bytes, Judgment]]:
-    """Yield (line, judgment) of JSON lines; ``path`` for errors (:class:`InputError`)."""
-    for number, line in enumerate(content.split(b"\n"), 1):
-        if line:
-            yield line, json_of(line, Judgment, path, number)
+        found |= dict.fromkeys(judgment for _, judgment in json_lines(path, Judgment))
+    return sorted(found, key=lambda judgment: judgment.time)
 
 
 def add_judgments(round_: Path, judgments: Iterable[Judgment], timed: bool = True) -> int:
@@ -220,20 +212,18 @@ def add_judgments(round_: Path, judgments: Iterable[Judgment], timed: bool = Tru
     folder = round_ / JUDGMENTS
     with alone(folder, folder, wait=True):
         folder.mkdir(exist_ok=True)
-        known = read_judgments(round_)
+        known = dict.fromkeys(read_judgments(round_))
         if timed:
-            lines = {encoded(judgment) for judgment in known}
-            new = [line for line in dict.fromkeys(map(encoded, judgments)) if line not in lines]
+            new = [each for each in dict.fromkeys(judgments) if each not in known]
         else:
             said = {each.place: (each.label, each.note) for each in known}
             given = {each.place: each for each in judgments}  # of a pair twice, the last
-            new = [encoded(each) for each in given.values() if said.get(each.place) != (each.label, each.note)]
+            new = [each for each in given.values() if said.get(each.place) != (each.label, each.note)]
         for left in folder.glob(".*.tmp*"):  # files and locks of a killed process: nobody else is at it
             left.unlink()
         if new:
-            content = b"".join(line + b"\n" for line in new)
-            with new_file(folder / f"{hashlib.sha256(content).hexdigest()}.jsonl") as beside:
-                beside.write_bytes(content)
+            content = b"".join(map(encoded, new))
+            write_bytes(folder / f"{hashlib.sha256(content).hexdigest()}.jsonl", content)
     return len(new)
 
 
@@ -346,8 +336,7 @@ def items_of(path: Path, package: Package) -> list[Item]:
     :class:`InputError` where its file is missing, or has not the pairs that ``round.json`` says, each once.
     """
     file = path / PACKAGES / f"{package.name}.jsonl"
-    lines = [line for line in enumerate(read_whole(file).split(b"\n"), 1) if line[1]]
-    found = [json_of(line, Item, file, number) for number, line in lines]
+    found = [item for _, item in json_lines(file, Item)]
     pairs = {item.pair for item in found}
     if not len(found) == len(pairs) == package.pairs:
         expected = f"holds {len(pairs):,} different pairs in {len(found):,} lines; expected {package.pairs:,}"

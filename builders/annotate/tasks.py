@@ -1,8 +1,4 @@
-"""The tasks of a round in every form: they go out to Label Studio, as sheets and as JSON lines, and come back judged.
-
-Columns of a sheet: package, version, kind (annotation, review, adjudication), query-id, corpus-id, query, passage, said
-(the votes so far, in an adjudication), label, note. In JSON lines a row is an object of the same keys.
-"""
+"""The tasks of a round in every form: they go to Label Studio, as sheets and as JSON lines, and come back judged."""
 
 from __future__ import annotations
 
@@ -47,9 +43,9 @@ from builders.annotate.rounds import (
 )
 from builders.core.command import whole_number
 from builders.core.errors import InputError, log
-from builders.core.files import read_whole, reading, sha256_of, write_text
+from builders.core.files import first_character, read_whole, sha256_of, write_text
 from builders.core.folders import new_directory, work_beside
-from builders.core.typed import Count, json_of, typed
+from builders.core.typed import Count, json_lines, json_of, typed
 from builders.core.words import words
 from builders.sources.tables import find_tables, open_table
 from builders.store.layout import SPLITS
@@ -57,7 +53,6 @@ from builders.store.reader import Release, open_release
 
 COLUMNS = ("package", "version", "kind", "query-id", "corpus-id", "query", "passage", "said", "label", "note")
 _NEEDED = ("package", "version", "kind", "query-id", "corpus-id", "label")
-_START = 1 << 16  # bytes that tell what a file is
 _FORMULA = tuple("=+-@\t\r")  # a spreadsheet would compute, not show, a cell that begins so
 # A word of one character marks too much: 的, 了, 吗. Numbers and Latin words count at any length.
 _TERM = re.compile(r"[^\W_]{2,}|[0-9A-Za-z]+")
@@ -206,14 +201,12 @@ def export(args: argparse.Namespace) -> None:
     said (the votes so far, in an adjudication), label, note. In JSON lines a row is an object of the same keys.
     `import` takes both back when ``label`` is filled in.
     """
-    expect_new(args.round)
-    release, pool = open_release(args.release), read_pool(args.pool)
-    chosen = [pair.pair for pair in pool if not (args.unjudged and pair.judged is not None)]
+    chosen = [pair.pair for pair in read_pool(args.pool) if not (args.unjudged and pair.judged is not None)]
     order = {query: place for place, query in enumerate(dict.fromkeys(query for query, _ in chosen))}
     pairs = sorted(set(chosen), key=lambda pair: (order[pair[0]], pair[1]))
     if not pairs:
         raise InputError("holds no pair that is not judged", path=args.pool)
-    rule = Rule(review_pairs=args.review_pairs)
+    release, rule = open_release(args.release), Rule(review_pairs=args.review_pairs)
     packages = make_round(args.round, release, args.split, pairs, args.pool, rule, args.package_size)
     print(f"{len(pairs):,} pairs of {len(order):,} queries in {packages:,} packages: {args.round}")
 
@@ -249,11 +242,8 @@ def make_round(
     expect_new(path)
     queries = release.texts("queries", split)
     passages = release.texts("corpus", "corpus", {passage for _, passage in pairs})
-    for query, passage in pairs:
-        if query not in queries:
-            raise InputError(f"has a query {query!r} that queries/{split} lacks", path=source)
-        if passage not in passages:
-            raise InputError(f"has a passage {passage!r} that the corpus lacks", path=source)
+    if strange := next((f"{q} {p}" for q, p in pairs if q not in queries or p not in passages), ""):
+        raise InputError(f"has a pair {strange} that queries/{split} or the corpus lacks", path=source)
     packages: list[Package] = []
     with new_directory(path, "a round", ROUND) as folder:
         write_text(folder / STUDIO / "config.xml", config_of(question))
@@ -340,19 +330,17 @@ def take_in(args: argparse.Namespace) -> None:
                 made = _judgment(row, f"{path}:{place}", found.question, packages, row.annotator or args.annotator, now)
                 (timed if row.time else untimed).append(made)
     # All of one call is added by one file where all have their times, as Label Studio's have; sheets have none.
-    new = add_judgments(args.round, timed) if timed else 0
-    new += add_judgments(args.round, untimed, timed=False) if untimed else 0
+    new = add_judgments(args.round, timed) + add_judgments(args.round, untimed, timed=False)
     if old := sum(each.version < packages[each.package][0].version for each in (*timed, *untimed)):
         log.warning("%d judgments are of versions that were sent back: they are kept, and count no more", old)
     print(f"{new:,} new judgments of {len(timed) + len(untimed):,}: {args.round}")
 
 
 def _read(path: Path, question: Question) -> Iterator[tuple[int, Row]]:
-    with reading(path), open(path, "rb") as file:
-        start = file.read(_START).removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
-    if start == b"{":
+    first = first_character(path)
+    if first == "{":
         return read_lines(path)
-    return read_export(path, question) if start == b"[" else read_sheet(path, question)
+    return read_export(path, question) if first == "[" else read_sheet(path, question)
 
 
 def _judgment(
@@ -400,9 +388,7 @@ def read_sheet(path: Path, question: Question = RELEVANCE) -> Iterator[tuple[int
 
 def read_lines(path: Path) -> Iterator[tuple[int, Row]]:
     """Yield (line, row) of JSON lines; errors as of :func:`read_sheet`."""
-    for number, line in enumerate(read_whole(path).removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1):
-        if line.strip():
-            yield number, json_of(line, Row, path, number)
+    return json_lines(path, Row)
 
 
 def read_export(path: Path, question: Question = RELEVANCE) -> Iterator[tuple[int, Row]]:

@@ -108,7 +108,7 @@ READERS = [
     ),
     Reader(
         "judgments",
-        reaches=("builders.annotate.rounds:judgments_in",),
+        reaches=("builders.annotate.rounds:read_judgments",),
         make=_judgments,
         spoils={"judgments/*.jsonl": JSON_LINES},
         read=lambda folder: [encoded(each) for each in read_judgments(folder)],

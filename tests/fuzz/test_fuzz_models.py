@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,8 +15,8 @@ from official_parameters import unpack
 from safetensors.numpy import save_file
 from spoil import BYTES, JSON, TEXT
 
+from baselines.card import model_card
 from baselines.checkpoint import TRAINING, check_hashes, open_checkpoint, write_hashes
-from baselines.hub.card import model_card
 from baselines.hub.paddle import read_config, read_parameter, read_vocabulary
 from baselines.hub.pull import File, Manifest
 from baselines.train import resume
@@ -104,8 +105,8 @@ def _trained(folder: Path) -> None:
 
 def _done(folder: Path) -> Any:
     about = {key: value for key, value in ABOUT.items() if key != "start_commit"}
-    order: Any = SimpleNamespace(out=folder / "model", about_but_commit=about, commit=ABOUT["start_commit"])
-    return start_commit(folder / "model", "org/base"), is_done(order)
+    commit: Any = ABOUT["start_commit"]
+    return start_commit(folder / "model", "org/base"), is_done(folder / "model", about, lambda: commit)
 
 
 def _as_trained(found: tuple[str | None, bool], _: Any, folder: Path) -> bool:
@@ -122,26 +123,23 @@ def _states(folder: Path) -> None:
         (states / f"checkpoint-{step}").mkdir(parents=True)
         (states / f"checkpoint-{step}" / "trainer_state.json").write_text(json.dumps({"global_step": step, "log": []}))
         (states / f"checkpoint-{step}" / "rng_state.pth").write_bytes(b"x")
-        resume.seal(states / f"checkpoint-{step}", 1.5)
+        resume.seal(states / f"checkpoint-{step}", 1.5, 1)
     (states / "about.json").write_text(json.dumps(ABOUT))
 
 
 def _read_states(folder: Path) -> Any:
-    states = Path(shutil.copytree(folder / "model.training", folder / "out", dirs_exist_ok=True))
-    last, _ = resume.last_state(states, 1)  # removes those that are not whole
-    return resume._about_of(states), last and last.name
+    with tempfile.TemporaryDirectory() as copy:
+        states = Path(shutil.copytree(folder / "model.training", Path(copy) / "model.training"))
+        with resume.states_kept(Path(copy) / "model", ABOUT, True):
+            last, _ = resume.last_state(states, 1)  # removes those that are not whole
+    return last and last.name
 
 
-def _as_states(found: Any, good: Any, folder: Path) -> bool:
-    about, last = found
-    try:
-        said = loads((folder / "model.training" / "about.json").read_text(encoding="utf-8-sig"))
-    except (ValueError, RecursionError):
-        said = {}
+def _as_states(last: Any, good: Any, folder: Path) -> bool:
     if last:
         step = loads((folder / "model.training" / last / "trainer_state.json").read_bytes())["global_step"]
         assert last == f"checkpoint-{step}"
-    return about in (said, {}) and last in ("checkpoint-4", "checkpoint-2", None)
+    return last in ("checkpoint-4", "checkpoint-2", None)
 
 
 def _paddle(folder: Path) -> None:
@@ -159,7 +157,6 @@ READERS = [
         reaches=(
             "baselines.checkpoint:_read",
             "baselines.checkpoint:_settings",
-            "baselines.checkpoint:_check_weights",
             "baselines.checkpoint:is_static",
         ),
         make=_checkpoint,
@@ -201,7 +198,7 @@ READERS = [
     ),
     Reader(
         "a training's states",
-        reaches=("baselines.train.resume:_about_of", "baselines.train.resume:last_state"),
+        reaches=("baselines.train.resume:states_kept", "baselines.train.resume:last_state"),
         make=_states,
         spoils={"*/about.json": JSON, "*/*/trainer_state.json": JSON, "*/*/sealed.json": JSON},
         read=_read_states,
@@ -228,7 +225,7 @@ READERS = [
         reaches=("baselines.hub.paddle:read_parameter",),
         make=_paddle,
         spoils={"parameter": BYTES},
-        read=lambda folder: read_parameter(folder / "parameter")[0].tolist(),
+        read=lambda folder: read_parameter(folder / "parameter").tolist(),
         right=any_result,
     ),
 ]

@@ -22,8 +22,8 @@ from spoil import BYTES, JSON, JSON_LINES, PARQUET, TEXT
 from builders.add import ccovid, cmedqa, squad
 from builders.add.crosslingual import read_pairs
 from builders.add.vectors import read_embeddings
+from builders.annotate.review import review_packages
 from builders.annotate.rounds import Rule
-from builders.annotate.translations import review_packages
 from builders.core.files import sha256_of
 from builders.core.typed import problem_of
 from builders.official.archives import find_members
@@ -50,7 +50,7 @@ def _raw(folder: Path) -> None:
 
 def _read_raw(folder: Path) -> Any:
     blocks = read_blocks(find_sources([folder]))
-    return [msgspec.to_builtins(row) for block in blocks for _, row in parse_rows(block, segmented=True)]
+    return [msgspec.to_builtins(row) for block in blocks for _, row in parse_rows(block)]
 
 
 def _cmedqa(folder: Path) -> None:
@@ -231,10 +231,11 @@ READERS = [
         spoils={"*.json": JSON, "*.txt": TEXT},
         read=_read_squad,
         right=any_result,
+        names_files=False,  # whole files without a question are one error
     ),
     Reader(
         "translations and reviews",
-        reaches=("builders.add.crosslingual:read_pairs", "builders.annotate.translations:review_packages"),
+        reaches=("builders.add.crosslingual:read_pairs", "builders.annotate.review:review_packages"),
         make=_translations,
         spoils={"*.*": TEXT},
         read=_read_translations,

@@ -197,27 +197,3 @@ def test_a_lost_answer_leaves_one_commit(hub: Hub, publish: Publish) -> None:
     assert "cannot be reached, or broke the connection" in error_of(publish(code=1))
     publish()
     assert len(hub.repos["dataset", REPO].commits) == 2
-
-
-def test_the_hub_serves_models_too(hub: Hub, tmp_path: Path) -> None:
-    folder = tmp_path / "model"
-    folder.mkdir()
-    (folder / "config.json").write_text("{}")
-    (folder / "model.safetensors").write_bytes(bytes(range(256)) * 100)
-    code = f"""
-import huggingface_hub as h
-h.create_repo("org/model")
-h.upload_folder(repo_id="org/model", folder_path={str(folder)!r})
-print(h.snapshot_download("org/model"))
-"""
-    result = subprocess.run(
-        [sys.executable, "-c", code],
-        env=hub.environment(tmp_path / "home"),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert result.returncode == 0, result.stderr
-    copy = Path(result.stdout.strip())
-    assert {path.name for path in copy.iterdir()} == {".gitattributes", "config.json", "model.safetensors"}
-    assert (copy / "model.safetensors").read_bytes() == (folder / "model.safetensors").read_bytes()

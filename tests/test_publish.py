@@ -18,8 +18,6 @@ from hub_server import Hub
 from publishing import REPO, Publish, _equal_figures_are_drawn_once, hub, listed, load, publish, release  # noqa: F401
 from whole_release import make_whole, whole_tables
 
-from builders.store.reader import open_release
-
 
 def test_a_release_is_one_commit_and_loads_everywhere(hub: Hub, publish: Publish, tmp_path: Path) -> None:
     result = publish("--create")
@@ -149,23 +147,6 @@ def test_a_new_release_replaces_the_old_one_in_one_commit(
     assert load(hub, tmp_path / "reader", "") == expected
 
 
-@pytest.mark.parametrize("action", ["break", 503])
-def test_an_interrupted_upload_is_resumed(hub: Hub, publish: Publish, release: Path, action: int | str) -> None:
-    hub.fail("PUT", "^/lfs/", action, skip=7)
-    hub.create(REPO)
-    error = error_of(publish(code=1))
-    assert "what was received is not sent again" in error
-    assert ("status 503, also after retries" in error) == (action == 503)
-    first = list(hub.uploads)
-    assert len(first) == 7
-    assert len(hub.repos["dataset", REPO].commits) == 1  # nothing that a reader would see
-    hub.faults.clear()
-    publish()
-    shards = {e.sha256 for e in open_release(release).manifest.files if e.path.endswith(".parquet")}
-    assert sorted(hub.uploads) == sorted(shards)  # each object once, in the two runs together
-    assert len(hub.repos["dataset", REPO].commits) == 2
-
-
 def test_a_killed_upload_is_resumed(hub: Hub, release: Path, tmp_path: Path) -> None:
     hub.create(REPO)
     hub.fail("PUT", "^/lfs/", 503, skip=3)
@@ -180,14 +161,6 @@ def test_a_killed_upload_is_resumed(hub: Hub, release: Path, tmp_path: Path) -> 
     hub.faults.clear()
     subprocess.run(words, cwd=ROOT, env=environment, check=True, capture_output=True)
     assert len(hub.uploads) == len(set(hub.uploads))
-    assert len(hub.repos["dataset", REPO].commits) == 2
-
-
-def test_a_short_failure_is_retried(hub: Hub, publish: Publish) -> None:
-    hub.create(REPO)
-    hub.fail("PUT", "^/lfs/", 503, times=2)
-    hub.fail("POST", "/preupload/", "break", times=1)
-    publish()
     assert len(hub.repos["dataset", REPO].commits) == 2
 
 

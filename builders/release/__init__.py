@@ -22,7 +22,6 @@ from pathlib import Path
 
 from builders.core.command import add_format, whole_number
 from builders.core.errors import InputError
-from builders.core.files import path_of
 from builders.core.limits import usable_cores
 from builders.core.words import SEGMENTERS
 from builders.release.options import MIN_CHARS, THRESHOLD, Options
@@ -91,7 +90,7 @@ def run(args: argparse.Namespace) -> None:
     if not sources:
         raise InputError("nothing to read: give --raw, or --train, --dev, --test")
     options = Options(args.unit, args.threshold, args.match, args.min_chars, args.segmenter)
-    out, workers = path_of(args.out), args.workers or usable_cores()
+    out, workers = Path(args.out), args.workers or usable_cores()
     if args.engine == "ray":
         from builders.core.jobs_ray import RayEngine
         from builders.store.draft import check_release_output
@@ -113,6 +112,5 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _paths(args: argparse.Namespace, texts: list[str]) -> list[Path]:
-    paths = [path_of(text) for text in texts]
     # Other machines have other working directories.
-    return [Path(os.path.abspath(p)) if args.engine == "ray" else p for p in paths]
+    return [Path(os.path.abspath(text) if args.engine == "ray" else text) for text in texts]

@@ -111,18 +111,6 @@ def test_one_sure_re_ranker_outweighs_the_others_in_logits_only(world: Path) -> 
     assert [(row["corpus-id"], row["score"]) for row in rows(world / "none")] == [(P[0], 4.5), (P[1], 1.5)]
 
 
-def test_the_pool_says_who_contributed_and_what_nobody_has_judged(world: Path) -> None:
-    found = json.loads(select(world, "pool", "--depth", 2, "--top", 1, "--format", "json").stdout)
-    assert found["selected"] == {"pairs": 2, "judged": 2, "positives": 2, "unjudged": 0}
-    alone = [(each["run"], each["selected"], each["selected_alone"]) for each in found["runs"]]
-    assert alone == [("bm25", 1, 0), ("dense", 2, 1)]
-    assert found["ranks"] == [{"rank": 1, "pairs": 2, "positives": 2}]
-    text = select(world, "pool", "--depth", 2).stdout
-    assert "candidates: 6 pairs (3.00 a query), 4 unjudged, 2 judged, 2 of them positive" in text
-    assert "\n\nrun    pairs  alone  positives  positives alone  selected  selected alone\nbm25 " in text
-    assert "\ndense      4      2          2                1         4               2\n\ndepth" in text
-
-
 @pytest.mark.parametrize("seed", range(3))
 def test_a_topped_up_pool_is_the_pool_of_all_runs(tmp_path: Path, seed: int) -> None:
     drawn = random.Random(seed)
@@ -139,14 +127,6 @@ def test_a_topped_up_pool_is_the_pool_of_all_runs(tmp_path: Path, seed: int) -> 
         return {(row["query-id"], row["corpus-id"]) for row in rows(tmp_path / name)}
 
     assert pairs("more") == pairs("whole") - pairs("pool")
-
-
-def test_candidates_of_a_top_up_are_those_that_the_pool_lacks(world: Path) -> None:
-    select(world, "pool", "--depth", 2, runs=("bm25.dev.run.gz",))
-    words = ("--depth", 2, "--pool", world / "pool", "--out", world / "union.run", "--format", "json")
-    done = pool(world, "candidates", *words, runs=("dense.dev.run",))
-    assert read_run(world / "union.run").rankings == {ONE: [P[4]], TWO: [P[2]]}
-    assert json.loads(done.stdout)["candidates"]["unjudged"] == 1
 
 
 def test_a_pool_with_a_pair_twice_is_refused_with_its_line(world: Path) -> None:
@@ -179,17 +159,3 @@ def test_a_run_that_does_not_fit_is_one_error(world: Path, name: str, content: s
         runs = ("bm25.dev.run.gz", name)
         error = pool(world, "candidates", "--out", world / "x", runs=runs, code=1).error
     assert (error.startswith(f"{world / name}{message}") or error.startswith(message)) and not (world / "x").exists()
-
-
-def test_a_split_without_judgments_is_pooled_too(world: Path) -> None:
-    asked = md5(QUESTIONS["test"][0])
-    ranked(world / "run", {asked: [0, 1]})
-    scored(world / "a", {asked: {0: 1, 1: 2}})
-    scored(world / "b", {asked: {0: 1, 1: 2}})
-    found = json.loads(select(world, "pool", "--split", "test", "--format", "json", runs=("run",)).stdout)
-    assert found["selected"] == {"pairs": 2, "judged": 0, "positives": 0, "unjudged": 2}
-    assert found["depths"][0] == {"depth": 1, "pairs": 1, "positives": 0, "share": None}
-
-
-def test_select_without_scores_is_wrong_usage(world: Path) -> None:
-    assert "select needs --scores" in pool(world, "select", "--out", world / "x", code=2).stderr

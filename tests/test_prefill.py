@@ -19,7 +19,7 @@ from commands import ROOT, Done, command
 from releases import QUESTIONS, TEXTS, md5
 
 from builders.annotate.pool import read_pool
-from builders.annotate.prefill import families_of, kendall_tau, label_in
+from builders.annotate.prefill import label_in
 from builders.annotate.relabel import settled_labels
 from builders.annotate.rounds import open_round
 from builders.core.files import alone
@@ -180,21 +180,6 @@ def test_a_re_rankers_scores_are_judgments_of_a_model_and_its_family_is_warned_o
     assert "family" not in annotate("prefill", round_, *words).stderr
 
 
-@pytest.mark.parametrize(
-    ("name", "families"),
-    [
-        ("hfl/chinese-macbert-base", {"bert"}),
-        ("gpt-4o", {"gpt"}),
-        ("multilingual-e5-small", {"e5"}),
-        ("style5", set()),
-        ("ernie-3.0-base-zh", {"ernie"}),
-        ("deepseek-r1-distill-qwen-7b", {"deepseek", "qwen"}),
-    ],
-)
-def test_families_are_told_by_names(name: str, families: set[str]) -> None:
-    assert families_of(name) == families
-
-
 def test_a_model_is_compared_with_people(round_: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 12 pairs people find 3 relevant, of which the model finds 2, and 1 of the others: kappa 5/9, by hand."""
     pool = sorted(read_pool(round_.parent / "pool.jsonl"), key=lambda pair: pair.corpus_id)
@@ -234,10 +219,3 @@ def test_systems_are_put_into_order_by_both(round_: Path, monkeypatch: pytest.Mo
     found = compare(round_, "--runs", *runs)
     assert [row["people"] for row in found["runs"]] == [1, 1 / 2, pytest.approx(1 / 3)]
     assert found["tau"] == 1
-
-
-def test_kendalls_tau_counts_pairs_in_order_and_takes_off_ties() -> None:
-    # Of six pairs four agree, one does not, and the first list ties one: (4 - 1) / sqrt(5 * 6).
-    assert kendall_tau([1, 2, 2, 3], [1, 3, 2, 2.5]) == pytest.approx(3 / math.sqrt(30))
-    assert kendall_tau([1, 2, 3], [3, 2, 1]) == -1
-    assert kendall_tau([1, 1, 1], [3, 2, 1]) is None

@@ -202,7 +202,7 @@ def test_the_draw_follows_the_seed(tmp_path: Path) -> None:
             "cmedqa",
             "question.csv",
             "question_id,content\n1,a\n1,b\n",
-            "question.csv:3: a second text for the question '1'",
+            ":3: a second text for the question '1'",
         ),
         ("cmedqa", "question.csv", "question_id,content\n1\n", "question.csv:2: expected 2 columns"),
         ("cmedqa", "question.csv", "id,content\n1,a\n", "cmedqa: no question has a passage"),

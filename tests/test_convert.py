@@ -19,8 +19,7 @@ from official_parameters import convert, expected, official, parameters  # noqa:
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from transformers import AutoModel, AutoTokenizer
 
-from baselines.hub.paddle import read_official, read_parameter
-from baselines.hub.paddle_to_torch import write_model
+from baselines.hub.paddle import read_official, read_parameter, write_model
 from builders.core.errors import InputError
 
 CLOSE = {"rtol": 0, "atol": 1e-5}

@@ -109,7 +109,7 @@ def test_what_is_not_ours_is_not_pulled(hub: Hub, call: Command, checkpoint: Pat
     hub.create(REPO, "model")
     assert f"{REPO} is no checkpoint that `push` made (no {MANIFEST})" in pulled()
     push(call, checkpoint)
-    assert "has no revision 'v9'" in error_of(call("pull", REPO, "--out", out, "--revision", "v9", code=1))
+    assert "Invalid rev id: v9" in error_of(call("pull", REPO, "--out", out, "--revision", "v9", code=1))
     repo = hub.repos["model", REPO]
     held = repo.commits[-1].files
     manifest = json.loads(held[MANIFEST].content)

@@ -16,8 +16,8 @@ from baselines.retrieve.encoder import Encoder
 from baselines.retrieve.models import open_encoder
 from baselines.retrieve.passages import open_passages
 from baselines.retrieve.settings import ModelSettings
+from baselines.train.models import Counts, start_vectors, wordpieces, words_tokenizer
 from baselines.train.recipe import Words
-from baselines.train.scratch import Counts, start_vectors, wordpieces, words_tokenizer
 from builders.store.reader import open_release
 
 SMALL = ["words.dimensions=128", "train.shortest=64", "train.batch=64", "train.saves=0", "data.dev_passages=50"]

@@ -119,7 +119,9 @@ def upload(
             raise InputError(f"{repo} takes no {ignored[0]}: its .gitignore, most likely; nothing is committed")
         # Not upload_folder, which makes several commits of a large folder. The parent: nobody's commit is undone.
         changes: list[Any] = [*deletions, *additions]
-        commit = api.create_commit(repo, changes, commit_message=message, repo_type=kind, parent_commit=commit_in(info, repo))
+        commit = api.create_commit(
+            repo, changes, commit_message=message, repo_type=kind, parent_commit=commit_in(info, repo)
+        )
     if commit.oid == info.sha:
         log.info("%s holds all this already", repo)
     return str(commit.commit_url)

@@ -29,11 +29,10 @@ from tiny_models import write_cross, write_dual
 
 from baselines.retrieve import exact_search
 from baselines.retrieve.devices import Work, compile_transformers, computes_bf16, devices_of, dtype_of
-from baselines.retrieve.encoder import Encoder
+from baselines.retrieve.encoder import Encoder, Prefetcher
 from baselines.retrieve.exact_search import FaissEngine, TorchEngine
 from baselines.retrieve.kinds import open_retriever
 from baselines.retrieve.models import open_encoder
-from baselines.retrieve.prefetch import Prefetcher
 from baselines.retrieve.settings import ModelSettings
 from builders.store.reader import open_release
 
@@ -137,9 +136,9 @@ def check_kinds(setting: Setting) -> Rows:
         for kind, write in (("multi-vector", write_multi_vector), ("sparse", write_sparse)):
             model, found = str(write(folder / kind)), []
             for number, device in enumerate(("cpu", setting.device)):
-                retriever, index = open_retriever(ModelSettings(model), Work([device], "fp32"), kind), f"{kind}{number}"
-                retriever.index(release, "corpus", folder / index)
-                hits = retriever.search(release, "corpus", folder / index, questions, 3)
+                retriever = open_retriever(ModelSettings(model), Work((device,), "fp32"), kind)
+                index = retriever.index(release, "corpus", folder / f"{kind}{number}")
+                hits = retriever.search(release, "corpus", index, questions, 3)
                 found.append([hit for own in hits for hit in own])
             off = max(abs(a[1] - b[1]) for a, b in zip(*found, strict=True))
             same = all(a[0] == b[0] or abs(a[1] - b[1]) < 1e-3 for a, b in zip(*found, strict=True))

@@ -107,15 +107,16 @@ def write_vectors(folder: Path, rows: int, width: int, device: str) -> Any:
     """Write random embeddings in the format of `encode`."""
     import numpy as np
 
-    from baselines.retrieve.embeddings import Vectors
     from baselines.retrieve.encoder import largest_norm
+    from baselines.retrieve.index import File, Index
 
     shards = []
     for start in range(0, rows, 1 << 17):
         part = unit_vectors(start + 1, min(1 << 17, rows - start), width, device)
         np.save(folder / f"{start:09d}.npy", part)
-        shards.append({"path": f"{start:09d}.npy", "rows": len(part), "longest": 1.0001 * largest_norm(part)})
-    return Vectors(folder, {"dim": width, "shards": shards})
+        size = (folder / f"{start:09d}.npy").stat().st_size
+        shards.append(File(f"{start:09d}.npy", size, len(part), "0" * 64, 1.0001 * largest_norm(part)))
+    return Index(folder, {}, shards)
 
 
 def passages_of(setting: Setting, count: int) -> list[str]:

@@ -27,11 +27,10 @@ from transformers import (
 
 from baselines.retrieve import exact_search
 from baselines.retrieve.devices import DTYPES, compile_transformers
-from baselines.retrieve.encoder import Encoder
+from baselines.retrieve.encoder import Encoder, Prefetcher
 from baselines.retrieve.exact_search import TorchEngine
 from baselines.retrieve.hub_models import quiet_libraries
 from baselines.retrieve.models import open_encoder
-from baselines.retrieve.prefetch import Prefetcher
 from baselines.retrieve.settings import ModelSettings
 from baselines.train import models, trainers
 from baselines.train.data import Batches

@@ -33,21 +33,23 @@ import torch
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+
 from baselines.retrieve import exact_search  # noqa: E402
-from baselines.retrieve.embeddings import Vectors  # noqa: E402
 from baselines.retrieve.encoder import Halves, largest_norm, widened  # noqa: E402
 from baselines.retrieve.exact_search import Engine, FaissEngine, TorchEngine  # noqa: E402
+from baselines.retrieve.index import File, Index  # noqa: E402
 
 SHARD = 1 << 17
 
 
-def write_random(folder: Path, passages: int, dim: int) -> Vectors:
+def write_random(folder: Path, passages: int, dim: int) -> Index:
     shards = []
     for start in range(0, passages, SHARD):
         part = unit(np.random.default_rng([1, start]), min(SHARD, passages - start), dim)
         np.save(folder / f"{start:09d}.npy", part)
-        shards.append({"path": f"{start:09d}.npy", "rows": len(part), "longest": 1.0001 * largest_norm(part)})
-    return Vectors(folder, {"dim": dim, "shards": shards})
+        size = (folder / f"{start:09d}.npy").stat().st_size
+        shards.append(File(f"{start:09d}.npy", size, len(part), "0" * 64, 1.0001 * largest_norm(part)))
+    return Index(folder, {}, shards)
 
 
 def unit(rng: np.random.Generator, rows: int, dim: int) -> Halves:
@@ -144,7 +146,7 @@ def main() -> None:
 
 
 def measure(
-    args: argparse.Namespace, vectors: Vectors, queries: Halves
+    args: argparse.Namespace, vectors: Index, queries: Halves
 ) -> tuple[dict[str, float], dict[str, list[set[int]]]]:
     """Median seconds and the passages found, by way."""
     import faiss

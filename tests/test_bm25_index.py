@@ -14,8 +14,8 @@ from releases import QUESTIONS, make_release, md5, tables
 
 from baselines.bm25 import engine_numba
 from baselines.bm25 import index as bm25_index
-from baselines.bm25.index import Texts
-from baselines.bm25.tokens import Analyzer, segment_batches, tokens
+from baselines.bm25.index import Texts, segment_batches
+from baselines.bm25.tokens import WORDS, Analyzer, tokens
 from builders.core.files import sha256_of
 from builders.store.reader import open_release
 from builders.store.runs import read_run
@@ -23,8 +23,8 @@ from builders.store.runs import read_run
 
 def test_segmentation_in_processes_keeps_the_order() -> None:
     batches = [[f"第{n}次北京的冬天", "，。", "iPhone 手机"] for n in range(40)]
-    alone = list(segment_batches(batches, 1))
-    assert alone == list(segment_batches(batches, 2))
+    alone = list(segment_batches(batches, 1, WORDS))
+    assert alone == list(segment_batches(batches, 2, WORDS))
     assert alone[3] == ["第 3 次 北京 的 冬天", "", "iphone 手机"]
 
 
@@ -62,7 +62,7 @@ def test_the_index_is_kept_until_the_corpus_changes(tmp_path: Path, log_lines: p
     assert [corpus_id for corpus_id, _ in changed.search(["fresh"], 5)] == ["new"]
 
 
-@pytest.mark.parametrize("damage", ["missing file", "cut file", "other bytes", "no index.json", "broken index.json"])
+@pytest.mark.parametrize("damage", ["missing file", "cut file", "other bytes", "no manifest", "broken manifest"])
 def test_a_damaged_index_is_built_again(tmp_path: Path, log_lines: pytest.LogCaptureFixture, damage: str) -> None:
     corpus = random_corpus(1, 20, 10)
     index = build(tmp_path, corpus)
@@ -76,10 +76,10 @@ def test_a_damaged_index_is_built_again(tmp_path: Path, log_lines: pytest.LogCap
     elif damage == "other bytes":
         data[len(data) // 3] ^= 1
         store.write_bytes(data)
-    elif damage == "no index.json":
-        (index.folder / "index.json").unlink()
-    elif damage == "broken index.json":
-        (index.folder / "index.json").write_text("[]")
+    elif damage == "no manifest":
+        (index.folder / "manifest.json").unlink()
+    elif damage == "broken manifest":
+        (index.folder / "manifest.json").write_text("[]")
     log_lines.clear()
     assert build(tmp_path, corpus).search(["w1", "w2"], 10) == wanted
     assert "damaged (" in log_lines.text

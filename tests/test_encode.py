@@ -23,8 +23,8 @@ from releases import QUESTIONS, TEXTS, make_release, tables
 from sentence_transformers import SentenceTransformer
 from tiny_models import write_cross, write_dual
 
-from baselines.retrieve.embeddings import open_vectors
 from baselines.retrieve.encoder import batches
+from baselines.retrieve.index import open_vectors
 from baselines.retrieve.models import fingerprint, open_cross, open_encoder
 from baselines.retrieve.settings import ModelSettings
 from builders.core.command import main
@@ -183,7 +183,7 @@ def test_a_killed_run_goes_on_and_gives_the_same_bytes(tmp_path: Path, models: P
         (["--model", "MODELS/dot", "--split", "dev"], "--split goes with --queries"),
         (["--model", "MODELS/dot", "--set", "cmedqa"], "has no config 'cmedqa-corpus'"),
         (["--model", "MODELS/dot", "--queries", "--split", "none"], "with a split 'none'"),
-        (["--model", "MODELS/dot", "--out", "MODELS"], "not a directory of embeddings"),
+        (["--model", "MODELS/dot", "--out", "MODELS"], "exists and is not an index"),
         (
             ["--model", "MODELS/dot", "--out", "MODELS/dot/config.json/p"],
             "config.json: is a file; expected a directory",

@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 from releases import TEXTS, make_release
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from baselines.retrieve import embeddings, exact_search
-from baselines.retrieve.embeddings import FORMAT, Vectors, open_vectors
+from baselines.retrieve import exact_search
 from baselines.retrieve.encoder import largest_norm
 from baselines.retrieve.exact_search import Engine, FaissEngine, TorchEngine, top
+from baselines.retrieve.index import NAME, Index, chunk_name, open_vectors
+from builders.core import cache
 from builders.core.errors import InputError
 from builders.core.files import sha256_of
 from builders.store.reader import open_release
@@ -29,19 +30,19 @@ Hits = list[tuple[int, float]]
 pytestmark = pytest.mark.usefixtures("own_cache")
 
 
-def write_vectors(folder: Path, values: np.ndarray, shard_rows: int) -> Vectors:
+def write_vectors(folder: Path, values: np.ndarray, shard_rows: int) -> Index:
     folder.mkdir(parents=True)
     shards = []
     starts = range(0, len(values), shard_rows)
     for number, start in enumerate(starts):
         part = values[start : start + shard_rows].astype(np.float16)
-        path = folder / f"{Vectors.chunk_name('passages', number, len(starts))}.npy"
+        path = folder / f"{chunk_name('passages', number, len(starts))}.npy"
         np.save(path, part)
         file = {"path": path.name, "bytes": path.stat().st_size, "sha256": sha256_of(path)}
         shards.append({**file, "rows": len(part), "longest": 1.0001 * largest_norm(part)})
     of = {"of": "passages", "config": "corpus", "split": "corpus", "fingerprint": "0"}
     model = {"name": "m", "fingerprint": "0"}
-    manifest = {"name": Vectors.name, "format": FORMAT, **of, "model": model, "dim": values.shape[1], "shards": shards}
+    manifest = {"name": NAME, "format": 1, **of, "model": model, "dim": values.shape[1], "shards": shards}
     (folder / "manifest.json").write_text(json.dumps(manifest))
     return open_vectors(folder)
 
@@ -287,18 +288,29 @@ def swap(folder: Path) -> None:
         (lambda f: flip(f / SHARD, -1), SHARD, "has the SHA-256"),
         (lambda f: flip(f / SHARD, 10), SHARD, "has the SHA-256"),
         (swap, "passages-00000-of-00003.npy", "has the SHA-256"),
-        (lambda f: edit(f, lambda m: m["shards"][1].update(rows=1)), SHARD, "says float16 of (1, 8)"),
+        (lambda f: edit(f, lambda m: m["shards"][1].update(rows=1)), SHARD, "holds 2 rows where the manifest says 1"),
         (lambda f: rewritten(f, lambda values: values.__setitem__((1, 3), np.nan)), SHARD, "as long as nan where"),
         (lambda f: rewritten(f, lambda values: values.__setitem__((1, 3), np.inf)), SHARD, "as long as inf where"),
         (lambda f: edit(f, lambda m: m["shards"][1].update(longest=1.0)), SHARD, "where the manifest says 1.0"),
         (lambda f: edit(f, lambda m: m["shards"][1].update(longest=1e9)), SHARD, "where the manifest says 1000000000"),
-        (lambda f: edit(f, lambda m: m["shards"].pop(1)), "manifest.json", "expected passages-00000-of-00002.npy"),
-        (lambda f: edit(f, lambda m: m["shards"].pop()), "manifest.json", "expected passages-00000-of-00002.npy"),
-        (lambda f: edit(f, lambda m: m["shards"].reverse()), "manifest.json", "expected passages-00000-of-00003.npy"),
-        (lambda f: edit(f, lambda m: m["shards"].append(m["shards"][2])), "manifest.json", "shards[0].path: expected"),
+        (
+            lambda f: edit(f, lambda m: m["shards"].pop(1)),
+            "manifest.json",
+            "the files of passages-00000-of-00002",
+        ),
+        (
+            lambda f: edit(f, lambda m: m["shards"].pop()),
+            "manifest.json",
+            "the files of passages-00000-of-00002",
+        ),
+        (
+            lambda f: edit(f, lambda m: m["shards"].reverse()),
+            "manifest.json",
+            "the files of passages-00000-of-00003",
+        ),
         (lambda f: edit(f, lambda m: m["shards"].clear()), "manifest.json", "shards: expected `array` of length >= 1"),
         (lambda f: edit(f, lambda m: m["shards"][0].pop("sha256")), "manifest.json", "shards[0]: lacks sha256"),
-        (lambda f: edit(f, lambda m: m["shards"][0].update(rows=0)), "manifest.json", "shards[0].rows: expected"),
+        (lambda f: edit(f, lambda m: m["shards"][0].update(rows=-1)), "manifest.json", "shards[0].rows: expected"),
         (
             lambda f: edit(f, lambda m: m["model"].update(max_length="no")),
             "manifest.json",
@@ -328,8 +340,8 @@ def test_embeddings_of_fewer_rows_than_the_release_are_one_error(folder: Path, t
 
 def test_embeddings_are_read_through_once(folder: Path, settled: None, monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[Path] = []
-    digest = embeddings.other_sha256
-    monkeypatch.setattr(embeddings, "other_sha256", lambda path, sha256: looked.append(path) or digest(path, sha256))
+    digest = cache.other_sha256
+    monkeypatch.setattr(cache, "other_sha256", lambda path, sha256: looked.append(path) or digest(path, sha256))
     open_vectors(folder)
     assert len(looked) == 3
     open_vectors(folder)

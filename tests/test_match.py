@@ -129,10 +129,10 @@ def test_an_interrupted_match_scores_no_pair_twice(world: Path, tmp_path: Path) 
     ("words", "said"),
     [
         (("--split", "train"), "--split train: its questions are those that the others are compared with"),
-        (("--split", "dev", "tset"), "has no questions in queries/tset"),
+        (("--split", "dev", "tset"), "has no questions in queries of tset"),
         (("--model", "{dual}"), "holds a SentenceTransformer; expected a CrossEncoder"),
         (("--encoder", "{cross}"), "holds a CrossEncoder; expected a SentenceTransformer"),
-        (("--set", "cmedqa"), "has no questions in cmedqa-queries of dev or test"),
+        (("--set", "cmedqa"), "has no questions in cmedqa-queries of dev and test"),
     ],
 )
 def test_what_cannot_be_matched_is_one_line(world: Path, tmp_path: Path, words: tuple[str, ...], said: str) -> None:

@@ -16,8 +16,8 @@ from releases import QUESTIONS, TEXTS, make_release, md5
 from tiny_hub import publish
 from tiny_models import write_bert, write_dual
 
-from baselines.retrieve.embeddings import open_vectors
 from baselines.retrieve.hub_models import model_commit
+from baselines.retrieve.index import open_vectors
 
 
 @pytest.fixture

@@ -170,7 +170,7 @@ def _embeddings(folder: Path, name: str) -> Path:
 
 @pytest.mark.parametrize("name", [f"../there/{SHARD}", f"./{SHARD}"])
 def test_embeddings_that_name_a_file_elsewhere_are_refused(tmp_path: Path, name: str) -> None:
-    from baselines.retrieve.embeddings import open_vectors
+    from baselines.retrieve.index import open_vectors
 
     assert open_vectors(_embeddings(tmp_path / "there", SHARD)).rows == 2
     with pytest.raises(InputError) as error:

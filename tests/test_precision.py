@@ -69,7 +69,7 @@ RERANKERS = {
 @pytest.mark.parametrize("dtype", ["bf16", "fp16"])
 def test_a_re_ranker_in_16_bits_makes_no_ties(tmp_path: Path, name: str, dtype: str) -> None:
     settings = ModelSettings(str(RERANKERS[name](tmp_path / "model")))
-    exact, found = (np.array(open_reranker(settings, Work(["cpu"], each)).score(PAIRS)) for each in ("fp32", dtype))
+    exact, found = (np.array(open_reranker(settings, Work(("cpu",), each)).score(PAIRS)) for each in ("fp32", dtype))
     assert len(set(exact)) == len(set(found)) == len(PAIRS)
     assert (found != exact).any() and np.corrcoef(exact, found)[0, 1] > 0.9
 
@@ -88,10 +88,10 @@ def test_every_kind_of_retriever_runs_in_bf16(tmp_path: Path, write: Any) -> Non
     release, settings = open_release(tmp_path / "release"), ModelSettings(str(write(tmp_path / "model")))
     scores = {}
     for dtype in ("fp32", "bf16"):
-        retriever = open_retriever(settings, Work(["cpu"], dtype))
-        assert retriever.about()["computed_in"] == dtype
-        retriever.index(release, "corpus", tmp_path / dtype)
-        hits = retriever.search(release, "corpus", tmp_path / dtype, QUESTIONS["dev"], len(TEXTS))
+        retriever = open_retriever(settings, Work(("cpu",), dtype))
+        assert retriever.about["computed_in"] == dtype
+        index = retriever.index(release, "corpus", tmp_path / dtype)
+        hits = retriever.search(release, "corpus", index, QUESTIONS["dev"], len(TEXTS))
         scores[dtype] = np.array([[dict(own)[each] for each in sorted(dict(own))] for own in hits])
     assert (scores["bf16"] != scores["fp32"]).any()
     np.testing.assert_allclose(scores["bf16"], scores["fp32"], rtol=0.05)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 from collections.abc import Iterator
@@ -15,9 +16,8 @@ from sentence_transformers import CrossEncoder, SentenceTransformer
 from tiny_models import SAMPLE, write_cross, write_dual
 
 from baselines.retrieve.devices import tokenizers
-from baselines.retrieve.encoder import Encoder
+from baselines.retrieve.encoder import Encoder, Prefetcher, preprocess, without_weights
 from baselines.retrieve.models import open_encoder
-from baselines.retrieve.prefetch import Prefetcher, preprocess, without_weights
 from baselines.retrieve.settings import ModelSettings
 from builders.core.jobs import WorkerDied
 
@@ -37,11 +37,11 @@ def encoder(folder: Path) -> Encoder:
 
 @pytest.fixture(autouse=True)
 def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("baselines.retrieve.prefetch.MANY", 1)
+    monkeypatch.setattr("baselines.retrieve.encoder.MANY", 1)
 
 
 def workers() -> set[int | None]:
-    return {worker.pid for worker in torch.multiprocessing.active_children()}
+    return {worker.pid for worker in multiprocessing.active_children()}
 
 
 def test_processes_give_the_bits_that_a_thread_gives_and_are_kept(encoder: Encoder) -> None:
@@ -73,7 +73,7 @@ def test_a_bounded_number_of_batches_is_tokenised_ahead(encoder: Encoder, kind: 
 def test_a_killed_tokenizer_is_a_worker_that_died(encoder: Encoder) -> None:
     ahead = encoder._prefetcher(iter([text] for text in TEXTS * 50))
     next(ahead)
-    os.kill(max(worker.pid or 0 for worker in encoder._prefetcher._loader._iterator._workers), signal.SIGKILL)
+    os.kill(max(worker or 0 for worker in workers()), signal.SIGKILL)
     with pytest.raises(WorkerDied):
         list(ahead)
 

@@ -19,9 +19,8 @@ from tiny_kinds import write_multi_vector, write_sparse, write_static
 from tiny_models import write_cross
 from transformers import AutoModel, AutoTokenizer
 
-from baselines.retrieve import prefetch
-from baselines.retrieve.families import families, family_of, read_families
-from builders.core.errors import InputError
+from baselines.retrieve import encoder
+from baselines.retrieve.families import WITH, declared, family_of
 from builders.core.files import sha256_of
 from builders.store.runs import read_run
 
@@ -60,8 +59,8 @@ def encoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             found.append(as_text(model.tokenizer, kept))
         return tokens
 
-    plain = prefetch.preprocess
-    monkeypatch.setattr(prefetch, "preprocess", spied)
+    plain = encoder.preprocess
+    monkeypatch.setattr(encoder, "preprocess", spied)
     return found
 
 
@@ -161,13 +160,16 @@ def test_what_options_say_is_used_and_recorded(
     assert found["tag"].startswith("my-model:")
 
 
-def test_a_model_of_no_family_says_which_defaults_it_used(
+def test_a_model_of_no_family_is_used_as_its_own_files_say(
     unknown: Path, release: Path, tmp_path: Path, encoded: list[str]
 ) -> None:
     done = run_it(unknown, release, tmp_path / "run", "--quiet")
     (line,) = done.stderr.strip().splitlines()
-    assert "is of no family in models.toml; used are" in line
-    assert 'query prompt "问：" (the model\'s own files), passage prompt none' in line and "pooling mean" in line
+    assert line.endswith("is of no family in models.toml: options and its own files decide")
+    assert [line.split() for line in done.stdout.splitlines() if line.startswith(("query prompt", "pooling"))] == [
+        ["query", "prompt", '"问："', "the", "model's", "own", "files"],
+        ["pooling", "mean", "the", "model's", "own", "files"],
+    ]
     assert {*encoded} >= {f"[CLS]问：{QUESTIONS['dev'][0]}[SEP]", f"[CLS]{TEXTS[0]}[SEP]"}
 
 
@@ -238,24 +240,6 @@ def test_a_split_without_judgments_gets_a_run_and_no_figures(unknown: Path, rele
     assert list(read_run(tmp_path / "run").hits) == [md5(QUESTIONS["test"][0])]
 
 
-ONE = """
-[families.a]
-models = ["ORG/one"]
-query_prompt = "query: "
-said.query_prompt = "place"
-
-[sources.place]
-repository = "ORG/repository"
-file = "README.md"
-"""
-
-
-def written(folder: Path, text: str) -> Path:
-    path = folder / "models.toml"
-    path.write_text(text, encoding="utf-8")
-    return path
-
-
 def test_the_families_that_people_ask_for_are_declared() -> None:
     names = (
         "BAAI/bge-large-zh-v1.5",
@@ -270,14 +254,14 @@ def test_the_families_that_people_ask_for_are_declared() -> None:
 
 
 def test_prompts_are_declared_byte_for_byte() -> None:
-    found = {name: (family.query_prompt, family.passage_prompt) for name, family in families().items()}
+    found = {name: (family.query_prompt, family.passage_prompt) for name, family in declared().families.items()}
     task = "Given a Chinese search query, retrieve web passages that answer the question"
     assert found["bge-zh"] == ("为这个句子生成表示以用于检索相关文章：", "")
     assert found["e5-multilingual"] == ("query: ", "passage: ")
     # Qwen3 has no blank after "Query:", the others have one.
     asked = "Given a web search query, retrieve relevant passages that answer the query"
     assert found["qwen3-embedding"] == (f"Instruct: {asked}\nQuery:", "")
-    assert families()["qwen3-embedding"].prompts == {
+    assert declared().families["qwen3-embedding"].prompts == {
         "duretrieval": f"Instruct: {task}\nQuery:",
         "mteb": "Instruct: Retrieval relevant passage for the given query.\nQuery:",
     }
@@ -294,29 +278,13 @@ def test_a_name_is_known_in_any_case_and_a_folder_by_its_own_name(tmp_path: Path
     assert family_of(str(tmp_path)) == family_of("ORG/bge-small-zh-v1.5") == ""
 
 
-def test_every_source_is_a_file_of_a_repository() -> None:
-    for name, source in read_families().sources.items():
+def test_every_value_has_a_source_and_every_source_a_file_of_a_repository() -> None:
+    named, models = set(), []
+    for name, family in declared().families.items():
+        assert family.values.keys() == family.said.keys(), name
+        named |= {source for said in family.said.values() for source in said.split(WITH)}
+        models += [model.casefold() for model in family.models]
+    assert named == declared().sources.keys() and len({*models}) == len(models)
+    for name, source in declared().sources.items():
         assert re.fullmatch(r"(hub: )?[\w.-]+/[\w.-]+", source.repository), name
         assert source.commit or source.file.startswith("issue ") or source.repository.startswith("hub: "), name
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "error"),
-    [
-        ('said.query_prompt = "place"', "said = {}", "families.a: query_prompt: expected a value and, in `said`"),
-        ('query_prompt = "query: "\n', "", "families.a: query_prompt: expected a value"),
-        ('said.query_prompt = "place"', 'said.query_prompt = "other"', "no source is named 'other'"),
-        ('"ORG/one"]', '"ORG/one"]\nlength = 3', "families.a: unknown key 'length'; expected models"),
-        ('"ORG/one"]', '"ORG/one"]\npooling = "max"', "pooling: expected one of"),
-        ("[sources.place]", '[families.b]\nmodels = ["org/ONE"]\nsaid = {}\n[sources.place]', "org/ONE is of a"),
-        (
-            "[sources.place]",
-            '[sources.more]\nrepository = "a/b"\nfile = "c"\n[sources.place]',
-            "sources.more: no value",
-        ),
-    ],
-)
-def test_a_declaration_that_is_not_whole_is_refused(tmp_path: Path, old: str, new: str, error: str) -> None:
-    assert list(read_families(written(tmp_path, ONE)).families) == ["a"]
-    with pytest.raises(InputError, match=re.escape(error)):
-        read_families(written(tmp_path, ONE.replace(old, new)))

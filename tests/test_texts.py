@@ -5,11 +5,9 @@ from __future__ import annotations
 import pickle
 from pathlib import Path
 
-import numpy as np
 import pytest
 from releases import TEXTS, make_release, md5, tables
 
-from baselines.retrieve import passages as texts
 from baselines.retrieve.passages import open_passages
 from builders.core.errors import InputError
 from builders.store.reader import open_release
@@ -26,18 +24,10 @@ def test_texts_and_ids_are_those_of_the_release(release: Path, tmp_path: Path) -
     assert passages.texts([4, 0, 4]) == [TEXTS[4], TEXTS[0], TEXTS[4]]
     assert passages.ids(range(len(TEXTS))) == [md5(text) for text in TEXTS]
     assert passages.rows([md5(TEXTS[3]), "none", md5(TEXTS[1])]).tolist() == [3, -1, 1]
-    assert passages.sizes().tolist() == [len(text.encode()) for text in TEXTS]
     again = pickle.loads(pickle.dumps(passages))
     assert again.texts([2]) == [TEXTS[2]]
     with pytest.raises(IndexError):
         passages.texts([-1])
-
-
-def test_ids_with_one_hash_are_told_apart(release: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(texts, "_hashes", lambda ids: np.zeros(len(ids), np.uint64))
-    passages = open_passages(open_release(release), keep=tmp_path / "keep")
-    assert passages.rows([md5(text) for text in reversed(TEXTS)]).tolist() == [5, 4, 3, 2, 1, 0]
-    assert passages.rows(["none"]).tolist() == [-1]
 
 
 def test_the_unpacked_folder_is_used_again_until_the_corpus_or_a_file_changes(release: Path, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from sentence_transformers.base.modules import Normalize, Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers, processors
 
-from baselines.retrieve.families import families
+from baselines.retrieve.families import declared
 
 _SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
 _BERT = ("BertConfig", {"max_position_embeddings": 512}, ("[CLS]", "[SEP]"))
@@ -42,7 +42,7 @@ def characters() -> list[str]:
     """Those of the tiny release and of every declared prompt."""
     prompts = [
         prompt
-        for family in families().values()
+        for family in declared().families.values()
         for prompt in (family.query_prompt, family.passage_prompt, *family.prompts.values())
     ]
     asked = [question for some in QUESTIONS.values() for question in some]

@@ -5,13 +5,12 @@ from __future__ import annotations
 import argparse
 import threading
 from collections.abc import Sequence
-from functools import cache
 
 from baselines.look.answers import Rerank, Search
-from baselines.retrieve.dense import encoding_model, id_ranks, nearest
+from baselines.retrieve.dense import encoding_model, nearest
 from baselines.retrieve.devices import devices_of, dtype_of
-from baselines.retrieve.embeddings import open_vectors
 from baselines.retrieve.encoder import CrossScorer, Encoder
+from baselines.retrieve.index import named, open_vectors
 from baselines.retrieve.models import open_cross
 from baselines.retrieve.passages import Passages
 from baselines.retrieve.settings import ModelSettings
@@ -27,12 +26,12 @@ def open_dual_search(args: argparse.Namespace, release: Release, corpus: str, pa
     vectors, device = open_vectors(args.passages), devices_of(args.device)[0]
     vectors.check("passages", release, corpus, "corpus")
     encoder = Encoder(encoding_model(args.model, vectors, device, args.dtype), "query")
-    ranks = cache(lambda: id_ranks(release, corpus))
     log.info("%s: %d passages", args.passages, vectors.rows)
 
     def search(query: str, top_k: int) -> list[Hit]:
         with _TURN:
-            return next(nearest(vectors, encoder.encode([query]), passages, ranks, [device], top_k))
+            found = nearest(vectors, encoder.encode([query]), passages, [device], top_k)
+            return next(named(found, passages, top_k))
 
     return search
 

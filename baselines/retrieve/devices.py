@@ -5,21 +5,19 @@ A head turns hundreds of numbers into one score or one vector. In 16 bits, score
 
 from __future__ import annotations
 
-import contextlib
+import argparse
 import functools
+import multiprocessing
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from filelock import BaseFileLock, FileLock, Timeout
 from sentence_transformers.base.modules import InputModule, Router, Transformer
 from torch import nn
 from transformers import PreTrainedModel
 
 from builders.core.errors import InputError
-from builders.core.files import temporary_folder
 from builders.core.jobs import in_order, process_pool
 from builders.core.limits import usable_cores
 
@@ -35,16 +33,24 @@ class Work:
     Attributes:
         devices: as :func:`devices_of` gives them: a process each.
         dtype: fp32, fp16 or bf16 (:func:`dtype_of`).
-        batch_tokens: of a batch, padding included; None: as the device takes it.
-        tokenizers: processes a device; None: as the devices want them.
+        batch_tokens: of a batch, padding included.
+        tokenizers: processes a device that tokenise.
         parallel: questions at a time to a model behind an endpoint.
     """
 
-    devices: Sequence[str]
+    devices: tuple[str, ...]
     dtype: str
-    batch_tokens: int | None = None
-    tokenizers: int | None = None
+    batch_tokens: int = 384 * 32
+    tokenizers: int = 0
     parallel: int = 4
+
+
+def work_of(args: argparse.Namespace) -> Work:
+    """The work that the options ask for: of :func:`.settings.add_device` and, where there are any, ``add_pairs``."""
+    devices = tuple(devices_of(args.device))
+    tokens = args.batch_tokens or batch_tokens(devices[0])
+    own = tokenizers(devices) if args.tokenizers is None else args.tokenizers
+    return Work(devices, dtype_of(args.dtype, devices[0]), tokens, own)
 
 
 def devices_of(wanted: str | None) -> list[str]:
@@ -97,30 +103,15 @@ def over_devices(
 
     ``function`` is a module's; it keeps the model that it opened (``functools.lru_cache``).
     """
-    if len(devices) == 1:
-        yield from (function(task, devices[0]) for task in tasks)
-        return
-    with temporary_folder() as locks, process_pool(len(devices)) as pool:
-        call = functools.partial(_on_own_device, function, tuple(devices), locks)
+    with process_pool(len(devices)) as pool:
+        call = functools.partial(_on_own_device, function, tuple(devices))
         yield from in_order(pool, call, tasks, ahead=2 * len(devices))
 
 
-def _on_own_device(
-    function: Callable[[Task, str], Result], devices: tuple[str, ...], locks: Path, task: Task
-) -> Result:
-    device, _ = _own_device(devices, locks)
-    return function(task, device)
-
-
-@functools.lru_cache(maxsize=1)
-def _own_device(devices: tuple[str, ...], locks: Path) -> tuple[str, BaseFileLock]:
-    """A device that no other process has taken, and the lock that says so: this process's until it ends."""
-    for number, device in enumerate(devices):
-        lock = FileLock(locks / f"device-{number}")
-        with contextlib.suppress(Timeout):
-            lock.acquire(timeout=0)
-            return device, lock
-    raise RuntimeError("more processes than devices")
+def _on_own_device(function: Callable[[Task, str], Result], devices: tuple[str, ...], task: Task) -> Result:
+    # The processes of a pool are numbered one after the other, at the end of their names; here it is MainProcess.
+    number = multiprocessing.current_process().name.rpartition("-")[2]
+    return function(task, devices[int(number) % len(devices) if number.isdecimal() else 0])
 
 
 def compile_transformers(model: nn.Module) -> None:

@@ -19,7 +19,7 @@ import argparse
 from pathlib import Path
 
 from baselines.measure.qrels import add_set
-from baselines.retrieve.settings import ModelSettings, add_batch_tokens, add_device, add_revision
+from baselines.retrieve.settings import ModelSettings, add_device, add_options, add_pairs
 from builders.core.command import whole_number
 from builders.core.errors import InputError
 from builders.core.hub import check_models
@@ -28,7 +28,7 @@ from builders.store.reader import open_release
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--release", type=Path, required=True, metavar="DIR", help="the release directory")
+    add_options(parser, "--release")
     add_set(parser)
     parser.add_argument("--model", required=True, metavar="M", help="a sentence-transformers model: hub name or folder")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="the directory of embeddings")
@@ -40,11 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="rows of a file (default: 131,072 on a GPU, 8,192 on a CPU)",
     )
-    parser.add_argument(
-        "--max-length", type=whole_number(4), metavar="N", help="tokens of a text at most (default: as the model cuts)"
-    )
-    add_revision(parser)
-    add_batch_tokens(parser)
+    add_pairs(parser)
     add_device(parser)
 
 
@@ -52,17 +48,12 @@ def run(args: argparse.Namespace) -> None:
     if args.split and not args.queries:
         raise InputError("--split goes with --queries: passages have no split")
     check_models(args.model)
-    from baselines.retrieve import devices, embeddings, hub_models, index
+    from baselines.retrieve.dense import Dense
+    from baselines.retrieve.devices import work_of
+    from baselines.retrieve.hub_models import commit_of
 
-    configs, on = SETS[args.set], devices.devices_of(args.device)
-    config = configs.queries if args.queries else configs.corpus
-    split = (args.split or "dev") if args.queries else "corpus"
-    revision = hub_models.commit_of(
-        args.model, args.revision
-    )  # what is said in seconds comes before the texts are unpacked
-    settings = ModelSettings(args.model, revision=revision, max_length=args.max_length)
-    work = devices.Work(on, devices.dtype_of(args.dtype, on[0]), args.batch_tokens, args.tokenizers)
-    release = open_release(args.release)
-    index.check_input(embeddings.Vectors, release, config, split, args.out)
-    job = index.job_of(embeddings.__name__, release, config, settings, work, split=split, chunk_rows=args.shard_rows)
-    embeddings.encode(job, args.out, on)
+    configs, work, release = SETS[args.set], work_of(args), open_release(args.release)
+    revision = commit_of(args.model, args.revision)
+    model = Dense(ModelSettings(args.model, revision=revision, max_length=args.max_length), work)
+    config, split = (configs.queries, args.split or "dev") if args.queries else (configs.corpus, "corpus")
+    model.index(release, config, args.out, split, args.shard_rows)

@@ -1,4 +1,8 @@
-"""Texts through a model in batches of like lengths, tokenised ahead (:mod:`.prefetch`), so that a GPU does not wait.
+"""Texts through a model in batches of like lengths, tokenised ahead by a thread or by processes.
+
+The tokenizers of transformers cut the texts of a batch on all cores. What Python does with their result takes 0.1 ms a
+passage, in one thread at a time, so one process reaches some 7,000 passages a second. Several processes reach more, but
+each needs up to half a minute to load the libraries.
 
 The embeddings are those of ``SentenceTransformer.encode_query`` and ``encode_document`` (their prompts, lengths and
 Router), the scores the logits of ``CrossEncoder.predict``.
@@ -6,27 +10,116 @@ Router), the scores the logits of ``CrossEncoder.predict``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import copy
+import multiprocessing
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from itertools import chain
 from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from sentence_transformers import CrossEncoder
+from sentence_transformers import CrossEncoder, MultiVectorEncoder
+from sentence_transformers.cross_encoder.modules import LogitScore
 
 from baselines.retrieve.devices import batch_tokens
 from baselines.retrieve.models import prompt_of
-from baselines.retrieve.prefetch import Prefetcher
 from builders.core.errors import InputError
+from builders.core.jobs import can_start_processes, in_order, in_threads, start_worker
 
 Halves = npt.NDArray[np.float16]
 Floats = npt.NDArray[np.float32]
 Compute = Callable[[dict[str, Any]], Any]  # of the tokens of a batch
 Result = TypeVar("Result")
+_AHEAD = 8  # batches that a thread tokenises before they are needed
+_AHEAD_EACH = 2  # that a process does
+MANY = 100_000  # texts at once for which processes are started
 _BYTES_A_TOKEN = 3  # UTF-8: of a Chinese character, and about that of a piece of an English word
 _MOST = 2_048  # texts in a batch, however short
 _LONG = "的 " * 5_000
 _ROWS = 1 << 14  # widened at a time: 50 MB in 32 bits at 768 dimensions
+
+
+class Prefetcher:
+    """Tokenises batches of texts (of a query and a passage each, for a cross-encoder) while earlier ones are computed.
+
+    Args:
+        model: the SentenceTransformer or CrossEncoder whose ``preprocess`` is called; processes get it without weights.
+        given: what else ``preprocess`` is given: the prompt, the task.
+        processes: how many, for :data:`MANY` texts at once or more; a thread for fewer, or where 0. They are started
+            once and end with this object.
+        pin: put the tensors into memory that a GPU reads while it computes.
+    """
+
+    def __init__(self, model: Any, given: dict[str, Any], processes: int = 0, *, pin: bool = False) -> None:
+        self._model, self._given, self._processes, self._pin = model, given, processes, pin
+        self._pool: ProcessPoolExecutor | None = None
+        if processes and can_start_processes():
+            # Not forked: this process has threads, and may hold a GPU.
+            context = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
+            given_to_each = without_weights(model), given
+            self._pool = ProcessPoolExecutor(processes, context, initializer=_start, initargs=given_to_each)
+
+    def tokens(self, texts: list[Any]) -> dict[str, Any]:
+        """The tokens of one batch, at once."""
+        return preprocess(self._model, texts, **self._given)
+
+    def __call__(self, batches: Iterable[list[Any]], texts: int = MANY) -> Iterator[dict[str, Any]]:
+        """The tokens of every batch, ``texts`` in all. Raises :class:`.jobs.WorkerDied` where a process is killed."""
+        if self._pool is None or texts < MANY:
+            yield from in_threads(lambda texts: self._pinned(self.tokens(texts)), batches, threads=1, ahead=_AHEAD)
+            return
+        for found in in_order(self._pool, _arrays, batches, ahead=_AHEAD_EACH * self._processes):
+            yield self._pinned(
+                {name: torch.from_numpy(each) if isinstance(each, np.ndarray) else each for name, each in found.items()}
+            )
+
+    def _pinned(self, found: dict[str, Any]) -> dict[str, Any]:
+        if self._pin:
+            found = {name: each.pin_memory() if torch.is_tensor(each) else each for name, each in found.items()}
+        return found
+
+
+def preprocess(model: Any, texts: Sequence[Any], **given: Any) -> dict[str, Any]:
+    """Return what ``model.preprocess(texts, **given)`` returns, of a SentenceTransformer or a CrossEncoder.
+
+    transformers walks through every number in Python before it makes a tensor, which takes a third of the time: it is
+    asked for plain lists (``processing_kwargs`` is the library's option for that), and NumPy makes the tensors. But
+    where the library itself looks at the tensors: of queries that are expanded, and of what is padded on the left.
+    """
+    if isinstance(model, MultiVectorEncoder) or any(isinstance(module, LogitScore) for module in model):
+        found: dict[str, Any] = model.preprocess(list(texts), **given)
+        return found
+    found = model.preprocess(list(texts), processing_kwargs={"common": {"return_tensors": None}}, **given)
+    return {name: torch.from_numpy(np.array(value)) if _is_rows(value) else value for name, value in found.items()}
+
+
+def _is_rows(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and isinstance(value[0], list)
+
+
+def without_weights(model: torch.nn.Module) -> Any:
+    """A copy of a model whose weights have shapes but no numbers (device meta): its tokenizer and settings."""
+    weights = chain(model.parameters(), model.buffers())
+    return copy.deepcopy(model, {id(tensor): tensor.detach().to("meta") for tensor in weights})
+
+
+_own: dict[str, Any] = {}  # what a process tokenises by
+
+
+def _start(model: Any, given: dict[str, Any]) -> None:
+    start_worker()
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the other cores have processes of their own
+    _own.update(model=model, **given)
+
+
+def _arrays(texts: list[Any]) -> dict[str, Any]:
+    """As ``preprocess``, with arrays: a tensor would lie in shared memory, which dies with its process."""
+    found = preprocess(texts=texts, **_own)
+    return {name: each.numpy() if torch.is_tensor(each) else each for name, each in found.items()}
 
 
 class Batched:
@@ -122,9 +215,7 @@ class CrossScorer(Batched):
     problem = "the cross-encoder gives scores that are not finite"
 
     def __init__(self, model: CrossEncoder, tokens: int | None = None, tokenizers: int = 0) -> None:
-        name = model.default_prompt_name
-        given = {"prompt": None if name is None else model.prompts.get(name)}
-        super().__init__(model, given, ("的", _LONG), tokens, tokenizers)
+        super().__init__(model, {"prompt": prompt_of(model)}, ("的", _LONG), tokens, tokenizers)
 
     def scores(self, pairs: Sequence[tuple[str, str]]) -> Floats:
         """The logit of every pair, shape (pairs,), in the pairs' order."""

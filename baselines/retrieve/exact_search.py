@@ -23,8 +23,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from baselines.retrieve.embeddings import Vectors
 from baselines.retrieve.encoder import Floats, Halves, widened
+from baselines.retrieve.index import Index
 from baselines.retrieve.passages import Rows
 from builders.core.jobs import in_threads
 
@@ -139,7 +139,7 @@ def top(scores: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
     return values, chosen.gather(1, columns // _GROUP) * _GROUP + columns % _GROUP
 
 
-def candidates(vectors: Vectors, engines: Sequence[Engine], count: int) -> tuple[Floats, Rows]:
+def candidates(vectors: Index, engines: Sequence[Engine], count: int) -> tuple[Floats, Rows]:
     """The ``count`` best rows of each query by the engines' scores, best first, shape (queries, count).
 
     Fewer columns where there are fewer passages. Every engine keeps ``count`` of the blocks that it gets, each in turn
@@ -166,7 +166,7 @@ def candidates(vectors: Vectors, engines: Sequence[Engine], count: int) -> tuple
     return np.take_along_axis(scores, order, 1), np.take_along_axis(rows, order, 1)
 
 
-def exact_scores(queries: Halves, vectors: Vectors, rows: Rows) -> Floats:
+def exact_scores(queries: Halves, vectors: Index, rows: Rows) -> Floats:
     """The scores of chosen rows, shape of ``rows`` (queries, n); -inf for a row of -1. The passages are read once."""
     flat = rows.reshape(-1)
     order = np.argsort(flat, kind="stable")
@@ -191,7 +191,7 @@ def pair_scores(left: Halves, right: Halves) -> Floats:
 
 
 def search(
-    vectors: Vectors, queries: Halves, engines: Sequence[Engine], top_k: int, count: int, ranks: Callable[[], Rows]
+    vectors: Index, queries: Halves, engines: Sequence[Engine], top_k: int, count: int, ranks: Callable[[], Rows]
 ) -> Iterator[tuple[Rows, Floats]]:
     """(rows, scores) of the best of each query, in the queries' order, not ordered; exact for engines of 32 bits.
 
@@ -232,7 +232,7 @@ def _last_of_best(scores: Floats, top_k: int) -> Floats:
 
 
 def _second_pass(
-    vectors: Vectors, queries: Halves, limits: npt.NDArray[Any], top_k: int, ranks: Callable[[], Rows]
+    vectors: Index, queries: Halves, limits: npt.NDArray[Any], top_k: int, ranks: Callable[[], Rows]
 ) -> list[tuple[Rows, Floats]]:
     """The ``top_k`` best of each query (score, then id) among all passages whose 32-bit score reaches its limit."""
     best = [(np.array([], np.int64), np.array([], np.float32))] * len(queries)

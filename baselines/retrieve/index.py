@@ -1,371 +1,391 @@
 """Indexes of texts: encoded a chunk of rows at a time by any process, verified, resumed after a kill.
 
-An index is a directory of NumPy files and a manifest, which is written last. The manifest says what was encoded by
-what, and lists every file with its SHA-256; it holds no times and no machine's paths. Every kind of model has a module
-with ``encode_chunk(job, device, texts)``: the arrays of a chunk, by the ends of their files' names.
+An index is a directory of NumPy files and ``manifest.json``, which is written last. A chunk is a file, or a folder of
+files where a kind of model keeps several arrays. Row n of all chunks together is row n of the split of the release that
+the manifest names by its fingerprint, so no ids are kept. The manifest says what was encoded (``of``: passages or
+queries, ``config``, ``split``, ``fingerprint``), by what (``model``: name and fingerprint, ``similarity``) and lists
+the files under ``shards``. It holds no times and no machine's paths. :class:`Index` with chunks of 16-bit floats of
+shape (rows, dimensions) is what `encode` calls a directory of embeddings.
 """
 
 from __future__ import annotations
 
 import abc
 import contextlib
-import importlib
+import functools
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from baselines.measure.qrels import read_queries
-from baselines.retrieve.cache import first_fault, resumed
-from baselines.retrieve.devices import Work, batch_tokens, over_devices, tokenizers
-from baselines.retrieve.encoder import Floats, largest_norm
-from baselines.retrieve.hub_models import commit_of
+from baselines.retrieve.devices import Work, moved, over_devices
+from baselines.retrieve.encoder import Halves, Side, largest_norm
 from baselines.retrieve.models import described, settings_in_use
-from baselines.retrieve.passages import Passages, Rows, open_passages
-from baselines.retrieve.settings import ModelSettings
+from baselines.retrieve.passages import Passages, Rows, first_fault, open_passages
+from baselines.retrieve.settings import ModelSettings, Overrides
+from builders.core.cache import FileEntry, describe, wrong_file
 from builders.core.errors import InputError, log
-from builders.core.files import check_place, new_file, real_path, sha256_of, write_text
-from builders.core.folders import key_of, replace_directory, work_beside
+from builders.core.files import check_place, new_file, write_text
+from builders.core.folders import check_output, key_of, replace_directory, work_beside
+from builders.core.jobs import in_threads
+from builders.core.limits import usable_cores
 from builders.core.progress import progress
-from builders.core.typed import Count, name_within, read_json
+from builders.core.typed import read_json
 from builders.store.reader import Release, open_release
 from builders.store.runs import Hit
 
 # 200 MB at 768 dimensions; on a CPU some minutes. At most that much is encoded again after an interruption.
 ROWS_ON_GPU, ROWS_ON_CPU = 1 << 17, 1 << 13
+NAME, MANIFEST = "dureader_retrieval embeddings", "manifest.json"
+_REMEDY = "encode it again"
 Arrays = dict[str, npt.NDArray[Any]]
 Scores = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class Job:
-    """All that a process needs to encode any chunk.
+class File(FileEntry, frozen=True):
+    """A file of an index; ``longest``: of 16-bit vectors, a little more than the length of the longest, else 0."""
 
-    Attributes:
-        kind: the module with ``encode_chunk``.
-        release, config, split: what is encoded; ``corpus`` is the split of passages, any other one of queries.
-        settings: of the model; its revision is the commit of a model on the hub, else empty.
-        dtype: fp32, fp16 or bf16.
-        batch_tokens: of a batch, padding included.
-        tokenizers: processes a device; they change no embedding.
-        chunk_rows: texts of a chunk.
-    """
+    longest: Annotated[float, msgspec.Meta(ge=0)] = 0.0
 
-    kind: str
-    release: Path
+
+class _Model(msgspec.Struct):
+    name: str
+    fingerprint: str
+    max_length: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    settings: Overrides | None = None
+
+
+class _Manifest(msgspec.Struct):
+    """The fields of a manifest that are read; the others are only compared as a whole."""
+
+    name: Literal["dureader_retrieval embeddings"]
+    format: Literal[1]
+    of: Literal["passages", "queries"]
     config: str
     split: str
-    settings: ModelSettings
-    dtype: str
-    batch_tokens: int
-    tokenizers: int
-    chunk_rows: int
-
-    @property
-    def of(self) -> str:
-        return "passages" if self.split == "corpus" else "queries"
-
-
-def job_of(
-    kind: str,
-    release: Release,
-    config: str,
-    settings: ModelSettings,
-    work: Work,
-    *,
-    split: str = "corpus",
-    chunk_rows: int | None = None,
-) -> Job:
-    """The job of encoding a split, with what the devices want where ``work`` and ``chunk_rows`` do not say."""
-    return Job(
-        kind=kind,
-        release=release.path,
-        config=config,
-        split=split,
-        settings=settings,
-        dtype=work.dtype,
-        batch_tokens=work.batch_tokens or batch_tokens(work.devices[0]),
-        tokenizers=tokenizers(work.devices) if work.tokenizers is None else work.tokenizers,
-        chunk_rows=chunk_rows or (ROWS_ON_CPU if work.devices[0] == "cpu" else ROWS_ON_GPU),
-    )
-
-
-class File(msgspec.Struct):
-    """A file of an index: its rows, size, SHA-256 (hex), and a little more than the length of its longest embedding."""
-
-    path: str
-    rows: Annotated[int, msgspec.Meta(ge=1)]
-    bytes: Count
-    sha256: str
-    longest: Annotated[float, msgspec.Meta(ge=0)]
-
-    def __post_init__(self) -> None:
-        name_within(self.path)
+    fingerprint: str
+    model: _Model
+    shards: Annotated[list[File], msgspec.Meta(min_length=1)]
 
 
 @dataclass(frozen=True)
-class Index(abc.ABC):
-    """An index, opened: its directory and its manifest. A format is a subclass."""
+class Index:
+    """An index, opened. ``chosen``: only these rows (ascending) are seen, numbered from 0, in their order."""
 
     path: Path
     manifest: dict[str, Any]
-
-    name, file, listing = "dureader_retrieval index", "index.json", "files"  # of the format
-    remedy = "make it again"
+    files: list[File]
+    chosen: Rows | None = None
 
     @classmethod
-    @abc.abstractmethod
     def read(cls, path: Path) -> Index:
-        """Read the manifest in a directory. Raises :class:`InputError` where there is none of this format."""
+        """Read the manifest in a directory. Raises :class:`InputError` where there is none."""
+        try:
+            files = read_json(path / MANIFEST, _Manifest, _REMEDY).shards
+        except (FileNotFoundError, NotADirectoryError):
+            problem = f"not a directory of embeddings (no {MANIFEST}); `python -m baselines encode --release DIR "
+            raise InputError(f"{problem}--model M --out DIR` makes one", path=path) from None
+        index = cls(path, read_json(path / MANIFEST, dict[str, Any]), files)
+        expected = [chunk_name(index.manifest["of"], number, len(index.chunks)) for number in range(len(index.chunks))]
+        if index.chunks != expected:
+            problem = f"shards: expected the files of {expected[0]} to {expected[-1]}, in their order"
+            raise InputError(f"{problem}; {_REMEDY}", path=path / MANIFEST)
+        return index
 
-    @classmethod
-    def earlier(cls, path: Path) -> Index | None:
-        """The index in a place; None where nothing is there. :class:`InputError` for anything else."""
-        return cls.read(path) if path.exists() and not (path.is_dir() and not any(path.iterdir())) else None
+    @functools.cached_property
+    def chunks(self) -> list[str]:
+        """The names of the chunks: each a file without its suffix, or a folder."""
+        return list(dict.fromkeys(file.path.partition("/")[0].removesuffix(".npy") for file in self.files))
 
-    @staticmethod
-    @abc.abstractmethod
-    def chunk_name(of: str, number: int, chunks: int) -> str:
-        """The name of a chunk of so many ``of`` passages or queries: a file without its suffix, or a folder."""
+    @property
+    def rows(self) -> int:
+        return sum(file.rows or 0 for file in self.files) if self.chosen is None else len(self.chosen)
 
-    @staticmethod
-    @abc.abstractmethod
-    def listed(files: list[list[File]]) -> Any:
-        """The list of the chunks' files in the manifest."""
+    @functools.cached_property
+    def dim(self) -> int:
+        """The dimensions of its embeddings."""
+        return int(np.load(self.path / self.files[0].path, mmap_mode="r").shape[1])
 
-    @abc.abstractmethod
+    @property
+    def longest(self) -> float:
+        """The length (Euclidean norm) of the longest embedding, or a little more."""
+        return max(file.longest for file in self.files)
+
+    @property
+    def precision(self) -> str:
+        """The precision that the model computed in."""
+        return str(self.manifest["model"].get("computed_in", "unknown"))
+
+    def arrays(self, chunk: str, *names: str) -> list[npt.NDArray[Any]]:
+        """Arrays of a chunk, memory-mapped. Private ("c"): PyTorch wants arrays that could be written to."""
+        return [np.asarray(np.load(self.path / f"{chunk}{name}.npy", mmap_mode="c")) for name in names]
+
+    def blocks(self, rows: int = 1 << 16) -> Iterator[tuple[int, Halves]]:
+        """(first row, at most ``rows`` embeddings of one chunk), in order: views of the files, nothing is read yet.
+
+        Blocks of chosen rows are copied, and may be short.
+        """
+        start = begin = 0
+        for chunk in self.chunks:
+            # A map a chunk: pages of a chunk that is done with do not count as this process's memory.
+            (whole,) = self.arrays(chunk, "")
+            for low in range(0, len(whole), rows):
+                block = whole[low : low + rows]
+                if self.chosen is not None:
+                    own = self.chosen[begin : int(np.searchsorted(self.chosen, start + low + len(block)))]
+                    block = block[own - start - low]
+                if len(block):
+                    yield begin, block
+                begin += len(block)
+            start += len(whole)
+
+    def all(self) -> Halves:
+        """Every embedding in memory: for queries."""
+        return np.concatenate([np.asarray(block) for _, block in self.blocks()])
+
     def fault(self) -> str:
         """Describe the first damaged file; empty if the index is whole. Files are read for this once."""
 
-    def is_of(self, about: dict[str, Any]) -> bool:
-        """True if the index was made of just this. Models are told apart by their fingerprint, not their commit."""
-        have = {key: value for key, value in self.manifest.items() if key != self.listing}
-        one, other = ({**each, "model": {**each["model"], "commit": None}} for each in (have, about))
-        return one == other
+        def look(file: File) -> str:
+            path = self.path / file.path
+            return wrong_file(path, file, lambda: _wrong_array(path, file))
+
+        faults = in_threads(look, self.files, usable_cores())
+        bar = progress(faults, total=len(self.files), unit="file", label="verify")
+        return next((f"{file.path} {fault}" for file, fault in zip(self.files, bar, strict=True) if fault), "")
+
+    def check(self, of: str, release: Release, config: str, split: str) -> None:
+        """Raise :class:`InputError` unless these are the ``of`` (passages, queries) of this split of the release."""
+        have = [self.manifest[key] for key in ("of", "config", "split")]
+        if have != [of, config, split]:
+            problem = f"holds the {have[0]} of {have[1]}/{have[2]}; expected the {of} of {config}/{split}"
+            raise InputError(problem, path=self.path)
+        if self.manifest["fingerprint"] != release.fingerprint(config, split):
+            problem = f"was encoded from another release: {config}/{split} of {release.path} has other bytes; {_REMEDY}"
+            raise InputError(problem, path=self.path)
+        if self.rows != (rows := release.rows(config, split)):
+            raise InputError(f"holds {self.rows:,} rows where the release has {rows:,}; {_REMEDY}", path=self.path)
 
 
-def check_input(index: type[Index], release: Release, config: str, split: str, out: Path) -> None:
-    """Find what can be wrong before a model is opened: raises :class:`InputError` where nothing can be encoded.
-
-    The texts are read for it: passages are unpacked, by one process.
-    """
-    index.earlier(out)
-    check_place(out)
-    if not release.rows(config, split):
-        raise InputError(f"has no rows in {config}/{split}", path=release.path)
-    if split == "corpus":
-        open_passages(release, config)
-    else:
-        read_queries(release, split, config)
+def chunk_name(of: str, number: int, chunks: int) -> str:
+    """The name of a chunk of so many ``of`` passages or queries."""
+    return f"{of}-{number:05d}-of-{chunks:05d}"
 
 
-def build(index: type[Index], job: Job, out: Path, about: dict[str, Any], devices: Sequence[str]) -> None:
-    """Write the index ``about`` a job into the directory ``out``, or leave the same index that is there.
-
-    Raises :class:`InputError` where ``out`` is something else. See :func:`check_input`.
-    """
-    rows, out = open_release(job.release).rows(job.config, job.split), real_path(out)
-    with work_beside(out, key_of(about)) as work:
-        if (earlier := index.earlier(out)) and earlier.is_of(about):
-            if not (fault := earlier.fault()):
-                log.info("%s: already encoded; precision: %s", out, job.dtype)
-                return
-            log.warning("%s: damaged (%s); it is made again", out, fault)
-        if done := len(list(work.glob("*.npy.json"))):
-            log.info("%d chunks are done already", done)
-        tasks = [(index, job, work, number) for number in range(-(-rows // job.chunk_rows))]
-        files = []
-        with progress(total=rows, unit="row", label="encode") as bar:
-            for own in over_devices(_encode_chunk, tasks, devices):
-                files.append(own)
-                bar.update(min(job.chunk_rows, rows - (len(files) - 1) * job.chunk_rows))
-        for path in [*work.rglob(".*"), *work.glob("*.npy.json")]:
-            path.unlink()
-        whole = {**about, index.listing: index.listed(files)}
-        write_text(work / index.file, json.dumps(whole, indent=1, sort_keys=True) + "\n")
-        replace_directory(work, out)
-    log.info("%s: %d rows; precision: %s", out, rows, job.dtype)
+def _wrong_array(path: Path, file: File) -> str:
+    """Describe what a file holds other than its entry says, or that its numbers are not finite; empty if nothing."""
+    try:
+        found = np.lib.format.open_memmap(path, mode="c")
+    except Exception as error:  # NumPy raises a dozen kinds for wrong bytes
+        return f"is damaged ({error})"
+    if len(found) != file.rows:
+        return f"holds {len(found):,} rows where the manifest says {file.rows:,}"
+    norm = _longest(found)
+    # Not a number is no more than any.
+    if not norm <= 1.00001 * file.longest <= 1.01 * norm:
+        return f"has embeddings as long as {norm} where the manifest says {file.longest}"
+    return ""
 
 
-def _encode_chunk(task: tuple[type[Index], Job, Path, int], device: str) -> list[File]:
-    """Encode one chunk, or find it done; returns its files."""
-    index, job, work, number = task
-    release, kind = open_release(job.release), importlib.import_module(job.kind)
-    rows = release.rows(job.config, job.split)
-    name = index.chunk_name(job.of, number, -(-rows // job.chunk_rows))
-
-    def make() -> list[File]:
-        span = range(number * job.chunk_rows, min((number + 1) * job.chunk_rows, rows))
-        if job.split == "corpus":
-            texts = open_passages(release, job.config).texts(span)
-        else:
-            texts = [text for _, text in read_queries(release, job.split, job.config)[span.start : span.stop]]
-        arrays = kind.encode_chunk(job, device, texts).items()
-        found = [_saved(work, f"{name}{end}.npy", array) for end, array in arrays]
-        log.info("%s is done", name)
-        return found
-
-    files: list[File] = resumed(work / f"{name}.npy.json", list[File], lambda files: files_are_whole(work, files), make)
-    return files
+def _longest(array: npt.NDArray[Any]) -> float:
+    return largest_norm(array) if array.dtype == np.float16 else 0.0
 
 
-def files_are_whole(work: Path, files: list[File]) -> bool:
-    """True if a chunk's files are those that were noted of it."""
-    return bool(files) and not first_fault(work, {file.path: file.sha256 for file in files})
+def open_vectors(path: Path) -> Index:
+    """Open a directory of embeddings: :class:`InputError` for what is none, and for chunks that are damaged."""
+    vectors = Index.read(path)
+    if fault := vectors.fault():
+        raise InputError(f"{fault}; {_REMEDY}", path=path)
+    return vectors
 
 
-def _saved(work: Path, name: str, array: npt.NDArray[Any]) -> File:
-    path = work / name
-    path.parent.mkdir(exist_ok=True)
-    with new_file(path) as beside, open(beside, "wb") as file:
-        np.save(file, array)
-    longest = 1.0001 * largest_norm(array) if array.dtype == np.float16 else 0.0  # rounded up
-    return File(name, len(array), path.stat().st_size, sha256_of(path), longest)
-
-
+@dataclass(frozen=True)
 class Retriever(abc.ABC):
-    """Finds the best passages of queries. A model is opened with its settings, at its commit."""
+    """Finds the best passages of queries. A kind is a subclass.
 
-    def __init__(self, settings: ModelSettings, work: Work) -> None:
-        self.settings, self.work = settings.but(revision=commit_of(settings.name, settings.revision)), work
+    Attributes:
+        settings: of the model; its revision is the commit of a model on the hub, else empty.
+        work: the devices and batches.
+    """
+
+    settings: ModelSettings
+    work: Work
+    kind: ClassVar[str]  # with the version of its arrays
+    side: ClassVar[type[Side]]
 
     @abc.abstractmethod
     def open_model(self) -> Any:
         """The model as it is used, in fp32 on the CPU."""
 
+    @abc.abstractmethod
+    def arrays(self, found: Any) -> Arrays:
+        """The arrays of a chunk, by the ends of their files' names, from what ``side`` encodes."""
+
+    @abc.abstractmethod
+    def found(
+        self, index: Index, passages: Passages, queries: Sequence[str], top_k: int
+    ) -> Iterator[tuple[Rows, npt.NDArray[Any]]]:
+        """Of each query (rows, scores) of its best passages, in any order: ``top_k``, and all that tie with the last.
+
+        None, where there is nothing to be found. What is left of scores is 32 bits.
+        """
+
+    def size(self, model: Any) -> dict[str, Any]:
+        """Further settings that decide the results."""
+        return {}
+
+    @functools.cached_property
     def about(self) -> dict[str, Any]:
         """Everything that decides the results, as JSON values: the model's name, fingerprint, precision, settings."""
         model = self.open_model()
         about = {**described(self.settings, model, self.work.dtype), "similarity": model.similarity_fn_name}
         return {**about, **self.size(model), "used": settings_in_use(model)}
 
-    def size(self, model: Any) -> dict[str, Any]:
-        """Further settings that decide the results."""
-        return {}
+    @property
+    def batch_tokens(self) -> int:
+        """Tokens of a batch, padding included."""
+        return self.work.batch_tokens
 
-    @abc.abstractmethod
-    def index(self, release: Release, config: str, folder: Path) -> None:
-        """Have the index of the passages of a corpus config in ``folder``.
+    @property
+    def chunk_rows(self) -> int:
+        """Texts of a chunk."""
+        return ROWS_ON_CPU if self.work.devices[0] == "cpu" else ROWS_ON_GPU
+
+    def encoder(self, device: str, task: str) -> Any:
+        """The side of the model for a task (query or document), on a device."""
+        model = moved(self.open_model(), device, self.work.dtype)
+        return self.side(model, task, self.batch_tokens, self.work.tokenizers)
+
+    def index(
+        self, release: Release, config: str, out: Path, split: str = "corpus", chunk_rows: int | None = None
+    ) -> Index:
+        """Have the index of a split in the directory ``out``: of ``corpus`` its passages, of any other one queries.
 
         An index from the same release, model and settings is left as it is; killed, the work goes on where it was.
-        :class:`InputError` where ``folder`` is something else.
+        :class:`InputError` where ``out`` is something else.
         """
+        out = check_output(out, "an index", MANIFEST)
+        check_place(out)
+        if not (total := release.rows(config, split)):
+            raise InputError(f"has no rows in {config}/{split}", path=release.path)
+        # The texts are read before the model is opened: passages are unpacked, by one process.
+        texts = open_passages(release, config) if split == "corpus" else read_queries(release, split, config)
+        del texts
+        rows, of, about = chunk_rows or self.chunk_rows, "passages" if split == "corpus" else "queries", self.about
+        whole = {
+            "name": NAME,
+            "format": 1,
+            "of": of,
+            "config": config,
+            "split": split,
+            "fingerprint": release.fingerprint(config, split),
+            "model": {key: value for key, value in about.items() if key not in ("similarity", "dim", "used")},
+            "similarity": about["similarity"],
+            **({"dim": about["dim"], "dtype": "float16"} if "dim" in about else {"kind": self.kind}),
+            "shard_rows": rows,
+            "batch_tokens": self.batch_tokens,
+        }
+        with work_beside(out, key_of(whole)) as work:
+            if (out / MANIFEST).exists() and _is_of(earlier := Index.read(out), whole):
+                if not (fault := earlier.fault()):
+                    log.info("%s: already encoded; precision: %s", out, self.work.dtype)
+                    return earlier
+                log.warning("%s: damaged (%s); it is made again", out, fault)
+            if done := len(list(work.glob("*.npy.json"))):
+                log.info("%d chunks are done already", done)
+            spans = [range(start, min(start + rows, total)) for start in range(0, total, rows)]
+            places = [work / chunk_name(of, number, len(spans)) for number in range(len(spans))]
+            tasks = [(self, release.path, config, split, *each) for each in zip(spans, places, strict=True)]
+            files: list[File] = []
+            with progress(total=total, unit="row", label="encode") as bar:
+                for span, own in zip(spans, over_devices(_encode_chunk, tasks, self.work.devices), strict=True):
+                    files += own
+                    bar.update(len(span))
+            _encoder.cache_clear()
+            for path in [*work.rglob(".*"), *work.glob("*.npy.json")]:
+                path.unlink()
+            whole["shards"] = msgspec.to_builtins(files)
+            write_text(work / MANIFEST, json.dumps(whole, indent=1, sort_keys=True) + "\n")
+            replace_directory(work, out)
+        log.info("%s: %d rows; precision: %s", out, total, self.work.dtype)
+        return Index.read(out)
 
-    @abc.abstractmethod
     def search(
-        self, release: Release, config: str, folder: Path, queries: Sequence[str], top_k: int
+        self, release: Release, config: str, index: Index, queries: Sequence[str], top_k: int
     ) -> Iterator[list[Hit]]:
         """The ``top_k`` best passages of each query, in the queries' order: scores falling, ties by corpus id.
 
         Args:
-            release, config, folder: as of :meth:`index`, which has been called.
+            release, config: as of :meth:`index`, which gave ``index``.
             queries: texts, without any prompt.
             top_k: passages a query; fewer, where fewer are found.
         """
+        passages = open_passages(release, config)
+        yield from named(self.found(index, passages, queries, top_k) if queries else [], passages, top_k)
 
 
-class PartsIndex(Index):
-    """Some arrays a chunk, in a folder of their own."""
-
-    @classmethod
-    def read(cls, path: Path) -> PartsIndex:
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            if read_json(path / cls.file, _Parts, cls.remedy).name == cls.name:
-                return cls(path, read_json(path / cls.file, dict[str, Any]))
-        raise InputError(f"exists and is not a {cls.name}; expected a new path or an earlier index", path=path)
-
-    @staticmethod
-    def chunk_name(of: str, number: int, chunks: int) -> str:
-        return f"part-{number:05d}"
-
-    @staticmethod
-    def listed(files: list[list[File]]) -> dict[str, str]:
-        return {file.path: file.sha256 for own in files for file in own}
-
-    def fault(self) -> str:
-        return first_fault(self.path, self.manifest[self.listing])
+def _is_of(index: Index, about: dict[str, Any]) -> bool:
+    """True if an index was made of just this. Models are told apart by their fingerprint, not their commit."""
+    have = {key: value for key, value in index.manifest.items() if key != "shards"}
+    one, other = ({**each, "model": {**each["model"], "commit": None}} for each in (have, about))
+    return one == other
 
 
-class _Parts(msgspec.Struct):
-    """The fields of a manifest that are read; the others are only compared as a whole."""
+def _encode_chunk(of: tuple[Retriever, Path, str, str, range, Path], device: str) -> list[File]:
+    """Encode one chunk, or find it done; returns its files."""
+    retriever, path, config, split, span, place = of
+    release, work = open_release(path), place.parent
 
-    files: dict[str, str]
-    name: str = ""
-    model: dict[str, Any] = {}
-
-    def __post_init__(self) -> None:
-        for name in self.files:
-            name_within(name)
-
-
-@dataclass(frozen=True)
-class Part:
-    """Some passages' arrays, memory-mapped when they are asked for; the first passage is row ``start``."""
-
-    folder: Path
-    start: int
-
-    def array(self, name: str) -> npt.NDArray[Any]:
-        found: npt.NDArray[Any] = np.load(self.folder / f"{name}.npy", mmap_mode="c", allow_pickle=False)
+    def make() -> list[File]:
+        if split == "corpus":
+            task, texts = "document", open_passages(release, config).texts(span)
+        else:
+            task, texts = "query", [text for _, text in read_queries(release, split, config)[span.start : span.stop]]
+        arrays = retriever.arrays(_encoder(retriever, device, task).encode(texts))
+        found = [_saved(work, f"{place.name}{end}.npy", array) for end, array in arrays.items()]
+        log.info("%s is done", place.name)
         return found
 
-
-def open_parts(folder: Path, about: dict[str, Any], rows: int) -> list[Part]:
-    """The parts of an index of so many rows; :class:`InputError` where it is none ``about`` these, or damaged."""
-    index = PartsIndex.earlier(folder)
-    if index is None or not index.is_of(about):
-        raise InputError("is not the index of these passages by this model with these settings", path=folder)
-    if fault := index.fault():
-        raise InputError(f"{fault}; {index.remedy}", path=folder)
-    names = [index.chunk_name("", number, 0) for number in range(-(-rows // about["part_rows"]))]
-    if lacking := set(names) - {name.partition("/")[0] for name in index.manifest[index.listing]}:
-        raise InputError(f"lists no file of {min(lacking)}; {index.remedy}", path=folder)
-    return [Part(folder / name, number * about["part_rows"]) for number, name in enumerate(names)]
+    note = place.with_name(f"{place.name}.npy.json")
+    files: list[File] = resumed(note, list[File], lambda files: bool(files) and not first_fault(work, files), make)
+    return files
 
 
-class PartsRetriever(Retriever):
-    """A retriever whose index is a :class:`PartsIndex`. A kind gives ``open_model`` and ``found``."""
+@functools.lru_cache(maxsize=1)
+def _encoder(retriever: Retriever, device: str, task: str) -> Any:
+    return retriever.encoder(device, task)
 
-    @abc.abstractmethod
-    def found(self, parts: Sequence[Part], queries: Sequence[str], top_k: int) -> Iterator[tuple[Rows, Scores]]:
-        """Of each query (rows, scores) of its best passages, in any order: ``top_k``, and all that tie with the last.
 
-        None, where there is nothing to be found. What is left of scores is 32 bits.
-        """
+def _saved(work: Path, name: str, array: npt.NDArray[Any]) -> File:
+    (work / name).parent.mkdir(exist_ok=True)
+    with new_file(work / name) as beside, open(beside, "wb") as file:
+        np.save(file, array)
+    entry = msgspec.structs.asdict(describe(work, name, len(array)))
+    return File(**entry, longest=1.0001 * _longest(array))  # rounded up
 
-    def index(self, release: Release, config: str, folder: Path) -> None:
-        check_input(PartsIndex, release, config, "corpus", folder)
-        build(PartsIndex, self._job(release, config), folder, self._key(release, config), self.work.devices)
 
-    def search(
-        self, release: Release, config: str, folder: Path, queries: Sequence[str], top_k: int
-    ) -> Iterator[list[Hit]]:
-        parts = open_parts(folder, self._key(release, config), release.rows(config, "corpus"))
-        found = self.found(parts, queries, top_k) if queries else iter([])
-        as_floats = ((rows, scores.astype(np.float32)) for rows, scores in found)
-        yield from named(as_floats, open_passages(release, config), top_k)
+def resumed(note: Path, kind: Any, is_right: Callable[[Any], bool], make: Callable[[], Any]) -> Any:
+    """Return the result of a task that an interrupted job left in the file ``note``; else ``make`` and write it.
 
-    def _job(self, release: Release, config: str) -> Job:
-        return job_of(type(self).__module__, release, config, self.settings, self.work)
-
-    def _key(self, release: Release, config: str) -> dict[str, Any]:
-        """Everything that the index depends on: its manifest, but for the list of files."""
-        job = self._job(release, config)
-        return {
-            "name": PartsIndex.name,
-            "format": 1,
-            "kind": job.kind.rpartition(".")[2],
-            "config": config,
-            "fingerprint": release.fingerprint(config, "corpus"),
-            "model": self.about(),
-            "part_rows": job.chunk_rows,
-            "batch_tokens": job.batch_tokens,
-        }
+    Args:
+        note: a JSON file. It is written after all other files of the task.
+        kind: the type of the result.
+        is_right: False for a result that is not of this task, or whose files are missing or damaged.
+        make: does the task.
+    """
+    with contextlib.suppress(FileNotFoundError, InputError):
+        found = read_json(note, kind)
+        if is_right(found):
+            return found
+    found = make()
+    write_text(note, json.dumps(msgspec.to_builtins(found)))
+    return found
 
 
 class Best:
@@ -387,9 +407,10 @@ class Best:
         return iter(self._found)
 
 
-def named(found: Iterable[tuple[Rows, Floats]], passages: Passages, top_k: int) -> Iterator[list[Hit]]:
+def named(found: Iterable[tuple[Rows, npt.NDArray[Any]]], passages: Passages, top_k: int) -> Iterator[list[Hit]]:
     """The ``top_k`` best of each query's (rows, scores): scores falling, ties by corpus id."""
     for rows, scores in found:
         # The shortest digits that tell 32-bit numbers apart.
-        hits = zip(passages.ids(rows.tolist()), (float(str(score)) for score in scores), strict=True)
+        digits = (float(str(score)) for score in scores.astype(np.float32))
+        hits = zip(passages.ids(rows.tolist()), digits, strict=True)
         yield sorted(hits, key=lambda hit: (-hit[1], hit[0]))[:top_k]

@@ -4,9 +4,9 @@ A retriever makes an index of a release's passages, kept in a folder, and search
 query and a passage.
 
   settings = ModelSettings("BAAI/bge-small-zh-v1.5", query_prompt="...")
-  retriever = open_retriever(settings, Work(["cpu"], "fp32"))
-  retriever.index(release, "corpus", folder)
-  for hits in retriever.search(release, "corpus", folder, ["a question", "another"], top_k=50): ...
+  retriever = open_retriever(settings, Work(("cpu",), "fp32"))
+  index = retriever.index(release, "corpus", folder)
+  for hits in retriever.search(release, "corpus", index, ["a question", "another"], top_k=50): ...
 """
 
 from __future__ import annotations
@@ -38,18 +38,20 @@ RERANKERS = {
 
 def open_retriever(settings: ModelSettings, work: Work, kind: str = "") -> Retriever:
     """The retriever of a model: of ``kind``, else of the kind of its own files. Raises :class:`InputError`."""
-    from baselines.retrieve.detect_kind import kind_of_model
+    from baselines.retrieve.hub_models import commit_of
+    from baselines.retrieve.models import kind_of_model
 
     kind = kind or kind_of_model(settings)
     if kind not in RETRIEVERS:
         raise InputError(f"is a model of kind {kind}; expected {', '.join(RETRIEVERS)}", path=settings.name)
-    found: Retriever = _class_of(*RETRIEVERS[kind])(settings, work)
+    at_commit = settings.but(revision=commit_of(settings.name, settings.revision))
+    found: Retriever = _class_of(*RETRIEVERS[kind])(at_commit, work)
     return found
 
 
 def open_reranker(settings: ModelSettings, work: Work, kind: str = "") -> Reranker:
     """The re-ranker of a model: of ``kind``, else of the kind of its own files. Raises :class:`InputError`."""
-    from baselines.retrieve.detect_kind import kind_of_reranker
+    from baselines.retrieve.models import kind_of_reranker
 
     found: Reranker = _class_of(*RERANKERS[kind or kind_of_reranker(settings)])(settings, work)
     return found

@@ -1,69 +1,278 @@
-"""Open models: from a folder or the hub, checked, used as their settings say, known by a fingerprint."""
+"""Open models: from a folder or the hub, checked, used as their settings say, known by a fingerprint.
+
+Of every model that is opened, whoever made it: its files can be read, and are as they were written; they hold the
+weights of all that is used; its tokenizer reads Chinese, and belongs to the weights; a text goes through the whole of
+it. The libraries run no code of a model, unless the user says ``--trust-remote-code``, and unpickle tensors alone.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import math
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
-from sentence_transformers import CrossEncoder, SentenceTransformer
+from msgspec import Struct
+from sentence_transformers import CrossEncoder, MultiVectorEncoder, SentenceTransformer
 from sentence_transformers.base.modules import Normalize, Router, Transformer
 from sentence_transformers.cross_encoder.modules import LogitScore
 from sentence_transformers.sentence_transformer.modules import Pooling, StaticEmbedding
+from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding
+from sentence_transformers.util import batch_to_device
+from sentence_transformers.util.file_io import load_file_path
 from tokenizers import processors
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
 from transformers.utils.logging import disable_progress_bar
 
-from baselines.retrieve.detect_kind import expect_saved_as
+from baselines.checkpoint import check_hashes
 from baselines.retrieve.devices import moved
 from baselines.retrieve.hub_models import commit_of
-from baselines.retrieve.model_checks import (
-    MayLack,
-    check_length,
-    check_reading,
-    check_settings,
-    check_tokenizers,
-    opening,
-    positions,
-    unused_pooler,
-)
 from baselines.retrieve.settings import ModelSettings
 from builders.core.errors import InputError
+from builders.core.typed import read_json, typed
 
 # encode_query and encode_document take the first of these prompts that the model has.
 _PROMPTS = {"query": ["query"], "document": ["document", "passage", "corpus"]}
+SENTENCE = "在北京的冬天我们可以怎么找到一个问题的答案"
+_STRANGE = "\U0002ebe0 \u0e01"  # in few vocabularies
+_PANIC = "PanicException"  # of libraries in Rust, as tokenizers; no Exception of Python's
+_NAMED = 3  # missing weights that an error names
+_LONGEST = 300  # characters of what a library says
+_SAVED = "config_sentence_transformers.json"
+# What sentence-transformers and PyLate write as `model_type` of what they save.
+_BY_TYPE = {
+    "SentenceTransformer": "dense",
+    "SparseEncoder": "sparse",
+    "MultiVectorEncoder": "multi-vector",
+    "ColBERT": "multi-vector",
+    "CrossEncoder": "cross",
+}
+
+
+class _Config(Struct):
+    """The fields of a model's JSON files that are read: of ``_SAVED``, of ``config.json``."""
+
+    model_type: str | None = None
+    architectures: list[str] | None = None
+
+
+class _Module(Struct):
+    """The field of an entry of ``modules.json`` that is read."""
+
+    type: str
+
+
+def kind_of_model(settings: ModelSettings) -> str:
+    """dense, static, sparse, multi-vector or cross; dense where a model's files do not say (a plain encoder's)."""
+    kind = _BY_TYPE.get(_config(settings, _SAVED).model_type or "", "dense")
+    modules = model_file(settings, "modules.json")
+    first = read_json(modules, list[_Module])[:1] if kind == "dense" and modules else []
+    return "static" if any(module.type.endswith(".StaticEmbedding") for module in first) else kind
+
+
+def kind_of_reranker(settings: ModelSettings) -> str:
+    """llm of a language model, else cross."""
+    names = _config(settings, "config.json").architectures or []
+    return "llm" if any(name.endswith("ForCausalLM") for name in names) else "cross"
+
+
+def model_file(settings: ModelSettings, name: str) -> Path | None:
+    """A file of the model, from its folder, the hub or the libraries' cache; None where it has none of that name."""
+    commit = commit_of(settings.name, settings.revision) or None
+    with opening(f"{settings.name}: {name} cannot be read"):
+        found = load_file_path(settings.name, name, revision=commit)
+    return Path(found) if found else None
+
+
+def _config(settings: ModelSettings, name: str) -> _Config:
+    path = model_file(settings, name)
+    return read_json(path, _Config) if path else _Config()
+
+
+@contextlib.contextmanager
+def opening(
+    failed: str, may_lack: Callable[[PreTrainedModel, str], bool] = lambda *_: True, name: str = ""
+) -> Iterator[None]:
+    """Open or use a model inside: whatever is wrong with its files is one :class:`InputError`.
+
+    So is a weight that the files lack: the libraries would make random numbers of it, and say so in the log alone.
+
+    Args:
+        failed: how the error begins: ``DIR: cannot be opened as a CrossEncoder``.
+        may_lack: True if a weight, by its model and its name there, is not needed.
+        name: of the model; the files of a directory that is a checkpoint of ours are held against their hashes.
+    """
+    if name:
+        check_hashes(Path(name))
+    library: Any = PreTrainedModel
+    plain = vars(library)["from_pretrained"]
+    missing: set[str] = set()
+
+    def loaded(cls: type[PreTrainedModel], *args: Any, **given: Any) -> Any:
+        """from_pretrained, which says what is missing to who asks; sentence-transformers does not ask."""
+        model, info = plain.__func__(cls, *args, **given, output_loading_info=True)
+        missing.update(key for key in info["missing_keys"] if not may_lack(model, key))
+        return model
+
+    library.from_pretrained = classmethod(loaded)
+    try:
+        yield
+    except (InputError, MemoryError):
+        raise
+    except BaseException as error:  # the files are another's: each library has its own words for what they are not
+        if not (isinstance(error, Exception) or type(error).__name__ == _PANIC):
+            raise
+        said, kind = " ".join(str(error).split())[:_LONGEST], type(error).__name__
+        raise InputError(f"{failed} ({': '.join(filter(None, [kind, said]))})") from error
+    finally:
+        library.from_pretrained = plain
+    if missing:
+        shown = ", ".join(sorted(missing)[:_NAMED]) + ", ..." * (len(missing) > _NAMED)
+        raise InputError(f"{failed} (its files lack {len(missing)} of its weights: {shown})")
+
+
+def unused_pooler(model: PreTrainedModel, key: str) -> bool:
+    """True for the pooler of an encoder: a dual-encoder's vector is pooled by another module."""
+    return "pooler" in key.split(".") and not hasattr(model, model.base_model_prefix)
+
+
+def new_head(model: PreTrainedModel, key: str) -> bool:
+    """True for an :func:`unused_pooler`, and for a head that a start was never said to have: it is what is trained."""
+    if unused_pooler(model, key):
+        return True
+    named = type(model).__name__ in classes(model.config)
+    inside = key.startswith(f"{model.base_model_prefix}.") and "pooler" not in key.split(".")
+    return hasattr(model, model.base_model_prefix) and not named and not inside
+
+
+def classes(config: Any) -> list[str]:
+    """The names of the classes that a model was saved from, by its config; :class:`InputError` where they are none."""
+    return typed(config.architectures or [], list[str], f"{config.name_or_path}: architectures in config.json")
+
+
+def check_tokenizers(model: Any, name: str) -> None:
+    """:func:`check_tokenizer` of every tokenizer of a model of sentence-transformers."""
+    if getattr(model, "tokenizer", None) is None:
+        raise InputError("has no tokenizer", path=name)
+    for module in model.modules():
+        if isinstance(module, Transformer):
+            check_tokenizer(module.tokenizer, module.auto_model.get_input_embeddings().weight, name)
+        elif isinstance(module, StaticEmbedding):  # its tokenizer is the Rust library's own
+            wrapped = PreTrainedTokenizerFast(tokenizer_object=module.tokenizer)  # type: ignore[no-untyped-call]
+            check_tokenizer(wrapped, module.embedding.weight, name)
+        elif isinstance(module, SparseStaticEmbedding):
+            check_tokenizer(module.tokenizer, module.weight, name)
+
+
+def check_tokenizer(tokenizer: Any, embeddings: Any, name: str) -> None:
+    """Raise :class:`InputError` where a tokenizer is not the model's, or is empty.
+
+    transformers makes an empty tokenizer for a folder without the tokenizer's files. An added token may lack an
+    embedding, if no text has it that does not spell it out.
+
+    Args:
+        tokenizer: transformers'.
+        embeddings: of the model; a row a token.
+        name: of the model, for the error.
+    """
+    added, pad = tokenizer.get_added_vocab(), tokenizer.pad_token_id
+    known = [number for token, number in tokenizer.get_vocab().items() if token not in added]
+    most = max([*known, *tokenizer(SENTENCE)["input_ids"], *([] if pad is None else [pad])], default=-1)
+    if most >= len(embeddings):
+        problem = f"its tokenizer makes token ids up to {most}, and its weights hold {len(embeddings)} tokens"
+        raise InputError(f"{problem}: the tokenizer is another model's", path=name)
+    # An unknown word is the same token every time.
+    if len({token.strip("▁Ġ ") for token in tokenizer.tokenize(SENTENCE)} - {""}) < 2:
+        problem = "its tokenizer makes nothing but special or unknown tokens of a Chinese sentence"
+        raise InputError(f"{problem}; are its files (tokenizer.json, vocab.txt ...) there?", path=name)
+
+
+def check_reading(model: Any, settings: ModelSettings) -> None:
+    """Raise :class:`InputError` where a model of sentence-transformers, on the CPU, makes no numbers of texts.
+
+    Much of what a model's files set is used with the first text alone. A quantised model, and one of a repository's own
+    code, is not tried: it may need a GPU.
+    """
+    quantised = any(getattr(getattr(each, "auto_model", None), "is_quantized", False) for each in model.modules())
+    if settings.trust_remote_code or quantised:
+        return
+    name, pairs = settings.name, isinstance(model, CrossEncoder)
+    key = "scores" if pairs else "token_embeddings" if isinstance(model, MultiVectorEncoder) else "sentence_embedding"
+    texts = [(text, text) if pairs else text for text in (SENTENCE, _STRANGE)]
+    modes = [(module, module.training) for module in model.modules()]
+    with opening(f"{name}: cannot read a text"), torch.no_grad():
+        model.eval()
+        for task in ("",) if pairs else ("query", "document"):
+            given = {"task": task} if task else {}
+            features = model.preprocess(texts, prompt=prompt_of(model, task), **given)
+            made = model(batch_to_device(features, model.device), **given).get(key)
+            if not torch.is_tensor(made):
+                raise InputError(f"makes no {key.replace('_', ' ')} of a text", path=name)
+            if not torch.isfinite(made).all():
+                raise InputError("makes infinite numbers, or none, of a text: its weights are damaged", path=name)
+    for module, mode in modes:
+        module.training = mode
+
+
+def check_length(given: str, length: int, model: Any, tokenizer: Any, *, texts: int = 1) -> None:
+    """Raise :class:`InputError` where ``length`` tokens have no room for the texts, or are more than a model can read.
+
+    Args:
+        given: what set the length, as the error names it.
+        length: in tokens, special ones included.
+        model: the torch module.
+        tokenizer: the transformers tokenizer of its texts.
+        texts: that are read together: 1, or 2 of a cross-encoder.
+    """
+    special = tokenizer.num_special_tokens_to_add(texts == 2)
+    if length < special + texts:
+        raise InputError(f"{given}: expected at least {special + texts} tokens, {special} of them special ones")
+    if (most := positions(model)) is not None and length > most:
+        raise InputError(f"{given}: expected at most {most} tokens, the positions that the model has")
+
+
+def positions(model: torch.nn.Module) -> int | None:
+    """The most tokens that a model can read; None if its positions are relative or computed."""
+    found = [
+        module.num_embeddings - (0 if module.padding_idx is None else module.padding_idx + 1)  # as RoBERTa counts them
+        for name, module in model.named_modules()
+        if name.rpartition(".")[2] == "position_embeddings" and isinstance(module, torch.nn.Embedding)
+    ]
+    return min(found, default=None)
 
 
 def open_encoder(settings: ModelSettings, device: str = "cpu", dtype: str = "fp32") -> SentenceTransformer:
     """A dual-encoder, used as ``settings`` say. Raises :class:`InputError`."""
-    model = open_as(SentenceTransformer, settings)
+    model, name = open_as(SentenceTransformer, settings), settings.name
     if settings.pooling is not None:
-        _set_pooling(model, settings)
+        pooled = [module for module in model.modules() if isinstance(module, Pooling)]
+        if not pooled:
+            raise InputError("pools nothing; expected a model of token embeddings", path=name)
+        for module in pooled:
+            module.pooling_mode = settings.pooling
     if settings.last_token is not None:
         _end_texts(model, settings)
     if settings.truncate_dim is not None:
-        if not 1 <= settings.truncate_dim <= (dim := model.get_embedding_dimension()):
-            raise InputError(
-                f"has {dim} dimensions; expected at most so many, not {settings.truncate_dim}", path=settings.name
-            )
+        if settings.truncate_dim > (dim := model.get_embedding_dimension()):
+            raise InputError(f"has {dim} dimensions; expected at most so many, not {settings.truncate_dim}", path=name)
         model.truncate_dim = settings.truncate_dim
     if settings.normalize is False:
         if settings.similarity == "cosine":
-            raise InputError(
-                "cosine compares embeddings of unit length; expected dot with embeddings as they are",
-                path=settings.name,
-            )
+            problem = "cosine compares embeddings of unit length; expected dot with embeddings as they are"
+            raise InputError(problem, path=name)
         for place in reversed(range(len(model))):
             if isinstance(model[place], Normalize):
                 del model[place]
-    found: SentenceTransformer = finished(model, settings, device, dtype)
+    found: SentenceTransformer = moved(finished(model, settings), device, dtype)
     return found
 
 
-def finished(model: Any, settings: ModelSettings, device: str = "cpu", dtype: str = "fp32") -> Any:
-    """An encoder with the similarity and the length of its ``settings``; it is checked, then moved to its device."""
+def finished(model: Any, settings: ModelSettings) -> Any:
+    """The encoder with the similarity and the length of its ``settings``, once it has read a text."""
     # The inner product of embeddings of unit length is their cosine: the encoder normalises what is compared by it.
     if settings.normalize:
         model.similarity_fn_name = "cosine"
@@ -71,9 +280,9 @@ def finished(model: Any, settings: ModelSettings, device: str = "cpu", dtype: st
         model.similarity_fn_name = settings.similarity or "dot"
     if model.similarity_fn_name not in ("cosine", "dot"):
         raise InputError(f"compares by {model.similarity_fn_name!r}; expected cosine or dot", path=settings.name)
-    shorten(model, settings.max_length)
+    shorten(model, settings)
     check_reading(model, settings)
-    return moved(model, device, dtype)
+    return model
 
 
 def open_cross(settings: ModelSettings, device: str = "cpu", dtype: str = "fp32") -> CrossEncoder:
@@ -102,9 +311,12 @@ def open_as(kind: Any, settings: ModelSettings) -> Any:
     """A model as one of sentence-transformers' classes, on the CPU, in fp32. Raises :class:`InputError`."""
     disable_progress_bar()  # type: ignore[no-untyped-call]
     name, commit = settings.name, commit_of(settings.name, settings.revision) or None
-    may_lack: MayLack = (lambda *_: False) if kind is CrossEncoder else unused_pooler
+    saved = Path(name, _SAVED)
+    # A checkpoint of another class would be converted, with a random classifier, or with none.
+    if saved.is_file() and (other := read_json(saved, _Config).model_type or kind.__name__) != kind.__name__:
+        raise InputError(f"holds a {other}; expected a {kind.__name__}", path=name)
+    may_lack = (lambda *_: False) if kind is CrossEncoder else unused_pooler
     with opening(f"{name}: cannot be opened as a {kind.__name__}", may_lack, name), torch.random.fork_rng(devices=[]):
-        expect_saved_as(kind.__name__, Path(name))
         # The fingerprint is of all weights: those that may be missing get the same random numbers every time, and
         # all are in fp32 first, whatever the checkpoint was saved in.
         torch.manual_seed(0)
@@ -115,7 +327,6 @@ def open_as(kind: Any, settings: ModelSettings) -> Any:
             model_kwargs={"dtype": torch.float32},
             trust_remote_code=settings.trust_remote_code,
         )
-        check_settings(model, name)
         check_tokenizers(model, name)
     if kind is not CrossEncoder:
         _set_prompts(model, settings)
@@ -129,9 +340,9 @@ def expect_no(settings: ModelSettings, what: str, *names: str) -> None:
             raise InputError(f"{name}: {what} has none", path=settings.name)
 
 
-def prompt_of(model: SentenceTransformer, task: str) -> str | None:
-    """The prompt before a text of a ``task`` (query or document): in training, encoding and searching alike."""
-    name = next((name for name in _PROMPTS[task] if name in model.prompts), model.default_prompt_name)
+def prompt_of(model: Any, task: str = "") -> str | None:
+    """The prompt before a text of a ``task`` (query, document, or none): in training, encoding and searching alike."""
+    name = next((name for name in _PROMPTS.get(task, ()) if name in model.prompts), model.default_prompt_name)
     return None if name is None else model.prompts.get(name)
 
 
@@ -148,18 +359,6 @@ def _set_prompts(model: SentenceTransformer, settings: ModelSettings) -> None:
     query = prompt_of(model, "query") if query is None else query
     passage = prompt_of(model, "document") if passage is None else passage
     model.prompts = {**model.prompts, "query": query or "", "document": passage or ""}
-
-
-def _set_pooling(model: SentenceTransformer, settings: ModelSettings) -> None:
-    if settings.pooling not in Pooling.POOLING_MODES:
-        raise InputError(f"pooling {settings.pooling!r}: expected one of {', '.join(Pooling.POOLING_MODES)}")
-    pooled = [module for module in model.modules() if isinstance(module, Pooling)]
-    if not pooled:
-        raise InputError("pools nothing; expected a model of token embeddings", path=settings.name)
-    for module in pooled:
-        if not isinstance(module.pooling_mode, str) and len(module.pooling_mode) != 1:
-            raise InputError(f"pools by {module.pooling_mode}; only one way can be another", path=settings.name)
-        module.pooling_mode = settings.pooling
 
 
 def _end_texts(model: SentenceTransformer, settings: ModelSettings) -> None:
@@ -180,18 +379,19 @@ def _end_texts(model: SentenceTransformer, settings: ModelSettings) -> None:
         raise InputError(f"its tokenizer cannot be told to end texts with {token!r}", path=settings.name)
 
 
-def shorten(model: torch.nn.Module, max_length: int | None) -> None:
+def shorten(model: torch.nn.Module, settings: ModelSettings) -> None:
     """Cut texts at ``max_length`` tokens, and at the model's positions, in every tower."""
-    limits = [limit for limit in (max_length, positions(model)) if limit is not None]
-    for module in model.modules() if limits else ():
-        limit = min(limits)
-        if isinstance(module, Transformer):
-            module.max_seq_length = min(module.max_seq_length or limit, limit)
-            for name in ("query_length", "document_length"):
-                if (own := getattr(module, name)) is not None:
-                    setattr(module, name, min(own, limit))
-        elif isinstance(module, StaticEmbedding):
-            module.tokenizer.enable_truncation(limit)
+    limits = [limit for limit in (settings.max_length, positions(model)) if limit is not None]
+    with opening(f"{settings.name}: its lengths cannot be used"):
+        for module in model.modules() if limits else ():
+            limit = min(limits)
+            if isinstance(module, Transformer):
+                module.max_seq_length = min(module.max_seq_length or limit, limit)
+                for name in ("query_length", "document_length"):
+                    if (own := getattr(module, name)) is not None:
+                        setattr(module, name, min(own, limit))
+            elif isinstance(module, StaticEmbedding):
+                module.tokenizer.enable_truncation(limit)
 
 
 def settings_in_use(model: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Passages by row number or by id, for collections that do not fit into memory.
+"""Passages by row number or by id, for collections that do not fit into memory; caches of folders of flat files.
 
 The texts of a release's corpus config are unpacked once into a folder of flat files that are memory-mapped. A process
 holds nothing but the pages that it touches, which the system takes back when memory is short, and all processes of a
@@ -11,34 +11,140 @@ from __future__ import annotations
 import argparse
 import hashlib
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+import mmap
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from baselines.retrieve.cache import Cache, Strings, StringsWriter
+from builders.core.cache import FileEntry, caches, describe, wrong_file
 from builders.core.errors import InputError, log
+from builders.core.files import check_place, write_bytes
+from builders.core.folders import build_once, key_of
 from builders.core.progress import progress
-from builders.store.layout import SAMPLE, is_config
+from builders.core.typed import read_json
 from builders.store.reader import Release
 
 _CORPUS = "corpus"
 _FORMAT = 2
 _IDS_AT_ONCE = 1 << 16
+_MANIFEST = "manifest.json"
 Rows = npt.NDArray[np.int64]
 
-TEXTS = Cache("texts", "texts.json")
+
+class _Manifest(msgspec.Struct):
+    """The file of a folder that is written last: the folder's key, and its files."""
+
+    key: dict[str, Any]
+    files: list[FileEntry]
+
+
+def first_fault(folder: Path, files: Iterable[FileEntry]) -> str:
+    """Describe the first file that is not as its entry says; empty if all are. Files are read for this once."""
+    faults = ((file.path, wrong_file(folder / file.path, file)) for file in files)
+    return next((f"{path} {fault}" for path, fault in faults if fault), "")
+
+
+@dataclass(frozen=True)
+class Cache:
+    """Folders of one kind, each named by the key of all that it depends on.
+
+    Attributes:
+        name: the cache's own folder, under ``$XDG_CACHE_HOME/dureader_retrieval`` or ``~/.cache/dureader_retrieval``.
+    """
+
+    name: str
+
+    def home(self) -> Path:
+        """The default folder of the cache."""
+        return caches() / self.name
+
+    def folder(self, keep: Path | None, key: dict[str, Any], build: Callable[[Path], None]) -> tuple[Path, bool]:
+        """Return (the folder of ``key`` in ``keep``, True if made now); it is made where it is missing or damaged.
+
+        ``build`` writes the files. They lie beside their place until all are whole, and a second process that wants
+        the same folder waits for the first. :class:`InputError` where nothing can be written in ``keep``.
+        """
+        folder = (self.home() if keep is None else keep) / key_of(key)
+
+        def damage() -> str:
+            """Describe the first damaged file; empty if the folder is whole."""
+            try:
+                manifest = read_json(folder / _MANIFEST, _Manifest)
+            except (OSError, InputError) as error:
+                return str(error)
+            return first_fault(folder, manifest.files) if manifest.key == key else "another key"
+
+        def is_whole() -> bool:
+            if not damage():
+                return True
+            try:
+                check_place(folder)
+            except InputError:
+                ours = keep in (None, self.home())
+                other = "; XDG_CACHE_HOME, `bm25 --index` or `train --cache` names another" if ours else ""
+                raise InputError(f"is a folder that cannot be written to{other}", path=folder.parent) from None
+            return False
+
+        def write(new: Path) -> None:
+            if folder.exists():
+                log.warning("%s: damaged (%s); it is made again", folder, damage())
+            build(new)
+            manifest = _Manifest(key, [describe(new, path.name) for path in sorted(new.iterdir())])
+            write_bytes(new / _MANIFEST, msgspec.json.format(msgspec.json.encode(manifest, order="sorted"), indent=1))
+
+        return folder, build_once(folder, is_whole, write)
+
+
+TEXTS = Cache("texts")
+
+
+class Strings:
+    """Strings one after the other in one memory-mapped file, and where each ends. Safe to share between threads."""
+
+    def __init__(self, path: Path) -> None:
+        with open(path, "rb") as file:
+            self._bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if path.stat().st_size else b""
+        self._ends = np.asarray(np.memmap(_ends(path), np.int64, "r"))
+
+    def __len__(self) -> int:
+        return len(self._ends) - 1
+
+    def at(self, rows: npt.NDArray[np.integer[Any]]) -> list[str]:
+        """The strings at some rows, which must be there."""
+        limits = zip(self._ends[rows].tolist(), self._ends[rows + 1].tolist(), strict=True)
+        return [self._bytes[begin:end].decode() for begin, end in limits]
+
+    def array(self) -> pa.LargeStringArray:
+        """All of them, as Arrow reads them in the file."""
+        buffers = pa.py_buffer(np.ascontiguousarray(self._ends)), pa.py_buffer(self._bytes)
+        return pa.LargeStringArray.from_buffers(len(self), *buffers)
+
+
+def _ends(path: Path) -> Path:
+    return path.with_name(f"{path.name}.ends")
+
+
+def write_strings(path: Path, arrays: Iterable[pa.Array]) -> None:
+    """Write what :class:`Strings` reads: the strings of all arrays."""
+    with open(path, "wb") as file, open(_ends(path), "wb") as ends:
+        end = 0
+        np.zeros(1, np.int64).tofile(ends)
+        for strings in arrays:
+            sizes = pc.binary_length(strings).to_numpy(zero_copy_only=False).astype(np.int64)
+            (end + np.cumsum(sizes)).tofile(ends)
+            end += int(sizes.sum())
+            file.write("".join(strings.to_pylist()).encode())
 
 
 class Passages:
-    """A collection opened for reading. Cheap to pickle: another process opens the same files.
-
-    Attributes:
-        folder: where the unpacked files lie.
-    """
+    """A collection opened for reading, from its folder. Cheap to pickle: another process opens the same files."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -61,23 +167,20 @@ class Passages:
         """The corpus ids at some rows, in the order asked for."""
         return self._ids.at(self._there(rows))
 
-    def sizes(self) -> Rows:
-        """Every text's length in bytes of UTF-8, shape (passages,): what to sort by for batches of like lengths."""
-        return self._texts.sizes()
-
     def rows(self, ids: Sequence[str]) -> Rows:
         """The row of every corpus id, shape (ids,); -1 where the collection has no such passage."""
         wanted = _hashes(ids)
-        found = np.full(len(ids), -1, np.int64)
-        for number, start in enumerate(np.searchsorted(self._hashes, wanted).tolist()):
-            # Two ids with one hash of 64 bits are next to each other; the id itself decides.
-            while start < len(self._hashes) and self._hashes[start] == wanted[number]:
-                row = self._by_hash[start : start + 1]
-                if self._ids.at(row) == [ids[number]]:
-                    found[number] = row[0]
-                    break
-                start += 1
+        places = np.minimum(np.searchsorted(self._hashes, wanted), len(self) - 1)
+        rows = self._by_hash[places]
+        same = [own == given for own, given in zip(self._ids.at(rows), ids, strict=True)]
+        found: Rows = np.where(same, rows.astype(np.int64), -1)
         return found
+
+    def ranks(self) -> Rows:
+        """Each passage's rank in the order of the corpus ids, shape (passages,)."""
+        ranks = np.empty(len(self), np.int64)
+        ranks[pc.sort_indices(self._ids.array()).to_numpy()] = np.arange(len(self))
+        return ranks
 
     def expect(self, ids: Iterable[str], path: Path) -> None:
         """Raise :class:`InputError` for the first of some ids, which ``path`` names, that the collection lacks."""
@@ -109,70 +212,53 @@ def open_passages(
     of a training) waits. Raises :class:`InputError` where the release has no such config, or no passages.
     """
     shown = config if split == "corpus" else f"{config}/{split}"
-    if not release.rows(config, split):
+    if not (total := release.rows(config, split)):
         raise InputError(f"has no passages in {shown!r}", path=release.path)
+
+    def texts(bar: Any) -> Iterator[pa.Array]:
+        for batch in release.batches(config, split, ["text"]):
+            yield batch.column("text")
+            bar.update(len(batch))
+
+    def unpack(folder: Path) -> None:
+        hashes = expect_ids_once(release, config, split)
+        order = np.argsort(hashes, kind="stable")
+        hashes[order].tofile(folder / "hashes")
+        order.astype(np.uint32).tofile(folder / "rows")
+        write_strings(folder / "ids", (batch.column("_id") for batch in release.batches(config, split, ["_id"])))
+        with progress(total=total, unit="passage", label="unpack") as bar:
+            write_strings(folder / "texts", texts(bar))
+
     key = {"format": _FORMAT, "corpus": release.fingerprint(config, split)}
-    folder, made = TEXTS.folder(keep, key, lambda new: _unpack(release, config, split, new))
+    folder, made = TEXTS.folder(keep, key, unpack)
     if made:
         log.info("%s unpacked into %s", shown, folder)
     return Passages(folder)
 
 
-def expect_ids_once(
-    release: Release, config: str, split: str = "corpus", hashes: npt.NDArray[np.uint64] | None = None
-) -> None:
-    """Raise :class:`InputError` where an id of a config with ``_id`` comes twice. Memory: 16 bytes a row.
+def expect_ids_once(release: Release, config: str, split: str = "corpus") -> npt.NDArray[np.uint64]:
+    """The hashes of the ids of a config with ``_id``; :class:`InputError` where an id comes twice. 16 bytes a row.
 
-    ``hashes``: of the ids, where they are there already.
+    Ids of one hash count as one: of 8 million, two others meet once in 600,000 collections.
     """
-    if hashes is None:
-        batches = release.batches(config, split, ["_id"])
-        hashes = np.concatenate([_hashes([]), *(_hashes(batch.column("_id").to_pylist()) for batch in batches)])
-    ordered = np.sort(hashes)
-    again = ordered[1:][ordered[1:] == ordered[:-1]]
-    if not len(again):
-        return
-    rows, seen = np.flatnonzero(np.isin(hashes, again)), set[str]()
-    ids = (each for batch in taken(release.batches(config, split, ["_id"]), rows) for each in batch["_id"].to_pylist())
-    for row, each in zip(rows.tolist(), ids, strict=True):
-        if each in seen:  # and no other id of the same hash
-            raise InputError(f"the id {each!r} comes again; expected it once", path=release.place(config, split, row))
-        seen.add(each)
-
-
-def _unpack(release: Release, config: str, split: str, folder: Path) -> None:
-    hashes = []
-    with (
-        StringsWriter(folder / "texts") as texts,
-        StringsWriter(folder / "ids") as ids,
-        progress(total=release.rows(config, split), unit="passage", label="unpack") as bar,
-    ):
-        for batch in release.batches(config, split, ["_id", "text"]):
-            texts.write(batch.column("text"))
-            ids.write(batch.column("_id"))
-            hashes.append(_hashes(batch.column("_id").to_pylist()))
-            bar.update(batch.num_rows)
-    every = np.concatenate(hashes)
-    expect_ids_once(release, config, split, every)
-    order = np.argsort(every, kind="stable")
-    every[order].tofile(folder / "hashes")
-    order.astype(np.uint32).tofile(folder / "rows")
+    batches = release.batches(config, split, ["_id"])
+    hashes = np.concatenate([_hashes([]), *(_hashes(batch.column("_id").to_pylist()) for batch in batches)])
+    order = np.argsort(hashes, kind="stable")
+    again = order[1:][hashes[order][1:] == hashes[order][:-1]]
+    if len(again):
+        row = int(again.min())
+        found = release.table(config, split, ["_id"])["_id"][row].as_py()
+        raise InputError(f"the id {found!r} comes again; expected it once", path=release.place(config, split, row))
+    return hashes
 
 
 def add_sample(parser: argparse.ArgumentParser) -> None:
     """``--sample``, for commands that search passages."""
     parser.add_argument(
         "--sample",
-        type=_sample,
         metavar="CONFIG",
         help="among the passages of this config alone, of `builders add samples`: sample-10K (default: among all)",
     )
-
-
-def _sample(text: str) -> str:
-    if not (text.startswith(SAMPLE) and is_config(text)):
-        raise argparse.ArgumentTypeError(f"expected sample-SIZE or sample-SIZE-hard, found {text!r}")
-    return text
 
 
 def sample_rows(release: Release, corpus: str, sample: str) -> Rows:

@@ -29,7 +29,7 @@ from baselines.measure.qrels import add_set, read_queries
 from baselines.retrieve.kinds import RERANKERS
 from baselines.retrieve.passages import open_passages
 from baselines.retrieve.run_manifest import asked_of, record, write_manifest
-from baselines.retrieve.settings import add_device, add_pairs
+from baselines.retrieve.settings import add_device, add_options, add_pairs
 from builders.core.command import whole_number
 from builders.core.errors import InputError, log
 from builders.core.files import check_file, real_path, sha256_of
@@ -41,22 +41,14 @@ from builders.store.runs import read_run, write_run
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--release", type=Path, required=True, metavar="DIR", help="the release directory")
+    add_options(parser, "--release", "--split", "--out", "--top-k", "--trust-remote-code")
     add_set(parser)
-    parser.add_argument("--split", default="dev", help="whose queries (default: dev)")
     parser.add_argument("--run", type=Path, required=True, metavar="RUN", help="the run whose passages are re-ranked")
     parser.add_argument("--model", required=True, metavar="M", help="hub name or folder, or as the endpoint calls it")
     parser.add_argument("--kind", choices=[*RERANKERS], help="of the model (default: as its files say)")
     parser.add_argument("--prompt", metavar="TEXT", help="a language model's instruction; else put before each query")
-    parser.add_argument("--out", type=Path, required=True, metavar="RUN2", help="gzipped where it ends in .gz")
-    parser.add_argument("--top-k", type=whole_number(1), default=50, metavar="K", help="passages a query (default: 50)")
     parser.add_argument(
         "--parallel", type=whole_number(1), default=4, metavar="N", help="listwise: questions at a time (4)"
-    )
-    parser.add_argument(
-        "--trust-remote-code",
-        action="store_true",
-        help="run Python code of the model's own repository (default: never)",
     )
     add_pairs(parser)
     add_device(parser)
@@ -68,15 +60,13 @@ def run(args: argparse.Namespace) -> None:
     check_file(args.out)
     if args.kind != "listwise":  # a model behind an endpoint has any name
         check_models(args.model)
-    from baselines.retrieve import devices, scoring
+    from baselines.retrieve import scoring
 
     release, configs = open_release(args.release), SETS[args.set]
     groups = _groups(release, args, read_run(args.run).rankings)
     passages = open_passages(release, configs.corpus)
     passages.expect((corpus for _, ids in groups.values() for corpus in ids), args.run)
-    # What an endpoint is asked, no device of this machine computes.
-    on = ["cpu"] if args.kind == "listwise" else devices.devices_of(args.device)
-    job = scoring.pair_job(args, args.model, release, configs.corpus, on)
+    job = scoring.pair_job(args, args.model, release, configs.corpus)
     model, first = job.reranker("cpu").about(), sha256_of(args.run)
     about = {  # all that must be equal for finished windows to be kept
         "run": first,

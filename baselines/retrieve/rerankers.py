@@ -27,9 +27,7 @@ from sentence_transformers import CrossEncoder
 
 from baselines.retrieve.devices import Work, moved
 from baselines.retrieve.encoder import CrossScorer
-from baselines.retrieve.hub_models import commit_of
-from baselines.retrieve.model_checks import check_reading
-from baselines.retrieve.models import described, expect_no, open_cross
+from baselines.retrieve.models import check_reading, described, expect_no, open_cross
 from baselines.retrieve.settings import ModelSettings
 from builders.annotate.endpoint import Endpoint
 from builders.core.errors import InputError, log
@@ -73,7 +71,7 @@ class Cross(Reranker):
     kind = "cross"
 
     def __init__(self, settings: ModelSettings, work: Work) -> None:
-        self.settings, self._work = settings.but(revision=commit_of(settings.name, settings.revision)), work
+        self.settings, self._work = settings, work
         self._scorer: CrossScorer | None = None
 
     def open_model(self) -> CrossEncoder:
@@ -92,7 +90,7 @@ class Cross(Reranker):
             return []
         if self._scorer is None:
             model = moved(self.open_model(), self._work.devices[0], self._work.dtype)
-            self._scorer = CrossScorer(model, self._work.batch_tokens, self._work.tokenizers or 0)
+            self._scorer = CrossScorer(model, self._work.batch_tokens, self._work.tokenizers)
         scores: list[float] = self._scorer.scores(pairs).tolist()
         return scores
 

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import numpy as np
 
-from baselines.retrieve.cache import resumed
-from baselines.retrieve.detect_kind import kind_of_reranker
-from baselines.retrieve.devices import Work, batch_tokens, dtype_of, over_devices, tokenizers
+from baselines.retrieve.dense import Dense
+from baselines.retrieve.devices import Work, over_devices, work_of
 from baselines.retrieve.encoder import Encoder
 from baselines.retrieve.hub_models import commit_of
+from baselines.retrieve.index import resumed
 from baselines.retrieve.kinds import open_reranker
-from baselines.retrieve.models import open_encoder
+from baselines.retrieve.models import kind_of_reranker
 from baselines.retrieve.passages import Passages, open_passages
 from baselines.retrieve.rerankers import Reranker
 from baselines.retrieve.settings import ModelSettings
@@ -45,28 +45,21 @@ class PairJob:
         return open_reranker(self.settings, replace(self.work, devices=(device,)), self.kind)
 
 
-def pair_job(
-    args: argparse.Namespace, model: str, release: Release, corpus: str, devices: Sequence[str], split: str = "corpus"
-) -> PairJob:
+def pair_job(args: argparse.Namespace, model: str, release: Release, corpus: str, split: str = "corpus") -> PairJob:
     """The job that the options (:func:`.settings.add_pairs` and ``add_device``) ask for.
 
     The model is of the kind of its own files, unless ``--kind`` names one (:mod:`.kinds`).
     """
     kind = getattr(args, "kind", None) or ""
+    listwise = kind == "listwise"  # what an endpoint is asked, no device of this machine computes
     settings = ModelSettings(
         model,
-        revision=commit_of(model, args.revision) if kind != "listwise" else args.revision,
+        revision=args.revision if listwise else commit_of(model, args.revision),
         max_length=args.max_length,
         query_prompt=getattr(args, "prompt", None),
         trust_remote_code=getattr(args, "trust_remote_code", False),
     )
-    work = Work(
-        devices=tuple(devices),
-        dtype=dtype_of(args.dtype, devices[0]),
-        batch_tokens=args.batch_tokens or batch_tokens(devices[0]),
-        tokenizers=tokenizers(devices) if args.tokenizers is None else args.tokenizers,
-        parallel=getattr(args, "parallel", 1),
-    )
+    work = Work(("cpu",), "fp32", parallel=args.parallel) if listwise else work_of(args)
     return PairJob(release.path, corpus, split, settings, kind or kind_of_reranker(settings), work)
 
 
@@ -124,12 +117,11 @@ def _score_window(task: tuple[PairJob, Path, Sequence[Group]], device: str) -> l
     return scores
 
 
-@functools.lru_cache(maxsize=1)
-def _encoders(job: PairJob, device: str) -> tuple[Encoder, Encoder, Passages]:
-    """This process's dual-encoder, as it encodes queries and as it encodes passages, and the passages: opened once."""
-    model = open_encoder(job.settings, device, job.work.dtype)
-    sides = (Encoder(model, task, job.work.batch_tokens, job.work.tokenizers or 0) for task in ("query", "document"))
-    return *sides, open_passages(open_release(job.release), job.corpus)  # type: ignore[return-value]
+@functools.lru_cache(maxsize=2)
+def _encoder(settings: ModelSettings, work: Work, device: str, task: str) -> Encoder:
+    """This process's dual-encoder, as it encodes queries or passages."""
+    found: Encoder = Dense(settings, work).encoder(device, task)
+    return found
 
 
 def similarities(job: PairJob, device: str, groups: Sequence[Group]) -> list[list[float]]:
@@ -137,7 +129,8 @@ def similarities(job: PairJob, device: str, groups: Sequence[Group]) -> list[lis
 
     The collection has every passage. One that comes for several queries is encoded once.
     """
-    of_queries, of_passages, passages = _encoders(job, device)
+    of_queries, of_passages = (_encoder(job.settings, job.work, device, task) for task in ("query", "document"))
+    passages = open_passages(open_release(job.release), job.corpus)
     asked = [(text, ids) for text, ids in groups if ids]
     if not asked:
         return [[] for _ in groups]

@@ -21,8 +21,7 @@ from pathlib import Path
 
 from baselines.measure.qrels import add_set, read_queries
 from baselines.retrieve.passages import add_sample, open_passages, sample_rows
-from baselines.retrieve.settings import add_device, add_revision
-from builders.core.command import whole_number
+from baselines.retrieve.settings import add_device, add_options
 from builders.core.errors import InputError, log
 from builders.core.files import check_file
 from builders.core.hub import check_models
@@ -35,9 +34,8 @@ _TAG = "dense-exact"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--release", type=Path, required=True, metavar="DIR", help="the release directory")
+    add_options(parser, "--release", "--split", "--out", "--top-k", "--revision")
     add_set(parser)
-    parser.add_argument("--split", default="dev", help="whose queries (default: dev)")
     parser.add_argument("--passages", type=Path, required=True, metavar="DIR", help="the passages' embeddings")
     add_sample(parser)
     source = parser.add_mutually_exclusive_group(required=True)
@@ -47,28 +45,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the model that encoded the passages: encode the queries by it now",
     )
     source.add_argument("--queries", type=Path, metavar="DIR", help="the queries' embeddings")
-    parser.add_argument("--out", type=Path, required=True, metavar="RUN", help="the run; gzipped where it ends in .gz")
-    parser.add_argument("--top-k", type=whole_number(1), default=50, metavar="K", help="passages a query (default: 50)")
     parser.add_argument("--engine", choices=["faiss", "torch"], help="default: faiss on a CPU, torch on a GPU")
-    add_revision(parser)
     add_device(parser)
 
 
 def run(args: argparse.Namespace) -> None:
     check_models(args.model)
-    from baselines.retrieve import dense, devices, embeddings, encoder, run_manifest
+    from baselines.retrieve import dense, devices, encoder, index, run_manifest
 
     check_file(args.out)
     release, configs = open_release(args.release), SETS[args.set]
-    vectors = embeddings.open_vectors(args.passages)
+    vectors = index.open_vectors(args.passages)
     vectors.check("passages", release, configs.corpus, "corpus")
     on = devices.devices_of(args.device)
-    engine = dense.expect_engine(args.engine, on[0])
     asked = read_queries(release, args.split, configs.queries)
     if not asked:
         raise InputError(f"has no queries in its split {args.split!r}", path=args.release)
     if args.queries:
-        given = dense.query_vectors(args.queries, vectors, release, configs.queries, args.split)
+        given = index.open_vectors(args.queries)
+        given.check("queries", release, configs.queries, args.split)
+        dense.expect_model(vectors, args.queries, given.manifest["model"]["fingerprint"], given.precision)
         queries, queries_in = given.all(), given.precision
     else:  # on one device: `encode --queries` is there for more
         model = dense.encoding_model(args.model, vectors, on[0], args.dtype, args.revision)
@@ -77,8 +73,7 @@ def run(args: argparse.Namespace) -> None:
     passages = open_passages(release, configs.corpus)
     if args.sample:
         vectors = replace(vectors, chosen=sample_rows(release, configs.corpus, args.sample))
-    ranks = lambda: dense.id_ranks(release, configs.corpus)  # noqa: E731
-    hits = dense.nearest(vectors, queries, passages, ranks, on, args.top_k, engine)
+    hits = index.named(dense.nearest(vectors, queries, passages, on, args.top_k, args.engine), passages, args.top_k)
     bar = progress(hits, total=len(asked), unit="query", label="search")
     lines = write_run(args.out, zip((query for query, _ in asked), bar, strict=True), tag=_TAG)
     precisions = {"passages": vectors.precision, "queries": queries_in, "search": "fp32"}

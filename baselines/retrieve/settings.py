@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct, structs
@@ -63,48 +64,55 @@ class ModelSettings(Overrides, frozen=True):
         return structs.replace(self, **values)
 
 
+# The options that several commands share; a command that gives an option of its own another default has it itself.
+_OPTIONS: dict[str, dict[str, Any]] = {
+    "--release": {"type": Path, "required": True, "metavar": "DIR", "help": "the release directory"},
+    "--split": {"default": "dev", "help": "whose queries (default: dev)"},
+    "--out": {"type": Path, "required": True, "metavar": "RUN", "help": "the run; gzipped where it ends in .gz"},
+    "--top-k": {"type": whole_number(1), "default": 50, "metavar": "K", "help": "passages a query (default: 50)"},
+    "--max-length": {"type": whole_number(4), "metavar": "N", "help": "tokens of a text, or pair, at most"},
+    "--revision": {
+        "default": "",
+        "metavar": "R",
+        "help": "of a model on the hub: a commit, tag or branch (default: main)",
+    },
+    "--trust-remote-code": {
+        "action": "store_true",
+        "help": "run Python code of the model's own repository (default: never)",
+    },
+    "--batch-tokens": {
+        "type": whole_number(1),
+        "metavar": "N",
+        "help": "tokens of a batch, padding included (default: 98,304 on a GPU, 12,288 on a CPU)",
+    },
+    "--tokenizers": {
+        "type": whole_number(0),
+        "metavar": "N",
+        "help": "processes a device that tokenise (default: on GPUs their share of the cores, at most 8; else 0)",
+    },
+    "--device": {
+        "metavar": "D[,D...]",
+        "help": "cpu, cuda, cuda:1, or several with commas: a process each (default: every GPU there is, else cpu)",
+    },
+    "--dtype": {
+        "choices": ["auto", *PRECISIONS],
+        "default": "auto",
+        "help": "precision of the model; its head is always in fp32 (default: fp16 on a GPU, fp32 on a CPU)",
+    },
+}
+
+
+def add_options(parser: argparse._ActionsContainer, *names: str) -> None:
+    """Options that several commands share, by their names."""
+    for name in names:
+        parser.add_argument(name, **_OPTIONS[name])
+
+
 def add_device(parser: argparse.ArgumentParser) -> None:
     """``--device`` and ``--dtype``, for every command that runs a model."""
-    parser.add_argument(
-        "--device",
-        metavar="D[,D...]",
-        help="cpu, cuda, cuda:1, or several with commas: a process each (default: every GPU there is, else cpu)",
-    )
-    parser.add_argument(
-        "--dtype",
-        choices=["auto", *PRECISIONS],
-        default="auto",
-        help="precision of the model; its head is always in fp32 (default: fp16 on a GPU, fp32 on a CPU)",
-    )
-
-
-def add_revision(parser: argparse._ActionsContainer) -> None:
-    """``--revision``, for every command that opens a model."""
-    parser.add_argument(
-        "--revision", default="", metavar="R", help="of a model on the hub: a commit, tag or branch (default: main)"
-    )
-
-
-def add_batch_tokens(parser: argparse.ArgumentParser) -> None:
-    """``--batch-tokens`` and ``--tokenizers``, for every command that sends many texts through a model."""
-    parser.add_argument(
-        "--batch-tokens",
-        type=whole_number(1),
-        metavar="N",
-        help="tokens of a batch, padding included (default: 98,304 on a GPU, 12,288 on a CPU)",
-    )
-    parser.add_argument(
-        "--tokenizers",
-        type=whole_number(0),
-        metavar="N",
-        help="processes a device that tokenise (default: on GPUs their share of the cores, at most 8; else 0)",
-    )
+    add_options(parser, "--device", "--dtype")
 
 
 def add_pairs(parser: argparse.ArgumentParser) -> None:
-    """``--max-length``, ``--revision`` and :func:`add_batch_tokens`, for every command that runs a cross-encoder."""
-    parser.add_argument(
-        "--max-length", type=whole_number(4), metavar="N", help="tokens of a pair (default: as the model was trained)"
-    )
-    add_batch_tokens(parser)
-    add_revision(parser)
+    """The options of every command that sends pairs of texts through a model."""
+    add_options(parser, "--max-length", "--batch-tokens", "--tokenizers", "--revision")

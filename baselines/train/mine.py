@@ -142,19 +142,19 @@ def _chosen(
         for each in found:
             yield from _within([(each.query, each)], functools.partial(_by_run, given), limits)
         return
-    from baselines.retrieve.devices import devices_of, over_devices
+    from baselines.retrieve.devices import over_devices
     from baselines.retrieve.scoring import pair_job
 
-    configs, devices = SETS[args.set], devices_of(args.device)
+    configs = SETS[args.set]
     queries = args.queries or configs.queries
     texts = dict(read_queries(release, args.split, queries))
     if unasked := next((query for query in qrels.positives if query not in texts), None):
         problem = f"judges a query {unasked!r} that {queries}/{args.split} lacks; build the release again"
         raise InputError(problem, path=qrels.name)
-    job = pair_job(args, model, release, configs.corpus, devices)
+    job = pair_job(args, model, release, configs.corpus)
     windows = iter(lambda: list(itertools.islice(found, _WINDOW)), [])
     tasks = ((job, bool(args.bi_encoder), [(texts[each.query], each) for each in own], limits) for own in windows)
-    for window in over_devices(_by_model, tasks, devices):
+    for window in over_devices(_by_model, tasks, job.work.devices):
         yield from window
 
 

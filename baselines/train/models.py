@@ -32,11 +32,10 @@ from sentence_transformers.util import is_sentence_transformer_model
 from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer, BertConfig, BertTokenizer, PreTrainedModel
 from transformers import BertForMaskedLM as _BertForMaskedLM
 
-from baselines.retrieve.model_checks import (
+from baselines.retrieve.models import (
     SENTENCE,
     check_length,
     check_reading,
-    check_settings,
     check_tokenizer,
     check_tokenizers,
     classes,
@@ -90,7 +89,6 @@ def dual_encoder(recipe: Recipe, start: str, device: str, commit: str | None = N
     with opening(f"cannot start from the model {start!r}", new_head, start):
         if is_sentence_transformer_model(start, revision=commit):
             model = SentenceTransformer(start, device=device, revision=commit, model_kwargs=dict(_FP32))
-            check_settings(model, start)
             similarity = _own_similarity(model, start)
             _expect_own("pooling", wanted.pooling, ", ".join(_poolings(model)), start)
             _expect_own("similarity", wanted.similarity, similarity, start)

@@ -38,8 +38,8 @@ from torch.utils.data import DataLoader
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from baselines.retrieve.devices import computes_bf16, widen_heads
+from baselines.retrieve.encoder import preprocess
 from baselines.retrieve.models import prompt_of
-from baselines.retrieve.prefetch import preprocess
 from baselines.train.data import Batches
 from baselines.train.models import halves, is_static
 from baselines.train.recipe import Recipe

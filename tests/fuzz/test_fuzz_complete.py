@@ -34,6 +34,7 @@ _OURS = {
     "builders.release.build:_label": "hands its blocks on to parse_row, which has a fuzzer",
     "builders.release.write:write_file": "a file of a build under way, which appears when it is whole",
     "builders.similar.contamination:_open": "what the same command has just written",
+    "baselines.retrieve.families:declared": "the project's own file",
     "builders.check.paper:published": "the project's own file",
 }
 

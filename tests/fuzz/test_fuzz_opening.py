@@ -14,38 +14,37 @@ from tiny_kinds import write_language_model, write_multi_vector, write_sparse, w
 from tiny_models import write_bert, write_cross, write_dual
 
 from baselines.retrieve.dense import Dense
-from baselines.retrieve.detect_kind import kind_of_model
 from baselines.retrieve.devices import Work
 from baselines.retrieve.encoder import Encoder
 from baselines.retrieve.kinds import open_reranker
-from baselines.retrieve.models import open_encoder
-from baselines.retrieve.multi_vector import TokenSide, open_multi_vector
+from baselines.retrieve.models import kind_of_model, open_encoder
+from baselines.retrieve.multi_vector import MultiVector
 from baselines.retrieve.settings import ModelSettings
-from baselines.retrieve.sparse import SparseSide, open_sparse
+from baselines.retrieve.sparse import Sparse
 from baselines.train.models import cross_encoder, dual_encoder, masked_language_model
 from baselines.train.recipe import read_recipe
 
 _TEXTS = ["北京的冬天很冷", "饺子怎么煮，问一问"]
 _PAIRS = [("北京冬天冷吗", text) for text in _TEXTS]
-_WORK = Work(["cpu"], "fp32")
+_WORK = Work(("cpu",), "fp32")
 
 
 def _dense(folder: Path) -> Any:
     settings = ModelSettings(str(folder / "model"), max_length=64)
     kind = kind_of_model(settings)
-    Dense(settings, _WORK).about()
+    assert Dense(settings, _WORK).about
     model = open_encoder(settings)
     return kind, [Encoder(model, task).encode(_TEXTS).tolist() for task in ("query", "document")]
 
 
 def _sparse(folder: Path) -> Any:
-    model = open_sparse(ModelSettings(str(folder / "model")))
-    return [[part.tolist() for part in SparseSide(model, task).encode(_TEXTS)] for task in ("query", "document")]
+    model = Sparse(ModelSettings(str(folder / "model")), _WORK)
+    return [[part.tolist() for part in model.encoder("cpu", task).encode(_TEXTS)] for task in ("query", "document")]
 
 
 def _multi_vector(folder: Path) -> Any:
-    model = open_multi_vector(ModelSettings(str(folder / "model")))
-    return [[own.tolist() for own in TokenSide(model, task).encode(_TEXTS)] for task in ("query", "document")]
+    model = MultiVector(ModelSettings(str(folder / "model")), _WORK)
+    return [[own.tolist() for own in model.encoder("cpu", task).encode(_TEXTS)] for task in ("query", "document")]
 
 
 def _reranked(folder: Path) -> Any:
@@ -85,13 +84,13 @@ def _reader(name: str, write: Callable[[Path], Any], read: Callable[[Path], Any]
     )
 
 
-_OPENING, _LOADING, _TRAIN = "baselines.retrieve.model_checks", "baselines.retrieve.models", "baselines.train.models"
+_LOADING, _TRAIN = "baselines.retrieve.models", "baselines.train.models"
 READERS = [
     _reader("dual-encoder", lambda f: write_dual(f / "model"), _dense, f"{_LOADING}:open_encoder"),
     _reader("two towers", lambda f: write_dual(f / "model", router=True), _dense, f"{_LOADING}:open_encoder"),
     _reader("Qwen3", _family("Qwen/Qwen3-Embedding-0.6B", "lasttoken"), _dense, f"{_LOADING}:open_encoder"),
     _reader("XLM-R", _family("intfloat/multilingual-e5-large", "mean"), _dense, f"{_LOADING}:open_encoder"),
-    _reader("static", lambda f: write_static(f / "model"), _dense, f"{_OPENING}:check_tokenizer"),
+    _reader("static", lambda f: write_static(f / "model"), _dense, f"{_LOADING}:check_tokenizer"),
     _reader("sparse", lambda f: write_sparse(f / "model", inference_free=True), _sparse, f"{_LOADING}:open_as"),
     _reader("late interaction", lambda f: write_multi_vector(f / "model"), _multi_vector, f"{_LOADING}:open_as"),
     _reader("cross-encoder", lambda f: write_cross(f / "model"), _reranked, f"{_LOADING}:open_cross"),

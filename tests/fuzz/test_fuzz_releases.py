@@ -89,9 +89,9 @@ READERS = [
     ),
     Reader(
         "unpacked texts in a cache",
-        reaches=("baselines.retrieve.cache:_damage",),
+        reaches=("baselines.retrieve.passages:damage",),
         make=_with_texts,
-        spoils={"kept/*/texts.json": JSON, "kept/*/[!t]*": BYTES},
+        spoils={"kept/*/manifest.json": JSON, "kept/*/[!m]*": BYTES},
         read=_texts,
         right=lambda found, good, _: found == good,
         makes_good=True,

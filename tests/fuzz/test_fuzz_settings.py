@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +19,6 @@ from baselines.reproduce.matrix import MATRIX, Step, read_matrix
 from baselines.reproduce.report import trainings
 from baselines.reproduce.settings import read_settings
 from baselines.reproduce.steps import _done, _stamp
-from baselines.retrieve.families import FAMILIES, read_families
 from baselines.train.recipe import RECIPES, read_recipe
 from builders.core.files import read_toml
 from builders.core.folders import key_of
@@ -63,15 +61,6 @@ def _make_leaderboard(folder: Path) -> None:
     head, lines = text.split("figures = [\n")[0], [line for line in text.splitlines() if line.startswith("  {")]
     figures = "\n".join(["figures = [", *lines[:3], *lines[-3:], "]"])
     (folder / "leaderboard.toml").write_text(head + figures + text.split("\n]\n", 1)[1], encoding="utf-8")
-
-
-def _make_families(folder: Path) -> None:
-    """The first family and its sources."""
-    head, sources = FAMILIES.read_text(encoding="utf-8").split("# Files of public repositories")
-    first = re.findall(r"(?s)\[families\..*?\n\n", head)[0]
-    wanted = set(re.findall(r'said\.\w+ = "([^"]+)"', first))
-    kept = [each for each in re.split(r"\n(?=\[sources\.)", sources) if each.partition("]")[0][9:] in wanted]
-    (folder / "models.toml").write_text(first + "\n".join(kept), encoding="utf-8")
 
 
 def _make_training(folder: Path) -> None:
@@ -126,14 +115,6 @@ READERS = [
         spoils={"leaderboard.toml": TEXT},
         read=lambda folder: read_leaderboard(folder / "leaderboard.toml"),
         right=_as_toml("leaderboard.toml"),
-    ),
-    Reader(
-        "the declarations of models",
-        reaches=("baselines.retrieve.families:read_families",),
-        make=_make_families,
-        spoils={"models.toml": TEXT},
-        read=lambda folder: read_families(folder / "models.toml"),
-        right=any_result,
     ),
     Reader(
         "the curve of a training",

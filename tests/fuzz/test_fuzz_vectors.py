@@ -17,38 +17,42 @@ from builders.core.files import sha256_of
 
 
 def _embeddings(folder: Path) -> None:
-    from baselines.retrieve.embeddings import FORMAT, Vectors
+    """Two chunks: one a file, one a folder of two arrays."""
     from baselines.retrieve.encoder import largest_norm
+    from baselines.retrieve.index import MANIFEST, NAME
 
+    rows = [np.random.default_rng(number).normal(size=(3, 4)).astype(np.float16) for number in range(2)]
+    (folder / "passages-00001-of-00002").mkdir()
     chunks = []
-    for number in range(2):
-        rows = np.random.default_rng(number).normal(size=(3, 4)).astype(np.float16)
-        path = folder / f"{Vectors.chunk_name('passages', number, 2)}.npy"
-        np.save(path, rows)
-        chunks.append({"path": path.name, "rows": 3, "bytes": path.stat().st_size, "sha256": sha256_of(path)})
-        chunks[-1]["longest"] = 1.0001 * largest_norm(rows)
-        (folder / f"{path.name}.json").write_text(json.dumps([chunks[-1]]))
-    about = {"name": Vectors.name, "format": FORMAT, "of": "passages", "config": "corpus", "split": "corpus", "dim": 4}
+    for name, array in (("00000-of-00002", rows[0]), ("00001-of-00002/a", rows[1]), ("00001-of-00002/b", np.arange(3))):
+        path = folder / f"passages-{name}.npy"
+        np.save(path, array)
+        longest = 1.0001 * largest_norm(array) if array.dtype == np.float16 else 0.0
+        of_file = {"rows": 3, "bytes": path.stat().st_size, "sha256": sha256_of(path), "longest": longest}
+        chunks.append({"path": path.relative_to(folder).as_posix(), **of_file})
+        (folder / f"{len(chunks)}.npy.json").write_text(json.dumps([chunks[-1]]))
+    about = {"name": NAME, "format": 1, "of": "passages", "config": "corpus", "split": "corpus", "dim": 4}
     about |= {"fingerprint": "00", "model": {"name": "m", "fingerprint": "11"}, "dtype": "float16", "shards": chunks}
-    (folder / Vectors.file).write_text(json.dumps(about))
+    (folder / MANIFEST).write_text(json.dumps(about))
 
 
 def _read_embeddings(folder: Path) -> Any:
-    from baselines.retrieve.embeddings import open_vectors
+    from baselines.retrieve.index import open_vectors
 
     found = open_vectors(folder)
-    return found.all().tolist(), found.dim, found.rows
+    first, second = found.chunks
+    return [array.tolist() for array in [*found.arrays(first, ""), *found.arrays(second, "/a", "/b")]], found.dim
 
 
 def _read_notes(folder: Path) -> Any:
     """Return the work that a killed `encode` finds done."""
-    from baselines.retrieve.cache import resumed
-    from baselines.retrieve.index import File, files_are_whole
+    from baselines.retrieve.index import File, resumed
+    from baselines.retrieve.passages import first_fault
 
     notes = sorted(folder.glob("*.npy.json"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("baselines.retrieve.cache.write_text", lambda *_: None)
-        found = [resumed(note, list[File], lambda files: files_are_whole(folder, files), lambda: []) for note in notes]
+        patch.setattr("baselines.retrieve.index.write_text", lambda *_: None)
+        found = [resumed(note, list[File], lambda files: not first_fault(folder, files), lambda: []) for note in notes]
     return [{"sha256": files[0].sha256} if files else None for files in found]
 
 
@@ -67,7 +71,7 @@ def _read_window(folder: Path) -> Any:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scoring, "score_groups", lambda *_: [])
-        patch.setattr("baselines.retrieve.cache.write_text", lambda *_: None)
+        patch.setattr("baselines.retrieve.index.write_text", lambda *_: None)
         job: Any = None
         return scoring._score_window((job, folder / "window-000000.json", [("q", ["a", "b"]), ("r", ["c"])]), "cpu")
 
@@ -105,24 +109,19 @@ def _start(folder: Path) -> Any:
     return sorted(name for name, _ in cross_encoder(recipe, str(folder / "cross"), "cpu").named_parameters())
 
 
-_OPEN, _SETTINGS = "baselines.retrieve.models:", "baselines.retrieve.model_checks:check_settings"
-_SAVED_AS = "baselines.retrieve.detect_kind:expect_saved_as"
+_OPEN = "baselines.retrieve.models:"
 READERS = [
     Reader(
         "embeddings",
-        reaches=(
-            "baselines.retrieve.embeddings:read",
-            "baselines.retrieve.embeddings:look",
-            "baselines.retrieve.embeddings:blocks",
-        ),
+        reaches=tuple(f"baselines.retrieve.index:{name}" for name in ("read", "_wrong_array", "arrays", "dim")),
         make=_embeddings,
-        spoils={"manifest.json": JSON, "*.npy": BYTES},
+        spoils={"manifest.json": JSON, "*.npy": BYTES, "*/*.npy": BYTES},
         read=_read_embeddings,
         right=same,
     ),
     Reader(
         "notes of what is encoded",
-        reaches=("baselines.retrieve.cache:resumed", "baselines.retrieve.index:files_are_whole"),
+        reaches=("baselines.retrieve.index:resumed",),
         make=_embeddings,
         spoils={"*.npy.json": JSON, "*.npy": BYTES},
         read=_read_notes,
@@ -138,7 +137,7 @@ READERS = [
     ),
     Reader(
         "a cross-encoder",
-        reaches=(f"{_OPEN}open_cross", _SAVED_AS, _SETTINGS),
+        reaches=(f"{_OPEN}open_cross", f"{_OPEN}open_as"),
         make=_models,
         spoils={"cross/*.json": JSON, "cross/*.safetensors": BYTES},
         read=_open("cross"),
@@ -146,7 +145,7 @@ READERS = [
     ),
     Reader(
         "a start of a training",
-        reaches=("baselines.train.models:cross_encoder", "baselines.retrieve.model_checks:classes"),
+        reaches=("baselines.train.models:cross_encoder", "baselines.retrieve.models:classes"),
         make=_models,
         spoils={"cross/*.json": JSON, "cross/*.safetensors": BYTES},
         read=_start,
@@ -154,7 +153,7 @@ READERS = [
     ),
     Reader(
         "a dual-encoder",
-        reaches=(f"{_OPEN}open_encoder", _SAVED_AS, _SETTINGS),
+        reaches=(f"{_OPEN}open_encoder", f"{_OPEN}open_as"),
         make=_models,
         spoils={"dual/*.json": JSON, "dual/*/*.json": JSON, "dual/*.safetensors": BYTES},
         read=_open("dual"),

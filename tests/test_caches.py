@@ -11,7 +11,7 @@ from small_disks import small_disk
 
 from baselines.retrieve.passages import Cache
 from builders.core import cache as verified
-from builders.core.cache import caches, fault_once
+from builders.core.cache import fault_once
 from builders.core.compiled import compiled
 from builders.core.errors import InputError
 
@@ -96,31 +96,6 @@ def test_where_the_cache_cannot_be_written_a_process_looks_once(file: Path, tmp_
     look = Look()
     assert [fault_once(file, "x", look) for _ in range(2)] == ["", ""]
     assert look.times == 1
-
-
-def test_damaged_notes_are_none(file: Path) -> None:
-    look = Look()
-    fault_once(file, "x", look)
-    notes = caches() / "verified"
-    content = notes.read_bytes().strip()
-    for damaged in (content[:-3], content[5:], b"\xff\0" + content[2:], bytes([content[0] ^ 1]) + content[1:], b""):
-        notes.write_bytes(damaged)
-        look.times = 0
-        verified._here.clear()  # as in another process
-        fault_once(file, "x", look)
-        assert look.times == 1
-        fault_once(file, "x", look)
-        assert look.times == 1
-
-
-def test_notes_do_not_grow_without_end(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("builders.core.cache._MOST", 100)
-    for number in range(50):
-        fault_once(file, number, Look())
-    assert (caches() / "verified").stat().st_size < 200
-    last = Look()
-    fault_once(file, 49, last)
-    assert last.times == 0
 
 
 # Folders that are kept

@@ -11,7 +11,6 @@ from typing import Any
 
 from builders.core.errors import InputError, log
 from builders.core.hub import COMMIT, clear_errors, commit_in
-from builders.core.typed import check_json_files
 
 _ANSWER, _PATIENCE = 5.0, 8.0  # seconds for an answer, and for everything, names and certificates included
 _FIRST = ("config.json", "modules.json")  # a model has one of them
@@ -50,8 +49,7 @@ def model_commit(model: str, revision: str, otherwise: str) -> str | None:
     """
     from huggingface_hub import constants
 
-    if (folder := Path(model)).is_dir():
-        check_json_files(folder)
+    if Path(model).is_dir():
         return None
     if COMMIT.fullmatch(revision):
         return revision

@@ -120,10 +120,6 @@ class Strings:
         buffers = pa.py_buffer(np.ascontiguousarray(self._ends)), pa.py_buffer(self._bytes)
         return pa.LargeStringArray.from_buffers(len(self), *buffers)
 
-    def raw(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-        """(the bytes of all, where each begins, and the last ends)."""
-        return np.frombuffer(self._bytes or b"\0", np.uint8), self._ends
-
 
 def _ends(path: Path) -> Path:
     return path.with_name(f"{path.name}.ends")

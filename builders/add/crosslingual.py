@@ -68,8 +68,8 @@ def run(args: argparse.Namespace) -> None:
 def print_set(stats: Mapping[str, Any], args: argparse.Namespace) -> None:
     """Print the figures of the set, as :func:`build_crosslingual` returns them."""
     lines = [
-        f"{split}: {figures['queries']:,} English queries, {figures['words_per_query']:.2f} words each"
-        for split, figures in stats["english"].items()
+        f"{split}: {n['queries']:,} English queries, {n['words_per_query']:.2f} words each"
+        for split, n in stats["english"].items()
     ]
     print_result(stats, "\n".join([*lines, f"release: {args.out}"]), args.format)
 
@@ -195,19 +195,17 @@ def build_crosslingual(
     ``stats.json``.
     """
     queries, counts = english_queries(pairs, splits)
+    figures: dict[str, Any] = {}
     with draft_release(out, {"verb": "crosslingual", "options": options, "sources": described(sources)}, base) as draft:
         draft.drop("crosslingual-queries")
         draft.drop("crosslingual")
-        figures: dict[str, Any] = {}
         for split in SPLITS:
             rows = [(*row, zh_id) for zh_id in splits.get(split, ()) for row in queries.get(zh_id, ())]
             if not rows:
                 continue
             table = pa.table([pa.array(column) for column in zip(*rows, strict=True)], schema=CROSSLINGUAL_QUERIES)
             draft.write("crosslingual-queries", split, [table])
-            joined = draft.write("crosslingual", split, _joined(base, split, queries))
-            if joined != len(rows):
-                log.warning("%s: %d of %d English queries have a joined row", split, joined, len(rows))
+            draft.write("crosslingual", split, _joined(base, split, queries))
             words = sum(len(text.split()) for _, text, _ in rows)
             figures[split] = {"queries": len(rows), "words_per_query": round_stat(words / len(rows))}
         draft.stats["english"] = figures

@@ -18,7 +18,7 @@ from builders.core.command import add_format, whole_number
 from builders.core.errors import InputError, log
 from builders.core.sampling import size, size_name
 from builders.core.tables import print_result
-from builders.store.draft import check_release_output, describe_files, draft_release
+from builders.store.draft import describe_files, draft_release
 from builders.store.judgments import label_overlap, labelled, overlap_table
 from builders.store.layout import MANIFEST
 from builders.store.reader import Release, open_release
@@ -90,7 +90,6 @@ def restrain(args: argparse.Namespace) -> None:
         --size 14K --out build/extrapolation
     """
     release = open_release(args.release)
-    check_release_output(args.out)
     qrels = release.table("qrels", "train")
     trains = labelled(qrels)
     ids = (release.table("queries", split, ["_id"])["_id"].to_pylist() for split in args.split)
@@ -207,7 +206,6 @@ def resttest(args: argparse.Namespace) -> None:
         --out build/extrapolation
     """
     release = open_release(args.release)
-    check_release_output(args.out)
     qrels, judged = release.table("qrels", "train"), release.table("qrels", args.split)
     trains, tests = labelled(qrels), labelled(judged)
     vectors, build = _vectors_of(release, {"qrels/train": trains, args.split: tests}, args)

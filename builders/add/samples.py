@@ -37,7 +37,7 @@ from builders.core.errors import InputError
 from builders.core.progress import progress
 from builders.core.sampling import lots, size, size_name
 from builders.core.tables import print_result
-from builders.store.draft import check_release_output, describe_files, draft_release
+from builders.store.draft import describe_files, draft_release
 from builders.store.judgments import read_judged
 from builders.store.layout import IDS, SAMPLE, SETS
 from builders.store.manifest import read_stats
@@ -96,7 +96,6 @@ def write_samples(release: Release, args: argparse.Namespace) -> list[dict[str, 
     Raises :class:`InputError` for a size that is smaller than the positives or no smaller than the collection, a split
     without positives, and a run of other queries or passages.
     """
-    check_release_output(args.out)
     ids = release.table(_CORPUS, _CORPUS, ["_id"])["_id"].combine_chunks()
     queries: set[str] = set()
     positives: dict[str, int] = {}  # of level 0
@@ -164,7 +163,6 @@ def write_extract(release: Release, name: str, out: Path) -> dict[str, Any]:
     The training questions are left out: their positives are not in a sample. Raises :class:`InputError` where the
     release has no such sample.
     """
-    check_release_output(out)
     wanted, stats = release.table(name, _CORPUS, ["_id"])["_id"].to_pylist(), read_stats(release.path)
     if name not in stats.get("samples", {}):
         expected = "expected a sample that `add samples` made (sample-10K-hard)"

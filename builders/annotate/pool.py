@@ -38,7 +38,7 @@ from msgspec import Meta
 from builders.annotate.rounds import Ids
 from builders.core.command import add_format, whole_number
 from builders.core.errors import InputError, log
-from builders.core.files import atomic_text, check_file
+from builders.core.files import write_text
 from builders.core.tables import print_result, text_table
 from builders.core.typed import json_lines
 from builders.store.judgments import Judged, read_judged
@@ -94,7 +94,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     if args.action == "select" and not args.scores:
         args.usage_error("select needs --scores")
-    check_file(args.out)
     release = open_release(args.release)
     queries = release.table("queries", args.split, ["_id"])["_id"].to_pylist()
     runs, names = open_runs(args.runs)
@@ -110,11 +109,12 @@ def run(args: argparse.Namespace) -> None:
     }
     judged, pairs = read_judged(release, "qrels", args.split), None
     if args.action == "candidates":
-        _write_candidates(args.out, new)
+        rows = {query: [(p, 1 / min(filter(None, ranks))) for p, ranks in own.items()] for query, own in new.items()}
+        write_candidates(args.out, {query: own for query, own in rows.items() if own}, "pool")
     else:
         means = mean_scores(new, [read_run(path) for path in args.scores], args.scale)
         pairs = list(select(means, union, names, judged, args.top, old))
-        log.info("%s: %d pairs", args.out, write_pool(args.out, pairs))
+        write_pool(args.out, pairs)
     found = report(names, union, new, judged, args.depth, pairs)
     print_result(found, as_text(found), args.format)
 
@@ -155,14 +155,9 @@ def _expect_passages(release: Release, runs: Sequence[Run], union: Union) -> Non
             raise InputError(f"has a passage {min(strange)!r} that the corpus lacks", path=run.path)
 
 
-def _write_candidates(path: Path, new: Union) -> None:
-    # Re-rankers take every candidate; until then, the best rank in any run is a fair order.
-    rows = [
-        (query, [(passage, 1 / min(filter(None, ranks))) for passage, ranks in passages.items()])
-        for query, passages in new.items()
-        if passages
-    ]
-    lines, longest = write_run(path, rows, tag="pool"), max((len(hits) for _, hits in rows), default=0)
+def write_candidates(path: Path, rows: Mapping[str, Sequence[tuple[str, float]]], tag: str) -> None:
+    """Write candidates as a run, which re-rankers score whole; until then the scores are a fair order."""
+    lines, longest = write_run(path, rows.items(), tag=tag), max(map(len, rows.values()), default=0)
     log.info("%s: %d candidates of %d queries; next: `baselines rerank --top-k %d`", path, lines, len(rows), longest)
 
 
@@ -236,12 +231,9 @@ def select(
                 yield Pooled(query, passage, rank, score, places, judged.get(query, {}).get(passage))
 
 
-def write_pool(path: Path, pairs: Iterable[Pooled]) -> int:
-    """Write a pool, whole or not at all, gzipped where ``path`` ends in ``.gz``; return the number of pairs."""
-    lines = [f"{msgspec.json.encode(pair).decode()}\n" for pair in pairs]
-    with atomic_text(path) as file:
-        file.writelines(lines)
-    return len(lines)
+def write_pool(path: Path, pairs: Iterable[Pooled]) -> None:
+    """Write a pool, gzipped where ``path`` ends in ``.gz``."""
+    write_text(path, "".join(f"{msgspec.json.encode(pair).decode()}\n" for pair in pairs))
 
 
 def read_pool(path: Path) -> list[Pooled]:
@@ -251,8 +243,6 @@ def read_pool(path: Path) -> list[Pooled]:
         if found.setdefault(pair.pair, pair) is not pair:
             problem = f"the pair {pair.query_id} {pair.corpus_id} comes again; expected each once"
             raise InputError(problem, path=path, line=number)
-    if not found:
-        raise InputError("is empty; expected a pool, JSON lines as `pool select` writes them", path=path)
     return list(found.values())
 
 
@@ -264,16 +254,8 @@ def report(
     Args:
         union: all candidates of the runs.
         new: those that an earlier pool lacks; without one, all. Pairs that a run adds are counted among these.
-        judged: the release's qrels.
-        depth: of each run.
         selected: the pool, once it is made.
-
-    Returns ``queries``; ``candidates`` and ``selected`` (``pairs``, how many of them are ``judged``, ``positives`` or
-    ``unjudged``); ``runs``, of each its ``pairs``, those that it found ``alone``, and the same of positives and of the
-    selected; ``depths``: with so many passages of each run, the ``pairs`` of the union, the known ``positives`` among
-    them and their ``share`` of all; ``ranks``: the positives at each rank of the pool.
     """
-
     labels = {(query, passage): score for query, scores in judged.items() for passage, score in scores.items()}
     pairs = [((query, passage), ranks) for query, own in new.items() for passage, ranks in own.items()]
     runs, depths = [], []

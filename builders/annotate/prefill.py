@@ -123,8 +123,6 @@ def run(args: argparse.Namespace) -> None:
         done = {(each.package, each.pair) for each in read_judgments(args.round) if each.model == args.model}
         every = ((package, item) for package in found.packages for item in items_of(args.round, package))
         waiting = [(package, item) for package, item in every if (package.name, item.pair) not in done]
-        if done:
-            log.info("%d pairs are judged by %s already", len(done), args.model)
         if waiting:
             new = _take_scores(args, waiting) if args.scores else _ask(args, found, waiting)
     if none := len(waiting) - new:
@@ -178,17 +176,17 @@ def _take_scores(args: argparse.Namespace, waiting: Waiting) -> int:
 
     A grade is a quarter of the probabilities, so that those from 0.5 on count as relevant (ours).
     """
-    pairs = list(dict.fromkeys(item.pair for _, item in waiting))
+    pairs = [item.pair for _, item in waiting]
     (scores,) = scores_of(pairs, [read_run(args.scores)], args.scale, "pool candidates")
     if wrong := next((score for score in scores if not 0 <= score <= 1), None):
         raise InputError(f"has a score {wrong}; expected probabilities, or --scale sigmoid", path=args.scores)
-    found = dict(zip(pairs, scores, strict=True))
-    rows = ((package, item, found[item.pair]) for package, item in waiting)
-    judged = [
-        _judgment(args.model, package, item, min(3, int(4 * score)), note=f"score {score:.6g}")
-        for package, item, score in rows
-    ]
-    return add_judgments(args.round, judged)
+    return add_judgments(
+        args.round,
+        [
+            _judgment(args.model, package, item, min(3, int(4 * score)), note=f"score {score:.6g}")
+            for (package, item), score in zip(waiting, scores, strict=True)
+        ],
+    )
 
 
 def _show(round_: Path, found: Round, model: str) -> None:
@@ -244,13 +242,10 @@ def compare(args: argparse.Namespace) -> None:
     whose name says that it is of the model's family is warned of.
     """
     grades = grades_by(args.round, args.model)
-    people: dict[Pair, int] = {}
-    model: dict[Pair, int] = {}
-    for standing in standings(args.round, open_round(args.round, "relevance")):
-        for pair in standing.pairs:
-            label, grade = standing.label(pair), grades.get((standing.package.name, pair))
-            if label is not None and grade is not None:
-                people[pair], model[pair] = label, grade
+    known = standings(args.round, open_round(args.round, "relevance"))
+    labels = {pair: (each.label(pair), grades.get((each.package.name, pair))) for each in known for pair in each.pairs}
+    people = {pair: label for pair, (label, grade) in labels.items() if label is not None and grade is not None}
+    model = {pair: grade for pair, (_, grade) in labels.items() if pair in people and grade is not None}
     if not people:
         raise InputError(f"has no pair that people and {args.model} have judged; `annotate prefill`", path=args.round)
     runs, names = open_runs(args.runs)

@@ -25,23 +25,22 @@ from __future__ import annotations
 import argparse
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from builders.annotate.pool import SCALES, open_runs, scores_of
+from builders.annotate.pool import SCALES, open_runs, scores_of, write_candidates
 from builders.annotate.rounds import JUDGMENTS, ROUND, Pair, Round, fingerprint_of, open_round, standings
 from builders.check.paper import published, relabelled, relabelled_text
 from builders.core.command import add_format, number_between
 from builders.core.errors import InputError, log
-from builders.core.files import check_file, write_text
+from builders.core.files import write_text
 from builders.core.tables import print_result
-from builders.store.draft import check_release_output, describe_files, draft_release
+from builders.store.draft import describe_files, draft_release
 from builders.store.judgments import Judged, qrels_table, read_judged, read_negative_ids
 from builders.store.layout import BEFORE
 from builders.store.reader import Release, open_release
 from builders.store.rejudge import rejudge
-from builders.store.runs import write_run
 from builders.store.table3 import round_stat
 
 SPLIT = "train"
@@ -71,16 +70,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     if args.action == "move" and not args.scores:
         args.usage_error("move needs --scores")
-    (check_file if args.action == "candidates" else check_release_output)(args.out)
     release = open_release(args.release)
     judged = read_judged(release, "qrels", SPLIT)
     negatives = negatives_of(release, args.negatives, judged)
     if args.action == "move":
         _move(args, release, judged, negatives)
-        return
-    rows = ((query, [(each, 1 / rank) for rank, each in enumerate(ids, 1)]) for query, ids in negatives.items())
-    lines, longest = write_run(args.out, rows, tag="negatives"), max(map(len, negatives.values()))
-    log.info("%s: %d negatives; next: `baselines rerank --split %s --top-k %d`", args.out, lines, SPLIT, longest)
+    else:
+        rows = {query: [(each, 1 / rank) for rank, each in enumerate(ids, 1)] for query, ids in negatives.items()}
+        write_candidates(args.out, rows, "negatives")
 
 
 def negatives_of(release: Release, path: Path | None, judged: Judged) -> dict[str, list[str]]:
@@ -89,13 +86,12 @@ def negatives_of(release: Release, path: Path | None, judged: Judged) -> dict[st
     They are those of the file ``path``, or where it is None of the release's training rows. :class:`InputError` where
     there are none of this release's queries, and for a passage that its corpus lacks.
     """
-    if path is None:
-        rows = [
-            (query, [each["docid"] for each in own])
-            for batch in release.batches(SPLIT, SPLIT, ["query_id", "negative_passages.list.element.docid"])
-            for query, own in zip(*(column.to_pylist() for column in batch.columns), strict=True)
-        ]
-    else:
+    rows: Iterable[tuple[str, list[str]]] = (
+        (query, [each["docid"] for each in own])
+        for batch in release.batches(SPLIT, SPLIT, ["query_id", "negative_passages.list.element.docid"])
+        for query, own in zip(*(column.to_pylist() for column in batch.columns), strict=True)
+    )
+    if path is not None:
         rows = [(query, ids) for query, ids, _ in read_negative_ids(path)]
     found: dict[str, list[str]] = {}
     known = set(release.table("queries", SPLIT, ["_id"])["_id"].to_pylist())
@@ -104,7 +100,7 @@ def negatives_of(release: Release, path: Path | None, judged: Judged) -> dict[st
         own = [each for each in ids if each not in judged.get(query, {})]
         if own and query in known:
             found[query] = list(dict.fromkeys([*found.get(query, []), *own]))
-    where = release.path if path is None else path
+    where = path or release.path
     if not found:
         raise InputError(f"has no hard negative of the queries of {SPLIT}; `baselines mine` makes some", path=where)
     if missing := release.missing("corpus", "corpus", {each for ids in found.values() for each in ids}):
@@ -117,15 +113,14 @@ def _move(args: argparse.Namespace, release: Release, judged: Judged, negatives:
     runs, names = open_runs(args.scores)
     pairs = [(query, each) for query, ids in negatives.items() for each in ids]
     scores = scores_of(pairs, runs, args.scale, "relabel candidates")
-    new, lines = {query: dict(own) for query, own in judged.items()}, []
-    moved: list[str] = []  # the query of each
+    new: dict[str, dict[str, int]] = {query: dict(own) for query, own in judged.items()}
+    moved: list[dict[str, Any]] = []
     for (query, each), *own in zip(pairs, *scores, strict=True):
         mean = math.fsum(own) / len(own)
         if (min(own) if args.agree == "all" else mean) >= args.threshold:
             new.setdefault(query, {})[each] = 1
-            row = {"query-id": query, "corpus-id": each, "score": mean, "scores": dict(zip(names, own, strict=True))}
-            lines.append(json.dumps(row, ensure_ascii=False) + "\n")
-            moved.append(query)
+            said = {"score": mean, "scores": dict(zip(names, own, strict=True))}
+            moved.append({"query-id": query, "corpus-id": each, **said})
     sources = [(path.name, path) for path in (args.negatives, *args.scores) if path]
     build = {
         "verb": "relabel",
@@ -137,7 +132,7 @@ def _move(args: argparse.Namespace, release: Release, judged: Judged, negatives:
     earlier = release.named(LIST).read_text(encoding="utf-8") if listed else ""
     with draft_release(args.out, build, release) as draft:
         rejudge(draft, release, SPLIT, new)
-        write_text(draft.folder / LIST, earlier + "".join(lines))
+        write_text(draft.folder / LIST, earlier + "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in moved))
         draft.add_file(LIST)
     before = sum(score > 0 for own in judged.values() for score in own.values())
     queries = len({*judged, *negatives})
@@ -146,7 +141,7 @@ def _move(args: argparse.Namespace, release: Release, judged: Judged, negatives:
         "negatives": len(pairs),
         "held_positive": {n: sum(each >= args.threshold for each in own) for n, own in zip(names, scores, strict=True)},
         "moved": len(moved),
-        "queries_with_moved": len(set(moved)),
+        "queries_with_moved": len({row["query-id"] for row in moved}),
         "per_query_before": round_stat(before / queries),
         "per_query_after": round_stat((before + len(moved)) / queries),
     }

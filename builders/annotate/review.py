@@ -174,8 +174,7 @@ def review(args: argparse.Namespace) -> None:
         for standing in standings(args.round, found):
             package = standing.package
             if standing.missing or package.state == "accepted":
-                reason = f"{len(standing.missing):,} pairs are not judged" if standing.missing else "is accepted"
-                log.info("package %s, version %d: no review (%s)", package.name, package.version, reason)
+                log.info("no review of %s: %s, %d unjudged", package.stem, package.state, len(standing.missing))
                 continue
             pairs: dict[Pair, dict[str, Any]] = {pair: {} for pair in drawn_pairs(standing, reviewer, found.rule)}
             write_package(folder, package.stem, tasks_of(args.round, package, "review", pairs))

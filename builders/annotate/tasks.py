@@ -201,14 +201,12 @@ def export(args: argparse.Namespace) -> None:
     said (the votes so far, in an adjudication), label, note. In JSON lines a row is an object of the same keys.
     `import` takes both back when ``label`` is filled in.
     """
-    expect_new(args.round)
-    release, pool = open_release(args.release), read_pool(args.pool)
-    chosen = [pair.pair for pair in pool if not (args.unjudged and pair.judged is not None)]
+    chosen = [pair.pair for pair in read_pool(args.pool) if not (args.unjudged and pair.judged is not None)]
     order = {query: place for place, query in enumerate(dict.fromkeys(query for query, _ in chosen))}
     pairs = sorted(set(chosen), key=lambda pair: (order[pair[0]], pair[1]))
     if not pairs:
         raise InputError("holds no pair that is not judged", path=args.pool)
-    rule = Rule(review_pairs=args.review_pairs)
+    release, rule = open_release(args.release), Rule(review_pairs=args.review_pairs)
     packages = make_round(args.round, release, args.split, pairs, args.pool, rule, args.package_size)
     print(f"{len(pairs):,} pairs of {len(order):,} queries in {packages:,} packages: {args.round}")
 

@@ -22,8 +22,8 @@ from common import machine, write_json
 
 from baselines.bm25 import QUESTIONS
 from baselines.bm25.engine_numba import open_index
-from baselines.bm25.index import K1, B, Index, Texts, search_columns
-from baselines.bm25.tokens import ANALYZERS, Analyzer
+from baselines.bm25.index import Index, Texts, search_columns
+from baselines.bm25.tokens import ANALYZERS, K1, Analyzer, B
 from baselines.bm25.tune import tune
 from baselines.measure.measures import mean, official, per_query
 from baselines.measure.qrels import Qrels, read_queries, release_qrels

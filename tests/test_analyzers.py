@@ -94,6 +94,6 @@ def test_values_are_moved_one_at_a_time_until_neither_gets_better() -> None:
 def test_values_are_not_tuned_on_the_questions_that_are_searched(tmp_path: Path) -> None:
     make_release(tmp_path / "release")
     assert "--tune dev: values tuned on the questions" in bm25(tmp_path, "r.run", "--tune", "dev", code=1)
-    assert "--tune goes with --engine numba" in bm25(
+    assert "--tune, --max-chars and --sample go with --engine numba" in bm25(
         tmp_path, "r.run", "--tune", "train", "--engine", "elasticsearch", code=1
     )

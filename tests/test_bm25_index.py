@@ -14,8 +14,8 @@ from releases import QUESTIONS, make_release, md5, tables
 
 from baselines.bm25 import engine_numba
 from baselines.bm25 import index as bm25_index
-from baselines.bm25.index import Texts
-from baselines.bm25.tokens import Analyzer, segment_batches, tokens
+from baselines.bm25.index import Texts, segment_batches
+from baselines.bm25.tokens import WORDS, Analyzer, tokens
 from builders.core.files import sha256_of
 from builders.store.reader import open_release
 from builders.store.runs import read_run
@@ -23,8 +23,8 @@ from builders.store.runs import read_run
 
 def test_segmentation_in_processes_keeps_the_order() -> None:
     batches = [[f"第{n}次北京的冬天", "，。", "iPhone 手机"] for n in range(40)]
-    alone = list(segment_batches(batches, 1))
-    assert alone == list(segment_batches(batches, 2))
+    alone = list(segment_batches(batches, 1, WORDS))
+    assert alone == list(segment_batches(batches, 2, WORDS))
     assert alone[3] == ["第 3 次 北京 的 冬天", "", "iphone 手机"]
 
 

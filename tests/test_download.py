@@ -1,8 +1,14 @@
-"""The published archive without ``data_dir``: downloaded once, resumed, read; against a loopback server."""
+"""The published archive: downloaded once, resumed, held to its checksum, refused where harmful, read row by row."""
 
 from __future__ import annotations
 
-import itertools
+import gzip
+import hashlib
+import io
+import json
+import re
+import tarfile
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -10,13 +16,60 @@ from typing import Any
 import datasets
 import pytest
 from archive_server import ROOT as FOLDER
-from archive_server import ArchiveServer, archive, contents, rows_of_archive, serve
-from downloads import Load, downloads, fails, left, load, server, starts  # noqa: F401
-from releases import QUESTIONS
+from archive_server import ArchiveServer, archive, contents, file_member, json_lines, rows_of_archive, serve
+from commands import ROOT
+from hypothesis import given
+from hypothesis import strategies as st
+from releases import QUESTIONS, TEXTS, md5
 
 import dureader_retrieval
 
 NAME = "dureader_retrieval"
+
+Load = Callable[..., Any]
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ArchiveServer]:
+    """A server of the tiny archive in the place of the published one, of which no checksum is known."""
+    unknown = {**dureader_retrieval.ARCHIVE, "bytes": None, "md5": None, "sha256": None}
+    monkeypatch.setattr(dureader_retrieval, "ARCHIVE", unknown)
+    monkeypatch.setattr(dureader_retrieval, "_PAUSE", 0)
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_OFFLINE", False)
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with serve(archive()) as server:
+        monkeypatch.setenv("DUREADER_RETRIEVAL_BASE_URL", server.url)
+        yield server
+
+
+@pytest.fixture
+def downloads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "downloads"
+    monkeypatch.setattr(datasets.config, "DOWNLOADED_DATASETS_PATH", folder)
+    return folder
+
+
+@pytest.fixture
+def load(server: ArchiveServer, downloads: Path, tmp_path: Path) -> Load:
+    return lambda *args, **kwargs: dureader_retrieval.load_dataset(*args, cache_dir=tmp_path / "cache", **kwargs)
+
+
+def left(downloads: Path) -> set[str]:
+    """The kinds of files that are kept: the archive, what arrived of one (part), what is known of it (json)."""
+    names = [path.name for path in downloads.iterdir() if path.suffix != ".lock"]
+    return {name.rpartition(".v0.tar.gz")[2] or "archive" for name in names}
+
+
+def starts(server: ArchiveServer) -> list[int]:
+    return [request.start for request in server.requests]
+
+
+def fails(load: Load, config: str = "dev", **kwargs: Any) -> str:
+    """The one line that loading fails with."""
+    with pytest.raises(ValueError) as error:
+        list(load(config, config if config in ("corpus", "dev") else None, **kwargs))
+    assert "\n" not in str(error.value)
+    return str(error.value)
 
 
 # What is read
@@ -34,30 +87,20 @@ def test_one_download_serves_every_config(load: Load, server: ArchiveServer, tmp
             assert list(loaded) == rows
     assert starts(server) == [0]
     assert list(load("qrels")) == ["train", "dev"]
-    assert datasets.get_dataset_split_names(NAME, "queries") == ["queries", "train", "dev"]
+    queries = load("queries")
+    assert list(queries) == datasets.get_dataset_split_names(NAME, "queries") == ["queries", "train", "dev"]
+    assert list(queries["queries"]) == [*queries["dev"], *queries["train"]]  # as by a release's card
 
 
-@pytest.mark.parametrize("streaming", [False, True])
-def test_the_split_of_all_queries_is_those_of_its_splits(
-    load: Load, server: ArchiveServer, monkeypatch: pytest.MonkeyPatch, streaming: bool
-) -> None:
-    """As by a release's card; prepared, every file of the archive is unpacked once."""
-    read, reader = list[str](), dureader_retrieval._read_member
-    monkeypatch.setattr(dureader_retrieval, "_read_member", lambda *given: read.append(given[0].name) or reader(*given))
-    found = {split: list(rows) for split, rows in load("queries", streaming=streaming).items()}
-    assert list(found) == ["queries", "train", "dev"]
-    assert found["queries"] == [*found["dev"], *found["train"]]
-    assert sorted(read) == sorted([f"{FOLDER}/train.json", f"{FOLDER}/dev.json"] * (1 + streaming))
-
-
-def test_a_prepared_copy_needs_no_archive(
+def test_a_prepared_copy_needs_no_archive_and_no_network(
     load: Load, server: ArchiveServer, downloads: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = load("dev", "dev").cache_files[0]["filename"]
     next(downloads.glob("*.gz")).unlink()
     monkeypatch.setattr(datasets.config, "HF_DATASETS_OFFLINE", True)
     assert load("dev", "dev").cache_files[0]["filename"] == path
-    assert "HF_DATASETS_OFFLINE" in fails(load, "corpus")
+    for streaming in (False, True):
+        assert "HF_DATASETS_OFFLINE" in fails(load, "corpus", streaming=streaming)
     assert starts(server) == [0]
 
 
@@ -82,65 +125,54 @@ def test_processes_that_load_at_once_download_once(server: ArchiveServer, downlo
     assert starts(server) == [0]
 
 
-def test_own_features_choose_columns(load: Load) -> None:
-    text = datasets.Value("string")
-    row = load("queries", "dev", features=datasets.Features({"text": text}))[0]
-    assert row == {"text": QUESTIONS["dev"][0]}
-    with pytest.raises(ValueError, match="has no columns answer"):
-        load("queries", "dev", features=datasets.Features({"answer": text}))
-
-
 # What the archive lacks
 
 
 @pytest.mark.parametrize(
-    ("config", "words"),
+    ("config", "split", "words"),
     [
-        ("test", r"labels were never published.*builders official"),
-        ("cmedqa-corpus", r"cMedQA2.*builders add cmedqa"),
-        ("ccovid-qrels", r"DataFountain.*builders add ccovid"),
-        ("crosslingual", r"builders add crosslingual"),
-        ("crosslingual-queries", r"builders add crosslingual"),
-        ("train-similar", r"builders similar"),
-        ("duplicated", r"builders similar"),
-        ("qrels-before", r"builders annotate merge"),
-        ("restrain-45K-extrapolation", r"builders add restrain"),
-        ("resttest-bucket7", r"builders add resttest"),
+        ("test", None, r"labels were never published.*builders official"),
+        ("queries", "test", r"builders official"),
+        ("qrels", "test", r"builders official"),
+        ("cmedqa-corpus", None, r"cMedQA2.*builders add cmedqa"),
+        ("ccovid-qrels", None, r"DataFountain.*builders add ccovid"),
+        ("crosslingual", None, r"builders add crosslingual"),
+        ("crosslingual-queries", None, r"builders add crosslingual"),
+        ("train-similar", None, r"builders similar"),
+        ("duplicated", None, r"builders similar"),
+        ("qrels-before", None, r"builders annotate merge"),
+        ("restrain-45K-extrapolation", None, r"builders add restrain"),
+        ("resttest-bucket7", None, r"builders add resttest"),
     ],
 )
 @pytest.mark.parametrize("streaming", [False, True])
 def test_what_the_archive_lacks_names_its_builder(
-    load: Load, server: ArchiveServer, config: str, words: str, streaming: bool
+    load: Load, server: ArchiveServer, config: str, split: str | None, words: str, streaming: bool
 ) -> None:
-    with pytest.raises(ValueError, match=f"lacks config '{config}'; .*{words}.*data_dir=DIR"):
-        load(config, streaming=streaming)
-    assert server.requests == []
-
-
-@pytest.mark.parametrize("streaming", [False, True])
-def test_the_test_splits_name_their_builder(load: Load, streaming: bool) -> None:
-    for config in ("queries", "qrels"):
-        with pytest.raises(ValueError, match=rf"lacks split 'test' of config '{config}'; .*builders official"):
-            load(config, "test", streaming=streaming)
+    with pytest.raises(ValueError, match=f"config '{config}'; .*{words}.*data_dir=DIR"):
+        load(config, split, streaming=streaming)
+    assert split or server.requests == []
 
 
 # The connection
 
 
 @pytest.mark.parametrize(
-    ("how", "breaks", "expected"),
+    ("how", "expected"),
     [
-        ({}, [700, 1, 50], [0, 700, 701, 751]),
+        ({"break_after": [700, 1, 50]}, [0, 700, 701, 751]),
         # Where nothing says that the rest belongs to the part:
-        ({"etag": None}, [700], [0, 0]),
-        ({"etag": 'W/"weak"'}, [700], [0, 0]),
-        ({"ignore_range": True}, [700], [0, 700]),
+        ({"break_after": [700], "etag": None}, [0, 0]),
+        ({"break_after": [700], "etag": 'W/"weak"'}, [0, 0]),
+        ({"break_after": [700], "ignore_range": True}, [0, 700]),
+        ({"status": [503, 429, None]}, [0, 0, 0]),
+        ({"send_length": False}, [0]),
     ],
 )
 def test_a_broken_connection_is_resumed(
-    load: Load, server: ArchiveServer, how: dict[str, Any], breaks: list[int | None], expected: list[int]
+    load: Load, server: ArchiveServer, how: dict[str, Any], expected: list[int]
 ) -> None:
-    vars(server).update(how, break_after=breaks)
+    vars(server).update(how)
     assert list(load("dev", "dev")) == rows_of_archive()["dev", "dev"]
     assert starts(server) == expected
 
@@ -178,52 +210,26 @@ def test_a_part_that_is_too_long_is_taken_from_the_start(load: Load, server: Arc
     assert starts(server)[-2:] == [server.size + 1, 0]
 
 
-def test_no_length_is_needed(load: Load, server: ArchiveServer, downloads: Path) -> None:
-    server.send_length = False
-    server.break_after = [700]
-    assert "no whole tar.gz" in fails(load)
-    assert left(downloads) <= {".json"}
-    assert list(load("dev", "dev")) == rows_of_archive()["dev", "dev"]
-
-
-def test_a_busy_server_is_asked_again_but_not_for_ever(load: Load, server: ArchiveServer, downloads: Path) -> None:
-    server.status = [503] * 5
-    message = fails(load)
-    assert "HTTP 503" in message
-    assert "5 tries" in message
-    assert left(downloads) == set()
-    server.status = [503, 429, None]
-    assert load("dev", "dev").num_rows == 2
-
-
 @pytest.mark.parametrize(
-    ("answer", "words"),
+    ("answer", "requests", "words"),
     [
-        *(({"status": [status]}, f"qianyan/dureader_retrieval-data.v0.tar.gz: HTTP {status}") for status in (401, 404)),
-        *(
-            (
-                {"page": (kind, b"<!DOCTYPE html><title>gone</title>")},
-                "expected a tar.gz, the server sent another thing",
-            )
-            for kind in ("text/html; charset=utf-8", "application/gzip")
-        ),
+        ({"status": [401]}, 1, "qianyan/dureader_retrieval-data.v0.tar.gz: HTTP 401"),
+        ({"status": [404]}, 1, "qianyan/dureader_retrieval-data.v0.tar.gz: HTTP 404"),
+        ({"status": [503] * 5}, 5, "HTTP 503"),
+        ({"page": ("text/html; charset=utf-8", b"<!DOCTYPE html>")}, 1, "expected a tar.gz, the server sent another"),
+        ({"page": ("application/gzip", b"<!DOCTYPE html>")}, 1, "expected a tar.gz, the server sent another thing"),
+        ({"send_length": False, "break_after": [700]}, 1, "no whole tar.gz"),
     ],
 )
-def test_a_refusal_or_a_page_is_final(
-    load: Load, server: ArchiveServer, downloads: Path, answer: dict[str, Any], words: str
+def test_a_refusal_is_final_and_a_busy_server_is_not_asked_for_ever(
+    load: Load, server: ArchiveServer, downloads: Path, answer: dict[str, Any], requests: int, words: str
 ) -> None:
     vars(server).update(answer)
     message = fails(load)
-    assert words in message and server.url in message and "builders official" in message
-    assert len(server.requests) == 1
-    assert left(downloads) == set()
-
-
-def test_offline_with_nothing_kept(load: Load, server: ArchiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_OFFLINE", True)
-    for config, streaming in itertools.product(("dev", "corpus"), (False, True)):
-        assert "HF_DATASETS_OFFLINE" in fails(load, config, streaming=streaming)
-    assert server.requests == []
+    assert words in message and server.url in message
+    assert "builders official" in message or "no whole" in words
+    assert len(server.requests) == requests
+    assert left(downloads) <= {".json"}
 
 
 def test_an_address_that_nobody_answers_or_that_is_not_http(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,3 +238,226 @@ def test_an_address_that_nobody_answers_or_that_is_not_http(load: Load, monkeypa
     assert "cannot be reached" in fails(load)
     monkeypatch.setenv("DUREADER_RETRIEVAL_BASE_URL", "file:///etc/")
     assert "expected an http or https address" in fails(load)
+
+
+# Checksums
+
+
+def publish(monkeypatch: pytest.MonkeyPatch, **figures: Any) -> None:
+    monkeypatch.setattr(dureader_retrieval, "ARCHIVE", {**dureader_retrieval.ARCHIVE, **figures})
+
+
+def test_the_first_checksum_is_printed_and_held_to(
+    load: Load, server: ArchiveServer, downloads: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    load("dev")
+    first = server.sha256
+    assert f"SHA-256 {first}" in capsys.readouterr().err
+    note = next(downloads.glob("*.json"))
+    assert json.loads(note.read_text())["sha256"] == first
+    load("corpus")
+    assert "SHA-256" not in capsys.readouterr().err
+    next(downloads.glob("*.gz")).unlink()
+    server.replace(archive({f"{FOLDER}/dev.json": b""}))
+    message = fails(load, streaming=True)
+    assert all(part in message for part in (first, server.sha256, str(note)))
+    assert left(downloads) == {".json"}
+    note.unlink()  # as the message says
+    assert list(load("dev", "dev", streaming=True)) == []
+
+
+def test_published_figures_are_held_to(
+    load: Load, server: ArchiveServer, downloads: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = {"bytes": server.size, "md5": hashlib.md5(server.content).hexdigest(), "sha256": server.sha256}
+    for wrong, said in (
+        ({"sha256": "0" * 64}, f"SHA-256 {server.sha256} where {'0' * 64}"),
+        ({"md5": "0" * 32}, f"MD5 {right['md5']} where {'0' * 32}"),
+        ({"bytes": server.size + 1}, f"{server.size} bytes where {server.size + 1}"),
+    ):
+        publish(monkeypatch, **right | wrong)
+        assert said in fails(load)
+        assert left(downloads) <= {".json"}
+    publish(monkeypatch, **right)
+    asked = len(server.requests)
+    builder = dureader_retrieval.DureaderRetrieval(config_name="dev", cache_dir=str(downloads.parent / "cache"))
+    assert len(server.requests) == asked  # with a published checksum, building downloads nothing
+    builder.download_and_prepare()
+    assert list(builder.as_dataset(split="dev")) == rows_of_archive()["dev", "dev"]
+
+
+@pytest.mark.parametrize("place", ["middle", "checksum at the end"])
+def test_a_wrong_byte_is_found_without_a_checksum(
+    load: Load, server: ArchiveServer, downloads: Path, place: str
+) -> None:
+    server.wrong_byte(server.size // 2 if place == "middle" else server.size - 6)
+    assert "no whole tar.gz" in fails(load)
+    assert not any("sha256" in path.read_text() for path in downloads.glob("*.json"))
+    assert left(downloads) <= {".json"}
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_a_kept_archive_that_rots_is_deleted_and_loaded_anew(
+    load: Load, server: ArchiveServer, downloads: Path, streaming: bool
+) -> None:
+    load("dev")
+    kept = next(downloads.glob("*.gz"))
+    content = bytearray(kept.read_bytes())
+    content[len(content) // 2] ^= 1
+    kept.write_bytes(content)
+    message = fails(load, "corpus", streaming=streaming)
+    assert message.startswith(f"{kept}: has the SHA-256 {hashlib.sha256(content).hexdigest()}")
+    assert not kept.exists()
+    assert list(load("corpus", "corpus", streaming=streaming)) == rows_of_archive()["corpus", "corpus"]
+
+
+# What is refused
+
+
+def special(name: str, kind: bytes, target: str = "") -> tuple[tarfile.TarInfo, bytes]:
+    member = tarfile.TarInfo(name)
+    member.type, member.linkname = kind, target
+    return member, b""
+
+
+def huge(name: str, kind: bytes = tarfile.REGTYPE, size: int = 1 << 40) -> tuple[tarfile.TarInfo, bytes]:
+    """A member that says it has a tebibyte (or ``size``), and brings nothing."""
+    member = tarfile.TarInfo(name)
+    member.type, member.size = kind, size
+    return member, b""
+
+
+def with_first(member: tuple[tarfile.TarInfo, bytes], times: int = 1) -> bytes:
+    """An archive that begins with the header of ``member``, whatever size that says."""
+    return gzip.compress(member[0].tobuf(tarfile.GNU_FORMAT) * times + gzip.decompress(archive()))
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (archive(extra=[file_member("../dev.json", b"")]), "name outside"),
+        (archive(extra=[file_member(f"{FOLDER}/a/../../../dev.json", b"")]), "name outside"),
+        (archive(extra=[file_member("a\\..\\..\\dev.json", b"")]), "name outside"),
+        (archive(extra=[file_member("/etc/dev.json", b"")]), "name outside"),
+        (archive(extra=[file_member("C:\\dev.json", b"")]), "name outside"),
+        (archive(extra=[special("link", tarfile.SYMTYPE, "/etc/passwd")]), "neither a file nor a folder"),
+        (archive(extra=[special("link", tarfile.LNKTYPE, f"{FOLDER}/dev.json")]), "neither a file nor a folder"),
+        (archive(extra=[special("pipe", tarfile.FIFOTYPE)]), "neither a file nor a folder"),
+        (archive(extra=[special("device", tarfile.CHRTYPE)]), "neither a file nor a folder"),
+        (with_first(huge("big")), "more than"),
+        (archive(extra=[file_member(f"{number}", b"") for number in range(1000)]), "more than"),
+        (with_first(huge("././@LongLink", tarfile.GNUTYPE_LONGNAME)), "header"),
+        (with_first(huge("pax", tarfile.XHDTYPE)), "header"),
+        (with_first(huge("big", size=-512)), "less than no bytes"),
+        (with_first(huge("pax", tarfile.XHDTYPE, size=-512)), "header"),
+        (with_first(huge("pax", tarfile.XHDTYPE, size=0), 5_000), "no whole tar.gz"),
+        (archive()[:-20], "no whole tar.gz"),
+        (b"\x1f\x8b and no more", "no whole tar.gz"),
+    ],
+)
+def test_a_harmful_archive_is_refused_and_deleted(
+    load: Load, server: ArchiveServer, downloads: Path, content: bytes, words: str
+) -> None:
+    server.replace(content)
+    assert words in fails(load)
+    assert left(downloads) <= {".json"}
+    assert not any("sha256" in path.read_text() for path in downloads.glob("*.json"))
+
+
+def test_what_follows_the_last_member_has_a_limit_too(
+    load: Load, server: ArchiveServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dureader_retrieval, "_LARGEST_CONTENT", 1 << 20)
+    server.replace(archive() + gzip.compress(bytes(3 << 20)))
+    assert "unpacks to more than" in fails(load)
+
+
+def test_a_missing_file_is_named(load: Load, server: ArchiveServer) -> None:
+    server.replace(archive({f"{FOLDER}/train.json": b"", "other/dev.json": b""}))
+    assert re.search(f"holds no {FOLDER}/dev.json; it has .*other/dev.json", fails(load))
+
+
+# The files
+
+
+def test_files_may_be_wrapped_in_an_object(load: Load, server: ArchiveServer) -> None:
+    """As tar names them, with fields that nobody asks for."""
+    rows = {name: [json.loads(line) for line in content.splitlines()] for name, content in contents().items()}
+    files = {f"./{name}": json.dumps({"data": [{**row, "more": {"page": 1}} for row in rows[name]]}) for name in rows}
+    server.replace(archive({name: content.encode() for name, content in files.items()}))
+    for (config, split), expected in rows_of_archive().items():
+        assert list(load(config, split, streaming=True)) == expected
+
+
+GOOD = json_lines([{"paragraph_id": md5(TEXTS[0]), "paragraph_text": TEXTS[0]}])
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        (GOOD + b"{", "line 2"),
+        (GOOD + b'{"paragraph_id": "a"}\n', "line 2"),
+        (GOOD + b'{"paragraph_id": 1, "paragraph_text": "b"}\n', "line 2"),
+        (GOOD + b'{"paragraph_id": null, "paragraph_text": "b"}\n', "line 2"),
+        (GOOD + b'\n["a", "b"]\n', "line 3"),
+        (GOOD + b"\xff\n", "line 2"),
+        (GOOD + b'{"paragraph_id": "a", "paragraph_text": "\\ud800"}\n', "line 2"),
+        (GOOD + b"[" * 100_000 + b"\n", "line 2"),
+        (b'{"data": [\n' + GOOD + b"\n", "line 2"),
+        (b'{"data": [\n' + GOOD + GOOD + b"]}", "line 2"),
+        (b'{"data": [\n' + GOOD + b",\n7]}", "line 4"),
+        (b'{"data": [\n' + GOOD + b',\n{"paragraph_id": "a"}]}', "line 4"),
+        (b'{"data": [\n' + GOOD + b"]} more", "line 2"),
+        (b'{"data": [\n' + GOOD + b", \xff]}", "line 1"),
+        (b'{"rows": []}', "line 1"),
+    ],
+)
+def test_a_wrong_line_is_named(load: Load, server: ArchiveServer, content: bytes, line: str) -> None:
+    server.replace(archive({f"{FOLDER}/passage_collection.json": content}))
+    assert re.search(rf"{FOLDER}/passage_collection.json.*{line}.*expected", fails(load, "corpus"))
+
+
+@pytest.mark.parametrize(
+    "answers", [{}, None, "text", [{"paragraph_id": "a"}], ["a"], {"paragraph_id": "a", "paragraph_text": "b"}]
+)
+def test_a_wrong_question_is_named(load: Load, server: ArchiveServer, answers: Any) -> None:
+    record = {"question_id": "q", "question": "问"} | ({} if answers == {} else {"answer_paragraphs": answers})
+    server.replace(archive({f"{FOLDER}/dev.json": json_lines([record])}))
+    assert f"{FOLDER}/dev.json, line 1: expected an object {{question_id, question, answer_par" in fails(load)
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text('aé四🙂"\\[]{},\n ', max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("ab四", max_size=3), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(
+    records=st.lists(st.dictionaries(st.text("ab", max_size=2), VALUES, max_size=3), max_size=6),
+    block=st.integers(1, 64),
+    wrapped=st.booleans(),
+    ascii_only=st.booleans(),
+    indent=st.sampled_from([None, 2]),
+)
+def test_records_come_whole_whatever_the_blocks(
+    records: list[Any], block: int, wrapped: bool, ascii_only: bool, indent: int | None
+) -> None:
+    if wrapped:
+        content = json.dumps({"data": records}, ensure_ascii=ascii_only, indent=indent).encode()
+    else:
+        content = b"".join(json.dumps(record, ensure_ascii=ascii_only).encode() + b"\n" for record in records)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dureader_retrieval, "_BLOCK", block)
+        file = io.BufferedReader(io.BytesIO(content))  # type: ignore[arg-type]
+        found = list(dureader_retrieval._records(file, "file"))
+    assert [record for _, record in found] == records
+    lines = content.decode().split("\n")
+    numbers = [number for number, _ in found]
+    assert all("{" in lines[number - 1] for number in numbers)
+    assert wrapped or numbers == list(range(1, len(records) + 1))
+
+
+def test_the_archive_is_the_one_of_the_builders_sources() -> None:
+    source = json.loads((ROOT / "builders" / "sources.json").read_text(encoding="utf-8"))["dureader-retrieval"]
+    assert {name: source[name] for name in dureader_retrieval.ARCHIVE} == dureader_retrieval.ARCHIVE

@@ -1,116 +1,268 @@
-"""Official archives to a release: what comes out, of one release or both, and of part of them."""
+"""Official archives to a release, to plain official files, and to the same release again."""
 
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
+from typing import Any
 
-import official_archives as made
 import pytest
 from commands import run
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from official_archives import (
     BOTH,
     DEV,
+    DUAL,
+    ORIGINAL,
     PASSAGES,
     PREPROCESSED,
+    TEST1,
+    TEST2,
     TRAIN,
+    lines,
     md5,
     original_files,
     preprocessed_files,
+    question,
+    tables,
+    write_files,
+    write_tar,
 )
-from official_release import check_round_trip, convert, rows
 
 from builders.export.formats import export
 from builders.official import blocks
 from builders.official.build import build_official
 from builders.store.reader import open_release
 
+QUESTIONS = list(TRAIN)
+
+
+def convert(folder: Path, files: dict[str, str]) -> dict[str, Any]:
+    """Make the release ``folder/release`` of files in ``folder/in``; returns its stats' official part."""
+    shutil.rmtree(folder / "in", ignore_errors=True)
+    found: dict[str, Any] = build_official([write_files(folder / "in", files)], folder / "release")["official"]
+    return found
+
+
+def check_round_trip(folder: Path) -> None:
+    """The official files of the release that :func:`convert` made become a release of the same rows."""
+    for name in ("out", "again"):
+        shutil.rmtree(folder / name, ignore_errors=True)
+    export(open_release(folder / "release"), "official", folder / "out")
+    build_official([folder / "out"], folder / "again")
+    assert tables(folder / "again") == tables(folder / "release")
+
 
 def test_the_original_release_comes_out_whole(tmp_path: Path) -> None:
-    found = convert(tmp_path, original_files())
-    assert found["findings"] == {}
-    assert rows(tmp_path, "corpus", "corpus") == [{"_id": md5(p), "title": "", "text": p} for p in PASSAGES]
-    assert [row["query"] for row in rows(tmp_path, "train", "train")] == list(TRAIN)
-    assert rows(tmp_path, "qrels", "dev") == [
-        {"query-id": md5(question), "corpus-id": md5(PASSAGES[n]), "score": 1}
-        for question, ns in DEV.items()
-        for n in ns
-    ]
-    assert [row["text"] for row in rows(tmp_path, "queries", "test")] == made.TEST1 + made.TEST2
-    assert ("qrels", "test") not in open_release(tmp_path / "release").splits()
+    assert convert(tmp_path, original_files())["findings"] == {}
+    rows = tables(tmp_path / "release")
+    assert rows["corpus", "corpus"] == [{"_id": md5(p), "title": "", "text": p} for p in PASSAGES]
+    assert [row["query"] for row in rows["train", "train"]] == QUESTIONS
+    judged = [(md5(asked), md5(PASSAGES[n])) for asked, ns in DEV.items() for n in ns]
+    assert rows["qrels", "dev"] == [{"query-id": query, "corpus-id": p, "score": 1} for query, p in judged]
+    assert [row["text"] for row in rows["queries", "test"]] == TEST1 + TEST2
+    assert ("qrels", "test") not in rows
     stats = json.loads((tmp_path / "release" / "stats.json").read_text())
     assert stats["table3"]["dev"]["positive_passages"] == 3
     assert stats["collections"]["corpus"]["passages"] == len(PASSAGES)
 
 
-def test_the_preprocessed_release_brings_its_negatives(tmp_path: Path) -> None:
+def test_the_preprocessed_release_brings_its_negatives_and_the_top_50(tmp_path: Path) -> None:
     found = convert(tmp_path, preprocessed_files())
-    train = {row["query"]: row for row in rows(tmp_path, "train", "train")}
-    assert list(train) == list(TRAIN)
-    questions = list(TRAIN)
+    rows = tables(tmp_path / "release")
+    train = {row["query"]: row for row in rows["train", "train"]}
     # dual.train.tsv's negatives, each once, then cross.train.tsv's.
-    assert [p["text"] for p in train[questions[0]]["negative_passages"]] == [PASSAGES[n] for n in (7, 9, 6)]
-    assert [p["docid"] for p in train[questions[1]]["negative_passages"]] == [md5(PASSAGES[n]) for n in (8, 11, 7)]
-    assert [p["text"] for p in train[questions[0]]["positive_passages"]] == [PASSAGES[0]]
-    assert [row["_id"] for row in rows(tmp_path, "corpus", "corpus")] == [md5(p) for p in PASSAGES]
-    assert found["files"][f"{PREPROCESSED}/train/dual.train.tsv"] == len(made.DUAL)
-
-
-def test_the_top_50_is_a_run(tmp_path: Path) -> None:
-    convert(tmp_path, preprocessed_files())
-    run = (tmp_path / "release" / "runs" / "official-dev-top50.trec").read_text().splitlines()
-    first = next(iter(DEV))
-    ranked = [PASSAGES[4], PASSAGES[7], PASSAGES[9]]
-    tag = "official-dual-encoder"
-    assert run[:3] == [f"{md5(first)} Q0 {md5(p)} {rank} {4 - rank} {tag}" for rank, p in enumerate(ranked, 1)]
-    assert len(run) == 6
-    release = open_release(tmp_path / "release")
-    assert "runs/official-dev-top50.trec" in {entry.path for entry in release.manifest.files}
-    export(release, "trec", tmp_path / "out")
-    assert (tmp_path / "out/runs/official-dev-top50.trec").read_text().splitlines() == run
-
-
-@pytest.mark.parametrize("kept", ["top50.res.tsv", "id_map.tsv"])
-def test_half_of_the_top_50_is_enough(tmp_path: Path, kept: str) -> None:
-    whole = preprocessed_files()
-    convert(tmp_path / "whole", whole)
-    half = {name: text for name, text in whole.items() if "auxiliary" not in name or name.endswith(kept)}
-    convert(tmp_path / "half", half)
-    run = "release/runs/official-dev-top50.trec"
-    assert (tmp_path / "whole" / run).read_bytes() == (tmp_path / "half" / run).read_bytes()
+    assert [p["text"] for p in train[QUESTIONS[0]]["negative_passages"]] == [PASSAGES[n] for n in (7, 9, 6)]
+    assert [p["docid"] for p in train[QUESTIONS[1]]["negative_passages"]] == [md5(PASSAGES[n]) for n in (8, 11, 7)]
+    assert [p["text"] for p in train[QUESTIONS[0]]["positive_passages"]] == [PASSAGES[0]]
+    assert [row["_id"] for row in rows["corpus", "corpus"]] == [md5(p) for p in PASSAGES]
+    assert found["files"][f"{PREPROCESSED}/train/dual.train.tsv"] == len(DUAL)
+    trec = tmp_path / "release/runs/official-dev-top50.trec"
+    first, ranked = md5(next(iter(DEV))), enumerate((4, 7, 9), 1)
+    expected = [f"{first} Q0 {md5(PASSAGES[n])} {rank} {4 - rank} official-dual-encoder" for rank, n in ranked]
+    assert trec.read_text().splitlines()[:3] == expected
+    export(open_release(tmp_path / "release"), "trec", tmp_path / "trec")
+    assert (tmp_path / "trec/runs" / trec.name).read_bytes() == trec.read_bytes()
+    # The file of texts alone gives the same run.
+    convert(tmp_path / "half", {name: text for name, text in preprocessed_files().items() if "id_map" not in name})
+    assert (tmp_path / "half/release/runs" / trec.name).read_bytes() == trec.read_bytes()
 
 
 def test_real_rows_of_the_preprocessed_release(tmp_path: Path, shared_data: Path) -> None:
     folder = shared_data / "dureader-retrieval-samples"
-    files = {
-        "dev/dev.q.format": (folder / "dureader.q").read_text(encoding="utf-8"),
-        "train/cross.train.tsv": (folder / "cross.train.tsv").read_text(encoding="utf-8"),
-    }
-    found = convert(tmp_path, files)
+    cross = (folder / "cross.train.tsv").read_text(encoding="utf-8")
+    queries = (folder / "dureader.q").read_text(encoding="utf-8")
+    found = convert(tmp_path, {"dev/dev.q.format": queries, "train/cross.train.tsv": cross})
     assert set(found["files"].values()) == {100}
-    train = rows(tmp_path, "train", "train")
-    assert len(train) == 7
-    pairs: dict[int, set[tuple[str, str]]] = {1: set(), 0: set()}
-    for line in files["train/cross.train.tsv"].splitlines():
-        question, _, passage, label = line.split("\t")
-        pairs[int(label)].add((question, passage))
-    assert {(r["query"], p["text"]) for r in train for p in r["positive_passages"]} == pairs[1]
-    assert sorted((r["query"], p["text"]) for r in train for p in r["negative_passages"]) == sorted(pairs[0] - pairs[1])
+    train = tables(tmp_path / "release")["train", "train"]
+    pairs: dict[str, set[tuple[str, str]]] = {"1": set(), "0": set()}
+    for line in cross.splitlines():
+        asked, _, passage, label = line.split("\t")
+        pairs[label].add((asked, passage))
+    assert {(r["query"], p["text"]) for r in train for p in r["positive_passages"]} == pairs["1"]
+    negatives = sorted((r["query"], p["text"]) for r in train for p in r["negative_passages"])
+    assert negatives == sorted(pairs["0"] - pairs["1"])
     check_round_trip(tmp_path)
 
 
-def test_small_blocks_give_the_same_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    convert(tmp_path / "one", BOTH)
-    monkeypatch.setattr(blocks, "BLOCK_BYTES", 300)
-    build_official([made.write_files(tmp_path / "in", BOTH)], tmp_path / "two")
-    one, two = (tmp_path / name for name in ("one/release", "two"))
-    assert (one / "manifest.json").read_bytes() == (two / "manifest.json").read_bytes()
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    names=st.sets(st.sampled_from(sorted(BOTH)), min_size=1) | st.just({*BOTH}),
+    form=st.sampled_from(["folder", "w", "w:gz"]),
+    block=st.sampled_from([8 << 20, 300, 40]),
+    style=st.sampled_from([{}, {"ensure_ascii": True}, {"ensure_ascii": True, "separators": (",", ":")}]),
+    backwards=st.booleans(),
+    wrapped=st.sampled_from([None, 2, 4]) | st.none(),
+)
+def test_any_part_in_any_form_survives_a_release_and_an_export(
+    tmp_path: Path, names: set[str], form: str, block: int, style: dict[str, Any], backwards: bool, wrapped: int | None
+) -> None:
+    files = {name: text for name, text in (BOTH | original_files(**style)).items() if name in names}
+    if backwards:  # in another order, without a last line end
+        ends = (name for name in files if name.endswith(("json", "dual.train.tsv")) and "map" not in name)
+        files |= {name: "\n".join(reversed(files[name].splitlines())) for name in ends}
+    if wrapped and (collection := f"{ORIGINAL}/passage_collection.json") in files:
+        rows = [json.loads(line) for line in files[collection].splitlines()]
+        files[collection] = json.dumps({"data": rows}, indent=wrapped)
+    for name in ("in", "release"):
+        shutil.rmtree(tmp_path / name, ignore_errors=True)
+    source = write_files(tmp_path / "in", files)
+    if form != "folder":
+        source = write_tar(tmp_path / "archive", files, tmp_path / "scratch", form)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(blocks, "BLOCK_BYTES", block)
+        if not any(name.endswith(("json", "tsv", "format")) or "part-" in name for name in files):
+            return  # a readme and a licence
+        build_official([source], tmp_path / "release")
+    if open_release(tmp_path / "release").splits():  # there are none of the map or of the top 50 alone
+        check_round_trip(tmp_path)
+
+
+def test_the_exported_files_are_in_the_published_style(tmp_path: Path) -> None:
+    """The official reader cuts lines at the tabs: query, title, text, title, text, 0; query, title, text, label."""
+    convert(tmp_path, BOTH)
+    check_round_trip(tmp_path)
+    for name in ("train.json", "dev.json", "passage_collection.json"):
+        written = (tmp_path / "out" / ORIGINAL / name).read_text(encoding="utf-8")
+        assert written == BOTH[f"{ORIGINAL}/{name}"]
+    dual, cross = (
+        (tmp_path / "out" / PREPROCESSED / f"train/{name}.train.tsv").read_text(encoding="utf-8").splitlines()
+        for name in ("dual", "cross")
+    )
+    texts = {
+        row["query"]: [[each["text"] for each in row[f"{kind}_passages"]] for kind in ("positive", "negative")]
+        for row in tables(tmp_path / "release")["train", "train"]
+    }
+    assert dual == [f"{q}\t\t{own[0]}\t\t{other}\t0" for q, (own, others) in texts.items() for other in others]
+    assert cross == [
+        f"{q}\t\t{text}\t{label}"
+        for q, both in texts.items()
+        for label, each in zip("10", both, strict=True)
+        for text in each
+    ]
+
+
+def test_tabs_and_line_ends_of_a_text_become_spaces_in_the_tsvs_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    train, cross = f"{ORIGINAL}/train.json", f"{PREPROCESSED}/train/cross.train.tsv"
+    rows = [question("问\t题", ["答\n案"]), question("问题", ["答案", "答\r案"])]
+    convert(tmp_path, {train: lines(rows), cross: "问题\t\t答案\t1\n问题\t\t别的\t0\n"})
+    export(open_release(tmp_path / "release"), "official", tmp_path / "out")
+    assert (tmp_path / "out" / train).read_text(encoding="utf-8").count("\\") == 3
+    written = (tmp_path / "out" / cross).read_bytes().decode()
+    assert written.splitlines() == ["问 题\t\t答 案\t1", "问题\t\t答案\t1", "问题\t\t答 案\t1", "问题\t\t别的\t0"]
+    assert "cross.train.tsv: in 2 of 4 lines, tabs and line ends were written as spaces" in caplog.text
+
+
+PARTS, MAP = f"{PREPROCESSED}/passage-collection/part-0", f"{PREPROCESSED}/passage-collection/passage2id.map.json"
+DUAL_TSV, COLLECTION = f"{PREPROCESSED}/train/dual.train.tsv", f"{ORIGINAL}/passage_collection.json"
+NINTH = lines([{"paragraph_id": md5(PASSAGES[9]), "paragraph_text": PASSAGES[9]}])
+SHORT_MAP = json.dumps({str(n): md5(p) for n, p in enumerate(PASSAGES[:10])} | {"30": "0" * 32})
+MORE = "".join(
+    f"{asked}\t\t{PASSAGES[own]}\t\t{PASSAGES[other]}\t0\n"
+    for asked, own, other in ((QUESTIONS[0], 5, 10), (QUESTIONS[0], 0, 5), ("没有的问题", 5, 10))
+)
+NO_DEV = {name: text for name, text in preprocessed_files().items() if "dev" not in name and "auxiliary" not in name}
+
+
+@pytest.mark.parametrize(
+    ("case", "files", "name", "edit", "found"),
+    [
+        (
+            "text",
+            preprocessed_files(),
+            f"{PARTS}1",
+            lambda text: text.replace(PASSAGES[4], PASSAGES[4] + "改"),  # as if it had been cleaned for the TSV
+            {"passages whose id is not the MD5": 1, "text is not the collection's": 1},
+        ),
+        (
+            "map",
+            preprocessed_files(),
+            MAP,
+            lambda _: SHORT_MAP,
+            {"lines without an entry": 2, "lines that no part holds": 19, "out of order": 1},
+        ),
+        (
+            "collection",
+            original_files(),
+            COLLECTION,
+            lambda text: text.replace(NINTH, ""),
+            {"judgments of dev whose passage the collection lacks": 1},
+        ),
+        (
+            "dual",
+            BOTH,
+            DUAL_TSV,
+            lambda text: text + MORE,
+            {
+                "positives of the TSVs that train.json does not judge": 1,
+                "negatives of the TSVs that are positives": 1,
+                "questions of the TSVs": 1,
+            },
+        ),
+        # The first part is missing: line numbers are useless, and MD5s are ids.
+        ("part", {name: text for name, text in preprocessed_files().items() if "part-00" not in name}, MAP, str, {}),
+        (
+            "ids",
+            NO_DEV,
+            MAP,
+            lambda text: text.replace(md5(PASSAGES[0]), "0" * 32).replace(md5(PASSAGES[7]), "f" * 32),
+            {"passages whose id is not the MD5": 2},
+        ),
+    ],
+)
+def test_what_disagrees_is_counted_and_the_archives_ids_are_kept(
+    tmp_path: Path, case: str, files: dict[str, str], name: str, edit: Any, found: dict[str, int]
+) -> None:
+    read = convert(tmp_path, files | {name: edit(files[name])})
+    for part, times in found.items():
+        assert sum(count for what, count in read["findings"].items() if part in what) == times, part
+    check_round_trip(tmp_path)
+    rows = tables(tmp_path / "release")
+    train, expected = rows["train", "train"][0], [*map(md5, PASSAGES)]
+    if case == "text":
+        assert rows["corpus", "corpus"][4]["text"] == PASSAGES[4] + "改"
+        assert read["examples"]["passages whose id is not the MD5 of their text"] == [md5(PASSAGES[4])]
+    elif case == "ids":
+        expected[0], expected[7] = "0" * 32, "f" * 32
+        assert (train["positive_passages"][0]["docid"], train["negative_passages"][0]["docid"]) == ("0" * 32, "f" * 32)
+        assert rows["qrels", "train"][0]["corpus-id"] == "0" * 32
+    elif case == "collection":
+        del expected[9]
+        assert len(rows["dev", "dev"][0]["positive_passages"]) == 2
+    elif case == "dual":
+        assert [p["text"] for p in train["positive_passages"]] == [PASSAGES[0]]
+        assert PASSAGES[5] not in [p["text"] for p in train["negative_passages"]]
+    assert [row["_id"] for row in rows["corpus", "corpus"]] == expected[3 if case == "part" else 0 :]
+    judged = {row["corpus-id"] for (config, _), found in rows.items() if config == "qrels" for row in found}
+    assert case == "part" or judged <= {*expected}  # no judgment names a passage that is not there
 
 
 def test_the_command_prints_table_3_and_refuses_a_place_that_is_taken(tmp_path: Path) -> None:
-    archive = made.write_tar(tmp_path / "a.tar.gz", original_files(), tmp_path / "scratch")
-    assert (
-        "queries" in run("builders", "official", "--quiet", "--archive", archive, "--out", tmp_path / "release").stdout
-    )
-    refused = run("builders", "official", "--quiet", "--archive", archive, "--out", archive, code=1)
-    assert "exists and is not a release" in refused.error
+    archive = write_tar(tmp_path / "a.tar.gz", original_files(), tmp_path / "scratch")
+    words = ("builders", "official", "--quiet", "--archive", archive, "--out")
+    assert "queries" in run(*words, tmp_path / "release").stdout
+    assert "exists and is not a release" in run(*words, archive, code=1).error

@@ -1,4 +1,4 @@
-"""Official archives that are refused: bad lines, damaged archives, members that lead elsewhere; fuzzing."""
+"""Official archives with bad lines, which stop the build or are skipped; damaged archives, and harmful members."""
 
 from __future__ import annotations
 
@@ -12,57 +12,148 @@ from typing import Any
 
 import official_archives as made
 import pytest
-from official_archives import (
-    BOTH,
-    ORIGINAL,
-    original_files,
-)
+from commands import Done, run
+from official_archives import BOTH, DEV, ORIGINAL, PASSAGES, PREPROCESSED, TRAIN, lines, md5, original_files, tables
 
 from builders.core.errors import InputError
-from builders.official import archives
+from builders.official import archives, blocks
 from builders.official.build import build_official
 
-QUESTION = made.question("问", None)
+PARTS = f"{PREPROCESSED}/passage-collection/part-0"
+MAP = f"{PREPROCESSED}/passage-collection/passage2id.map.json"
+TRAINING, TOP50 = f"{PREPROCESSED}/train", f"{PREPROCESSED}/auxiliary/dev.retrieval.top50.res"
+TEST1 = "dureader-retrieval-test1/test1.json"
+FIRST = next(iter(DEV))
+ASKED = made.question("问", None)
+# (file, a line that is not in its format, the error)
+BAD = [
+    (f"{TRAINING}/dual.train.tsv", "问\t\t答\t\t否", "expected 6 columns"),
+    (f"{TRAINING}/dual.train.tsv", "问\t\t\t\t否\t0", "expected the text of a passage, found nothing"),
+    (f"{TRAINING}/cross.train.tsv", "问\t\t答\t1\t1", "expected 4 columns"),
+    (f"{TRAINING}/cross.train.tsv", "问\t\t答\t2", "expected the label 0 or 1 in column 4, found '2'"),
+    (f"{TRAINING}/cross.train.tsv", "问\t\t\udcff\t1", "not UTF-8"),
+    (f"{TOP50}.id_map.tsv", "1\t2", "32 hex digits"),
+    (f"{ORIGINAL}/train.json", "{", "found no JSON"),
+    (f"{ORIGINAL}/dev.json", json.dumps(ASKED), "missing required field `answer_paragraphs`"),
+    (
+        f"{ORIGINAL}/dev.json",
+        lines([made.question(FIRST, [])])[:-2] + ', "question": "另问"}',
+        "has two texts; expected",
+    ),
+    (TEST1, '{"question_id": "1", "question": "问"}', "not a question"),
+    (TEST1, json.dumps(ASKED).replace("\\u95ee", "\udcff"), "not UTF-8"),
+    (TEST1, "[]", "Expected `object`"),
+    (f"{ORIGINAL}/passage_collection.json", '{"paragraph_id": 5, "paragraph_text": ""}', "not a passage"),
+]
 
 
+def write_with(folder: Path, name: str, row: int, *added: str, instead: int = 0) -> Path:
+    """Both releases' files, ``added`` put into one of them before its line ``row`` (from 0) or ``instead`` of some."""
+    made.write_files(folder, BOTH)
+    rows = BOTH[name].splitlines()
+    rows[row : row + instead] = added
+    (folder / name).write_bytes("".join(f"{each}\n" for each in rows).encode(errors="surrogateescape"))
+    return folder
+
+
+def official(source: Path, release: Path, *options: str, code: int = 0) -> Done:
+    return run("builders", "official", "--archive", source, "--out", release, *options, code=code)
+
+
+def official_stats(release: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((release / "stats.json").read_text(encoding="utf-8"))["official"]
+    return found
+
+
+@pytest.fixture(scope="module")
+def clean(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The release of the files without a bad line."""
+    folder = tmp_path_factory.mktemp("clean")
+    build_official([made.write_files(folder / "in", BOTH)], folder / "release")
+    return folder / "release"
+
+
+@pytest.mark.parametrize(("name", "bad", "said"), BAD)
+def test_a_bad_line_stops_the_build_or_is_skipped_and_all_the_rest_is_as_without_it(
+    tmp_path: Path, clean: Path, name: str, bad: str, said: str
+) -> None:
+    source = write_with(tmp_path / "in", name, 1, bad)
+    refused = official(source, tmp_path / "release", "--quiet", code=1).error
+    assert refused.startswith(f"{source / name}:2: ") and said in refused
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]  # nothing half-made is left
+
+    done = official(source, tmp_path / "release", "--skip-bad-lines")
+    left_out = f"bad lines of {name} (left out)"
+    assert f"{left_out}: 1; line 2: " in done.stdout and said in done.stdout
+    assert tables(tmp_path / "release") == tables(clean)
+    run_file = "runs/official-dev-top50.trec"
+    assert (tmp_path / "release" / run_file).read_bytes() == (clean / run_file).read_bytes()
+    stats = official_stats(tmp_path / "release")
+    assert stats["findings"].pop(left_out) == 1 and said in stats["examples"].pop(left_out)[0]
+    assert stats["files"] == official_stats(clean)["files"]
+    build = json.loads((tmp_path / "release" / "manifest.json").read_text())["builds"][0]
+    assert build["options"] == {"skipped_lines": 1}
+    listed = (tmp_path / "release" / "official" / "skipped.tsv").read_text(encoding="utf-8").splitlines()
+    assert listed[0] == "file\tline\twhat" and listed[1].startswith(f"{name}\t2\t") and len(listed) == 2
+
+
+def test_what_is_skipped_takes_its_judgments_along_and_keeps_its_line_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ids of the passages after it are still their own, whatever the blocks are."""
+    files = {name: text for name, text in BOTH.items() if f"{ORIGINAL}/passage" not in name}
+    files[MAP] = files[MAP].replace(md5(PASSAGES[10]), "f" * 32)  # an id that only the line number says
+    files[f"{PARTS}1"] = files[f"{PARTS}1"].replace(f"-\t\t{PASSAGES[5]}\t0", f"-\t{PASSAGES[5]}\t0")
+    asked = files[f"{ORIGINAL}/train.json"].splitlines()
+    files[f"{ORIGINAL}/train.json"] = "\n".join([asked[0], "{", *asked[2:]])
+    source = made.write_files(tmp_path / "in", files)
+    build_official([source], tmp_path / "one", skip_bad_lines=True)
+    held = {row["_id"]: row["text"] for row in tables(tmp_path / "one")["corpus", "corpus"]}
+    ids = [md5(text) for text in PASSAGES]
+    ids[10] = "f" * 32
+    assert list(held.items()) == [pair for number, pair in enumerate(zip(ids, PASSAGES, strict=True)) if number != 5]
+    judged = {row["corpus-id"] for row in tables(tmp_path / "one")["qrels", "dev"]}
+    assert judged == {ids[number] for number in DEV[FIRST]}  # the other question's only answer is the passage
+    findings = official_stats(tmp_path / "one")["findings"]
+    assert findings["judgments of dev whose passage the collection lacks (left out of the qrels)"] == 1
+    questions = [question for number, question in enumerate(TRAIN) if number != 1]
+    assert [row["query-id"] for row in tables(tmp_path / "one")["qrels", "train"]] == list(map(md5, questions))
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 60)
+    build_official([source], tmp_path / "two", skip_bad_lines=True)
+    assert (tmp_path / "one" / "manifest.json").read_bytes() == (tmp_path / "two" / "manifest.json").read_bytes()
+
+
+@pytest.mark.parametrize("skip", [False, True])
 @pytest.mark.parametrize(
-    ("name", "line", "content", "message"),
+    ("name", "line", "content", "said"),
     [
-        ("dual.train.tsv", 2, "问\t\t答\t\t否\t0\n问\t\t答\t\t否\n", "expected 6 columns"),
-        ("cross.train.tsv", 2, "问\t\t答\t1\n问\t\t答\t2\n", "expected the label 0 or 1"),
-        ("cross.train.tsv", 1, "问\t\t\t1\n", "expected the text of a passage"),
         ("part-00", 1, "-\t\t一段\t0\r\n", "CR LF"),
-        ("part-00", 2, "-\t\t一段\t0\n-\t一段\n", "expected 4 columns"),
-        ("dev.q.format", 3, "问\t-\t-\t0\n问二\t-\t-\t0\n\n", "expected 4 columns"),
-        ("dev.json", 1, '{"question_id": "1", "question": "问"}\n', "question_id"),
-        ("dev.json", 1, json.dumps(made.question("问", None)) + "\n", "missing required field `answer_paragraphs`"),
-        ("test1.json", 2, json.dumps(made.question("问", None)) + "\n[]\n", "Expected `object`"),
-        ("passage_collection.json", 1, '{"paragraph_id": 5, "paragraph_text": ""}\n', "not a passage"),
-        ("passage_collection.json", 1, '{"data": [{"paragraph_id": "x"}]}', "not a passage"),
-        ("passage2id.map.json", 1, '{"0": "' + "0" * 32 + '", "x": "' + "1" * 32 + '"}', "line number"),
+        ("part-00", 1, "x\ny\n", "expected 4 columns"),  # no line is good
+        ("dev.q.format", 1, "\n", "expected 4 columns"),
         ("dev.retrieval.top50.res.tsv", 1, "问\t17\t1\t0.93\n", "retriever's output"),
-        ("dev.retrieval.top50.res.id_map.tsv", 1, "1\t2\n", "32 hex digits"),
+        ("passage_collection.json", 1, '{"data": [{"paragraph_id": "x"}]}', "not a passage"),
+        ("passage2id.map.json", 1, f'{{"0": "{"0" * 32}", "x": "{"1" * 32}"}}', "not pairs of a line number"),
+        ("passage2id.map.json", None, f'{{"0": "{"0" * 32}", "0": "{"1" * 32}"}}', "every line number once"),
         ("q2qid.dev.json", None, "[]", "one JSON object"),
-        ("test1.json", 2, made.lines([QUESTION, QUESTION | {"question": "另问"}]), "two texts"),
-        ("part-00", 2, "-\t\t一\t0\n-\t\t\udcff\t0\n", "not UTF-8"),
         ("train.json", None, "", "is empty"),
         ("train.json", None, "\ufeff{}", "byte order mark"),
+        ("x/other.txt", None, "文", "no official file"),
     ],
 )
-def test_a_bad_line_is_named(tmp_path: Path, name: str, line: int | None, content: str, message: str) -> None:
-    folder = tmp_path / "in"
-    folder.mkdir()
-    (folder / name).write_bytes(content.encode(errors="surrogateescape"))
+def test_what_is_wrong_with_a_file_as_a_whole_stops_the_build(
+    tmp_path: Path, name: str, line: int | None, content: str, said: str, skip: bool
+) -> None:
+    folder = made.write_files(tmp_path / "in", {name: content})
     with pytest.raises(InputError) as error:
-        build_official([folder], tmp_path / "release")
+        build_official([folder], tmp_path / "release", skip)
     where = f"{folder / name}:" + (f"{line}:" if line else "")
-    assert str(error.value).startswith(where)
-    assert message in str(error.value)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["in"]  # nothing half-made is left
+    assert str(error.value).startswith("no official file" if "/" in name else where)
+    assert said in str(error.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
 
 
-@pytest.mark.parametrize("files", [{}, {"x/other.txt": "文", "x/readme.md": "文"}, {"x": "<html>404</html>"}])
-def test_what_holds_nothing_official_is_refused(tmp_path: Path, files: dict[str, str]) -> None:
+@pytest.mark.parametrize("files", [{}, {"x": "<html>404</html>"}])
+def test_what_is_missing_or_no_archive_is_refused(tmp_path: Path, files: dict[str, str]) -> None:
     made.write_files(tmp_path, files)
     with pytest.raises(InputError):
         build_official([tmp_path / "x"], tmp_path / "release")

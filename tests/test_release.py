@@ -137,7 +137,7 @@ def test_the_count_of_positive_paragraphs_on_the_real_rows(shared_data: Path) ->
     for unit, expected in (("char", 993), ("word", 997)):
         positive = 0
         for block in blocks.read_blocks(raw.find_sources([shared_data / "dureader-2.0-demo"])):
-            rows = [row for _, row in raw.parse_rows(block, segmented=unit == "word")]
+            rows = [row for _, row in raw.parse_rows(block)]
             positive += int(label_rows(rows, Options(unit=unit)).sum())
         assert positive == expected
 
@@ -267,14 +267,6 @@ def test_an_output_path_that_cannot_be_written_is_one_line(small: Path, tmp_path
         done = build("--raw", small, "--out", out, "--quiet", code=1)
         assert len(done.stderr.strip().split("\n")) == 1
         assert str(out.parent) in done.stderr or str(out) in done.stderr
-
-
-@pytest.mark.parametrize("option", ["--raw", "--out"])
-def test_the_address_of_an_object_store_is_one_line(small: Path, tmp_path: Path, option: str) -> None:
-    given = {"--raw": small, "--out": tmp_path / "out"} | {option: "s3://bucket/data"}
-    done = run("builders", "release", "--quiet", *(word for pair in given.items() for word in pair), code=1)
-    said = "s3://bucket/data: expected a path, found an address; copy its files with `aws s3 sync`"
-    assert done.error.startswith(said)
 
 
 def test_splits_can_be_given(small: Path, tmp_path: Path) -> None:

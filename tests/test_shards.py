@@ -109,7 +109,7 @@ def test_an_empty_split_has_the_columns_of_its_config(tmp_path: Path) -> None:
         (("annotate", "translations", "export", "--out", "OUT.tsv"), ""),
         (("add", "restrain", "--size", "2", "--embeddings", "V.npy", "--out", "OUT"), "has no queries in dev"),
         (("annotate", "pool", "candidates", "--runs", "RUN", "--out", "OUT"), "queries/dev lacks"),
-        (("add", "samples", "--sizes", "5", "--out", "OUT", "--split", "dev"), "no positive passages in qrels/dev"),
+        (("add", "samples", "--sizes", "5", "--out", "OUT", "--split", "dev"), "has 0 positives in qrels/dev"),
     ],
 )
 def test_verbs_read_an_empty_split(tmp_path: Path, words: tuple[str, ...], error: str) -> None:
@@ -235,7 +235,7 @@ def test_rows_that_a_shards_own_footer_makes_up_are_refused(release: Path) -> No
     (release / SHARD).write_bytes(forged)
     assert pq.read_metadata(release / SHARD).num_rows == 3
     _claim(release, rows=3, sha256=hashlib.sha256(forged).hexdigest())
-    with pytest.raises(InputError, match=f"{SHARD}: holds 2 rows and says 3"):
+    with pytest.raises(InputError, match=f"{SHARD}: has 2 rows where the manifest says 3"):
         texts(open_release(release))
 
 

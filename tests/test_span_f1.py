@@ -120,12 +120,6 @@ def test_nothing_matches_an_empty_answer_or_paragraph() -> None:
     assert label([], [[1]]) == []
 
 
-@pytest.mark.parametrize(("threshold", "match"), [(Fraction(0), "threshold"), (Fraction(2), "best"), (1, "first")])
-def test_wrong_options_are_refused(threshold: Fraction, match: str) -> None:
-    with pytest.raises(ValueError):
-        label([[1]], [[1]], threshold, match)
-
-
 def test_words_and_characters_become_numbers() -> None:
     (ids, ends), (answers, answer_ends) = word_ids([["绿萝", "浇水"], [], ["浇水"]], [["浇水", "少"]])
     assert ids.tolist() == [0, 1, 1]

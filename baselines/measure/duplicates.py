@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from baselines.measure.measures import IR_MEASURES, LIST_DEPTH, OFFICIAL, Rankings, mean, measure
+from baselines.measure.measures import IR_MEASURES, LIST_DEPTH, PAPER, Rankings, cells, mean, measure
 from baselines.measure.qrels import Qrels
 from builders.core.errors import InputError
 from builders.core.progress import progress
@@ -169,8 +169,7 @@ def text(results: Sequence[Mapping[str, Any]], qrels: Qrels) -> str:
         each = result["duplicates"]
         shares = (percent(each[name]) for name in ("repeated@10", "repeated@50", "repeated_queries"))
         counts.append([result["run"], *shares, f"{each['copies']:,}", f"{each['contradicted']:,}"])
-        shown = [each["official"][name] for name in OFFICIAL[:3]] + [*each["ir_measures"].values()]
-        values.append([result["run"], *map(percent, shown)])
+        values.append([result["run"], *cells(each)])
     first = results[0]["duplicates"]
     return "\n".join(
         [
@@ -180,6 +179,6 @@ def text(results: Sequence[Mapping[str, Any]], qrels: Qrels) -> str:
             "",
             f"a passage and its copies as one, later copies {first['way']}, percent ({first['positives']} positives of "
             f"{qrels.pairs} are left)",
-            text_table(["run", *OFFICIAL[:3], *IR_MEASURES], values),
+            text_table(["run", *PAPER.values(), *IR_MEASURES], values),
         ]
     )

@@ -156,9 +156,8 @@ def text(results: Sequence[Mapping[str, Any]], qrels: Qrels) -> str:
     rows = []
     for each in results:
         for kind in LISTS:
-            means = each if kind == "plain" else each["holes"][kind]
-            values = [*(means["official"][name] for name in OFFICIAL), *means["ir_measures"].values()]
-            rows.append([each["run"] if kind == "plain" else "", kind, *map(percent, values)])
+            plain = kind == "plain"
+            rows.append([each["run"] * plain, kind, *measures.cells(each if plain else each["holes"][kind])])
     lines = [
         f"holes, percent ({qrels.pairs} positives and {negatives} negatives are judged, everything else is unjudged)",
         text_table(["run", *SHOWN], first),

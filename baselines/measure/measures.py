@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,7 @@ import pyarrow.types as types
 
 from baselines.measure.qrels import Qrels
 from builders.core.errors import InputError
+from builders.core.tables import percent
 
 # As the paper prints them (Section 3.2), and the official script's keys.
 PAPER = {"MRR@10": "MRR@10", "Recall@1": "recall@1", "Recall@50": "recall@50"}
@@ -108,6 +110,12 @@ def measure(rankings: Rankings, qrels: Qrels) -> tuple[dict[str, dict[str, float
     means = {name: mean(values) for name, values in by_query.items()}
     by_query = {"RR@10": list(map(reciprocal_rank, first_ranks(rankings, qrels))), **by_query}
     return {"official": official(rankings, qrels), "ir_measures": means}, by_query
+
+
+def cells(means: Mapping[str, Any]) -> list[str]:
+    """The means of :func:`measure` in percent: the paper's measures, then ``IR_MEASURES``."""
+    every = means["official"] | means["ir_measures"]
+    return [percent(every[name]) for name in (*PAPER.values(), *IR_MEASURES)]
 
 
 def mean(values: Sequence[float]) -> float:

@@ -51,11 +51,11 @@ from pathlib import Path
 
 from baselines.reproduce.costs import plan_table
 from baselines.reproduce.drawings import draw_figures
-from baselines.reproduce.matrix import Matrix, Row, Step, behind, fill, is_labelled, read_matrix, runnable
+from baselines.reproduce.matrix import Matrix, Row, Step, fill, is_labelled, read_matrix, runnable
 from baselines.reproduce.page import PAGE, write_page
 from baselines.reproduce.report import measure, side_by_side, trainings
 from baselines.reproduce.settings import Settings, read_settings
-from baselines.reproduce.steps import call, printed, run_plan, sample_command, shown
+from baselines.reproduce.steps import call, printed, run_plan, sample_command
 from baselines.reproduce.text import text
 from builders.core.command import whole_number
 from builders.core.errors import log
@@ -155,16 +155,11 @@ def run(args: argparse.Namespace) -> None:
     report = side_by_side(matrix, release, measured, steps, done, settings)
     report["images"] = list(map(str, draw_figures(measured, args.out)))
     report["notes"] = _notes(settings, args)
-    for row in blind:
-        (file,) = (_predictions(row, plan, args).output / "predictions").iterdir()
-        about = {"table": row.table, "row": row.name, "split": row.split or args.split, "file": str(file)}
-        report["predictions"].append(about)
-    for row in rows:
-        commands = [step.command for step in behind(plan, row.step).values()]
-        commands.append(_last_command(row, plan, args, row in labelled))
-        kind, number = row.place
-        lines = [shown(command, args.processes) for command in commands]
-        report["commands"].append({kind: number, "row": row.name, "commands": lines})
+    report["predictions"] = [
+        {"table": row.table, "row": row.name, "split": row.split or args.split, "file": str(file)}
+        for row in blind
+        for file in (_predictions(row, plan, args).output / "predictions").iterdir()
+    ]
     report["trainings"] = trainings(plan)
     report["page"] = str(write_page(args.html or args.out / PAGE, report, own))
     print_result(report, text(report), args.format)

@@ -96,13 +96,10 @@ def _sets(release: Release, split: str, asked: Sequence[str]) -> dict[str, list[
             buckets.append(Fold((config, config), ((config, KINDS[0]), (config, KINDS[1]))))
     if buckets:
         found[RESTTEST] = buckets
-    if missing := [name for name in asked if name not in found] or not found:
-        known = f"; it has {', '.join(found)}" if found else ""
-        what = " and ".join(asked) if asked and missing else "sets for interpolation and extrapolation"
-        raise InputError(
-            f"has no {what} of the {split} queries{known}; `python -m builders add` makes them",
-            path=release.path,
-        )
+    if not found or not {*asked} <= {*found}:
+        what = " and ".join(asked) or "sets for interpolation and extrapolation"
+        known = f"it has {', '.join(found) or 'none'}; `python -m builders add` makes them"
+        raise InputError(f"has no {what} of the {split} queries; {known}", path=release.path)
     return {name: folds for name, folds in found.items() if not asked or name in asked}
 
 

@@ -58,10 +58,8 @@ def page(
         curves = "".join(map(_curve, report["trainings"]))
         parts.append(("curves", "The trainings", f'<div class="curves">{curves}</div>'))
     parts.append(("leaderboard", "The leaderboard", _leaderboard(tables, sources)))
-    commands = [
-        _details(_title(each), f"<pre>{_t(chr(10).join(each['commands']))}</pre>") for each in report["commands"]
-    ]
-    parts.append(("commands", "The commands behind each row", "".join(commands)))
+    steps = "\n".join(f"{step['command']}  # {step['seconds']} s" for step in report["steps"].values())
+    parts.append(("commands", "The commands", f"<pre>{_t(steps)}</pre>"))
     parts.append(("legend", "What the marks mean", _items([text.LEGEND, text.MARKS, *reasons.lines()])))
     links = "".join(f'<a href="#{name}">{_t(title.partition(":")[0])}</a>' for name, title, _ in parts)
     shown = [
@@ -86,14 +84,6 @@ def _t(value: object) -> str:
 
 def _items(lines: Sequence[str]) -> str:
     return f"<ul>{''.join(f'<li>{_t(line)}</li>' for line in lines)}</ul>"
-
-
-def _details(title: str, body: str) -> str:
-    return f"<details><summary>{_t(title)}</summary>{body}</details>"
-
-
-def _title(each: Mapping[str, Any]) -> str:
-    return f"{'Figure' if 'figure' in each else 'Table'} {each.get('figure', each.get('table'))}, {each['row']}"
 
 
 def _grid(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -127,5 +117,7 @@ def _leaderboard(tables: Sequence[Mapping[str, Any]], sources: Mapping[str, lead
     parts = []
     for title, head, rows in map(leaderboard.grid_of, tables):
         shown = _grid(head, rows)
-        parts.append(f"<h3>{_t(title)}</h3>{_details(f'{len(rows)} rows', shown) if len(rows) > 20 else shown}")
+        if len(rows) > 20:
+            shown = f"<details><summary>{len(rows)} rows</summary>{shown}</details>"
+        parts.append(f"<h3>{_t(title)}</h3>{shown}")
     return "".join([*parts, f"<p><small>{_t(leaderboard.LEGEND)}</small></p>", _items(leaderboard.listed_of(sources))])

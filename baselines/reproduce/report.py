@@ -24,8 +24,6 @@ from builders.store.layout import SETS
 from builders.store.reader import Release
 from builders.store.runs import read_run
 
-_AS_THEY_ARE = Settings()
-
 
 @dataclass(frozen=True)
 class Measured:
@@ -70,7 +68,7 @@ def side_by_side(
     measured: Sequence[Measured],
     plan: Mapping[str, Step],
     done: Mapping[str, Stamp],
-    settings: Settings = _AS_THEY_ARE,
+    settings: Settings,
 ) -> dict[str, Any]:
     """The report of some rows.
 
@@ -90,13 +88,8 @@ def side_by_side(
     return {
         "release": str(release.path),
         "sets": sets,
-        "notes": [],
         "unit": "percent",
-        "predictions": [],
-        "images": [],
         "rows": [figure for each in measured for figure in _figures(matrix, release, each, plan, done, settings)],
-        "commands": [],
-        "trainings": [],
         "steps": {
             name: {
                 "command": shown(step.command, done[name].processes),

@@ -87,15 +87,6 @@ def run_steps(
     for name, step in plan.items():  # before any runs: a starting checkpoint that is missing is an error at once
         keys[name] = _known_key(step, [keys[other] for other in step.needs], release)
     codes = code_of_steps(plan)
-    stamps = {name: _read(_stamp(step.output)) for name, step in plan.items()}
-    finished = [name for name, stamp in stamps.items() if stamp.key == keys[name] and stamp.files]
-    other = [str(plan[name].output) for name in finished if codes[name] != stamps[name].code]
-    if other and not any_code:
-        log.warning(
-            "%d steps were done by another version of the code and are run again (--any-code keeps them; of a model, "
-            "the earlier one stays as NAME%s): %s",
-            *(len(other), _BEFORE, ", ".join(other)),
-        )
     done: dict[str, Stamp] = {}
     for name, step in plan.items():
         if stamp := _done(step.output, keys[name], "" if any_code else codes[name]):
@@ -113,8 +104,8 @@ def run_steps(
 
 def run_plan(plan: Mapping[str, Step], release: Release, args: argparse.Namespace) -> dict[str, Stamp]:
     """Run what is missing of a plan, as the options of `reproduce` say."""
-    options: dict[str, Any] = {"quiet": args.quiet, "here": args.one_process}
-    return run_steps(plan, release, **options, processes=args.processes, any_code=args.any_code)
+    how = {"quiet": args.quiet, "here": args.one_process, "processes": args.processes, "any_code": args.any_code}
+    return run_steps(plan, release, **how)
 
 
 def printed(commands: Sequence[list[str]], args: argparse.Namespace) -> str:
@@ -280,6 +271,10 @@ def _begin(step: Step, stamp: Stamp, any_code: bool) -> Stamp:
     if path.exists() and (earlier.key != stamp.key or (earlier.code != stamp.code and not any_code)):
         shutil.rmtree(states_of(output), ignore_errors=True)
         if earlier.key == stamp.key:
+            said = (
+                "%s: made by another version of the code, made again (--any-code keeps it; an earlier model is NAME%s)"
+            )
+            log.warning(said, output, _BEFORE)
             shutil.rmtree(output.with_name(f".{output.name}.building"), ignore_errors=True)
             if step.command[1] == "train" and output.is_dir():
                 before = output.with_name(output.name + _BEFORE)

@@ -34,7 +34,7 @@ else:  # Python 3.10
 _BLOCK = 1 << 20
 # OSError: without a number it is no error of the system, but one of Arrow or gzip about what it reads.
 _DAMAGE = (EOFError, OSError, ValueError, lzma.LZMAError, struct.error, zipfile.BadZipFile, zlib.error)
-_LINKS = 40  # that a name may lead through, as on Linux
+_STDOUT = {Path("-"), Path("/dev/stdout"), Path("/dev/fd/1"), Path("/proc/self/fd/1")}
 
 
 _copies: dict[tuple[int, int], Path] = {}  # of pipes, by device and inode
@@ -80,28 +80,13 @@ def real_path(path: Path) -> Path:
     return real
 
 
-def _descriptor(path: Path) -> int | None:
-    """The number of this process' own open stream that ``path`` names: ``-``, ``/dev/stdout``, ``/dev/fd/3``."""
-    if str(path) == "-":
-        return 1
-    own, place = {os.path.realpath("/dev/fd"), "/dev/fd"}, os.path.abspath(path)
-    for _ in range(_LINKS):
-        folder, name = os.path.split(place)
-        if name.isdecimal() and os.path.realpath(folder) in own:
-            return int(name)
-        if not os.path.islink(place):
-            break
-        place = os.path.join(folder, os.readlink(place))
-    return None
-
-
 def kind_of(path: Path) -> str:
     """Name the kind of thing that stands in the place of an output; empty for a file, or for nothing yet.
 
-    ``stream`` (a terminal, ``/dev/null``, a pipe; what this process has open, whatever it is: ``-``, ``/dev/stdout``),
-    ``directory``, ``disk`` or ``socket``.
+    ``stream`` (a terminal, ``/dev/null``, a pipe; stdout, whatever it is: ``-``, ``/dev/stdout``), ``directory``,
+    ``disk`` or ``socket``.
     """
-    if _descriptor(path) is not None:
+    if path in _STDOUT:
         return "stream"
     try:
         mode = path.stat().st_mode
@@ -112,15 +97,6 @@ def kind_of(path: Path) -> str:
     if stat.S_ISDIR(mode):
         return "directory"
     return "" if stat.S_ISREG(mode) else "disk" if stat.S_ISBLK(mode) else "socket"
-
-
-def path_of(text: str) -> Path:
-    """The path that a user gave; :class:`InputError` for the address of an object store."""
-    if "://" in text:
-        raise InputError(
-            "expected a path, found an address; copy its files with `aws s3 sync` or `hf download`", path=text
-        )
-    return Path(text)
 
 
 def link(file: Path, name: Path) -> None:
@@ -209,10 +185,11 @@ def new_file(path: Path) -> Iterator[Path]:
         with temporary_folder() as folder:
             whole = folder / path.name
             yield whole
-            if (number := _descriptor(path)) == 1:
+            stdout = path in _STDOUT
+            if stdout:
                 sys.stdout.flush()
             # Opened by its name, a file that the shell has opened (`> FILE`) would be emptied, and begun anew.
-            with open(whole, "rb") as file, open(path if number is None else os.dup(number), "wb") as stream:
+            with open(whole, "rb") as file, open(os.dup(1) if stdout else path, "wb") as stream:
                 shutil.copyfileobj(file, stream)
         return
     path = real_path(path)

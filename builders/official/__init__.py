@@ -1,28 +1,25 @@
 """Make a release from the official archives, or from a copy.
 
-Both releases are read, whatever part is there: passage_collection.json, train.json,
-dev.json, test1.json and test2.json of the original release, and of the pre-processed one part-00 to part-03 with
-passage2id.map.json, dual.train.tsv and cross.train.tsv (whose negatives become `negative_passages`), dev.q.format,
-q2qid.dev.json and the dual-encoder's top 50 of dev, which becomes the run runs/official-dev-top50.trec. Every id is
-held against the MD5 of its text, line numbers against the map, the TSVs against train.json: what does not agree is
-counted in stats.json and logged with examples; a line that is not in its file's format ends the build with file and
-line. `export --format official` writes such files again.
+Both releases are read, or any part of them: passage_collection.json, train.json, dev.json, test1.json and test2.json of
+the original one; part-00 to part-03 with passage2id.map.json, dual.train.tsv and cross.train.tsv (with negatives for
+`negative_passages`), dev.q.format, q2qid.dev.json and the dual-encoder's top 50 of dev (the run
+runs/official-dev-top50.trec) of the pre-processed one. Ids are compared with the MD5 of their texts, line numbers with
+the map, the TSVs with train.json. Disagreements are printed, and counted in stats.json with examples. A line that is
+not in its file's format ends the build with file and line. `export --format official` writes such files again.
 
-With --skip-bad-lines such a line is left out instead: logged, counted in stats.json, listed in official/skipped.tsv. A
-passage that is left out keeps its line number, so that the map stays right; judgments that name it are counted, and
-left out of the qrels.
+--skip-bad-lines skips such a line, counts it in stats.json and lists it in official/skipped.tsv. A skipped passage
+keeps its line number, so that the map stays right; judgments of it are counted, and left out of the qrels.
 
---copy reads what others keep on a hub, from there (HF_ENDPOINT names another), from folders or files: rows with their
-passages (zyznull/dureader-retrieval-ranking; ORG/NAME/dev.jsonl.gz takes that file alone), or corpus, queries and
-judgments (mteb/DuRetrieval; C-MTEB/DuRetrieval with C-MTEB/DuRetrieval-qrels), JSON lines or Parquet. The differences
-from the published sizes are printed. A copy holds some of the passages: scores on it are not scores on the collection.
+--copy reads copies from a hub (HF_ENDPOINT names another), folders or files: rows with their passages
+(zyznull/dureader-retrieval-ranking; ORG/NAME/dev.jsonl.gz takes that file alone), or corpus, queries and judgments
+(mteb/DuRetrieval; C-MTEB/DuRetrieval with C-MTEB/DuRetrieval-qrels), JSON lines or Parquet. The differences from the
+published sizes are printed. A copy holds some of the passages: scores on it are not scores on the collection.
 
---list prints where every archive of the paper comes from, its size, checksums and licence, and how to get by hand what
-has no address. Nothing is fetched. A figure that nobody has published is shown as unknown; `-` stands for what does not
-apply.
+--list prints the source of every archive of the paper, its size, checksums and licence, and how to get by hand what
+has no address. Nothing is fetched. `unknown` is a figure that nobody has published, `-` one that does not apply.
 
 An archive is unpacked beside --out, and needs that room. Memory does not grow with the texts; a passage takes about 40
-bytes of it.
+bytes.
 
 example:
   python -m builders official --list cmedqa2 datafountain-424
@@ -42,25 +39,14 @@ from builders.core.errors import InputError
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     given = parser.add_mutually_exclusive_group(required=True)
-    given.add_argument(
-        "--archive",
-        nargs="+",
-        type=Path,
-        metavar="DIR_OR_TAR",
-        help="folders, tar or tar.gz archives, or single official files",
-    )
-    given.add_argument(
-        "--list", nargs="*", metavar="NAME", help="print where these archives come from, and their licences (all)"
-    )
-    given.add_argument(
-        "--copy", nargs="+", metavar="DIR_OR_REPO", help="copies: folders, files, or ORG/NAME of datasets on a hub"
-    )
+    archive = "folders, tar or tar.gz archives, or single official files"
+    given.add_argument("--archive", nargs="+", type=Path, metavar="DIR_OR_TAR", help=archive)
+    given.add_argument("--list", nargs="*", metavar="NAME", help="print the source and licence of these archives (all)")
+    copy = "copies: folders, files, or ORG/NAME of datasets on a hub"
+    given.add_argument("--copy", nargs="+", metavar="DIR_OR_REPO", help=copy)
     parser.add_argument("--out", type=Path, metavar="DIR", help="the release directory to write")
-    parser.add_argument(
-        "--skip-bad-lines",
-        action="store_true",
-        help="leave lines out that are not in their file's format (default: stop)",
-    )
+    skip = "skip lines that are not in their file's format (default: stop)"
+    parser.add_argument("--skip-bad-lines", action="store_true", help=skip)
     add_format(parser)
     parser.set_defaults(usage_error=parser.error)
 

@@ -93,17 +93,13 @@ class Findings:
 class Passages:
     """The ids of the collection's passages, by row of the release's corpus.
 
-    A passage's id is the one that the archive gives it: ``paragraph_id`` in the original release, the entry of
-    ``passage2id.map.json`` for its line in the pre-processed one; judgments and predictions use these. Where the
-    archive gives none, it is the text's MD5, which the official ids are. An id that differs from the MD5 of its text is
-    counted and kept. Of passages with one id the first is kept.
-
-    Attributes:
-        ids: the passages' ids; the number of an id is its row.
+    A passage's id is the one that the archive gives it, because judgments and predictions use it. Where the archive
+    gives none, it is the text's MD5, which the official ids are. An id that differs from the MD5 of its text is counted
+    and kept. Of passages with one id the first is kept.
     """
 
     def __init__(self) -> None:
-        self.ids = NumberedIds()
+        self.ids = NumberedIds()  # the number of an id is its row
         # Where an id is not the MD5 of its text: the MD5 by id, and the first id by MD5.
         self._digests, self._ids_by_digest = IdMap(), IdMap()
 

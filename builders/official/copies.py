@@ -1,11 +1,9 @@
-"""Copies of the data that others keep on a hub, as releases: rows with their passages, or corpus, queries and qrels.
+"""Copies of the data on a hub, as releases: rows with their passages, or corpus, queries and qrels.
 
-``zyznull/dureader-retrieval-ranking`` has ``train.jsonl.gz`` and ``dev.jsonl.gz`` in Tevatron's layout (query_id,
-query, positive_passages, negative_passages, each passage with docid and text; its loading script says so).
-``mteb/DuRetrieval`` has the configs corpus, queries and default (judgments: query-id, corpus-id, score), of a split
-dev; ``C-MTEB/DuRetrieval`` has corpus and queries (id, text; its card), ``C-MTEB/DuRetrieval-qrels`` the judgments
-(qid, pid, score), all as Parquet. Files are known by their columns: other copies in these layouts are read, too.
-A text's id is its MD5, as everywhere. An id of the copy that differs from it is counted.
+``zyznull/dureader-retrieval-ranking`` has Tevatron's rows in ``train.jsonl.gz`` and ``dev.jsonl.gz``.
+``mteb/DuRetrieval`` has corpus, queries and judgments of dev; ``C-MTEB/DuRetrieval`` has corpus and queries,
+``C-MTEB/DuRetrieval-qrels`` the judgments, all as Parquet. Files are known by their columns, so that other copies in
+these layouts are read, too. A text's id is its MD5. An id of the copy that differs from it is counted.
 """
 
 from __future__ import annotations

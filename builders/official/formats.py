@@ -1,15 +1,10 @@
-"""The official files' formats: what each file is called, and what a line of it holds.
-
-Two releases exist: the original one (``train.json``, ``dev.json``, ``passage_collection.json``, ``test1.json``,
-``test2.json``) and the pre-processed one of the baseline (``dual.train.tsv``, ``cross.train.tsv``, ``part-00`` to
-``part-03`` with ``passage2id.map.json``, ``dev.q.format``, ``q2qid.dev.json``, the dual-encoder's top 50).
+"""The official files: their names, and the format of their lines.
 
 Checked on real rows: ``*.q.format`` and ``cross.train.tsv`` (the samples in PaddlePaddle/RocketQA). The other layouts
 follow the archive's own readme and the scripts that read it. ``dev.retrieval.top50.res.id_map.tsv`` names, line for
 line, the ids of the query and passage in ``dev.retrieval.top50.res.tsv``.
 
-Each ``parse_...`` takes one block of whole lines as bytes and runs in worker processes. It raises :class:`BadLine`,
-whose line counts from the block's first.
+Each ``parse_...`` takes one block of whole lines. It raises :class:`BadLine`, whose line counts from the block's first.
 """
 
 from __future__ import annotations

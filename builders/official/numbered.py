@@ -1,4 +1,4 @@
-"""Distinct ids and distinct texts, numbered from 0 in the order in which they come: of millions, in little memory.
+"""Millions of distinct ids and texts, numbered from 0 in the order in which they come.
 
 An id costs at most 40 bytes of memory, a text 36 more; the texts themselves lie in a file.
 """

@@ -50,7 +50,7 @@ def _raw(folder: Path) -> None:
 
 def _read_raw(folder: Path) -> Any:
     blocks = read_blocks(find_sources([folder]))
-    return [msgspec.to_builtins(row) for block in blocks for _, row in parse_rows(block, segmented=True)]
+    return [msgspec.to_builtins(row) for block in blocks for _, row in parse_rows(block)]
 
 
 def _cmedqa(folder: Path) -> None:
@@ -231,6 +231,7 @@ READERS = [
         spoils={"*.json": JSON, "*.txt": TEXT},
         read=_read_squad,
         right=any_result,
+        names_files=False,  # whole files without a question are one error
     ),
     Reader(
         "translations and reviews",

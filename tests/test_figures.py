@@ -24,7 +24,7 @@ from builders.check.histograms import draw
 from builders.check.paper import published
 from builders.check.release import check
 from builders.store.reader import open_release
-from builders.store.table3 import LENGTH_EDGES, POSITIVES_EDGES, LengthCounter, bar_name
+from builders.store.table3 import LENGTH_EDGES, POSITIVES_EDGES, LengthCounter
 
 
 def test_the_figures_are_those_of_the_rows(whole_release: Path) -> None:
@@ -61,11 +61,6 @@ def test_a_build_writes_the_figures_that_are_counted_from_its_rows(sample_releas
     written = json.loads((sample_release / "stats.json").read_text(encoding="utf-8"))
     del written["read"]
     assert check(open_release(sample_release)).figures.stats == written
-    card = (sample_release / "README.md").read_text(encoding="utf-8")
-    bar = written["collections"]["corpus"]["histogram"][0]
-    assert "| characters a passage | corpus |" in card
-    assert f"| {bar_name(bar)} | {bar['count']:,} (" in card
-    assert "| positive passages a query | train | dev |" in card
 
 
 def test_the_command_prints_ours_beside_the_papers(whole_copy: Path, tmp_path: Path) -> None:

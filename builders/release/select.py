@@ -159,18 +159,13 @@ def _refuse_two_texts(con: duckdb.DuckDBPyConnection, sources: Sequence[Source],
     if not places.size:
         return
     first, again = rows_at(places, work, "questions", ["question_id", "text", "source", "offset"]).to_pylist()
-    (first_file, first_line), (file, line) = (_file_and_line(sources, row) for row in (first, again))
+    source = next(source for source in sources if source.shown == again["source"])
     raise InputError(
-        f"question_id {again['question_id']} has the text {again['text']!r}, but {first['text']!r}"
-        f" at {first_file}:{first_line}; expected one text for one id",
-        path=file,
-        line=line,
+        f"question_id {again['question_id']} has the text {again['text']!r}, but {first['text']!r} before it;"
+        " expected one text for one id",
+        path=source.shown,
+        line=line_number(source, again["offset"]),
     )
-
-
-def _file_and_line(sources: Sequence[Source], row: dict[str, str | int]) -> tuple[str, int]:
-    source = next(source for source in sources if source.shown == row["source"])
-    return source.shown, line_number(source, int(row["offset"]))
 
 
 def _read_counts(con: duckdb.DuckDBPyConnection, split: str) -> dict[str, int]:

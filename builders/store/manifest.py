@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from builders.core.cache import FileEntry, describe
-from builders.core.errors import InputError
 from builders.core.files import write_text
-from builders.core.typed import Count, Sha256, read_object, typed
-from builders.store.layout import FORMAT, MANIFEST, NAME
+from builders.core.typed import Count, Sha256, read_json, read_object
+from builders.store.layout import MANIFEST
 
 STATS, CARD = "stats.json", "README.md"
 CARD_ZH, EVAL = "README.zh.md", "eval.yaml"
@@ -44,8 +43,8 @@ class Build(msgspec.Struct, frozen=True):
 class Manifest(msgspec.Struct, frozen=True):
     """The files of a release and its builds; no times, no machine's paths."""
 
-    name: str
-    format: int
+    name: Literal["dureader_retrieval"]
+    format: Literal[1]
     builds: list[Build]
     files: list[FileEntry]
 
@@ -57,24 +56,16 @@ class Manifest(msgspec.Struct, frozen=True):
             seen.add(entry.path)
 
 
-class _Head(msgspec.Struct):
-    name: Any = None
-    format: Any = None
-
-
 def read_manifest(path: Path) -> Manifest:
     """The manifest of a release; :class:`InputError` where ``path`` is another's, of another format, or damaged."""
-    content = read_object(path, _Head)
-    if (content.get("name"), content.get("format")) != (NAME, FORMAT):
-        raise InputError(f"expected a manifest of {NAME}, format {FORMAT}", path=path)
-    return typed(content, Manifest, path)
+    return read_json(path, Manifest)
 
 
 def write_manifest(release: Path, entries: Iterable[FileEntry], builds: Iterable[Build]) -> None:
     """Write ``manifest.json`` over the shards' ``entries``, the card and the figures, which are in ``release``."""
     files = sorted(entries, key=lambda entry: entry.path)
     files += [describe(release, name) for name in (CARD, STATS) if (release / name).exists()]
-    content = msgspec.to_builtins(Manifest(NAME, FORMAT, list(builds), files))
+    content = msgspec.to_builtins(Manifest("dureader_retrieval", 1, list(builds), files))
     write_text(release / MANIFEST, json.dumps(content, ensure_ascii=False, indent=1, sort_keys=True) + "\n")
 
 

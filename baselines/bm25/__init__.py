@@ -30,8 +30,6 @@ from builders.core.limits import usable_cores
 from builders.store.layout import SETS
 from builders.store.reader import open_release
 
-QUESTIONS = 1_000
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--release", type=Path, required=True, metavar="DIR", help="the release directory")
@@ -58,14 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--stop-words", choices=["keep", "drop"], default="keep", help="drop: leave out words like 的 and 怎么"
     )
     parser.add_argument("--tune", metavar="SPLIT", help="find k1 and b on the questions of this split (train)")
-    parser.add_argument(
-        "--tune-questions",
-        type=whole_number(1),
-        default=QUESTIONS,
-        metavar="N",
-        help=f"that are drawn for --tune where there are more (default: {QUESTIONS})",
-    )
-    parser.add_argument("--seed", type=whole_number(0), default=0, metavar="N", help="of that draw (default: 0)")
+    parser.add_argument("--seed", type=whole_number(0), default=0, metavar="N", help="draws 1,000 of them (default: 0)")
     parser.add_argument("--top-k", type=whole_number(1), default=50, metavar="K", help="passages a query (default: 50)")
     parser.add_argument(
         "--max-chars",

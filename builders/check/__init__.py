@@ -23,7 +23,7 @@ from pathlib import Path
 
 from builders.check.findings import ERROR, TESTS
 from builders.core.command import add_format
-from builders.core.errors import InputError, log
+from builders.core.errors import log
 from builders.core.tables import print_result
 
 
@@ -51,8 +51,6 @@ def run(args: argparse.Namespace) -> int:
     from builders.core.files import write_bytes, write_text
     from builders.store.reader import open_release
 
-    if args.figures and args.figures.exists() and not args.figures.is_dir():
-        raise InputError("exists and is no directory", path=args.figures)
     report = check(open_release(args.release), frozenset(args.accept))
     if args.figures:
         for name, image in draw(report.figures.lengths, report.figures.positives).items():

@@ -22,14 +22,12 @@ and left out. --run RUN ... writes runs, too: trec (runs/NAME.trec), beir (runs/
 them: no tool can order ties in another way. A submission of the test split consists of such predictions: queries that
 the run lacks are named and count 0; queries of another split and passages that the corpus lacks are refused.
 
-JSON formats hold every text as it is. A line of a TSV file cannot hold a tab or a line end: each such character of a
-text is written as one space, the number of texts changed is logged and kept in EXPORT, and ids stay those of the
-release (the MD5 of the unchanged text). Splits without judgments have queries only. The directory appears when it is
-whole; an earlier export in --out is replaced, anything else is left alone.
+JSON formats hold every text as it is. In a TSV file, each tab or line end of a text is written as one space; the number
+of lines changed is logged and kept in EXPORT. Splits without judgments have queries only. The directory appears when it
+is whole; an earlier export in --out is replaced, anything else is left alone.
 
 --set restrain-SIZE-interpolation, -extrapolation or resttest-bucketN, which `add` makes: the main set with the training
-questions of that config alone. With restrain-*, dev and test are the main set's; the test splits of
-resttest-bucketN are its own, interpolation and extrapolation.
+questions of that config alone. The test splits of resttest-bucketN are its own, interpolation and extrapolation.
 
 example:
   python -m builders export --release build/sample --format beir --out build/beir

@@ -92,33 +92,6 @@ def test_what_is_published_is_a_release_that_passes_check(hub: Hub, publish: Pub
     assert len(hub.repos["dataset", REPO].commits) == 2
 
 
-def test_the_card_says_what_a_reader_needs(hub: Hub, publish: Publish) -> None:
-    publish("--create")
-    files = listed(hub)
-    card = files["README.md"].decode()
-    for needed in (
-        f'load_dataset("{REPO}", "dev")',
-        "Apache License 2.0",
-        "non-commercial",
-        "@inproceedings{qiu-etal-2022-dureader",
-        "| `dev` | dev | 2 | 1 |",
-        "| positive passages | 4 | 2 | - | 2 | 1 |",
-        "`test` with size = tiny",
-        "![passage length](assets/passage-length.png)",
-        "![positives per query](assets/positives-per-query.png)",
-        "- apache-2.0\n- other\n",
-        "- zh\n- en\n",
-    ):
-        assert needed in card
-    # BEIR's HFDataLoader asks for the judgments without a name, and takes the first split of the queries for all.
-    configs = card.partition("configs:\n")[2].partition("dataset_info:")[0].split("- config_name: ")
-    assert [config.split()[0] for config in configs if "default: true" in config] == ["qrels"]
-    (queries,) = (config for config in configs if config.startswith("queries\n"))
-    assert queries.partition("- split: ")[2].startswith("queries\n    path: queries/*-*.parquet\n")
-    for name in ("passage-length", "positives-per-query"):
-        assert files[f"assets/{name}.png"].startswith(b"\x89PNG")
-
-
 def test_a_new_release_replaces_the_old_one_in_one_commit(
     hub: Hub, publish: Publish, release: Path, tmp_path: Path
 ) -> None:

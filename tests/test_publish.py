@@ -66,13 +66,7 @@ os._exit(0)  # an interpreter that has streamed Parquet can abort while it shuts
 
 
 @pytest.mark.parametrize("how", ["streaming=True", ""], ids=["streaming", "plain"])
-def test_it_loads_on_datasets_36(
-    hub: Hub,
-    publish: Publish,
-    tmp_path: Path,
-    datasets36: Path,
-    how: str,
-) -> None:
+def test_it_loads_on_datasets_36(hub: Hub, publish: Publish, tmp_path: Path, datasets36: Path, how: str) -> None:
     publish("--create")
     assert load(hub, tmp_path / "36", how, datasets36) == whole_tables()
 

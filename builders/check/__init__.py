@@ -28,9 +28,10 @@ from builders.core.tables import print_result
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--release", type=Path, required=True, metavar="DIR", help="the release directory")
+    add = parser.add_argument
+    add("--release", type=Path, required=True, metavar="DIR", help="the release directory")
     add_accept(parser)
-    parser.add_argument("--figures", type=Path, metavar="DIR", help="put the histograms there as PNG, and stats.json")
+    add("--figures", type=Path, metavar="DIR", help="put the histograms there as PNG, and stats.json")
     add_format(parser)
 
 

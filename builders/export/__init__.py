@@ -51,28 +51,21 @@ from builders.store.layout import SETS
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--release", type=Path, required=True, metavar="DIR", help="the release to export")
-    parser.add_argument("--format", choices=list(FORMATS), required=True, help="the layout to write")
-    parser.add_argument(
+    add = parser.add_argument
+    add("--release", type=Path, required=True, metavar="DIR", help="the release to export")
+    add("--format", choices=list(FORMATS), required=True, help="the layout to write")
+    add(
         "--set",
         type=set_name,
         default="main",
         metavar="SET",
         help=f"{', '.join(SETS)} or drawn questions (default: main)",
     )
-    parser.add_argument(
-        "--negatives", nargs="+", type=Path, default=[], metavar="F", help="hard negatives that `baselines mine` wrote"
-    )
-    parser.add_argument(
-        "--negatives-per-positive",
-        type=whole_number(1),
-        default=4,
-        metavar="N",
-        help="of a query's negatives, for each positive (default: 4)",
-    )
-    parser.add_argument("--run", nargs="+", type=Path, default=[], metavar="RUN", help="runs to write beside the set")
-    parser.add_argument("--runs-only", action="store_true", help="write these runs and nothing else")
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="the directory to write")
+    add("--negatives", nargs="+", type=Path, default=[], metavar="F", help="what `baselines mine` wrote")
+    add("--negatives-per-positive", type=whole_number(1), default=4, metavar="N", help="for each positive (default: 4)")
+    add("--run", nargs="+", type=Path, default=[], metavar="RUN", help="runs to write beside the set")
+    add("--runs-only", action="store_true", help="write these runs and nothing else")
+    add("--out", type=Path, required=True, metavar="DIR", help="the directory to write")
 
 
 def run(args: argparse.Namespace) -> None:

@@ -39,30 +39,14 @@ from builders.similar.likeness import HOW, NGRAM, SHARE, TESTED, THRESHOLD
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--release", type=Path, required=True, metavar="DIR", help="the release to start from")
-    parser.add_argument(
-        "--out", type=Path, metavar="OUT", help="the new release (may be --release); against: the report (stdout)"
-    )
-    parser.add_argument(
-        "--list", type=Path, metavar="FILE", help="write every pair that was found to it, as JSON lines"
-    )
-    parser.add_argument("--split", nargs="+", choices=TESTED, help="the questions to keep apart (dev test)")
-    parser.add_argument(
-        "--by",
-        nargs="+",
-        choices=HOW,
-        default=list(HOW),
-        help="the ways that count (all; model where --scores is given)",
-    )
-    parser.add_argument(
-        "--scores",
-        type=Path,
-        nargs="+",
-        default=[],
-        metavar="RUN",
-        help="a matching model's scores of dev or test and training questions",
-    )
-    parser.add_argument(
+    add = parser.add_argument
+    add("--release", type=Path, required=True, metavar="DIR", help="the release to start from")
+    add("--out", type=Path, metavar="OUT", help="the new release (may be --release), or the report (stdout)")
+    add("--list", type=Path, metavar="FILE", help="write every pair that was found to it, as JSON lines")
+    add("--split", nargs="+", choices=TESTED, help="the questions to keep apart (dev test)")
+    add("--by", nargs="+", choices=HOW, default=list(HOW), help="the ways that count (all)")
+    add("--scores", type=Path, nargs="+", default=[], metavar="RUN", help="scores of `baselines match`")
+    add(
         "--threshold",
         type=number_between(0, 1),
         default=THRESHOLD,
@@ -70,16 +54,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"similar is a score above it ({THRESHOLD})",
     )
     add_ngrams(parser)
-    against = parser.add_argument_group("training pairs")
-    against.add_argument("--against", type=Path, nargs="+", metavar="FILE", help="report on these training pairs")
-    against.add_argument("--question", nargs="+", metavar="NAME", help="keys or columns that hold questions")
-    against.add_argument("--positive", nargs="+", metavar="NAME", help="keys or columns that hold positive passages")
-    against.add_argument(
-        "--questions", type=Path, metavar="DIR", help="write the questions as a release for `match`, and nothing else"
-    )
-    against.add_argument(
-        "--workers", type=whole_number(1), metavar="N", help="processes (all cores; 1 where the pairs are few)"
-    )
+    against = parser.add_argument_group("training pairs").add_argument
+    against("--against", type=Path, nargs="+", metavar="FILE", help="report on these training pairs")
+    against("--question", nargs="+", metavar="NAME", help="keys or columns that hold questions")
+    against("--positive", nargs="+", metavar="NAME", help="keys or columns that hold positive passages")
+    against("--questions", type=Path, metavar="DIR", help="write the questions as a release for `match` alone")
+    against("--workers", type=whole_number(1), metavar="N", help="processes (all cores; 1 where the pairs are few)")
     add_format(parser)
     parser.set_defaults(usage_error=parser.error)
 

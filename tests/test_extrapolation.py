@@ -22,8 +22,6 @@ from builders.add.vectors import clusters, directions, fixed_point, nearest, sca
 from builders.core.command import main
 from builders.core.errors import InputError
 from builders.core.files import sha256_of
-from builders.store.draft import draft_release
-from builders.store.layout import QRELS, QUERIES
 from builders.store.reader import Release, open_release
 
 TRAINS, TESTS = 60, 12
@@ -36,20 +34,21 @@ def make(folder: Path) -> tuple[Path, Path]:
     queries = {split: [f"{name} {n}" for n in range(count)] for name, (split, count) in counts.items()}
     queries["dev"][0] = queries["train"][0]
     vectors = {md5(text): generator.normal(size=4) for texts in queries.values() for text in texts}
-    release = folder / "release"
-    with draft_release(release, {"verb": "test", "options": {}, "sources": []}) as draft:
-        for split, texts in queries.items():
-            ids = [md5(text) for text in texts]
-            draft.write("queries", split, [pa.table([ids, texts], schema=QUERIES)])
-            # Two positives and a negative each; the dev queries 0, 4 and 8 share one positive with training.
-            rows = []
-            for number, query in enumerate(ids):
-                shared = split == "train" or number % 4 == 0
-                rows.append((query, md5(f"{'train' if shared else 'dev'} {number}"), 1))
-                rows.append((query, md5(f"{split} second {number}"), 1))
-                rows.append((query, md5("train 1"), 0))
-            if split != "test":
-                draft.write("qrels", split, [pa.table([*map(list, zip(*rows, strict=True))], schema=QRELS)])
+    rows: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for split, texts in queries.items():
+        rows["queries", split] = [{"_id": md5(text), "text": text} for text in texts]
+        # Two positives and a negative each; the dev queries 0, 4 and 8 share one positive with training.
+        judged = [
+            {"query-id": md5(text), "corpus-id": md5(passage), "score": score}
+            for n, text in enumerate(texts)
+            for passage, score in (
+                (f"{'train' if split == 'train' or n % 4 == 0 else 'dev'} {n}", 1),
+                (f"{split} second {n}", 1),
+                ("train 1", 0),
+            )
+        ]
+        rows |= {("qrels", split): judged} if split != "test" else {}
+    release = make_release(folder / "release", rows, rows_per_shard=1_000)
     path = folder / "vectors.parquet"
     pq.write_table(pa.table({"id": list(vectors), "vector": [[*each] for each in vectors.values()]}), path)
     return release, path

@@ -24,7 +24,7 @@ from builders.core.limits import usable_cores
 from builders.core.progress import progress
 from builders.release.label import label_block
 from builders.release.options import Options
-from builders.release.select import Selection, SplitSelection, select
+from builders.release.select import Selection, select
 from builders.release.write import configs_of, files_of, write_file
 from builders.sources.files import Source, states_of
 from builders.sources.lines import read_blocks
@@ -119,14 +119,12 @@ def _figures(selection: Selection) -> dict[str, Any]:
         },
         "collections": {"corpus": selection.corpus_chars.summary()},
         "read": selection.read,
-        "positives_per_query": {split: _positives(rows) for split, rows in splits.items() if rows.passages.size},
+        "positives_per_query": {
+            split: LengthCounter(np.bincount(rows.judged, minlength=rows.queries.size)).histogram(POSITIVES_EDGES)
+            for split, rows in splits.items()
+            if rows.passages.size
+        },
     }
-
-
-def _positives(rows: SplitSelection) -> list[dict[str, int | None]]:
-    counter = LengthCounter()
-    counter.add(np.bincount(rows.judged, minlength=rows.queries.size))
-    return counter.histogram(POSITIVES_EDGES)
 
 
 def _key(states: list[tuple[str, int, int]], sources: list[Source], options: Options) -> str:

@@ -34,8 +34,6 @@ class Passages:
 
     def keep(self, which: Flags) -> Passages:
         """Those whose flag is set."""
-        if which.all():
-            return self
         texts, ids = (column.filter(pa.array(which)) for column in (self.texts, self.ids))
         return Passages(texts, ids, self.chars[which], self.positive[which], self.document[which])
 

@@ -41,8 +41,8 @@ def table3_column(
 class LengthCounter:
     """Counts lengths, so that mean and median of millions need no list of them."""
 
-    def __init__(self) -> None:
-        self._counts: npt.NDArray[np.int64] = np.zeros(1, np.int64)
+    def __init__(self, lengths: npt.NDArray[Any] = np.zeros(0, np.int64)) -> None:  # noqa: B008
+        self._counts: npt.NDArray[np.int64] = np.bincount(lengths, minlength=1).astype(np.int64)
 
     def add(self, lengths: npt.NDArray[Any], times: npt.NDArray[Any] | None = None) -> None:
         """Count ``lengths``, each once, or as often as ``times`` says."""

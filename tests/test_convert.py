@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
-import os
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
 import torch
@@ -19,8 +15,7 @@ from official_parameters import convert, expected, official, parameters  # noqa:
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from transformers import AutoModel, AutoTokenizer
 
-from baselines.hub.paddle import read_official, read_parameter
-from baselines.hub.paddle_to_torch import write_model
+from baselines.hub.paddle import read_parameter
 from builders.core.errors import InputError
 
 CLOSE = {"rtol": 0, "atol": 1e-5}
@@ -48,18 +43,6 @@ def test_converted_models_give_what_paddle_gives(official: Path) -> None:
     check_against_paddle(official)
 
 
-def test_a_new_ernie_of_paddles_is_converted_to_what_paddle_computes(tmp_path: Path) -> None:
-    python = os.environ.get("DUREADER_RETRIEVAL_PADDLE")
-    if not python:
-        pytest.skip("DUREADER_RETRIEVAL_PADDLE names no Python with paddlepaddle 2.6.2")
-    script, out = Path(__file__).with_name("paddle_fixture.py"), tmp_path / "official"
-    sizes = ["--positions", "513", "--hidden", "48", "--heads", "12", "--layers", "3", "--seed", "7"]
-    subprocess.run([python, script, out, *sizes], check=True, capture_output=True)
-    convert(out, "dual_params", out / "dual")
-    convert(out, "cross_params", out / "cross")
-    check_against_paddle(out)
-
-
 def test_the_towers_read_as_the_official_reader(official: Path) -> None:
     dual = SentenceTransformer(str(official / "dual"), device="cpu")
     tokens = {token: number for number, (token, _) in enumerate(lines(official / "vocab.txt"))}
@@ -74,23 +57,6 @@ def test_the_towers_read_as_the_official_reader(official: Path) -> None:
     pair = CrossEncoder(str(official / "cross"), device="cpu").preprocess([("高 铁", "铁 高")])
     assert pair["input_ids"].tolist() == [[cls, one, two, sep, two, one, sep]]
     assert pair["token_type_ids"].tolist() == [[0, 0, 0, 0, 1, 1, 1]]
-
-
-def test_queries_have_32_pieces_passages_and_pairs_384(official: Path, tmp_path: Path) -> None:
-    for name in ("dual", "cross"):
-        tiny = read_official(official / f"{name}_params", official / "ernie_config.json", official / "vocab.txt")
-        positions = {"embeddings.position_embeddings.weight": np.zeros((513, 4), np.float32)}
-        wide = dataclasses.replace(
-            tiny,
-            config=msgspec.structs.replace(tiny.config, max_position_embeddings=513),  # ERNIE's own number of them
-            parts={part: values | positions for part, values in tiny.parts.items()},
-        )
-        write_model(tmp_path / name, wide)
-    dual = SentenceTransformer(str(tmp_path / "dual"), device="cpu")
-    found = [dual.preprocess(["高" * 600], task=task)["input_ids"].shape[1] for task in ("query", "document")]
-    assert found == [32, 384]
-    cross = CrossEncoder(str(tmp_path / "cross"), device="cpu")
-    assert cross.preprocess([("高" * 9, "铁" * 600)])["input_ids"].shape[1] == 384
 
 
 def lines(vocabulary: Path) -> list[list[str]]:
@@ -151,14 +117,6 @@ def test_a_checkpoint_says_what_it_was_read_from(official: Path) -> None:
     vocabulary = (official / "vocab.txt").read_bytes()
     assert record["sha256"]["vocabulary"] == hashlib.sha256(vocabulary).hexdigest()
     assert str(official) not in json.dumps(record)
-
-
-def test_what_stands_at_out_is_replaced_where_it_is_a_checkpoint_alone(parameters: Path, tmp_path: Path) -> None:
-    convert(parameters, "cross_params", parameters / "dual")  # over the dual-encoder
-    assert not (parameters / "dual" / "router_config.json").exists()
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "notes").touch()
-    assert "exists and is not a checkpoint" in convert(parameters, "cross_params", tmp_path / "mine", code=1).error
 
 
 def test_a_file_cut_short_anywhere_or_longer_is_no_parameter(official: Path, tmp_path: Path) -> None:

@@ -4,79 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import io
-import random
 import re
-import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
 from checkpoints import Command, files
-from commands import run
 from hub_server import Hub
 from huggingface_hub import ModelCard
 from official_parameters import convert, expected, official, parameters  # noqa: F401
-from releases import QUESTIONS, make_release, md5, tables
-from sentence_transformers import CrossEncoder, SentenceTransformer
 
 from baselines.card import model_card
 from baselines.checkpoint import open_checkpoint
-from baselines.retrieve.models import fingerprint, open_encoder
-from baselines.retrieve.settings import ModelSettings
 from baselines.train.models import cross_encoder, dual_encoder
 from baselines.train.recipe import read_recipe
-from builders.core.errors import InputError
-from builders.store.runs import read_run, write_run
-
-
-@pytest.fixture
-def release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Passages of the characters that the tiny vocabulary has."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return make_release(tmp_path / "release", tables(passages()))
-
-
-def passages() -> list[str]:
-    draw = random.Random(5)
-    return ["".join(draw.choices("高铁票可以 提前买水饺子煮，。", k=draw.randint(3, 12))) for _ in range(20)]
-
-
-def test_search_ranks_by_the_dot_product_of_the_two_towers(official: Path, release: Path, tmp_path: Path) -> None:
-    model, out = official / "dual", tmp_path / "p"
-    run("baselines", "encode", "--release", release, "--model", model, "--out", out)
-    words = ["--release", release, "--split", "train", "--model", model, "--passages", out, "--top-k", 5]
-    run("baselines", "search", *words, "--out", tmp_path / "a.run")
-    dual = SentenceTransformer(str(model), device="cpu")
-    products = dual.encode_query(QUESTIONS["train"]) @ dual.encode_document(passages()).T
-    found = read_run(tmp_path / "a.run").hits
-    for question, scores in zip(QUESTIONS["train"], products, strict=True):
-        by_id = dict(zip(map(md5, passages()), scores.tolist(), strict=True))
-        hits = found[md5(question)]
-        np.testing.assert_allclose([score for _, score in hits], sorted(scores, reverse=True)[:5], atol=5e-3)
-        np.testing.assert_allclose([score for _, score in hits], [by_id[corpus] for corpus, _ in hits], atol=5e-3)
-
-
-def test_rerank_orders_by_the_probability_of_class_1(official: Path, release: Path, tmp_path: Path) -> None:
-    question, texts = QUESTIONS["train"][0], passages()[:8]
-    write_run(tmp_path / "first.run", [(md5(question), [(md5(text), 9.0 - n) for n, text in enumerate(texts)])])
-    words = ["--model", official / "cross", "--release", release, "--split", "train", "--run", tmp_path / "first.run"]
-    run("baselines", "rerank", *words, "--out", tmp_path / "a.run")
-    probability = CrossEncoder(str(official / "cross"), device="cpu").predict([(question, text) for text in texts])
-    (hits,) = read_run(tmp_path / "a.run").hits.values()
-    expected = {md5(text): float(value) for text, value in zip(texts, probability, strict=True)}
-    assert [corpus for corpus, _ in hits] == sorted(expected, key=lambda corpus: -expected[corpus])
-    np.testing.assert_allclose([1 / (1 + np.exp(-score)) for _, score in hits], sorted(probability)[::-1], atol=1e-5)
-
-
-def test_a_model_of_the_same_weights_that_reads_otherwise_has_another_fingerprint(parameters: Path) -> None:
-    before = fingerprint(open_encoder(ModelSettings(str(parameters / "dual"))))
-    assert fingerprint(open_encoder(ModelSettings(str(parameters / "dual")))) == before
-    towers = [parameters / "dual" / f"{part}_0_Transformer" / "tokenizer.json" for part in ("query", "document")]
-    shutil.copy(*towers)
-    with pytest.raises(InputError, match="SHA-256 differs from training"):
-        open_encoder(ModelSettings(str(parameters / "dual")))
-    (parameters / "dual" / "training.json").unlink()
-    assert fingerprint(open_encoder(ModelSettings(str(parameters / "dual")))) != before
 
 
 def ernie(parameters: Path) -> None:

@@ -122,20 +122,6 @@ def test_a_new_checkpoint_replaces_the_files_of_the_old_one(
     assert "keeps 1 files that are not ours: NOTES.md" in result.stderr
 
 
-@pytest.mark.parametrize("action", ["break", 503])
-def test_a_broken_upload_leaves_nothing_and_goes_on(
-    hub: Hub, call: Command, checkpoint: Path, action: int | str
-) -> None:
-    hub.fail("PUT", "^/lfs/", action, skip=1)
-    repo = hub.create(REPO, "model")
-    assert "what was received is not sent again" in error_of(push(call, checkpoint, code=1))
-    assert len(hub.uploads) == 1 and len(repo.commits) == 1
-    hub.faults.clear()
-    push(call, checkpoint)
-    assert len(hub.uploads) == 2 == len(set(hub.uploads))
-    assert len(repo.commits) == 2
-
-
 def test_a_file_that_the_repository_ignores_is_an_error(hub: Hub, call: Command, checkpoint: Path) -> None:
     """The library would leave it out without a word, and end well."""
     repo = hub.create(REPO, "model")

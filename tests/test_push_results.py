@@ -13,8 +13,6 @@ from huggingface_hub import parse_eval_result_entries
 from releases import QUESTIONS, TEXTS, make_release, md5, tables
 from yaml import safe_load
 
-from builders.store.layout import task_id
-
 DATASET = "org/release"
 
 
@@ -76,8 +74,3 @@ def test_figures_on_another_release_are_no_entries(
     done = push(call, checkpoint, *measured)
     assert f"{DATASET}: has other bytes than {other} in corpus/corpus; no .eval_results are written" in done.stderr
     assert not results(hub)
-
-
-def test_a_task_is_named_by_set_split_and_measure() -> None:
-    assert task_id("main", "test", "MRR@10") == "test_mrr_at_10"
-    assert task_id("cmedqa", "test", "Recall@50") == "cmedqa_test_recall_at_50"

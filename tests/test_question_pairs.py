@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from baselines.train.question_pairs import Measured, QuestionPair, hold_out, pair_file, read_question_pairs
+from baselines.train.question_pairs import QuestionPair, hold_out, pair_file, read_question_pairs
 from builders.core.errors import InputError
 
 PAIRS = [QuestionPair("怎么煮饺子", "饺子怎么煮", 1), QuestionPair('高铁票, "提前"几天买', "多肉怎么浇水", 0)]
@@ -54,13 +54,6 @@ def test_json_lines_are_read_with_labels_as_numbers_or_texts(tmp_path: Path) -> 
     assert _read(path) == PAIRS
 
 
-def test_files_come_one_after_the_other(tmp_path: Path) -> None:
-    for number, pair in enumerate(PAIRS):
-        (tmp_path / f"{number}.tsv").write_text("\t".join(map(str, pair)) + "\n", encoding="utf-8")
-    files = [pair_file(f"{tmp_path / name}:text1,text2,label") for name in ("1.tsv", "0.tsv", "1.tsv")]
-    assert read_question_pairs(files) == [PAIRS[1], PAIRS[0], PAIRS[1]]
-
-
 @pytest.mark.parametrize(
     ("content", "columns", "said"),
     [
@@ -99,22 +92,3 @@ def test_a_held_out_pair_shares_no_question_with_those_that_are_trained_on() -> 
     apart = {text for pair in held for text in pair[:2]}
     assert train == [pair for pair in pairs if not apart & {*pair[:2]}]
     assert hold_out(pairs, 0.1, seed=3)[1] == held != hold_out(pairs, 0.1, seed=4)[1]
-
-
-def test_auc_counts_pairs_in_the_right_order_and_accuracy_those_on_the_right_side(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    logits = [2.0, 0.5, -1.0, 0.5, -3.0]
-    labels = [1, 0, 1, 1, 0]
-
-    class Scorer:
-        def __init__(self, model: object, tokens: int) -> None:
-            pass
-
-        def scores(self, pairs: list[tuple[str, str]]) -> np.ndarray:
-            return np.array(logits)
-
-    monkeypatch.setattr("baselines.retrieve.encoder.CrossScorer", Scorer)
-    found = Measured([QuestionPair("a", "b", label) for label in labels], 8).measures(None, 1)
-    # Of 3 x 2 couples of a positive and a negative, 4 are in order and one ties; 2.0, 0.5 and -3.0 are on their side.
-    assert found == {"AUC": pytest.approx((4 + 0.5) / 6), "accuracy": pytest.approx(3 / 5)}

@@ -23,7 +23,6 @@ from training_world import DUAL, SMALL, World, trained, training_of, weights_of 
 
 from baselines.train.models import cross_encoder, dual_encoder
 from baselines.train.recipe import read_recipe
-from baselines.train.trainers import FiniteWeights
 from builders.store.reader import Release, open_release
 
 ONE_STEP = ["train.batch=16", "train.max_steps=1", "train.evaluations=0"]
@@ -159,14 +158,6 @@ def test_a_checkpoint_says_what_it_is(trained: World) -> None:
     assert np.array_equal(model.encode([long, "sabada"]), model.encode_document([long, "sabada"]))
 
 
-def test_the_same_command_finds_its_work_done_and_another_recipe_does_not_take_it(trained: World) -> None:
-    out = Path(shutil.copytree(trained.dual, trained.folder / "dual"))
-    shutil.copytree(f"{trained.dual}.training", f"{out}.training")
-    assert "is this training's checkpoint already" in trained.train_dual(out).stderr
-    other = trained.train("de-bm25-neg-scratch", out, *DUAL, "train.seed=1", start=trained.still, code=1)
-    assert "is of another training (recipe.train.seed differ)" in other.stderr
-
-
 def test_a_checkpoint_with_a_damaged_file_is_refused_by_every_verb(trained: World, tmp_path: Path) -> None:
     out = Path(shutil.copytree(trained.dual, tmp_path / "model"))
     given = ["--release", trained.release, "--device", "cpu", "--model", out]
@@ -198,23 +189,6 @@ def test_a_checkpoint_with_a_damaged_file_is_refused_by_every_verb(trained: Worl
     del training["files"]  # as earlier versions wrote it
     (out / "training.json").write_text(json.dumps(training))
     run("baselines", *verbs["encode"])
-
-
-@pytest.mark.usefixtures("heeded")
-def test_a_signal_inside_a_destructor_stops_a_training(trained: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    out, values = trained.folder / "stopped", ["train.batch=16", "train.max_steps=6", "train.evaluations=0"]
-    steps: list[int] = []
-    plain = FiniteWeights.on_step_end
-
-    def on_step_end(self: FiniteWeights, args: Any, state: Any, control: Any, **given: Any) -> None:
-        steps.append(state.global_step)
-        if state.global_step == 3:
-            InDestructor()
-        plain(self, args, state, control, **given)
-
-    monkeypatch.setattr(FiniteWeights, "on_step_end", on_step_end)
-    trained.train("de-bm25-neg-scratch", out, *values, code=143)
-    assert steps == [1, 2, 3] and not out.exists()
 
 
 def test_the_test_split_is_never_read(trained: World, monkeypatch: pytest.MonkeyPatch) -> None:

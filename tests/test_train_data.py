@@ -203,31 +203,6 @@ def test_negatives_of_the_release_are_those_of_the_official_training_files(tmp_p
     assert passages.texts(read_pairs(release, recipe, passages, [path]).negatives[0].tolist()) == [PASSAGES[5]]
 
 
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        ('{"query-id": "x"}', r"negatives.jsonl:2: lacks negative-ids; expected \{\"query-id\""),
-        ('{"query-id": "x", "negative-ids": [3]}', r"negatives.jsonl:2: negative-ids\[0\]: expected `str`, got `int`"),
-        ('{"query-id": "x", "negative-ids": "abc"}', r"negatives.jsonl:2: negative-ids: expected `array`, got `str`"),
-        ('{"query-id": "x", "negative-ids": ["\\ud800"]}', r"negatives.jsonl:2: expected JSON, found half a surrogate"),
-        (f'{{"query-id": "x", "negative-ids": [{"9" * 6_000}]}}', r"negatives.jsonl:2: negative-ids\[0\]: expected"),
-        ("[" * 50_000, r"negatives.jsonl:2: expected"),
-        ("[]", r"negatives.jsonl:2: expected"),
-        (
-            '{"query-id": "x", "negative-ids": ["nowhere"]}',
-            r"negatives.jsonl: has a passage 'nowhere' that the release's corpus lacks",
-        ),
-    ],
-)
-def test_a_bad_line_of_negatives(opened: tuple[Release, Passages], tmp_path: Path, line: str, said: str) -> None:
-    release, passages = opened
-    path = tmp_path / "negatives.jsonl"
-    good = json.dumps({"query-id": md5(QUESTIONS["train"][0]), "negative-ids": [md5(TEXTS[1])]})
-    path.write_text(f"{good}\n{line}\n", encoding="utf-8")
-    with pytest.raises(InputError, match=said):
-        read_pairs(release, _recipe(), passages, [path])
-
-
 def _no_negatives(rows: Any) -> None:
     for row in rows["train", "train"]:
         row["negative_passages"] = []

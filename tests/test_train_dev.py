@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import logging
 from pathlib import Path
 
 import numpy as np
 import pytest
-from releases import QUESTIONS, TEXTS, make_release, md5, tables
+from releases import QUESTIONS, TEXTS, make_release, md5
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from tiny_models import write_cross, write_dual
 
@@ -48,18 +47,6 @@ def test_a_cross_encoder_ranks_the_top_of_the_run_and_misses_what_it_lacks(
     assert found == {"MRR@10": 1 / rank / 2, "recall@1": (rank == 1) / 2, "recall@50": 1 / 2}
 
 
-def test_no_more_than_twenty_passages_of_a_query_are_ranked(tmp_path: Path) -> None:
-    texts = [*TEXTS, *(f"第{n}段" for n in range(30))]
-    rows = [{"_id": md5(text), "title": "", "text": text} for text in texts]
-    release = open_release(make_release(tmp_path / "release", {**tables(), ("corpus", "corpus"): rows}))
-    path = tmp_path / "run.json"
-    path.write_text(json.dumps({md5(FIRST): [md5(text) for text in reversed(texts)]}), encoding="utf-8")
-    sample = dev_sample(release, _cross(), open_passages(release, keep=tmp_path / "keep"), path)
-    assert isinstance(sample, Reranked)
-    assert [list(own.values()) for own in sample.ranked.values()] == [list(reversed(texts))[:20]]
-    assert set(sample.queries.values()) == {FIRST, SECOND}  # one that the run lacks counts 0
-
-
 def test_a_dual_encoder_ranks_the_passages_of_the_sample(opened: tuple[Release, Passages], tmp_path: Path) -> None:
     recipe = read_recipe("de-bm25-neg", ["data.dev_passages=50"])
     sample = dev_sample(opened[0], recipe, opened[1], None)
@@ -71,14 +58,3 @@ def test_a_dual_encoder_ranks_the_passages_of_the_sample(opened: tuple[Release, 
         found = sample.measures(model, 8)
         assert found["MRR@10"] == pytest.approx(np.mean([1 / rank for rank in ranks]))
         assert found["recall@1"] == np.mean([rank == 1 for rank in ranks]) and found["recall@50"] == 1
-
-
-def test_a_cross_encoder_without_a_run_has_no_dev_curve_and_says_so(
-    opened: tuple[Release, Passages], tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO)
-    assert dev_sample(opened[0], _cross(), opened[1], None) is None
-    assert "no evaluation during training: --dev-run RUN says what of dev is to be re-ranked" in caplog.text
-    other = _write(tmp_path / "test.json", {QUESTIONS["test"][0]: [0]})
-    assert dev_sample(opened[0], _cross(), opened[1], other) is None
-    assert "test.json has none of the dev queries" in caplog.text

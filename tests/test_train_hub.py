@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import socket
 import time
 from collections.abc import Iterator
@@ -12,7 +11,6 @@ import pytest
 from commands import process
 from releases import make_release
 
-from baselines.checkpoint import weights_sha256
 from baselines.retrieve.hub_models import model_commit
 from builders.core.errors import InputError
 
@@ -75,39 +73,3 @@ def test_without_a_hub_the_start_is_the_commit_in_the_cache(cached: str, caplog:
     assert f"there is no hub; do without; the cache has the commit {cached}" in caplog.text
     with pytest.raises(InputError, match=r"org/name would come from the hub: there is no hub; do without"):
         model_commit("org/name", "", "do without")
-
-
-def test_offline_the_hub_is_not_asked(cached: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    monkeypatch.setattr("huggingface_hub.HfApi.model_info", lambda *_, **__: pytest.fail("the hub was asked"))
-    assert model_commit("org/cached", "", "do without") == cached
-    with pytest.raises(InputError, match=r"org/name is not in the cache, and HF_HUB_OFFLINE is set; do without"):
-        model_commit("org/name", "", "do without")
-
-
-def test_a_folder_has_no_commit_and_a_commit_is_itself(
-    cached: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert model_commit(str(tmp_path), "", "do without") is None
-    assert model_commit("org/name", "b2" * 20, "do without") == "b2" * 20
-    monkeypatch.undo()
-    with pytest.raises(InputError, match=r"'no/such/folder' is neither a folder nor the name of a model on the hub"):
-        model_commit("no/such/folder", "", "do without")
-
-
-def test_a_hub_whose_name_is_never_found_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("baselines.retrieve.hub_models._PATIENCE", 0.05)
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
-    monkeypatch.setattr("huggingface_hub.HfApi.model_info", lambda *_, **__: time.sleep(2))
-    with pytest.raises(InputError, match=r"cannot be reached \(no answer in 0 s\); do without"):
-        model_commit("org/never", "", "do without")
-
-
-def test_the_weights_of_a_folder_are_known_by_their_bytes(tmp_path: Path) -> None:
-    assert weights_sha256(tmp_path) is None
-    (tmp_path / "pytorch_model.bin").write_bytes(b"weights")
-    one = hashlib.sha256(b"weights").hexdigest()
-    assert weights_sha256(tmp_path) == one
-    (tmp_path / "1_Dense").mkdir()
-    (tmp_path / "1_Dense" / "model.safetensors").write_bytes(b"more")
-    assert weights_sha256(tmp_path) not in (one, None)

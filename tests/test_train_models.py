@@ -73,25 +73,6 @@ def test_a_start_whose_names_would_lead_out_of_the_checkpoint_is_refused(bert: P
         masked_language_model(read_recipe("mlm-scratch"), str(copy))
 
 
-def test_official_inputs_are_saved_with_the_checkpoint(bert: Path, tmp_path: Path) -> None:
-    _dual(bert, "data.query_length=4", "data.passage_length=6", name="official-de").save_pretrained(str(tmp_path))
-    loaded = SentenceTransformer(str(tmp_path), device="cpu")
-    found = {task: loaded.preprocess(["北 京冬天冷"], task=task) for task in ("query", "document")}
-    tokens = {task: loaded.tokenizer.convert_ids_to_tokens(each["input_ids"][0]) for task, each in found.items()}
-    assert tokens == {
-        "query": ["[CLS]", "北", "京", "[SEP]"],
-        "document": ["[CLS]", "[SEP]", "北", "京", "冬", "[SEP]"],
-    }
-    assert found["document"]["token_type_ids"].tolist() == [[0, 0, 1, 1, 1, 1]]
-    cross = cross_encoder(read_recipe("official-ce"), str(bert), "cpu")
-    cross.save_pretrained(str(tmp_path / "cross"))
-    pair = CrossEncoder(str(tmp_path / "cross"), device="cpu").preprocess([("北 京", "冬 天")])
-    assert cross.tokenizer.convert_ids_to_tokens(pair["input_ids"][0]) == [
-        *("[CLS]", "北", "京", "[SEP]", "冬", "天", "[SEP]")
-    ]
-    assert pair["token_type_ids"].tolist() == [[0, 0, 0, 0, 1, 1, 1]]
-
-
 @pytest.mark.parametrize(
     ("overrides", "said"),
     [

@@ -14,11 +14,9 @@ from training_world import training_of, weights_of
 
 from baselines.retrieve.encoder import Encoder
 from baselines.retrieve.models import open_encoder
-from baselines.retrieve.passages import open_passages
 from baselines.retrieve.settings import ModelSettings
+from baselines.train.models import Counts, start_vectors, words_tokenizer
 from baselines.train.recipe import Words
-from baselines.train.scratch import Counts, start_vectors, wordpieces, words_tokenizer
-from builders.store.reader import open_release
 
 SMALL = ["words.dimensions=128", "train.shortest=64", "train.batch=64", "train.saves=0", "data.dev_passages=50"]
 
@@ -103,17 +101,3 @@ def test_the_checkpoint_is_a_plain_sentence_transformer_that_can_be_cut_to_the_t
     cut = SentenceTransformer(str(folder), device="cpu", truncate_dim=64)
     found = cut.similarity(cut.encode(texts), cut.encode(texts)).numpy()
     assert cut.encode(texts).shape == (2, 64) and np.allclose(np.diag(found), 1, atol=1e-5)
-
-
-def test_the_same_training_gives_the_same_bytes_whether_states_are_kept_or_not(world: World) -> None:
-    values = ["train.max_steps=4", "train.evaluations=0"]
-    world.train("again", *values)
-    world.train("once-more", *values, "train.saves=2")
-    assert weights_of(world.folder / "again") == weights_of(world.folder / "once-more")
-
-
-def test_a_vocabulary_is_the_same_every_time(world: World) -> None:
-    passages = open_passages(open_release(world.release), keep=world.folder / "cache")
-    first = wordpieces(passages, 60, 500)
-    assert first == wordpieces(passages, 60, 500)
-    assert first[:5] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"] and len(first) <= 60

@@ -6,20 +6,16 @@ import copy
 import math
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from sentence_transformers.cross_encoder.losses import BinaryCrossEntropyLoss, CrossEntropyLoss
-from tiny_models import write_dual
 from tiny_training import Make, Rows, first_batch, maker, step
 from torch import nn
 
-from baselines.retrieve import devices
-from baselines.train import train, trainers
+from baselines.train import trainers
 from baselines.train.data import Batches
-from baselines.train.recipe import read_recipe
 from baselines.train.trainers import token_parts
 from builders.core.errors import InputError
 
@@ -64,18 +60,6 @@ def test_a_cross_encoders_loss_is_the_librarys(make: Make, outputs: int) -> None
     assert ours == loss.item()
     for name, value in model.named_parameters():
         assert torch.equal(gradients[name], value.grad), name
-
-
-@pytest.mark.parametrize("kind", ["dual", "cross"])
-def test_the_loaders_processes_cut_the_texts_to_the_same_tokens(make: Make, kind: str) -> None:
-    here, there = make(kind), make(kind, dataloader_num_workers=2)
-    batches = list(zip(here.get_train_dataloader(), there.get_train_dataloader(), strict=True))
-    assert len(batches) == 3
-    for left, right in batches:
-        assert left.keys() == right.keys()
-        assert any(name.endswith("input_ids") for name in left)  # tokens, so the training has nothing left to cut
-        for name, value in left.items():
-            assert torch.equal(value, right[name]) if torch.is_tensor(value) else value == right[name]
 
 
 @pytest.mark.parametrize(("outputs", "factor"), [(1, 1), (2, 1), (2, 2)])
@@ -146,56 +130,9 @@ def test_parts_of_a_batch_have_every_row_once_and_no_needless_padding(padding: s
         assert [part["input_ids"].shape for part in parts] == [(2, 5), (3, 3)]
 
 
-@pytest.mark.parametrize("compiled", ["true", "false"])
-def test_the_transformer_of_a_training_is_compiled_where_the_recipe_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiled: str
-) -> None:
-    calls: list[str] = []
-
-    def compile_forward(forward: Any, dynamic: bool) -> Any:
-        def counted(*args: Any, **given: Any) -> Any:
-            calls.append(type(forward.__self__).__name__)
-            return forward(*args, **given)
-
-        return counted if dynamic else None
-
-    monkeypatch.setattr(torch, "compile", compile_forward)
-    values = ["train.batch=4", "train.epochs=1", f"train.compile={compiled}", "model.pooling=", "model.similarity="]
-    recipe = read_recipe("de-bm25-neg-scratch", values)
-    job: Any = SimpleNamespace(recipe=recipe, commit="")
-    start, batches = str(write_dual(tmp_path / "start")), Batches(Rows("dual"), 4, 1, 0)
-    trainer = train.make_trainer(job, start, batches, tmp_path / "states", "cpu")
-    step(trainer, first_batch(trainer))
-    assert {*calls} == ({"BertModel"} if compiled == "true" else set())
-
-
 @pytest.fixture
 def make(tmp_path: Path) -> Make:
     return maker(tmp_path)
-
-
-def test_an_adversarial_step_in_bf16_is_near_that_in_fp32(make: Make) -> None:
-    found = []
-    for precision in ("fp32", "bf16"):
-        trainer = make("cross", "train.adversarial=0.01", f"train.precision={precision}")
-        trainer.accelerator.prepare_model(trainer.model)  # as a training does it: bf16 is put around its forward
-        before = trainer.model.model.get_input_embeddings().weight.detach().clone()
-        loss, gradients = step(trainer, first_batch(trainer))
-        assert torch.equal(trainer.model.model.get_input_embeddings().weight, before)
-        found.append((loss, torch.cat([gradient.flatten() for gradient in gradients.values()])))
-    (whole, exact), (half, rounded) = found
-    assert half != whole and half == pytest.approx(whole, rel=0.02)
-    assert float(torch.cosine_similarity(exact, rounded, dim=0)) > 0.99
-
-
-@pytest.mark.parametrize("able", [{}, {"avx512_bf16": True}, {"amx_bf16": True}])
-def test_a_cpu_computes_in_bf16_only_where_it_is_asked_for(
-    make: Make, monkeypatch: pytest.MonkeyPatch, able: dict[str, bool]
-) -> None:
-    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: able, raising=False)
-    assert [devices.dtype_of(wanted, "cpu") for wanted in ("auto", "fp32", "bf16")] == ["fp32", "fp32", "bf16"]
-    precisions = ("auto", "fp32", "bf16")
-    assert [make("cross", f"train.precision={each}").args.bf16 for each in precisions] == [False, False, True]
 
 
 def _nan_bias(trainer: Any) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Struct, structs
+from msgspec import Meta, Struct
 
 from baselines.retrieve.hub_models import commit_of
 from baselines.retrieve.models import kind_of_model, model_file
@@ -21,8 +21,6 @@ from builders.core.typed import typed
 FAMILIES = Path(__file__).parents[1] / "models.toml"
 NO_FAMILY = "none"
 OWN = "the model's own files"
-# Of a family, what is no value that somebody says.
-_OTHER = ("models", "said")
 # What both an option and a family may say, and what an option alone says.
 _SHARED = ("query_prompt", "passage_prompt", "pooling", "max_length", "similarity", "last_token")
 _OPTIONS = ("truncate_dim", "normalize")
@@ -56,12 +54,6 @@ class Family(Struct, frozen=True, forbid_unknown_fields=True):
     last_token: str | None = None
     remote_code: bool = False
     instead: str | None = None
-
-    @property
-    def values(self) -> dict[str, Any]:
-        """The declared values, by key."""
-        every = structs.asdict(self).items()
-        return {key: value for key, value in every if key not in _OTHER and value not in (None, False, {})}
 
 
 class Declared(Struct, frozen=True, forbid_unknown_fields=True):

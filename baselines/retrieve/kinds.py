@@ -12,7 +12,7 @@ query and a passage.
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from baselines.retrieve.settings import ModelSettings
 from builders.core.errors import InputError
@@ -20,7 +20,6 @@ from builders.core.errors import InputError
 if TYPE_CHECKING:  # the options of `rerank` need the names alone, not the model libraries
     from baselines.retrieve.devices import Work
     from baselines.retrieve.index import Retriever
-    from baselines.retrieve.rerankers import Reranker
 
 # By the name that `--kind` takes: the module and its class. Without `--kind`, a model's own files decide.
 RETRIEVERS = {
@@ -29,11 +28,7 @@ RETRIEVERS = {
     "sparse": ("sparse", "Sparse"),
     "multi-vector": ("multi_vector", "MultiVector"),
 }
-RERANKERS = {
-    "cross": ("rerankers", "Cross"),
-    "llm": ("rerankers", "LanguageModel"),
-    "listwise": ("rerankers", "Listwise"),
-}
+RERANKERS = ("cross", "llm", "listwise")
 
 
 def open_retriever(settings: ModelSettings, work: Work, kind: str = "") -> Retriever:
@@ -45,17 +40,6 @@ def open_retriever(settings: ModelSettings, work: Work, kind: str = "") -> Retri
     if kind not in RETRIEVERS:
         raise InputError(f"is a model of kind {kind}; expected {', '.join(RETRIEVERS)}", path=settings.name)
     at_commit = settings.but(revision=commit_of(settings.name, settings.revision))
-    found: Retriever = _class_of(*RETRIEVERS[kind])(at_commit, work)
+    module, name = RETRIEVERS[kind]
+    found: Retriever = getattr(importlib.import_module(f"baselines.retrieve.{module}"), name)(at_commit, work)
     return found
-
-
-def open_reranker(settings: ModelSettings, work: Work, kind: str = "") -> Reranker:
-    """The re-ranker of a model: of ``kind``, else of the kind of its own files. Raises :class:`InputError`."""
-    from baselines.retrieve.models import kind_of_reranker
-
-    found: Reranker = _class_of(*RERANKERS[kind or kind_of_reranker(settings)])(settings, work)
-    return found
-
-
-def _class_of(module: str, name: str) -> Any:
-    return getattr(importlib.import_module(f"baselines.retrieve.{module}"), name)

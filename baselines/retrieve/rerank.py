@@ -29,7 +29,7 @@ from baselines.measure.qrels import add_set, read_queries
 from baselines.retrieve.kinds import RERANKERS
 from baselines.retrieve.passages import open_passages
 from baselines.retrieve.run_manifest import asked_of, record, write_manifest
-from baselines.retrieve.settings import add_device, add_options, add_pairs
+from baselines.retrieve.settings import DEVICE, PAIRS, add_options
 from builders.core.command import whole_number
 from builders.core.errors import InputError, log
 from builders.core.files import check_file, real_path, sha256_of
@@ -50,8 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--parallel", type=whole_number(1), default=4, metavar="N", help="listwise: questions at a time (4)"
     )
-    add_pairs(parser)
-    add_device(parser)
+    add_options(parser, *PAIRS, *DEVICE)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -60,24 +59,24 @@ def run(args: argparse.Namespace) -> None:
     check_file(args.out)
     if args.kind != "listwise":  # a model behind an endpoint has any name
         check_models(args.model)
-    from baselines.retrieve import scoring
+    from baselines.retrieve import rerankers
 
     release, configs = open_release(args.release), SETS[args.set]
     groups = _groups(release, args, read_run(args.run).rankings)
     passages = open_passages(release, configs.corpus)
     passages.expect((corpus for _, ids in groups.values() for corpus in ids), args.run)
-    job = scoring.pair_job(args, args.model, release, configs.corpus)
+    job = rerankers.pair_job(args, args.model, release, configs.corpus)
     model, first = job.reranker("cpu").about(), sha256_of(args.run)
     about = {  # all that must be equal for finished windows to be kept
         "run": first,
         "model": model,
         "corpus": release.fingerprint(configs.corpus, "corpus"),
         "queries": release.fingerprint(configs.queries, args.split),
-        "options": [args.top_k, job.work.dtype, args.max_length, job.work.batch_tokens, scoring.WINDOW],
+        "options": [args.top_k, job.work.dtype, args.max_length, job.work.batch_tokens, rerankers.WINDOW],
     }
     with work_beside(args.out, key_of(about)) as work:
-        window = scoring.ASKED if job.kind == "listwise" else None
-        scores = scoring.score_windows(job, list(groups.values()), work, "rerank", window)
+        window = rerankers.ASKED if job.kind == "listwise" else None
+        scores = rerankers.score_windows(job, list(groups.values()), work, "rerank", window)
         hits = (
             (query, zip(ids, own, strict=True)) for (query, (_, ids)), own in zip(groups.items(), scores, strict=True)
         )

@@ -27,7 +27,7 @@ from typing import Any
 from baselines.measure import evaluate
 from baselines.measure.qrels import add_set, read_queries, release_qrels
 from baselines.retrieve.run_manifest import asked_of, record, tag_of, write_manifest
-from baselines.retrieve.settings import add_device, add_options
+from baselines.retrieve.settings import DEVICE, add_options
 from builders.core.cache import caches
 from builders.core.command import add_format, whole_number
 from builders.core.errors import InputError, log
@@ -68,8 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_options(group, "--max-length", "--trust-remote-code", "--revision")
     parser.add_argument("--kind", metavar="KIND", help="what the model is (default: as its own files say)")
     parser.add_argument("--index", type=Path, metavar="DIR", help="where its index is kept (default: in the cache)")
-    add_options(parser, "--batch-tokens", "--tokenizers")
-    add_device(parser)
+    add_options(parser, "--batch-tokens", "--tokenizers", *DEVICE)
     add_format(parser)
 
 

@@ -1,7 +1,7 @@
 """Every step of a round of annotation, and what leads to one, killed: the same judgments, nothing left, nothing lost.
 
 In ``make test`` each step kills itself at a few of the points where it writes or asks a language model (loaded.py); in
-``make fuzz`` its process is killed at random moments, too.
+``make test-slow`` its process is killed at random moments, too.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from releases import QUESTIONS, TEXTS, make_release, md5, tables
 from builders.annotate.rounds import read_judgments
 from builders.store.runs import write_run
 
-POINTS = 20 if CASES else 1
+POINTS = 5 if CASES else 1
 PARALLEL = 4
 
 

@@ -45,12 +45,9 @@ def build_release(
 ) -> dict[str, Any]:
     """Build the release directory ``out`` from ``sources``; returns the content of its ``stats.json``.
 
-    Everything is written beside ``out`` and renamed when it is whole. The same sources and options give the same
-    bytes, whatever the number of workers and however often the build was killed and resumed. ``engine`` runs the tasks;
-    ``workers`` processes of this machine where None. What it runs on must see the sources and ``out``.
-
-    Raises:
-        InputError: for wrong input, and where ``out`` exists and is not a release.
+    The same sources and options give the same bytes, whatever the number of workers and however often the build was
+    killed and resumed. ``engine`` runs the tasks; ``workers`` processes of this machine where None. Raises
+    :class:`InputError` for wrong input, and where ``out`` exists and is not a release.
     """
     before = states_of(sources)
     small = sum(size for _, size, _ in before) < _SMALL

@@ -23,11 +23,8 @@ def table3_column(
 ) -> dict[str, float | int | None]:
     """One column of Table 3: a split of the benchmark, or the test split of an out-of-domain set.
 
-    Args:
-        queries: how many there are.
-        query_chars: the characters (code points) of all of them.
-        judgments: pairs of a query and a positive passage; 0: the split carries no labels.
-        passages: the characters of the positive passages, each as often as it is one.
+    ``query_chars``: characters (code points) of all queries; ``judgments``: pairs of a query and a positive passage, 0
+    without labels; ``passages``: characters of the positive passages, each as often as it is one.
     """
     return {
         "queries": queries,

@@ -307,7 +307,7 @@ class Retriever(abc.ABC):
                 for span, own in zip(spans, over_devices(_encode_chunk, tasks, self.work.devices), strict=True):
                     files += own
                     bar.update(len(span))
-            _encoder.cache_clear()
+            encoder_of.cache_clear()
             for path in [*work.rglob(".*"), *work.glob("*.npy.json")]:
                 path.unlink()
             whole["shards"] = msgspec.to_builtins(files)
@@ -347,7 +347,7 @@ def _encode_chunk(of: tuple[Retriever, Path, str, str, range, Path], device: str
             task, texts = "document", open_passages(release, config).texts(span)
         else:
             task, texts = "query", [text for _, text in read_queries(release, split, config)[span.start : span.stop]]
-        arrays = retriever.arrays(_encoder(retriever, device, task).encode(texts))
+        arrays = retriever.arrays(encoder_of(retriever, device, task).encode(texts))
         found = [_saved(work, f"{place.name}{end}.npy", array) for end, array in arrays.items()]
         log.info("%s is done", place.name)
         return found
@@ -357,8 +357,9 @@ def _encode_chunk(of: tuple[Retriever, Path, str, str, range, Path], device: str
     return files
 
 
-@functools.lru_cache(maxsize=1)
-def _encoder(retriever: Retriever, device: str, task: str) -> Any:
+@functools.lru_cache(maxsize=2)
+def encoder_of(retriever: Retriever, device: str, task: str) -> Any:
+    """A retriever's :meth:`Retriever.encoder`, opened once in this process."""
     return retriever.encoder(device, task)
 
 

@@ -27,7 +27,7 @@ from transformers import (
 
 from baselines.retrieve.devices import Work
 from baselines.retrieve.encoder import CrossScorer
-from baselines.retrieve.kinds import open_retriever
+from baselines.retrieve.index import open_retriever
 from baselines.retrieve.rerankers import open_reranker
 from baselines.retrieve.settings import ModelSettings
 from builders.store.reader import open_release

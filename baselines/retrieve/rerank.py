@@ -26,7 +26,6 @@ import argparse
 from pathlib import Path
 
 from baselines.measure.qrels import add_set, read_queries
-from baselines.retrieve.kinds import RERANKERS
 from baselines.retrieve.passages import open_passages
 from baselines.retrieve.run_manifest import asked_of, record, write_manifest
 from baselines.retrieve.settings import DEVICE, PAIRS, add_options
@@ -39,13 +38,15 @@ from builders.store.layout import SETS
 from builders.store.reader import open_release
 from builders.store.runs import read_run, write_run
 
+RERANKERS = ("cross", "llm", "listwise")
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_options(parser, "--release", "--split", "--out", "--top-k", "--trust-remote-code")
     add_set(parser)
     parser.add_argument("--run", type=Path, required=True, metavar="RUN", help="the run whose passages are re-ranked")
     parser.add_argument("--model", required=True, metavar="M", help="hub name or folder, or as the endpoint calls it")
-    parser.add_argument("--kind", choices=[*RERANKERS], help="of the model (default: as its files say)")
+    parser.add_argument("--kind", choices=RERANKERS, help="of the model (default: as its files say)")
     parser.add_argument("--prompt", metavar="TEXT", help="a language model's instruction; else put before each query")
     parser.add_argument(
         "--parallel", type=whole_number(1), default=4, metavar="N", help="listwise: questions at a time (4)"

@@ -238,7 +238,7 @@ class PairJob:
 def pair_job(args: argparse.Namespace, model: str, release: Release, corpus: str, split: str = "corpus") -> PairJob:
     """The job that the options (:data:`.settings.PAIRS` and ``DEVICE``) ask for.
 
-    The model is of the kind of its own files, unless ``--kind`` names one (:mod:`.kinds`).
+    The model is of the kind of its own files, unless ``--kind`` names one.
     """
     kind = getattr(args, "kind", None) or ""
     listwise = kind == "listwise"  # what an endpoint is asked, no device of this machine computes

@@ -136,10 +136,6 @@ def test_more_counts_and_lengths_than_the_files_hold_are_an_error(
         build(tmp_path / "three", {"a": ["x", "x", "y"], "b": ["x"]})
 
 
-def test_lengths_are_rounded_as_lucene_rounds_them() -> None:
-    assert [one_byte(n) for n in (0, 39, 40, 41, 42, 56, 59, 60, 1000)] == [0, 39, 40, 40, 42, 56, 56, 60, 984]
-
-
 def test_ties_go_by_id_also_where_the_list_is_cut(tmp_path: Path) -> None:
     """500 passages with one score, written in a random order, far more than are fetched at first."""
     ids = [f"{n:03d}" for n in range(500)]

@@ -13,7 +13,6 @@ from commands import Done, run
 from releases import QUESTIONS, make_release, md5, tables
 
 from baselines.bm25 import engine_numba
-from baselines.bm25 import index as bm25_index
 from baselines.bm25.index import Texts, segment_batches
 from baselines.bm25.tokens import WORDS, Analyzer, tokens
 from builders.core.files import sha256_of
@@ -86,20 +85,6 @@ def test_a_damaged_index_is_built_again(tmp_path: Path, log_lines: pytest.LogCap
     assert "index built" in log_lines.text
 
 
-def test_a_build_that_was_stopped_leaves_no_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    corpus = random_corpus(1, 20, 10)
-
-    def stop(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(bm25_index, "segment_batches", stop)
-    with pytest.raises(KeyboardInterrupt):
-        build(tmp_path, corpus)
-    assert list((tmp_path / "indexes").iterdir()) == []
-    monkeypatch.undo()
-    assert build(tmp_path, corpus).passages == 20
-
-
 def bm25(release: Path, *words: object, code: int = 0) -> Done:
     """The run of a release's dev questions beside it, from an index beside it."""
     folder = release.parent
@@ -146,15 +131,3 @@ def test_what_is_missing_is_one_line(tmp_path: Path) -> None:
     shutil.rmtree(release / "corpus")
     assert "listed in the manifest but missing" in bm25(release, code=1).error
     assert not (tmp_path / "r.run.gz").exists()
-
-
-def test_where_no_run_can_be_written_no_index_is_built(tmp_path: Path) -> None:
-    release = make_release(tmp_path / "release")
-    (tmp_path / "file").touch()
-    words = ["bm25", "--release", release, "--index", tmp_path / "indexes", "--out"]
-    assert (
-        run("baselines", *words, tmp_path, code=1).error == f"{tmp_path}: is a directory; expected the name of a file"
-    )
-    below = run("baselines", *words, tmp_path / "file" / "a.run", code=1).error
-    assert below == f"{tmp_path / 'file'}: is a file; expected a directory"
-    assert not (tmp_path / "indexes").exists()

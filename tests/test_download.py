@@ -60,10 +60,6 @@ def left(downloads: Path) -> set[str]:
     return {name.rpartition(".v0.tar.gz")[2] or "archive" for name in names}
 
 
-def starts(server: ArchiveServer) -> list[int]:
-    return [request.start for request in server.requests]
-
-
 def fails(load: Load, config: str = "dev", **kwargs: Any) -> str:
     """The one line that loading fails with."""
     with pytest.raises(ValueError) as error:
@@ -85,7 +81,7 @@ def test_one_download_serves_every_config(load: Load, server: ArchiveServer, tmp
             else:
                 loaded = load(config, split, streaming=streaming)
             assert list(loaded) == rows
-    assert starts(server) == [0]
+    assert server.requests == [0]
     assert list(load("qrels")) == ["train", "dev"]
     queries = load("queries")
     assert list(queries) == datasets.get_dataset_split_names(NAME, "queries") == ["queries", "train", "dev"]
@@ -101,7 +97,7 @@ def test_a_prepared_copy_needs_no_archive_and_no_network(
     assert load("dev", "dev").cache_files[0]["filename"] == path
     for streaming in (False, True):
         assert "HF_DATASETS_OFFLINE" in fails(load, "corpus", streaming=streaming)
-    assert starts(server) == [0]
+    assert server.requests == [0]
 
 
 def test_a_mirror_of_the_same_archive_serves_the_same_copy(
@@ -111,7 +107,7 @@ def test_a_mirror_of_the_same_archive_serves_the_same_copy(
     with serve(server.content) as mirror:
         monkeypatch.setenv("DUREADER_RETRIEVAL_BASE_URL", mirror.url.rstrip("/"))
         assert load("dev", "dev").cache_files == files
-        assert starts(mirror) == [0]
+        assert mirror.requests == [0]
     with serve(archive({f"{FOLDER}/dev.json": b""})) as other:
         monkeypatch.setenv("DUREADER_RETRIEVAL_BASE_URL", other.url)
         assert list(load("dev", "dev", streaming=True)) == []
@@ -122,7 +118,7 @@ def test_processes_that_load_at_once_download_once(server: ArchiveServer, downlo
     with ThreadPoolExecutor(4) as threads:
         found = list(threads.map(dureader_retrieval._fetch, [url] * 4))
     assert len(set(found)) == 1
-    assert starts(server) == [0]
+    assert server.requests == [0]
 
 
 # What the archive lacks
@@ -174,7 +170,7 @@ def test_a_broken_connection_is_resumed(
 ) -> None:
     vars(server).update(how)
     assert list(load("dev", "dev")) == rows_of_archive()["dev", "dev"]
-    assert starts(server) == expected
+    assert server.requests == expected
 
 
 def test_a_download_that_was_given_up_goes_on_later(load: Load, server: ArchiveServer, downloads: Path) -> None:
@@ -182,9 +178,9 @@ def test_a_download_that_was_given_up_goes_on_later(load: Load, server: ArchiveS
     message = fails(load)
     assert "700 bytes are kept" in message and "builders official" in message
     assert left(downloads) == {".part", ".json"}
-    assert starts(server) == [0, *[700] * 5]
+    assert server.requests == [0, *[700] * 5]
     assert load("dev").keys() == {"dev"}
-    assert starts(server)[-1] == 700
+    assert server.requests[-1] == 700
 
 
 def test_killed_between_the_last_byte_and_the_check(load: Load, server: ArchiveServer, downloads: Path) -> None:
@@ -192,7 +188,7 @@ def test_killed_between_the_last_byte_and_the_check(load: Load, server: ArchiveS
     whole = next(downloads.glob("*.gz"))
     whole.rename(f"{whole}.part")
     assert list(load("corpus", "corpus")) == rows_of_archive()["corpus", "corpus"]
-    assert starts(server) == [0]
+    assert server.requests == [0]
 
 
 def test_a_file_that_changed_meanwhile_is_taken_from_the_start(load: Load, server: ArchiveServer) -> None:
@@ -207,7 +203,7 @@ def test_a_part_that_is_too_long_is_taken_from_the_start(load: Load, server: Arc
     fails(load)
     next(downloads.glob("*.part")).write_bytes(bytes(server.size + 1))
     assert list(load("dev", "dev")) == rows_of_archive()["dev", "dev"]
-    assert starts(server)[-2:] == [server.size + 1, 0]
+    assert server.requests[-2:] == [server.size + 1, 0]
 
 
 @pytest.mark.parametrize(

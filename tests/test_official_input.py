@@ -113,10 +113,10 @@ def test_real_queries_and_passages_become_the_official_inputs(shared_data: Path,
     lines = (shared_data / "dureader-retrieval-samples/cross.train.tsv").read_text("utf-8").split("\n")
     rows = [line.split("\t") for line in lines if line]
     counted = collections.Counter(word for row in rows for text in (row[0], row[2]) for word in words(text))
-    common = [word for word, count in counted.items() if count > 1]  # the rest: pieces of it, or unknown
     letters = sorted({letter for word in counted for letter in word if letter.isascii()})
-    vocabulary = ["[PAD]", "[CLS]", "[SEP]", "[MASK]", *{**dict.fromkeys(common), **dict.fromkeys(letters)}]
-    vocabulary += [*(f"##{letter}" for letter in letters), "##er", "##ing", "[UNK]"]
+    common = [word for word, count in counted.items() if count > 1]  # the rest: pieces of it, or unknown
+    vocabulary = ["[PAD]", "[CLS]", "[SEP]", "[MASK]", "[UNK]", *dict.fromkeys([*common, *letters])]
+    vocabulary += [*(f"##{letter}" for letter in letters), "##er", "##ing"]
     known, make = set(vocabulary), saved(tmp_path, vocabulary)
     query, passage, pair = make("query", 32), make("passage", 384), make("pair", 384)
     assert len(rows) > 50 and any(len(row[2]) > 400 for row in rows)

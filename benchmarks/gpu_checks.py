@@ -31,7 +31,7 @@ from baselines.retrieve import dense
 from baselines.retrieve.dense import FaissEngine, TorchEngine
 from baselines.retrieve.devices import Work, compile_transformers, computes_bf16, devices_of, dtype_of
 from baselines.retrieve.encoder import Encoder, Prefetcher
-from baselines.retrieve.kinds import open_retriever
+from baselines.retrieve.index import open_retriever
 from baselines.retrieve.models import open_encoder
 from baselines.retrieve.settings import ModelSettings
 from builders.store.reader import open_release

@@ -96,10 +96,6 @@ class ArchiveServer(Loopback):
         self.content = content
         self.etag: str | None = f'"{hashlib.md5(content).hexdigest()}"'
 
-    def wrong_byte(self, at: int) -> None:
-        """Change one byte without a word: size and ETag stay."""
-        self.content = self.content[:at] + bytes([self.content[at] ^ 1]) + self.content[at + 1 :]
-
     @property
     def sha256(self) -> str:
         return hashlib.sha256(self.content).hexdigest()

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import json
 import re
+import runpy
 import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 
 import datasets
 import numpy as np
@@ -25,15 +24,7 @@ from pages import NOT_RUN, PAGES, README, TOOLS, VERBS, blocks, is_ours, lines, 
 from builders.core.command import verb_parser
 from builders.store.reader import open_release
 
-
-@pytest.fixture(scope="session")
-def generator() -> ModuleType:
-    """docs/verbs.py, which is no module of a package."""
-    spec = importlib.util.spec_from_file_location("verbs", ROOT / "docs" / "verbs.py")
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+GENERATOR = runpy.run_path(str(ROOT / "docs" / "verbs.py"))
 
 
 def name_of(page: Path) -> str:
@@ -128,21 +119,21 @@ def test_links_lead_to_files_that_are_there(page: Path) -> None:
         assert "://" in target or (page.parent / target).exists(), target
 
 
-def test_every_verb_has_a_page(generator: ModuleType) -> None:
-    assert {path.name for path in VERBS} == set(generator.pages())
+def test_every_verb_has_a_page() -> None:
+    assert {path.name for path in VERBS} == set(GENERATOR["pages"]())
 
 
 @pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="each version of Python words options in its own way")
-def test_the_page_of_a_verb_is_what_its_help_says(generator: ModuleType) -> None:
+def test_the_page_of_a_verb_is_what_its_help_says() -> None:
     """`python docs/verbs.py` writes them."""
-    pages = generator.pages()
+    pages = GENERATOR["pages"]()
     for path in VERBS:
         assert path.read_text(encoding="utf-8") == pages[path.name], path.name
 
 
-def test_readme_names_every_page(generator: ModuleType) -> None:
+def test_readme_names_every_page() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert generator.index() in readme
+    assert GENERATOR["index"]() in readme
     assert [path.stem for path in TOOLS if f"](docs/tools/{path.name})" not in readme] == []
 
 

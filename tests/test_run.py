@@ -288,5 +288,7 @@ def test_every_value_has_a_source_and_every_source_a_file_of_a_repository() -> N
         models += [model.casefold() for model in family.models]
     assert named == declared().sources.keys() and len({*models}) == len(models)
     for name, source in declared().sources.items():
-        assert re.fullmatch(r"(hub: )?[\w.-]+/[\w.-]+", source.repository), name
-        assert source.commit or source.file.startswith("issue ") or source.repository.startswith("hub: "), name
+        assert re.fullmatch(r"(hub: )?[\w.-]+/[\w.-]+", source["repository"]), name
+        assert (
+            source.get("commit") or source["file"].startswith("issue ") or source["repository"].startswith("hub: ")
+        ), name

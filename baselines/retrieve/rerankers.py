@@ -23,18 +23,18 @@ import json
 import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sentence_transformers import CrossEncoder
 
 from baselines.retrieve.dense import Dense
 from baselines.retrieve.devices import Work, moved, over_devices, work_of
-from baselines.retrieve.encoder import CrossScorer, Encoder
+from baselines.retrieve.encoder import CrossScorer
 from baselines.retrieve.hub_models import commit_of
-from baselines.retrieve.index import resumed
+from baselines.retrieve.index import encoder_of, resumed
 from baselines.retrieve.models import check_reading, described, expect_no, kind_of_reranker, open_cross
 from baselines.retrieve.passages import Passages, open_passages
 from baselines.retrieve.settings import ModelSettings
@@ -61,15 +61,20 @@ _BARE = re.compile(r"\d{1,4}")
 _ORDER = "按照与问题的相关程度，把下面的段落从最相关到最不相关排序：能直接、完整回答问题的排在最前面。"
 
 
+@dataclass(frozen=True)
 class Reranker(abc.ABC):
     """Scores pairs: the higher, the better the passage answers the query."""
+
+    settings: ModelSettings
+    work: Work
+    kind: ClassVar[str]
 
     @abc.abstractmethod
     def about(self) -> dict[str, Any]:
         """Everything that decides the scores, as JSON values. Opens the model, unless it is behind an endpoint."""
 
     @abc.abstractmethod
-    def score(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
+    def score(self, pairs: Sequence[tuple[str, str]], device: str) -> list[float]:
         """A finite score of every (query, passage), in the pairs' order; to be compared within a query.
 
         The pairs of a query come one after the other, in the order that is re-ranked.
@@ -81,29 +86,25 @@ class Cross(Reranker):
 
     kind = "cross"
 
-    def __init__(self, settings: ModelSettings, work: Work) -> None:
-        self.settings, self._work = settings, work
-        self._scorer: CrossScorer | None = None
-
     def open_model(self) -> CrossEncoder:
         """The model as it is used, in fp32 on the CPU."""
         return open_cross(self.settings)
 
     def about(self) -> dict[str, Any]:
-        return self.described(self.open_model())
+        model = self.open_model()
+        template = {"template": model[0].processor.chat_template} if self.kind == "llm" else {}
+        return {"kind": self.kind, **described(self.settings, model, self.work.dtype), **template}
 
-    def described(self, model: CrossEncoder) -> dict[str, Any]:
-        """Everything that decides the scores of the open model."""
-        return {"kind": self.kind, **described(self.settings, model, self._work.dtype)}
-
-    def score(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
-        if not pairs:
-            return []
-        if self._scorer is None:
-            model = moved(self.open_model(), self._work.devices[0], self._work.dtype)
-            self._scorer = CrossScorer(model, self._work.batch_tokens, self._work.tokenizers)
-        scores: list[float] = self._scorer.scores(pairs).tolist()
+    def score(self, pairs: Sequence[tuple[str, str]], device: str) -> list[float]:
+        scores: list[float] = _scorer(self, device).scores(pairs).tolist() if pairs else []
         return scores
+
+
+@functools.lru_cache(maxsize=1)
+def _scorer(reranker: Cross, device: str) -> CrossScorer:
+    """This process's model, opened once."""
+    model = moved(reranker.open_model(), device, reranker.work.dtype)
+    return CrossScorer(model, reranker.work.batch_tokens, reranker.work.tokenizers)
 
 
 class LanguageModel(Cross):
@@ -133,9 +134,6 @@ class LanguageModel(Cross):
         check_reading(model, self.settings)
         return model
 
-    def described(self, model: CrossEncoder) -> dict[str, Any]:
-        return {**super().described(model), "template": model[0].processor.chat_template}
-
 
 def asking(template: str, with_system: bool = True) -> str:
     """A chat template of a query and a document, made of one of users and assistants.
@@ -159,23 +157,22 @@ def asking(template: str, with_system: bool = True) -> str:
 class Listwise(Reranker):
     """A model behind an endpoint. The pairs of a query are given together, best first."""
 
-    def __init__(self, settings: ModelSettings, work: Work) -> None:
-        expect_no(settings, "a model behind an endpoint", "revision", "max_length", "trust_remote_code")
-        self._settings, self._parallel = settings, work.parallel
-        self._endpoint = Endpoint(settings.name, otherwise="")
+    kind = "listwise"
 
     def about(self) -> dict[str, Any]:
-        asked = order_prompt("", [""], self._settings.query_prompt or "")
-        return {"kind": "listwise", "name": self._settings.name, "window": [SHOWN, STEP], "asked": asked}
+        expect_no(self.settings, "a model behind an endpoint", "revision", "max_length", "trust_remote_code")
+        asked = order_prompt("", [""], self.settings.query_prompt or "")
+        return {"kind": self.kind, "name": self.settings.name, "window": [SHOWN, STEP], "asked": asked}
 
-    def score(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
+    def score(self, pairs: Sequence[tuple[str, str]], device: str) -> list[float]:
+        endpoint = Endpoint(self.settings.name, otherwise="")
         groups = [
             (query, [text for _, text in own]) for query, own in itertools.groupby(pairs, key=lambda pair: pair[0])
         ]
         scores: list[float] = []
-        with ThreadPoolExecutor(self._parallel) as pool:
+        with ThreadPoolExecutor(self.work.parallel) as pool:
             try:
-                for order in [pool.submit(self._ranked, *group) for group in groups]:
+                for order in [pool.submit(self._ranked, endpoint, *group) for group in groups]:
                     places = {number: place for place, number in enumerate(order.result())}
                     scores += [float(len(places) - places[number]) for number in range(len(places))]
             except BaseException:
@@ -183,14 +180,14 @@ class Listwise(Reranker):
                 raise
         return scores
 
-    def _ranked(self, query: str, passages: list[str]) -> list[int]:
+    def _ranked(self, endpoint: Endpoint, query: str, passages: list[str]) -> list[int]:
         """The order of a query's passages, as their numbers."""
         order, end = list(range(len(passages))), len(passages)
         while len(passages) > 1:
             begin = max(0, end - SHOWN)
             window = order[begin:end]
-            prompt = order_prompt(query, [passages[number] for number in window], self._settings.query_prompt or "")
-            said = order_in(self._endpoint.answer(prompt), len(window))
+            prompt = order_prompt(query, [passages[number] for number in window], self.settings.query_prompt or "")
+            said = order_in(endpoint.answer(prompt), len(window))
             if not said:
                 log.warning("an answer about %r names no passage: their order stays", query)
             order[begin:end] = [window[place] for place in said] or window
@@ -217,15 +214,15 @@ def order_in(answer: str, count: int) -> list[int]:
     return found and found + [number for number in range(count) if number not in found]
 
 
+Group = tuple[str, list[str]]  # a query's text, ids of passages
+WINDOW = 256  # queries scored together
+ASKED = 16  # queries that an endpoint is asked about: what a kill may lose costs money
+
+
 def open_reranker(settings: ModelSettings, work: Work, kind: str = "") -> Reranker:
     """The re-ranker of a model: of ``kind``, else of the kind of its own files. Raises :class:`InputError`."""
     kinds: dict[str, type[Cross | Listwise]] = {"cross": Cross, "llm": LanguageModel, "listwise": Listwise}
     return kinds[kind or kind_of_reranker(settings)](settings, work)
-
-
-Group = tuple[str, list[str]]  # a query's text, ids of passages
-WINDOW = 256  # queries scored together
-ASKED = 16  # queries that an endpoint is asked about: what a kill may lose costs money
 
 
 @dataclass(frozen=True)
@@ -235,19 +232,13 @@ class PairJob:
     release: Path
     corpus: str
     split: str
-    settings: ModelSettings
-    kind: str
-    work: Work
-
-    def reranker(self, device: str) -> Reranker:
-        """The model of the job, for one device."""
-        return open_reranker(self.settings, replace(self.work, devices=(device,)), self.kind)
+    reranker: Reranker
 
 
 def pair_job(args: argparse.Namespace, model: str, release: Release, corpus: str, split: str = "corpus") -> PairJob:
     """The job that the options (:data:`.settings.PAIRS` and ``DEVICE``) ask for.
 
-    The model is of the kind of its own files, unless ``--kind`` names one (:mod:`.kinds`).
+    The model is of the kind of its own files, unless ``--kind`` names one.
     """
     kind = getattr(args, "kind", None) or ""
     listwise = kind == "listwise"  # what an endpoint is asked, no device of this machine computes
@@ -259,22 +250,21 @@ def pair_job(args: argparse.Namespace, model: str, release: Release, corpus: str
         trust_remote_code=getattr(args, "trust_remote_code", False),
     )
     work = Work(("cpu",), "fp32", parallel=args.parallel) if listwise else work_of(args)
-    return PairJob(release.path, corpus, split, settings, kind or kind_of_reranker(settings), work)
+    return PairJob(release.path, corpus, split, open_reranker(settings, work, kind))
 
 
 @functools.lru_cache(maxsize=1)
-def _reranker(job: PairJob, device: str) -> tuple[Reranker, Passages]:
-    """This process's model and passages, opened once."""
-    return job.reranker(device), open_passages(open_release(job.release), job.corpus, split=job.split)
+def _passages(path: Path, corpus: str, split: str) -> Passages:
+    return open_passages(open_release(path), corpus, split=split)
 
 
 def score_groups(job: PairJob, device: str, groups: Sequence[Group]) -> list[list[float]]:
     """A re-ranker's scores of each query's passages, in their order. The collection has every passage."""
-    reranker, passages = _reranker(job, device)
+    passages = _passages(job.release, job.corpus, job.split)
     rows = passages.rows([corpus for _, ids in groups for corpus in ids])
     texts = iter(passages.texts(rows.tolist()))
     pairs = [(query, next(texts)) for query, ids in groups for _ in ids]
-    scores = iter(reranker.score(pairs))
+    scores = iter(job.reranker.score(pairs, device))
     return [[next(scores) for _ in ids] for _, ids in groups]
 
 
@@ -293,11 +283,11 @@ def score_windows(
     scores: list[list[float]] = []
     try:
         with progress(total=len(groups), unit="query", label=label) as bar:
-            for found in over_devices(_score_window, tasks, job.work.devices):
+            for found in over_devices(_score_window, tasks, job.reranker.work.devices):
                 scores += found
                 bar.update(len(found))
     finally:
-        _reranker.cache_clear()
+        _scorer.cache_clear()
     return scores
 
 
@@ -316,20 +306,14 @@ def _score_window(task: tuple[PairJob, Path, Sequence[Group]], device: str) -> l
     return scores
 
 
-@functools.lru_cache(maxsize=2)
-def _encoder(settings: ModelSettings, work: Work, device: str, task: str) -> Encoder:
-    """This process's dual-encoder, as it encodes queries or passages."""
-    found: Encoder = Dense(settings, work).encoder(device, task)
-    return found
-
-
 def similarities(job: PairJob, device: str, groups: Sequence[Group]) -> list[list[float]]:
     """A dual-encoder's similarities (cosine or dot product) of each query with its passages, in their order.
 
     The collection has every passage. One that comes for several queries is encoded once.
     """
-    of_queries, of_passages = (_encoder(job.settings, job.work, device, task) for task in ("query", "document"))
-    passages = open_passages(open_release(job.release), job.corpus)
+    model = Dense(job.reranker.settings, job.reranker.work)
+    of_queries, of_passages = (encoder_of(model, device, task) for task in ("query", "document"))
+    passages = _passages(job.release, job.corpus, job.split)
     asked = [(text, ids) for text, ids in groups if ids]
     if not asked:
         return [[] for _ in groups]

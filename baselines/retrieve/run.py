@@ -74,7 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     check_models(args.model)
-    from baselines.retrieve import devices, families, kinds, models
+    from baselines.retrieve import devices, families, index, models
 
     name = models.shown_name(args.model)
     out = args.out or Path(f"{name.rpartition('/')[2]}.{args.split}.run.gz")
@@ -84,7 +84,7 @@ def run(args: argparse.Namespace) -> None:
     if not queries:
         raise InputError(f"has no queries in its split {args.split!r}", path=args.release)
     model = families.resolve(args)
-    retriever = kinds.open_retriever(model.settings, devices.work_of(args), model.kind)
+    retriever = index.open_retriever(model.settings, devices.work_of(args), model.kind)
     about = dict(retriever.about)
     key = [retriever.kind, about, configs.corpus, release.fingerprint(configs.corpus, "corpus")]
     folder = args.index or caches() / "indexes" / key_of(key)
@@ -104,8 +104,8 @@ def run(args: argparse.Namespace) -> None:
         message = "%s: its own files say pooling %s, models.toml (%s) %s; its own files are followed"
         log.warning(message, args.model, own["value"], model.family, model.pooling)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    index = retriever.index(release, configs.corpus, folder)
-    hits = retriever.search(release, configs.corpus, index, [text for _, text in queries], args.top_k)
+    built = retriever.index(release, configs.corpus, folder)
+    hits = retriever.search(release, configs.corpus, built, [text for _, text in queries], args.top_k)
     bar = progress(hits, total=len(queries), unit="query", label="search")
     lines = write_run(out, zip((query for query, _ in queries), bar, strict=True), tag=tag_of(found))
     manifest = write_manifest(out, found, tag_of(found), len(queries), lines)

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Annotated, Any
 
-from msgspec import Meta, Struct, structs
+from msgspec import Meta, Struct
 
 from builders.core.command import whole_number
 
@@ -57,10 +57,6 @@ class ModelSettings(Overrides, frozen=True):
         """The :class:`Overrides` that were given, for a manifest."""
         values = [(name, getattr(self, name)) for name in Overrides.__struct_fields__]
         return {key: value for key, value in values if value is not None and (value != "" or "_prompt" in key)}
-
-    def but(self, **values: Any) -> ModelSettings:
-        """The same settings with some other values."""
-        return structs.replace(self, **values)
 
 
 DEVICE = ("--device", "--dtype")  # of every command that runs a model

@@ -153,7 +153,7 @@ def _chosen(
     job = pair_job(args, model, release, configs.corpus)
     windows = iter(lambda: list(itertools.islice(found, _WINDOW)), [])
     tasks = ((job, bool(args.bi_encoder), [(texts[each.query], each) for each in own], limits) for own in windows)
-    for window in over_devices(_by_model, tasks, job.work.devices):
+    for window in over_devices(_by_model, tasks, job.reranker.work.devices):
         yield from window
 
 

@@ -50,7 +50,7 @@ def _multi_vector(folder: Path) -> Any:
 def _reranked(folder: Path) -> Any:
     reranker = open_reranker(ModelSettings(str(folder / "model")), _WORK)
     reranker.about()
-    return reranker.score(_PAIRS)
+    return reranker.score(_PAIRS, "cpu")
 
 
 def _started(folder: Path) -> Any:

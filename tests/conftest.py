@@ -39,14 +39,13 @@ settings.load_profile("any machine")
 _LONG = (
     *("test_pipeline", "test_gpu", "test_peers", "test_ray", "test_fuzz_hub", "test_train_processes", "test_train"),
     *("test_reproduce_models", "test_fuzz_releases", "test_publish", "test_dataset36"),
-    *("test_annotate_many", "test_encode", "test_export", "test_bm25_elasticsearch", "test_fuzz_sources"),
+    *("test_encode", "test_export", "test_bm25_elasticsearch", "test_fuzz_sources"),
 )
 
 # Files and tests that `make test` leaves to `make test-slow`: many seconds each, of paths that other tests also take.
 _SLOW = (
-    *("test_annotate_many.py", "test_dataset36.py", "test_peers.py", "test_pipeline.py", "test_ray.py"),
+    *("test_dataset36.py", "test_peers.py", "test_pipeline.py", "test_ray.py"),
     *("test_reproduce_models.py", "test_train_processes.py"),
-    "test_annotate_round.py::test_a_round_from_the_pool_to_new_qrels[demo_release",
     "test_bm25.py::test_chunks_and_terms_that_are_only_looked_up_leave_nothing_out",
     "test_bm25.py::test_scores_and_order_are_lucenes",
     "test_encode.py::test_a_killed_run_goes_on_and_gives_the_same_bytes",

@@ -82,15 +82,9 @@ class Cache:
             return first_fault(folder, manifest.files) if manifest.key == key else "another key"
 
         def is_whole() -> bool:
-            if not damage():
-                return True
-            try:
+            if fault := damage():
                 check_place(folder)
-            except InputError:
-                ours = keep in (None, self.home())
-                other = "; XDG_CACHE_HOME, `bm25 --index` or `train --cache` names another" if ours else ""
-                raise InputError(f"is a folder that cannot be written to{other}", path=folder.parent) from None
-            return False
+            return not fault
 
         def write(new: Path) -> None:
             if folder.exists():

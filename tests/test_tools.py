@@ -16,12 +16,9 @@ from typing import Any
 import pytest
 from commands import ROOT, run
 from environments import environment
-from hub_client import run_at
-from hub_server import Hub
 from pages import blocks
 from test_peers import ROWS, Place, block, reciprocal_rank
 from tiny_models import write_bert
-from whole_release import whole_tables
 
 from builders.store.runs import read_run
 
@@ -117,7 +114,7 @@ trainer.train()
     assert place.python(code, "trainer.state.global_step") == 2
 
 
-def found_by_beir(place: Place, code: str, tables: dict[tuple[str, str], list[dict[str, Any]]] = ROWS) -> None:
+def found_by_beir(place: Place, code: str) -> None:
     """The three that a loader of BEIR's gives are the release's."""
     shown = "[list(map(dict, corpus)), list(map(dict, queries)), qrels]"
     if "Generic" in code:
@@ -125,22 +122,17 @@ def found_by_beir(place: Place, code: str, tables: dict[tuple[str, str], list[di
             "[[{'id': k, **v} for k, v in corpus.items()], [{'id': k, 'text': v} for k, v in queries.items()], qrels]"
         )
     corpus, queries, qrels = place.python(code, shown)
-    assert {row["id"]: row["text"] for row in corpus} == {row["_id"]: row["text"] for row in tables["corpus", "corpus"]}
-    assert {row["id"]: row["text"] for row in queries} == {row["_id"]: row["text"] for row in tables["queries", "dev"]}
+    assert {row["id"]: row["text"] for row in corpus} == {row["_id"]: row["text"] for row in ROWS["corpus", "corpus"]}
+    assert {row["id"]: row["text"] for row in queries} == {row["_id"]: row["text"] for row in ROWS["queries", "dev"]}
     expected: dict[str, dict[str, int]] = {}
-    for row in tables["qrels", "dev"]:
+    for row in ROWS["qrels", "dev"]:
         expected.setdefault(row["query-id"], {})[row["corpus-id"]] = row["score"]
     assert qrels == expected
 
 
-def test_beir_reads_a_release(place_of: Make, whole_copy: Path) -> None:
+def test_beir_reads_a_release(place_of: Make) -> None:
     place = place_of("beir")
     found_by_beir(place, text_of("beir", "python"))
-    with Hub() as hub:
-        words = ["--release", whole_copy, "--repo", "org/name", "--create"]
-        run_at(hub, place.folder / "publisher", "builders", "publish", *words)
-        place.environment = {**hub.environment(place.folder / "home", None), "PATH": place.environment["PATH"]}
-        found_by_beir(place, text_of("beir", "python").replace("RELEASE", "org/name"), whole_tables())
 
 
 def test_beir_reads_an_export_and_measures_a_run_as_we_do(place_of: Make) -> None:

@@ -28,7 +28,6 @@ from baselines.retrieve.index import open_vectors
 from baselines.retrieve.models import fingerprint, open_cross, open_encoder
 from baselines.retrieve.settings import ModelSettings
 from builders.core.command import main
-from builders.core.folders import key_of
 
 VERBS = {"encode": "baselines.retrieve.encode"}
 pytestmark = pytest.mark.usefixtures("own_cache")
@@ -102,17 +101,6 @@ def test_the_manifest_names_what_was_encoded_and_no_path(tmp_path: Path, models:
     assert not list(tmp_path.glob(".p*"))
 
 
-def test_encoding_again_changes_nothing_and_another_model_replaces(tmp_path: Path, models: Path) -> None:
-    release = release_of(tmp_path / "release", [])
-    assert encode("--release", release, "--model", models / "dot", "--out", tmp_path / "p") == 0
-    before = (tmp_path / "p" / "manifest.json").stat().st_ino
-    first = open_vectors(tmp_path / "p").all()
-    assert encode("--release", release, "--model", models / "dot", "--out", tmp_path / "p") == 0
-    assert (tmp_path / "p" / "manifest.json").stat().st_ino == before
-    assert encode("--release", release, "--model", models / "other", "--out", tmp_path / "p") == 0
-    assert not np.array_equal(open_vectors(tmp_path / "p").all(), first)
-
-
 def test_embeddings_that_are_damaged_are_encoded_again(
     tmp_path: Path, models: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -125,22 +113,6 @@ def test_embeddings_that_are_damaged_are_encoded_again(
     assert encode(*words) == 0
     assert f"damaged ({shard.name} has the SHA-256" in capsys.readouterr().err
     assert {path.name: path.read_bytes() for path in (tmp_path / "p").iterdir()} == whole
-
-
-def test_a_chunk_of_an_interrupted_run_that_is_damaged_is_encoded_again(tmp_path: Path, models: Path) -> None:
-    release = release_of(tmp_path / "release", [])
-    words = ["--release", release, "--model", models / "dot", "--shard-rows", "4"]
-    assert encode(*words, "--out", tmp_path / "p") == 0
-    whole = open_vectors(tmp_path / "p")
-    name = whole.manifest["shards"][0]["path"]
-    # What the run left: a chunk that was done, but is not what was noted of it.
-    about = {key: value for key, value in whole.manifest.items() if key != "shards"}
-    left = tmp_path / ".q.building" / key_of(about)
-    left.mkdir(parents=True)
-    (left / name).write_bytes(bytes(reversed((tmp_path / "p" / name).read_bytes())))
-    (left / f"{name}.json").write_text(json.dumps([whole.manifest["shards"][0]]))
-    assert encode(*words, "--out", tmp_path / "q") == 0
-    np.testing.assert_array_equal(open_vectors(tmp_path / "q").all(), whole.all())
 
 
 def command(release: Path, model: Path, out: Path, *more: str) -> list[str]:

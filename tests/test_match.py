@@ -103,13 +103,6 @@ def test_recall_is_the_share_of_all_similar_pairs_among_the_candidates(world: Pa
     assert result["similar_training_questions"] == len({other for _, other in similar & candidates})
 
 
-def test_a_sample_is_of_so_many_questions(world: Path, tmp_path: Path) -> None:
-    options = ("--split", "dev", "--recall-sample", 1, "--threshold", 1)
-    said = match(world, tmp_path / "a.run", *options).stdout.splitlines()
-    assert " pairs of 2 questions of dev with 7 of train; 0 above 1: 0 training questions like 0 questions" in said[0]
-    assert said[1] == "all pairs of 1 questions: 0 above 1"
-
-
 def test_an_interrupted_match_scores_no_pair_twice(world: Path, tmp_path: Path) -> None:
     scored: list[str] = []
     words = ("--encoder", world / "dual")

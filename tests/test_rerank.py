@@ -78,15 +78,6 @@ def test_batches_windows_and_processes_change_nothing(
         np.testing.assert_allclose([s for _, s in hits], [s for _, s in other.hits[query]], atol=1e-5)
 
 
-def test_a_shorter_length_is_another_score(world: Path, tmp_path: Path) -> None:
-    assert run_rerank(world, tmp_path / "a.run", "--max-length", "12") == 0
-    model = CrossEncoder(str(world / "cross"), device="cpu", max_length=12)
-    query, hits = next(iter(read_run(tmp_path / "a.run").hits.items()))
-    pairs = [(BY_ID[query], BY_ID[corpus]) for corpus, _ in hits]
-    expected = model.predict(pairs, activation_fn=torch.nn.Identity())
-    np.testing.assert_allclose([score for _, score in hits], expected, atol=1e-5)
-
-
 def test_an_interrupted_run_goes_on(world: Path, tmp_path: Path) -> None:
     scored: list[str] = []
     with scoring_noted(scored, most=2):

@@ -241,35 +241,6 @@ def test_a_split_without_judgments_gets_a_run_and_no_figures(unknown: Path, rele
     assert list(read_run(tmp_path / "run").hits) == [md5(QUESTIONS["test"][0])]
 
 
-def test_the_families_that_people_ask_for_are_declared() -> None:
-    names = (
-        "BAAI/bge-large-zh-v1.5",
-        "thenlper/gte-large-zh",
-        "Qwen/Qwen3-Embedding-8B",
-        "TencentBAC/Conan-embedding-v1",
-    )
-    found = [
-        family_of(name) for name in (*names, "intfloat/multilingual-e5-small", "Alibaba-NLP/gte-multilingual-base")
-    ]
-    assert found == ["bge-zh", "gte-zh", "qwen3-embedding", "conan", "e5-multilingual", "gte-multilingual"]
-
-
-def test_prompts_are_declared_byte_for_byte() -> None:
-    found = {name: (family.query_prompt, family.passage_prompt) for name, family in declared().families.items()}
-    task = "Given a Chinese search query, retrieve web passages that answer the question"
-    assert found["bge-zh"] == ("为这个句子生成表示以用于检索相关文章：", "")
-    assert found["e5-multilingual"] == ("query: ", "passage: ")
-    # Qwen3 has no blank after "Query:", the others have one.
-    asked = "Given a web search query, retrieve relevant passages that answer the query"
-    assert found["qwen3-embedding"] == (f"Instruct: {asked}\nQuery:", "")
-    assert declared().families["qwen3-embedding"].prompts == {
-        "duretrieval": f"Instruct: {task}\nQuery:",
-        "mteb": "Instruct: Retrieval relevant passage for the given query.\nQuery:",
-    }
-    assert found["gte-qwen2"] == found["e5-multilingual-instruct"] == (f"Instruct: {task}\nQuery: ", "")
-    assert found["bge-m3"] == found["gte-zh"] == found["conan"] == ("", "")
-
-
 def test_a_name_is_known_in_any_case_and_a_folder_by_its_own_name(tmp_path: Path) -> None:
     assert family_of("baai/BGE-small-zh-v1.5") == "bge-zh"
     (tmp_path / "bge-small-zh-v1.5").mkdir()

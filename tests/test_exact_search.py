@@ -12,7 +12,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from releases import TEXTS, make_release
 
 from baselines.retrieve import dense
 from baselines.retrieve.dense import Engine, FaissEngine, TorchEngine, top
@@ -20,7 +19,6 @@ from baselines.retrieve.encoder import largest_norm
 from baselines.retrieve.index import NAME, Index, chunk_name, open_vectors
 from builders.core.errors import InputError
 from builders.core.files import sha256_of
-from builders.store.reader import open_release
 
 Hits = list[tuple[int, float]]
 pytestmark = pytest.mark.usefixtures("own_cache")
@@ -246,15 +244,3 @@ def test_damaged_embeddings_are_one_error(folder: Path, damage: Damage, where: s
     with pytest.raises(InputError) as error:
         open_vectors(folder)
     assert where in str(error.value) and message in str(error.value)
-
-
-def test_embeddings_of_fewer_rows_than_the_release_are_one_error(folder: Path, tmp_path: Path) -> None:
-    release = open_release(make_release(tmp_path / "release"))
-    of_release = {"fingerprint": release.fingerprint("corpus", "corpus")}
-    edit(folder, lambda manifest: manifest.update(of_release))
-    assert release.rows("corpus", "corpus") == len(TEXTS) == 6
-    open_vectors(folder).check("passages", release, "corpus", "corpus")
-    fewer = write_vectors(tmp_path / "fewer", VALUES[:4], 2).path
-    edit(fewer, lambda manifest: manifest.update(of_release))
-    with pytest.raises(InputError, match="fewer: holds 4 rows where the release has 6"):
-        open_vectors(fewer).check("passages", release, "corpus", "corpus")

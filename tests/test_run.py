@@ -210,14 +210,6 @@ def test_pooling_files_of_a_model_come_before_the_declaration_and_a_difference_i
     assert used(tmp_path / "run")["pooling"] == "mean"
 
 
-def test_search_uses_the_prompts_that_the_index_was_made_with(unknown: Path, release: Path, tmp_path: Path) -> None:
-    words = ["--query-prompt", "查：", "--passage-prompt", "文：", "--index", tmp_path / "index"]
-    run_it(unknown, release, tmp_path / "one", *words)
-    given = ["--release", release, "--split", "dev", "--model", unknown, "--passages", tmp_path / "index"]
-    run("baselines", "search", *given, "--dtype", "fp32", "--out", tmp_path / "two")
-    assert read_run(tmp_path / "one").hits == read_run(tmp_path / "two").hits
-
-
 @pytest.mark.parametrize("kind", ["static", "sparse", "multi-vector"])
 def test_a_model_of_another_kind_is_told_by_its_files(kind: str, release: Path, tmp_path: Path) -> None:
     write = {"static": write_static, "sparse": write_sparse, "multi-vector": write_multi_vector}[kind]

@@ -86,7 +86,7 @@ def test_negatives_are_no_pairs(tmp_path: Path) -> None:
     query = rows["qrels", "dev"][0]["query-id"]
     rows["qrels", "dev"].append({"query-id": query, "corpus-id": md5(TEXTS[0]), "score": 0})
     sizes = Sizes(open_release(make_release(tmp_path / "release", rows)))
-    assert (sizes.queries("main", "dev"), sizes.pairs("main", "dev")) == (2, 2)
+    assert (sizes.queries("queries", "dev"), sizes.pairs("main", "dev")) == (2, 2)
 
 
 def test_a_dry_run_is_a_script_whose_comments_are_the_costs(sample_release: Path, tmp_path: Path) -> None:

@@ -99,7 +99,8 @@ def test_the_whole_and_the_sample_are_never_in_one_table() -> None:
 def own(passages: int, queries: int, split: str = "dev", release: str = "R") -> Own:
     names = ("MRR@10", "Recall@1", "Recall@50", "nDCG@10", "R@10")
     place = place_of(passages, queries, split, release)
-    return Own("mine", place, passages, dict.fromkeys(names, 71.0), dict.fromkeys(names, (70.0, 72.0)))
+    figures, intervals = dict.fromkeys(names, 71.0), dict.fromkeys(names, (70.0, 72.0))
+    return {"model": "mine", "place": place, "passages": passages, "figures": figures, "intervals": intervals}
 
 
 def test_an_own_run_stands_among_those_that_searched_the_same() -> None:

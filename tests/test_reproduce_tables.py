@@ -16,7 +16,7 @@ from releases import make_release, md5, passage, quality_tables
 from reproduce_world import reported, reproduce
 
 from baselines.measure.qrels import Qrels
-from baselines.reproduce.leaderboard import Own, board, read_leaderboard
+from baselines.reproduce.leaderboard import board, read_leaderboard
 from baselines.reproduce.marks import nearness, other_data, other_models
 from baselines.reproduce.matrix import read_matrix
 from baselines.reproduce.page import page
@@ -252,7 +252,8 @@ def test_what_others_wrote_stands_in_the_page_as_text(here: Path) -> None:
     for row in report["rows"]:
         row |= {"title": bad, "published_by": bad, "mark": row["mark"] and "not comparable", "why": [bad]}
     names = ("MRR@10", "Recall@1", "Recall@50", "nDCG@10", "R@10")
-    own = Own(bad, ("other", "dev", bad), 3, dict.fromkeys(names, 1.0), dict.fromkeys(names, (0.0, 2.0)))
+    own = {"model": bad, "place": ("other", "dev", bad), "passages": 3, "figures": dict.fromkeys(names, 1.0)}
+    own["intervals"] = dict.fromkeys(names, (0.0, 2.0))
     seen = Seen(page(report, board(read_leaderboard(), [own]), {}))
     assert "script" not in {tag for tag, _ in seen.tags}
     assert not [given for _, given in seen.tags if "onload" in given]

@@ -110,10 +110,10 @@ def test_a_split_without_judgments_is_shown_without_marks(world: Path, capsys: p
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--query", "没有的问题"], "no question of 'dev' has the id or text '没有的问题'"),
+        (["--query", "没有的问题"], "no question of 'dev' with the id or text '没有的问题'"),
         (["--query", TICKET], f"two.run: has no passages for the question {md5(TICKET)} ({TICKET})"),
-        (["--query", "进水", "--split", "train"], "no question of 'train' has the id or text '进水'"),
-        (["--split", "train"], "expected passages for at least one of the 4 questions of 'train'"),
+        (["--query", "进水", "--split", "train"], "no question of 'train' with the id or text '进水'"),
+        (["--split", "train"], "no question of 'train' that every run answers"),
         (["--set", "ccovid"], "has no config 'ccovid-queries' with a split 'dev'"),
     ],
 )

@@ -82,15 +82,6 @@ def test_the_same_seed_draws_the_same_queries_and_another_others(release: Path, 
     assert [len({query for query, _ in each}) for each in drawn] == [3, 3, 3]
 
 
-def test_a_passage_that_a_run_has_twice_is_one_error(release: Path, tmp_path: Path) -> None:
-    path = tmp_path / "twice.run"
-    first, *others = [md5(text) for text in ANSWERS[1:7]]
-    places = [first, first, *others]
-    path.write_text("".join(f"{md5(QUESTIONS[0])} Q0 {p} {n} {1 / n} x\n" for n, p in enumerate(places, 1)))
-    errors(release, path, "--round", tmp_path / "round")
-    assert pairs(tmp_path / "round") == sorted((md5(QUESTIONS[0]), each) for each in (first, *others[:4]))
-
-
 ROTATION = (1, 1, 2, 6, 8)
 
 

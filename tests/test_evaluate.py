@@ -168,16 +168,6 @@ def test_text_is_percent_and_says_which_recall(files: tuple[Path, Path], capsys:
     assert "1 queries have a passage more than once" in err
 
 
-def test_json_is_fractions_for_every_run(files: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
-    argv = ["evaluate", "--quiet", "--format", "json", "--qrels", str(files[0]), str(files[1]), str(files[1])]
-    assert main("baselines", "", VERBS, argv) == 0
-    results = json.loads(capsys.readouterr().out)
-    assert len(results) == 2
-    assert results[0].keys() == {"run", "queries", "official", "ir_measures"}
-    assert results[0]["official"] == {"MRR@10": 0.25, "recall@1": 0.0, "recall@50": 0.5, "QueriesRanked": 2}
-    assert results[0]["ir_measures"]["R@50"] == 0.25
-
-
 def test_values_of_each_query_are_written_as_a_table(files: tuple[Path, Path], tmp_path: Path) -> None:
     target = tmp_path / "new" / "values.parquet"
     assert main("baselines", "", VERBS, ["evaluate", "--qrels", *map(str, files), "--per-query", str(target)]) == 0

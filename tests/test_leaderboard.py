@@ -55,14 +55,6 @@ def test_a_figure_without_its_source_is_refused(
         read_leaderboard(written(tmp_path, sources, **changes))
 
 
-def test_a_figure_that_is_there_twice_is_refused(tmp_path: Path) -> None:
-    path = written(tmp_path)
-    line = path.read_text().splitlines()[1]
-    path.write_text(path.read_text().replace(line, f"{line}\n{line}"))
-    with pytest.raises(InputError, match=r"m, MRR@10, whole \(dev\): is there twice"):
-        read_leaderboard(path)
-
-
 def test_the_sample_s_figures_are_those_that_were_collected(shared_data: Path) -> None:
     found = {(f.model, f.metric): f for f in read_leaderboard().figures if f.searched == "sample"}
     names = {"ndcg@10": "nDCG@10", "mrr@10": "MRR@10", "recall@10": "R@10"}

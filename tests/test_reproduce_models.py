@@ -84,11 +84,6 @@ def test_a_second_run_prints_the_same_and_runs_nothing(world: World, first: Done
     assert ran(again) == [] and again.stdout == first.stdout
 
 
-def test_without_the_hub_what_the_cache_holds_is_the_same_start(world: World, first: Done) -> None:
-    done = world.reproduce("--table", 4, HF_HUB_OFFLINE="1")
-    assert ran(done) == []
-
-
 def test_without_the_hub_and_its_cache_what_is_done_is_done(world: World, first: Done, tmp_path: Path) -> None:
     nothing = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)}
     done = world.reproduce("--table", 4, **nothing)

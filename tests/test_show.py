@@ -95,11 +95,6 @@ def test_terms_are_highlighted_on_a_terminal_and_plain_elsewhere_or_with_no_colo
     assert capsys.readouterr().out == plain
 
 
-def test_terms_in_common_are_those_of_bm25() -> None:
-    """Lower-cased, signs left out."""
-    assert marked("用APP，好", {"app", "好"}) == [("用", False), ("APP", True), ("，", False), ("好", True)]
-
-
 def test_a_split_without_judgments_is_shown_without_marks(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_run(world / "test.run", [(md5(QUESTIONS["test"][0]), [(md5(TEXTS[0]), 1.0)])])
     assert show(world, split="test", runs=("test.run",)) == 0
@@ -124,9 +119,3 @@ def test_what_cannot_be_shown_is_one_error(
     captured = capsys.readouterr()
     assert message in captured.err and captured.err.count("error: ") == 1
     assert captured.out == ""
-
-
-def test_a_passage_that_the_corpus_lacks_is_an_error(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_run(world / "bad.run", [(md5(PHONE), [("unknown", 1.0)])])
-    assert show(world, runs=("bad.run",)) == 1
-    assert "bad.run: has a passage 'unknown' that the release's corpus lacks" in capsys.readouterr().err

@@ -133,17 +133,3 @@ def test_a_browser_shows_the_three_systems_side_by_side(look_at: Callable[..., s
     assert [column.count('<span class="rank">') for column in columns] == [10, 10, 10]
     assert '<div class="hit positive">' in columns[0] and "<mark>" in columns[0]
     assert [column.count("<span>before: ") for column in columns] == [0, 0, 10]
-
-
-def test_a_screenshot_has_the_colours_of_positives_and_terms(look_at: Callable[..., str], sample_release: Path) -> None:
-    _, text = read_queries(open_release(sample_release), "dev")[0]
-    columns = look_at(text).split("<section>")[1:]
-    screenshot = ROOT / "build" / "test-space.png"
-    screenshot.parent.mkdir(exist_ok=True)
-    screenshot.unlink(missing_ok=True)
-    look_at(text, screenshot=screenshot, size="1280,2000")  # all ten passages of each column
-    shown = np.array_split(pixels_of(screenshot), 3, axis=1)
-    for column, pixels in zip(columns, shown, strict=True):
-        for colour, wanted in ((GREEN, '<div class="hit positive">'), (YELLOW, "<mark>")):
-            # In their whole colours: nothing is faded, as it is while an answer is waited for.
-            assert has(pixels, colour) == (wanted in column)

@@ -14,13 +14,12 @@ def chromium() -> str | None:
     return next((found for found in map(shutil.which, names) if found), None)
 
 
-def look(command: str, url: str, profile: Path, screenshot: Path | None = None, size: str = "1280,800") -> str:
-    """The HTML of a page when its scripts have run, or nothing and a screenshot of it."""
+def look(command: str, url: str, profile: Path) -> str:
+    """The HTML of a page when its scripts have run."""
     words = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]
     words += ["--disable-background-networking", "--disable-component-update", f"--user-data-dir={profile}"]
-    words += [f"--window-size={size}", "--virtual-time-budget=60000", "--hide-scrollbars"]
-    words += [f"--screenshot={screenshot}"] if screenshot else ["--dump-dom"]
-    return subprocess.run([command, *words, url], capture_output=True, text=True, timeout=400, check=True).stdout
+    words += ["--virtual-time-budget=60000", "--dump-dom", url]
+    return subprocess.run([command, *words], capture_output=True, text=True, timeout=400, check=True).stdout
 
 
 class Seen(HTMLParser):

@@ -183,7 +183,7 @@ def test_killed_once_in_each_kind_of_step_it_ends_in_the_same_table(
         if verb == "train":
             assert list(world.out.glob("models/de-bm25-neg.training/checkpoint-*"))
         if verb == "encode":
-            assert "taken up again after step" in last
+            assert "resumed after step" in last
     again = world.reproduce(*row, settings=text)
     assert again.stdout == whole.stdout and ran(again) == ["rerank"]
 

@@ -1,7 +1,6 @@
 # make demo: set-up, then the whole way on the embedded sample (RAW=path: on your raw DuReader files)
 # make test: set-up, then style, types and the quick tests
-# make test-slow: the other tests
-# make fuzz: 1,000 spoiled files for every reader (CASES=20000), and many kills of every long command
+# make test-slow: the other tests, 1,000 spoiled files for every reader (CASES=20000), kills of every long command
 # make test-space: the search page in a browser and asked by 50 at once, by Gradio in an environment of its own (300 MB)
 # make test-tools: what `export` writes and a release as it stands, read and trained on by other tools (200 MB)
 # make gpu: check and measure the code that runs on a GPU, by the machine's own Python (PARTS=train: trainings)
@@ -22,7 +21,7 @@ define install
 $(BIN)/python -m pip install --quiet --no-compile -c constraints.txt -e . --group $(1)
 $(BIN)/python -m compileall -qq -j 0 -x '/tests?/' .venv/lib || true
 endef
-.PHONY: demo test test-slow fuzz types pytest test-space test-tools gpu setup setup-test clean
+.PHONY: demo test test-slow types pytest test-space test-tools gpu setup setup-test clean
 
 # The marks are made last: an interrupted installation is taken up again.
 .venv/installed: pyproject.toml constraints.txt
@@ -62,8 +61,6 @@ pytest:
 
 test-slow: setup-test
 	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder -m slow --ignore tests/fuzz
-
-fuzz: setup-test
 	FUZZ_CASES=$(CASES) $(BIN)/python -m pytest -n auto tests/fuzz
 
 test-space: setup-test

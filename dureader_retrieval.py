@@ -1,20 +1,23 @@
-"""DuReader-retrieval for the ``datasets`` library: reads a release directory or the published archive, checked.
+"""DuReader-retrieval for the ``datasets`` library: reads and verifies a release directory or the published archive.
 
-A release directory is what ``python -m builders release --raw PATH --out DIR`` writes, in a checkout of the
-repository: Parquet shards and a ``manifest.json`` with the size, the rows and the SHA-256 of each. Three ways in, with
-the same rows: the public API alone; by name, on datasets 5.x; this file as a script, on 3.x::
+``python -m builders release --raw PATH --out DIR``, in a checkout of the repository, writes a release directory:
+Parquet shards and a ``manifest.json`` with the size, the rows and the SHA-256 of each. Three ways give the same rows:
+the public API alone; by name, on datasets 5.x; this file as a script, on 3.x::
 
     import dureader_retrieval
     dureader_retrieval.load_dataset("dev", data_dir="DIR")
     datasets.load_dataset("dureader_retrieval", "dev", data_dir="DIR")
     datasets.load_dataset("path/to/dureader_retrieval.py", "dev", data_dir="DIR", trust_remote_code=True)
 
-A shard is compared with the manifest right before it is read, streamed or not, and a prepared copy in the cache is
-used only while the release is the one that it was prepared from.
+A shard is verified right before it is read, streamed or not. A prepared copy in the cache is used only while the
+release is unchanged.
 
-Without ``data_dir`` the original release's archive (``ARCHIVE``) is downloaded once into the downloads folder of
-``datasets``, checked, and read: corpus, queries, qrels, train and dev. Streaming, too, downloads it first. The
+Without ``data_dir``, the original release's archive (``ARCHIVE``) is downloaded once into the downloads folder of
+``datasets``, verified, and read: corpus, queries, qrels, train and dev. Streaming downloads it first, too. The
 environment variable ``DUREADER_RETRIEVAL_BASE_URL`` names a mirror.
+
+From top to bottom: the configs, the builder, the public functions, reading a release, downloading and reading the
+archive, and the registration by name.
 """
 
 import contextlib
@@ -30,7 +33,6 @@ import re
 import stat
 import sys
 import tarfile
-import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -215,7 +217,7 @@ def _columns(name: str) -> dict[str, Any]:
 
 
 def _with_whole(config: str, splits: dict[str, list[Any]]) -> dict[str, list[Any]]:
-    """The splits of a config with their sources, and where the config has one, the split of all of these first."""
+    """Return the splits with their sources; in ``queries``, a split of all of them comes first."""
     if config != _WHOLE or len(splits) == 1:
         return splits
     # In the order of their names, as the pattern in the card finds them.
@@ -223,14 +225,14 @@ def _with_whole(config: str, splits: dict[str, list[Any]]) -> dict[str, list[Any
 
 
 class ReleaseError(datasets.exceptions.DatasetGenerationError, ValueError):  # type: ignore[misc]  # datasets is untyped
-    """The release or the archive is not what it should be, or cannot give what was asked for; the message names it.
+    """The release or the archive is damaged, or lacks the config; the message names the file.
 
     A DatasetGenerationError, because ``datasets`` hides any other behind "An error occurred while generating".
     """
 
 
 class Shard(NamedTuple):
-    """One Parquet file (absolute path) and what the manifest says of it."""
+    """A Parquet file (absolute path), and its entry in the manifest."""
 
     path: str
     size: int
@@ -239,7 +241,7 @@ class Shard(NamedTuple):
 
 
 class Member(NamedTuple):
-    """One file of the archive: the archive's address and SHA-256, and the file's name in it."""
+    """A file of the archive: the archive's address and SHA-256, and the file's name in it."""
 
     url: str
     sha256: str
@@ -255,10 +257,9 @@ class ReleaseConfig(datasets.BuilderConfig):  # type: ignore[misc]
     def create_config_id(self, config_kwargs: dict[str, Any], custom_features: datasets.Features | None = None) -> str:
         """Name the cache folder after the content: a rebuilt or edited release is prepared anew.
 
-        ``datasets`` calls this once, as soon as the config is known, so that a wrong ``data_dir`` fails here and
-        before anything is prepared. Size and time of change stand beside the manifest's SHA-256 because an edited
-        shard has the same manifest; it must be read, and so checked, again. The archive's SHA-256 is its content: while
-        it is not known, the archive is downloaded here.
+        ``datasets`` calls this as soon as the config is known, so that a wrong ``data_dir`` fails before anything is
+        prepared. The name depends on sizes and times of change, too, because a shard that was edited in place has the
+        same manifest, and must be verified again. While the archive's SHA-256 is unknown, it is downloaded here.
         """
         _declaration(self.name)  # datasets makes a config called "default" up where none is named
         if self.data_files:
@@ -302,7 +303,6 @@ class DureaderRetrieval(datasets.ArrowBasedBuilder):  # type: ignore[misc]
     BUILDER_CONFIG_CLASS = ReleaseConfig
     BUILDER_CONFIGS: ClassVar[list[ReleaseConfig]] = [_config(name) for name in CONFIGS]
     builder_configs: ClassVar[dict[str, ReleaseConfig]] = _Configs({config.name: config for config in BUILDER_CONFIGS})
-    _spool = ""  # while all splits are prepared: the folder of what was read of sources that two splits have
 
     def _info(self) -> datasets.DatasetInfo:
         splits = None
@@ -332,28 +332,10 @@ class DureaderRetrieval(datasets.ArrowBasedBuilder):  # type: ignore[misc]
         if missing := sorted(set(columns) - set(_columns(self.config.name))):
             raise ReleaseError(f"config {self.config.name!r} has no columns {', '.join(missing)}")
         for source in sources:
-            for number, table in enumerate(self._read(source, columns)):
-                table = datasets.table.table_cast(table.select(columns), self.info.features.arrow_schema)
+            read = _read_member if isinstance(source, Member) else _read_shard
+            for number, table in enumerate(read(source, self.config.name, columns)):  # type: ignore[arg-type]
+                table = datasets.table.table_cast(table, self.info.features.arrow_schema)
                 yield f"{source[0]}:{number}", table
-
-    def _read(self, source: Shard | Member, columns: list[str]) -> Iterator[pa.Table]:
-        # Two splits may share a source. It is read and checked once, whichever process reads it.
-        path = f"{self._spool}/{hashlib.sha256(repr(source).encode()).hexdigest()}"
-        if self._spool and os.access(path, os.R_OK):
-            return _spooled(path)
-        if isinstance(source, Member):
-            tables = _read_member(source, self.config.name)
-        else:
-            tables = _read_shard(source, self.config.name, columns)
-        return _spooling(path, tables) if self._spool and _WHOLE in self.config.sources else tables
-
-    def download_and_prepare(self, *args: Any, **kwargs: Any) -> None:
-        with tempfile.TemporaryDirectory() as folder:
-            self._spool = folder
-            try:
-                super().download_and_prepare(*args, **kwargs)
-            finally:
-                self._spool = ""
 
     def as_dataset(self, split: Any = None, *args: Any, **kwargs: Any) -> Any:
         self._check_split(split)
@@ -412,9 +394,9 @@ def load_dataset(
 
 
 def splits_of(name: str, *, data_dir: str | os.PathLike[str] | None = None) -> dict[str, int | None]:
-    """The splits of a config with their rows, by the manifest alone: nothing is loaded, nothing downloaded.
+    """Return the splits of a config with their rows, by the manifest alone: nothing is loaded or downloaded.
 
-    Of the archive, which would have to be read for that, the rows are None. Raises as :func:`load_dataset`.
+    The rows of the archive are None, because it would have to be read. Raises as :func:`load_dataset`.
     """
     _declaration(name)
     if data_dir is not None:
@@ -429,7 +411,7 @@ def splits_of(name: str, *, data_dir: str | os.PathLike[str] | None = None) -> d
 
 
 def _read_manifest(folder: str, config: str) -> dict[str, list[Shard]]:
-    """The shards of one config by split, in the declared order of splits, as absolute paths."""
+    """Return the shards of one config by split, in the declared order of splits."""
     path = f"{folder}/manifest.json"
     try:
         status = os.stat(path)
@@ -512,26 +494,6 @@ def _read_shard(shard: Shard, config: str, columns: list[str]) -> Iterator[pa.Ta
         raise ReleaseError(f"{path}: cannot be read ({error})") from error
 
 
-def _spooling(path: str, tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    """The ``tables``, which are written to ``path`` on the way."""
-    part, writer = f"{path}.part", None
-    with pa.OSFile(part, "wb") as file:
-        for table in tables:
-            writer = writer or pa.ipc.new_stream(file, table.schema)
-            writer.write_table(table)
-            yield table
-        if writer:
-            writer.close()
-    if writer:
-        os.replace(part, path)
-
-
-def _spooled(path: str) -> Iterator[pa.Table]:
-    with pa.OSFile(path) as file, pa.ipc.open_stream(file) as stream:
-        for batch in stream:
-            yield pa.Table.from_batches([batch])
-
-
 def _holds_null(array: pa.Array) -> bool:
     """True if a value is missing, in lists and structs, too."""
     if pa.types.is_list(array.type):
@@ -550,7 +512,7 @@ def _digests(file: Any, *others: str) -> list[str]:
     return [digest.hexdigest() for digest in digests]
 
 
-# The archive: where it is kept, its download, its content
+# The archive
 
 
 class _Places(NamedTuple):
@@ -608,7 +570,7 @@ def _write_note(path: str, note: dict[str, Any]) -> None:
 
 
 def _fetch(url: str) -> tuple[str, str]:
-    """Path and SHA-256 of the archive on this disk, downloaded and checked where it is not there yet."""
+    """Return the archive's path and SHA-256; it is downloaded and verified if it is not on this disk yet."""
     places = _places(url)
     try:
         os.makedirs(places.archive.rpartition("/")[0], exist_ok=True)
@@ -625,7 +587,7 @@ def _fetch(url: str) -> tuple[str, str]:
 
 
 def _accept(url: str, places: _Places, path: str) -> str:
-    """Check a downloaded file, keep its SHA-256 and give it its name; delete it where it is not the archive."""
+    """Verify a downloaded file, note its SHA-256 and give it its name; delete a file that is not the archive."""
     note = _read_note(places.note)
     pinned = None if ARCHIVE["sha256"] else note.get("sha256")
     try:
@@ -672,7 +634,7 @@ def _size(path: str) -> int | None:
 
 
 def _download(url: str, places: _Places) -> None:
-    """Bring the part to the whole, request by request; each goes on where the last one broke off."""
+    """Download the archive, request by request; each resumes where the last one broke off."""
     if datasets.config.HF_DATASETS_OFFLINE:
         raise ReleaseError(f"{url}: not downloaded yet, and HF_DATASETS_OFFLINE forbids it; {_by_hand(url)}")
     most, failures = _size(places.part) or 0, 0
@@ -688,9 +650,9 @@ def _download(url: str, places: _Places) -> None:
 
 
 def _receive(url: str, places: _Places, bar: Any) -> str | None:
-    """Make one request for what is missing of the part; returns why more is missing, None when all is there.
+    """Request the missing bytes once; returns why more are missing, or None when the file is whole.
 
-    What a retry cannot mend is a :class:`ReleaseError`.
+    A failure that no retry can mend is a :class:`ReleaseError`.
     """
     size, note = _size(places.part) or 0, _read_note(places.note)
     if size and size == note.get("bytes"):
@@ -752,7 +714,7 @@ def _receive(url: str, places: _Places, bar: Any) -> str | None:
 
 
 class _Unpacked(gzip.GzipFile):
-    """Never reads much at once: the length of a tar header's extension is the archive's own word."""
+    """Refuses large reads, because an archive may claim any length for a tar header's extension."""
 
     def read(self, size: int | None = -1) -> bytes:
         if size is None or not 0 <= size <= _LONGEST_RECORD:
@@ -761,7 +723,7 @@ class _Unpacked(gzip.GzipFile):
 
 
 def _members(tar: tarfile.TarFile, archive: str) -> Iterator[tarfile.TarInfo]:
-    """The members of an archive; refuses what no archive of ours holds and what could do harm when unpacked."""
+    """Yield the members of an archive; refuses members that could do harm when unpacked."""
     total = 0
     for number, member in enumerate(tar, 1):
         total += member.size
@@ -779,8 +741,8 @@ def _members(tar: tarfile.TarFile, archive: str) -> Iterator[tarfile.TarInfo]:
         raise ReleaseError(f"{archive}: {member.name!r} {reason}; the archive is refused")
 
 
-def _read_member(source: Member, config: str) -> Iterator[pa.Table]:
-    """The rows that one file of the archive gives to a config, in the file's order."""
+def _read_member(source: Member, config: str, columns: list[str]) -> Iterator[pa.Table]:
+    """Yield the rows of a config from one file of the archive, in the file's order."""
     path, _ = _fetch(source.url)
     schema = datasets.Features(_columns(config)).arrow_schema
     try:
@@ -800,7 +762,7 @@ def _read_member(source: Member, config: str) -> Iterator[pa.Table]:
                     raise ReleaseError(f"{path}: holds no {source.name}; it has {', '.join(names[:9])}")
                 rows = _rows(io.BufferedReader(opened, _BLOCK), f"{path}: {source.name}", config)  # type: ignore[arg-type]
                 while batch := list(itertools.islice(rows, _BATCH_ROWS)):
-                    yield pa.Table.from_pylist(batch, schema)
+                    yield pa.Table.from_pylist(batch, schema).select(columns)
     except ReleaseError:
         raise
     except _BROKEN as error:
@@ -808,7 +770,7 @@ def _read_member(source: Member, config: str) -> Iterator[pa.Table]:
 
 
 def _rows(file: io.BufferedReader, where: str, config: str) -> Iterator[dict[str, Any]]:
-    """One config's rows; ids as they stand."""
+    """Yield the rows of a config; ids stay as they are."""
     is_corpus = config == "corpus"
     expected = "{paragraph_id, paragraph_text}"
     if not is_corpus:
@@ -844,7 +806,7 @@ def _string(record: Any, key: str) -> str:
 
 
 def _records(file: io.BufferedReader, where: str) -> Iterator[tuple[int, Any]]:
-    """(line, value) of a file of JSON lines, or of one object ``{"data": [...]}``, in constant memory."""
+    """Yield (line, value) of JSON lines, or of one object ``{"data": [...]}``, in constant memory."""
     if opening := re.match(rb'\s*\{\s*"data"\s*:\s*\[', file.peek(64)):
         yield from _wrapped_records(file, where, opening.end())
         return
@@ -891,7 +853,7 @@ def _wrapped_records(file: io.BufferedReader, where: str, opening: int) -> Itera
 
 
 def _source_hash() -> str:
-    """Stands in the cache path, so that another version of this file prepares its own copy."""
+    """Return the hash of this file for the cache path, so that each version prepares its own copy."""
     with pa.OSFile(__file__) as file:
         return hashlib.sha256(file.read()).hexdigest()
 

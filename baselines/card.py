@@ -153,20 +153,7 @@ def model_card(
         query=_QUERY[languages[-1]],
         recipe=json.dumps(checkpoint.recipe, ensure_ascii=False, indent=1),
         recipe_name=checkpoint.recipe.get("name", "-"),
-        start=_start(checkpoint),
         text=as_text,
         title=title,
     )
     return f"{card}\n"
-
-
-def _start(checkpoint: Checkpoint) -> str:
-    """The model that the training began with, in words."""
-    if checkpoint.start == "scratch":
-        return "random weights and a vocabulary of its own"
-    if checkpoint.start == "words":
-        return "random vectors of the collection's words, times their inverse document frequency"
-    if checkpoint.hub_start:
-        name, commit = checkpoint.hub_start
-        return as_code(name) + (f" at its commit {as_code(commit)}" if commit else "")
-    return f"the model in a folder {as_code(checkpoint.start)}"

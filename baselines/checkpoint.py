@@ -97,86 +97,38 @@ def belongs(name: str) -> bool:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """``recipe`` and ``training`` are the two files' contents."""
+    """A checkpoint directory with the contents of its ``recipe.json`` and ``training.json``, and facts for its card.
+
+    Attributes:
+        kind: dual, cross, mlm, or encoder: one that `convert` wrote, for a training to start from.
+        start: the starting model: a hub name, the name of a folder, ``scratch`` or ``words``.
+        hub_start: the name of a start on the hub, and its commit where that was recorded; None for any other start.
+        converted: the source of a model that `convert` wrote: its folder, and SHA-256s. Empty for other models.
+        towers: a dual-encoder's encoders: 1, or 2 where queries have one of their own.
+        is_static: it has one vector per word, and no transformer that would truncate texts.
+        needs: the lowest version of sentence-transformers that gives a dual-encoder's results, and the reason.
+        prompts: the prompts of queries and passages by the library's names, without empty ones.
+        plain_length: tokens at which a plain ``encode()`` truncates texts; None if passages are truncated there, too.
+        outputs: a cross-encoder's outputs; its ``config.json`` leaves out transformers' default of two.
+        transformers: the lowest version of transformers that was tried and reads its tokenizer.
+        reads_officially: its tokenizers make the official code's inputs.
+    """
 
     path: Path
     recipe: dict[str, Any]
     training: dict[str, Any]
-
-    @property
-    def converted(self) -> dict[str, Any]:
-        """The source of a model that `convert` wrote: its folder, and SHA-256s. Empty for other models."""
-        return dict(self.training.get("converted", {}))
-
-    @property
-    def kind(self) -> str:
-        """dual, cross, mlm, or encoder: one that `convert` wrote, for a training to start from."""
-        return str(self.recipe["model"]["kind"])
-
-    @property
-    def start(self) -> str:
-        """The starting model: a hub name, the name of a folder, ``scratch`` or ``words``."""
-        return str(self.training.get("about", {}).get("start") or self.recipe["model"].get("start", ""))
-
-    @property
-    def hub_start(self) -> tuple[str, str | None] | None:
-        """The name of a start on the hub, and its commit where that was recorded; None for any other start."""
-        about = self.training.get("about", {})
-        start, commit = str(about.get("start") or ""), about.get("start_commit")
-        # Of a folder, `train` records the name alone: what has a slash was fetched. A recipe may name any path.
-        return (start, commit) if _HUB.fullmatch(start) and (commit or "/" in start) else None
-
-    @property
-    def towers(self) -> int:
-        """A dual-encoder's encoders: 1, or 2 where queries have one of their own."""
-        return 2 if (self.path / "router_config.json").is_file() else 1
-
-    @property
-    def is_static(self) -> bool:
-        """True if it has one vector per word, and no transformer that would truncate texts."""
-        path = self.path / "modules.json"
-        modules = read_json(path, list[dict[str, Any]]) if path.is_file() else []
-        return any(".StaticEmbedding" in str(module.get("type")) for module in modules)
-
-    @property
-    def plain_length(self) -> float | None:
-        """The tokens at which a plain ``encode()`` truncates texts; None if passages are truncated there, too."""
-        plain = self._settings("tokenizer_config.json").model_max_length
-        return None if self._settings("sentence_bert_config.json").document_length in (None, plain) else plain
-
-    @property
-    def outputs(self) -> int:
-        """A cross-encoder's outputs, by its ``config.json``, which leaves out transformers' default of two."""
-        return len(self._settings("config.json").id2label)
-
-    @property
-    def transformers(self) -> str:
-        """The lowest version of transformers that was tried and reads its tokenizer."""
-        return "5.0" if self._settings("tokenizer_config.json").tokenizer_class == "TokenizersBackend" else "4.57"
-
-    @property
-    def needs(self) -> tuple[str, str]:
-        """(the lowest version of sentence-transformers that gives a dual-encoder's results, the reason)."""
-        if self.is_static:
-            return "6.0.0", "earlier ones were not tried"
-        if self.towers == 2:
-            return "6.0.1", "6.0.0 cuts queries at the passages' length"
-        return "6.0.0", "earlier ones do not know lengths of queries and of passages"
-
-    @property
-    def prompts(self) -> dict[str, str]:
-        """The prompts of queries and passages by the library's names, without empty ones."""
-        prompts = self._settings(SETTINGS).prompts
-        return {name: prompt for name, prompt in prompts.items() if prompt}
-
-    @property
-    def reads_officially(self) -> bool:
-        """True if its tokenizers make the official code's inputs."""
-        return self.recipe["model"].get("inputs") == "official" or bool(self.converted and self.kind != "encoder")
-
-    def _settings(self, name: str) -> _Settings:
-        """A file of the libraries; the defaults where there is none."""
-        return read_json(self.path / name, _Settings) if (self.path / name).is_file() else _Settings()
+    kind: str
+    start: str
+    hub_start: tuple[str, str | None] | None
+    converted: dict[str, Any]
+    towers: int
+    is_static: bool
+    needs: tuple[str, str]
+    prompts: dict[str, str]
+    plain_length: float | None
+    outputs: int
+    transformers: str
+    reads_officially: bool
 
     def files(self) -> tuple[list[str], list[str]]:
         """(what is pushed, what is not): paths in the directory, sorted. Not the card: push writes one.
@@ -210,13 +162,7 @@ def weights_sha256(folder: Path) -> str | None:
 
 def versions() -> dict[str, str]:
     """Return the versions of Python and of the libraries that a training's results may depend on."""
-    found = {"python": platform.python_version()}
-    for name in _LIBRARIES:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
+    return {"python": platform.python_version(), **{name: metadata.version(name) for name in _LIBRARIES}}
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
@@ -264,19 +210,48 @@ def open_checkpoint(path: Path) -> Checkpoint:
     """Open a checkpoint directory. Raises :class:`InputError` where it is none, or a file is missing or damaged."""
     recipe, training = _read(path, RECIPE, _Recipe), _read(path, TRAINING, _Training)
     check_hashes(path)
-    _check_weights(path)
-    return Checkpoint(path, recipe, training)
+    weights = any(belongs(found.relative_to(path).as_posix()) for found in path.rglob("*.safetensors"))
+    if not weights or not any((path / name).is_file() for name in ("modules.json", "config.json")):
+        raise InputError("not a checkpoint (no model.safetensors with its config); is it still in training?", path=path)
+    kind, about, converted = str(recipe["model"]["kind"]), training.get("about", {}), training.get("converted", {})
+    start, commit = str(about.get("start") or ""), about.get("start_commit")
+    tokenizer, plain = _settings(path, "tokenizer_config.json"), None
+    if _settings(path, "sentence_bert_config.json").document_length not in (None, tokenizer.model_max_length):
+        plain = tokenizer.model_max_length
+    modules = read_json(path / "modules.json", list[dict[str, Any]]) if (path / "modules.json").is_file() else []
+    needs = "6.0.0", "earlier ones do not know lengths of queries and of passages"
+    if is_static := any(".StaticEmbedding" in str(module.get("type")) for module in modules):
+        needs = "6.0.0", "earlier ones were not tried"
+    elif (path / "router_config.json").is_file():
+        needs = "6.0.1", "6.0.0 cuts queries at the passages' length"
+    return Checkpoint(
+        path,
+        recipe,
+        training,
+        kind=kind,
+        start=start or str(recipe["model"].get("start", "")),
+        # Of a folder, `train` records the name alone: what has a slash was fetched. A recipe may name any path.
+        hub_start=(start, commit) if _HUB.fullmatch(start) and (commit or "/" in start) else None,
+        converted=converted,
+        towers=1 + (path / "router_config.json").is_file(),
+        is_static=is_static,
+        needs=needs,
+        prompts={name: prompt for name, prompt in _settings(path, SETTINGS).prompts.items() if prompt},
+        plain_length=plain,
+        outputs=len(_settings(path, "config.json").id2label),
+        transformers="5.0" if tokenizer.tokenizer_class == "TokenizersBackend" else "4.57",
+        reads_officially=recipe["model"].get("inputs") == "official" or bool(converted and kind != "encoder"),
+    )
+
+
+def _settings(path: Path, name: str) -> _Settings:
+    """A file of the libraries; the defaults where there is none."""
+    return read_json(path / name, _Settings) if (path / name).is_file() else _Settings()
 
 
 def _read(path: Path, name: str, kind: type[Struct]) -> dict[str, Any]:
-    """Everything in a file of the checkpoint, of which what is asked for is as ``kind`` says."""
+    """Everything in a file of the checkpoint; the fields of ``kind`` are checked."""
     try:
         return read_object(path / name, kind)
     except (FileNotFoundError, NotADirectoryError):
         raise InputError(f"not a checkpoint (no {name}); `python -m baselines train` makes one", path=path) from None
-
-
-def _check_weights(path: Path) -> None:
-    weights = any(belongs(found.relative_to(path).as_posix()) for found in path.rglob("*.safetensors"))
-    if not weights or not any((path / name).is_file() for name in ("modules.json", "config.json")):
-        raise InputError("not a checkpoint (no model.safetensors with its config); is it still in training?", path=path)

@@ -23,7 +23,7 @@ from typing import Any
 from baselines.bm25.index import Texts, search_columns
 from baselines.measure.qrels import add_set, read_queries
 from baselines.retrieve.passages import open_passages
-from baselines.retrieve.settings import ModelSettings, add_device, add_options, add_pairs
+from baselines.retrieve.settings import DEVICE, PAIRS, ModelSettings, add_options
 from builders.annotate.pool import probability
 from builders.core.command import add_format, number_between, whole_number
 from builders.core.errors import InputError, log
@@ -67,15 +67,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="X",
         help="above it a pair counts as similar in what is printed; the run has all (default: 0.5, the paper's)",
     )
-    add_pairs(parser)
-    add_device(parser)
+    add_options(parser, *PAIRS, *DEVICE)
     add_format(parser)
 
 
 def run(args: argparse.Namespace) -> None:
     check_models(args.model, args.encoder)
     from baselines.bm25.engine_numba import open_index
-    from baselines.retrieve import scoring
+    from baselines.retrieve import rerankers
     from baselines.retrieve.dense import Dense, nearest
     from baselines.retrieve.hub_models import commit_of
     from baselines.retrieve.index import named
@@ -86,18 +85,18 @@ def run(args: argparse.Namespace) -> None:
     questions = {split: read_queries(release, split, config) for split in splits}
     asked = {question: text for own in questions.values() for question, text in own}
     train = open_passages(release, config, split=TRAIN)
-    job = scoring.pair_job(args, args.model, release, config, TRAIN)
+    job = rerankers.pair_job(args, args.model, release, config, TRAIN)
     words = open_index(Texts(release, config, TRAIN), None, usable_cores())
     dual = None
     if args.encoder:
         settings = ModelSettings(args.encoder, revision=commit_of(args.encoder))
-        dual = Dense(settings, job.work)
+        dual = Dense(settings, job.reranker.work)
     about = {
-        "model": job.reranker("cpu").about(),
+        "model": job.reranker.about(),
         # The name of the folder is a key of all its content.
-        "candidates": [words.folder.name, dual and [dual.about["fingerprint"], job.work.dtype], args.top_k],
+        "candidates": [words.folder.name, dual and [dual.about["fingerprint"], job.reranker.work.dtype], args.top_k],
         "questions": [release.fingerprint(config, split) for split in (TRAIN, *splits)],
-        "options": [job.work.dtype, args.max_length, job.work.batch_tokens],
+        "options": [job.reranker.work.dtype, args.max_length, job.reranker.work.batch_tokens],
     }
     with work_beside(args.out, key_of(about)) as work:
 
@@ -105,7 +104,7 @@ def run(args: argparse.Namespace) -> None:
             """Of each question and its candidates: the probability that they ask the same."""
             (work / folder).mkdir(exist_ok=True)
             groups = [(asked[question], others) for question, others in pairs.items()]
-            logits = scoring.score_windows(job, groups, work / folder, "match", window)
+            logits = rerankers.score_windows(job, groups, work / folder, "match", window)
             scored = zip(pairs.items(), logits, strict=True)
             return {question: dict(zip(ids, map(probability, own), strict=True)) for (question, ids), own in scored}
 
@@ -117,7 +116,7 @@ def run(args: argparse.Namespace) -> None:
             found["vectors"] = {}
             for split, own in questions.items():
                 vectors = dual.index(release, config, work / f"embeddings-{split}", split).all()
-                hits = named(nearest(index, vectors, train, job.work.devices, args.top_k), train, args.top_k)
+                hits = named(nearest(index, vectors, train, job.reranker.work.devices, args.top_k), train, args.top_k)
                 for (question, _), best in zip(own, hits, strict=True):
                     found["vectors"][question] = [other for other, _ in best]
         found[_TOGETHER] = {

@@ -52,12 +52,12 @@ def raw_rows(paths: list[Path], questions: int, folder: Path) -> int:
     paragraph makes all of these distinct.
     """
     from builders.release.rows import find_sources
-    from builders.sources.lines import content, lines, read_blocks
+    from builders.sources.lines import lines, read_blocks
 
     folder.mkdir(parents=True, exist_ok=True)
     rows: dict[str, list[bytes]] = {}
     for block in read_blocks(find_sources(paths)):
-        for _, line in lines(*content(block)):
+        for _, line in lines(block):
             if bytes(line).strip():
                 rows.setdefault(block.source.split, []).append(_template(json.loads(bytes(line))))
     for first, (split, found) in enumerate(rows.items()):

@@ -27,11 +27,11 @@ from sentence_transformers.util import dot_score
 from tiny_kinds import write_multi_vector, write_sparse
 from tiny_models import write_cross, write_dual
 
-from baselines.retrieve import exact_search
+from baselines.retrieve import dense
+from baselines.retrieve.dense import FaissEngine, TorchEngine
 from baselines.retrieve.devices import Work, compile_transformers, computes_bf16, devices_of, dtype_of
 from baselines.retrieve.encoder import Encoder, Prefetcher
-from baselines.retrieve.exact_search import FaissEngine, TorchEngine
-from baselines.retrieve.kinds import open_retriever
+from baselines.retrieve.index import open_retriever
 from baselines.retrieve.models import open_encoder
 from baselines.retrieve.settings import ModelSettings
 from builders.store.reader import open_release
@@ -116,11 +116,11 @@ def check_search(setting: Setting) -> Rows:
     with tempfile.TemporaryDirectory() as name:
         vectors = write_vectors(Path(name), rows, width, setting.device)
         exact = queries.astype(np.float64) @ vectors.all().astype(np.float64).T
-        loose, found = exact_search.candidates(vectors, [TorchEngine(queries, 100, setting.device)], 100)
+        loose, found = dense.candidates(vectors, [TorchEngine(queries, 100, setting.device)], 100)
         error = float(np.abs(loose - np.take_along_axis(exact, found, 1)).max())
         slack = width * 2.0**-22 * vectors.longest
         engines = [TorchEngine(queries, 100, setting.device)]
-        hits = list(exact_search.search(vectors, queries, engines, 50, 100, lambda: np.arange(rows)))
+        hits = list(dense.search(vectors, queries, engines, 50, 100, lambda: np.arange(rows)))
     best = np.argsort(-exact, axis=1, kind="stable")[:, :50]
     same = all({*own.tolist()} == {*some.tolist()} for own, (some, _) in zip(best, hits, strict=True))
     seen = f"top 50 of {rows:,} as in 64 bits: {same}; candidates' scores off by {error:.1e} ({slack:.1e} allowed)"

@@ -25,10 +25,10 @@ from transformers import (
     TrainerCallback,
 )
 
-from baselines.retrieve import exact_search
+from baselines.retrieve import dense
+from baselines.retrieve.dense import TorchEngine
 from baselines.retrieve.devices import DTYPES, compile_transformers
 from baselines.retrieve.encoder import Encoder, Prefetcher
-from baselines.retrieve.exact_search import TorchEngine
 from baselines.retrieve.hub_models import quiet_libraries
 from baselines.retrieve.models import open_encoder
 from baselines.retrieve.settings import ModelSettings
@@ -138,8 +138,8 @@ def searching(setting: Setting) -> Rows:
 
     with tempfile.TemporaryDirectory(dir=setting.work) as name:
         vectors = write_vectors(Path(name), count, width, setting.device)
-        took, _ = timed(setting, lambda: exact_search.candidates(vectors, [engine()], 100), 3, 2)
-        search = lambda: list(exact_search.search(vectors, queries, [engine()], 50, 100, lambda: np.arange(count)))  # noqa: E731
+        took, _ = timed(setting, lambda: dense.candidates(vectors, [engine()], 100), 3, 2)
+        search = lambda: list(dense.search(vectors, queries, [engine()], 50, 100, lambda: np.arange(count)))  # noqa: E731
         whole, hits = timed(setting, search, 2)
         read = lambda: [torch.from_numpy(np.array(block)) for _, block in vectors.blocks(1 << 16)]  # noqa: E731
         reading, _ = timed(setting, read, 2)

@@ -12,14 +12,17 @@ from __future__ import annotations
 
 import argparse
 import importlib.metadata
+import itertools
 import json
 import os
 import platform
+import random
 import subprocess
 import sys
 import tarfile
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +30,54 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "benchmarks")]
 
 from common import memory  # noqa: E402
+from official_archives import (  # noqa: E402
+    ORIGINAL,
+    PASSAGES,
+    PREPROCESSED,
+    md5,
+    original_files,
+    preprocessed_files,
+    write_files,
+)
+
+
+def made_up_passages(count: int, seed: int = 0) -> Iterator[str]:
+    """Distinct passages of the published collection's length (about 300 characters)."""
+    rng = random.Random(seed)
+    pieces = [p for p in PASSAGES if len(p) > 3]
+    text = "".join(rng.choice(pieces) for _ in range(40_000))
+    for number in range(count):
+        start, length = rng.randrange(len(text) - 500), rng.randrange(100, 500)
+        yield f"{number}、{text[start : start + length]}"
+
+
+def write_large(folder: Path, count: int) -> Path:
+    """Both releases' collections with ``count`` passages, and the pre-processed train and dev files to match."""
+    write_files(folder, {name: text for name, text in preprocessed_files().items() if "/passage-" not in name})
+    write_files(folder, {name: text for name, text in original_files().items() if "passage_coll" not in name})
+    parts = folder / PREPROCESSED / "passage-collection"
+    parts.mkdir(parents=True, exist_ok=True)
+    quarter = -(-count // 4)
+    with (
+        open(folder / ORIGINAL / "passage_collection.json", "w", encoding="utf-8") as whole,
+        open(parts / "passage2id.map.json", "w", encoding="utf-8") as ids,
+    ):
+        every = itertools.chain(PASSAGES, made_up_passages(count - len(PASSAGES)))
+        part = None
+        for number, passage in enumerate(every):
+            if number % quarter == 0:
+                if part:
+                    part.close()
+                part = open(parts / f"part-{number // quarter:02d}", "w", encoding="utf-8")  # noqa: SIM115
+            key = md5(passage)
+            whole.write(json.dumps({"paragraph_id": key, "paragraph_text": passage}, ensure_ascii=False) + "\n")
+            ids.write(f'{", " if number else "{"}"{number}": "{key}"')
+            assert part is not None
+            part.write(f"-\t\t{passage}\t0\n")
+        ids.write("}")
+        assert part is not None
+        part.close()
+    return folder
 
 
 def convert(archives: list[Path], out: Path) -> dict[str, Any]:
@@ -45,8 +96,6 @@ def convert(archives: list[Path], out: Path) -> dict[str, Any]:
 
 
 def main() -> None:
-    from official_archives import ORIGINAL, PREPROCESSED, write_large
-
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--passages", type=int, default=1_000_000)
     parser.add_argument("--tar-gz", action="store_true", help="the original release as tar.gz, too")

@@ -34,9 +34,9 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 
-from baselines.retrieve import exact_search  # noqa: E402
+from baselines.retrieve import dense  # noqa: E402
+from baselines.retrieve.dense import Engine, FaissEngine, TorchEngine  # noqa: E402
 from baselines.retrieve.encoder import Halves, largest_norm, widened  # noqa: E402
-from baselines.retrieve.exact_search import Engine, FaissEngine, TorchEngine  # noqa: E402
 from baselines.retrieve.index import File, Index  # noqa: E402
 
 SHARD = 1 << 17
@@ -160,7 +160,7 @@ def measure(
     count = 2 * args.top_k
 
     def ours(engine: Engine) -> Any:
-        return list(exact_search.search(vectors, queries, [engine], args.top_k, count, lambda: np.arange(vectors.rows)))
+        return list(dense.search(vectors, queries, [engine], args.top_k, count, lambda: np.arange(vectors.rows)))
 
     def flat(batch: int) -> Any:
         parts = [index.search(wide[at : at + batch], args.top_k)[1] for at in range(0, len(wide), batch)]

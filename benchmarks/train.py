@@ -50,9 +50,8 @@ from baselines.train.data import (  # noqa: E402
     DualRows,
     Pairs,
 )
-from baselines.train.models import dual_encoder  # noqa: E402
+from baselines.train.models import dual_encoder, make_start  # noqa: E402
 from baselines.train.recipe import Recipe, read_recipe  # noqa: E402
-from baselines.train.scratch import make_start  # noqa: E402
 from builders.store.reader import open_release  # noqa: E402
 
 _WARM = 3  # steps before the clock starts

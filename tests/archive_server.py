@@ -9,7 +9,7 @@ import json
 import re
 import socket
 import tarfile
-from typing import Any, NamedTuple
+from typing import Any
 
 from loopback import Handler, Loopback
 from releases import QUESTIONS, TEXTS, md5, tables
@@ -62,13 +62,6 @@ def archive(files: dict[str, bytes] | None = None, extra: list[tuple[tarfile.Tar
     return buffer.getvalue()
 
 
-class Request(NamedTuple):
-    """One request as it came: the path, and the byte from which on it asks (0 without a Range)."""
-
-    path: str
-    start: int
-
-
 class ArchiveServer(Loopback):
     """A server of ``content``; its ``url`` is the base address.
 
@@ -80,7 +73,7 @@ class ArchiveServer(Loopback):
         page: an HTML page that is sent with the status 200 instead.
         ignore_range: send the whole with 200 whatever is asked for.
         send_length: without it, the body ends where the connection does.
-        requests: every request so far.
+        requests: for each request so far, the byte from which on it asks (0 without a Range).
     """
 
     def __init__(self, content: bytes) -> None:
@@ -92,7 +85,7 @@ class ArchiveServer(Loopback):
         self.page: tuple[str, bytes] | None = None
         self.ignore_range = False
         self.send_length = True
-        self.requests: list[Request] = []
+        self.requests: list[int] = []
 
     @property
     def size(self) -> int:
@@ -102,10 +95,6 @@ class ArchiveServer(Loopback):
         """Serve other bytes from now on, under an ETag of their own."""
         self.content = content
         self.etag: str | None = f'"{hashlib.md5(content).hexdigest()}"'
-
-    def wrong_byte(self, at: int) -> None:
-        """Change one byte without a word: size and ETag stay."""
-        self.content = self.content[:at] + bytes([self.content[at] ^ 1]) + self.content[at + 1 :]
 
     @property
     def sha256(self) -> str:
@@ -117,38 +106,31 @@ class _Handler(Handler):
         server = self.server
         asked = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
         start = int(asked[1]) if asked else 0
-        server.requests.append(Request(self.path, start))
-        status = server.status.pop(0) if server.status else None
-        if status is None and self.path != PATH:
-            status = 404
-        if status is not None:
-            self.send_error(status)
-            return
-        if server.page is not None:
-            kind, body = server.page
-            self._send(200, body, {"Content-Type": kind})
+        server.requests.append(start)
+        failure = server.status.pop(0) if server.status else None
+        if failure or self.path != PATH:
+            self.send_error(failure or 404)
             return
         headers = {"Content-Type": "application/gzip", "Accept-Ranges": "bytes"}
         if server.etag:
             headers["ETag"] = server.etag
         if server.ignore_range or self.headers.get("If-Range") not in (None, server.etag):
             start = 0
-        if start >= server.size:
-            self._send(416, b"", {"Content-Range": f"bytes */{server.size}"})
+        status, body = 200, server.content[start:]
+        if server.page is not None:
+            headers["Content-Type"], body = server.page
         elif start:
-            headers["Content-Range"] = f"bytes {start}-{server.size - 1}/{server.size}"
-            self._send(206, server.content[start:], headers)
-        else:
-            self._send(200, server.content, headers)
-
-    def _send(self, status: int, body: bytes, headers: dict[str, str]) -> None:
+            status = 206 if body else 416
+            span = f"{start}-{server.size - 1}" if body else "*"
+            headers["Content-Range"] = f"bytes {span}/{server.size}"
+        whole = server.send_length or status != 200
         self.send_response(status)
-        whole = self.server.send_length or status != 200
-        size = {"Content-Length": str(len(body))} if whole else {"Connection": "close"}
-        for name, value in {**headers, **size}.items():
+        for name, value in (
+            headers | ({"Content-Length": str(len(body))} if whole else {"Connection": "close"})
+        ).items():
             self.send_header(name, value)
         self.end_headers()
-        cut = self.server.break_after.pop(0) if self.server.break_after else None
+        cut = server.break_after.pop(0) if server.break_after else None
         self.wfile.write(body[:cut])
         self.wfile.flush()
         self.close_connection = True

@@ -39,14 +39,13 @@ settings.load_profile("any machine")
 _LONG = (
     *("test_pipeline", "test_gpu", "test_peers", "test_ray", "test_fuzz_hub", "test_train_processes", "test_train"),
     *("test_reproduce_models", "test_fuzz_releases", "test_publish", "test_dataset36"),
-    *("test_annotate_many", "test_encode", "test_export", "test_bm25_elasticsearch", "test_fuzz_sources"),
+    *("test_encode", "test_export", "test_bm25_elasticsearch", "test_fuzz_sources"),
 )
 
 # Files and tests that `make test` leaves to `make test-slow`: many seconds each, of paths that other tests also take.
 _SLOW = (
-    *("test_annotate_many.py", "test_dataset36.py", "test_peers.py", "test_pipeline.py", "test_ray.py"),
+    *("test_dataset36.py", "test_peers.py", "test_pipeline.py", "test_ray.py"),
     *("test_reproduce_models.py", "test_train_processes.py"),
-    "test_annotate_round.py::test_a_round_from_the_pool_to_new_qrels[demo_release",
     "test_bm25.py::test_chunks_and_terms_that_are_only_looked_up_leave_nothing_out",
     "test_bm25.py::test_scores_and_order_are_lucenes",
     "test_encode.py::test_a_killed_run_goes_on_and_gives_the_same_bytes",
@@ -58,9 +57,8 @@ _SLOW = (
     "test_publish.py::test_a_killed_upload_is_resumed",
     "test_publish.py::test_a_new_release_replaces_the_old_one_in_one_commit",
     "test_publish.py::test_it_loads_on_datasets_36",
-    "test_pull.py::test_a_pulled_checkpoint_is_a_start",
     "test_rerank.py::test_batches_windows_and_processes_change_nothing",
-    "test_resume.py::test_ten_kills_in_a_row",
+    "test_resume.py::test_a_build_or_its_worker_is_killed_and_goes_on",
     "test_train.py::test_a_dual_encoder_learns_what_words_do_not_tell",
     "test_train.py::test_without_the_packages_that_a_bare_cuda_image_lacks",
 )

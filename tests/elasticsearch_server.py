@@ -9,10 +9,8 @@ from __future__ import annotations
 import json
 import math
 import re
-import ssl
 from collections import Counter
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -41,7 +39,7 @@ class Stored:
 class Elasticsearch(Loopback):
     """``with Elasticsearch() as server``: its ``url``, ``indexes``, ``requests`` and ``faults``."""
 
-    def __init__(self, about: Any = None, product: bool = True, certificate: Path | None = None) -> None:
+    def __init__(self, about: Any = None, product: bool = True) -> None:
         super().__init__(_Handler)
         self.about = {"version": {"number": "9.1.0"}} if about is None else about
         self.product = product  # what the official client looks for in every answer
@@ -49,11 +47,6 @@ class Elasticsearch(Loopback):
         self.requests: list[str] = []
         self.faults: list[Fault] = []
         self.authorization: str | None = None
-        if certificate:  # a PEM file with its key: serves https
-            self.url = self.url.replace("http", "https")
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            context.load_cert_chain(certificate)
-            self.socket = context.wrap_socket(self.socket, server_side=True)
 
     def fault(self, request: str) -> int | str | None:
         for fault in self.faults:
@@ -107,8 +100,6 @@ class _Handler(Handler):
         _, name, *rest = self.path.split("/")
         what = (self.command, rest[0] if rest else "")
         if what == ("PUT", ""):
-            if name in state.indexes:
-                return 400, {"error": {"reason": f"index [{name}] already exists"}, "status": 400}
             state.indexes[name] = Stored(**json.loads(body))
             return 200, {"acknowledged": True}
         index = state.indexes.get(name)

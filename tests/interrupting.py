@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from baselines.retrieve import scoring
+from baselines.retrieve import rerankers
 
 
 @contextlib.contextmanager
 def scoring_noted(scored: list[str], most: float = math.inf) -> Iterator[None]:
     """Add the text of every query that is scored inside to ``scored``; Ctrl-C before one is more than ``most``."""
-    score = scoring.score_groups
+    score = rerankers.score_groups
 
     def noted(job: Any, device: str, groups: Any) -> Any:
         if len(scored) >= most:
@@ -24,6 +24,6 @@ def scoring_noted(scored: list[str], most: float = math.inf) -> Iterator[None]:
         return score(job, device, groups)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scoring, "WINDOW", 1)
-        patch.setattr(scoring, "score_groups", noted)
+        patch.setattr(rerankers, "WINDOW", 1)
+        patch.setattr(rerankers, "score_groups", noted)
         yield

@@ -1,18 +1,11 @@
-"""Made-up official archives in the layouts of both releases: small ones with written texts, and ones of any size.
-
-As a program: ``python tests/official_archives.py FOLDER PASSAGES`` writes both releases' files with that many passages.
-"""
+"""Made-up official archives in the layouts of both releases."""
 
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
-import random
 import shutil
-import sys
 import tarfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -124,46 +117,3 @@ def tables(release: Path) -> dict[tuple[str, str], list[dict[str, Any]]]:
 
     opened = open_release(release)
     return {pair: opened.table(*pair).to_pylist() for pair in opened.splits()}
-
-
-def made_up_passages(count: int, seed: int = 0) -> Iterator[str]:
-    """Distinct passages of the published collection's length (about 300 characters)."""
-    rng = random.Random(seed)
-    pieces = [p for p in PASSAGES if len(p) > 3]
-    text = "".join(rng.choice(pieces) for _ in range(40_000))
-    for number in range(count):
-        start, length = rng.randrange(len(text) - 500), rng.randrange(100, 500)
-        yield f"{number}、{text[start : start + length]}"
-
-
-def write_large(folder: Path, count: int) -> Path:
-    """Both releases' collections with ``count`` passages, and the pre-processed train and dev files to match."""
-    write_files(folder, {name: text for name, text in preprocessed_files().items() if "/passage-" not in name})
-    write_files(folder, {name: text for name, text in original_files().items() if "passage_coll" not in name})
-    parts = folder / PREPROCESSED / "passage-collection"
-    parts.mkdir(parents=True, exist_ok=True)
-    quarter = -(-count // 4)
-    with (
-        open(folder / ORIGINAL / "passage_collection.json", "w", encoding="utf-8") as whole,
-        open(parts / "passage2id.map.json", "w", encoding="utf-8") as ids,
-    ):
-        every = itertools.chain(PASSAGES, made_up_passages(count - len(PASSAGES)))
-        part = None
-        for number, passage in enumerate(every):
-            if number % quarter == 0:
-                if part:
-                    part.close()
-                part = open(parts / f"part-{number // quarter:02d}", "w", encoding="utf-8")  # noqa: SIM115
-            key = md5(passage)
-            whole.write(json.dumps({"paragraph_id": key, "paragraph_text": passage}, ensure_ascii=False) + "\n")
-            ids.write(f'{", " if number else "{"}"{number}": "{key}"')
-            assert part is not None
-            part.write(f"-\t\t{passage}\t0\n")
-        ids.write("}")
-        assert part is not None
-        part.close()
-    return folder
-
-
-if __name__ == "__main__":
-    write_large(Path(sys.argv[1]), int(sys.argv[2]))

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from annotating import ANNA, BEN, annotate, fill, judge, judgments, make_pool, make_round, read_table, truth
-from releases import QUESTIONS, TEXTS, md5
+from annotating import ANNA, BEN, annotate, export_of, fill, judge, judgments, make_pool, make_round, read_table, truth
+from commands import ROOT, command
+from releases import TEXTS, md5
 
 from builders.annotate.tasks import Task, common_terms, marked, read_sheet, write_sheet
-from builders.core.files import sha256_of
+from builders.core.files import alone
 
 
 @pytest.fixture
@@ -24,26 +26,6 @@ def round_(tmp_path: Path) -> Path:
 
 def rows_of(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-
-
-def test_a_round_holds_every_pair_of_the_pool_once_in_three_forms(round_: Path, tmp_path: Path) -> None:
-    about = json.loads((round_ / "round.json").read_text())
-    assert (about["release"], about["split"], about["pool"]) == ("release", "dev", sha256_of(tmp_path / "pool.jsonl"))
-    assert about["rule"] == {"reviewers": 2, "review-pairs": 100, "min-accuracy": "93", "seed": 0}
-    found = []
-    for package in about["packages"]:
-        assert (package["pairs"], package["version"], package["state"]) == (12, 1, "open")
-        rows = read_table(round_ / "packages" / f"{package['name']}.csv")
-        pairs = [(row["query-id"], row["corpus-id"]) for row in rows]
-        lines = rows_of(round_ / "packages" / f"{package['name']}.jsonl")
-        tasks = json.loads((round_ / "label-studio" / f"{package['name']}.json").read_text())
-        assert [(row["query-id"], row["corpus-id"]) for row in lines] == pairs
-        assert [(task["data"]["query-id"], task["data"]["corpus-id"]) for task in tasks] == pairs
-        # The texts, no label, and no order that a model would give.
-        assert {row["query"] for row in rows} <= {*QUESTIONS["dev"]} and {row["label"] for row in rows} == {""}
-        assert [row["corpus-id"] for row in rows] == sorted(md5(row["passage"]) for row in rows)
-        found += pairs
-    assert sorted(found) == sorted((pair["query-id"], pair["corpus-id"]) for pair in rows_of(tmp_path / "pool.jsonl"))
 
 
 def test_export_refuses_and_leaves_out(tmp_path: Path) -> None:
@@ -172,3 +154,20 @@ def test_label_studios_export_is_taken_as_it_comes(round_: Path, tmp_path: Path)
     assert take().stdout.startswith("0 new judgments of 2")
     value = tasks[0]["annotations"][0]["result"][0]["value"]
     assert "task 1: expected one choice, 1 or 0, found 2" in take(lambda: value.update(choices=["2"]), code=1).error
+
+
+@pytest.mark.parametrize(("people", "new"), [((ANNA, BEN), [b"12", b"12"]), ((ANNA, ANNA), [b"0", b"12"])])
+def test_two_imports_at_once_lose_nothing_and_take_nothing_twice(
+    round_: Path, people: tuple[str, str], new: list[bytes]
+) -> None:
+    running = []
+    with alone(round_ / "judgments", round_):  # both are about to write before either may
+        for who in people:
+            file = export_of(round_ / "label-studio" / "dev-001.json", who, truth, round_ / f"{who}.json")
+            words = command("builders", "annotate", "import", "--round", round_, file)
+            running.append(subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE))
+        for process in running:
+            assert process.stderr is not None and b"waiting for another process" in process.stderr.readline()
+    assert sorted(process.communicate(timeout=300)[0].split(b" new")[0] for process in running) == new
+    found = [(each["annotator"], each["query-id"], each["corpus-id"]) for each in judgments(round_)]
+    assert len(found) == len(set(found)) == 12 * len(set(people))

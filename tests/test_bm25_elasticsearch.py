@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
-import ipaddress
 import logging
 import random
 import sys
@@ -13,9 +11,6 @@ from typing import Any
 import pytest
 from bm25_corpora import WORDS, hits_of, random_corpus
 from commands import Done, run
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 from elasticsearch_server import Elasticsearch, Fault
 from releases import make_release
 
@@ -61,19 +56,6 @@ def test_hits_are_those_of_the_engine_in_this_process(release: Release, tmp_path
     for query, expected in hits_of(ours, queries, 1).items():
         assert [score for _, score in found[query]] == pytest.approx([score for _, score in expected], rel=1e-6)
         assert [corpus_id for corpus_id, _ in found[query]] == [corpus_id for corpus_id, _ in expected]
-
-
-def test_the_mapping_takes_our_tokens_as_they_are(release: Release) -> None:
-    with Elasticsearch() as server:
-        index = open_remote(Texts(release), server.url, 1, k1=0.9, b=0.4)
-        stored = server.indexes[index.name]
-    settings = stored.settings["index"]
-    assert settings["similarity"]["tokens"] == {"type": "BM25", "k1": 0.9, "b": 0.4}
-    assert settings["analysis"]["tokenizer"]["tokens"]["type"] == "whitespace"
-    assert "filter" not in settings["analysis"]["analyzer"]["tokens"]
-    assert settings["number_of_shards"] == 1
-    assert settings["refresh_interval"] is None  # as the server has it, once the index is whole
-    assert stored.mappings["properties"]["text"]["analyzer"] == "tokens"
 
 
 def test_ties_go_by_id_also_where_the_list_is_cut(tmp_path: Path) -> None:
@@ -189,23 +171,6 @@ def test_credentials_are_sent_and_never_printed(
         open_remote(Texts(release), server.url, 1)
 
 
-def self_signed(path: Path) -> Path:
-    """A certificate of 127.0.0.1 that nobody but itself has signed, with its key."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
-    now = datetime.datetime.now(datetime.timezone.utc)
-    made = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-    made = made.not_valid_before(now - datetime.timedelta(1)).not_valid_after(now + datetime.timedelta(1))
-    host = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
-    made = made.add_extension(host, False).add_extension(x509.BasicConstraints(True, None), True)
-    usage = x509.KeyUsage(True, False, False, False, False, True, True, False, False)
-    signed = made.add_extension(usage, True).sign(key, hashes.SHA256())
-    pem = serialization.Encoding.PEM
-    plain = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    path.write_bytes(signed.public_bytes(pem) + key.private_bytes(pem, *plain))
-    return path
-
-
 def bm25(release: Path, *words: object, code: int = 0) -> Done:
     first = ("bm25", "--release", release, "--out", release.parent / "r.run", "--engine", "elasticsearch")
     return run("baselines", *first, *words, code=code)
@@ -217,16 +182,8 @@ def test_the_verb_writes_a_run(tmp_path: Path) -> None:
         bm25(release, "--address", server.url)
     assert len(read_run(tmp_path / "r.run").rankings) == 2
     assert "--engine elasticsearch and --address URL go together" in bm25(release, code=1).error
-
-
-def test_a_certificate_must_be_signed_by_someone_who_is_trusted(tmp_path: Path) -> None:
-    release, certificate = make_release(tmp_path / "release"), self_signed(tmp_path / "server.pem")
-    with Elasticsearch(certificate=certificate) as server:
-        assert "certificate verify failed" in bm25(release, "--address", server.url, code=1).error
-        bm25(release, "--address", server.url, "--ca-certs", certificate)
-        missing = bm25(release, "--address", server.url, "--ca-certs", tmp_path / "none.pem", code=1)
+    missing = bm25(release, "--address", "https://127.0.0.1:1", "--ca-certs", tmp_path / "none.pem", code=1)
     assert "none.pem: --ca-certs: expected a file of certificates (PEM)" in missing.error
-    assert len(read_run(tmp_path / "r.run").rankings) == 2
 
 
 def test_without_the_client_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

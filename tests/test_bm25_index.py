@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import logging
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from bm25_corpora import build, random_corpus
@@ -13,9 +15,8 @@ from commands import Done, run
 from releases import QUESTIONS, make_release, md5, tables
 
 from baselines.bm25 import engine_numba
-from baselines.bm25 import index as bm25_index
-from baselines.bm25.index import Texts
-from baselines.bm25.tokens import Analyzer, segment_batches, tokens
+from baselines.bm25.index import Texts, segment_batches
+from baselines.bm25.tokens import WORDS, Analyzer, tokens
 from builders.core.files import sha256_of
 from builders.store.reader import open_release
 from builders.store.runs import read_run
@@ -23,8 +24,8 @@ from builders.store.runs import read_run
 
 def test_segmentation_in_processes_keeps_the_order() -> None:
     batches = [[f"第{n}次北京的冬天", "，。", "iPhone 手机"] for n in range(40)]
-    alone = list(segment_batches(batches, 1))
-    assert alone == list(segment_batches(batches, 2))
+    alone = list(segment_batches(batches, 1, WORDS))
+    assert alone == list(segment_batches(batches, 2, WORDS))
     assert alone[3] == ["第 3 次 北京 的 冬天", "", "iphone 手机"]
 
 
@@ -42,62 +43,38 @@ def test_of_long_passages_the_first_characters_can_be_read_alone(tmp_path: Path)
     assert [found for found, _ in first.search(["cold"], 5)] == ["b"]
 
 
-@pytest.fixture()
-def log_lines(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+def _flip(path: Path) -> None:
+    """Change a byte of a file; what is mapped into memory stays."""
+    data = bytearray(path.read_bytes())
+    data[len(data) // 3] ^= 1
+    path.unlink()
+    path.write_bytes(data)
+
+
+DAMAGES: dict[str, Callable[[Path], Any]] = {
+    "missing file": lambda folder: (folder / "postings").unlink(),
+    "other bytes": lambda folder: _flip(folder / "postings"),
+    "no manifest.json": lambda folder: (folder / "manifest.json").unlink(),
+    "broken manifest.json": lambda folder: (folder / "manifest.json").write_text("[]"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_the_index_is_kept_until_the_corpus_changes_or_it_is_damaged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: str
+) -> None:
     caplog.set_level(logging.INFO)
-    return caplog
-
-
-def test_the_index_is_kept_until_the_corpus_changes(tmp_path: Path, log_lines: pytest.LogCaptureFixture) -> None:
     corpus = random_corpus(1, 20, 10)
     first = build(tmp_path, corpus)
-    assert "index built" in log_lines.text
-    log_lines.clear()
+    wanted = first.search(["w1", "w2"], 10)
     assert build(tmp_path, corpus).folder == first.folder
-    assert "index reused" in log_lines.text
-    log_lines.clear()
+    DAMAGES[damage](first.folder)
+    assert build(tmp_path, corpus).search(["w1", "w2"], 10) == wanted
     changed = build(tmp_path, {**corpus, "new": ["fresh"]})
-    assert "index built" in log_lines.text
     assert changed.folder != first.folder
     assert [corpus_id for corpus_id, _ in changed.search(["fresh"], 5)] == ["new"]
-
-
-@pytest.mark.parametrize("damage", ["missing file", "cut file", "other bytes", "no manifest", "broken manifest"])
-def test_a_damaged_index_is_built_again(tmp_path: Path, log_lines: pytest.LogCaptureFixture, damage: str) -> None:
-    corpus = random_corpus(1, 20, 10)
-    index = build(tmp_path, corpus)
-    wanted = index.search(["w1", "w2"], 10)
-    store = index.folder / "postings"
-    data = bytearray(store.read_bytes())
-    if damage in ("missing file", "cut file", "other bytes"):
-        store.unlink()  # a new file: ``index`` has the old one in memory
-    if damage == "cut file":
-        store.write_bytes(data[:-5])
-    elif damage == "other bytes":
-        data[len(data) // 3] ^= 1
-        store.write_bytes(data)
-    elif damage == "no manifest":
-        (index.folder / "manifest.json").unlink()
-    elif damage == "broken manifest":
-        (index.folder / "manifest.json").write_text("[]")
-    log_lines.clear()
-    assert build(tmp_path, corpus).search(["w1", "w2"], 10) == wanted
-    assert "damaged (" in log_lines.text
-    assert "index built" in log_lines.text
-
-
-def test_a_build_that_was_stopped_leaves_no_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    corpus = random_corpus(1, 20, 10)
-
-    def stop(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(bm25_index, "segment_batches", stop)
-    with pytest.raises(KeyboardInterrupt):
-        build(tmp_path, corpus)
-    assert list((tmp_path / "indexes").iterdir()) == []
-    monkeypatch.undo()
-    assert build(tmp_path, corpus).passages == 20
+    said = [message.split(" ")[2] for message in caplog.messages if message.startswith("BM25 index")]
+    assert said == ["built:", "reused:", "built:", "built:"] and "damaged (" in caplog.text
 
 
 def bm25(release: Path, *words: object, code: int = 0) -> Done:
@@ -146,15 +123,3 @@ def test_what_is_missing_is_one_line(tmp_path: Path) -> None:
     shutil.rmtree(release / "corpus")
     assert "listed in the manifest but missing" in bm25(release, code=1).error
     assert not (tmp_path / "r.run.gz").exists()
-
-
-def test_where_no_run_can_be_written_no_index_is_built(tmp_path: Path) -> None:
-    release = make_release(tmp_path / "release")
-    (tmp_path / "file").touch()
-    words = ["bm25", "--release", release, "--index", tmp_path / "indexes", "--out"]
-    assert (
-        run("baselines", *words, tmp_path, code=1).error == f"{tmp_path}: is a directory; expected the name of a file"
-    )
-    below = run("baselines", *words, tmp_path / "file" / "a.run", code=1).error
-    assert below == f"{tmp_path / 'file'}: is a file; expected a directory"
-    assert not (tmp_path / "indexes").exists()

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-import dataclasses
+import contextlib
 import hashlib
+import io
 import json
-import os
-import subprocess
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
 import torch
-from official_parameters import convert, expected, official, parameters  # noqa: F401
+from checkpoints import Command, files
+from hub_server import Hub
+from huggingface_hub import ModelCard
+from official_parameters import convert, expected, official, parameters  # noqa: F401  # noqa: F401
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from transformers import AutoModel, AutoTokenizer
 
-from baselines.hub.paddle import read_official, read_parameter
-from baselines.hub.paddle_to_torch import write_model
+from baselines.card import model_card
+from baselines.checkpoint import open_checkpoint
+from baselines.hub.paddle import read_parameter
+from baselines.train.models import cross_encoder, dual_encoder
+from baselines.train.recipe import read_recipe
 from builders.core.errors import InputError
 
 CLOSE = {"rtol": 0, "atol": 1e-5}
@@ -48,18 +53,6 @@ def test_converted_models_give_what_paddle_gives(official: Path) -> None:
     check_against_paddle(official)
 
 
-def test_a_new_ernie_of_paddles_is_converted_to_what_paddle_computes(tmp_path: Path) -> None:
-    python = os.environ.get("DUREADER_RETRIEVAL_PADDLE")
-    if not python:
-        pytest.skip("DUREADER_RETRIEVAL_PADDLE names no Python with paddlepaddle 2.6.2")
-    script, out = Path(__file__).with_name("paddle_fixture.py"), tmp_path / "official"
-    sizes = ["--positions", "513", "--hidden", "48", "--heads", "12", "--layers", "3", "--seed", "7"]
-    subprocess.run([python, script, out, *sizes], check=True, capture_output=True)
-    convert(out, "dual_params", out / "dual")
-    convert(out, "cross_params", out / "cross")
-    check_against_paddle(out)
-
-
 def test_the_towers_read_as_the_official_reader(official: Path) -> None:
     dual = SentenceTransformer(str(official / "dual"), device="cpu")
     tokens = {token: number for number, (token, _) in enumerate(lines(official / "vocab.txt"))}
@@ -74,23 +67,6 @@ def test_the_towers_read_as_the_official_reader(official: Path) -> None:
     pair = CrossEncoder(str(official / "cross"), device="cpu").preprocess([("高 铁", "铁 高")])
     assert pair["input_ids"].tolist() == [[cls, one, two, sep, two, one, sep]]
     assert pair["token_type_ids"].tolist() == [[0, 0, 0, 0, 1, 1, 1]]
-
-
-def test_queries_have_32_pieces_passages_and_pairs_384(official: Path, tmp_path: Path) -> None:
-    for name in ("dual", "cross"):
-        tiny = read_official(official / f"{name}_params", official / "ernie_config.json", official / "vocab.txt")
-        positions = {"embeddings.position_embeddings.weight": np.zeros((513, 4), np.float32)}
-        wide = dataclasses.replace(
-            tiny,
-            config=msgspec.structs.replace(tiny.config, max_position_embeddings=513),  # ERNIE's own number of them
-            parts={part: values | positions for part, values in tiny.parts.items()},
-        )
-        write_model(tmp_path / name, wide)
-    dual = SentenceTransformer(str(tmp_path / "dual"), device="cpu")
-    found = [dual.preprocess(["高" * 600], task=task)["input_ids"].shape[1] for task in ("query", "document")]
-    assert found == [32, 384]
-    cross = CrossEncoder(str(tmp_path / "cross"), device="cpu")
-    assert cross.preprocess([("高" * 9, "铁" * 600)])["input_ids"].shape[1] == 384
 
 
 def lines(vocabulary: Path) -> list[list[str]]:
@@ -151,14 +127,6 @@ def test_a_checkpoint_says_what_it_was_read_from(official: Path) -> None:
     vocabulary = (official / "vocab.txt").read_bytes()
     assert record["sha256"]["vocabulary"] == hashlib.sha256(vocabulary).hexdigest()
     assert str(official) not in json.dumps(record)
-
-
-def test_what_stands_at_out_is_replaced_where_it_is_a_checkpoint_alone(parameters: Path, tmp_path: Path) -> None:
-    convert(parameters, "cross_params", parameters / "dual")  # over the dual-encoder
-    assert not (parameters / "dual" / "router_config.json").exists()
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "notes").touch()
-    assert "exists and is not a checkpoint" in convert(parameters, "cross_params", tmp_path / "mine", code=1).error
 
 
 def test_a_file_cut_short_anywhere_or_longer_is_no_parameter(official: Path, tmp_path: Path) -> None:
@@ -245,3 +213,50 @@ def test_a_configuration_or_vocabulary_that_is_not_the_models_is_one_error(
         content = json.loads(path.read_text()) | change
         path.write_text(json.dumps({key: value for key, value in content.items() if value is not None}))
     assert message in convert(parameters, "cross_params", parameters / "out", code=1).error
+
+
+def ernie(parameters: Path) -> None:
+    for path in (parameters / "cross_params").glob("_cls_out*"):
+        path.unlink()
+    convert(parameters, "cross_params", parameters / "ernie")
+
+
+def test_the_official_trainings_start_from_converted_models(parameters: Path) -> None:
+    ernie(parameters)
+    short = ["data.query_length=8", "data.passage_length=20"]
+    for start in ("ernie", "dual"):
+        dual = dual_encoder(read_recipe("official-de", short), str(parameters / start), "cpu")
+        read = dual.preprocess(["高 铁"], task="document")
+        assert read["token_type_ids"].tolist() == [[0, 0, 1, 1, 1]]
+        assert dual(read, task="document")["sentence_embedding"].shape == (1, 4)
+    cross = cross_encoder(read_recipe("official-ce", short), str(parameters / "ernie"), "cpu")
+    assert cross.predict([("高 铁", "票")]).shape == (1, 2)
+
+
+def test_the_card_of_a_converted_model_says_what_it_is(hub: Hub, call: Command, official: Path) -> None:
+    local = (official / "cross" / "README.md").read_text(encoding="utf-8")
+    assert "# cross\n" in local and 'CrossEncoder("cross")' in local and "transformers 4.57 or later" in local
+    call("push", "--model", official / "dual", "--repo", "org/official-de", "--create")
+    pushed = files(hub, "org/official-de")
+    text = pushed["README.md"].decode()
+    assert "the numbers of a folder `dual_params` of Paddle parameters" in text
+    assert "Nothing was trained on the way." in text and "trained with the recipe" not in text
+    for what in ("parameters", "configuration", "vocabulary"):
+        digest = open_checkpoint(official / "dual").converted["sha256"][what]
+        assert f"- {what}: SHA-256 `{digest}`" in text
+    card = ModelCard(text).data.to_dict()
+    assert (card["library_name"], card["license"]) == ("sentence-transformers", "other") and "base_model" not in card
+    assert {"recipe.json", "router_config.json", "query_0_Transformer/model.safetensors"} <= set(pushed)
+
+
+@pytest.mark.parametrize(
+    ("kind", "printed"), [("dual", "tensor([["), ("cross", "corpus_id"), ("ernie", "torch.Size([2,")]
+)
+def test_the_code_on_the_card_runs(parameters: Path, kind: str, printed: str) -> None:
+    if kind == "ernie":
+        ernie(parameters)
+    card = model_card(open_checkpoint(parameters / kind), str(parameters / kind))
+    (code,) = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        exec(code, {})
+    assert printed in out.getvalue()

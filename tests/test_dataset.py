@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import pickle
-import subprocess
-import sys
 from pathlib import Path
 
 import datasets
 import pytest
-from commands import ROOT
 from loading import NAME, Load, load, release  # noqa: F401
 from releases import QUESTIONS, TEXTS, all_tables, make_release, md5, tables
 
 import dureader_retrieval
 from builders.core.sampling import size_name
-from builders.store.reader import open_release
 
 
 @pytest.mark.parametrize("streaming", [False, True])
@@ -32,24 +28,10 @@ def test_samples_of_any_size_load_by_their_name_alone(everything: Path, load: Lo
     # The builder's own names: the paper's sizes are those that are listed.
     assert [f"restrain-{size_name(n)}-interpolation" in dureader_retrieval.CONFIGS for n in (14_000, 45_000, 200_000)]
     for name in (
-        "restrain-0-interpolation",
-        "restrain-03-interpolation",
-        "restrain-3",
-        "resttest-bucket",
-        "resttest-bucket0",
+        *("restrain-0-interpolation", "restrain-03-interpolation", "restrain-3", "resttest-bucket", "resttest-bucket0"),
     ):
         with pytest.raises(ValueError, match=f"'{name}' not found"):
             load(name, data_dir=str(everything))
-
-
-def test_two_releases_side_by_side_keep_their_own_rows(everything: Path, release: Path, tmp_path: Path) -> None:
-    cache = str(tmp_path / "cache")
-    builders = [
-        dureader_retrieval.DureaderRetrieval(config_name="dev", data_dir=str(path), cache_dir=cache)
-        for path in (everything, release)
-    ]
-    assert builders[0].config_id != builders[1].config_id
-    assert builders[0].config.sources["dev"][0].path.startswith(str(everything))
 
 
 def test_splits_are_those_of_the_release_that_have_rows(everything: Path, tmp_path: Path, load: Load) -> None:
@@ -71,35 +53,6 @@ def test_splits_are_those_of_the_release_that_have_rows(everything: Path, tmp_pa
         load("test", data_dir=str(release))
 
 
-@pytest.mark.parametrize("num_proc", [None, 2])
-def test_the_split_of_all_queries_reads_no_shard_again(release: Path, tmp_path: Path, num_proc: int | None) -> None:
-    """In fresh interpreters: what the processes read is noted in a file, a line a shard."""
-    notes = tmp_path / "notes"
-    notes.touch()
-    code = f"""
-import dureader_retrieval as d
-read = d._read_shard
-def noted(shard, *rest):
-    with open({str(notes)!r}, "a") as file:
-        file.write(shard.path + chr(10))
-    return read(shard, *rest)
-d._read_shard = noted
-if __name__ == "__main__":
-    given = dict(data_dir={str(release)!r}, cache_dir={str(tmp_path / "cache")!r})
-    found = d.load_dataset("queries", num_proc={num_proc}, **given)
-    assert found["queries"][:]["text"] == [text for name in ("dev", "test", "train") for text in found[name]["text"]]
-"""
-    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
-    shards = sorted(map(str, (release / "queries").iterdir()))
-    assert sorted(notes.read_text().split("\n")[:-1]) == shards and len(shards) == 4
-
-
-def test_several_processes_share_the_shards(release: Path, load: Load) -> None:
-    assert len(open_release(release).shards("corpus", "corpus")) == 3
-    assert load("corpus", "corpus", data_dir=str(release), num_proc=2)["text"][:] == TEXTS
-    assert load("corpus", "corpus", data_dir=str(release), streaming=True).num_shards == 3
-
-
 def test_rows_have_the_declared_features_and_a_description(release: Path, load: Load) -> None:
     dev = load("dev", "dev", data_dir=str(release))
     text = datasets.Value("string")
@@ -109,9 +62,6 @@ def test_rows_have_the_declared_features_and_a_description(release: Path, load: 
     )
     assert load("qrels", "dev", data_dir=str(release)).features["score"] == datasets.Value("int64")
     assert "2022.emnlp-main.357" in dev.info.citation
-    assert dev.info.license == "Apache-2.0"
-    assert dev.info.homepage.startswith("https://github.com/baidu/DuReader")
-    assert "passages" in dev.info.description
 
 
 def test_columns_of_a_newer_release_are_left_out(tmp_path: Path, load: Load) -> None:
@@ -129,21 +79,9 @@ def test_own_features_choose_and_cast_columns(release: Path, load: Load) -> None
 
 def test_names_configs_and_splits(release: Path) -> None:
     names = datasets.get_dataset_config_names(NAME)
+    assert names == list(dureader_retrieval.CONFIGS)
     assert names[:6] == ["corpus", "queries", "qrels", "train", "dev", "test"]
-    assert names[6:14] == [
-        *(f"{name}-{table}" for name in ("cmedqa", "ccovid") for table in ("corpus", "queries", "qrels")),
-        *("crosslingual-queries", "crosslingual"),
-    ]
-    assert names[14:18] == ["train-similar", "duplicated", "others", "qrels-before"]
-    assert names[18:] == [
-        *(
-            f"restrain-{size}-{which}"
-            for size in ("14K", "45K", "200K")
-            for which in ("interpolation", "extrapolation")
-        ),
-        *(f"resttest-bucket{number}" for number in range(1, 6)),
-        *(f"sample-{size}{kind}" for size in ("10K", "100K", "1M") for kind in ("", "-hard")),
-    ]
+    assert {"cmedqa-qrels", "ccovid-corpus", "crosslingual", "restrain-45K-extrapolation", "sample-1M-hard"} <= {*names}
     assert datasets.get_dataset_split_names(NAME, "qrels", data_dir=str(release)) == ["train", "dev"]
     builder = datasets.load_dataset_builder(NAME, "corpus", data_dir=str(release))
     assert builder.info.splits["corpus"].num_examples == len(TEXTS)

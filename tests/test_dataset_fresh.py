@@ -33,19 +33,6 @@ def python(code: str, cwd: Path, home: Path, **environment: str) -> Any:
     return json.loads(result.stdout.splitlines()[-1])
 
 
-def test_a_rebuilt_release_by_its_path_gives_its_new_rows(release: Path, tmp_path: Path) -> None:
-    code = f"""
-import datasets, json
-print(json.dumps(datasets.load_dataset({str(release)!r}, "qrels", split="dev")["score"][:]))
-"""
-    assert python(code, tmp_path, tmp_path / "home") == [1, 1]
-    rows = tables()
-    for row in rows["qrels", "dev"]:
-        row["score"] = 2  # no file and no split changes its size
-    make_release(release, rows)
-    assert python(code, tmp_path, tmp_path / "home") == [2, 2]
-
-
 # By its path, with no code of ours
 
 

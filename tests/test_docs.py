@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import csv
 import importlib
-import importlib.util
 import json
 import re
+import runpy
 import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 
 import datasets
 import numpy as np
@@ -19,67 +17,52 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from commands import ROOT
-from official_archives import ORIGINAL, PREPROCESSED, original_files, preprocessed_files, write_tar
+from official_archives import ORIGINAL, PREPROCESSED, original_files, preprocessed_files, question, write_tar
+from official_archives import lines as official_lines
 from pages import NOT_RUN, PAGES, README, TOOLS, VERBS, blocks, is_ours, lines, python, shell, shows
 
 from builders.core.command import verb_parser
 from builders.store.reader import open_release
 
-
-@pytest.fixture(scope="session")
-def generator() -> ModuleType:
-    """docs/verbs.py, which is no module of a package."""
-    spec = importlib.util.spec_from_file_location("verbs", ROOT / "docs" / "verbs.py")
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+GENERATOR = runpy.run_path(str(ROOT / "docs" / "verbs.py"))
 
 
 def name_of(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-def write_table(path: Path, rows: list[list[str]], delimiter: str = ",") -> None:
-    path.parent.mkdir(exist_ok=True)
-    with open(path, "w", encoding="utf-8", newline="") as file:
-        csv.writer(file, delimiter=delimiter, lineterminator="\n").writerows(rows)
-
-
 def write_sources(folder: Path, sample: Path) -> None:
     """Small files of the kinds that the pages name, in a folder."""
     release = open_release(sample)
     questions = {split: release.table("queries", split).to_pylist() for split in ("train", "dev", "test")}
-    # cMedQA2 and DataFountain 424
-    write_table(folder / "cMedQA2/question.csv", [["question_id", "content"], ["1", "头疼怎么办"], ["2", "失眠"]])
-    write_table(folder / "cMedQA2/answer.csv", [["ans_id", "question_id", "content"], ["11", "1", "多休息"]])
-    candidates = [["question_id", "ans_id", "cnt", "label"], ["1", "11", "0", "1"]]
-    write_table(folder / "cMedQA2/dev_candidates.txt", candidates)
-    policies = [["docid", "text"], *([f"d{number}", f"第{number}项措施。"] for number in range(10))]
-    write_table(folder / "NCPPolicies/NCPPolicies_context_1.csv", policies, "\t")
-    asked = [[str(number), f"d{number % 10}", f"问题{number}？", "略"] for number in range(960)]
-    write_table(folder / "NCPPolicies/NCPPolicies_train_1.csv", [["id", "docid", "question", "answer"], *asked], "\t")
-    english = [["id", "english"], *([row["_id"], f"question {n}"] for n, row in enumerate(questions["dev"]))]
-    write_table(folder / "translations.tsv", english, "\t")
+    asked = "".join(f"{number}\td{number % 10}\t问题{number}？\t略\n" for number in range(960))
+    english = "".join(f"{row['_id']}\tquestion {n}\n" for n, row in enumerate(questions["dev"]))
+    paragraphs = {"train": "北京的冬天很冷。", "dev": "高铁票可以提前买。"}
+    squad = {name: {"context": context, "qas": [{"question": f"{context}？"}]} for name, context in paragraphs.items()}
+    for name, text in {
+        # cMedQA2 and DataFountain 424
+        "cMedQA2/question.csv": "question_id,content\n1,头疼怎么办\n2,失眠\n",
+        "cMedQA2/answer.csv": "ans_id,question_id,content\n11,1,多休息\n",
+        "cMedQA2/dev_candidates.txt": "question_id,ans_id,cnt,label\n1,11,0,1\n",
+        "NCPPolicies/NCPPolicies_context_1.csv": "docid\ttext\n" + "".join(f"d{n}\t第{n}项措施。\n" for n in range(10)),
+        "NCPPolicies/NCPPolicies_train_1.csv": f"id\tdocid\tquestion\tanswer\n{asked}",
+        "translations.tsv": f"id\tenglish\n{english}",
+        # Reading comprehension
+        **{f"cmrc/{name}.json": json.dumps({"data": [{"paragraphs": [each]}]}) for name, each in squad.items()},
+        "news.txt": "".join(f"第{n}条新闻，今天天气很好。\n" for n in range(5)),
+    }.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
     # The official archives
     write_tar(folder / f"{ORIGINAL}.v0.tar.gz", original_files(), folder / "scratch")
     write_tar(folder / f"{PREPROCESSED}.tar.gz", preprocessed_files(), folder / "scratch")
-    # Reading comprehension
-    (folder / "cmrc").mkdir()
-    for name, context in (("train", "北京的冬天很冷。"), ("dev", "高铁票可以提前买。")):
-        paragraph = {"context": context, "qas": [{"id": "1", "question": f"{context}？"}]}
-        (folder / f"cmrc/{name}.json").write_text(json.dumps({"data": [{"paragraphs": [paragraph]}]}), encoding="utf-8")
-    (folder / "news.txt").write_text("".join(f"第{n}条新闻，今天天气很好。\n" for n in range(5)), encoding="utf-8")
     # Embeddings of the questions; official judgments and predictions
     rows = [row["_id"] for split in questions.values() for row in split]
     vectors = np.random.default_rng(0).normal(size=(len(rows), 8)).tolist()
     pq.write_table(pa.table({"_id": rows, "embedding": vectors}), folder / "build/queries.parquet")
     judged = release.table("dev", "dev").to_pylist()
-    with open(folder / "dev.json", "w", encoding="utf-8") as file:
-        for row in judged:
-            found = [{"paragraph_id": p["docid"], "paragraph_text": p["text"]} for p in row["positive_passages"]]
-            record = {"question_id": row["query_id"], "question": row["query"], "answer_paragraphs": found}
-            file.write(json.dumps(record, ensure_ascii=False) + "\n")
+    records = [question(row["query"], [p["text"] for p in row["positive_passages"]]) for row in judged]
+    (folder / "dev.json").write_text(official_lines(records), encoding="utf-8")
     predicted = {row["query_id"]: [p["docid"] for p in row["positive_passages"]] for row in judged}
     (folder / "predictions.json").write_text(json.dumps(predicted), encoding="utf-8")
 
@@ -106,11 +89,9 @@ def test_the_blocks_of_a_page_run_and_print_what_is_shown(page: Path, place: Pat
     for block in blocks(page):
         if block.is_run:
             printed = shell(block.text) if block.language == "bash" else python(block.text, names)
-        elif block.language == "text" and printed is not None:
-            assert shows(block.text, printed), printed
-            printed = None
-        else:
-            printed = None
+            continue
+        assert block.language != "text" or printed is None or shows(block.text, printed), printed
+        printed = None
 
 
 def test_a_block_that_is_not_run_says_why() -> None:
@@ -138,20 +119,22 @@ def test_links_lead_to_files_that_are_there(page: Path) -> None:
         assert "://" in target or (page.parent / target).exists(), target
 
 
-def test_every_verb_has_a_page(generator: ModuleType) -> None:
-    assert {path.name for path in VERBS} == set(generator.pages())
+def test_every_verb_has_a_page() -> None:
+    assert {path.name for path in VERBS} == set(GENERATOR["pages"]())
 
 
 @pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="each version of Python words options in its own way")
-def test_the_page_of_a_verb_is_what_its_help_says(generator: ModuleType) -> None:
+def test_the_page_of_a_verb_is_what_its_help_says() -> None:
     """`python docs/verbs.py` writes them."""
-    pages = generator.pages()
+    pages = GENERATOR["pages"]()
     for path in VERBS:
         assert path.read_text(encoding="utf-8") == pages[path.name], path.name
 
 
-def test_the_table_of_verbs_in_readme_names_every_page(generator: ModuleType) -> None:
-    assert generator.index() in (ROOT / "README.md").read_text(encoding="utf-8")
+def test_readme_names_every_page() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert GENERATOR["index"]() in readme
+    assert [path.stem for path in TOOLS if f"](docs/tools/{path.name})" not in readme] == []
 
 
 def test_readme_has_at_most_180_lines_beside_its_table_of_verbs() -> None:
@@ -164,8 +147,3 @@ def test_the_chinese_readme_names_every_verb() -> None:
     text = (ROOT / "README.zh.md").read_text(encoding="utf-8")
     for path in VERBS:
         assert f"docs/verbs/{path.name}" in text
-
-
-def test_every_tool_has_a_page() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert [path.stem for path in TOOLS if f"](docs/tools/{path.name})" not in readme] == []

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
-import itertools
 import json
 import re
 import tarfile
@@ -61,10 +60,6 @@ def left(downloads: Path) -> set[str]:
     return {name.rpartition(".v0.tar.gz")[2] or "archive" for name in names}
 
 
-def starts(server: ArchiveServer) -> list[int]:
-    return [request.start for request in server.requests]
-
-
 def fails(load: Load, config: str = "dev", **kwargs: Any) -> str:
     """The one line that loading fails with."""
     with pytest.raises(ValueError) as error:
@@ -86,46 +81,28 @@ def test_one_download_serves_every_config(load: Load, server: ArchiveServer, tmp
             else:
                 loaded = load(config, split, streaming=streaming)
             assert list(loaded) == rows
-    assert starts(server) == [0]
+    assert server.requests == [0]
     assert list(load("qrels")) == ["train", "dev"]
-    assert datasets.get_dataset_split_names(NAME, "queries") == ["queries", "train", "dev"]
+    queries = load("queries")
+    assert list(queries) == datasets.get_dataset_split_names(NAME, "queries") == ["queries", "train", "dev"]
+    assert list(queries["queries"]) == [*queries["dev"], *queries["train"]]  # as by a release's card
 
 
-@pytest.mark.parametrize("streaming", [False, True])
-def test_the_split_of_all_queries_is_those_of_its_splits(
-    load: Load, server: ArchiveServer, monkeypatch: pytest.MonkeyPatch, streaming: bool
-) -> None:
-    """As by a release's card; prepared, every file of the archive is unpacked once."""
-    read, reader = list[str](), dureader_retrieval._read_member
-    monkeypatch.setattr(dureader_retrieval, "_read_member", lambda *given: read.append(given[0].name) or reader(*given))
-    found = {split: list(rows) for split, rows in load("queries", streaming=streaming).items()}
-    assert list(found) == ["queries", "train", "dev"]
-    assert found["queries"] == [*found["dev"], *found["train"]]
-    assert sorted(read) == sorted([f"{FOLDER}/train.json", f"{FOLDER}/dev.json"] * (1 + streaming))
-
-
-def test_a_prepared_copy_needs_no_archive(
+def test_a_prepared_copy_needs_no_archive_and_no_network(
     load: Load, server: ArchiveServer, downloads: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A mirror of the same archive serves the same copy, too."""
     path = load("dev", "dev").cache_files[0]["filename"]
+    with serve(server.content) as mirror, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DUREADER_RETRIEVAL_BASE_URL", mirror.url.rstrip("/"))
+        assert load("dev", "dev").cache_files[0]["filename"] == path
+        assert mirror.requests == [0]
     next(downloads.glob("*.gz")).unlink()
     monkeypatch.setattr(datasets.config, "HF_DATASETS_OFFLINE", True)
     assert load("dev", "dev").cache_files[0]["filename"] == path
-    assert "HF_DATASETS_OFFLINE" in fails(load, "corpus")
-    assert starts(server) == [0]
-
-
-def test_a_mirror_of_the_same_archive_serves_the_same_copy(
-    load: Load, server: ArchiveServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    files = load("dev", "dev").cache_files
-    with serve(server.content) as mirror:
-        monkeypatch.setenv("DUREADER_RETRIEVAL_BASE_URL", mirror.url.rstrip("/"))
-        assert load("dev", "dev").cache_files == files
-        assert starts(mirror) == [0]
-    with serve(archive({f"{FOLDER}/dev.json": b""})) as other:
-        monkeypatch.setenv("DUREADER_RETRIEVAL_BASE_URL", other.url)
-        assert list(load("dev", "dev", streaming=True)) == []
+    for streaming in (False, True):
+        assert "HF_DATASETS_OFFLINE" in fails(load, "corpus", streaming=streaming)
+    assert server.requests == [0]
 
 
 def test_processes_that_load_at_once_download_once(server: ArchiveServer, downloads: Path) -> None:
@@ -133,7 +110,7 @@ def test_processes_that_load_at_once_download_once(server: ArchiveServer, downlo
     with ThreadPoolExecutor(4) as threads:
         found = list(threads.map(dureader_retrieval._fetch, [url] * 4))
     assert len(set(found)) == 1
-    assert starts(server) == [0]
+    assert server.requests == [0]
 
 
 # What the archive lacks
@@ -185,7 +162,7 @@ def test_a_broken_connection_is_resumed(
 ) -> None:
     vars(server).update(how)
     assert list(load("dev", "dev")) == rows_of_archive()["dev", "dev"]
-    assert starts(server) == expected
+    assert server.requests == expected
 
 
 def test_a_download_that_was_given_up_goes_on_later(load: Load, server: ArchiveServer, downloads: Path) -> None:
@@ -193,9 +170,9 @@ def test_a_download_that_was_given_up_goes_on_later(load: Load, server: ArchiveS
     message = fails(load)
     assert "700 bytes are kept" in message and "builders official" in message
     assert left(downloads) == {".part", ".json"}
-    assert starts(server) == [0, *[700] * 5]
+    assert server.requests == [0, *[700] * 5]
     assert load("dev").keys() == {"dev"}
-    assert starts(server)[-1] == 700
+    assert server.requests[-1] == 700
 
 
 def test_killed_between_the_last_byte_and_the_check(load: Load, server: ArchiveServer, downloads: Path) -> None:
@@ -203,7 +180,7 @@ def test_killed_between_the_last_byte_and_the_check(load: Load, server: ArchiveS
     whole = next(downloads.glob("*.gz"))
     whole.rename(f"{whole}.part")
     assert list(load("corpus", "corpus")) == rows_of_archive()["corpus", "corpus"]
-    assert starts(server) == [0]
+    assert server.requests == [0]
 
 
 def test_a_file_that_changed_meanwhile_is_taken_from_the_start(load: Load, server: ArchiveServer) -> None:
@@ -218,7 +195,7 @@ def test_a_part_that_is_too_long_is_taken_from_the_start(load: Load, server: Arc
     fails(load)
     next(downloads.glob("*.part")).write_bytes(bytes(server.size + 1))
     assert list(load("dev", "dev")) == rows_of_archive()["dev", "dev"]
-    assert starts(server)[-2:] == [server.size + 1, 0]
+    assert server.requests[-2:] == [server.size + 1, 0]
 
 
 @pytest.mark.parametrize(
@@ -241,13 +218,6 @@ def test_a_refusal_is_final_and_a_busy_server_is_not_asked_for_ever(
     assert "builders official" in message or "no whole" in words
     assert len(server.requests) == requests
     assert left(downloads) <= {".json"}
-
-
-def test_offline_with_nothing_kept(load: Load, server: ArchiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_OFFLINE", True)
-    for config, streaming in itertools.product(("dev", "corpus"), (False, True)):
-        assert "HF_DATASETS_OFFLINE" in fails(load, config, streaming=streaming)
-    assert server.requests == []
 
 
 def test_an_address_that_nobody_answers_or_that_is_not_http(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -287,36 +257,21 @@ def test_the_first_checksum_is_printed_and_held_to(
 def test_published_figures_are_held_to(
     load: Load, server: ArchiveServer, downloads: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sha256 = server.sha256
-    publish(
-        monkeypatch, bytes=server.size, md5=hashlib.md5(server.content).hexdigest(), sha256=hashlib.sha256().hexdigest()
-    )
-    assert hashlib.sha256().hexdigest() in fails(load)
-    publish(monkeypatch, sha256=sha256, md5="0" * 32)
-    assert f"MD5 {hashlib.md5(server.content).hexdigest()} where {'0' * 32}" in fails(load)
-    publish(monkeypatch, sha256=sha256, md5=None, bytes=server.size + 1)
-    assert f"{server.size} bytes where {server.size + 1}" in fails(load)
-    assert left(downloads) <= {".json"}
-    publish(monkeypatch, sha256=sha256, bytes=server.size, md5=hashlib.md5(server.content).hexdigest())
+    right = {"bytes": server.size, "md5": hashlib.md5(server.content).hexdigest(), "sha256": server.sha256}
+    for wrong, said in (
+        ({"sha256": "0" * 64}, f"SHA-256 {server.sha256} where {'0' * 64}"),
+        ({"md5": "0" * 32}, f"MD5 {right['md5']} where {'0' * 32}"),
+        ({"bytes": server.size + 1}, f"{server.size} bytes where {server.size + 1}"),
+    ):
+        publish(monkeypatch, **right | wrong)
+        assert said in fails(load)
+        assert left(downloads) <= {".json"}
+    publish(monkeypatch, **right)
     asked = len(server.requests)
     builder = dureader_retrieval.DureaderRetrieval(config_name="dev", cache_dir=str(downloads.parent / "cache"))
     assert len(server.requests) == asked  # with a published checksum, building downloads nothing
     builder.download_and_prepare()
     assert list(builder.as_dataset(split="dev")) == rows_of_archive()["dev", "dev"]
-    server.wrong_byte(server.size // 2)
-    next(downloads.glob("*.gz")).unlink()
-    assert server.sha256 in fails(load, "corpus")
-    assert left(downloads) <= {".json"}
-
-
-@pytest.mark.parametrize("place", ["middle", "checksum at the end"])
-def test_a_wrong_byte_is_found_without_a_checksum(
-    load: Load, server: ArchiveServer, downloads: Path, place: str
-) -> None:
-    server.wrong_byte(server.size // 2 if place == "middle" else server.size - 6)
-    assert "no whole tar.gz" in fails(load)
-    assert not any("sha256" in path.read_text() for path in downloads.glob("*.json"))
-    assert left(downloads) <= {".json"}
 
 
 @pytest.mark.parametrize("streaming", [False, True])
@@ -355,6 +310,13 @@ def with_first(member: tuple[tarfile.TarInfo, bytes], times: int = 1) -> bytes:
     return gzip.compress(member[0].tobuf(tarfile.GNU_FORMAT) * times + gzip.decompress(archive()))
 
 
+def with_wrong_byte(place: int) -> bytes:
+    """The archive with one wrong byte: inside, or in the checksum at its end."""
+    content = bytearray(archive())
+    content[place] ^= 1
+    return bytes(content)
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [
@@ -374,6 +336,7 @@ def with_first(member: tuple[tarfile.TarInfo, bytes], times: int = 1) -> bytes:
         (with_first(huge("big", size=-512)), "less than no bytes"),
         (with_first(huge("pax", tarfile.XHDTYPE, size=-512)), "header"),
         (with_first(huge("pax", tarfile.XHDTYPE, size=0), 5_000), "no whole tar.gz"),
+        *((with_wrong_byte(place), "no whole tar.gz") for place in (700, -6)),
         (archive()[:-20], "no whole tar.gz"),
         (b"\x1f\x8b and no more", "no whole tar.gz"),
     ],

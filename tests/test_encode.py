@@ -258,11 +258,11 @@ import sys
 import pandas, pyarrow, sentence_transformers, torch, transformers
 for name in "datasets duckdb faiss ir_measures jieba matplotlib numba rjieba".split():
     sys.modules[name] = None
-import baselines.retrieve.index, baselines.retrieve.scoring, baselines.retrieve.dense, baselines.train.train
+import baselines.retrieve.index, baselines.retrieve.rerankers, baselines.retrieve.dense, baselines.train.train
 from builders.store import runs
 from baselines.measure import qrels
 from baselines.retrieve import passages as texts
-from baselines.retrieve import exact_search
+from baselines.retrieve import dense
 import argparse
 from baselines.train import mine
 from baselines.retrieve import encode, rerank, search

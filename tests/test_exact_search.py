@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from releases import TEXTS, make_release
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from baselines.retrieve import exact_search
+from baselines.retrieve import dense
+from baselines.retrieve.dense import Engine, FaissEngine, TorchEngine, top
 from baselines.retrieve.encoder import largest_norm
-from baselines.retrieve.exact_search import Engine, FaissEngine, TorchEngine, top
 from baselines.retrieve.index import NAME, Index, chunk_name, open_vectors
 from builders.core import cache
 from builders.core.errors import InputError
@@ -103,10 +103,10 @@ def test_search_is_brute_force(
     ranks = rng.permutation(passages)
     vectors = write_vectors(tmp_path_factory.mktemp("v") / "p", values, shard_rows)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(exact_search, "BLOCK", block)
-        patch.setattr(exact_search, "SCORES", scores)
+        patch.setattr(dense, "BLOCK", block)
+        patch.setattr(dense, "SCORES", scores)
         engines = engines_of(engine, queries, top_k + more, devices)
-        found = exact_search.search(vectors, queries, engines, top_k, top_k + more, lambda: ranks)
+        found = dense.search(vectors, queries, engines, top_k, top_k + more, lambda: ranks)
         assert ordered(found, ranks, top_k) == brute_force(queries, values, ranks, top_k)
 
 
@@ -122,11 +122,11 @@ def test_search_is_brute_force_on_numbers_that_round(
     queries[:3] = values[0]
     ranks = rng.permutation(5_000)
     vectors = write_vectors(tmp_path / "p", values, 1_700)
-    monkeypatch.setattr(exact_search, "BLOCK", 512)
+    monkeypatch.setattr(dense, "BLOCK", 512)
     passes = []
-    second = exact_search._second_pass
-    monkeypatch.setattr(exact_search, "_second_pass", lambda *args: passes.append(len(args[1])) or second(*args))
-    found = exact_search.search(vectors, queries, engines_of(engine, queries, 30, 2), 10, 30, lambda: ranks)
+    second = dense._second_pass
+    monkeypatch.setattr(dense, "_second_pass", lambda *args: passes.append(len(args[1])) or second(*args))
+    found = dense.search(vectors, queries, engines_of(engine, queries, 30, 2), 10, 30, lambda: ranks)
     assert ordered(found, ranks, 10) == brute_force(queries, values, ranks, 10)
     assert 3 <= sum(passes) <= 6
 
@@ -144,8 +144,8 @@ def test_top_of_groups_is_topk(seed: int, levels: int, k: int) -> None:
 @pytest.mark.parametrize("dim", [3, 48, 768])
 def test_the_score_of_a_pair_does_not_depend_on_the_others(dim: int) -> None:
     left, right = np.random.default_rng(dim).standard_normal((2, 700, dim)).astype(np.float16)
-    alone = [exact_search.pair_scores(left[n : n + 1], right[n : n + 1])[0] for n in range(len(left))]
-    np.testing.assert_array_equal(exact_search.pair_scores(left, right), alone)
+    alone = [dense.pair_scores(left[n : n + 1], right[n : n + 1])[0] for n in range(len(left))]
+    np.testing.assert_array_equal(dense.pair_scores(left, right), alone)
     np.testing.assert_allclose(alone, (left.astype(np.float64) * right.astype(np.float64)).sum(1), rtol=1e-5, atol=1e-6)
 
 
@@ -180,17 +180,17 @@ def test_a_card_holds_the_queries_their_best_a_block_and_some_scores() -> None:
     with Memory() as memory:
         engine = TorchEngine(np.zeros((queries, dim), np.float16), count, "meta")
         held = memory.now
-        block = torch.empty((exact_search.BLOCK, dim), dtype=torch.float16, device="meta")
+        block = torch.empty((dense.BLOCK, dim), dtype=torch.float16, device="meta")
         most = []
         for number in range(2):
-            engine.add(number * exact_search.BLOCK, block)
+            engine.add(number * dense.BLOCK, block)
             most.append(memory.most)
         del block
         assert memory.now == held
     # The queries in the engine's precision, their best: a score and a row each.
     assert held == queries * (dim * width + count * 12)
     # A block as it comes and in the engine's precision, the scores; what else there is (groups' maxima) is small.
-    passages, scores = exact_search.BLOCK * dim * (2 + width), exact_search.SCORES * width
+    passages, scores = dense.BLOCK * dim * (2 + width), dense.SCORES * width
     assert held + passages + scores <= memory.most <= 1.1 * (held + passages + scores) < 1.1e9
     assert len(set(most)) == 1  # no block adds to it
 
@@ -198,7 +198,7 @@ def test_a_card_holds_the_queries_their_best_a_block_and_some_scores() -> None:
 def test_every_device_searches_its_own_blocks_and_reads_ahead_by_one(
     tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(exact_search, "BLOCK", 10)
+    monkeypatch.setattr(dense, "BLOCK", 10)
     vectors = write_vectors(tmp_path / "p", np.arange(95)[:, None].astype(np.float16), 40)
     ahead: list[int] = []
 
@@ -217,14 +217,14 @@ def test_every_device_searches_its_own_blocks_and_reads_ahead_by_one(
             self.added += 1
 
     devices = [Counting(np.ones((1, 1), np.float16), 3) for _ in range(3)]
-    scores, rows = exact_search.candidates(vectors, devices, 3)
+    scores, rows = dense.candidates(vectors, devices, 3)
     assert rows.tolist() == [[94, 93, 92]] and scores.tolist() == [[94.0, 93.0, 92.0]]
     assert [each.starts for each in devices] == [[0, 30, 60, 90], [10, 40, 70], [20, 50, 80]]
     assert max(ahead) <= 2  # one that is searched, one that is read
 
 
 def test_what_one_device_raises_ends_the_search(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exact_search, "BLOCK", 1)
+    monkeypatch.setattr(dense, "BLOCK", 1)
     vectors = write_vectors(tmp_path / "p", np.ones((5_000, 1)), 5_000)
     queries, searched = np.ones((1, 1), np.float16), []
 
@@ -238,7 +238,7 @@ def test_what_one_device_raises_ends_the_search(tmp_path: Any, monkeypatch: pyte
             super().add(start, block)
 
     with pytest.raises(torch.OutOfMemoryError):
-        exact_search.candidates(vectors, [Slow(queries, 1), Full(queries, 1)], 1)
+        dense.candidates(vectors, [Slow(queries, 1), Full(queries, 1)], 1)
     assert len(searched) < 2_500
 
 

@@ -150,57 +150,16 @@ def test_a_large_corpus_comes_in_several_files(tmp_path: Path, monkeypatch: pyte
     assert [row["contents"] for rows in found for row in rows] == texts
 
 
-def out_of_domain(rows: Rows, name: str) -> Rows:
-    """The set as the joined rows of the release's own splits say it; of the train set, without labels."""
-    found: Rows = {(f"{name}-corpus", "corpus"): rows["corpus", "corpus"]}
-    for split in ("train", "dev"):
-        found[f"{name}-queries", split] = rows["queries", split]
-    found[f"{name}-qrels", "dev"] = rows["qrels", "dev"]
-    return found
-
-
-@pytest.fixture
-def all_sets(tmp_path: Path) -> tuple[Rows, Path]:
+def test_an_out_of_domain_set_is_joined_from_queries_judgments_and_corpus(tmp_path: Path) -> None:
     rows = tables()
     rows["qrels", "dev"].append({**rows["qrels", "dev"][0], "corpus-id": md5(TEXTS[0])})
     rows["dev", "dev"][0]["positive_passages"].append(passage(TEXTS[0]))
-    rows |= out_of_domain(rows, "cmedqa") | out_of_domain(rows, "ccovid")
-    english = [{"_id": md5(f"english {n}"), "text": f"english {n}"} for n in range(2)]
-    rows["crosslingual-queries", "dev"] = [
-        {**row, "zh_id": chinese["_id"]} for row, chinese in zip(english, rows["queries", "dev"], strict=True)
-    ]
-    rows["crosslingual", "dev"] = [
-        {**joined, "query_id": row["_id"], "query": row["text"], "query_zh": joined["query"]}
-        for row, joined in zip(english, rows["dev", "dev"], strict=True)
-    ]
-    return rows, make_release(tmp_path / "release", rows)
-
-
-@pytest.mark.parametrize("name", ["cmedqa", "ccovid"])
-def test_the_out_of_domain_sets_are_exported_like_the_main_one(name: str, all_sets: tuple[Rows, Path]) -> None:
-    rows, release = all_sets
-    beir = write(release, "beir", name)
-    assert json_lines(beir / "queries.jsonl") == rows["queries", "train"] + rows["queries", "dev"]
-    assert files(beir) == {"corpus.jsonl", "queries.jsonl", "qrels/dev.tsv", "EXPORT"}
-    tevatron = write(release, "tevatron", name)
-    dev = [{**row, "negative_passages": []} for row in rows["dev", "dev"]]
-    assert json_lines(tevatron / "dev.jsonl") == dev  # joined from queries, judgments and corpus
+    rows["cmedqa-corpus", "corpus"], rows["cmedqa-qrels", "dev"] = rows["corpus", "corpus"], rows["qrels", "dev"]
+    rows |= {("cmedqa-queries", split): rows["queries", split] for split in ("train", "dev")}
+    out = write(make_release(tmp_path / "release", rows), "tevatron", "cmedqa")
+    assert json_lines(out / "dev.jsonl") == [{**row, "negative_passages": []} for row in rows["dev", "dev"]]
     unlabelled = [{**row, "positive_passages": [], "negative_passages": []} for row in rows["train", "train"]]
-    assert json_lines(tevatron / "train.jsonl") == unlabelled
-    trec = write(release, "trec", name)
-    assert len((trec / "qrels.dev.txt").read_text(encoding="utf-8").splitlines()) == 3
-
-
-def test_the_english_queries_are_exported_over_the_main_corpus(all_sets: tuple[Rows, Path]) -> None:
-    rows, release = all_sets
-    out = write(release, "msmarco", "crosslingual")
-    assert tsv(out / "collection.tsv") == [(md5(text), text) for text in TEXTS]
-    assert [text for _, text in tsv(out / "queries.dev.tsv")] == ["english 0", "english 1"]
-    english = {row["zh_id"]: row["_id"] for row in rows["crosslingual-queries", "dev"]}
-    judged = {(english[row["query-id"]], "0", row["corpus-id"], "1") for row in rows["qrels", "dev"]}
-    assert set(tsv(out / "qrels.dev.tsv")) == judged and len(judged) == 3
-    joined = json_lines(write(release, "tevatron", "crosslingual") / "dev.jsonl")
-    assert [row["query"] for row in joined] == ["english 0", "english 1"]
+    assert json_lines(out / "train.jsonl") == unlabelled
 
 
 def test_a_set_that_the_release_lacks_is_named(tmp_path: Path) -> None:

@@ -13,8 +13,6 @@ import pytrec_eval
 from commands import Done, run
 from releases import QUESTIONS, TEXTS, make_release, md5, tables
 
-from builders.export.runs import distinct
-
 TRAIN = QUESTIONS["train"]
 
 
@@ -173,9 +171,3 @@ def test_a_run_without_ties_is_copied_as_it_is(release: Path, tmp_path: Path) ->
     (tmp_path / "mine.txt").write_text(TIES)
     done, _ = export(release, "trec", "--run", tmp_path / "mine.trec", tmp_path / "mine.txt", code=1)
     assert done.error.endswith("a second run 'mine'; give each a name of its own")
-
-
-def test_scores_beyond_32_bits_stay_apart() -> None:
-    hits = [("a", 1e300), ("b", 1e300), ("c", 0.0), ("c", 0.0), ("d", -1e300)]
-    scores = [np.float32(score) for _, score in distinct(hits)]
-    assert len(scores) == 4 and np.isfinite(scores).all() and (np.diff(scores) < 0).all()

@@ -24,47 +24,23 @@ from builders.check.histograms import draw
 from builders.check.paper import published
 from builders.check.release import check
 from builders.store.reader import open_release
-from builders.store.table3 import LENGTH_EDGES, POSITIVES_EDGES, LengthCounter, bar_name
+from builders.store.table3 import LENGTH_EDGES, POSITIVES_EDGES, LengthCounter
 
 
 def test_the_figures_are_those_of_the_rows(whole_release: Path) -> None:
     stats = check(open_release(whole_release)).figures.stats
-    assert stats["table3"] == {
-        "train": {
-            "queries": 4,
-            "positive_passages": 4,
-            "passages_per_query": 1.0,
-            "chars_per_query": round(mean(map(len, QUESTIONS["train"])), 4),
-            "chars_per_passage": round(mean(map(len, TEXTS[:4])), 4),
-        },
-        "dev": {
-            "queries": 2,
-            "positive_passages": 2,
-            "passages_per_query": 1.0,
-            "chars_per_query": round(mean(map(len, QUESTIONS["dev"])), 4),
-            "chars_per_passage": round(mean(map(len, TEXTS[4:])), 4),
-        },
-        "test": {
-            "queries": 1,
-            "positive_passages": None,
-            "passages_per_query": None,
-            "chars_per_query": 6.0,
-            "chars_per_passage": None,
-        },
-        "cmedqa": {
-            "queries": 1,
-            "positive_passages": 2,
-            "passages_per_query": 2.0,
-            "chars_per_query": 6.0,
-            "chars_per_passage": 6.5,
-        },
-        "ccovid": {
-            "queries": 1,
-            "positive_passages": 1,
-            "passages_per_query": 1.0,
-            "chars_per_query": 8.0,
-            "chars_per_passage": 7.0,
-        },
+    names = ("queries", "positive_passages", "passages_per_query", "chars_per_query", "chars_per_passage")
+    asked, texts = QUESTIONS, (TEXTS[:4], TEXTS[4:])
+    lengths = [
+        (round(mean(map(len, asked[name])), 4), round(mean(map(len, own)), 4))
+        for name, own in zip(("train", "dev"), texts, strict=True)
+    ]
+    assert {column: tuple(found[name] for name in names) for column, found in stats["table3"].items()} == {
+        "train": (4, 4, 1.0, *lengths[0]),
+        "dev": (2, 2, 1.0, *lengths[1]),
+        "test": (1, None, None, 6.0, None),
+        "cmedqa": (1, 2, 2.0, 6.0, 6.5),
+        "ccovid": (1, 1, 1.0, 8.0, 7.0),
     }
     assert stats["collections"]["cmedqa-corpus"] == {
         "passages": 3,
@@ -85,11 +61,6 @@ def test_a_build_writes_the_figures_that_are_counted_from_its_rows(sample_releas
     written = json.loads((sample_release / "stats.json").read_text(encoding="utf-8"))
     del written["read"]
     assert check(open_release(sample_release)).figures.stats == written
-    card = (sample_release / "README.md").read_text(encoding="utf-8")
-    bar = written["collections"]["corpus"]["histogram"][0]
-    assert "| characters a passage | corpus |" in card
-    assert f"| {bar_name(bar)} | {bar['count']:,} (" in card
-    assert "| positive passages a query | train | dev |" in card
 
 
 def test_the_command_prints_ours_beside_the_papers(whole_copy: Path, tmp_path: Path) -> None:
@@ -110,12 +81,6 @@ def test_the_command_prints_ours_beside_the_papers(whole_copy: Path, tmp_path: P
     printed = json.loads(result.stdout)
     assert printed["release"] == json.loads((tmp_path / "figures" / "stats.json").read_text(encoding="utf-8"))
     assert printed["paper"]["table3"]["cmedqa"]["queries"] == 3999
-
-
-def test_the_same_counts_give_the_same_pictures(whole_release: Path) -> None:
-    release = open_release(whole_release)
-    first, second = check(release).figures, check(release).figures
-    assert draw(first.lengths, first.positives) == draw(second.lengths, second.positives)
 
 
 def test_published_figures_agree_with_each_other() -> None:
@@ -152,13 +117,12 @@ def test_a_histogram_holds_every_value_once(values: list[int], edges: tuple[int,
     assert all(first["to"] + 1 == second["from"] for first, second in itertools.pairwise(bars))
 
 
-def test_long_tails_are_drawn(tmp_path: Path) -> None:
-    from builders.check.histograms import draw
-
+def test_long_tails_are_drawn_and_the_same_counts_give_the_same_pictures() -> None:
     chance = random.Random(1)
     counter = LengthCounter()
     counter.add(np.array([int(chance.lognormvariate(5.5, 0.6)) for _ in range(5000)] + [900_000]))
     assert draw({"corpus": counter}, {})["passage-length.png"].startswith(b"\x89PNG")
+    assert draw({"corpus": counter}, {}) == draw({"corpus": counter}, {})
     one = LengthCounter()
     one.add(np.array([1]))
     assert draw({}, {"dev": one, "train": counter})["positives-per-query.png"].startswith(b"\x89PNG")
@@ -176,5 +140,5 @@ def test_a_disk_without_room_for_the_tables_is_named(
         error = run("builders", "check", "--release", whole_release, code=1).error
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert error.startswith(f"{tmp}") and "file too large (ulimit -f allows 4,096 bytes); " in error
+    assert error.startswith(f"{tmp}") and "file too large; " in error
     assert not list(tmp.iterdir())

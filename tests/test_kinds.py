@@ -15,7 +15,7 @@ from tiny_models import write_bert, write_cross, write_dual
 
 from baselines.retrieve import sparse
 from baselines.retrieve.devices import Work
-from baselines.retrieve.kinds import open_retriever
+from baselines.retrieve.index import open_retriever
 from baselines.retrieve.models import kind_of_model
 from baselines.retrieve.settings import ModelSettings
 from builders.core.errors import InputError

@@ -92,25 +92,6 @@ def test_a_sample_depends_on_seed_and_query_alone(world: Path, tmp_path: Path) -
     assert all(ids == found[query][: len(ids)] for query, ids in mined(world, "--negatives", "2").items())
 
 
-def test_every_rank_is_sampled_as_often(world: Path, tmp_path: Path) -> None:
-    """Over 300 seeds each of the candidates comes about as often (chi-square far below any plausible limit)."""
-    from baselines.measure.qrels import release_qrels
-    from baselines.retrieve.passages import open_passages
-    from baselines.train.mine import hard_negatives
-    from builders.store.reader import open_release
-    from builders.store.runs import read_run
-
-    release = open_release(world / "release")
-    given, qrels, passages = read_run(world / "first.run"), release_qrels(release, "train"), open_passages(release)
-    counts = dict.fromkeys(allowed(1), 0)
-    for seed in range(300):
-        each = next(c for c in hard_negatives(given, qrels, passages, 50, 4, seed) if c.query == QUERIES[1])
-        for corpus in each.ids[: each.asked]:
-            counts[corpus] += 1
-    expected = 1_200 / len(counts)
-    assert sum((count - expected) ** 2 / expected for count in counts.values()) < 2 * len(counts)
-
-
 def probabilities(world: Path, query: str, ids: list[str]) -> dict[str, float]:
     model = CrossEncoder(str(world / "cross"), device="cpu")
     texts = {md5(question): question for question in QUESTIONS["train"]}
@@ -207,11 +188,3 @@ def test_bad_input_is_one_error(world: Path, tmp_path: Path, given: str, words: 
 @pytest.mark.parametrize("words", [["--margin", "nan"], ["--max-score", "inf"], ["--relative-margin", "2"]])
 def test_a_limit_that_is_no_probability_is_wrong_usage(world: Path, tmp_path: Path, words: list[str]) -> None:
     mine(world, tmp_path / "n.jsonl", "--cross-encoder", world / "cross", *words, code=2)
-
-
-def test_a_judged_query_without_a_text_is_said_before_the_cross_encoder_is_opened(world: Path, tmp_path: Path) -> None:
-    rows = tables(CORPUS)
-    rows["qrels", "train"].append({"query-id": "unasked", "corpus-id": md5(TEXTS[0]), "score": 1})
-    words = ["--release", make_release(tmp_path / "release", rows, rows_per_shard=20)]
-    done = mine(world, tmp_path / "n.jsonl", *words, "--cross-encoder", "none", "--margin", "0.1", code=1)
-    assert "judges a query 'unasked' that queries/train lacks" in done.stderr

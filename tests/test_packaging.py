@@ -10,14 +10,12 @@ import sys
 import tarfile
 import zipfile
 from email.parser import HeaderParser
-from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
 from commands import ROOT
 
 from builders.core.command import VERSION
-from builders.core.errors import group_of
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -137,16 +135,3 @@ def test_every_package_of_a_group_has_a_version_in_the_constraints() -> None:
         if group not in ("gpu", "tensorboard", "space"):  # not installed by make
             names = {re.match(r"[\w.-]+", need)[0].lower() for need in needs if isinstance(need, str)}
             assert not names - pinned, group
-
-
-def test_every_library_of_a_group_is_known_by_its_modules() -> None:
-    """Of the smallest group that has it: that is what an error about a missing one names."""
-    modules: dict[str, set[str]] = {}
-    for module, packages in packages_distributions().items():
-        for package in packages:
-            modules.setdefault(package.lower().replace("_", "-"), set()).add(module)
-    for group in ("builders", "baselines", "models", "ray", "elasticsearch", "judge"):
-        for need in PROJECT["dependency-groups"][group]:
-            if isinstance(need, str) and (name := re.match(r"[\w-]+", need)[0].lower()) in modules:
-                assert group in {group_of(module) for module in modules[name]}, need
-    assert group_of("torch.nn") == "models" and group_of("nosuch") == ""

@@ -71,13 +71,10 @@ def test_candidates_are_the_union_of_the_best_of_every_run(world: Path) -> None:
         {"run": "bm25", "pairs": 4, "alone": 2, "positives": 1, "positives_alone": 0},
         {"run": "dense", "pairs": 4, "alone": 2, "positives": 2, "positives_alone": 1},
     ]
-    found = json.loads(pool(world, "candidates", "--out", world / "union.run", "--format", "json").stdout)
-    assert found["depths"][:3] == [
+    assert found["depths"] == [
         {"depth": 1, "pairs": 3, "positives": 1, "share": 0.5},
         {"depth": 2, "pairs": 6, "positives": 2, "share": 1.0},
-        {"depth": 3, "pairs": 7, "positives": 2, "share": 1.0},
     ]
-    assert found["depths"][-1]["depth"] == 50
 
 
 def test_the_pool_holds_the_best_by_the_mean_of_the_probabilities(world: Path) -> None:
@@ -111,18 +108,6 @@ def test_one_sure_re_ranker_outweighs_the_others_in_logits_only(world: Path) -> 
     assert [(row["corpus-id"], row["score"]) for row in rows(world / "none")] == [(P[0], 4.5), (P[1], 1.5)]
 
 
-def test_the_pool_says_who_contributed_and_what_nobody_has_judged(world: Path) -> None:
-    found = json.loads(select(world, "pool", "--depth", 2, "--top", 1, "--format", "json").stdout)
-    assert found["selected"] == {"pairs": 2, "judged": 2, "positives": 2, "unjudged": 0}
-    alone = [(each["run"], each["selected"], each["selected_alone"]) for each in found["runs"]]
-    assert alone == [("bm25", 1, 0), ("dense", 2, 1)]
-    assert found["ranks"] == [{"rank": 1, "pairs": 2, "positives": 2}]
-    text = select(world, "pool", "--depth", 2).stdout
-    assert "candidates: 6 pairs (3.00 a query), 4 unjudged, 2 judged, 2 of them positive" in text
-    assert "\n\nrun    pairs  alone  positives  positives alone  selected  selected alone\nbm25 " in text
-    assert "\ndense      4      2          2                1         4               2\n\ndepth" in text
-
-
 @pytest.mark.parametrize("seed", range(3))
 def test_a_topped_up_pool_is_the_pool_of_all_runs(tmp_path: Path, seed: int) -> None:
     drawn = random.Random(seed)
@@ -141,23 +126,8 @@ def test_a_topped_up_pool_is_the_pool_of_all_runs(tmp_path: Path, seed: int) -> 
     assert pairs("more") == pairs("whole") - pairs("pool")
 
 
-def test_candidates_of_a_top_up_are_those_that_the_pool_lacks(world: Path) -> None:
-    select(world, "pool", "--depth", 2, runs=("bm25.dev.run.gz",))
-    words = ("--depth", 2, "--pool", world / "pool", "--out", world / "union.run", "--format", "json")
-    done = pool(world, "candidates", *words, runs=("dense.dev.run",))
-    assert read_run(world / "union.run").rankings == {ONE: [P[4]], TWO: [P[2]]}
-    assert json.loads(done.stdout)["candidates"]["unjudged"] == 1
-
-
-def test_a_pool_with_a_pair_twice_is_refused_with_its_line(world: Path) -> None:
-    select(world, "pool", "--depth", 2)
-    lines = (world / "pool").read_text().splitlines()
-    (world / "pool").write_text("\n".join([*lines, lines[0], ""]))
-    error = pool(world, "candidates", "--pool", world / "pool", "--out", world / "x", code=1).error
-    assert error.startswith(f"{world / 'pool'}:{len(lines) + 1}: the pair")
-
-
 STRANGE = md5("of another corpus")
+PAIR = json.dumps({"query-id": ONE, "corpus-id": P[0], "rank": 1, "score": 0.5, "runs": {}, "judged": None})
 
 
 @pytest.mark.parametrize(
@@ -166,6 +136,7 @@ STRANGE = md5("of another corpus")
         ("other.run", f"{TWO} Q0 {P[5]} 1 4 t\n{ONE} Q0 {STRANGE} 1 3 t\n", f": has a passage '{STRANGE}' that the"),
         ("other.json", json.dumps({TWO: [P[5]], ONE: [STRANGE]}), f": has a passage '{STRANGE}' that the corpus lacks"),
         ("other.run", f"{STRANGE} Q0 {P[5]} 1 4 t\n", f": has a query '{STRANGE}' that queries/dev lacks"),
+        ("pool", f"{PAIR}\n\n{PAIR}\n", f":3: the pair {ONE} {P[0]} comes again"),
         ("bm25.run", f"{ONE} Q0 {P[0]} 1 4 t\n", "two runs are called 'bm25'"),
         ("a", f"{ONE} Q0 {P[0]} 1 4 t\n", f": lacks 4 of 5 candidates (query {ONE}, passage {P[1]})"),
     ],
@@ -174,22 +145,8 @@ def test_a_run_that_does_not_fit_is_one_error(world: Path, name: str, content: s
     (world / name).write_text(content)
     if name == "a":
         error = select(world, "x", runs=("bm25.dev.run.gz",), code=1).error
-        assert "--top-k 3" in error
+    elif name == "pool":
+        error = select(world, "x", "--pool", world / "pool", code=1).error
     else:
-        runs = ("bm25.dev.run.gz", name)
-        error = pool(world, "candidates", "--out", world / "x", runs=runs, code=1).error
+        error = pool(world, "candidates", "--out", world / "x", runs=("bm25.dev.run.gz", name), code=1).error
     assert (error.startswith(f"{world / name}{message}") or error.startswith(message)) and not (world / "x").exists()
-
-
-def test_a_split_without_judgments_is_pooled_too(world: Path) -> None:
-    asked = md5(QUESTIONS["test"][0])
-    ranked(world / "run", {asked: [0, 1]})
-    scored(world / "a", {asked: {0: 1, 1: 2}})
-    scored(world / "b", {asked: {0: 1, 1: 2}})
-    found = json.loads(select(world, "pool", "--split", "test", "--format", "json", runs=("run",)).stdout)
-    assert found["selected"] == {"pairs": 2, "judged": 0, "positives": 0, "unjudged": 2}
-    assert found["depths"][0] == {"depth": 1, "pairs": 1, "positives": 0, "share": None}
-
-
-def test_select_without_scores_is_wrong_usage(world: Path) -> None:
-    assert "select needs --scores" in pool(world, "select", "--out", world / "x", code=2).stderr

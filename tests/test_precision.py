@@ -27,7 +27,8 @@ from transformers import (
 
 from baselines.retrieve.devices import Work
 from baselines.retrieve.encoder import CrossScorer
-from baselines.retrieve.kinds import open_reranker, open_retriever
+from baselines.retrieve.index import open_retriever
+from baselines.retrieve.rerankers import open_reranker
 from baselines.retrieve.settings import ModelSettings
 from builders.store.reader import open_release
 from builders.store.runs import read_run
@@ -69,7 +70,9 @@ RERANKERS = {
 @pytest.mark.parametrize("dtype", ["bf16", "fp16"])
 def test_a_re_ranker_in_16_bits_makes_no_ties(tmp_path: Path, name: str, dtype: str) -> None:
     settings = ModelSettings(str(RERANKERS[name](tmp_path / "model")))
-    exact, found = (np.array(open_reranker(settings, Work(("cpu",), each)).score(PAIRS)) for each in ("fp32", dtype))
+    exact, found = (
+        np.array(open_reranker(settings, Work(("cpu",), each)).score(PAIRS, "cpu")) for each in ("fp32", dtype)
+    )
     assert len(set(exact)) == len(set(found)) == len(PAIRS)
     assert (found != exact).any() and np.corrcoef(exact, found)[0, 1] > 0.9
 

@@ -18,8 +18,6 @@ from hub_server import Hub
 from publishing import REPO, Publish, _equal_figures_are_drawn_once, hub, listed, load, publish, release  # noqa: F401
 from whole_release import make_whole, whole_tables
 
-from builders.store.reader import open_release
-
 
 def test_a_release_is_one_commit_and_loads_everywhere(hub: Hub, publish: Publish, tmp_path: Path) -> None:
     result = publish("--create")
@@ -68,13 +66,7 @@ os._exit(0)  # an interpreter that has streamed Parquet can abort while it shuts
 
 
 @pytest.mark.parametrize("how", ["streaming=True", ""], ids=["streaming", "plain"])
-def test_it_loads_on_datasets_36(
-    hub: Hub,
-    publish: Publish,
-    tmp_path: Path,
-    datasets36: Path,
-    how: str,
-) -> None:
+def test_it_loads_on_datasets_36(hub: Hub, publish: Publish, tmp_path: Path, datasets36: Path, how: str) -> None:
     publish("--create")
     assert load(hub, tmp_path / "36", how, datasets36) == whole_tables()
 
@@ -92,35 +84,6 @@ def test_what_is_published_is_a_release_that_passes_check(hub: Hub, publish: Pub
     # It can be published on: nothing is new then.
     publish(path=copy)
     assert len(hub.repos["dataset", REPO].commits) == 2
-
-
-def test_the_card_says_what_a_reader_needs(hub: Hub, publish: Publish) -> None:
-    publish("--create")
-    files = listed(hub)
-    card = files["README.md"].decode()
-    for needed in (
-        f'load_dataset("{REPO}", "dev")',
-        "Apache License 2.0",
-        "non-commercial",
-        "@inproceedings{qiu-etal-2022-dureader",
-        "| `dev` | dev | 2 | 1 |",
-        "| positive passages | 4 | 2 | - | 2 | 1 |",
-        "`test` with size = tiny",
-        "![passage length](assets/passage-length.png)",
-        "![positives per query](assets/positives-per-query.png)",
-        "| characters a passage | corpus | cmedqa-corpus | ccovid-corpus |",
-        "| 2 | 0 (0.0%) | 0 (0.0%) | 1 (100.0%) | 0 (0.0%) |",
-        "- apache-2.0\n- other\n",
-        "- zh\n- en\n",
-    ):
-        assert needed in card
-    # BEIR's HFDataLoader asks for the judgments without a name, and takes the first split of the queries for all.
-    configs = card.partition("configs:\n")[2].partition("dataset_info:")[0].split("- config_name: ")
-    assert [config.split()[0] for config in configs if "default: true" in config] == ["qrels"]
-    (queries,) = (config for config in configs if config.startswith("queries\n"))
-    assert queries.partition("- split: ")[2].startswith("queries\n    path: queries/*-*.parquet\n")
-    for name in ("passage-length", "positives-per-query"):
-        assert files[f"assets/{name}.png"].startswith(b"\x89PNG")
 
 
 def test_a_new_release_replaces_the_old_one_in_one_commit(
@@ -149,23 +112,6 @@ def test_a_new_release_replaces_the_old_one_in_one_commit(
     assert load(hub, tmp_path / "reader", "") == expected
 
 
-@pytest.mark.parametrize("action", ["break", 503])
-def test_an_interrupted_upload_is_resumed(hub: Hub, publish: Publish, release: Path, action: int | str) -> None:
-    hub.fail("PUT", "^/lfs/", action, skip=7)
-    hub.create(REPO)
-    error = error_of(publish(code=1))
-    assert "what was received is not sent again" in error
-    assert ("status 503, also after retries" in error) == (action == 503)
-    first = list(hub.uploads)
-    assert len(first) == 7
-    assert len(hub.repos["dataset", REPO].commits) == 1  # nothing that a reader would see
-    hub.faults.clear()
-    publish()
-    shards = {e.sha256 for e in open_release(release).manifest.files if e.path.endswith(".parquet")}
-    assert sorted(hub.uploads) == sorted(shards)  # each object once, in the two runs together
-    assert len(hub.repos["dataset", REPO].commits) == 2
-
-
 def test_a_killed_upload_is_resumed(hub: Hub, release: Path, tmp_path: Path) -> None:
     hub.create(REPO)
     hub.fail("PUT", "^/lfs/", 503, skip=3)
@@ -183,41 +129,9 @@ def test_a_killed_upload_is_resumed(hub: Hub, release: Path, tmp_path: Path) -> 
     assert len(hub.repos["dataset", REPO].commits) == 2
 
 
-def test_a_short_failure_is_retried(hub: Hub, publish: Publish) -> None:
-    hub.create(REPO)
-    hub.fail("PUT", "^/lfs/", 503, times=2)
-    hub.fail("POST", "/preupload/", "break", times=1)
-    publish()
-    assert len(hub.repos["dataset", REPO].commits) == 2
-
-
 def test_a_lost_answer_leaves_one_commit(hub: Hub, publish: Publish) -> None:
     hub.create(REPO)
     hub.fail("POST", "/commit/", "lose", times=1)
     assert "cannot be reached, or broke the connection" in error_of(publish(code=1))
     publish()
     assert len(hub.repos["dataset", REPO].commits) == 2
-
-
-def test_the_hub_serves_models_too(hub: Hub, tmp_path: Path) -> None:
-    folder = tmp_path / "model"
-    folder.mkdir()
-    (folder / "config.json").write_text("{}")
-    (folder / "model.safetensors").write_bytes(bytes(range(256)) * 100)
-    code = f"""
-import huggingface_hub as h
-h.create_repo("org/model")
-h.upload_folder(repo_id="org/model", folder_path={str(folder)!r})
-print(h.snapshot_download("org/model"))
-"""
-    result = subprocess.run(
-        [sys.executable, "-c", code],
-        env=hub.environment(tmp_path / "home"),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert result.returncode == 0, result.stderr
-    copy = Path(result.stdout.strip())
-    assert {path.name for path in copy.iterdir()} == {".gitattributes", "config.json", "model.safetensors"}
-    assert (copy / "model.safetensors").read_bytes() == (folder / "model.safetensors").read_bytes()

@@ -42,11 +42,6 @@ def test_a_hub_without_xet_storage(hub: Hub, release: Path, tmp_path: Path) -> N
     assert "HF_HUB_DISABLE_XET=1" in error_of(Done(result.returncode, result.stdout, result.stderr))
 
 
-def test_a_hub_that_is_not_there(hub: Hub, publish: Publish) -> None:
-    hub.__exit__()
-    assert f"{hub.url} cannot be reached" in error_of(publish(code=1))
-
-
 def test_a_private_repository_is_seen_by_its_owner_alone(hub: Hub, publish: Publish) -> None:
     publish("--create", "--private")
     assert hub.repos["dataset", REPO].private

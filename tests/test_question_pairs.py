@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import gzip
 import json
+import random
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from commands import run
+from sentence_transformers import CrossEncoder
+from tiny_models import write_bert
+from training_world import training_of
 
-from baselines.train.question_pairs import Measured, QuestionPair, hold_out, pair_file, read_question_pairs
+from baselines.train.question_pairs import QuestionPair, hold_out, pair_file, read_question_pairs
 from builders.core.errors import InputError
 
 PAIRS = [QuestionPair("怎么煮饺子", "饺子怎么煮", 1), QuestionPair('高铁票, "提前"几天买', "多肉怎么浇水", 0)]
@@ -54,13 +60,6 @@ def test_json_lines_are_read_with_labels_as_numbers_or_texts(tmp_path: Path) -> 
     assert _read(path) == PAIRS
 
 
-def test_files_come_one_after_the_other(tmp_path: Path) -> None:
-    for number, pair in enumerate(PAIRS):
-        (tmp_path / f"{number}.tsv").write_text("\t".join(map(str, pair)) + "\n", encoding="utf-8")
-    files = [pair_file(f"{tmp_path / name}:text1,text2,label") for name in ("1.tsv", "0.tsv", "1.tsv")]
-    assert read_question_pairs(files) == [PAIRS[1], PAIRS[0], PAIRS[1]]
-
-
 @pytest.mark.parametrize(
     ("content", "columns", "said"),
     [
@@ -101,20 +100,50 @@ def test_a_held_out_pair_shares_no_question_with_those_that_are_trained_on() -> 
     assert hold_out(pairs, 0.1, seed=3)[1] == held != hold_out(pairs, 0.1, seed=4)[1]
 
 
-def test_auc_counts_pairs_in_the_right_order_and_accuracy_those_on_the_right_side(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    logits = [2.0, 0.5, -1.0, 0.5, -3.0]
-    labels = [1, 0, 1, 1, 0]
+# Whether the second of a pair begins with the mark is all that there is to learn.
+WORDS = [f"{a}{b}" for a in "北京饺子高铁" for b in "冬天煮票多肉"]
+SMALL = ["data.passage_length=16", "train.batch=32", "train.learning_rate=2e-3", "train.saves=1", "train.evaluations=2"]
 
-    class Scorer:
-        def __init__(self, model: object, tokens: int) -> None:
-            pass
 
-        def scores(self, pairs: list[tuple[str, str]]) -> np.ndarray:
-            return np.array(logits)
+def write_pairs(path: Path, count: int, seed: int) -> Path:
+    chosen = random.Random(seed)
+    lines = ["text1\ttext2\tlabel"]
+    for _ in range(count):
+        label = chosen.randrange(2)
+        lines.append(f"{chosen.choice(WORDS)}\t{'是' if label else '否'}{chosen.choice(WORDS)}\t{label}")
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
 
-    monkeypatch.setattr("baselines.retrieve.encoder.CrossScorer", Scorer)
-    found = Measured([QuestionPair("a", "b", label) for label in labels], 8).measures(None, 1)
-    # Of 3 x 2 couples of a positive and a negative, 4 are in order and one ties; 2.0, 0.5 and -3.0 are on their side.
-    assert found == {"AUC": pytest.approx((4 + 0.5) / 6), "accuracy": pytest.approx(3 / 5)}
+
+def test_it_learns_what_tells_pairs_apart(tmp_path: Path) -> None:
+    torch.set_num_threads(1)
+    pairs, dev, out = (
+        write_pairs(tmp_path / "train.tsv", 800, 1),
+        write_pairs(tmp_path / "dev.tsv", 60, 2),
+        tmp_path / "m",
+    )
+    words = ["--start", write_bert(tmp_path / "bert", [*WORDS, "是否"]), "--device", "cpu", "--pairs", pairs]
+    words += [word for value in SMALL for word in ("--set", value)]
+    command = ["train", "question-matching-cpu", *words, "--out", out, "--dev-pairs", dev, "--set", "train.epochs=4"]
+    printed = json.loads(run("baselines", *command).stdout)
+    same, other = CrossEncoder(str(out), device="cpu").predict([("北京", "是饺子"), ("北京", "否饺子")])
+    assert other < 0.2 and same > 0.8
+    training = training_of(out)
+    assert printed["dev"] == training["dev"][-1:] and len(training["dev"]) == 2
+    assert set(training["dev"][-1]) == {"step", "AUC", "accuracy"}
+    assert training["dev"][-1]["AUC"] > 0.95 and training["dev"][-1]["accuracy"] > 0.9
+    lines = pairs.read_text(encoding="utf-8").splitlines()[1:]
+    counts = training["counts"]
+    found = counts["pairs"], counts["positive pairs"], counts["dev pairs"]
+    assert found == (800, sum(line.endswith("1") for line in lines), 60)
+    assert (out / "loss.png").is_file()
+    card = (out / "README.md").read_text(encoding="utf-8")
+    assert "for telling whether two questions ask the same" in card and "license: other" in card
+    assert "Data, files of labelled pairs of questions (SHA-256):" in card and "train.tsv" in card
+    done = run("baselines", *command)
+    assert "is this training's checkpoint already" in done.stderr and done.stdout == ""
+    # Without --dev-pairs a part is held out.
+    held = ["--set", "train.max_steps=1", "--set", "data.held_out=0.01", "--out", tmp_path / "held"]
+    run("baselines", "train", "question-matching-cpu", *words, *held)
+    counts = training_of(tmp_path / "held")["counts"]
+    assert counts["dev pairs"] == 8 and 0 < counts["pairs"] < 792

@@ -69,19 +69,6 @@ def test_every_recipe_has_one_for_machines_without_pretrained_weights() -> None:
         assert scratch.model.start == (f"{start}-scratch" if start.startswith("recipe:") else "recipe:mlm-scratch")
 
 
-def test_the_question_matching_recipe_holds_the_values_of_duqms_baseline() -> None:
-    recipe = read_recipe("question-matching")
-    model, train = recipe.model, recipe.train
-    assert (model.kind, model.start, model.outputs, recipe.data.source) == (
-        "cross",
-        "nghuyong/ernie-gram-zh",
-        2,
-        "pairs",
-    )
-    assert (train.batch, train.epochs, train.learning_rate, train.warmup) == (4 * 32, 3, 2e-5, 0.0)
-    assert (train.weight_decay, train.seed, recipe.data.passage_length) == (0.0, 1000, 256)
-
-
 @pytest.mark.parametrize("name", names())
 def test_every_value_says_where_it_is_from(name: str) -> None:
     text = (recipes.RECIPES / f"{name}.toml").read_text(encoding="utf-8")
@@ -160,30 +147,8 @@ def test_a_value_that_does_not_fit_the_kind_of_model_is_refused(name: str, overr
     assert said in str(error.value)
 
 
-def test_the_official_choices_can_be_given_to_any_recipe_that_they_fit() -> None:
-    dual = read_recipe("de-bm25-neg", ["model.towers=2", "model.inputs=official", "data.negatives=release"])
-    assert (dual.model.towers, dual.model.inputs, dual.data.negatives) == (2, "official", "release")
-    values = ["model.outputs=2", "model.inputs=official", "train.schedule=constant", "train.adversarial=0.01"]
-    cross = read_recipe("ce-bm25-neg", [*values, "model.revision=v1"])
-    assert (cross.model.outputs, cross.train.schedule, cross.train.adversarial) == (2, "constant", 0.01)
-    assert cross.resolved()["model"]["revision"] == "v1"
-    assert "embeddings_gradient" not in cross.resolved()["train"]  # a training of an earlier version is still done
-    doubled = read_recipe("official-ce", ["train.embeddings_gradient=2"]).resolved()
-    assert doubled["train"]["embeddings_gradient"] == 2
-
-
 TRAIN = "[train]\nbatch = 2\nepochs = 1\nlearning_rate = 1e-3\n"
 MODEL = '[model]\nkind = "dual"\nstart = "x"\n'
-
-
-def test_what_a_recipe_leaves_out_is_the_official_row_layout_and_the_usual_training(tmp_path: Path) -> None:
-    path = tmp_path / "mine.toml"
-    path.write_text(TRAIN, encoding="utf-8")
-    found = read_recipe(str(path), ["model.kind=dual", "model.start=x"])
-    assert (found.name, found.data.rows) == ("mine", "one-negative")
-    assert (found.train.schedule, found.train.clip) == ("linear", 1.0)
-    model = found.model
-    assert (model.revision, model.pooling, model.similarity, model.towers, model.inputs) == ("", "", "", 1, "plain")
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from commands import Done, run
 from releases import QUESTIONS, TEXTS, make_release, md5, tables
 
 from builders.store.reader import open_release
-from builders.store.runs import read_run, write_run
+from builders.store.runs import write_run
 
 P = [md5(text) for text in TEXTS]
 Q = [md5(question) for question in QUESTIONS["train"]]  # question n is answered by text n
@@ -55,11 +55,6 @@ def judged(release: Path) -> dict[tuple[str, str], int]:
     return {(row["query-id"], row["corpus-id"]): row["score"] for row in rows}
 
 
-def test_candidates_are_the_negatives_that_nobody_has_judged(world: Path) -> None:
-    relabel(world, "candidates", "--out", world / "candidates.run")
-    assert read_run(world / "candidates.run").rankings == {Q[0]: [P[2], P[5]], Q[1]: [P[3]]}
-
-
 def test_negatives_that_the_ensemble_holds_positive_are_positives_of_the_new_release(world: Path) -> None:
     found = json.loads(move(world, "--threshold", 0.65, "--format", "json").stdout)
     assert found == {
@@ -72,11 +67,6 @@ def test_negatives_that_the_ensemble_holds_positive_are_positives_of_the_new_rel
     assert [each["docid"] for each in rows[Q[0]]["positive_passages"]] == [P[0], P[2], P[5]]
     assert rows[Q[0]]["positive_passages"][1]["text"] == TEXTS[2]
     assert rows[Q[1]]["positive_passages"] == [{"docid": P[1], "title": "", "text": TEXTS[1]}]
-    stats = json.loads((world / "new" / "stats.json").read_text("utf-8"))
-    assert stats["table3"]["train"]["positive_passages"] == 6
-    assert stats["positives_per_query"]["train"][0]["count"] == 3  # with one; the fourth has three
-    (build,) = [each for each in release.manifest.builds if each.verb == "relabel"]
-    assert build.options["moved"] == 2
     text = move(world, "--threshold", 0.65).stdout
     assert "moved 2 of 3 negatives (66.7%), of 1 of 4 queries\none holds 2 positive; two holds 1 positive" in text
 
@@ -125,21 +115,6 @@ def test_what_people_refuted_no_model_takes_back(world: Path) -> None:
     make_release(world / "release", rows)
     move(world)
     assert pairs(world / "new") == [(Q[0], P[2])] and judged(world / "new")[Q[0], P[5]] == 0
-
-
-def test_a_relabelled_release_passes_its_check(sample_release: Path, tmp_path: Path) -> None:
-    release = open_release(sample_release)
-    first = release.table("qrels", "train").to_pylist()[0]
-    other = next(
-        row["_id"] for row in release.table("corpus", "corpus").to_pylist() if row["_id"] != first["corpus-id"]
-    )
-    line = {"query-id": first["query-id"], "negative-ids": [other]}
-    (tmp_path / "negatives.jsonl").write_text(json.dumps(line))
-    write_run(tmp_path / "one.run", [(first["query-id"], [(other, 1.0)])])
-    words = ("--negatives", tmp_path / "negatives.jsonl", "--scores", tmp_path / "one.run", "--out", tmp_path / "new")
-    run("builders", "annotate", "relabel", "move", "--release", sample_release, *words)
-    assert len(pairs(tmp_path / "new")) == 1
-    run("builders", "check", "--release", tmp_path / "new")
 
 
 @pytest.mark.parametrize(

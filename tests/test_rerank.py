@@ -19,7 +19,7 @@ from tiny_kinds import write_language_model
 from tiny_models import write_cross, write_dual
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from baselines.retrieve import rerankers, scoring
+from baselines.retrieve import rerankers
 from builders.store.runs import Hit, read_run, write_run
 
 BY_ID = {md5(text): text for text in [*TEXTS, *(q for questions in QUESTIONS.values() for q in questions)]}
@@ -70,7 +70,7 @@ def test_batches_windows_and_processes_change_nothing(
     world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert run_rerank(world, tmp_path / "a.run") == 0
-    monkeypatch.setattr(scoring, "WINDOW", 3)
+    monkeypatch.setattr(rerankers, "WINDOW", 3)
     assert run_rerank(world, tmp_path / "b.run", "--batch-tokens", "50", "--device", "cpu,cpu") == 0
     one, other = read_run(tmp_path / "a.run"), read_run(tmp_path / "b.run")
     assert one.rankings == other.rankings
@@ -260,7 +260,7 @@ def test_a_model_behind_an_endpoint_says_the_order(
 def test_windows_carry_the_best_to_the_top(
     ask: Callable[..., tuple[list[list[str]], Chat]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rerankers, "WINDOW", 4)
+    monkeypatch.setattr(rerankers, "SHOWN", 4)
     monkeypatch.setattr(rerankers, "STEP", 2)
     found, server = ask(by_size)
     assert [texts[:2] for texts in found] == [BEST[:2]] * 4
@@ -291,7 +291,7 @@ def test_what_was_answered_is_not_asked_again(
     ask: Callable[..., tuple[list[list[str]], Chat]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(scoring, "ASKED", 1)
+    monkeypatch.setattr(rerankers, "ASKED", 1)
     last = QUESTIONS["train"][0]
     with chat(lambda prompt: 500 if last in prompt else by_size(prompt)) as server:
         monkeypatch.setenv("OPENAI_BASE_URL", server.url)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
-import datasets
 import pytest
 from commands import run
 from releases import QUESTIONS, TEXTS, make_release, md5, tables
@@ -69,11 +67,6 @@ def test_samples_are_nested_hold_the_positives_and_do_not_depend_on_the_order_of
     samples(turned, tmp_path / "again", *sizes)
     for config in ("sample-20", "sample-20-hard"):
         assert set(listed(tmp_path / "again", config)) == set(listed(tmp_path / "out", config))
-    loaded = datasets.load_dataset(str(tmp_path / "out"), "sample-8-hard", cache_dir=str(tmp_path / "datasets"))
-    assert loaded["corpus"]["_id"][:] == listed(tmp_path / "out", "sample-8-hard")
-    card = (tmp_path / "out" / "README.md").read_text("utf-8")
-    assert "- `sample-40-hard`: 40 passages, 2 positives of dev, 30 that runs rank high" in card
-    assert re.search(r"^ok +samples", run("builders", "check", "--release", tmp_path / "out").stdout, re.MULTILINE)
     # Another call replaces them; another seed draws others.
     samples(tmp_path / "out", tmp_path / "out", "--sizes", "20", "--seed", "4")
     configs = {config for config, _ in open_release(tmp_path / "out").splits() if config.startswith("sample-")}
@@ -119,20 +112,15 @@ def test_an_extract_is_a_release_of_its_own(release: Path, tmp_path: Path) -> No
     small = tmp_path / "small"
     words = ["add", "samples", "--release", tmp_path / "out", "--out", small, "--extract"]
     assert run("builders", *words, "sample-30").stdout == f"{small}: 30 passages, the queries of dev\n"
-    chosen = set(listed(tmp_path / "out", "sample-30"))
-    whole, found = open_release(tmp_path / "out"), open_release(small)
-    expected = [row for row in whole.table("corpus", "corpus").to_pylist() if row["_id"] in chosen]
-    assert found.table("corpus", "corpus").to_pylist() == expected
-    assert found.splits() == [("corpus", "corpus"), ("dev", "dev"), ("qrels", "dev"), ("queries", "dev")]
-    assert found.table("dev", "dev") == whole.table("dev", "dev")
-    assert json.loads((small / "stats.json").read_text("utf-8"))["collections"]["corpus"]["passages"] == 30
     for name, said in (
         ("sample-31", "has no config 'sample-31'"),
         ("corpus", "expected a sample that `add samples` made"),
     ):
         assert said in run("builders", *words, name, code=1).error
     # What it finds by words is what `bm25 --sample` finds.
-    options = ["--threads", "1", "--top-k", "7", "--split", "dev"]
-    run("baselines", "bm25", "--release", small, *options, "--out", tmp_path / "a.run")
-    run("baselines", "bm25", "--release", whole.path, "--sample", "sample-30", *options, "--out", tmp_path / "b.run")
-    assert read_run(tmp_path / "a.run").hits == read_run(tmp_path / "b.run").hits
+    found = []
+    for given in (["--release", small], ["--release", tmp_path / "out", "--sample", "sample-30"]):
+        out = tmp_path / f"{len(found)}.run"
+        run("baselines", "bm25", *given, "--threads", "1", "--top-k", "7", "--split", "dev", "--out", out)
+        found.append(read_run(out).hits)
+    assert found[0] == found[1]

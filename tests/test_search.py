@@ -94,7 +94,7 @@ def test_a_run_is_what_the_model_says(world: Path, tmp_path: Path) -> None:
 def test_a_run_does_not_depend_on_how_many_devices_there_are(
     world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]
 ) -> None:
-    monkeypatch.setattr("baselines.retrieve.exact_search.BLOCK", 16)
+    monkeypatch.setattr("baselines.retrieve.dense.BLOCK", 16)
     queries = ["--queries", world / "queries", "--top-k", "7", *words]
     assert search(world, tmp_path / "one.run", *queries, "--device", "cpu") == 0
     assert search(world, tmp_path / "three.run", *queries, "--device", "cpu,cpu,cpu") == 0

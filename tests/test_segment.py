@@ -17,7 +17,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from rows import row, write_rows
 
-from baselines.bm25.tokens import WORDS, tokens
 from builders.core import words as segment
 from builders.core.errors import InputError
 from builders.core.words import cutter, segmenter_version, words
@@ -50,37 +49,11 @@ def test_random_texts_are_cut_as_jieba_cuts_them(text: str) -> None:
     assert ours == theirs or model_terms(ours) == model_terms(theirs)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        *[
-            "",
-            " ",
-            "\r\n\r\n",
-            "的",
-            "龘",
-            "-",
-            "--",
-            "-5",
-            "WES-5.4.5",
-            "看ISU-CNS24093吧",
-            "AT&T.C#-5C++++",
-            "T恤-5.4T恤",
-        ],
-        *[
-            "1.2.3%%",
-            "北京㐀大学",
-            "a㐀b.c𠀀-d",
-            "\u2028",
-            "网址jingyan.baidu.com在2016-09-04更新",
-            "％３．５",
-            "γ射线-γ",
-        ],
-    ],
-)
-def test_odd_texts_are_cut_as_jieba_cuts_them(text: str) -> None:
-    assert words(text) == words(text, "jieba")
-    assert "".join(words(text)) == text
+def test_odd_texts_are_cut_as_jieba_cuts_them() -> None:
+    odd = "\r\n\r\n|的|龘|-|--|-5|WES-5.4.5|看ISU-CNS24093吧|AT&T.C#-5C++++|T恤-5.4T恤|1.2.3%%|北京㐀大学|a㐀b.c𠀀-d"
+    for text in ["", " ", *odd.split("|"), "\u2028", "网址jingyan.baidu.com在2016-09-04更新", "％３．５", "γ射线-γ"]:
+        assert words(text) == words(text, "jieba"), text
+        assert "".join(words(text)) == text
 
 
 def test_every_pair_and_triple_of_latin_characters_beside_chinese() -> None:
@@ -88,11 +61,6 @@ def test_every_pair_and_triple_of_latin_characters_beside_chinese() -> None:
         for text in map("".join, itertools.product("a5.-+%", repeat=length)):
             assert words(f"看{text}吧") == words(f"看{text}吧", "jieba")
             assert words(text) == words(text, "jieba")
-
-
-def test_a_long_text_in_one_piece() -> None:
-    text = "绿萝喜阴见干见湿冬天少浇水3.5-6%的王小明" * 4_000  # 92,000 characters without a break
-    assert words(text) == words(text, "jieba")
 
 
 def test_the_rules_taken_over_are_those_of_the_installed_jieba() -> None:
@@ -142,25 +110,7 @@ def test_the_real_paragraphs_are_cut_as_jieba_cuts_them(shared_data: Path) -> No
 
 def test_the_pair_that_rounding_decides_is_cut_as_jieba_cuts_it() -> None:
     """常在 in every place of a run of unknown characters: alone, first, inside, last, with every neighbour."""
-    around = [
-        "",
-        "，",
-        "a",
-        "3.5",
-        "的",
-        "此",
-        "乡",
-        "稳定",
-        "打",
-        "活动",
-        "经",
-        "王小明",
-        "一起",
-        "㐀",
-        "锻炼",
-        "龘",
-        "常在",
-    ]
+    around = ["", *"，a的此乡打经㐀龘", "3.5", "稳定", "活动", "王小明", "一起", "锻炼", "常在"]
     for before, after, more in itertools.product(around, around, ["", "的", "一起"]):
         text = f"{before}常在{after}{more}"
         assert words(text) == words(text, "jieba"), text
@@ -184,8 +134,3 @@ def test_a_manifest_names_the_segmenter_where_the_rows_carried_no_words(tmp_path
     assert options("bare", "--segmenter", "jieba")["segmenter"] == f"jieba {of('jieba')}"
     assert "segmenter" not in options("cut")
     assert "segmenter" not in options("bare", "--unit", "char")
-
-
-def test_an_index_is_keyed_by_the_segmenter_and_its_version() -> None:
-    assert f"rjieba {importlib.metadata.version('rjieba')} " in WORDS.version
-    assert tokens("Baidu.com在2016-09-04，上线！") == ["baidu", "com", "在", "2016", "09", "04", "上线"]

@@ -100,25 +100,6 @@ def test_a_question_is_similar_above_the_threshold_and_not_at_it(release_with: R
     assert _questions(out, "duplicated", "dev") == [TICKETS]
 
 
-def test_counts_stand_beside_those_of_the_paper(release_with: Release, tmp_path: Path) -> None:
-    release, out = release_with(EXACT, PUNCTUATED, PARAPHRASE), tmp_path / "out"
-    scores = _scores(tmp_path / "run", (TICKETS, PARAPHRASE, 0.9), (TICKETS, PUNCTUATED, 0.99))
-    words = ["--release", release, "--scores", scores, "--out", out]
-    counts = json.loads(run("builders", "similar", *words, "--format", "json").stdout)
-    assert counts == {
-        "removed": 3,
-        "by": {"exact": 1, "normalised": 1, "n-gram": 0, "model": 1},
-        "duplicated": 1,
-        "queries": 3,
-        "share": 0.3333,
-        "splits": {"dev": {"queries": 2, "duplicated": 1}, "test": {"queries": 1, "duplicated": 0}},
-        "paper": {"removed": 566, "duplicated": 387, "share": 0.0645},
-    }
-    assert json.loads((out / "stats.json").read_text(encoding="utf-8"))["similar"] == counts
-    card = (out / "README.md").read_text(encoding="utf-8").replace("\n", " ")
-    assert "The paper removed 566, similar to 387 (6.45%)" in card
-
-
 def test_a_second_removal_adds_to_the_first(release_with: Release, tmp_path: Path) -> None:
     release, out = release_with(PUNCTUATED, PARAPHRASE), tmp_path / "out"
     run("builders", "similar", "--release", release, "--out", out)

@@ -100,25 +100,6 @@ def test_pylate_trains_on_an_export(place_of: Make) -> None:
     assert last["step"] == 2 and 0 < last["train_loss"] < 100
 
 
-def test_tevatron_reads_mined_negatives(place_of: Make) -> None:
-    place = place_of("tevatron")
-    place.shell(text_of("tevatron", "bash").replace("--format tevatron", "--format tevatron --negatives NEGATIVES"))
-    code = """
-from tevatron.arguments import DataArguments
-from tevatron.datasets import HFTrainDataset
-from transformers import AutoTokenizer
-tokenizer = AutoTokenizer.from_pretrained("MODEL")
-arguments = DataArguments(dataset_name="TEVATRON", dataset_proc_num=1)
-arguments.train_path = ["train.jsonl"]
-train = HFTrainDataset(tokenizer, arguments, None).process()
-"""
-    rows = place.python(code, "[[tokenizer.decode(text) for text in row['negatives']] for row in train]")
-    for row, expected in zip(rows, TRAIN, strict=True):
-        positive = {each["docid"] for each in expected["positive_passages"]}
-        mined = [each["text"] for each in MINED if each["_id"] not in positive]
-        assert [text.replace(" ", "") for text in row[: len(mined)]] == mined
-
-
 def test_sentence_transformers_trains_on_an_export(place_of: Make) -> None:
     place = place_of("tevatron")
     place.commands = Path(sys.executable).parent

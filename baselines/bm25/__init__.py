@@ -2,9 +2,8 @@
 
 jieba's words unless --analyzer says otherwise; k1 = 1.2, b = 0.75 unless given: Elasticsearch's defaults, on which the
 paper's BM25 ran (Section 3.1; Table 4). --tune train finds k1 and b on questions of that split, by their MRR@10, before
-those of --split are searched; OUT.tuned.json has every value that was tried. RUN.manifest.json records the engine, k1,
-b, the analyzer, the release's fingerprints and the SHA-256 of the run. The engine (numba) runs inside this process, or
-it is an Elasticsearch server. The index is kept (by default under
+those of --split are searched; OUT.tuned.json has every value that was tried. RUN.manifest.json records how the run was
+made. The engine (numba) runs inside this process, or it is an Elasticsearch server. The index is kept (by default under
 $XDG_CACHE_HOME or ~/.cache, in dureader_retrieval/bm25; on the server, in an index dureader-retrieval-*) and used again
 as long as the corpus, the analyzer and the engine are the same.
 
@@ -19,79 +18,50 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Iterator
 from pathlib import Path
 
-from baselines.bm25.index import INDEXES, K1, B, Index, Texts, search_columns
-from baselines.bm25.tokens import ANALYZERS, Analyzer
+from baselines.bm25.tokens import ANALYZERS, K1, Analyzer, B
 from baselines.measure.qrels import add_queries, add_set, expect_main, read_queries
 from baselines.retrieve.passages import add_sample
-from baselines.retrieve.run_manifest import asked_of, record, write_manifest
 from builders.core.command import number_between, whole_number
 from builders.core.errors import InputError, install, log
 from builders.core.files import check_file
 from builders.core.limits import usable_cores
-from builders.core.progress import progress
 from builders.store.layout import SETS
 from builders.store.reader import open_release
-from builders.store.runs import Columns, write_columns
-
-QUESTIONS = 1_000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--release", type=Path, required=True, metavar="DIR", help="the release directory")
+    add = parser.add_argument
+    add("--release", type=Path, required=True, metavar="DIR", help="the release directory")
     add_set(parser)
-    parser.add_argument("--split", default="dev", help="whose queries (default: dev)")
+    add("--split", default="dev", help="whose queries (default: dev)")
     add_queries(parser)
     add_sample(parser)
-    parser.add_argument("--out", type=Path, required=True, metavar="RUN", help="the run; gzipped where it ends in .gz")
-    parser.add_argument("--engine", choices=["numba", "elasticsearch"], default="numba", help="default: numba")
-    parser.add_argument(
-        "--address", metavar="URL", help="of the Elasticsearch server: http(s)://[USER:PASSWORD@]HOST:PORT"
+    add("--out", type=Path, required=True, metavar="RUN", help="the run; gzipped where it ends in .gz")
+    add("--engine", choices=["numba", "elasticsearch"], default="numba", help="default: numba")
+    add("--address", metavar="URL", help="of the Elasticsearch server: http(s)://[USER:PASSWORD@]HOST:PORT")
+    add("--ca-certs", type=Path, metavar="FILE", help="PEM: the signer of the certificate of an https --address")
+    add("--k1", type=number_between(0, math.inf), default=K1, help=f"saturation of term counts (default: {K1})")
+    add("--b", type=number_between(0, 1), default=B, help=f"weight of passage lengths (default: {B})")
+    add("--analyzer", choices=[*ANALYZERS], default="words", help="what the tokens are; both: words and bigrams")
+    add("--stop-words", choices=["keep", "drop"], default="keep", help="drop: leave out words like 的 and 怎么")
+    add("--tune", metavar="SPLIT", help="find k1 and b on the questions of this split (train)")
+    add("--seed", type=whole_number(0), default=0, metavar="N", help="draws 1,000 of them (default: 0)")
+    add("--top-k", type=whole_number(1), default=50, metavar="K", help="passages a query (default: 50)")
+    add(
+        "--max-chars", type=whole_number(1), metavar="N", help="read the first N characters of a passage (default: all)"
     )
-    parser.add_argument(
-        "--ca-certs", type=Path, metavar="FILE", help="PEM: who signed the certificate of an https --address"
-    )
-    parser.add_argument(
-        "--k1", type=number_between(0, math.inf), default=K1, help=f"saturation of term counts (default: {K1})"
-    )
-    parser.add_argument("--b", type=number_between(0, 1), default=B, help=f"weight of passage lengths (default: {B})")
-    parser.add_argument(
-        "--analyzer", choices=[*ANALYZERS], default="words", help="what the tokens are; both: words and bigrams"
-    )
-    parser.add_argument(
-        "--stop-words", choices=["keep", "drop"], default="keep", help="drop: leave out words like 的 and 怎么"
-    )
-    parser.add_argument("--tune", metavar="SPLIT", help="find k1 and b on the questions of this split (train)")
-    parser.add_argument(
-        "--tune-questions",
-        type=whole_number(1),
-        default=QUESTIONS,
-        metavar="N",
-        help=f"that are drawn for --tune where there are more (default: {QUESTIONS})",
-    )
-    parser.add_argument("--seed", type=whole_number(0), default=0, metavar="N", help="of that draw (default: 0)")
-    parser.add_argument("--top-k", type=whole_number(1), default=50, metavar="K", help="passages a query (default: 50)")
-    parser.add_argument(
-        "--max-chars",
-        type=whole_number(1),
-        metavar="N",
-        help="read the first N characters of each passage, as a model reads its first tokens (default: all)",
-    )
-    parser.add_argument(
-        "--threads",
-        type=whole_number(1),
-        default=usable_cores(),
-        metavar="N",
-        help="default: all cores of this process",
-    )
-    parser.add_argument(
-        "--index", type=Path, default=INDEXES.home(), metavar="DIR", help="the folder that keeps the indexes"
-    )
+    add("--threads", type=whole_number(1), default=usable_cores(), metavar="N", help="default: all cores")
+    add("--index", type=Path, metavar="DIR", help="the folder that keeps the indexes (default: above)")
 
 
 def run(args: argparse.Namespace) -> None:
+    from baselines.bm25.index import Index, Texts, search_columns
+    from baselines.retrieve.run_manifest import asked_of, record, write_manifest
+    from builders.core.progress import progress
+    from builders.store.runs import write_columns
+
     check_file(args.out)
     release = open_release(args.release)
     configs = SETS[args.set]
@@ -101,17 +71,22 @@ def run(args: argparse.Namespace) -> None:
         raise InputError(f"has no queries in its split {args.split!r}", path=args.release)
     if args.tune == args.split:
         raise InputError(f"--tune {args.tune}: values tuned on the questions that are searched flatter the run")
-    if args.tune and args.engine != "numba":
-        raise InputError("--tune goes with --engine numba")
+    if args.engine == "elasticsearch" and (args.tune or args.max_chars is not None or args.sample):
+        raise InputError("--tune, --max-chars and --sample go with --engine numba")
     if (args.engine == "elasticsearch") != (args.address is not None):
         raise InputError("--engine elasticsearch and --address URL go together")
     analyzer, k1, b = Analyzer(args.analyzer, args.stop_words == "drop"), args.k1, args.b
     texts = Texts(release, configs.corpus, "corpus", analyzer, args.max_chars, args.sample)
     index: Index
     if args.engine == "elasticsearch":
-        index = _open_remote(texts, args)
+        try:
+            from baselines.bm25.engine_elasticsearch import open_remote
+        except ImportError as error:
+            client = f"its client: {install('elasticsearch')} ({error})"
+            raise InputError(f"--engine elasticsearch needs {client}") from error
+        index = open_remote(texts, args.address, args.threads, k1, b, args.ca_certs)
     else:
-        from baselines.bm25.engine_numba import open_index  # numba is slow to import
+        from baselines.bm25.engine_numba import open_index
 
         index = open_index(texts, args.index, args.threads, k1, b)
         if args.tune:
@@ -119,26 +94,10 @@ def run(args: argparse.Namespace) -> None:
 
             k1, b = tune(index, release, args)
             index = index.reopened(k1, b)
-
-    def searched() -> Iterator[Columns]:
-        with progress(total=len(queries), unit="query", label="search") as bar:
-            for part in search_columns(index, queries, args.top_k, args.threads):
-                bar.update(len(part.queries))
-                yield part
-
-    lines = write_columns(args.out, searched(), "bm25")
+    parts = progress(search_columns(index, queries, args.top_k, args.threads), unit="block", label="search")
+    lines = write_columns(args.out, parts, "bm25")
     values = {"k1": k1, "b": b, "analyzer": analyzer.version, "max_chars": args.max_chars}
     model = {"name": "bm25", "engine": args.engine, **values}
     about = {**asked_of(args, release, "bm25", asked), "sample": args.sample}
     write_manifest(args.out, record(model, about, (args.engine, "numpy")), "bm25", len(queries), lines)
     log.info("%s: %d lines for %d queries", args.out, lines, len(queries))
-
-
-def _open_remote(texts: Texts, args: argparse.Namespace) -> Index:
-    if args.max_chars is not None or args.sample:
-        raise InputError("--max-chars and --sample go with --engine numba")
-    try:
-        from baselines.bm25.engine_elasticsearch import open_remote
-    except ImportError as error:
-        raise InputError(f"--engine elasticsearch needs its client: {install('elasticsearch')} ({error})") from error
-    return open_remote(texts, args.address, args.threads, args.k1, args.b, args.ca_certs)

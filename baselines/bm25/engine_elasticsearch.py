@@ -19,7 +19,8 @@ import numpy as np
 from elasticsearch import ApiError, Elasticsearch, TransportError, UnsupportedProductError
 from elasticsearch.helpers import streaming_bulk
 
-from baselines.bm25.index import K1, B, Index, Texts
+from baselines.bm25.index import Index, Texts
+from baselines.bm25.tokens import K1, B
 from builders.core.errors import InputError, log
 from builders.core.folders import key_of
 from builders.store.runs import Columns, Hit, columns_of
@@ -64,12 +65,11 @@ class ElasticsearchIndex(Index):
                 if "error" in response:
                     raise self._failed(response)
                 hits = [(hit["sort"][1], float(hit["sort"][0])) for hit in response["hits"]["hits"]]
-                end = _end_of_ties([score for _, score in hits], top_k)
-                if end is None and len(hits) == size < _WINDOW:  # more may tie with the last place
-                    sizes[number] = min(4 * size, _WINDOW)
-                else:
-                    found[number] = _settle(hits[:end], top_k)
+                found[number], is_sure = _settle(hits, top_k)
+                if is_sure or not len(hits) == size < _WINDOW:
                     del sizes[number]
+                else:  # more may tie with the last place
+                    sizes[number] = min(4 * size, _WINDOW)
         return columns_of(list(zip(ids, found, strict=True)))
 
     def is_whole(self, key: dict[str, Any]) -> bool:
@@ -132,26 +132,21 @@ def _query(words: list[str], size: int) -> dict[str, Any]:
     return {"query": {"match": match}, "size": size, "sort": order, "track_total_hits": False}
 
 
-def _apart(above: float, below: float) -> bool:
-    """True if two scores differ by more than the order of adding 32-bit terms makes: else those bits would rank."""
-    return above - below > _TIE * above
+def _settle(found: list[Hit], top_k: int) -> tuple[list[Hit], bool]:
+    """The best ``top_k`` of (corpus id, score) by falling score; True if no passage behind them may tie with the last.
 
-
-def _end_of_ties(scores: list[float], top_k: int) -> int | None:
-    """The number of falling ``scores`` that the best ``top_k`` need; None where more may tie below the last."""
-    return next((rank for rank in range(top_k, len(scores)) if _apart(scores[rank - 1], scores[rank])), None)
-
-
-def _settle(found: list[Hit], top_k: int) -> list[Hit]:
-    """The best ``top_k`` of (corpus id, score) by falling score: those that tie get one score, and go by id."""
+    Scores tie that differ by no more than the order of adding 32-bit terms makes: they get one score, and go by id.
+    """
     hits: list[Hit] = []
-    previous = shown = 0.0
+    previous, shown, is_sure = np.inf, 0.0, False
     for corpus_id, score in found:
-        if not hits or _apart(previous, score):
+        if previous == np.inf or previous - score > _TIE * previous:
+            if is_sure := len(hits) >= top_k:
+                break
             shown = float(str(np.float32(score)))  # the shortest digits that tell float32 numbers apart
         previous = score
         hits.append((corpus_id, shown))
-    return sorted(hits, key=lambda hit: (-hit[1], hit[0]))[:top_k]
+    return sorted(hits, key=lambda hit: (-hit[1], hit[0]))[:top_k], is_sure
 
 
 def open_remote(

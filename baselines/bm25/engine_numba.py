@@ -25,8 +25,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from baselines.bm25.index import INDEXES, K1, B, Index, Texts
-from baselines.bm25.tokens import WORDS, Analyzer
+from baselines.bm25.index import INDEXES, Index, Texts
+from baselines.bm25.tokens import K1, WORDS, Analyzer, B
 from baselines.retrieve.passages import Strings, write_strings
 from builders.core.compiled import compiled
 from builders.core.errors import InputError, log
@@ -38,7 +38,6 @@ _IDS = "ids"  # the file of the corpus ids by row number
 _SHARE = 26  # bits after the point of a saturated count, tf / (tf + norm)
 _BOUND = 11  # fewer in the bound of a list
 _WEIGHTS = 1 << 30
-_MOST = (1 << 31) - 1  # no sum reaches this
 _LISTS = 1 << 20
 Array = npt.NDArray[Any]
 CHUNK = 1 << 14  # rows; the sums of a chunk's passages stay in the processor's nearest caches
@@ -167,8 +166,7 @@ class NumbaIndex(Index):
 
     def __init__(self, folder: Path, k1: float, b: float, threads: int, analyzer: Analyzer = WORDS) -> None:
         self.folder, self.analyzer, self._threads = folder, analyzer, threads
-        self._ids = Strings(folder / _IDS)
-        self._names = self._ids.array()
+        self._ids = Strings(folder / _IDS).array()
         self._terms, self._lists, chunk, start, postings, pairs, tokens = (
             _mapped(folder / name, dtype) for name, dtype in FILES.items()
         )
@@ -209,15 +207,28 @@ class NumbaIndex(Index):
         scales = _WEIGHTS / sums
         order = np.lexsort((weights, numbers))
         whole = np.rint(weights[order] * scales[numbers]).astype(np.int64)
-        sizes = CHUNK, self.passages, min(top_k, self.passages)
-        rows, scores, found = _search_all(first, whole, lists[order], *self._columns, *self._ids.raw(), *sizes)
-        taken = np.arange(rows.shape[1]) < found[:, None]
+        passages, top_k = self.passages, min(top_k, self.passages)
+        room = np.zeros(CHUNK, np.int32), *(np.empty(size, np.int32) for size in (CHUNK, passages, passages))
+        parts = []
+        for begin, end in pairwise(first.tolist()):
+            own = whole[begin:end], lists[order[begin:end]]
+            found = _search(*own, *self._columns, CHUNK, passages, top_k, *room) if begin < end else 0
+            parts.append((room[2][:found].copy(), room[3][:found].copy()))
+        rows, scores = map(np.concatenate, zip(*parts, strict=True))
+        each = np.repeat(np.arange(len(parts)), [len(own) for own, _ in parts])
+        found = pa.table({"query": each, "score": scores, "id": self._ids.take(pa.array(rows))})
+        # Ties go by id: bytes of UTF-8 sort as characters do.
+        ranked = found.take(
+            pc.sort_indices(found, [("query", "ascending"), ("score", "descending"), ("id", "ascending")])
+        )
+        best = ranked.filter(pa.array(np.arange(len(each)) - np.searchsorted(each, each) < top_k))
+        each, scores = best["query"].to_numpy(), best["score"].to_numpy()
         # Eleven digits of the largest possible score tell any two of the sums apart.
-        digits = 10 - np.floor(np.log10(sums)).astype(np.int64)
-        shown = scores / scales[:, None]
+        digits = (10 - np.floor(np.log10(sums)).astype(np.int64))[each]
+        shown = scores / scales[each]
         for number in np.unique(digits).tolist():
             shown[digits == number] = np.round(shown[digits == number], number)
-        return Columns(ids, found, self._names.take(pa.array(rows[taken])), shown[taken])
+        return Columns(ids, np.bincount(each, minlength=len(parts)), best["id"].combine_chunks(), shown)
 
 
 def open_index(texts: Texts, keep: Path | None, workers: int, k1: float = K1, b: float = B) -> NumbaIndex:
@@ -260,84 +271,12 @@ def _raise(best, score):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _before(row, other, ids, ends):  # type: ignore[no-untyped-def]
-    """True if a passage's id sorts before another's (bytes of UTF-8 sort as characters do)."""
-    here, there = ends[row], ends[other]
-    length, longer = ends[row + 1] - here, ends[other + 1] - there
-    for byte in range(min(length, longer)):
-        if ids[here + byte] != ids[there + byte]:
-            return ids[here + byte] < ids[there + byte]
-    return length < longer
-
-
-@compiled
-def _sink(rows, place, size, ids, ends):  # type: ignore[no-untyped-def]
-    """Let one passage of a heap, which has the first id first, fall to its place."""
-    row = rows[place]
-    while 2 * place + 1 < size:
-        below = 2 * place + 1
-        if below + 1 < size and _before(rows[below + 1], rows[below], ids, ends):
-            below += 1
-        if not _before(rows[below], row, ids, ends):
-            break
-        rows[place] = rows[below]
-        place = below
-    rows[place] = row
-
-
-@compiled
-def _in_order(rows, scores, ids, ends, hits, hit_scores):  # type: ignore[no-untyped-def]
-    """Fill ``hits`` and ``hit_scores`` with the best, as a run has them: by score, ties by id. Returns how many."""
-    keys = np.empty(len(rows), np.int64)
-    for number in range(len(rows)):
-        keys[number] = (np.int64(_MOST) - scores[number]) << 32 | number
-    keys.sort()
-    tied, count, begin = np.empty(len(rows), np.int32), 0, 0
-    while begin < len(keys) and count < len(hits):
-        size, score = 0, scores[keys[begin] & 0xFFFFFFFF]
-        while begin < len(keys) and scores[keys[begin] & 0xFFFFFFFF] == score:
-            tied[size] = rows[keys[begin] & 0xFFFFFFFF]
-            size, begin = size + 1, begin + 1
-        for place in range(size // 2 - 1, -1, -1):
-            _sink(tied, place, size, ids, ends)
-        while size and count < len(hits):
-            hits[count], hit_scores[count] = tied[0], score
-            count, size = count + 1, size - 1
-            tied[0] = tied[size]
-            _sink(tied, 0, size, ids, ends)
-    return count
-
-
-@compiled
-def _search_all(first, weights, lists, chunk, bounds, start, postings, shares, ids, ends, size, passages, top_k):  # type: ignore[no-untyped-def]
-    """Rows and scores of the ``top_k`` best passages of some queries, in order, and how many each query has.
-
-    ``first``: where each query's terms begin in ``weights``, which rise within a query, and in ``lists``, where the
-    lists of each term begin and end; a chunk has ``size`` rows (no constant: the cache of compiled code would not see
-    that another module's constant has changed).
-    """
-    queries = len(first) - 1
-    rows, scores = np.empty((queries, top_k), np.int32), np.zeros((queries, top_k), np.int32)
-    counts = np.zeros(queries, np.int64)
-    sums, touched = np.zeros(size, np.int32), np.empty(size, np.int32)
-    kept_rows, kept_scores = np.empty(passages, np.int32), np.empty(passages, np.int32)
-    for query in range(queries):
-        own = slice(first[query], first[query + 1])
-        kept = 0
-        if first[query] < first[query + 1]:
-            kept = _search(
-                weights[own], lists[own], chunk, bounds, start, postings, shares, size, passages, top_k,
-                sums, touched, kept_rows, kept_scores,
-            )  # fmt: skip
-        counts[query] = _in_order(kept_rows[:kept], kept_scores[:kept], ids, ends, rows[query], scores[query])
-    return rows, scores, counts
-
-
-@compiled
 def _search(weights, lists, chunk, bounds, start, postings, shares, size, passages, top_k, sums, touched, rows, scores):  # type: ignore[no-untyped-def]
     """Put the ``top_k`` best passages of one query, and all that tie with the last, into ``rows`` and ``scores``.
 
-    In no order; returns how many. ``sums`` are nought before and after; ``touched`` has room for a chunk's rows.
+    In no order; returns how many. ``weights`` rise; ``lists``: where the lists of each term begin and end. ``sums`` are
+    nought before and after; ``touched`` has room for a chunk's rows, of which there are ``size`` (no constant: the
+    cache of compiled code would not see that it has changed).
     """
     terms = len(weights)
     at, head, tail = lists[:, 0].copy(), np.empty(terms, np.int64), np.empty(terms, np.int64)

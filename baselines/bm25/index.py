@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import pyarrow as pa
 
-from baselines.bm25.tokens import WORDS, Analyzer, segment_batches
+from baselines.bm25.tokens import WORDS, Analyzer
 from baselines.retrieve.passages import Cache, Rows, expect_ids_once, sample_rows, taken
 from builders.core.errors import InputError, log
-from builders.core.jobs import in_threads
+from builders.core.jobs import in_order, in_threads, process_pool
 from builders.core.progress import progress
 from builders.store.layout import ROWS_PER_GROUP
 from builders.store.reader import Release
@@ -24,7 +24,6 @@ INDEXES = Cache("bm25")
 _BATCH = 256  # passages that go to a segmentation process at a time
 _FEW = 2_000  # passages below which starting processes takes longer than segmenting
 _QUERIES_PER_TASK = 32
-K1, B = 1.2, 0.75  # Elasticsearch's and Lucene's defaults
 
 
 @dataclass(frozen=True)
@@ -74,6 +73,20 @@ class Texts:
             for found in segment_batches(texts, workers if total >= _FEW else 1, self.analyzer):
                 yield from found
                 bar.update(len(found))
+
+
+def _segment(analyzer: Analyzer, texts: list[str]) -> list[str]:
+    return [" ".join(analyzer(text)) for text in texts]
+
+
+def segment_batches(batches: Iterable[list[str]], workers: int, analyzer: Analyzer) -> Iterator[list[str]]:
+    """The tokens of each text of some batches, joined by spaces, in the same order.
+
+    ``workers`` processes at most; no more than a few batches a worker are held at a time. The result does not depend
+    on ``workers``. Raises :class:`InputError` where a worker process dies.
+    """
+    with process_pool(workers) as pool:
+        yield from in_order(pool, partial(_segment, analyzer), batches, 4 * workers)
 
 
 class Index(abc.ABC):

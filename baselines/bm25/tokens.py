@@ -10,14 +10,13 @@ Everywhere: lower case, and no token without a letter, digit or Chinese characte
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from itertools import pairwise
 
-from builders.core.jobs import in_order, process_pool
 from builders.core.words import segmenter_version, words
 
+K1, B = 1.2, 0.75  # Elasticsearch's and Lucene's defaults
 _RULE = 1  # raise it when tokens() changes: indexes built from other tokens are then built anew
 _CHARACTERS_RULE = 1  # likewise, of characters and bigrams
 _STOP_WORDS_RULE = 1  # likewise, of the stop words
@@ -111,17 +110,3 @@ class Analyzer:
 
 
 WORDS = Analyzer()
-
-
-def _segment(analyzer: Analyzer, texts: list[str]) -> list[str]:
-    return [" ".join(analyzer(text)) for text in texts]
-
-
-def segment_batches(batches: Iterable[list[str]], workers: int, analyzer: Analyzer = WORDS) -> Iterator[list[str]]:
-    """The tokens of each text of some batches, joined by spaces, in the same order.
-
-    ``workers`` processes at most; no more than a few batches a worker are held at a time. The result does not depend
-    on ``workers``. Raises :class:`InputError` where a worker process dies.
-    """
-    with process_pool(workers) as pool:
-        yield from in_order(pool, partial(_segment, analyzer), batches, 4 * workers)

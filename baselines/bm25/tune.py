@@ -13,7 +13,8 @@ from collections.abc import Callable
 from typing import Any
 
 from baselines.bm25.engine_numba import NumbaIndex
-from baselines.bm25.index import K1, B, search_columns
+from baselines.bm25.index import search_columns
+from baselines.bm25.tokens import K1, B
 from baselines.measure.measures import MRR_DEPTH, official
 from baselines.measure.qrels import Qrels, read_queries, release_qrels
 from builders.core.errors import InputError, log
@@ -21,6 +22,7 @@ from builders.core.files import write_text
 from builders.store.layout import SETS
 from builders.store.reader import Release
 
+QUESTIONS = 1_000  # that are drawn
 K1_TRIED = (0.3, 0.6, 0.9, 1.2, 1.5, 1.8, 2.1, 2.4, 3.0)
 B_TRIED = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.75, 0.9, 1.0)
 
@@ -35,7 +37,7 @@ def tune(index: NumbaIndex, release: Release, args: argparse.Namespace) -> tuple
     asked = [query for query in read_queries(release, args.tune, config) if query[0] in qrels.positives]
     if shared := {text for _, text in asked} & {text for _, text in read_queries(release, args.split, config)}:
         log.warning("--tune %s: %d of its questions are asked in %s, too", args.tune, len(shared), args.split)
-    drawn = random.Random(args.seed).sample(asked, min(len(asked), args.tune_questions))
+    drawn = random.Random(args.seed).sample(asked, min(len(asked), QUESTIONS))
     if not drawn:
         raise InputError(f"has no judged question in its split {args.tune!r}", path=release.path)
     some = Qrels(qrels.name, {query: qrels.positives[query] for query, _ in drawn})

@@ -32,14 +32,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from baselines.hub.paddle import read_official
+    from baselines.card import finish_checkpoint
+    from baselines.hub.paddle import read_official, write_model
 
     out = check_output(args.out, "a checkpoint", RECIPE)
     official = read_official(args.params, args.config, args.vocab)
-
-    # The large libraries: errors of the input come before them.
-    from baselines.card import finish_checkpoint
-    from baselines.hub.paddle_to_torch import write_model
 
     name = args.params.resolve().name
     with work_beside(out) as work:

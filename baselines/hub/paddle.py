@@ -15,6 +15,7 @@ import hashlib
 import math
 import re
 import struct
+import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,8 +23,16 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from msgspec import Meta, Struct
+from sentence_transformers import CrossEncoder, SentenceTransformer
+from sentence_transformers.base.modules import Router
+from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+from transformers import BertConfig, BertForSequenceClassification, BertModel, BertTokenizer
 
+from baselines.retrieve.hub_models import quiet_libraries
+from baselines.retrieve.official_input import PASSAGE_LENGTH, QUERY_LENGTH, official_tokenizer
+from baselines.retrieve.official_input import Kind as InputKind
 from builders.core.errors import InputError, log
 from builders.core.files import read_utf8, sha256_of
 from builders.core.progress import progress
@@ -32,6 +41,7 @@ from builders.core.typed import read_json
 Floats = npt.NDArray[np.float32]
 Kind = Literal["dual", "cross", "encoder"]
 QUERY, PASSAGE = "query_", "titlepara_"  # what the names of the dual-encoder's two encoders begin with
+_POOLER = "pooler.dense.weight", "pooler.dense.bias"
 _HEAD = "<IQIi"
 _NUMBERS: dict[int, np.dtype[Any]] = {4: np.dtype("<f2"), 5: np.dtype("<f4")}
 _Size = Annotated[int, Meta(ge=1)]
@@ -95,13 +105,13 @@ class Name(NamedTuple):
     """
 
     paddle: str
-    torch: str
+    bert: str
     shape: tuple[int, ...]
 
     @property
     def is_dense(self) -> bool:
         """True for the weights of a dense layer."""
-        return len(self.shape) == 2 and not self.torch.startswith("embeddings.")
+        return len(self.shape) == 2 and not self.bert.startswith("embeddings.")
 
 
 @dataclass(frozen=True)
@@ -149,7 +159,7 @@ def read_official(folder: Path, config: Path, vocabulary: Path) -> Official:
         if values.shape != name.shape:
             problem = f"has the shape {list(values.shape)}; the configuration says {list(name.shape)}"
             raise InputError(problem, path=files[name.paddle])
-        read[part][name.torch] = values.T if name.is_dense else values
+        read[part][name.bert] = values.T if name.is_dense else values
     listed = "".join(f"{sha256_of(files[name])}  {name}\n" for name in sorted(wanted))
     sources = {
         "parameters": hashlib.sha256(listed.encode()).hexdigest(),
@@ -200,22 +210,22 @@ def read_vocabulary(path: Path, size: int) -> dict[str, int]:
 def encoder_names(config: Config, prefix: str) -> Iterator[Name]:
     """The parameters of an encoder whose names begin with ``prefix``."""
     size = config.hidden_size
-    for paddle, torch, rows in (
+    for paddle, bert, rows in (
         ("word_embedding", "word_embeddings", config.vocab_size),
         ("pos_embedding", "position_embeddings", config.max_position_embeddings),
         ("sent_embedding", "token_type_embeddings", config.types),
     ):
-        yield Name(f"{prefix}{paddle}", f"embeddings.{torch}.weight", (rows, size))
+        yield Name(f"{prefix}{paddle}", f"embeddings.{bert}.weight", (rows, size))
     yield from _norm(f"{prefix}pre_encoder", "embeddings", size)
     for number in range(config.num_hidden_layers):
-        paddle, torch = f"{prefix}encoder_layer_{number}", f"encoder.layer.{number}"
+        paddle, bert = f"{prefix}encoder_layer_{number}", f"encoder.layer.{number}"
         for part in ("query", "key", "value"):
-            yield from _dense(f"{paddle}_multi_head_att_{part}_fc", f"{torch}.attention.self.{part}", size, size)
-        yield from _dense(f"{paddle}_multi_head_att_output_fc", f"{torch}.attention.output.dense", size, size)
-        yield from _norm(f"{paddle}_post_att", f"{torch}.attention.output", size)
-        yield from _dense(f"{paddle}_ffn_fc_0", f"{torch}.intermediate.dense", size, 4 * size)
-        yield from _dense(f"{paddle}_ffn_fc_1", f"{torch}.output.dense", 4 * size, size)
-        yield from _norm(f"{paddle}_post_ffn", f"{torch}.output", size)
+            yield from _dense(f"{paddle}_multi_head_att_{part}_fc", f"{bert}.attention.self.{part}", size, size)
+        yield from _dense(f"{paddle}_multi_head_att_output_fc", f"{bert}.attention.output.dense", size, size)
+        yield from _norm(f"{paddle}_post_att", f"{bert}.attention.output", size)
+        yield from _dense(f"{paddle}_ffn_fc_0", f"{bert}.intermediate.dense", size, 4 * size)
+        yield from _dense(f"{paddle}_ffn_fc_1", f"{bert}.output.dense", 4 * size, size)
+        yield from _norm(f"{paddle}_post_ffn", f"{bert}.output", size)
 
 
 def pooler_names(config: Config) -> Iterator[Name]:
@@ -229,14 +239,14 @@ def output_names(config: Config) -> Iterator[Name]:
     yield Name("_cls_out_b", "classifier.bias", (2,))
 
 
-def _dense(paddle: str, torch: str, inner: int, outer: int) -> Iterator[Name]:
-    yield Name(f"{paddle}.w_0", f"{torch}.weight", (inner, outer))
-    yield Name(f"{paddle}.b_0", f"{torch}.bias", (outer,))
+def _dense(paddle: str, bert: str, inner: int, outer: int) -> Iterator[Name]:
+    yield Name(f"{paddle}.w_0", f"{bert}.weight", (inner, outer))
+    yield Name(f"{paddle}.b_0", f"{bert}.bias", (outer,))
 
 
-def _norm(paddle: str, torch: str, size: int) -> Iterator[Name]:
-    yield Name(f"{paddle}_layer_norm_scale", f"{torch}.LayerNorm.weight", (size,))
-    yield Name(f"{paddle}_layer_norm_bias", f"{torch}.LayerNorm.bias", (size,))
+def _norm(paddle: str, bert: str, size: int) -> Iterator[Name]:
+    yield Name(f"{paddle}_layer_norm_scale", f"{bert}.LayerNorm.weight", (size,))
+    yield Name(f"{paddle}_layer_norm_bias", f"{bert}.LayerNorm.bias", (size,))
 
 
 def read_parameter(path: Path) -> Floats:
@@ -275,3 +285,80 @@ def _varints(message: bytes) -> Iterator[int]:
         if byte < 0x80:
             yield value
             value = place = 0
+
+
+def write_model(folder: Path, official: Official) -> None:
+    """Write the model into ``folder``."""
+    quiet_libraries()
+    write = {"dual": _write_dual, "cross": _write_cross, "encoder": _write_encoder}[official.kind]
+    folder.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as parts:  # as large as the model: not in /tmp
+        write(folder, official, Path(parts))
+
+
+def _write_dual(folder: Path, official: Official, parts: Path) -> None:
+    """A Router of two encoders, [CLS] of each, compared by dot product."""
+    kinds: dict[str, tuple[InputKind, int]] = {
+        "query": ("query", QUERY_LENGTH),
+        "document": ("passage", PASSAGE_LENGTH),
+    }
+    towers: dict[str, list[Any]] = {}
+    for part, (kind, length) in kinds.items():
+        # A BertModel is opened with a pooler, and a random one where none is saved: no two would be the same model.
+        # The vector has nothing of it.
+        size = official.config.hidden_size
+        nothing = {_POOLER[0]: torch.zeros(size, size), _POOLER[1]: torch.zeros(size)}
+        model: Any = BertModel(_config(official))
+        model.load_state_dict(_tensors(official.parts[part]) | nothing)
+        model.save_pretrained(parts / part)
+        _bert_tokenizer(official).save_pretrained(parts / part)
+        encoder = Transformer(str(parts / part))
+        encoder.processor = _tokenizer(official, kind, length)
+        towers[part] = [encoder, Pooling(encoder.get_embedding_dimension(), "cls")]
+    router = Router.for_query_document(towers["query"], towers["document"])
+    model = SentenceTransformer(modules=[router], similarity_fn_name="dot", device="cpu")
+    model.save_pretrained(str(folder), create_model_card=False)
+
+
+def _write_cross(folder: Path, official: Official, parts: Path) -> None:
+    """A cross-encoder of one output: the difference of the official two, whose sigmoid is the probability of class 1.
+
+    So are plain ``predict`` and ``rank`` the official scores; with two outputs, ``rank`` would refuse the model.
+    """
+    values = _tensors(official.parts["model"])
+    state = {name if name.startswith("classifier.") else f"bert.{name}": tensor for name, tensor in values.items()}
+    for name in ("classifier.weight", "classifier.bias"):
+        state[name] = state[name][1:] - state[name][:1]
+    model: Any = BertForSequenceClassification(_config(official, num_labels=1))
+    model.load_state_dict(state)
+    model.save_pretrained(parts)
+    _bert_tokenizer(official).save_pretrained(parts)
+    cross = CrossEncoder(str(parts), device="cpu")
+    cross[0].processor = _tokenizer(official, "pair", PASSAGE_LENGTH)
+    cross.save_pretrained(str(folder), create_model_card=False)
+
+
+def _write_encoder(folder: Path, official: Official, parts: Path) -> None:
+    """A BertModel with BERT's own tokenizer: what a training starts from."""
+    state = _tensors(official.parts["model"])
+    model: Any = BertModel(_config(official), add_pooling_layer=_POOLER[0] in state)
+    model.load_state_dict(state)
+    model.save_pretrained(folder)
+    _bert_tokenizer(official).save_pretrained(folder)
+
+
+def _config(official: Official, **more: Any) -> BertConfig:
+    return BertConfig(**official.config.of_bert(official.vocabulary["[PAD]"]), **more)
+
+
+def _tensors(values: dict[str, Floats]) -> dict[str, torch.Tensor]:
+    return {name: torch.from_numpy(value.copy()) for name, value in values.items()}
+
+
+def _bert_tokenizer(official: Official) -> Any:
+    return BertTokenizer(official.vocabulary, model_max_length=min(512, official.config.max_position_embeddings))
+
+
+def _tokenizer(official: Official, kind: InputKind, length: int) -> Any:
+    """The official tokenizer; a tiny model may have fewer positions than the official inputs have pieces."""
+    return official_tokenizer(_bert_tokenizer(official), kind, min(length, official.config.max_position_embeddings))

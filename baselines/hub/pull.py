@@ -69,14 +69,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     need_hub()
     from huggingface_hub import HfApi
-    from huggingface_hub.errors import RevisionNotFoundError
 
     out, api = check_output(args.out, "a checkpoint", RECIPE), HfApi()
     with clear_errors(args.repo, api.endpoint, "model", "download"):
-        try:
-            commit = commit_in(api.repo_info(args.repo, revision=args.revision), args.repo)
-        except RevisionNotFoundError:
-            raise InputError(f"{args.repo} on {api.endpoint} has no revision {args.revision!r}") from None
+        commit = commit_in(api.repo_info(args.repo, revision=args.revision), args.repo)
     log.info("%s at %s", args.repo, commit)
     with work_beside(out, commit) as folder:  # what was fetched of this commit before is there
         fetch(args.repo, commit, folder)

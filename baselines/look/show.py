@@ -30,7 +30,7 @@ from pathlib import Path
 
 from baselines.look.excerpts import SAMPLE, excerpt, marked, positives_of, tally
 from baselines.measure.qrels import add_set, read_queries
-from baselines.retrieve.settings import add_device
+from baselines.retrieve.settings import DEVICE, add_options
 from builders.core.command import whole_number
 from builders.core.errors import InputError, visible
 from builders.store.layout import SETS
@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     page.add_argument("--host", default="127.0.0.1", metavar="H", help="where it listens (default: 127.0.0.1)")
     page.add_argument("--port", type=whole_number(0), metavar="P", help="default: the first free from 7860")
     page.add_argument("--assemble", type=Path, metavar="DIR", help="write a Hugging Face Space's folder instead")
-    add_device(parser)
+    add_options(parser, *DEVICE)
     parser.add_argument("runs", type=Path, nargs="*", metavar="RUN", help="TREC run or official predictions (JSON)")
 
 

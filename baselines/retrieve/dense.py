@@ -1,26 +1,256 @@
-"""Dual-encoders of one vector a text (SentenceTransformer): embeddings as `encode` writes them, exact search.
+"""Dual-encoders of one vector a text (SentenceTransformer), and exact search by inner product.
 
 Static embeddings (StaticEmbedding: a vector a token, looked up and averaged) are dual-encoders without a network.
+
+The score of a pair is the inner product of its 16-bit embeddings, computed in 64 bits and rounded to 32: it depends on
+the pair alone, not on the engine, the block, the batch or how many devices there are. Fast engines (FAISS or PyTorch,
+in 32 bits), one a device, only choose candidates. They are scored again; queries whose next best candidate might still
+belong to the best, given how far sums of 32-bit floats can be off (ties, above all), get a second pass that leaves
+nothing out.
+
+Memory: a few blocks of passages a device, at most ``SCORES`` scores, and of every query its embedding and its
+candidates (about 6 kB at 768 dimensions and 100 candidates); never the scores of all passages.
 """
 
 from __future__ import annotations
 
+import abc
 import importlib.util
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+import torch
 from sentence_transformers import SentenceTransformer
 
-from baselines.retrieve import exact_search
 from baselines.retrieve.devices import dtype_of, moved
-from baselines.retrieve.encoder import Encoder, Floats, Halves
-from baselines.retrieve.exact_search import FaissEngine, TorchEngine
+from baselines.retrieve.encoder import Encoder, Floats, Halves, widened
 from baselines.retrieve.index import ROWS_ON_GPU, Arrays, Index, Retriever
 from baselines.retrieve.models import fingerprint, open_encoder
 from baselines.retrieve.passages import Passages, Rows
 from baselines.retrieve.settings import ModelSettings
 from builders.core.errors import InputError, log
+from builders.core.jobs import in_threads
+
+BLOCK = 1 << 16  # passages: 200 MB in 32 bits at 768 dimensions
+SCORES = 1 << 26  # at once on a device: 268 MB in 32 bits
+_PAIRS = 8_192  # scored again at a time
+_CACHED = 1 << 17  # numbers widened at a time: they stay in a processor's cache
+_QUERIES = 1 << 12  # merged at once on a CPU: about what its caches hold
+_GROUP = 32
+
+
+class Engine(abc.ABC):
+    """Finds the best passages of every query, a block at a time.
+
+    The best so far lie on a device and are merged there, so that nothing waits for a CPU. Which of several equal ones
+    are kept is undefined.
+    """
+
+    def __init__(self, queries: int, count: int, device: str) -> None:
+        self._scores = torch.full((queries, count), -torch.inf, device=device)
+        self._rows = torch.full((queries, count), -1, device=device)
+
+    @abc.abstractmethod
+    def prepare(self, block: Halves) -> Any:
+        """A block in 16 bits as ``add`` takes it; called by another thread while a block is searched."""
+
+    @abc.abstractmethod
+    def add(self, start: int, block: Any) -> None:
+        """Search a prepared block, whose first passage is row ``start``."""
+
+    def best(self) -> tuple[Floats, Rows]:
+        """(scores, rows) of each query so far, best first, shape (queries, count); -inf and -1 where fewer are."""
+        return self._scores.cpu().numpy(), self._rows.cpu().numpy()
+
+    def _merge(self, place: slice, scores: torch.Tensor, rows: torch.Tensor) -> None:
+        """Take in the best of a block for the queries at ``place``, shape (queries, k)."""
+        scores, rows = torch.cat([self._scores[place], scores], 1), torch.cat([self._rows[place], rows], 1)
+        self._scores[place], chosen = torch.topk(scores, self._scores.shape[1])
+        self._rows[place] = rows.gather(1, chosen)
+
+
+class FaissEngine(Engine):
+    """FAISS's exhaustive search in 32 bits: on a CPU, or a GPU where FAISS is built for it (group ``gpu``)."""
+
+    def __init__(self, queries: Halves, count: int, device: str = "cpu") -> None:
+        import faiss
+
+        super().__init__(len(queries), count, "cpu")
+        self._queries = widened(queries)
+        on_gpu = device != "cpu" and hasattr(faiss, "StandardGpuResources")
+        self._resources: Any = faiss.StandardGpuResources() if on_gpu else None
+        self._number = torch.device(device).index or 0
+
+    def prepare(self, block: Halves) -> Floats:
+        return widened(block)
+
+    def add(self, start: int, block: Floats) -> None:
+        import faiss
+
+        k, metric = min(len(block), self._scores.shape[1]), faiss.METRIC_INNER_PRODUCT
+        if self._resources is None:
+            scores, rows = faiss.knn(self._queries, block, k, metric=metric)
+        else:
+            scores, rows = faiss.knn_gpu(self._resources, self._queries, block, k, metric=metric, device=self._number)
+        for low in range(0, len(scores), _QUERIES):
+            place = slice(low, low + _QUERIES)
+            self._merge(place, torch.from_numpy(scores[place]), torch.from_numpy(rows[place]) + start)
+
+
+class TorchEngine(Engine):
+    """Matrix products and top-k by PyTorch, in 32 bits.
+
+    On a GPU these are the products of the 16-bit numbers as they are, summed in 32 bits: matrix units do that at
+    fifteen times the rate of 32-bit products. A product of two 16-bit numbers fits into 32 bits, so nothing else is
+    rounded.
+    """
+
+    def __init__(self, queries: Halves, count: int, device: str = "cpu") -> None:
+        super().__init__(len(queries), count, device)
+        torch.set_float32_matmul_precision("highest")
+        self._device, on_gpu = device, device.startswith("cuda")
+        self._dtype = torch.float16 if on_gpu else torch.float32
+        self._sums: dict[str, Any] = {"out_dtype": torch.float32} if on_gpu else {}
+        self._queries = torch.from_numpy(queries).to(device).to(self._dtype)
+
+    def prepare(self, block: Halves) -> torch.Tensor:
+        passages = torch.from_numpy(block)
+        return passages.pin_memory() if self._device.startswith("cuda") else passages.to(self._dtype)
+
+    def add(self, start: int, block: torch.Tensor) -> None:
+        with torch.inference_mode():
+            passages = block.to(self._device, non_blocking=True).to(self._dtype)
+            k, step = min(len(block), self._scores.shape[1]), max(1, SCORES // len(block))
+            for low in range(0, len(self._queries), step):
+                place = slice(low, low + step)
+                scores, rows = top(torch.mm(self._queries[place], passages.T, **self._sums), k)
+                self._merge(place, scores, rows + start)
+
+
+def top(scores: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """``torch.topk`` over the last of two dimensions, which need not look at every column closely.
+
+    The best k lie in the k groups of columns with the highest maxima. Which of several equal ones come is undefined.
+    """
+    groups = scores.shape[1] // _GROUP
+    if scores.shape[1] % _GROUP or groups < 2 * k:
+        return torch.topk(scores, k)
+    grouped = scores.view(len(scores), groups, _GROUP)
+    chosen = torch.topk(grouped.amax(2), k, sorted=False).indices
+    inside = grouped.gather(1, chosen[:, :, None].expand(-1, -1, _GROUP)).flatten(1)
+    values, columns = torch.topk(inside, k)
+    return values, chosen.gather(1, columns // _GROUP) * _GROUP + columns % _GROUP
+
+
+def candidates(vectors: Index, engines: Sequence[Engine], count: int) -> tuple[Floats, Rows]:
+    """The ``count`` best rows of each query by the engines' scores, best first, shape (queries, count).
+
+    Fewer columns where there are fewer passages. Every engine keeps ``count`` of the blocks that it gets, each in turn
+    one, in a thread of its own: threads are enough where the work is a device's or a library's.
+    """
+    stopped = threading.Event()
+
+    def feed(number: int) -> tuple[Floats, Rows]:
+        engine, blocks = engines[number], islice(vectors.blocks(BLOCK), number, None, len(engines))
+        for start, block in in_threads(lambda item: (item[0], engine.prepare(item[1])), blocks, threads=1, ahead=1):
+            if stopped.is_set():
+                break
+            engine.add(start, block)
+        return engine.best()
+
+    with ThreadPoolExecutor(len(engines)) as pool:
+        fed = [pool.submit(feed, number) for number in range(len(engines))]
+        try:
+            wait(fed, return_when=FIRST_EXCEPTION)
+        finally:
+            stopped.set()  # what one raises need not wait for the others' blocks
+        scores, rows = (np.concatenate(each, axis=1) for each in zip(*(each.result() for each in fed), strict=True))
+    order = np.argsort(-scores, axis=1, kind="stable")[:, : min(count, vectors.rows)]
+    return np.take_along_axis(scores, order, 1), np.take_along_axis(rows, order, 1)
+
+
+def exact_scores(queries: Halves, vectors: Index, rows: Rows) -> Floats:
+    """The scores of chosen rows, shape of ``rows`` (queries, n); -inf for a row of -1. The passages are read once."""
+    flat = rows.reshape(-1)
+    order = np.argsort(flat, kind="stable")
+    asked, sorted_rows = order // rows.shape[1], flat[order]
+    scores = np.full(len(flat), -np.inf, np.float32)
+    for start, block in vectors.blocks(BLOCK):
+        low, high = np.searchsorted(sorted_rows, [start, start + len(block)]).tolist()
+        for begin in range(low, high, _PAIRS):
+            some = slice(begin, min(begin + _PAIRS, high))
+            scores[order[some]] = pair_scores(queries[asked[some]], block[sorted_rows[some] - start])
+    return scores.reshape(rows.shape)
+
+
+def pair_scores(left: Halves, right: Halves) -> Floats:
+    """The score of each pair of embeddings, shape (pairs,)."""
+    sums, step = np.empty(len(left), np.float64), max(1, _CACHED // left.shape[1])
+    for low in range(0, len(left), step):
+        some = slice(low, low + step)
+        wide = (torch.from_numpy(np.ascontiguousarray(side[some])).float().double().numpy() for side in (left, right))
+        np.einsum("ij,ij->i", *wide, out=sums[some])
+    return sums.astype(np.float32)
+
+
+def search(
+    vectors: Index, queries: Halves, engines: Sequence[Engine], top_k: int, count: int, ranks: Callable[[], Rows]
+) -> Iterator[tuple[Rows, Floats]]:
+    """(rows, scores) of the best of each query, in the queries' order, not ordered; exact for engines of 32 bits.
+
+    At least ``top_k`` where there are so many passages; more where the last ones tie and their ids have to decide.
+
+    Args:
+        engines: of these queries, with ``count`` candidates of each; they are used up.
+        count: at least ``top_k``.
+        ranks: gives each row's rank in the order of the corpus ids; called only where very many passages tie.
+    """
+    loose, rows = candidates(vectors, engines, count)
+    scores = exact_scores(queries, vectors, rows)
+    k = min(top_k, scores.shape[1])
+    last = -np.partition(-scores, k - 1, axis=1)[:, k - 1]
+    wide = widened(queries)
+    # The bound on the error of a 32-bit sum of products, twice for good measure.
+    slack = vectors.dim * 2.0**-22 * np.sqrt(np.einsum("ij,ij->i", wide, wide)) * vectors.longest
+    every = rows.shape[1] == vectors.rows
+    open_ = np.flatnonzero((loose[:, -1] + slack >= last) & (not every))
+    settled = _second_pass(vectors, queries[open_], (last - slack)[open_], top_k, ranks) if len(open_) else []
+    closed = dict(zip(open_.tolist(), settled, strict=True))
+    for number in range(len(queries)):
+        if number in closed:
+            yield closed[number]
+        else:
+            keep = scores[number] >= last[number]
+            yield rows[number][keep], scores[number][keep]
+
+
+def _second_pass(
+    vectors: Index, queries: Halves, limits: npt.NDArray[Any], top_k: int, ranks: Callable[[], Rows]
+) -> list[tuple[Rows, Floats]]:
+    """The ``top_k`` best of each query (score, then id) among all passages whose 32-bit score reaches its limit."""
+    best = [(np.array([], np.int64), np.array([], np.float32))] * len(queries)
+    wide, order = widened(queries), ranks()
+    for start, block in vectors.blocks(BLOCK):
+        passages = widened(block)
+        for low in range(0, len(queries), 256):
+            reached = wide[low : low + 256] @ passages.T >= limits[low : low + 256, None]
+            for number in (np.flatnonzero(reached.any(1)) + low).tolist():
+                inside = np.flatnonzero(reached[number - low])
+                new = [
+                    pair_scores(np.repeat(queries[number : number + 1], len(some), axis=0), block[some])
+                    for some in np.split(inside, range(_PAIRS, len(inside), _PAIRS))
+                ]
+                rows = np.concatenate([best[number][0], inside + start])
+                scores = np.concatenate([best[number][1], *new])
+                first = np.lexsort((order[rows], -scores))[:top_k]
+                best[number] = rows[first], scores[first]
+    return best
 
 
 def nearest(
@@ -44,7 +274,7 @@ def nearest(
     def ranks() -> Rows:
         return passages.ranks() if chosen is None else passages.ranks()[chosen]
 
-    for rows, scores in exact_search.search(vectors, queries, engines, top_k, count, ranks):
+    for rows, scores in search(vectors, queries, engines, top_k, count, ranks):
         yield rows if chosen is None else chosen[rows], scores
 
 

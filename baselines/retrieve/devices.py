@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import torch
 from sentence_transformers.base.modules import InputModule, Router, Transformer
 from torch import nn
+from torch.utils import _pytree as pytree
 from transformers import PreTrainedModel
 
 from builders.core.errors import InputError
@@ -46,7 +47,7 @@ class Work:
 
 
 def work_of(args: argparse.Namespace) -> Work:
-    """The work that the options ask for: of :func:`.settings.add_device` and, where there are any, ``add_pairs``."""
+    """The work that the options ask for: of :data:`.settings.DEVICE` and, where there are any, ``PAIRS``."""
     devices = tuple(devices_of(args.device))
     tokens = args.batch_tokens or batch_tokens(devices[0])
     own = tokenizers(devices) if args.tokenizers is None else args.tokenizers
@@ -164,20 +165,9 @@ def _heads(model: nn.Module) -> Iterator[nn.Module]:
 
 
 def _in_fp32(forward: Callable[..., Any], *args: Any, **given: Any) -> Any:
-    device = next(_tensors([*args, *given.values()])).device.type
-    with torch.autocast(device, enabled=False):
-        return forward(*map(_widened, args), **{name: _widened(value) for name, value in given.items()})
-
-
-def _tensors(values: Iterable[Any]) -> Iterator[torch.Tensor]:
-    for value in values:
-        if torch.is_tensor(value):
-            yield value
-        elif isinstance(value, dict):
-            yield from _tensors(value.values())
-
-
-def _widened(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _widened(each) for name, each in value.items()}
-    return value.float() if torch.is_tensor(value) and value.is_floating_point() else value
+    tensors = [each for each in pytree.tree_leaves((args, given)) if torch.is_tensor(each)]
+    args, given = pytree.tree_map(
+        lambda each: each.float() if torch.is_tensor(each) and each.is_floating_point() else each, (args, given)
+    )
+    with torch.autocast(tensors[0].device.type, enabled=False):
+        return forward(*args, **given)

@@ -19,7 +19,7 @@ import argparse
 from pathlib import Path
 
 from baselines.measure.qrels import add_set
-from baselines.retrieve.settings import ModelSettings, add_device, add_options, add_pairs
+from baselines.retrieve.settings import DEVICE, PAIRS, ModelSettings, add_options
 from builders.core.command import whole_number
 from builders.core.errors import InputError
 from builders.core.hub import check_models
@@ -40,8 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="rows of a file (default: 131,072 on a GPU, 8,192 on a CPU)",
     )
-    add_pairs(parser)
-    add_device(parser)
+    add_options(parser, *PAIRS, *DEVICE)
 
 
 def run(args: argparse.Namespace) -> None:

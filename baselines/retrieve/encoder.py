@@ -122,25 +122,25 @@ def _arrays(texts: list[Any]) -> dict[str, Any]:
     return {name: each.numpy() if torch.is_tensor(each) else each for name, each in found.items()}
 
 
-class Batched:
-    """A model that is given texts in batches.
+class Side:
+    """A model that is given texts in batches: an encoder for queries or for passages, or a cross-encoder.
 
     Args:
-        model: an encoder or a cross-encoder of sentence-transformers, on its device.
-        given: what ``model.preprocess`` is given with the texts.
-        longest: a text that is longer than the model reads.
+        model: of sentence-transformers, on its device.
+        task: query or document; empty for a cross-encoder.
         tokens: of a batch, padding included; None: as the device takes it.
         tokenizers: processes that tokenise many texts, 0 for a thread.
     """
 
     problem = "the model's embeddings hold numbers that 16 bits cannot"
 
-    def __init__(self, model: Any, given: dict[str, Any], longest: Any, tokens: int | None, tokenizers: int) -> None:
-        self.model, self.device = model, torch.device(model.device)
+    def __init__(self, model: Any, task: str, tokens: int | None = None, tokenizers: int = 0) -> None:
+        self.model, self.task, self.device = model, task, torch.device(model.device)
         self._tokens = tokens or batch_tokens(self.device.type)
+        given = {"prompt": prompt_of(model, task), **({"task": task} if task else {})}
         self._prefetcher = Prefetcher(model, given, tokenizers, pin=self.device.type == "cuda")
-        # It also sets the tokenizer up, which no other thread may do later.
-        self._longest = int(self._prefetcher.tokens([longest])["input_ids"].shape[-1])
+        # Of a text that is longer than the model reads. It also sets the tokenizer up, which no thread may do later.
+        self._longest = int(self._prefetcher.tokens([_LONG if task else ("的", _LONG)])["input_ids"].shape[-1])
 
     def batches(
         self, texts: Sequence[Any], compute: Callable[[dict[str, Any]], Result]
@@ -178,14 +178,6 @@ class Batched:
             raise InputError(f"{self.problem} (try --dtype bf16 or fp32)")
 
 
-class Side(Batched):
-    """An encoder's side for queries or for passages (``task``: query or document). Arguments as of :class:`Batched`."""
-
-    def __init__(self, model: Any, task: str, tokens: int | None = None, tokenizers: int = 0) -> None:
-        super().__init__(model, {"prompt": prompt_of(model, task), "task": task}, _LONG, tokens, tokenizers)
-        self.task = task
-
-
 class Encoder(Side):
     """A dual-encoder's side for queries or for passages."""
 
@@ -206,7 +198,7 @@ class Encoder(Side):
         return halves
 
 
-class CrossScorer(Batched):
+class CrossScorer(Side):
     """A cross-encoder's scores of (query, passage) pairs: logits, which, unlike its sigmoid, never meet at 1.
 
     Of two outputs it is their difference, which ranks as the probability of the second does.
@@ -215,7 +207,7 @@ class CrossScorer(Batched):
     problem = "the cross-encoder gives scores that are not finite"
 
     def __init__(self, model: CrossEncoder, tokens: int | None = None, tokenizers: int = 0) -> None:
-        super().__init__(model, {"prompt": prompt_of(model)}, ("的", _LONG), tokens, tokenizers)
+        super().__init__(model, "", tokens, tokenizers)
 
     def scores(self, pairs: Sequence[tuple[str, str]]) -> Floats:
         """The logit of every pair, shape (pairs,), in the pairs' order."""

@@ -21,21 +21,10 @@ from builders.core.typed import typed
 FAMILIES = Path(__file__).parents[1] / "models.toml"
 NO_FAMILY = "none"
 OWN = "the model's own files"
-# Of a family, what is no value that somebody says.
-_OTHER = ("models", "said")
 # What both an option and a family may say, and what an option alone says.
 _SHARED = ("query_prompt", "passage_prompt", "pooling", "max_length", "similarity", "last_token")
 _OPTIONS = ("truncate_dim", "normalize")
 WITH = " with "  # a value of two sources: a template of the one, the words in it of the other
-
-
-class Source(Struct, frozen=True, forbid_unknown_fields=True):
-    """The source of a value: a ``file`` (or issue) of a ``repository``, at the ``commit`` where it was read."""
-
-    repository: str
-    file: str
-    commit: Annotated[str, Meta(pattern=r"\A([0-9a-f]{40})?\Z")] = ""
-    note: str = ""
 
 
 class Family(Struct, frozen=True, forbid_unknown_fields=True):
@@ -57,18 +46,15 @@ class Family(Struct, frozen=True, forbid_unknown_fields=True):
     remote_code: bool = False
     instead: str | None = None
 
-    @property
-    def values(self) -> dict[str, Any]:
-        """The declared values, by key."""
-        every = structs.asdict(self).items()
-        return {key: value for key, value in every if key not in _OTHER and value not in (None, False, {})}
-
 
 class Declared(Struct, frozen=True, forbid_unknown_fields=True):
-    """All families, by name, and the sources that they name."""
+    """All families, by name, and the sources that they name.
+
+    A source is a ``file`` (or issue) of a ``repository``, at the ``commit`` where it was read.
+    """
 
     families: dict[str, Family]
-    sources: dict[str, Source]
+    sources: dict[str, dict[str, str]]
 
 
 @functools.cache
@@ -99,7 +85,7 @@ class Resolved:
 
     Attributes:
         settings: of the model.
-        kind: of the model (:mod:`.kinds`).
+        kind: of the model (:data:`.index.RETRIEVERS`).
         family: its name in models.toml; empty where the model is of none.
         sources: by the name of a setting, where it comes from: an option, or models.toml with the place of the value.
         pooling: what the family declares, whoever decides.
@@ -146,7 +132,9 @@ def resolve(args: argparse.Namespace) -> Resolved:
         values.pop("pooling", None)
     if args.similarity is None and (args.normalize is not None or kind != "dense"):
         values.pop("similarity", None)
-    return Resolved(opened.but(**values), kind, name, {key: sources[key] for key in values}, family.pooling, plain)
+    return Resolved(
+        structs.replace(opened, **values), kind, name, {key: sources[key] for key in values}, family.pooling, plain
+    )
 
 
 def _chosen(args: argparse.Namespace, name: str, family: Family) -> tuple[dict[str, Any], dict[str, str]]:
@@ -158,7 +146,7 @@ def _chosen(args: argparse.Namespace, name: str, family: Family) -> tuple[dict[s
 
     def place(key: str) -> str:
         found = [declared().sources[source] for source in family.said[key].split(WITH)]
-        return f"models.toml, {name}: {'; '.join(f'{source.repository}: {source.file}' for source in found)}"
+        return f"models.toml, {name}: {'; '.join('{repository}: {file}'.format(**source) for source in found)}"
 
     for key in (*_SHARED, *_OPTIONS):
         if (given := getattr(args, key, None)) is not None:

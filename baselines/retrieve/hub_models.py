@@ -5,18 +5,15 @@ from __future__ import annotations
 import functools
 import logging
 import threading
-from collections.abc import Callable
 from concurrent.futures import Future, TimeoutError
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from builders.core.errors import InputError, log
 from builders.core.hub import COMMIT, clear_errors, commit_in
-from builders.core.typed import check_json_files
 
 _ANSWER, _PATIENCE = 5.0, 8.0  # seconds for an answer, and for everything, names and certificates included
 _FIRST = ("config.json", "modules.json")  # a model has one of them
-Result = TypeVar("Result")
 
 
 def quiet_libraries() -> None:
@@ -52,24 +49,23 @@ def model_commit(model: str, revision: str, otherwise: str) -> str | None:
     """
     from huggingface_hub import constants
 
-    if (folder := Path(model)).is_dir():
-        check_json_files(folder)
+    if Path(model).is_dir():
         return None
     if COMMIT.fullmatch(revision):
         return revision
     cached = cached_commit(model, revision)
-    if constants.HF_HUB_OFFLINE:
-        if cached is None:
-            raise InputError(f"the model {model} is not in the cache, and HF_HUB_OFFLINE is set; {otherwise}")
-        return cached
+    if constants.HF_HUB_OFFLINE and cached is None:
+        raise InputError(f"the model {model} is not in the cache, and HF_HUB_OFFLINE is set; {otherwise}")
     try:
-        return hub_commit(model, revision, otherwise)
+        return cached if constants.HF_HUB_OFFLINE else hub_commit(model, revision)
     except ValueError:
         raise InputError(f"{model!r} is neither a folder nor the name of a model on the hub; {otherwise}") from None
-    except InputError as error:
+    except (InputError, TimeoutError) as error:
+        said = str(error) or f"{constants.ENDPOINT} cannot be reached (no answer in {_PATIENCE:.0f} s)"
+        problem = f"the model {model} would come from the hub: {said}; {otherwise}"
         if cached is None:
-            raise
-        log.warning("%s; the cache has the commit %s", error, cached)
+            raise InputError(problem) from error
+        log.warning("%s; the cache has the commit %s", problem, cached)
         return cached
 
 
@@ -87,45 +83,27 @@ def cached_commit(model: str, revision: str = "") -> str | None:
     return None
 
 
-def hub_commit(model: str, revision: str, otherwise: str) -> str:
-    """The commit that the hub has of a model's revision (empty: its main branch), asked for once, for seconds at most.
+def hub_commit(model: str, revision: str) -> str:
+    """The commit that the hub has of a model's revision (empty: its main branch), asked for once.
 
-    Raises :class:`InputError`, with what may be done ``otherwise``, where the hub cannot be reached or has no such
-    model or revision.
+    Raises :class:`InputError` where the hub has no such model or revision, TimeoutError after some seconds.
     """
     from huggingface_hub import HfApi
 
-    api = HfApi()
+    api, answer = HfApi(), Future[str]()
 
-    def ask() -> str:
-        with clear_errors(model, api.endpoint, "model", "download"):
-            info = api.model_info(model, revision=revision or None, timeout=_ANSWER)
-            commit = commit_in(info, model)
-            names = {sibling.rfilename for sibling in info.siblings or []}
-            # A file asked for by the branch's name: without a hub, the cache knows then which commit the branch was at.
-            for name in [name for name in _FIRST if name in names][:1]:
-                return Path(api.hf_hub_download(model, name, revision=revision or None)).parent.name
-            return commit
-
-    why = f"the model {model} would come from the hub"
-    try:
-        return _within(_PATIENCE, ask)
-    except TimeoutError:
-        said = f"{api.endpoint} cannot be reached (no answer in {_PATIENCE:.0f} s)"
-        raise InputError(f"{why}: {said}; {otherwise}") from None
-    except InputError as error:
-        raise InputError(f"{why}: {error}; {otherwise}") from error
-
-
-def _within(seconds: float, call: Callable[[], Result]) -> Result:
-    """Return or raise the outcome of ``call``; TimeoutError after that long (name look-ups know no limit)."""
-    answer: Future[Result] = Future()
-
-    def work() -> None:
+    def ask() -> None:
         try:
-            answer.set_result(call())
+            with clear_errors(model, api.endpoint, "model", "download"):
+                info = api.model_info(model, revision=revision or None, timeout=_ANSWER)
+                commit = commit_in(info, model)
+                names = {sibling.rfilename for sibling in info.siblings or []}
+                # A file asked for by the branch's name: without a hub, the cache knows then where the branch was.
+                for name in [name for name in _FIRST if name in names][:1]:
+                    commit = Path(api.hf_hub_download(model, name, revision=revision or None)).parent.name
+            answer.set_result(commit)
         except BaseException as error:
             answer.set_exception(error)
 
-    threading.Thread(target=work, daemon=True).start()
-    return answer.result(timeout=seconds)
+    threading.Thread(target=ask, daemon=True).start()  # name look-ups know no limit
+    return answer.result(timeout=_PATIENCE)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import abc
 import contextlib
 import functools
+import importlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -22,11 +23,13 @@ from typing import Annotated, Any, ClassVar, Literal
 import msgspec
 import numpy as np
 import numpy.typing as npt
+from msgspec import structs
 
 from baselines.measure.qrels import read_queries
 from baselines.retrieve.devices import Work, moved, over_devices
 from baselines.retrieve.encoder import Halves, Side, largest_norm
-from baselines.retrieve.models import described, settings_in_use
+from baselines.retrieve.hub_models import commit_of
+from baselines.retrieve.models import described, kind_of_model, settings_in_use
 from baselines.retrieve.passages import Passages, Rows, first_fault, open_passages
 from baselines.retrieve.settings import ModelSettings, Overrides
 from builders.core.cache import FileEntry, describe, wrong_file
@@ -307,7 +310,7 @@ class Retriever(abc.ABC):
                 for span, own in zip(spans, over_devices(_encode_chunk, tasks, self.work.devices), strict=True):
                     files += own
                     bar.update(len(span))
-            _encoder.cache_clear()
+            encoder_of.cache_clear()
             for path in [*work.rglob(".*"), *work.glob("*.npy.json")]:
                 path.unlink()
             whole["shards"] = msgspec.to_builtins(files)
@@ -330,6 +333,33 @@ class Retriever(abc.ABC):
         yield from named(self.found(index, passages, queries, top_k) if queries else [], passages, top_k)
 
 
+# By the name that `--kind` takes: the module and its class. Without `--kind`, a model's own files decide.
+RETRIEVERS = {
+    "dense": ("dense", "Dense"),
+    "static": ("dense", "Static"),
+    "sparse": ("sparse", "Sparse"),
+    "multi-vector": ("multi_vector", "MultiVector"),
+}
+
+
+def open_retriever(settings: ModelSettings, work: Work, kind: str = "") -> Retriever:
+    """The retriever of a model: of ``kind``, else of the kind of its own files. Raises :class:`InputError`.
+
+    ::
+
+      retriever = open_retriever(ModelSettings("BAAI/bge-small-zh-v1.5"), Work(("cpu",), "fp32"))
+      index = retriever.index(release, "corpus", folder)
+      for hits in retriever.search(release, "corpus", index, ["a question", "another"], top_k=50): ...
+    """
+    kind = kind or kind_of_model(settings)
+    if kind not in RETRIEVERS:
+        raise InputError(f"is a model of kind {kind}; expected {', '.join(RETRIEVERS)}", path=settings.name)
+    module, name = RETRIEVERS[kind]
+    at_commit = structs.replace(settings, revision=commit_of(settings.name, settings.revision))
+    found: Retriever = getattr(importlib.import_module(f"baselines.retrieve.{module}"), name)(at_commit, work)
+    return found
+
+
 def _is_of(index: Index, about: dict[str, Any]) -> bool:
     """True if an index was made of just this. Models are told apart by their fingerprint, not their commit."""
     have = {key: value for key, value in index.manifest.items() if key != "shards"}
@@ -347,7 +377,7 @@ def _encode_chunk(of: tuple[Retriever, Path, str, str, range, Path], device: str
             task, texts = "document", open_passages(release, config).texts(span)
         else:
             task, texts = "query", [text for _, text in read_queries(release, split, config)[span.start : span.stop]]
-        arrays = retriever.arrays(_encoder(retriever, device, task).encode(texts))
+        arrays = retriever.arrays(encoder_of(retriever, device, task).encode(texts))
         found = [_saved(work, f"{place.name}{end}.npy", array) for end, array in arrays.items()]
         log.info("%s is done", place.name)
         return found
@@ -357,8 +387,9 @@ def _encode_chunk(of: tuple[Retriever, Path, str, str, range, Path], device: str
     return files
 
 
-@functools.lru_cache(maxsize=1)
-def _encoder(retriever: Retriever, device: str, task: str) -> Any:
+@functools.lru_cache(maxsize=2)
+def encoder_of(retriever: Retriever, device: str, task: str) -> Any:
+    """A retriever's :meth:`Retriever.encoder`, opened once in this process."""
     return retriever.encoder(device, task)
 
 
@@ -366,7 +397,7 @@ def _saved(work: Path, name: str, array: npt.NDArray[Any]) -> File:
     (work / name).parent.mkdir(exist_ok=True)
     with new_file(work / name) as beside, open(beside, "wb") as file:
         np.save(file, array)
-    entry = msgspec.structs.asdict(describe(work, name, len(array)))
+    entry = structs.asdict(describe(work, name, len(array)))
     return File(**entry, longest=1.0001 * _longest(array))  # rounded up
 
 

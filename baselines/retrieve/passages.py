@@ -82,15 +82,9 @@ class Cache:
             return first_fault(folder, manifest.files) if manifest.key == key else "another key"
 
         def is_whole() -> bool:
-            if not damage():
-                return True
-            try:
+            if fault := damage():
                 check_place(folder)
-            except InputError:
-                ours = keep in (None, self.home())
-                other = "; XDG_CACHE_HOME, `bm25 --index` or `train --cache` names another" if ours else ""
-                raise InputError(f"is a folder that cannot be written to{other}", path=folder.parent) from None
-            return False
+            return not fault
 
         def write(new: Path) -> None:
             if folder.exists():
@@ -125,10 +119,6 @@ class Strings:
         """All of them, as Arrow reads them in the file."""
         buffers = pa.py_buffer(np.ascontiguousarray(self._ends)), pa.py_buffer(self._bytes)
         return pa.LargeStringArray.from_buffers(len(self), *buffers)
-
-    def raw(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-        """(the bytes of all, where each begins, and the last ends)."""
-        return np.frombuffer(self._bytes or b"\0", np.uint8), self._ends
 
 
 def _ends(path: Path) -> Path:

@@ -26,18 +26,19 @@ import argparse
 from pathlib import Path
 
 from baselines.measure.qrels import add_set, read_queries
-from baselines.retrieve.kinds import RERANKERS
 from baselines.retrieve.passages import open_passages
 from baselines.retrieve.run_manifest import asked_of, record, write_manifest
-from baselines.retrieve.settings import add_device, add_options, add_pairs
+from baselines.retrieve.settings import DEVICE, PAIRS, add_options
 from builders.core.command import whole_number
 from builders.core.errors import InputError, log
 from builders.core.files import check_file, real_path, sha256_of
 from builders.core.folders import key_of, work_beside
 from builders.core.hub import check_models
 from builders.store.layout import SETS
-from builders.store.reader import Release, open_release
+from builders.store.reader import open_release
 from builders.store.runs import read_run, write_run
+
+RERANKERS = ("cross", "llm", "listwise")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,13 +46,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_set(parser)
     parser.add_argument("--run", type=Path, required=True, metavar="RUN", help="the run whose passages are re-ranked")
     parser.add_argument("--model", required=True, metavar="M", help="hub name or folder, or as the endpoint calls it")
-    parser.add_argument("--kind", choices=[*RERANKERS], help="of the model (default: as its files say)")
+    parser.add_argument("--kind", choices=RERANKERS, help="of the model (default: as its files say)")
     parser.add_argument("--prompt", metavar="TEXT", help="a language model's instruction; else put before each query")
     parser.add_argument(
         "--parallel", type=whole_number(1), default=4, metavar="N", help="listwise: questions at a time (4)"
     )
-    add_pairs(parser)
-    add_device(parser)
+    add_options(parser, *PAIRS, *DEVICE)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -60,42 +60,41 @@ def run(args: argparse.Namespace) -> None:
     check_file(args.out)
     if args.kind != "listwise":  # a model behind an endpoint has any name
         check_models(args.model)
-    from baselines.retrieve import scoring
+    from baselines.retrieve import rerankers
 
     release, configs = open_release(args.release), SETS[args.set]
-    groups = _groups(release, args, read_run(args.run).rankings)
+    texts, groups = dict(read_queries(release, args.split, configs.queries)), {}
+    for query, ids in read_run(args.run).rankings.items():
+        if query not in texts:
+            raise InputError(f"has a query {query!r} that {configs.queries}/{args.split} lacks", path=args.run)
+        groups[query] = texts[query], list(dict.fromkeys(ids))[: args.top_k]
     passages = open_passages(release, configs.corpus)
     passages.expect((corpus for _, ids in groups.values() for corpus in ids), args.run)
-    job = scoring.pair_job(args, args.model, release, configs.corpus)
-    model, first = job.reranker("cpu").about(), sha256_of(args.run)
+    job = rerankers.pair_job(args, args.model, release, configs.corpus)
+    reranker, work = job.reranker, job.reranker.work
+    model, first = reranker.about(), sha256_of(args.run)
     about = {  # all that must be equal for finished windows to be kept
         "run": first,
         "model": model,
         "corpus": release.fingerprint(configs.corpus, "corpus"),
         "queries": release.fingerprint(configs.queries, args.split),
-        "options": [args.top_k, job.work.dtype, args.max_length, job.work.batch_tokens, scoring.WINDOW],
+        "options": [
+            args.top_k,
+            work.dtype,
+            args.max_length,
+            work.batch_tokens,
+            rerankers.WINDOW,
+        ],
     }
-    with work_beside(args.out, key_of(about)) as work:
-        window = scoring.ASKED if job.kind == "listwise" else None
-        scores = scoring.score_windows(job, list(groups.values()), work, "rerank", window)
+    with work_beside(args.out, key_of(about)) as folder:
+        window = rerankers.ASKED if reranker.kind == "listwise" else None
+        scores = rerankers.score_windows(job, list(groups.values()), folder, "rerank", window)
         hits = (
             (query, zip(ids, own, strict=True)) for (query, (_, ids)), own in zip(groups.items(), scores, strict=True)
         )
-        lines = write_run(args.out, hits, tag=job.kind)
+        lines = write_run(args.out, hits, tag=reranker.kind)
     given_run = {"file": args.run.name, "sha256": first}
-    found = record(model, {**asked_of(args, release, job.kind), "reranked": given_run})
-    write_manifest(args.out, found, job.kind, len(groups), lines)
+    found = record(model, {**asked_of(args, release, reranker.kind), "reranked": given_run})
+    write_manifest(args.out, found, reranker.kind, len(groups), lines)
     precision = model.get("computed_in", "the endpoint's own")
     log.info("%s: %d lines for %d queries; precision: %s", args.out, lines, len(groups), precision)
-
-
-def _groups(
-    release: Release, args: argparse.Namespace, rankings: dict[str, list[str]]
-) -> dict[str, tuple[str, list[str]]]:
-    """By query id, in the run's order: its text, and the ``--top-k`` best passages that the run gives it, each once."""
-    config = SETS[args.set].queries
-    texts = dict(read_queries(release, args.split, config))
-    for query in rankings:
-        if query not in texts:
-            raise InputError(f"has a query {query!r} that {config}/{args.split} lacks", path=args.run)
-    return {query: (texts[query], list(dict.fromkeys(ids))[: args.top_k]) for query, ids in rankings.items()}

@@ -1,4 +1,4 @@
-"""Re-rankers: cross-encoders, language models, and language models behind an endpoint.
+"""Re-rankers: cross-encoders, language models, and language models behind an endpoint; scores by any process.
 
 A language model is asked whether the passage answers the query: the score is the logit of yes less that of no. A model
 whose own chat template reads a query and a document (Qwen3-Reranker and others, as sentence-transformers saves them) is
@@ -16,21 +16,32 @@ they can be compared within a query alone.
 from __future__ import annotations
 
 import abc
+import argparse
+import functools
 import itertools
 import json
 import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
 
+import numpy as np
 from sentence_transformers import CrossEncoder
 
-from baselines.retrieve.devices import Work, moved
+from baselines.retrieve.dense import Dense
+from baselines.retrieve.devices import Work, moved, over_devices, work_of
 from baselines.retrieve.encoder import CrossScorer
-from baselines.retrieve.models import check_reading, described, expect_no, open_cross
+from baselines.retrieve.hub_models import commit_of
+from baselines.retrieve.index import encoder_of, resumed
+from baselines.retrieve.models import check_reading, described, expect_no, kind_of_reranker, open_cross
+from baselines.retrieve.passages import Passages, open_passages
 from baselines.retrieve.settings import ModelSettings
 from builders.annotate.endpoint import Endpoint
 from builders.core.errors import InputError, log
+from builders.core.progress import progress
+from builders.store.reader import Release, open_release
 
 # The words that Qwen3-Reranker was trained on (its model card; the same in vllm-project/vllm-ascend,
 # docs/source/tutorials/models/Qwen3_reranker.md).
@@ -43,22 +54,27 @@ _FORM = '"<Instruct>: " ~ instruct ~ "\\n<Query>: " ~ query ~ "\\n<Document>: " 
 _ROLE = re.compile(r"""['"](query|document)['"]""")
 
 
-WINDOW, STEP = 20, 10
+SHOWN, STEP = 20, 10  # passages that are shown at a time, and how far the window moves
 _CHARACTERS = 1_000  # of a passage that are shown
 _NUMBER = re.compile(r"\[\s*(\d{1,4})\s*\]")
 _BARE = re.compile(r"\d{1,4}")
 _ORDER = "按照与问题的相关程度，把下面的段落从最相关到最不相关排序：能直接、完整回答问题的排在最前面。"
 
 
+@dataclass(frozen=True)
 class Reranker(abc.ABC):
     """Scores pairs: the higher, the better the passage answers the query."""
+
+    settings: ModelSettings
+    work: Work
+    kind: ClassVar[str]
 
     @abc.abstractmethod
     def about(self) -> dict[str, Any]:
         """Everything that decides the scores, as JSON values. Opens the model, unless it is behind an endpoint."""
 
     @abc.abstractmethod
-    def score(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
+    def score(self, pairs: Sequence[tuple[str, str]], device: str) -> list[float]:
         """A finite score of every (query, passage), in the pairs' order; to be compared within a query.
 
         The pairs of a query come one after the other, in the order that is re-ranked.
@@ -70,29 +86,25 @@ class Cross(Reranker):
 
     kind = "cross"
 
-    def __init__(self, settings: ModelSettings, work: Work) -> None:
-        self.settings, self._work = settings, work
-        self._scorer: CrossScorer | None = None
-
     def open_model(self) -> CrossEncoder:
         """The model as it is used, in fp32 on the CPU."""
         return open_cross(self.settings)
 
     def about(self) -> dict[str, Any]:
-        return self.described(self.open_model())
+        model = self.open_model()
+        template = {"template": model[0].processor.chat_template} if self.kind == "llm" else {}
+        return {"kind": self.kind, **described(self.settings, model, self.work.dtype), **template}
 
-    def described(self, model: CrossEncoder) -> dict[str, Any]:
-        """Everything that decides the scores of the open model."""
-        return {"kind": self.kind, **described(self.settings, model, self._work.dtype)}
-
-    def score(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
-        if not pairs:
-            return []
-        if self._scorer is None:
-            model = moved(self.open_model(), self._work.devices[0], self._work.dtype)
-            self._scorer = CrossScorer(model, self._work.batch_tokens, self._work.tokenizers)
-        scores: list[float] = self._scorer.scores(pairs).tolist()
+    def score(self, pairs: Sequence[tuple[str, str]], device: str) -> list[float]:
+        scores: list[float] = _scorer(self, device).scores(pairs).tolist() if pairs else []
         return scores
+
+
+@functools.lru_cache(maxsize=1)
+def _scorer(reranker: Cross, device: str) -> CrossScorer:
+    """This process's model, opened once."""
+    model = moved(reranker.open_model(), device, reranker.work.dtype)
+    return CrossScorer(model, reranker.work.batch_tokens, reranker.work.tokenizers)
 
 
 class LanguageModel(Cross):
@@ -122,9 +134,6 @@ class LanguageModel(Cross):
         check_reading(model, self.settings)
         return model
 
-    def described(self, model: CrossEncoder) -> dict[str, Any]:
-        return {**super().described(model), "template": model[0].processor.chat_template}
-
 
 def asking(template: str, with_system: bool = True) -> str:
     """A chat template of a query and a document, made of one of users and assistants.
@@ -148,23 +157,22 @@ def asking(template: str, with_system: bool = True) -> str:
 class Listwise(Reranker):
     """A model behind an endpoint. The pairs of a query are given together, best first."""
 
-    def __init__(self, settings: ModelSettings, work: Work) -> None:
-        expect_no(settings, "a model behind an endpoint", "revision", "max_length", "trust_remote_code")
-        self._settings, self._parallel = settings, work.parallel
-        self._endpoint = Endpoint(settings.name, otherwise="")
+    kind = "listwise"
 
     def about(self) -> dict[str, Any]:
-        asked = order_prompt("", [""], self._settings.query_prompt or "")
-        return {"kind": "listwise", "name": self._settings.name, "window": [WINDOW, STEP], "asked": asked}
+        expect_no(self.settings, "a model behind an endpoint", "revision", "max_length", "trust_remote_code")
+        asked = order_prompt("", [""], self.settings.query_prompt or "")
+        return {"kind": self.kind, "name": self.settings.name, "window": [SHOWN, STEP], "asked": asked}
 
-    def score(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
+    def score(self, pairs: Sequence[tuple[str, str]], device: str) -> list[float]:
+        endpoint = Endpoint(self.settings.name, otherwise="")
         groups = [
             (query, [text for _, text in own]) for query, own in itertools.groupby(pairs, key=lambda pair: pair[0])
         ]
         scores: list[float] = []
-        with ThreadPoolExecutor(self._parallel) as pool:
+        with ThreadPoolExecutor(self.work.parallel) as pool:
             try:
-                for order in [pool.submit(self._ranked, *group) for group in groups]:
+                for order in [pool.submit(self._ranked, endpoint, *group) for group in groups]:
                     places = {number: place for place, number in enumerate(order.result())}
                     scores += [float(len(places) - places[number]) for number in range(len(places))]
             except BaseException:
@@ -172,14 +180,14 @@ class Listwise(Reranker):
                 raise
         return scores
 
-    def _ranked(self, query: str, passages: list[str]) -> list[int]:
+    def _ranked(self, endpoint: Endpoint, query: str, passages: list[str]) -> list[int]:
         """The order of a query's passages, as their numbers."""
         order, end = list(range(len(passages))), len(passages)
         while len(passages) > 1:
-            begin = max(0, end - WINDOW)
+            begin = max(0, end - SHOWN)
             window = order[begin:end]
-            prompt = order_prompt(query, [passages[number] for number in window], self._settings.query_prompt or "")
-            said = order_in(self._endpoint.answer(prompt), len(window))
+            prompt = order_prompt(query, [passages[number] for number in window], self.settings.query_prompt or "")
+            said = order_in(endpoint.answer(prompt), len(window))
             if not said:
                 log.warning("an answer about %r names no passage: their order stays", query)
             order[begin:end] = [window[place] for place in said] or window
@@ -204,3 +212,112 @@ def order_in(answer: str, count: int) -> list[int]:
     named = [int(number) - 1 for number in _NUMBER.findall(answer) or _BARE.findall(answer)]
     found = list(dict.fromkeys(number for number in named if 0 <= number < count))
     return found and found + [number for number in range(count) if number not in found]
+
+
+Group = tuple[str, list[str]]  # a query's text, ids of passages
+WINDOW = 256  # queries scored together
+ASKED = 16  # queries that an endpoint is asked about: what a kill may lose costs money
+
+
+def open_reranker(settings: ModelSettings, work: Work, kind: str = "") -> Reranker:
+    """The re-ranker of a model: of ``kind``, else of the kind of its own files. Raises :class:`InputError`."""
+    kinds: dict[str, type[Cross | Listwise]] = {"cross": Cross, "llm": LanguageModel, "listwise": Listwise}
+    return kinds[kind or kind_of_reranker(settings)](settings, work)
+
+
+@dataclass(frozen=True)
+class PairJob:
+    """All that a process needs to score pairs. The passages are the texts of ``corpus``/``split``."""
+
+    release: Path
+    corpus: str
+    split: str
+    reranker: Reranker
+
+
+def pair_job(args: argparse.Namespace, model: str, release: Release, corpus: str, split: str = "corpus") -> PairJob:
+    """The job that the options (:data:`.settings.PAIRS` and ``DEVICE``) ask for.
+
+    The model is of the kind of its own files, unless ``--kind`` names one.
+    """
+    kind = getattr(args, "kind", None) or ""
+    listwise = kind == "listwise"  # what an endpoint is asked, no device of this machine computes
+    settings = ModelSettings(
+        model,
+        revision=args.revision if listwise else commit_of(model, args.revision),
+        max_length=args.max_length,
+        query_prompt=getattr(args, "prompt", None),
+        trust_remote_code=getattr(args, "trust_remote_code", False),
+    )
+    work = Work(("cpu",), "fp32", parallel=args.parallel) if listwise else work_of(args)
+    return PairJob(release.path, corpus, split, open_reranker(settings, work, kind))
+
+
+@functools.lru_cache(maxsize=1)
+def _passages(path: Path, corpus: str, split: str) -> Passages:
+    return open_passages(open_release(path), corpus, split=split)
+
+
+def score_groups(job: PairJob, device: str, groups: Sequence[Group]) -> list[list[float]]:
+    """A re-ranker's scores of each query's passages, in their order. The collection has every passage."""
+    passages = _passages(job.release, job.corpus, job.split)
+    rows = passages.rows([corpus for _, ids in groups for corpus in ids])
+    texts = iter(passages.texts(rows.tolist()))
+    pairs = [(query, next(texts)) for query, ids in groups for _ in ids]
+    scores = iter(job.reranker.score(pairs, device))
+    return [[next(scores) for _ in ids] for _, ids in groups]
+
+
+def score_windows(
+    job: PairJob, groups: Sequence[Group], work: Path, label: str, window: int | None = None
+) -> list[list[float]]:
+    """:func:`score_groups` by all devices of the job; finished windows are kept in the folder ``work``.
+
+    ``window``: queries scored together. The folder is of these groups, this job and this window alone.
+    """
+    window = window or WINDOW
+    if done := len(list(work.glob("window-*.json"))):
+        log.info("%d windows of %d queries are done already", done, window)
+    starts = enumerate(range(0, len(groups), window))
+    tasks = ((job, work / f"window-{n:06d}.json", groups[start : start + window]) for n, start in starts)
+    scores: list[list[float]] = []
+    try:
+        with progress(total=len(groups), unit="query", label=label) as bar:
+            for found in over_devices(_score_window, tasks, job.reranker.work.devices):
+                scores += found
+                bar.update(len(found))
+    finally:
+        _scorer.cache_clear()
+    return scores
+
+
+def _score_window(task: tuple[PairJob, Path, Sequence[Group]], device: str) -> list[list[float]]:
+    """The scores of a window's passages, query by query: computed, or found done."""
+    job, path, groups = task
+
+    def is_right(scores: list[list[float]]) -> bool:
+        return [len(own) for own in scores] == [len(ids) for _, ids in groups]
+
+    def score() -> list[list[float]]:
+        # 32-bit scores by their shortest digits.
+        return [[float(f"{score:.9g}") for score in own] for own in score_groups(job, device, groups)]
+
+    scores: list[list[float]] = resumed(path, list[list[float]], is_right, score)
+    return scores
+
+
+def similarities(job: PairJob, device: str, groups: Sequence[Group]) -> list[list[float]]:
+    """A dual-encoder's similarities (cosine or dot product) of each query with its passages, in their order.
+
+    The collection has every passage. One that comes for several queries is encoded once.
+    """
+    model = Dense(job.reranker.settings, job.reranker.work)
+    of_queries, of_passages = (encoder_of(model, device, task) for task in ("query", "document"))
+    passages = _passages(job.release, job.corpus, job.split)
+    asked = [(text, ids) for text, ids in groups if ids]
+    if not asked:
+        return [[] for _ in groups]
+    every = {corpus: number for number, corpus in enumerate(dict.fromkeys(c for _, ids in asked for c in ids))}
+    vectors = of_passages.encode(passages.texts(passages.rows(list(every)).tolist())).astype(np.float32)
+    queries = iter(of_queries.encode([text for text, _ in asked]).astype(np.float32))
+    return [(vectors[[every[c] for c in ids]] @ next(queries)).tolist() if ids else [] for _, ids in groups]

@@ -27,7 +27,7 @@ from typing import Any
 from baselines.measure import evaluate
 from baselines.measure.qrels import add_set, read_queries, release_qrels
 from baselines.retrieve.run_manifest import asked_of, record, tag_of, write_manifest
-from baselines.retrieve.settings import add_device, add_options
+from baselines.retrieve.settings import DEVICE, add_options
 from builders.core.cache import caches
 from builders.core.command import add_format, whole_number
 from builders.core.errors import InputError, log
@@ -68,14 +68,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_options(group, "--max-length", "--trust-remote-code", "--revision")
     parser.add_argument("--kind", metavar="KIND", help="what the model is (default: as its own files say)")
     parser.add_argument("--index", type=Path, metavar="DIR", help="where its index is kept (default: in the cache)")
-    add_options(parser, "--batch-tokens", "--tokenizers")
-    add_device(parser)
+    add_options(parser, "--batch-tokens", "--tokenizers", *DEVICE)
     add_format(parser)
 
 
 def run(args: argparse.Namespace) -> None:
     check_models(args.model)
-    from baselines.retrieve import devices, families, kinds, models
+    from baselines.retrieve import devices, families, index, models
 
     name = models.shown_name(args.model)
     out = args.out or Path(f"{name.rpartition('/')[2]}.{args.split}.run.gz")
@@ -85,7 +84,7 @@ def run(args: argparse.Namespace) -> None:
     if not queries:
         raise InputError(f"has no queries in its split {args.split!r}", path=args.release)
     model = families.resolve(args)
-    retriever = kinds.open_retriever(model.settings, devices.work_of(args), model.kind)
+    retriever = index.open_retriever(model.settings, devices.work_of(args), model.kind)
     about = dict(retriever.about)
     key = [retriever.kind, about, configs.corpus, release.fingerprint(configs.corpus, "corpus")]
     folder = args.index or caches() / "indexes" / key_of(key)
@@ -105,8 +104,8 @@ def run(args: argparse.Namespace) -> None:
         message = "%s: its own files say pooling %s, models.toml (%s) %s; its own files are followed"
         log.warning(message, args.model, own["value"], model.family, model.pooling)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    index = retriever.index(release, configs.corpus, folder)
-    hits = retriever.search(release, configs.corpus, index, [text for _, text in queries], args.top_k)
+    built = retriever.index(release, configs.corpus, folder)
+    hits = retriever.search(release, configs.corpus, built, [text for _, text in queries], args.top_k)
     bar = progress(hits, total=len(queries), unit="query", label="search")
     lines = write_run(out, zip((query for query, _ in queries), bar, strict=True), tag=tag_of(found))
     manifest = write_manifest(out, found, tag_of(found), len(queries), lines)

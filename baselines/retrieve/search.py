@@ -21,7 +21,7 @@ from pathlib import Path
 
 from baselines.measure.qrels import add_set, read_queries
 from baselines.retrieve.passages import add_sample, open_passages, sample_rows
-from baselines.retrieve.settings import add_device, add_options
+from baselines.retrieve.settings import DEVICE, add_options
 from builders.core.errors import InputError, log
 from builders.core.files import check_file
 from builders.core.hub import check_models
@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     source.add_argument("--queries", type=Path, metavar="DIR", help="the queries' embeddings")
     parser.add_argument("--engine", choices=["faiss", "torch"], help="default: faiss on a CPU, torch on a GPU")
-    add_device(parser)
+    add_options(parser, *DEVICE)
 
 
 def run(args: argparse.Namespace) -> None:

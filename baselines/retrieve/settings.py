@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Annotated, Any
 
-from msgspec import Meta, Struct, structs
+from msgspec import Meta, Struct
 
 from builders.core.command import whole_number
 
@@ -56,14 +56,11 @@ class ModelSettings(Overrides, frozen=True):
     def overrides(self) -> dict[str, Any]:
         """The :class:`Overrides` that were given, for a manifest."""
         values = [(name, getattr(self, name)) for name in Overrides.__struct_fields__]
-        given = [(key, value) for key, value in values if value is not None and (value != "" or "_prompt" in key)]
-        return dict(sorted(given, key=lambda item: item[1] == ""))  # in the order of earlier manifests
-
-    def but(self, **values: Any) -> ModelSettings:
-        """The same settings with some other values."""
-        return structs.replace(self, **values)
+        return {key: value for key, value in values if value is not None and (value != "" or "_prompt" in key)}
 
 
+DEVICE = ("--device", "--dtype")  # of every command that runs a model
+PAIRS = ("--max-length", "--batch-tokens", "--tokenizers", "--revision")  # and that sends many texts through it
 # The options that several commands share; a command that gives an option of its own another default has it itself.
 _OPTIONS: dict[str, dict[str, Any]] = {
     "--release": {"type": Path, "required": True, "metavar": "DIR", "help": "the release directory"},
@@ -106,13 +103,3 @@ def add_options(parser: argparse._ActionsContainer, *names: str) -> None:
     """Options that several commands share, by their names."""
     for name in names:
         parser.add_argument(name, **_OPTIONS[name])
-
-
-def add_device(parser: argparse.ArgumentParser) -> None:
-    """``--device`` and ``--dtype``, for every command that runs a model."""
-    add_options(parser, "--device", "--dtype")
-
-
-def add_pairs(parser: argparse.ArgumentParser) -> None:
-    """The options of every command that sends pairs of texts through a model."""
-    add_options(parser, "--max-length", "--batch-tokens", "--tokenizers", "--revision")

@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING
 
 from baselines.measure.qrels import Qrels, add_queries, add_set, expect_main, read_queries, release_qrels
 from baselines.retrieve.passages import Passages, open_passages
-from baselines.retrieve.settings import add_device, add_pairs
+from baselines.retrieve.settings import DEVICE, PAIRS, add_options
 from builders.core.command import number_between, whole_number
 from builders.core.errors import InputError, log
 from builders.core.files import atomic_text, check_file
@@ -47,7 +47,7 @@ from builders.store.reader import Release, open_release
 from builders.store.runs import Run, read_run
 
 if TYPE_CHECKING:  # it loads PyTorch
-    from baselines.retrieve.scoring import Group, PairJob
+    from baselines.retrieve.rerankers import Group, PairJob
 
     Score = Callable[[Sequence[Group]], list[list[float]]]
 
@@ -94,8 +94,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="candidates score at most (1 - X) of the best positive",
     )
     parser.add_argument("--max-score", type=_ANY, metavar="X", help="candidates score at most X")
-    add_pairs(parser)
-    add_device(parser)
+    add_options(parser, *PAIRS, *DEVICE)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -143,7 +142,7 @@ def _chosen(
             yield from _within([(each.query, each)], functools.partial(_by_run, given), limits)
         return
     from baselines.retrieve.devices import over_devices
-    from baselines.retrieve.scoring import pair_job
+    from baselines.retrieve.rerankers import pair_job
 
     configs = SETS[args.set]
     queries = args.queries or configs.queries
@@ -154,7 +153,7 @@ def _chosen(
     job = pair_job(args, model, release, configs.corpus)
     windows = iter(lambda: list(itertools.islice(found, _WINDOW)), [])
     tasks = ((job, bool(args.bi_encoder), [(texts[each.query], each) for each in own], limits) for own in windows)
-    for window in over_devices(_by_model, tasks, job.work.devices):
+    for window in over_devices(_by_model, tasks, job.reranker.work.devices):
         yield from window
 
 
@@ -188,7 +187,7 @@ class Limits:
 
 def _by_model(task: tuple[PairJob, bool, list[tuple[str, Candidates]], Limits], device: str) -> list[Chosen]:
     """Choose negatives for a window of queries (text, candidates) by the scores of a model."""
-    from baselines.retrieve.scoring import score_groups, similarities
+    from baselines.retrieve.rerankers import score_groups, similarities
     from builders.annotate.pool import probability
 
     job, dual, window, limits = task

@@ -52,7 +52,7 @@ class Model(Struct, frozen=True, forbid_unknown_fields=True):
     """The model that is trained, and its start.
 
     ``start``: a name on the hub, a directory, ``scratch`` (random weights, own vocabulary), ``words`` (a vector a word,
-    a dual-encoder's alone: :mod:`baselines.train.scratch`), or ``recipe:NAME``.
+    a dual-encoder's alone: :mod:`baselines.train.models`), or ``recipe:NAME``.
     ``revision``: a commit, tag or branch of a start on the hub; empty: its main branch.
 
     A dual-encoder's alone: ``pooling`` and ``similarity`` (empty: those of a start that is a SentenceTransformer,

@@ -34,7 +34,6 @@ import contextlib
 import functools
 import json
 import logging
-import math
 import os
 import time
 from collections.abc import Mapping
@@ -105,6 +104,9 @@ def run(args: argparse.Namespace) -> None:
         job = Job(args)
         if job.resume and is_done(job.out, job.about, lambda: job.commit):
             log.info("%s is this training's checkpoint already; --no-resume trains again", job.out)
+            if job.first:
+                with work_beside(job.out, wait=True):  # removes what a kill at the very end has left beside it
+                    return
             return
         if job.commit:  # asked for before the large libraries are loaded: an error comes at once
             log.info("starts from %s, commit %s", job.start, job.commit)
@@ -249,7 +251,7 @@ def train(job: Job) -> Mapping[str, Any] | None:
             states = stack.enter_context(states_kept(job.out, about, job.resume))
             last_state(states, job.world)  # removes damaged ones before the others look for states
         if job.world > 1:
-            from baselines.train.distributed import together
+            from baselines.train.trainers import together
 
             stack.enter_context(together(job.rank, job.world, device))
         return _train(job, data, device, work)
@@ -314,7 +316,7 @@ def _train(job: Job, data: Data, device: str, work: Path | None) -> Mapping[str,
 
     states, start, batches = states_of(job.out), job.start, data.batches
     if start in MADE:
-        from baselines.train.scratch import make_start
+        from baselines.train.models import make_start
 
         start = str(make_start(job.recipe, start, data.passages, states / "start"))
     set_seed(job.recipe.train.seed)
@@ -417,7 +419,7 @@ def _forget_lengths(trainer: Any) -> None:
 def draw_losses(path: Path, losses: list[list[float]], dev: list[dict[str, float]], name: str) -> None:
     """The loss over the steps, and the first measure of the dev sample (MRR@10, or AUC of pairs of questions), as PNG.
 
-    Left out (and said) without matplotlib.
+    Skipped, with a warning, without matplotlib.
     """
     try:
         from matplotlib.figure import Figure
@@ -426,14 +428,12 @@ def draw_losses(path: Path, losses: list[list[float]], dev: list[dict[str, float
         return
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.add_subplot()
-    shown = [(step, loss) for step, loss in losses if math.isfinite(loss)]
-    axes.plot([step for step, _ in shown], [loss for _, loss in shown], color="tab:blue", label="training loss")
-    axes.set(xlabel="step", ylabel="training loss")
+    axes.plot(*zip(*losses, strict=True), color="tab:blue")
+    axes.set(xlabel="step", ylabel="training loss", ylim=(0, None))
     axes.set_title(name, parse_math=False)  # a recipe's name may hold a dollar sign
-    axes.set_ylim(bottom=0)
     if dev:
-        right = axes.twinx()
         measure = next(name for name in dev[0] if name != "step")
+        right = axes.twinx()
         right.plot([row["step"] for row in dev], [100 * row[measure] for row in dev], "o-", color="tab:orange")
         right.set(ylabel=f"{measure} of the dev sample, %", ylim=(0, 100))
     figure.savefig(path, dpi=120, metadata={"Software": None})

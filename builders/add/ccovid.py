@@ -55,14 +55,9 @@ def run(args: argparse.Namespace) -> None:
 
 
 def read(paths: Sequence[Path], encoding: str = "auto") -> tuple[Collection, list[Source]]:
-    """The set, its questions not split yet, and the files that it came from.
+    """Return the set, its questions not split yet, and the files that it came from.
 
-    Args:
-        paths: where to look; a file that is named and none of the competition's is an error, not passed over.
-        encoding: of every table, see :mod:`builders.sources.encoding`; JSON is UTF-8.
-
-    Raises:
-        InputError: for a file that is none of the competition's, a wrong row, or where no question has a document.
+    A file that ``paths`` name and that is none of the competition's is an :class:`InputError`, as a wrong row is.
     """
     questions, documents = SourceTexts("question"), SourceTexts("document")
     judged: dict[str, dict[str, None]] = {}

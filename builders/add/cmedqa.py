@@ -48,14 +48,10 @@ def run(args: argparse.Namespace) -> None:
 
 
 def read(paths: Sequence[Path], encoding: str = "auto") -> tuple[Collection, list[Source]]:
-    """The set, and the files that it came from.
+    """Return the set, and the files that it came from.
 
-    Args:
-        paths: where to look; a file that is named and none of cMedQA's is an error, not passed over.
-        encoding: of every file, see :mod:`builders.sources.encoding`.
-
-    Raises:
-        InputError: for a file that is none of cMedQA's, a wrong row, or where a needed file is missing.
+    :class:`InputError` for a file that ``paths`` name and that is none of cMedQA's, a wrong row, and without test
+    candidates.
     """
     questions, answers = SourceTexts("question"), SourceTexts("answer")
     own: _Judged = {}  # the answers of each question by answer.csv

@@ -42,13 +42,7 @@ Queries = dict[str, list[str]]
 
 
 class SourceTexts:
-    """The texts of one kind (questions, or passages) by their source's id, in order of first appearance.
-
-    Attributes:
-        kind: how messages call them.
-        by_source: the text of a source's id.
-        blank: how many ids have an empty text or white space alone: they are left out.
-    """
+    """The texts of one kind (questions, passages) by their source's id, as they come; ``blank``: ids without a text."""
 
     def __init__(self, kind: str) -> None:
         self.kind, self.blank = kind, 0
@@ -134,11 +128,9 @@ def merge_equal_questions(
 
 
 def draw_test_questions(collection: Collection, size: int, seed: int) -> None:
-    """Test becomes ``size`` queries drawn at random (from ``all``, or test as it is), the rest is for training.
+    """Draw ``size`` test queries at random (from ``all``, or test as it is); the rest is for training.
 
     Section 2.4 draws 949 of cCOVID-News; that the rest is for training says the paper's second version.
-
-    Raises :class:`InputError` where there are fewer.
     """
     before = collection.queries.pop("all" if "all" in collection.queries else "test")
     collection.queries["test"] = drawn_questions(before, size, seed, f"{collection.name}: --test-size")
@@ -175,18 +167,15 @@ def add_options(parser: argparse.ArgumentParser, test_size: int | None) -> None:
 
 
 def files_of(whose: str, headers: Mapping[str, Sequence[str]], paths: Sequence[Path]) -> Iterator[tuple[str, Source]]:
-    """(kind, file) of the files of a set: the kinds of ``headers``, known by their columns, in any order.
+    """Yield (kind, file) of the files of a set: the kinds of ``headers``, known by their columns; ``json``: JSON lines.
 
-    ``json`` among the kinds: JSON lines. Other files are passed over, but for one that ``paths`` name: an
-    :class:`InputError`.
+    Other files are passed over; one that ``paths`` name is an :class:`InputError`.
     """
     for source in find_tables(paths):
         header = header_of(source)
-        kinds = [kind for kind, columns in headers.items() if sorted(columns) == sorted(header)]
-        if "json" in headers and header[0].startswith("{"):
-            kinds = ["json"]
-        if kinds:
-            yield kinds[0], source
+        kind = next((kind for kind, columns in headers.items() if sorted(columns) == sorted(header)), "")
+        if kind or ("json" in headers and header[0].startswith("{")):
+            yield kind or "json", source
         elif source.member is None and source.path in paths:
             expected = f"none of {whose} files; expected a header such as {', '.join(next(iter(headers.values())))}"
             raise InputError(expected, path=source.shown, line=1)
@@ -226,9 +215,9 @@ def write(collection: Collection, draft: Draft) -> dict[str, dict[str, Any]]:
     prefix = "" if name == "main" else f"{name}-"
     for config in ("corpus", "queries", "qrels"):
         draft.drop(f"{prefix}{config}")
-    ids, texts, lengths = [*collection.passages], [*collection.passages.values()], LengthCounter()
+    ids, texts = [*collection.passages], [*collection.passages.values()]
     draft.write(f"{prefix}corpus", "corpus", [pa.table([ids, [""] * len(ids), texts], schema=CORPUS)])
-    lengths.add(np.fromiter(map(len, texts), np.int64))
+    lengths = LengthCounter(np.fromiter(map(len, texts), np.int64))
     draft.stats["collections"][f"{prefix}corpus"] = lengths.summary()
     columns = {
         split: _write_split(collection.passages, queries, draft, prefix, split)
@@ -249,6 +238,5 @@ def _write_split(passages: dict[str, str], queries: Queries, draft: Draft, prefi
     judged = {text_id(text): dict.fromkeys(found, 1) for text, found in queries.items()}
     draft.write(f"{prefix}queries", split, [pa.table([[*judged], [*queries]], schema=QUERIES)])
     draft.write(f"{prefix}qrels", split, [qrels_table(judged)])
-    chars = LengthCounter()
-    chars.add(np.array([len(passages[positive]) for found in judged.values() for positive in found], np.int64))
+    chars = LengthCounter(np.array([len(passages[p]) for found in judged.values() for p in found], np.int64))
     return table3_column(len(queries), sum(map(len, queries)), sum(map(len, judged.values())), chars)

@@ -112,12 +112,10 @@ class Translation:
 
 
 def read_pairs(sources: Sequence[Source], known: Mapping[str, str], encoding: str) -> Iterator[Translation]:
-    """The rows of translation tables: with a header, or two columns (query id or Chinese text, English text) without.
+    """Yield the rows of translation tables: with a header, or two columns (query id or Chinese text, English text).
 
-    ``known`` maps the release's query ids to their texts. A key that is none of these ids is taken as a Chinese text.
-
-    Raises :class:`InputError` for a table of other columns, and for a row whose id and Chinese text belong to
-    different queries.
+    ``known`` maps the release's query ids to their texts; any other key is a Chinese text. Raises :class:`InputError`
+    for other columns, and for a row whose id and Chinese text belong to different queries.
     """
     for source in sources:
         table = open_table(source, encoding, spreadsheet=True)
@@ -189,10 +187,9 @@ def build_crosslingual(
     sources: Sequence[Source],
     packages: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
-    """Write the release ``out``: ``base`` and the cross-lingual configs.
+    """Write the release ``out``: ``base`` and the cross-lingual configs; return its figures.
 
-    ``packages``: the figures of the packages of a translation by hand. Returns ``english`` and ``crosslingual`` of its
-    ``stats.json``.
+    ``packages``: the figures of the packages of a translation by hand.
     """
     queries, counts = english_queries(pairs, splits)
     figures: dict[str, Any] = {}

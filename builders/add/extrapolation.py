@@ -120,14 +120,10 @@ def restrain(args: argparse.Namespace) -> None:
 
 
 class TrainingSet(NamedTuple):
-    """One set of training queries.
+    """One set of training queries: its kind (interpolation or extrapolation), its size, its rows, ascending.
 
-    Attributes:
-        kind: "interpolation" or "extrapolation".
-        size: how many queries.
-        ranks: the rank that the last one has among some test query's nearest (interpolation), or K: every test query's
-            K nearest are not in it (extrapolation).
-        rows: the chosen training rows, ascending.
+    ``ranks``: the last one's rank among some test query's nearest (interpolation), or K: every test query's K nearest
+    are not in it (extrapolation).
     """
 
     kind: str
@@ -137,10 +133,10 @@ class TrainingSet(NamedTuple):
 
 
 def exclusion_depth(ranks: Ints) -> int:
-    """K, where nobody gives one: the depth that leaves room for the largest sets; the least of several.
+    """Return K, where nobody gives one: the least depth that leaves room for the largest sets of both kinds.
 
-    It depends on the queries alone, not on a size, so that the sets of all sizes fit together. ``ranks`` (n,): each
-    training query's best rank among the neighbours of any test query, from 1.
+    It does not depend on a size, so that the sets of all sizes fit together. ``ranks`` (n,): as :func:`best_ranks`
+    gives them.
     """
     reached = np.searchsorted(np.sort(ranks), np.arange(1, len(ranks) + 1), side="right")
     return 1 + int(np.argmax(np.minimum(reached, len(ranks) - reached)))
@@ -149,19 +145,11 @@ def exclusion_depth(ranks: Ints) -> int:
 def restrained(
     train_ids: Sequence[str], trains: Floats, tests: Floats, sizes: Sequence[int], exclude: int | None, seed: int
 ) -> list[TrainingSet]:
-    """ReSTrain's two sets of exactly so many training queries, for each size, the smallest first (extrapolate-eval).
+    """Return ReSTrain's two sets of exactly so many training queries, for each size, the smallest first.
 
-    The interpolation set takes the queries nearest to the test queries: by rank, then by cosine, then by id. The
-    extrapolation set is drawn from those that are none of any test query's ``exclude`` nearest. Of one depth and one
-    draw, as in the published files, a smaller set is part of a larger one of its kind, and sets of different kinds
-    share no query, whatever their sizes.
-
-    Args:
-        exclude: the depth; None: :func:`exclusion_depth`.
-        seed: draws the lots.
-
-    Raises:
-        InputError: a size that one of the two cannot have; names the largest possible.
+    Interpolation takes the queries nearest to the test queries: by rank, then by cosine, then by id. Extrapolation is
+    drawn by ``seed`` from those that are none of any test query's ``exclude`` nearest (None: :func:`exclusion_depth`).
+    Raises :class:`InputError` for a size that one of the two cannot have; it names the largest possible.
     """
     ranks, products = best_ranks(tests, trains)
     excluded = exclude or exclusion_depth(ranks)
@@ -239,15 +227,9 @@ def bucketed(
 ) -> tuple[Ints, Ints, npt.NDArray[np.float64]]:
     """Cluster training and test queries together; ``seed`` draws the queries that the centres start from.
 
-    Args:
-        vectors: (n + m, d), of the training queries, then of the test queries.
-
-    Returns:
-        the bucket, from 0, of every training (n,) and test (m,) query; and (m, ``count``) a test query's largest cosine
-        with a training query of each bucket.
-
-    Raises:
-        InputError: fewer queries than buckets, or a bucket without training or without test queries.
+    ``vectors``: (n + m, d), of the training queries, then of the test queries. Returns the bucket, from 0, of every
+    training (n,) and test (m,) query, and (m, ``count``) a test query's largest cosine with a training query of each
+    bucket. Raises :class:`InputError` for a bucket without training or without test queries.
     """
     if len(vectors) < count:
         raise InputError(f"{len(vectors):,} queries do not fill {count} buckets")

@@ -83,19 +83,17 @@ def run(args: argparse.Namespace) -> None:
         found = write_extract(release, args.extract, args.out)
         print(f"{args.out}: {found['passages']:,} passages, the queries of {', '.join(found['splits'])}")
         return
-    rows, lines = write_samples(release, args), []
-    for row in rows:
-        hard = f", {row['hard']:,} that the runs rank high" if row["hard"] is not None else ""
-        lines.append(f"{row['config']}: {row['passages']:,} passages, {row['positives']:,} positives{hard}")
+    rows = write_samples(release, args)
+    hard = {row["config"]: f", {row['hard']:,} that the runs rank high" for row in rows if row["hard"] is not None}
+    lines = [
+        f"{row['config']}: {row['passages']:,} passages, {row['positives']:,} positives{hard.get(row['config'], '')}"
+        for row in rows
+    ]
     print_result(rows, "\n".join(lines), args.format)
 
 
 def write_samples(release: Release, args: argparse.Namespace) -> list[dict[str, Any]]:
-    """Write the ``sample-*`` configs into a copy of ``release``; returns a row of figures each.
-
-    Raises :class:`InputError` for a size that is smaller than the positives or no smaller than the collection, a split
-    without positives, and a run of other queries or passages.
-    """
+    """Write the ``sample-*`` configs into a copy of ``release``; return a row of figures each."""
     ids = release.table(_CORPUS, _CORPUS, ["_id"])["_id"].combine_chunks()
     queries: set[str] = set()
     positives: dict[str, int] = {}  # of level 0
@@ -158,10 +156,9 @@ def _best_ranks(runs: Sequence[Path], queries: Container[str]) -> dict[str, int]
 
 
 def write_extract(release: Release, name: str, out: Path) -> dict[str, Any]:
-    """Write a release with the passages of a sample and the splits that it was made for; returns what it holds.
+    """Write a release of a sample's passages and the splits that it was made for; return what it holds.
 
-    The training questions are left out: their positives are not in a sample. Raises :class:`InputError` where the
-    release has no such sample.
+    The training questions are left out: their positives are not in a sample.
     """
     wanted, stats = release.table(name, _CORPUS, ["_id"])["_id"].to_pylist(), read_stats(release.path)
     if name not in stats.get("samples", {}):

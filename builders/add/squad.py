@@ -105,8 +105,10 @@ def run(args: argparse.Namespace) -> None:
     with draft_release(args.out, {"verb": "squad", "options": options, "sources": described(sources)}) as draft:
         write(collection, draft)
         for split, queries in collection.queries.items():
-            texts = collection.passages
-            rows = [joined_row(text_id(text), text, dict.fromkeys(found, 1), texts) for text, found in queries.items()]
+            rows = [
+                joined_row(text_id(text), text, dict.fromkeys(found, 1), collection.passages)
+                for text, found in queries.items()
+            ]
             draft.write(split, split, [pa.Table.from_pylist(rows, JOINED)])
     print_result(draft.stats, f"{table3_text(draft.stats)}\nrelease: {args.out}", args.format)
 
@@ -117,16 +119,10 @@ def read(
     cut: str = "head",
     min_chars: int = MIN_CHARS,
 ) -> Collection:
-    """The collection, in order of first appearance: the paragraphs of train, dev and test, then the distractors.
+    """Return the collection, as it comes: the paragraphs of train, dev and test, then the distractors.
 
-    Args:
-        questions: the files of each split.
-        distractors: text files of one article a line; lines end at ``\\n`` only.
-        cut: ``head``, ``all`` or ``whole``: what becomes of an article.
-        min_chars: characters of a full passage.
-
-    Raises:
-        InputError: for a file that is not in SQuAD's format or not UTF-8, and where no split has a question.
+    ``distractors``: text files of one article a line; ``cut`` (head, all, whole) says what becomes of an article.
+    Raises :class:`InputError` for a file that is not in SQuAD's format or not UTF-8, and where no split has a question.
     """
     texts, passages = SourceTexts("question"), SourceTexts("passage")
     judged: dict[str, dict[str, dict[str, None]]] = {}

@@ -63,12 +63,8 @@ class _Encoded(msgspec.Struct):
 
 
 def read_embeddings(path: Path, release: Release) -> Iterator[Block]:
-    """Yield the vectors of a file or directory, of any float type; only their shape is checked.
-
-    ``release``: the release that a directory of ``baselines encode`` was made from.
-
-    Raises:
-        InputError: a file that cannot be read, or is not laid out as this module says.
+    """Yield the vectors of a file, or of a directory that ``baselines encode`` made from ``release``; of any float
+    type.
     """
     if path.suffix == ".parquet":
         return _parquet(path)
@@ -102,12 +98,11 @@ def _encoded(path: Path, release: Release) -> Iterator[Block]:
 
 def _parquet(path: Path) -> Iterator[Block]:
     with reading(path, damaged="not a whole Parquet file"), pq.ParquetFile(path) as file:
-        names = [
-            field.name for field in file.schema_arrow if field.name in _ID_NAMES and pa.types.is_string(field.type)
-        ]
-        lists = [field.name for field in file.schema_arrow if _is_vector(field.type)]
+        schema, none = file.schema_arrow, pa.null()
+        names = [each.name for each in schema if each.name in _ID_NAMES and pa.types.is_string(each.type)]
+        lists = [each.name for each in schema if pa.types.is_floating(getattr(each.type, "value_type", none))]
         if not names or len(lists) != 1:
-            found = ", ".join(f"{field.name} ({field.type})" for field in file.schema_arrow)
+            found = ", ".join(f"{field.name} ({field.type})" for field in schema)
             expected = f"one column of ids ({', '.join(_ID_NAMES)}) and one of lists of floats"
             raise InputError(f"expected {expected}; found {found}", path=path)
         for batch in file.iter_batches(BLOCK_ROWS, columns=[names[0], lists[0]]):
@@ -119,21 +114,11 @@ def _parquet(path: Path) -> Iterator[Block]:
             yield ids.to_pylist(), flat.to_numpy(zero_copy_only=False).reshape(len(batch), lengths[0])
 
 
-def _is_vector(kind: pa.DataType) -> bool:
-    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
-    return bool(is_list and pa.types.is_floating(kind.value_type))
-
-
 def directions(paths: Sequence[Path], release: Release, queries: Sequence[str]) -> Floats:
-    """The vectors of the queries, in their order, as rows of ``similarity.fixed_point``.
+    """Return the vectors of the queries, in their order, as rows of :func:`fixed_point`.
 
-    Args:
-        paths, release: see :func:`read_embeddings`. Where two files have a query, the first counts.
-        queries: ids; one may come several times.
-
-    Raises:
-        InputError: a query without a vector or with two in one file, vectors of different dimensions, or one that is
-            not finite or all zero.
+    Where two files have a query, the first counts. Raises :class:`InputError` for a query without a vector or with two
+    in one file, vectors of different dimensions, and one that is not finite or all zero.
     """
     rows = {query: row for row, query in enumerate(dict.fromkeys(queries))}
     result: Floats | None = None
@@ -195,14 +180,10 @@ def _products(tests: Floats, trains: Floats) -> Iterator[Floats]:
 
 
 def best_ranks(tests: Floats, trains: Floats) -> tuple[Ints, Ints]:
-    """The nearness of every training query to the test queries.
+    """Return the nearness of every training query (n, d) to the test queries (m, d), both of :func:`fixed_point`.
 
-    Args:
-        tests: (m, d), trains: (n, d), both of :func:`fixed_point`.
-
-    Returns:
-        ranks (n,): the best rank, from 1, that a training query has among the neighbours of any test query;
-        products (n,): the largest scalar product at that rank.
+    That is (n,) its best rank, from 1, among the neighbours of any test query, and (n,) the largest product at that
+    rank.
     """
     best = np.full(len(trains), np.iinfo(np.int64).max)
     ranks = np.arange(1, len(trains) + 1) << 32
@@ -223,14 +204,10 @@ def nearest(tests: Floats, trains: Floats, rows: Ints) -> npt.NDArray[np.float64
 
 
 def clusters(vectors: Floats, starts: Ints) -> Ints:
-    """Spherical k-means: every row's cluster, from 0, the largest cluster first.
+    """Spherical k-means of (n, d) vectors: every row's cluster, from 0, the largest cluster first.
 
-    Args:
-        vectors: (n, d) of :func:`fixed_point`.
-        starts: the rows that the centres start from, one a cluster.
-
-    Ends when no row moves, or after 100 rounds. A cluster that loses all rows starts again from the row that is
-    farthest from its centre.
+    The centres start from the rows ``starts``. Ends when no row moves, or after 100 rounds. A cluster that loses all
+    rows starts again from the row that is farthest from its centre.
     """
     centres = vectors[starts]
     labels = np.full(len(vectors), -1)

@@ -59,10 +59,8 @@ Union = Mapping[str, Mapping[str, tuple[int, ...]]]
 class Pooled(Ids, frozen=True, rename="kebab"):
     """One pair of a pool.
 
-    Attributes:
-        rank, score: among its query's passages, by the ensemble: from 1; the mean of the re-rankers' scores.
-        runs: the rank in each run that has the passage, by the run's name; empty where none of them has.
-        judged: its score in the release's qrels; None: nobody has judged it.
+    ``rank`` and ``score``: its place among the query's passages, and the mean of the re-rankers' scores; ``runs``: its
+    rank in each run that has it; ``judged``: its score in the release's qrels, None where nobody has judged it.
     """
 
     rank: Rank
@@ -128,12 +126,9 @@ def open_runs(paths: Sequence[Path]) -> tuple[list[Run], list[str]]:
 
 
 def union_of(runs: Sequence[Run], queries: Sequence[str], depth: int, split: str) -> Union:
-    """Return the union of the ``depth`` best passages of each run (Section 2.3: 50).
+    """Return the union of the ``depth`` best passages of each run (Section 2.3: 50), in the order of ``queries``.
 
-    Args:
-        queries: the ids of the queries of ``split``, in the release's order; those that no run has are empty.
-
-    Raises :class:`InputError` where a run has a query that is none of them.
+    Raises :class:`InputError` where a run has a query that is none of these.
     """
     found: dict[str, dict[str, list[int]]] = {query: {} for query in queries}
     for position, run in enumerate(runs):
@@ -169,12 +164,9 @@ def probability(logit: float) -> float:
 def scores_of(pairs: Sequence[tuple[str, str]], runs: Sequence[Run], scale: str, made_by: str) -> list[list[float]]:
     """Return each re-ranker's scores of all ``pairs``, in their order; other pairs of a run are ignored.
 
-    Args:
-        runs: each one re-ranker's scores.
-        scale: ``sigmoid``: scores are logits, of which the probabilities are taken; ``none``: as they are.
-        made_by: the command that wrote the pairs as candidates, for the error.
-
-    Raises :class:`InputError` where a run lacks a pair: a mean of fewer scores would not compare.
+    ``scale``: ``sigmoid`` takes the probabilities of logits, ``none`` the scores as they are. Raises
+    :class:`InputError` where a run lacks a pair, naming the command ``made_by`` that gives all: a mean of fewer scores
+    would not compare.
     """
     found = []
     for run in runs:
@@ -194,11 +186,7 @@ def scores_of(pairs: Sequence[tuple[str, str]], runs: Sequence[Run], scale: str,
 
 
 def mean_scores(candidates: Union, runs: Sequence[Run], scale: str) -> dict[str, dict[str, float]]:
-    """Return by query and passage the mean of the re-rankers' scores; arguments and errors as of :func:`scores_of`.
-
-    "We then ensemble these four re-ranking models by averaging their prediction scores for each query-passage pair"
-    (A.1).
-    """
+    """Return by query and passage the mean of the re-rankers' scores (A.1); see :func:`scores_of`."""
     pairs = [(query, passage) for query, own in candidates.items() for passage in own]
     found: dict[str, dict[str, float]] = {query: {} for query in candidates}
     for (query, passage), *scores in zip(pairs, *scores_of(pairs, runs, scale, "pool candidates"), strict=True):
@@ -251,10 +239,8 @@ def report(
 ) -> dict[str, Any]:
     """Return the figures of a pool, as JSON values.
 
-    Args:
-        union: all candidates of the runs.
-        new: those that an earlier pool lacks; without one, all. Pairs that a run adds are counted among these.
-        selected: the pool, once it is made.
+    ``union``: all candidates of the runs; ``new``: those that an earlier pool lacks; ``selected``: the pool, once it is
+    made.
     """
     labels = {(query, passage): score for query, scores in judged.items() for passage, score in scores.items()}
     pairs = [((query, passage), ranks) for query, own in new.items() for passage, ranks in own.items()]

@@ -104,8 +104,6 @@ _FAMILIES = (
     *("kimi moonshot", "llama vicuna", "minicpm", "mistral mixtral", "qwen qwq tongyi", "yi"),
 )
 
-Waiting = Sequence[tuple[Package, Item]]
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", required=True, metavar="NAME", help="who judges: as the endpoint calls it")
@@ -132,7 +130,7 @@ def run(args: argparse.Namespace) -> None:
     print(f"{new:,} pairs judged by {args.model} (a model): {args.round}")
 
 
-def _ask(args: argparse.Namespace, found: Round, waiting: Waiting) -> int:
+def _ask(args: argparse.Namespace, found: Round, waiting: Sequence[tuple[Package, Item]]) -> int:
     """Ask an endpoint about pairs, several at a time; return how many it gave a grade.
 
     Grades are kept every ``_KEPT`` answers, and when the work ends, however it ends.
@@ -171,7 +169,7 @@ def _judgment(model: str, package: Package, item: Item, label: int, **more: Any)
     return Judgment(*item.pair, label, model, now, package.name, package.version, "model", model, **more)
 
 
-def _take_scores(args: argparse.Namespace, waiting: Waiting) -> int:
+def _take_scores(args: argparse.Namespace, waiting: Sequence[tuple[Package, Item]]) -> int:
     """Add the grades that a model's scores of the pairs stand for; return their number.
 
     A grade is a quarter of the probabilities, so that those from 0.5 on count as relevant (ours).

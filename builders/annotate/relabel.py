@@ -83,8 +83,7 @@ def run(args: argparse.Namespace) -> None:
 def negatives_of(release: Release, path: Path | None, judged: Judged) -> dict[str, list[str]]:
     """Return the negatives of every training query, each once, without those that are judged.
 
-    They are those of the file ``path``, or where it is None of the release's training rows. :class:`InputError` where
-    there are none of this release's queries, and for a passage that its corpus lacks.
+    They are those of the file ``path``, or where it is None of the release's training rows.
     """
     rows: Iterable[tuple[str, list[str]]] = (
         (query, [each["docid"] for each in own])
@@ -128,11 +127,12 @@ def _move(args: argparse.Namespace, release: Release, judged: Judged, negatives:
         "sources": describe_files(sources),
     }
     # The list goes on from that of an earlier relabelling.
-    listed = any(entry.path == LIST for entry in release.manifest.files)
-    earlier = release.named(LIST).read_text(encoding="utf-8") if listed else ""
+    earlier = [release.named(LIST).read_text("utf-8") for entry in release.manifest.files if entry.path == LIST]
     with draft_release(args.out, build, release) as draft:
         rejudge(draft, release, SPLIT, new)
-        write_text(draft.folder / LIST, earlier + "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in moved))
+        write_text(
+            draft.folder / LIST, "".join([*earlier, *(f"{json.dumps(row, ensure_ascii=False)}\n" for row in moved)])
+        )
         draft.add_file(LIST)
     before = sum(score > 0 for own in judged.values() for score in own.values())
     queries = len({*judged, *negatives})
@@ -228,8 +228,7 @@ def merged(round_: Path, base: Release, out: Path) -> dict[str, dict[str, Any]]:
 def settled_labels(round_: Path, found: Round) -> tuple[dict[Pair, int], list[Pair]]:
     """Return the label of each pair of a round's accepted packages, and the pairs without one.
 
-    These change a release's qrels. Models' judgments never do. :class:`InputError` where annotators have changed labels
-    since their package was accepted.
+    Models' judgments never count. :class:`InputError` where labels have changed since their package was accepted.
     """
     labels: dict[Pair, int] = {}
     undecided: list[Pair] = []

@@ -53,18 +53,14 @@ from builders.store.table3 import round_stat
 PACKAGE_COLUMNS = ("package", "id", "zh", "machine_translation", "english")
 SHEET_COLUMNS = ("package", "id", "zh", "english", "correct")
 _NEEDED = {"export": (), "review": ("source",), "import": ("source", "reviews")}
-Votes = Mapping[Any, Mapping[str, int]]  # by pair and person: the label
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The outcome of the reviews of one package.
+    """The outcome of the reviews of one package: by reviewer, the items found right and judged, without ties.
 
-    Attributes:
-        reviews: by reviewer, the numbers of items found right and judged, without ties.
-        refusal: why it is not accepted; empty where it is.
-        reviewed: by as many reviewers, and on as many items each, as the rule asks; refused all the same, it is sent
-            back.
+    ``refusal``: why it is not accepted, empty where it is. ``reviewed``: by as many reviewers, and on as many items
+    each, as the rule asks; refused all the same, it is sent back.
     """
 
     reviews: Mapping[str, tuple[int, int]]
@@ -79,12 +75,10 @@ class Verdict:
 
 
 def judge(size: int, reviews: Mapping[str, Sequence[bool | None]], rule: Rule) -> Verdict:
-    """Return the verdict on one package.
+    """Return the verdict on one package of ``size`` items.
 
-    Args:
-        size: the package's items; one smaller than ``rule.review_pairs`` is judged whole.
-        reviews: by reviewer, for each item that they judged, whether it is right; None for a tie, which counts as
-            judged, but not for or against the package.
+    ``reviews``: by reviewer, for each item that they judged, whether it is right; None for a tie, which counts as
+    judged, but not for or against the package. A package smaller than ``rule.review_pairs`` is judged whole.
     """
     reviews = {reviewer: found for reviewer, found in reviews.items() if found}
     counts = {each: (sum(map(bool, found)), len(found) - found.count(None)) for each, found in reviews.items()}
@@ -131,7 +125,7 @@ def _finite(kappa: float) -> float | None:
     return float(kappa) if math.isfinite(kappa) else None
 
 
-def cohen_of(votes: Votes) -> dict[str, dict[str, float | int | None]]:
+def cohen_of(votes: Mapping[Any, Mapping[str, int]]) -> dict[str, dict[str, float | int | None]]:
     """Return Cohen's kappa of each two people, by their names, with the number of pairs that both have judged."""
     found: dict[str, dict[str, float | int | None]] = {}
     for one, other in combinations(sorted({person for labels in votes.values() for person in labels}), 2):
@@ -142,7 +136,7 @@ def cohen_of(votes: Votes) -> dict[str, dict[str, float | int | None]]:
     return found
 
 
-def fleiss_of(votes: Votes) -> dict[str, float | int | None]:
+def fleiss_of(votes: Mapping[Any, Mapping[str, int]]) -> dict[str, float | int | None]:
     """Return Fleiss' kappa of the pairs that several people have judged.
 
     It asks for as many people a pair: of the pairs with two or more, those of the most frequent number are taken.
@@ -266,20 +260,11 @@ def _reviews(standing: Standing, rule: Rule) -> dict[str, list[bool | None]]:
     """
     found: dict[str, list[bool | None]] = {}
     drawn = {name: drawn_pairs(standing, name, rule) for names in standing.reviews.values() for name in names}
-    passed = 0
     for pair, labels in standing.reviews.items():
         for reviewer, label in labels.items():
             if pair in drawn[reviewer] and reviewer not in standing.annotations.get(pair, {}):
                 known = standing.reviewed(pair)
                 found.setdefault(reviewer, []).append(None if known is None else label == known)
-            else:
-                passed += 1
-    if passed:
-        log.warning(
-            "package %s: %d reviews are of the reviewer's own work, or of pairs that were not drawn, and do not count",
-            standing.package.name,
-            passed,
-        )
     return found
 
 
@@ -442,9 +427,8 @@ def review_packages(
 ) -> dict[str, tuple[int, Verdict]]:
     """Return the size of each package, and the verdict on it by the reviewers' sheets: a sheet is a reviewer.
 
-    Raises:
-        InputError: for a sheet given twice, a row that is not judged, judges a pair twice or one that is in no
-            package, and for one that was drawn before its English text was changed.
+    Raises :class:`InputError` for a sheet given twice, a row that is not judged, judged twice or in no package, and one
+    that was drawn before its English text was changed.
     """
     packages = by_package(pairs)
     judged: dict[str, dict[str, dict[str, bool]]] = {package: {} for package in packages}

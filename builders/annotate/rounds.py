@@ -75,11 +75,9 @@ class Choice(NamedTuple):
 
 @dataclass(frozen=True)
 class Question:
-    """A question.
+    """A question: its text, a ``hint`` for people who hand in nothing, its choices.
 
-    Attributes:
-        text: as it is put to people; ``hint`` is what they are told who hand in nothing.
-        highest: the highest label a person may give, and a model (UMBRELA's grades of relevance go to 3).
+    ``highest``: the highest label a person may give, and a model (UMBRELA's grades of relevance go to 3).
     """
 
     name: Asked
@@ -139,16 +137,10 @@ class Ids(msgspec.Struct, frozen=True, rename="kebab"):
 
 
 class Judgment(Ids, frozen=True, rename="kebab", omit_defaults=True, forbid_unknown_fields=True):
-    """One judgment of one pair.
+    """One judgment of one pair: who judged it, when (UTC), in which version (from 1) of which package.
 
-    Attributes:
-        label: 1 where the passage answers the query, 0 where not; a model's may go to 3. In an analysis of errors
-            one of its categories, from 1 to 8.
-        annotator: who judged; a model's judgment names the model in ``model``, too.
-        time: when, in UTC.
-        package, version: the package and its version, from 1.
-        kind: an annotator's, a reviewer's, an adjudicator's, or a model's, which never counts as a person's.
-        question: what was asked.
+    ``label``: 1 where the passage answers the query, 0 where not; a model's may go to 3. In an analysis of errors one
+    of its categories, from 1 to 8. A judgment of the kind ``model`` names the model, and never counts as a person's.
     """
 
     label: Label
@@ -201,13 +193,10 @@ def read_judgments(round_: Path) -> list[Judgment]:
 
 
 def add_judgments(round_: Path, judgments: Iterable[Judgment], timed: bool = True) -> int:
-    """Add what is new to a round, as one file that appears when it is whole; returns the number of judgments added.
+    """Add what is new to a round, as one file that appears when it is whole; return the number of judgments added.
 
-    Two processes take turns; what is there already is not written again, so that the same import changes nothing.
-
-    Args:
-        timed: the judgments have times of their own. Else a judgment is new where the latest of the same person on the
-            same pair, package and version says something else.
+    Two processes take turns; the same import changes nothing. Judgments that are not ``timed`` have no times of their
+    own: one is new where the latest of the same person on the same pair, package and version says something else.
     """
     folder = round_ / JUDGMENTS
     with alone(folder, folder, wait=True):
@@ -253,12 +242,7 @@ class Reviewed(msgspec.Struct, frozen=True):
 
 
 class Package(msgspec.Struct, frozen=True):
-    """One package.
-
-    Attributes:
-        version: the one that is being worked on, or was accepted.
-        labels: the digest of the labels that were accepted (:attr:`Standing.digest`).
-    """
+    """One package: the version that is being worked on or was accepted, and the digest of the accepted labels."""
 
     name: Annotated[str, Meta(pattern=r"\A\w{1,20}-\d{1,9}\Z")]
     pairs: Count
@@ -276,11 +260,8 @@ class Package(msgspec.Struct, frozen=True):
 class Round(msgspec.Struct, frozen=True):
     """The content of ``round.json``.
 
-    Attributes:
-        release, fingerprint: the name of the release's directory; changes when its queries or passages do.
-        split: whose queries are judged.
-        pool: SHA-256 of the pool; of the run, where its errors are judged.
-        question: what is asked of each pair.
+    ``fingerprint`` changes when the release's queries or passages do; ``pool``: the SHA-256 of the pool, or of the run
+    whose errors are judged.
     """
 
     format: Literal[1]
@@ -346,13 +327,7 @@ def items_of(path: Path, package: Package) -> list[Item]:
 
 @dataclass
 class Standing:
-    """The judgments of one package in its present version.
-
-    Attributes:
-        pairs: all of its pairs, in order.
-        annotations, reviews: by pair and person, the label.
-        adjudications: by pair, the label that the last adjudicator gave.
-    """
+    """The judgments of one package in its present version: labels by pair and person; adjudications by pair."""
 
     package: Package
     pairs: Collection[Pair]
@@ -398,8 +373,7 @@ class Standing:
     def reviewed(self, pair: Pair) -> int | None:
         """Return the label that reviews are compared with: that of most annotators; of a tie, the adjudicator's.
 
-        Where annotators agree, an adjudicator's label does not count here: such pairs are corrected where a reviewer
-        saw them, and the rest of the package would seem as good.
+        Where annotators agree, an adjudicator's label does not count: the rest of the package would seem as good.
         """
         label = self.annotated(pair)
         return self.adjudications.get(pair) if label is None else label

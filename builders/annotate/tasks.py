@@ -231,13 +231,8 @@ def make_round(
 ) -> int:
     """Write the round ``path``, which must not be there; return the number of its packages.
 
-    Args:
-        pairs: in their order; those of a query stand together.
-        source: the file that they come from.
-        size: pairs a package.
-
-    Raises:
-        InputError: a query or a passage that the release lacks.
+    ``pairs`` stand in their order, those of a query together; ``source`` is the file that they come from. Raises
+    :class:`InputError` for a pair that the release lacks.
     """
     expect_new(path)
     queries = release.texts("queries", split)

@@ -2,11 +2,11 @@
 
 A manifest lists entries (:class:`FileEntry`, made by :func:`describe`); :func:`wrong_file` compares a file with its
 entry. A file is read for this once: a verified file is noted in the user's cache until its inode, size, mtime or ctime
-changes. A note is a line of 24 hex digits. Lines are only ever added, each by one write, so processes need no lock, and
-a damaged line matches no file."""
+changes. A note is an empty file of that name, so processes need no lock."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 import time
@@ -20,9 +20,7 @@ from builders.core.files import sha256_of
 from builders.core.folders import key_of
 from builders.core.typed import Count, Sha256, name_within
 
-_MOST = 1 << 20  # bytes of notes, for 40,000 files; then they begin anew
-_here: set[str] = set()  # this process' own notes
-_read: tuple[object, set[str]] = None, set()  # the state of the file of notes when it was last read, and the notes
+_here: set[Path] = set()  # this process' own notes
 _SETTLED = 2 * 10**9  # ns: a file may be changed twice within one tick of its clock, which is 2 s on the coarsest disks
 
 
@@ -52,12 +50,8 @@ def describe(folder: Path, name: str, rows: int | None = None) -> FileEntry:
 def wrong_file(path: Path, entry: FileEntry, look: Callable[[], str] | None = None, *, again: bool = False) -> str:
     """Describe what is wrong with a file; empty if it has the bytes that its entry says.
 
-    Args:
-        path: the file.
-        entry: its entry in the manifest.
-        look: describes what is wrong with the content of a file that has these bytes. It must depend on nothing else
-            than the bytes and the entry.
-        again: read the file even if it was verified before.
+    ``look`` describes what is wrong with the content of a file that has these bytes; it depends on bytes and entry
+    alone. ``again``: read the file even if it was verified before.
     """
     more = structs.astuple(entry)[4:]  # of a kind of entry that says more
     claim = ["file of a release", entry.path if look else "", entry.sha256, entry.rows, *more]
@@ -81,23 +75,20 @@ def wrong_file(path: Path, entry: FileEntry, look: Callable[[], str] | None = No
 def fault_once(path: Path, claim: Any, look: Callable[[], str], *, again: bool = False) -> str:
     """Describe what ``look`` finds wrong with the content of a file; empty if it finds nothing.
 
-    Not called where it has found nothing in this very file (device, inode, size, mtime, ctime) for this claim before.
-    Where the user's cache cannot be read or written, it is called once a process.
-
-    Args:
-        path: the file.
-        claim: all that ``look`` compares with, as JSON values.
-        look: reads the file and says in words what is wrong.
-        again: look in any case.
+    Not called where it has found nothing in this very file (device, inode, size, mtime, ctime) for this ``claim``
+    before, unless ``again``. The claim has all that it compares with, as JSON values. Where the user's cache cannot be
+    written, it is called once a process.
     """
     started, file = time.time_ns(), path.stat()
     note = _note(file, claim)
-    if not again and (note in _here or note in _noted()):
+    if not again and (note in _here or os.path.exists(note)):
         return ""
     fault = look()
     if not fault and started - max(file.st_mtime_ns, file.st_ctime_ns) > _SETTLED and _note(path.stat(), claim) == note:
         _here.add(note)
-        _add(note)
+        with contextlib.suppress(OSError):  # no place for it: then it is looked again, which is no error
+            note.parent.mkdir(parents=True, exist_ok=True)
+            note.touch()
     return fault
 
 
@@ -112,38 +103,7 @@ def wrong_sha256(path: Path, sha256: str) -> str:
     return fault_once(path, ["sha256", sha256], lambda: other_sha256(path, sha256))
 
 
-def _note(file: os.stat_result, claim: Any) -> str:
+def _note(file: os.stat_result, claim: Any) -> Path:
     # No program can set ctime: it also moves where an edit in place puts the old mtime back.
-    return key_of([file.st_dev, file.st_ino, file.st_size, file.st_mtime_ns, file.st_ctime_ns, claim])
-
-
-def _notes() -> Path:
-    return caches() / "verified"
-
-
-def _noted() -> set[str]:
-    """The notes of all processes, read again where there are others: a release has dozens of files to ask for."""
-    global _read
-    notes = _notes()
-    try:
-        found = notes.stat()
-        state = notes, found.st_ino, found.st_size, found.st_mtime_ns
-        if _read[0] != state:
-            _read = state, set(notes.read_text(encoding="ascii", errors="replace").split())
-    except OSError:
-        return set()
-    return _read[1]
-
-
-def _add(note: str) -> None:
-    """Append a note; nothing where there is no place for it: then it is looked again, which is no error."""
-    try:
-        notes = _notes()
-        notes.parent.mkdir(parents=True, exist_ok=True)
-        if notes.exists() and notes.stat().st_size > _MOST:
-            notes.unlink()
-        # Unbuffered, so that a note is one write; on a line of its own whatever the last one is.
-        with open(notes, "ab", buffering=0) as file:
-            file.write(f"\n{note}\n".encode())
-    except OSError:
-        pass
+    key = key_of([file.st_dev, file.st_ino, file.st_size, file.st_mtime_ns, file.st_ctime_ns, claim])
+    return caches() / "checked" / key

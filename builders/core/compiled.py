@@ -14,25 +14,14 @@ from builders.core.errors import log
 def compiled(function: Callable[..., Any]) -> Any:
     """A decorator: ``function`` in machine code, which runs outside the interpreter's lock."""
     try:
-        loop: Any = numba.njit(cache=True, nogil=True)(function)
+        return numba.njit(cache=True, nogil=True)(function)
     except RuntimeError:  # no folder for its cache can be written
         _warn()
         return numba.njit(nogil=True)(function)
-    save = loop._cache.save_overload
-
-    def keep(*compiled: Any) -> None:
-        try:
-            save(*compiled)
-        except OSError:  # a full disk: numba removes what it has written
-            _warn()
-
-    loop._cache.save_overload = keep
-    return loop
 
 
 @functools.cache
 def _warn() -> None:
     log.warning(
-        "numba's cache cannot be written (no folder is writable, its disk is full, or ulimit -f allows no larger file):"
-        " it compiles anew; NUMBA_CACHE_DIR names a folder"
+        "numba's cache cannot be written (no folder is writable): it compiles anew; NUMBA_CACHE_DIR names a folder"
     )

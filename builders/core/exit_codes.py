@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 
 from builders.core.errors import InputError, group_of, install
-from builders.core.limits import DiskFull, full_disk, reserve_little, unnamed
+from builders.core.limits import DiskFull, full_disk, reserve_little
 
 # Libraries have kinds of their own for it (MemoryError, duckdb.OutOfMemoryException, torch's RuntimeError).
 _NO_MEMORY = re.compile(
@@ -63,7 +63,8 @@ def exit_code(work: Callable[[], int]) -> int:
             return 141
         if full:
             _drop_stdout()  # what did not go there would be tried once more at the end
-            return _say(f"error: {unnamed(error, full)}")
+            place = error if isinstance(error, InputError) else getattr(error, "filename", None) or "stdout"
+            return _say(f"error: {place}: {full}")
         if isinstance(error, ModuleNotFoundError) and (group := group_of(error.name or "")):
             return _say(f"error: {error.name} is not installed: {install(group)}")
         if isinstance(error, MemoryError) or _NO_MEMORY.search(f"{type(error).__name__}: {error}"):

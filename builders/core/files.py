@@ -34,7 +34,7 @@ else:  # Python 3.10
 _BLOCK = 1 << 20
 # OSError: without a number it is no error of the system, but one of Arrow or gzip about what it reads.
 _DAMAGE = (EOFError, OSError, ValueError, lzma.LZMAError, struct.error, zipfile.BadZipFile, zlib.error)
-_LINKS = 40  # that a name may lead through, as on Linux
+_STDOUT = {Path("-"), Path("/dev/stdout"), Path("/dev/fd/1"), Path("/proc/self/fd/1")}
 
 
 _copies: dict[tuple[int, int], Path] = {}  # of pipes, by device and inode
@@ -80,28 +80,13 @@ def real_path(path: Path) -> Path:
     return real
 
 
-def _descriptor(path: Path) -> int | None:
-    """The number of this process' own open stream that ``path`` names: ``-``, ``/dev/stdout``, ``/dev/fd/3``."""
-    if str(path) == "-":
-        return 1
-    own, place = {os.path.realpath("/dev/fd"), "/dev/fd"}, os.path.abspath(path)
-    for _ in range(_LINKS):
-        folder, name = os.path.split(place)
-        if name.isdecimal() and os.path.realpath(folder) in own:
-            return int(name)
-        if not os.path.islink(place):
-            break
-        place = os.path.join(folder, os.readlink(place))
-    return None
-
-
 def kind_of(path: Path) -> str:
     """Name the kind of thing that stands in the place of an output; empty for a file, or for nothing yet.
 
-    ``stream`` (a terminal, ``/dev/null``, a pipe; what this process has open, whatever it is: ``-``, ``/dev/stdout``),
-    ``directory``, ``disk`` or ``socket``.
+    ``stream`` (a terminal, ``/dev/null``, a pipe; stdout, whatever it is: ``-``, ``/dev/stdout``), ``directory``,
+    ``disk`` or ``socket``.
     """
-    if _descriptor(path) is not None:
+    if path in _STDOUT:
         return "stream"
     try:
         mode = path.stat().st_mode
@@ -112,15 +97,6 @@ def kind_of(path: Path) -> str:
     if stat.S_ISDIR(mode):
         return "directory"
     return "" if stat.S_ISREG(mode) else "disk" if stat.S_ISBLK(mode) else "socket"
-
-
-def path_of(text: str) -> Path:
-    """The path that a user gave; :class:`InputError` for the address of an object store."""
-    if "://" in text:
-        raise InputError(
-            "expected a path, found an address; copy its files with `aws s3 sync` or `hf download`", path=text
-        )
-    return Path(text)
 
 
 def link(file: Path, name: Path) -> None:
@@ -138,13 +114,9 @@ _TEMPORARY = "dureader-"
 def alone(place: Path, shown: Path, *, wait: bool = False) -> Iterator[None]:
     """Hold the lock of ``place`` for the block, which writes there: :class:`DiskFull` where that disk is full.
 
-    The lock is a file beside ``place``, which can so be removed meanwhile. A killed process lets go of it: the next one
-    finds the file, takes it, and removes it at the end.
-
-    Args:
-        place: what one process at a time may make; its parent folder is made.
-        shown: how errors call it.
-        wait: for the other process; where False, that is an :class:`InputError`.
+    The lock is a file beside ``place``, whose parent folder is made. A killed process lets go of it: the next one takes
+    it, and removes it at the end. ``shown``: the place in errors. ``wait`` for another process; where False, that is an
+    :class:`InputError`.
     """
     from filelock import FileLock, Timeout
 
@@ -209,10 +181,11 @@ def new_file(path: Path) -> Iterator[Path]:
         with temporary_folder() as folder:
             whole = folder / path.name
             yield whole
-            if (number := _descriptor(path)) == 1:
+            stdout = path in _STDOUT
+            if stdout:
                 sys.stdout.flush()
             # Opened by its name, a file that the shell has opened (`> FILE`) would be emptied, and begun anew.
-            with open(whole, "rb") as file, open(path if number is None else os.dup(number), "wb") as stream:
+            with open(whole, "rb") as file, open(os.dup(1) if stdout else path, "wb") as stream:
                 shutil.copyfileobj(file, stream)
         return
     path = real_path(path)
@@ -286,13 +259,7 @@ def reading(
     """Turn an error of reading a file in the block into an :class:`InputError`: one line that names the file.
 
     These are the errors of the system, of gzip and zip, of Arrow, and of bytes that are no text; their own words are
-    part of the line.
-
-    Args:
-        path: the file, or its name in an error.
-        line: the line that is read.
-        damaged: the error's words for a file that is there, but not whole.
-        remedy: what the user may do; ends the line.
+    part of the line. ``damaged``: the words for a file that is not whole; ``remedy`` ends the line.
     """
     try:
         yield

@@ -16,7 +16,7 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from multiprocessing import util
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, TypeVar
 
 from builders.core.errors import Unfinished, log
 from builders.core.exit_codes import raise_if_stopped, say_once
@@ -49,7 +49,6 @@ def start_worker() -> None:
 
 
 _SOCKET = 104 - len("/dureader-01234567/listener-01234567\0")  # the shortest limit of a path of one: macOS's
-_SYSTEMS = (Path("/tmp"), Path("/var/tmp"))  # where TMPDIR's path is too long for the sockets of multiprocessing
 
 # Not in the finalizer alone: a forked process forgets those, and would let go of the folder, which removes it.
 _held = contextlib.ExitStack()
@@ -66,11 +65,8 @@ def can_start_processes() -> bool:
     except OSError as error:
         log.warning("no worker processes: this system has no semaphores (/dev/shm: %s); all is done in one", error)
         return False
-    homes = (Path(tempfile.gettempdir()), *_SYSTEMS)
-    home = next((each for each in homes if len(os.fsencode(each)) <= _SOCKET and os.access(each, os.W_OK)), None)
-    if home is None:
-        log.warning("no worker processes: TMPDIR (%s) is too long a path for sockets; all is done in one", homes[0])
-        return False
+    home = Path(tempfile.gettempdir())
+    home = home if len(os.fsencode(home)) <= _SOCKET else Path("/tmp")
     config = multiprocessing.current_process()._config  # type: ignore[attr-defined]
     if not config.get("tempdir"):
         config["tempdir"] = str(_held.enter_context(temporary_folder(home)))
@@ -96,13 +92,16 @@ def process_pool(workers: int) -> Iterator[Pool | None]:
 
 
 def in_order(
-    pool: Pool | None, function: Callable[[Task], Result], tasks: Iterable[Task], ahead: int
+    pool: Any | None, function: Callable[[Task], Result], tasks: Iterable[Task], ahead: int
 ) -> Iterator[Result]:
-    """``function(task)`` for every task, in their order; at most ``ahead`` tasks are held. Raises WorkerDied."""
+    """``function(task)`` for every task, in their order; at most ``ahead`` tasks are held. Raises WorkerDied.
+
+    ``pool`` has ``submit``, as an executor.
+    """
     if pool is None:
         yield from map(function, tasks)
         return
-    running: deque[concurrent.futures.Future[Result]] = deque()
+    running: deque[Any] = deque()
     try:
         for task in tasks:
             raise_if_stopped()
@@ -143,32 +142,28 @@ def in_threads(
         yield from in_order(pool, function, tasks, 4 * threads if ahead is None else ahead)
 
 
-class Engine(Protocol):
-    """The interface to whatever runs the tasks of a long job: processes here, or a cluster."""
+@dataclass
+class Engine:
+    """Runs the tasks of a long job on processes of this machine, or on a cluster.
+
+    ``workers`` tasks run at once, ``ahead`` are in flight. ``pool`` has ``submit``; without one, the tasks run here.
+    """
 
     workers: int
+    pool: Any | None
+    ahead: int
 
     def map(self, function: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[Result]:
         """``function(task)`` for every task, in their order.
 
-        Tasks are taken as they are needed: a few for each worker are in flight. Function, tasks and results travel
-        between processes. What a task raises is raised here; :class:`WorkerDied` where its process is lost for good.
+        Tasks are taken as they are needed. Function, tasks and results travel between processes. What a task raises is
+        raised here; :class:`WorkerDied` where its process is lost for good.
         """
-
-
-@dataclass
-class LocalEngine:
-    """The processes of this machine; without a pool, the tasks run here."""
-
-    workers: int
-    pool: Pool | None
-
-    def map(self, function: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[Result]:
-        return in_order(self.pool, function, tasks, 2 * self.workers)
+        return in_order(self.pool, function, tasks, self.ahead)
 
 
 @contextlib.contextmanager
 def local_engine(workers: int) -> Iterator[Engine]:
     """Give the block an engine of ``workers`` processes of this machine."""
     with process_pool(workers) as pool:
-        yield LocalEngine(workers, pool)
+        yield Engine(workers, pool, 2 * workers)

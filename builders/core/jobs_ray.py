@@ -1,8 +1,8 @@
 """``--engine ray``: the tasks of a build on the machines of a Ray cluster.
 
 The same functions work on the same tasks as on one machine, and their results come back in the same order: the bytes
-are the same. Only small things travel through Ray (a range of a file, a count): rows and files go from and to the
-storage that all machines share. Blocks of compressed sources carry their text; two of them for each CPU are in flight.
+are the same. Blocks of the sources travel through Ray, two for each CPU at a time; files go to the storage that all
+machines share.
 
 A task whose process or machine is lost runs again elsewhere. The same task gives the same bytes, and shards appear
 whole or not at all, so it does not matter how far the lost one had come."""
@@ -10,6 +10,7 @@ whole or not at all, so it does not matter how far the lost one had come."""
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.metadata
 import logging
 import os
@@ -17,14 +18,12 @@ import platform
 import signal
 import socket
 import sys
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 from builders.core.errors import InputError, install
-from builders.core.exit_codes import raise_if_stopped
-from builders.core.jobs import WorkerDied
+from builders.core.jobs import Engine, WorkerDied
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -36,16 +35,12 @@ _AHEAD = 2  # tasks in flight for each CPU
 _PACKAGES = ("duckdb", "jieba", "msgspec", "numba", "numpy", "pyarrow", "ray", "rjieba")
 
 
-class RayEngine:
-    """A :class:`builders.core.jobs.Engine` on a Ray cluster. A context manager.
+class RayEngine(Engine):
+    """An engine on a Ray cluster. A context manager.
 
-    Args:
-        address: of the cluster's head (``host:6379``, ``auto`` for a cluster of which this machine is part). None: the
-            value of ``RAY_ADDRESS``, else a cluster that runs here, else one started here for this build alone.
-        workers: tasks that run at once; all CPUs of the cluster where None.
-
-    Raises:
-        InputError: Ray is not installed, or no cluster answers.
+    ``address``: of the cluster's head (``host:6379``, ``auto``); None: the value of ``RAY_ADDRESS``, else a cluster
+    that runs here, else one started here. ``workers``: tasks that run at once; None: all CPUs of the cluster. Raises
+    :class:`InputError` where Ray is not installed, or no cluster answers.
     """
 
     def __init__(self, address: str | None = None, workers: int | None = None) -> None:
@@ -58,7 +53,7 @@ class RayEngine:
         if self._connected:
             self._connect(address, workers)
         cpus = max(1, int(ray.cluster_resources().get("CPU", 1)))
-        self.workers, self._in_flight = workers or cpus, workers or _AHEAD * cpus
+        super().__init__(workers or cpus, self, workers or _AHEAD * cpus)
 
     def _connect(self, address: str | None, workers: int | None) -> None:
         # This program is sent to the machines; its packages must be installed on each of them.
@@ -99,35 +94,31 @@ class RayEngine:
             self._ray.shutdown()
         self._stdout.__exit__(*error)
 
-    def map(self, function: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[Result]:
-        """``function(task)`` for every task, in their order. See :class:`builders.core.jobs.Engine`."""
+    def submit(self, function: Callable[[Task], Result], task: Task) -> _Running:
+        """Start one task."""
         run = self._ray.remote(num_cpus=1, memory=TASK_BYTES, max_retries=RETRIES)(_run)
-        function, versions = self._ray.put(function), _versions()
-        running: deque[Any] = deque()
-        try:
-            for task in tasks:
-                raise_if_stopped()
-                running.append(run.remote(function, task, versions))
-                if len(running) >= self._in_flight:
-                    yield self._result(running)
-            while running:
-                yield self._result(running)
-        finally:
-            for left in running:
-                self._ray.cancel(left)
+        return _Running(self._ray, run.remote(function, task, _versions()))
 
-    def _result(self, running: deque[Any]) -> Any:
-        """Return the result of the first task in flight. A task's own error is raised here as it was there."""
+
+class _Running:
+    """A task in flight, as :func:`builders.core.jobs.in_order` takes it."""
+
+    def __init__(self, ray: Any, ref: Any) -> None:
+        self._ray, self._ref = ray, ref
+
+    def result(self) -> Any:
+        """Wait for the task. Its own error is raised here as it was there."""
         try:
-            result = self._ray.get(running[0])
-        except self._ray.exceptions.RayTaskError:
+            return self._ray.get(self._ref)
+        except self._ray.exceptions.RayTaskError as error:
+            if isinstance(error.cause, InputError | OSError):
+                raise error.cause from None
             raise  # a fault of this program: with its traceback
         except self._ray.exceptions.RayError as error:
             raise WorkerDied from error
-        running.popleft()
-        if isinstance(result, Failure):
-            raise result.error
-        return result
+
+    def cancel(self) -> None:
+        self._ray.cancel(self._ref)
 
 
 def _try_address(address: str) -> None:
@@ -137,25 +128,18 @@ def _try_address(address: str) -> None:
         socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
 
 
-class Failure:
-    """An error of a task that is the fault of the input or the system."""
-
-    def __init__(self, error: Exception) -> None:
-        self.error = error
-
-
 def _run(function: Callable[[Any], Any], task: Any, versions: dict[str, str]) -> Any:
     """One task on a machine of the cluster."""
-    try:
-        _check_versions(versions)
-        return function(task)
-    except InputError as error:
-        return Failure(error)
-    except OSError as error:
-        where = f"{error.strerror or error} (on {socket.gethostname()})"
-        return Failure(OSError(error.errno or 0, where, error.filename))
+    for name, version in _versions().items():
+        if version != versions[name]:
+            raise InputError(
+                f"the machine {socket.gethostname()} has {name} {version}, and the one that starts the build"
+                f" {versions[name]}; expected the same on all, else the bytes would differ"
+            )
+    return function(task)
 
 
+@functools.cache
 def _versions() -> dict[str, str]:
     found = {"Python": ".".join(platform.python_version_tuple()[:2])}
     for name in _PACKAGES:
@@ -164,12 +148,3 @@ def _versions() -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:
             found[name] = "none"
     return found
-
-
-def _check_versions(expected: dict[str, str]) -> None:
-    for name, version in _versions().items():
-        if version != expected[name]:
-            raise InputError(
-                f"the machine {socket.gethostname()} has {name} {version}, and the one that starts the build"
-                f" {expected[name]}; expected the same on all, else the bytes would differ"
-            )

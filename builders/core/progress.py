@@ -5,8 +5,6 @@ from __future__ import annotations
 import io
 import logging
 import sys
-import threading
-import weakref
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -33,37 +31,19 @@ class Bar(tqdm):  # type: ignore[misc]
 
 
 class LogProgress(Bar):
-    """A bar that draws nothing, and logs its state every :data:`EVERY` seconds until it is closed.
-
-    A thread does so, because one step may take minutes. Work that takes less than that logs nothing.
-    """
+    """A bar that draws nothing, and logs its state every :data:`EVERY` seconds. Shorter work logs nothing."""
 
     monitor_interval = 0  # tqdm's own thread has nothing to do
 
     def __init__(self, *args: Any, **options: Any) -> None:
+        rhythm = {"mininterval": EVERY, "delay": EVERY, "miniters": 1, "leave": False}
         quiet = not log.isEnabledFor(logging.INFO)
-        super().__init__(*args, **options, file=io.StringIO(), ncols=0, miniters=1, disable=quiet)
-        self._closed = threading.Event()
-        if not quiet:
-            threading.Thread(target=_tell, args=(weakref.ref(self), self._closed), daemon=True).start()
+        super().__init__(*args, **options, **rhythm, file=io.StringIO(), ncols=0, disable=quiet)
 
     def display(self, msg: str | None = None, pos: int | None = None) -> None:
-        """Draw nothing."""
-
-    def close(self) -> None:
-        """Stop logging."""
-        if closed := getattr(self, "_closed", None):  # missing where __init__ has failed
-            closed.set()
-        super().close()
-
-
-def _tell(bar: weakref.ref[LogProgress], closed: threading.Event) -> None:
-    # A weak reference: a bar that an exception has left open ends with it.
-    while not closed.wait(EVERY):
-        if (found := bar()) is None:
-            return
-        log.info("%s", str(found))  # now, not when a handler writes it
-        del found
+        """Log the state; nothing where the bar would be cleared."""
+        if msg is None:
+            log.info("%s", str(self))
 
 
 def progress(items: Iterable[Any] | None = None, *, total: int | None = None, unit: str = "it", label: str = "") -> Any:

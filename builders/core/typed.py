@@ -6,7 +6,6 @@ take: NaN, half a surrogate pair, text that is no UTF-8, numbers that no 64 bits
 from __future__ import annotations
 
 import re
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -21,26 +20,16 @@ Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Sha256 = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
 T = TypeVar("T")
 
-LARGEST = 64 << 20  # bytes of a JSON file in a release or a model's folder; a large tokenizer.json has 35 MB
-_DEPTH = 64  # deeper than anything of ours; Python's own JSON writer gives up at some hundreds
 _HALF_PAIR = re.compile(rb"\\u[dD][89abAB]..(?!\\u[dD][c-fC-F])")
 
 
-def read_json(path: Path, kind: type[T], remedy: str = "", *, any_file: bool = False) -> T:
-    """The content of a JSON file as ``kind``; fields that ``kind`` does not name, of a later version, are passed over.
+def read_json(path: Path, kind: type[T], remedy: str = "") -> T:
+    """The content of a JSON file as ``kind``, a msgspec type; fields that it does not name are passed over.
 
-    Args:
-        path: the file.
-        kind: a msgspec type: a Struct with its constraints, or a composition of plain types.
-        remedy: what the user may do where the file is damaged; ends the error.
-        any_file: read a pipe, and a file of any size, too: for files that a command line names. JSON in a release or a
-            model's folder must be a regular file of at most ``LARGEST`` bytes.
-
-    Raises:
-        InputError: naming the file, and the line or the field with what was expected there.
-        FileNotFoundError, NotADirectoryError: where there is no such file: what that means, the caller knows.
+    Raises :class:`InputError` naming the file, and the line or the field with what was expected there; ``remedy`` ends
+    it. FileNotFoundError, NotADirectoryError where there is no such file: the caller knows what that means.
     """
-    return json_of(_bytes_of(path, any_file), kind, path, remedy=remedy)
+    return json_of(_bytes_of(path), kind, path, remedy=remedy)
 
 
 def read_object(path: Path, kind: type[Struct]) -> dict[str, Any]:
@@ -53,28 +42,8 @@ def read_object(path: Path, kind: type[Struct]) -> dict[str, Any]:
     return json_of(content, dict[str, Any], path)
 
 
-def check_json_files(folder: Path) -> None:
-    """Raise :class:`InputError` for a JSON file below ``folder`` that :func:`read_json` would refuse to open.
-
-    For a model's folder, whose files other libraries read.
-    """
-    for path in sorted(folder.rglob("*.json")):
-        if path.exists():  # a link to nothing is one that no library reads
-            _expect_plain(path)
-
-
-def _expect_plain(path: Path) -> None:
-    found = path.stat()
-    if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):  # reading a folder fails by itself
-        raise InputError("is a device or a pipe; expected a regular file", path=path)
-    if found.st_size > LARGEST:
-        raise InputError(f"has {found.st_size:,} bytes; expected JSON of at most {LARGEST:,}", path=path)
-
-
-def _bytes_of(path: Path, any_file: bool = False) -> bytes:
+def _bytes_of(path: Path) -> bytes:
     try:
-        if not any_file:
-            _expect_plain(path)
         return path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         raise
@@ -88,19 +57,14 @@ def json_of(content: bytes, kind: type[T], path: Path | str, line: int | None = 
     try:
         if not content.isascii():
             content.decode()  # msgspec does not look into the texts that it passes over
-        found = msgspec.json.decode(content.removeprefix(b"\xef\xbb\xbf"), type=kind)
-        # Only what has so many brackets can be so deep.
-        deep = content.count(b"[") + content.count(b"{") > _DEPTH and _is_deep(found)
+        return msgspec.json.decode(content.removeprefix(b"\xef\xbb\xbf"), type=kind)
     except msgspec.ValidationError as error:
         raise InputError(f"{_explained(str(error), kind)}{end}", path=path, line=line) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         place, what = _no_json(content, str(error))
         raise InputError(f"{what}{end}", path=path, line=line or place) from None
     except RecursionError:
-        deep = True
-    if deep:
-        raise InputError(f"expected at most {_DEPTH} lists and objects in one another{end}", path=path, line=line)
-    return found
+        raise InputError(f"expected fewer lists and objects in one another{end}", path=path, line=line) from None
 
 
 def json_lines(path: Path, kind: type[T]) -> Iterator[tuple[int, T]]:
@@ -137,13 +101,6 @@ def _no_json(content: bytes, said: str) -> tuple[int | None, str]:
 
 def _line(content: bytes, position: int) -> int:
     return content.count(b"\n", 0, position) + 1
-
-
-def _is_deep(content: Any, depth: int = _DEPTH) -> bool:
-    if isinstance(content, Struct):
-        content = msgspec.structs.asdict(content)
-    values = content.values() if isinstance(content, dict) else content if isinstance(content, list) else ()
-    return not depth or any(_is_deep(value, depth - 1) for value in values)
 
 
 def _explained(said: str, kind: Any) -> str:

@@ -72,7 +72,7 @@ class Scored(msgspec.Struct):
 def read_scores(path: Path) -> list[Scored]:
     """Return what `python -m baselines evaluate --format json` printed; :class:`InputError` for any other file."""
     with reading(path):
-        return read_json(path, list[Scored], any_file=True)
+        return read_json(path, list[Scored])
 
 
 def scores_table(release: Release, builds: Collection[Build], given: dict[str, Path]) -> str:

@@ -15,15 +15,14 @@ example:
 from __future__ import annotations
 
 import argparse
-import json
 import os
 from fractions import Fraction
 from pathlib import Path
 
 from builders.core.command import add_format, whole_number
 from builders.core.errors import InputError
-from builders.core.files import path_of
 from builders.core.limits import usable_cores
+from builders.core.tables import print_result
 from builders.core.words import SEGMENTERS
 from builders.release.options import MIN_CHARS, THRESHOLD, Options
 from builders.store.layout import SPLITS
@@ -91,7 +90,7 @@ def run(args: argparse.Namespace) -> None:
     if not sources:
         raise InputError("nothing to read: give --raw, or --train, --dev, --test")
     options = Options(args.unit, args.threshold, args.match, args.min_chars, args.segmenter)
-    out, workers = path_of(args.out), args.workers or usable_cores()
+    out, workers = Path(args.out), args.workers or usable_cores()
     if args.engine == "ray":
         from builders.core.jobs_ray import RayEngine
         from builders.store.draft import check_release_output
@@ -101,18 +100,15 @@ def run(args: argparse.Namespace) -> None:
             stats = build_release(sources, out, options, resume=args.resume, engine=engine)
     else:
         stats = build_release(sources, out, options, workers, resume=args.resume)
-    if args.format == "json":
-        print(json.dumps(stats, ensure_ascii=False, indent=1))
-        return
     from builders.store.table3 import table3_text
 
-    for split, counts in stats["read"].items():
-        print(f"{split}: {counts['questions']:,} questions read, {stats['table3'][split]['queries']:,} queries kept")
-    print(table3_text(stats))
-    print(f"release: {args.out}")
+    read = [
+        f"{split}: {counts['questions']:,} questions read, {stats['table3'][split]['queries']:,} queries kept"
+        for split, counts in stats["read"].items()
+    ]
+    print_result(stats, "\n".join([*read, table3_text(stats), f"release: {args.out}"]), args.format)
 
 
 def _paths(args: argparse.Namespace, texts: list[str]) -> list[Path]:
-    paths = [path_of(text) for text in texts]
     # Other machines have other working directories.
-    return [Path(os.path.abspath(p)) if args.engine == "ray" else p for p in paths]
+    return [Path(os.path.abspath(text) if args.engine == "ray" else text) for text in texts]

@@ -22,7 +22,7 @@ from builders.core.folders import task_folder
 from builders.core.words import words
 from builders.release.options import Options
 from builders.release.passages import cut_passages
-from builders.release.rows import Row, SegmentedRow, parse_rows
+from builders.release.rows import Row, parse_rows
 from builders.release.span_f1 import Questions, char_ids, label_questions, word_ids
 from builders.sources.lines import Block
 from builders.store.layout import text_id
@@ -65,7 +65,7 @@ def label_block(block: Block, options: Options, work: Path) -> int:
 
     Returns the number of rows. Raises :class:`InputError` naming file and line for a row that is wrong.
     """
-    found = list(parse_rows(block, segmented=options.unit == "word"))
+    found = list(parse_rows(block))
     rows = [row for _, row in found]
     documents = [document.paragraphs for row in rows for document in row.documents]
     passages = cut_passages(documents, label_rows(rows, options), options.min_chars)
@@ -103,7 +103,7 @@ def label_block(block: Block, options: Options, work: Path) -> int:
 
 
 def label_rows(rows: Sequence[Row], options: Options) -> npt.NDArray[np.bool_]:
-    """Algorithm 1 over rows: a label for each of their paragraphs, in order. On words, the rows are segmented ones."""
+    """Algorithm 1 over rows: a label for each of their paragraphs, in order."""
     counts = [sum(len(document.paragraphs) for document in row.documents) for row in rows]
     answer_counts = [len(row.answers or ()) for row in rows]
     if options.unit == "char":
@@ -119,14 +119,12 @@ def label_rows(rows: Sequence[Row], options: Options) -> npt.NDArray[np.bool_]:
 
 def _needs_segmenter(row: Row) -> bool:
     """True if labelling ``row`` takes words that the row does not carry."""
-    if not isinstance(row, SegmentedRow) or not row.answers:
-        return False
-    return row.segmented_answers is None or any(document.segmented_paragraphs is None for document in row.documents)
+    given = [row.segmented_answers, *(document.segmented_paragraphs for document in row.documents)]
+    return bool(row.answers) and None in given
 
 
 def _paragraph_words(row: Row, segmenter: str) -> Iterator[list[str]]:
     """The words of each paragraph: those that the row carries, else cut here."""
-    assert isinstance(row, SegmentedRow)
     for document in row.documents:
         if not row.answers:  # no answer asks for them
             yield from ([] for _ in document.paragraphs)
@@ -137,7 +135,6 @@ def _paragraph_words(row: Row, segmenter: str) -> Iterator[list[str]]:
 
 
 def _answer_words(row: Row, segmenter: str) -> Iterator[list[str]]:
-    assert isinstance(row, SegmentedRow)
     if row.segmented_answers is not None:
         yield from row.segmented_answers
     else:

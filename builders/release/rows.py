@@ -8,7 +8,7 @@ skipped, whatever is in them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,41 +16,33 @@ import msgspec
 
 from builders.core.errors import InputError
 from builders.sources.files import Source, find_files, split_of
-from builders.sources.lines import Block, content, line_number, lines
+from builders.sources.lines import Block, line_number, lines
 from builders.store.layout import SPLITS
 
 _ROW_FILE = re.compile(r"\.jsonl?(\.gz)?$", re.IGNORECASE)
 
 
 class Document(msgspec.Struct, gc=False, kw_only=True):
-    """One retrieved document. Its title is read by nothing: titles are dropped (Section 2.2.2)."""
+    """One retrieved document, with the words of its paragraphs where the row carries them.
+
+    Its title is read by nothing: titles are dropped (Section 2.2.2).
+    """
 
     paragraphs: list[str]
-
-
-class Row(msgspec.Struct, gc=False, kw_only=True):
-    """One question with its documents and, outside the test set, its human answers."""
-
-    question_id: int | str
-    question: str
-    documents: Sequence[Document]
-    answers: list[str] | None = None
-
-
-class SegmentedDocument(Document, gc=False, kw_only=True):
-    """A document with the words of its paragraphs, where the row carries them."""
-
     segmented_paragraphs: list[list[str]] | None = None
 
 
-class SegmentedRow(Row, gc=False, kw_only=True):
-    """A row with the words that it carries: most of a preprocessed row, read only where words are the unit."""
+class Row(msgspec.Struct, gc=False, kw_only=True):
+    """One question with its documents and, outside the test set, its human answers, perhaps as words too."""
 
-    documents: list[SegmentedDocument]
+    question_id: int | str
+    question: str
+    documents: list[Document]
+    answers: list[str] | None = None
     segmented_answers: list[list[str]] | None = None
 
 
-_ROW, _SEGMENTED_ROW = msgspec.json.Decoder(Row), msgspec.json.Decoder(SegmentedRow)
+_ROW = msgspec.json.Decoder(Row)
 
 
 def find_sources(paths: Iterable[Path], split: str | None = None) -> list[Source]:
@@ -74,25 +66,24 @@ def find_sources(paths: Iterable[Path], split: str | None = None) -> list[Source
     return sources
 
 
-def parse_rows(block: Block, *, segmented: bool = False) -> Iterator[tuple[int, Row]]:
+def parse_rows(block: Block) -> Iterator[tuple[int, Row]]:
     """(where its line begins in the source, row) for the rows of a block. Blank lines hold none and are passed over.
 
     Raises :class:`InputError` naming file and line for what is not a row of raw DuReader.
     """
-    first, data = content(block)
-    for start, line in lines(first, data):
+    for start, line in lines(block):
         try:
-            yield start, parse_row(line, segmented=segmented)
+            yield start, parse_row(line)
         except ValueError as error:
             if bytes(line).strip():
                 number = line_number(block.source, start)
                 raise InputError(str(error), path=block.source.shown, line=number) from None
 
 
-def parse_row(line: bytes | memoryview, *, segmented: bool = False) -> Row:
-    """One line as a row, a :class:`SegmentedRow` if ``segmented``. ValueError says what is wrong with it."""
+def parse_row(line: bytes | memoryview) -> Row:
+    """One line as a row. ValueError says what is wrong with it."""
     try:
-        row = (_SEGMENTED_ROW if segmented else _ROW).decode(line)
+        row = _ROW.decode(line)
     except msgspec.ValidationError as error:
         raise ValueError(f"not a row of raw DuReader: {error}") from None
     except msgspec.DecodeError as error:
@@ -103,13 +94,6 @@ def parse_row(line: bytes | memoryview, *, segmented: bool = False) -> Row:
         raise ValueError("not a row of raw DuReader: nested too deep") from None
     if not row.question.strip():
         raise ValueError("a question with no text")
-    if isinstance(row, SegmentedRow):
-        _check_segmented(row)
-    return row
-
-
-def _check_segmented(row: SegmentedRow) -> None:
-    """ValueError where the given ``segmented_*`` lists do not go with the texts."""
     for number, document in enumerate(row.documents):
         given = document.segmented_paragraphs
         if given is not None and len(given) != len(document.paragraphs):
@@ -118,3 +102,4 @@ def _check_segmented(row: SegmentedRow) -> None:
             )
     if row.segmented_answers is not None and len(row.segmented_answers) != len(row.answers or []):
         raise ValueError(f"{len(row.answers or [])} answers and {len(row.segmented_answers)} segmented_answers")
+    return row

@@ -85,15 +85,8 @@ def select(sources: Sequence[Source], blocks: Sequence[int], work: Path, threads
 def keep_firsts(con: duckdb.DuckDBPyConnection, table: str, keys: str, new: str, *others: str) -> None:
     """Make the table ``new``: of all rows of ``table`` with the same ``keys`` the first, by its ``place``.
 
-    So a build from raw rows merges passages, and questions, that come again. The official ids are MD5s of texts, so
-    equal texts are one passage (Section 2.2.2). No text enters DuckDB: ids, places and lengths do, on disk where the
-    memory does not suffice. The sets of :mod:`builders.collection` have a rule of their own (``merge.py``): there, a
-    question of two splits stays in one.
-
-    Args:
-        table: has the columns ``place``, ``keys`` and ``others``; read once.
-        keys: the id of a text, or a split and ids: equal where the texts are.
-        others: further columns of the first row that are wanted.
+    Ids are MD5s of texts, so equal texts are one passage (Section 2.2.2). No text enters DuckDB. ``others``: further
+    columns of the first row.
     """
     wanted = "".join(f", arg_min({column}, place) AS {column}" for column in others)
     con.execute(f"CREATE TABLE {new} AS SELECT {keys}, min(place) AS place{wanted} FROM {table} GROUP BY {keys}")
@@ -159,18 +152,13 @@ def _refuse_two_texts(con: duckdb.DuckDBPyConnection, sources: Sequence[Source],
     if not places.size:
         return
     first, again = rows_at(places, work, "questions", ["question_id", "text", "source", "offset"]).to_pylist()
-    (first_file, first_line), (file, line) = (_file_and_line(sources, row) for row in (first, again))
+    source = next(source for source in sources if source.shown == again["source"])
     raise InputError(
-        f"question_id {again['question_id']} has the text {again['text']!r}, but {first['text']!r}"
-        f" at {first_file}:{first_line}; expected one text for one id",
-        path=file,
-        line=line,
+        f"question_id {again['question_id']} has the text {again['text']!r}, but {first['text']!r} before it;"
+        " expected one text for one id",
+        path=source.shown,
+        line=line_number(source, again["offset"]),
     )
-
-
-def _file_and_line(sources: Sequence[Source], row: dict[str, str | int]) -> tuple[str, int]:
-    source = next(source for source in sources if source.shown == row["source"])
-    return source.shown, line_number(source, int(row["offset"]))
 
 
 def _read_counts(con: duckdb.DuckDBPyConnection, split: str) -> dict[str, int]:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from itertools import chain
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -60,8 +60,7 @@ def _ends(lengths: Iterable[int]) -> Ends:
     return np.cumsum(np.fromiter(lengths, np.int64))
 
 
-@dataclass(frozen=True)
-class Questions:
+class Questions(NamedTuple):
     """Paragraphs and answers of many questions, as tokens end to end.
 
     ``ids``: the tokens of paragraph 0, of paragraph 1 ...; ``ends[i]``: where paragraph i ends in them;
@@ -86,34 +85,14 @@ def label_questions(
 ) -> npt.NDArray[np.bool_]:
     """Return the labels of all paragraphs of all questions: True for the positive ones.
 
-    Args:
-        threshold: above 0, at most 1.
-        match: ``"threshold"``, Algorithm 1: any span of the paragraph reaches the threshold with any answer.
-            ``"best"``, as v2 of the paper words it: of the paragraphs that reach the threshold with an answer, those
-            with that answer's largest F1 (ties are all positive).
-
-    Raises:
-        ValueError: for another ``match`` or a threshold out of range.
+    ``match``: ``"threshold"``, Algorithm 1: any span of the paragraph reaches the threshold with any answer;
+    ``"best"``, as v2 of the paper words it: of these paragraphs those with that answer's largest F1 (ties are all
+    positive).
     """
-    if not 0 < threshold <= 1:
-        raise ValueError(f"the threshold must be above 0 and at most 1, not {threshold}")
-    if match not in ("threshold", "best"):
-        raise ValueError(f"match must be 'threshold' or 'best', not {match!r}")
     table = np.zeros(1 + max(int(ids.max(initial=0)) for ids in (questions.ids, questions.answers)), np.int32)
     if match == "best":
         return _best_only(questions, threshold, table)
-    return np.asarray(
-        any_reaches(
-            questions.ids,
-            questions.ends,
-            questions.question_ends,
-            questions.answers,
-            questions.answer_ends,
-            questions.answer_question_ends,
-            table,
-            *threshold.as_integer_ratio(),
-        )
-    )
+    return np.asarray(any_reaches(*questions, table, *threshold.as_integer_ratio()))
 
 
 def _best_only(questions: Questions, threshold: Fraction, table: Tokens) -> npt.NDArray[np.bool_]:

@@ -143,7 +143,7 @@ def compare(args: argparse.Namespace) -> dict[str, Any]:
 
 @functools.lru_cache(maxsize=1)
 def _open(file: Path) -> tuple[Known, dict[str, LikeTexts]]:
-    known = read_json(file, Known, any_file=True)  # this build wrote it
+    known = read_json(file, Known)  # this build wrote it
     return known, {kind: LikeTexts(texts, *known.settings) for kind, texts in known.texts.items()}
 
 

@@ -2,8 +2,8 @@
 
 A row is an object whose keys, or Parquet's columns, are of ``QUESTIONS``, ``PASSAGES`` (of FlagEmbedding, Tevatron,
 DuReader ...) or, where it has none of these, ``EITHER`` (MTEB's queries and corpus). Others (ids, negatives, scores)
-are passed over. A value is a text, an object with a text in ``text`` or ``paragraph_text``, or a list of these. A row may
-also be a list of texts: a question, then a passage (what follows is a negative).
+are passed over. A value is a text, an object with a text in ``text`` or ``paragraph_text``, or a list of these. A row
+may also be a list of texts: a question, then a passage (what follows is a negative).
 """
 
 from __future__ import annotations

@@ -95,14 +95,15 @@ def _counts(
 
 def as_table(counts: Mapping[str, Any], out: Path) -> str:
     """The counts beside the paper's, as aligned text."""
-    paper = counts["paper"]
-    rows = [("Section 2.3", "here", "the paper")]
-    rows.append(("training questions removed", f"{counts['removed']:,}", f"{paper['removed']:,}"))
-    rows += [(f"  {how}", f"{number:,}", "") for how, number in counts["by"].items()]
-    rows.append(("dev and test questions they are like", f"{counts['duplicated']:,}", f"{paper['duplicated']:,}"))
-    for split, each in counts["splits"].items():
-        rows.append((f"  {split}, of {each['queries']:,}", f"{each['duplicated']:,}", ""))
-    rows.append(("of all dev and test questions", f"{counts['share'] or 0:.2%}", f"{paper['share']:.2%}"))
+    paper, share = counts["paper"], counts["share"] or 0
+    rows = [
+        ("Section 2.3", "here", "the paper"),
+        ("training questions removed", f"{counts['removed']:,}", f"{paper['removed']:,}"),
+        *((f"  {how}", f"{number:,}", "") for how, number in counts["by"].items()),
+        ("dev and test questions they are like", f"{counts['duplicated']:,}", f"{paper['duplicated']:,}"),
+        *((f"  {name}, of {own['queries']:,}", f"{own['duplicated']:,}", "") for name, own in counts["splits"].items()),
+        ("of all dev and test questions", f"{share:.2%}", f"{paper['share']:.2%}"),
+    ]
     return "\n".join([*aligned(rows, widths=(38, 10, 12)), f"release: {out}"])
 
 

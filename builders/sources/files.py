@@ -43,20 +43,13 @@ def find_files(path: Path, pattern: re.Pattern[str], expected: str) -> list[Sour
     found: list[Source] = []
     for file in files:
         name = file.name if path.is_file() else file.relative_to(path).as_posix()
-        if _is_zip(file):
+        if zipfile.is_zipfile(file):
             found += [Source(file, member, f"{name}!{member}") for member in _members(file, pattern)]
         elif path.is_file() or pattern.search(file.name):
             found.append(Source(file, None, name))
     if not found:
         raise InputError(f"holds {expected}", path=path)
     return found
-
-
-def _is_zip(path: Path) -> bool:
-    try:
-        return zipfile.is_zipfile(path)
-    except OSError:
-        return False
 
 
 def _members(path: Path, pattern: re.Pattern[str]) -> list[str]:

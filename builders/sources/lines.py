@@ -1,38 +1,29 @@
-"""Sources as blocks of whole lines, the units of work.
-
-A plain file is cut into ranges of bytes, which a worker reads by itself; what has to be unpacked (gzip, zip members) is
-unpacked here and handed on. Lines end at ``\\n`` only: the texts hold U+2028 and U+0085.
-"""
+"""Sources as blocks of whole lines, the units of work. Lines end at ``\\n`` only: texts hold U+2028 and U+0085."""
 
 from __future__ import annotations
 
-import io
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
-from typing import IO
 
 from builders.core.errors import InputError
-from builders.core.files import reading
+from builders.core.files import BOM
 from builders.sources.files import Source, open_bytes
 
 BLOCK_BYTES = 4 << 20  # small enough that a few in flight cost little memory
 LONGEST_LINE = 1 << 30
-_BOM = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True)
 class Block:
-    """The lines of ``source`` that begin in its (unpacked) bytes from ``start`` up to ``end``.
+    """Some whole lines of ``source``, which begin at ``start`` in its (unpacked) bytes.
 
-    Blocks are numbered in the order of the input, over all sources. ``data``: the lines themselves; None for a plain
-    file, of which the last line may end beyond ``end``.
+    Blocks are numbered in the order of the input, over all sources.
     """
 
     number: int
     source: Source
     start: int
-    end: int
-    data: bytes | None = None
+    data: bytes
 
 
 def read_blocks(
@@ -47,81 +38,37 @@ def read_blocks(
     return (Block(number, *found) for number, found in enumerate(every) if number not in done)
 
 
-def _blocks_of(source: Source, block_bytes: int) -> Iterator[tuple[int, int, bytes | None]]:
-    """The start, end and data of the blocks of one source."""
+def _blocks_of(source: Source, block_bytes: int) -> Iterator[tuple[int, bytes]]:
+    """The start and the bytes of the blocks of one source."""
+    start, rest, seen = 0, b"", False
     with open_bytes(source) as stream:
-        if source.member is None and isinstance(stream, io.BufferedReader):
-            seen = any(data.strip() for data in iter(lambda: stream.read(block_bytes), b""))
-            size = source.path.stat().st_size if seen else 0
-            yield from ((start, min(start + block_bytes, size), None) for start in range(0, size, block_bytes))
-        else:
-            seen = False
-            for start, data in _unpacked(source, stream, block_bytes):
-                seen = seen or bool(data.strip())
-                yield start, start + len(data), data
+        while data := stream.read(block_bytes):
+            seen = seen or bool(data.strip())
+            whole, end, data = data.rpartition(b"\n")
+            if end:
+                whole, rest = rest + whole + end, data
+                yield start, whole
+                start += len(whole)
+            else:
+                rest += data
+            if len(rest) > LONGEST_LINE:
+                number = line_number(source, start)
+                raise InputError("a line of over 1 GiB; expected JSON lines", path=source.shown, line=number)
+    if rest:
+        yield start, rest
     if not seen:
         raise InputError("is empty; expected raw DuReader rows, JSON lines", path=source.shown)
 
 
-def _unpacked(source: Source, stream: IO[bytes], block_bytes: int) -> Iterator[tuple[int, bytes]]:
-    start, rest = 0, b""
-    while data := stream.read(block_bytes):
-        cut = data.rfind(b"\n") + 1
-        if not cut:
-            rest += data
-            _check_length(source, start, len(rest))
-            continue
-        whole, rest = rest + data[:cut], data[cut:]
-        yield start, whole
-        start += len(whole)
-    if rest:
-        yield start, rest
-
-
-def _check_length(source: Source, start: int, size: int) -> None:
-    if size > LONGEST_LINE:
-        raise InputError(
-            "a line of over 1 GiB; expected JSON lines", path=source.shown, line=line_number(source, start)
-        )
-
-
-def content(block: Block) -> tuple[int, bytes]:
-    """Return the place of the first line of ``block`` in its source, and the lines' bytes."""
-    if block.data is not None:
-        return block.start, block.data
-    with reading(block.source.shown), open(block.source.path, "rb") as file:
-        start = _next_line(block.source, file, block.start, block.end)
-        if start >= block.end:
-            return block.end, b""
-        end = _next_line(block.source, file, block.end)
-        file.seek(start)
-        return start, file.read(end - start)
-
-
-def _next_line(source: Source, file: IO[bytes], offset: int, limit: int | None = None) -> int:
-    """Return the begin of the first line at ``offset`` or behind it, or ``limit`` if none begins before that."""
-    if offset == 0:
-        return 0
-    begin = offset = file.seek(offset - 1)  # a line begins behind a line end, perhaps the byte before
-    while limit is None or offset < limit:
-        piece = file.readline(1 << 20)
-        offset += len(piece)
-        if not piece or piece.endswith(b"\n"):
-            return offset
-        _check_length(source, begin, offset - begin)
-    return limit
-
-
-def lines(first: int, data: bytes) -> Iterator[tuple[int, memoryview]]:
-    """(where it begins in the source, the line without its end), for every line of a block's content, blank or not."""
-    view, start = memoryview(data), 0
-    if first == 0 and data.startswith(_BOM):
-        start = len(_BOM)
+def lines(block: Block) -> Iterator[tuple[int, memoryview]]:
+    """(where it begins in the source, the line without its end), for every line of a block, blank or not."""
+    data = block.data
+    view, start = memoryview(data), len(BOM) if block.start == 0 and data.startswith(BOM) else 0
     while start < len(data):
         end = data.find(b"\n", start)
         if end < 0:
             end = len(data)
-        yield first + start, view[start:end]
+        yield block.start + start, view[start:end]
         start = end + 1
 
 

@@ -127,16 +127,6 @@ def _records(source: Source, encoding: str, delimiter: str, spreadsheet: bool) -
         except StopIteration:
             return
         except csv.Error as error:
-            raise InputError(f"not a row of CSV: {_explained(str(error))}", path=source.shown, line=start) from None
+            raise InputError(f"not a row of CSV: {error}", path=source.shown, line=start) from None
         if fields:
             yield start, fields
-
-
-def _explained(error: str) -> str:
-    if "field limit" in error or "unexpected end" in error:
-        return "a quote that opens a field is never closed"
-    if "expected after" in error:
-        return "text after the quote that closes a field; expected quotes inside a field doubled"
-    if "new-line character" in error:
-        return "a carriage return inside a field without quotes"
-    return error

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from builders.core.cache import FileEntry
 from builders.core.tables import as_code, as_text
 from builders.store.layout import SETS, Set, config_and_split, config_of, schema_of, sort_key
 from builders.store.manifest import Build
-from builders.store.table3 import TABLE3_ROWS, bar_name
+from builders.store.table3 import TABLE3_ROWS
 
 Configs = dict[str, dict[str, list[FileEntry]]]  # config -> split -> its shards, in the order of the card
 ENGLISH, CHINESE = "card.md.jinja", "card.zh.md.jinja"
@@ -57,14 +57,10 @@ def card(
     """Return the card as Markdown; the English one has the YAML head, which the hub reads in README.md alone.
 
     Args:
-        entries: the manifest entries. Those that are no shards do not count.
-        stats: the content of ``stats.json``.
-        builds: the builds that the manifest lists.
+        entries, stats, builds: of the release; entries that are no shards do not count.
         template: ``ENGLISH`` or ``CHINESE``.
         repo: ORG/NAME on the hub; empty for a local card. The arguments below are for cards on the hub.
-        images: histograms beside the card, as relative paths.
-        example: a row of the release, as Markdown.
-        scores: a table of systems' scores, as Markdown.
+        images, example, scores: relative paths of histograms; a row, and a table of systems' scores, as Markdown.
         split: the split that the commands of `How to evaluate` take; empty where the release has no judgments.
     """
     configs = configs_of(entries)
@@ -77,7 +73,6 @@ def card(
             shown=shown_config(configs) if repo else "",
             columns=_columns(configs),
             table3_rows=TABLE3_ROWS,
-            bars=[*_bars(stats)],
             medical=any(found.own_terms for found in sets_of(configs)),
             built=_built(builds),
             terms=[found.terms for found in sets_of(configs) if found.terms],
@@ -194,28 +189,6 @@ def _columns(configs: Iterable[str]) -> list[tuple[str, str, str]]:
         )
         for name, (kind, found) in held.items()
     ]
-
-
-def _bars(stats: dict[str, Any]) -> Iterator[tuple[str, list[str], list[list[str]]]]:
-    """Yield the histograms as tables: title, names of the columns, and a row a bar with counts and shares."""
-    lengths = {name: found.get("histogram") for name, found in stats["collections"].items()}
-    positives = stats.get("positives_per_query", {})
-    for title, columns in (("characters a passage", lengths), ("positive passages a query", positives)):
-        counts = {name: {bar["from"]: bar["count"] for bar in bars} for name, bars in columns.items() if bars}
-        names = {bar["from"]: bar_name(bar) for bars in columns.values() for bar in bars or ()}
-        if counts:
-            totals = {name: max(1, sum(found.values())) for name, found in counts.items()}
-            rows = [
-                [
-                    names[low],
-                    *(
-                        f"{found.get(low, 0):,} ({found.get(low, 0) / totals[name]:.1%})"
-                        for name, found in counts.items()
-                    ),
-                ]
-                for low in sorted(names)
-            ]
-            yield title, list(counts), rows
 
 
 def _built(builds: Iterable[Build]) -> str:

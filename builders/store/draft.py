@@ -94,16 +94,15 @@ class SplitWriter:
 
     def write(self, table: pa.Table) -> None:
         """Append the rows of ``table``, whose columns are those of the schema."""
-        table = table.select(self._schema.names).cast(self._schema)
-        start, room = 0, layout.rows_per_shard(self._schema)
-        while start < table.num_rows:
+        table, room = table.select(self._schema.names).cast(self._schema), layout.rows_per_shard(self._schema)
+        self.rows += table.num_rows
+        while table.num_rows:
             file = self._shard()
-            taken = min(room - file.rows, table.num_rows - start)
-            file.write(table.slice(start, taken))
-            start += taken
+            part = table.slice(0, room - file.rows)
+            file.write(part)
+            table = table.slice(part.num_rows)
             if file.rows == room:
                 self._end_shard()
-        self.rows += table.num_rows
 
     def _shard(self) -> ParquetFile:
         """The shard being written, under a name of its own until its final name is known."""
@@ -132,13 +131,7 @@ class SplitWriter:
 
 
 class Draft:
-    """The content of a release on its way.
-
-    Attributes:
-        stats: what becomes ``stats.json``: ``table3`` (a row of figures a split or set) and ``collections`` (passages
-            and their lengths, a corpus config).
-        build: what the manifest says of this build.
-    """
+    """The content of a release on its way: ``stats`` becomes ``stats.json``, ``build`` goes into the manifest."""
 
     def __init__(self, folder: Path, base: Release | None = None) -> None:
         self.folder = folder
@@ -205,11 +198,8 @@ class Draft:
 
     def _read(self, config: str, split: str) -> pa.Table:
         paths = [self.folder / entry.path for entry in self._entries if config_and_split(entry.path) == (config, split)]
-        tables = []
-        for path in paths:
-            with path.open("rb") as opened:
-                tables.append(pq.read_table(opened, columns=schema_of(config).names, page_checksum_verification=True))
-        return pa.concat_tables(tables)
+        names = schema_of(config).names
+        return pa.concat_tables(pq.read_table(path, columns=names, partitioning=None) for path in paths)
 
 
 def check_release_output(out: Path) -> Path:
@@ -223,12 +213,9 @@ def draft_release(
 ) -> Iterator[Draft]:
     """A draft that becomes the release ``out`` when the block ends without an error, and leaves nothing when not.
 
-    Args:
-        out: the release directory; an earlier release there (``base`` itself, too) is replaced.
-        build: what the manifest says of this build: ``verb``, ``options``, ``sources`` (name, bytes, sha256). Where it
-            is known late, the block sets ``draft.build``.
-        base: a release whose configs the new one holds too.
-        work: the folder that :func:`builders.core.folders.work_beside` gave, where the caller has one already.
+    An earlier release there is replaced. ``build``: what the manifest says of this build (``verb``, ``options``,
+    ``sources``); the block may set ``draft.build`` later. ``base``: a release whose configs the new one holds too.
+    ``work``: a folder of :func:`builders.core.folders.work_beside`, where the caller has one already.
     """
     out = check_release_output(out)
     with contextlib.nullcontext(work) if work else work_beside(out) as beside:

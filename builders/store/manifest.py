@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from builders.core.cache import FileEntry, describe
-from builders.core.errors import InputError
 from builders.core.files import write_text
-from builders.core.typed import Count, Sha256, read_object, typed
-from builders.store.layout import FORMAT, MANIFEST, NAME
+from builders.core.typed import Count, Sha256, read_json, read_object
+from builders.store.layout import MANIFEST
 
 STATS, CARD = "stats.json", "README.md"
 CARD_ZH, EVAL = "README.zh.md", "eval.yaml"
@@ -44,8 +43,8 @@ class Build(msgspec.Struct, frozen=True):
 class Manifest(msgspec.Struct, frozen=True):
     """The files of a release and its builds; no times, no machine's paths."""
 
-    name: str
-    format: int
+    name: Literal["dureader_retrieval"]
+    format: Literal[1]
     builds: list[Build]
     files: list[FileEntry]
 
@@ -57,120 +56,34 @@ class Manifest(msgspec.Struct, frozen=True):
             seen.add(entry.path)
 
 
-class _Head(msgspec.Struct):
-    name: Any = None
-    format: Any = None
-
-
 def read_manifest(path: Path) -> Manifest:
     """The manifest of a release; :class:`InputError` where ``path`` is another's, of another format, or damaged."""
-    content = read_object(path, _Head)
-    if (content.get("name"), content.get("format")) != (NAME, FORMAT):
-        raise InputError(f"expected a manifest of {NAME}, format {FORMAT}", path=path)
-    return typed(content, Manifest, path)
+    return read_json(path, Manifest)
 
 
 def write_manifest(release: Path, entries: Iterable[FileEntry], builds: Iterable[Build]) -> None:
     """Write ``manifest.json`` over the shards' ``entries``, the card and the figures, which are in ``release``."""
     files = sorted(entries, key=lambda entry: entry.path)
     files += [describe(release, name) for name in (CARD, STATS) if (release / name).exists()]
-    content = msgspec.to_builtins(Manifest(NAME, FORMAT, list(builds), files))
+    content = msgspec.to_builtins(Manifest("dureader_retrieval", 1, list(builds), files))
     write_text(release / MANIFEST, json.dumps(content, ensure_ascii=False, indent=1, sort_keys=True) + "\n")
 
 
-class Bar(msgspec.Struct):
-    """One bar of a histogram: from ``from`` to ``to``, both included; the last has no end."""
-
-    low: Count = msgspec.field(name="from")
-    high: Count | None = msgspec.field(name="to")
-    count: Count
-
-
-class Collection(msgspec.Struct):
-    """The passages of one corpus config and their characters."""
-
-    passages: Count
-    mean_chars: float | None
-    median_chars: Count | None
-    histogram: list[Bar] = []
-
-
-class English(msgspec.Struct):
-    """The English queries of a split."""
-
-    queries: Count
-    words_per_query: float | None
-
-
-class Similar(msgspec.Struct):
-    """Training questions that were removed, development and test questions that they are similar to, the paper's."""
-
-    removed: Count
-    duplicated: Count
-    queries: Count
-    share: float | None
-    paper: dict[str, float]
-    by: dict[str, Count] = {}
-    splits: dict[str, dict[str, Count]] = {}
-
-
-class Relabelled(msgspec.Struct):
-    """The change of a split by people's judgments: means and shares (0 to 1) of its queries."""
-
-    queries: Count
-    per_query_before: float
-    per_query_after: float
-    share_with_false_negatives: float
-    share_with_false_positives: float
-
-
-class Overlap(msgspec.Struct):
-    """The queries of a split that share a positive with a training query: number, and share from 0 to 1."""
-
-    test_queries: Count
-    overlapping: Count | None
-    overlapping_share: float | None
-
-
-class Sampled(Overlap):
-    """A set for interpolation or extrapolation: its queries, and how near they are (a mean of cosines)."""
-
-    config: str
-    test: str
-    train_queries: Count
-    nearest_cosine: float | None
-
-
-class Sample(msgspec.Struct):
-    """A sample of the collection: its passages, the positives of the splits in it, those that runs rank high."""
-
-    passages: Count
-    positives: Count
-    split: list[str]
-    hard: Count | None
-
-
-class Stats(msgspec.Struct):
-    """The part of ``stats.json`` that is read again; builders put other counts beside it."""
+class _Stats(msgspec.Struct):
+    """The outline of ``stats.json``; builders put other counts beside these."""
 
     table3: dict[str, dict[str, float | None]] = {}
-    collections: dict[str, Collection] = {}
-    positives_per_query: dict[str, list[Bar]] = {}
-    english: dict[str, English] = {}
-    relabelled: dict[str, Relabelled] = {}
-    extrapolation: dict[str, Sampled | list[Sampled]] = {}
-    label_overlap: dict[str, Overlap] = {}
-    samples: dict[str, Sample] = {}
-    similar: Similar | None = None
+    collections: dict[str, dict[str, Any]] = {}
+    samples: dict[str, dict[str, Any]] = {}
 
 
 def read_stats(release: Path) -> dict[str, Any]:
     """The content of a release's ``stats.json``, everything in it; nothing where there is none.
 
-    :class:`InputError` where it is not as :class:`Stats` says.
+    :class:`InputError` where it is not as :class:`_Stats` says.
     """
     try:
-        return read_object(release / STATS, Stats)
+        return read_object(release / STATS, _Stats)
     except FileNotFoundError:
         return {}
 

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
-from builders.core.errors import InputError, log
+from builders.core.errors import InputError
 from builders.core.files import (
     BOM,
     atomic_text,
@@ -144,27 +144,20 @@ def read_run(path: Path) -> Run:
             for each in (query, *passages):
                 expect_id(each, path)
         return Run(path, {query: [(p, 1 / rank) for rank, p in enumerate(ids, 1)] for query, ids in found.items()})
-    columns, contradicted = _ordered(_table(path))
-    if contradicted:
-        log.warning("%s: the ranks of %d queries contradict the scores; ordered by score", path, contradicted)
-    return Run(path, columns)
+    return Run(path, _ordered(_table(path)))
 
 
-def _ordered(table: pa.Table) -> tuple[Columns, int]:
-    """A run's hits in order, and the number of queries whose ranks contradict their scores.
+def _ordered(table: pa.Table) -> Columns:
+    """A run's hits in order.
 
     Queries come in the order of their first lines; hits by falling score, then by rank, then as they stand.
     """
     queries = table["query"].combine_chunks().dictionary_encode()
     numbers = queries.indices.to_numpy(zero_copy_only=False)
-    ranks, scores = table["rank"].to_numpy(), table["score"].to_numpy()
-    corpus = table["corpus"].combine_chunks()
-    order = np.lexsort((ranks, -scores, numbers))
-    if (np.diff(order) != 1).any():
-        numbers, ranks, scores, corpus = numbers[order], ranks[order], scores[order], corpus.take(pa.array(order))
-    falls = (np.diff(numbers) == 0) & (np.diff(ranks) < 0)
+    scores, corpus = table["score"].to_numpy(), table["corpus"].combine_chunks()
+    order = np.lexsort((table["rank"].to_numpy(), -scores, numbers))
     counts = np.bincount(numbers, minlength=len(queries.dictionary))
-    return Columns(queries.dictionary.to_pylist(), counts, corpus, scores), len(np.unique(numbers[:-1][falls]))
+    return Columns(queries.dictionary.to_pylist(), counts, corpus.take(pa.array(order)), scores[order])
 
 
 def _table(path: Path) -> pa.Table:

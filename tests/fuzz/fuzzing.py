@@ -28,7 +28,7 @@ from spoil import Change
 
 from builders.core.exit_codes import exit_code
 
-CASES = int(os.environ.get("FUZZ_CASES", "0"))  # make fuzz
+CASES = int(os.environ.get("FUZZ_CASES", "0"))  # make test-slow
 _FEW = 10  # make test: always the same ones
 _NUMBER = st.integers(0, 2**32 - 1)
 

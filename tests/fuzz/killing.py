@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from commands import ROOT, command
 from fuzzing import CASES
 
-KILLS = 10 if CASES else 1
+KILLS = 3 if CASES else 1
 
 
 class Server(Protocol):

@@ -83,7 +83,7 @@ VERBS = {
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=pytest.mark.skipif(verb.slow and not CASES, reason="takes minutes: make fuzz"))
+        pytest.param(name, marks=pytest.mark.skipif(verb.slow and not CASES, reason="takes minutes: make test-slow"))
         for name, verb in VERBS.items()
     ],
 )

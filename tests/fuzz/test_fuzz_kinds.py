@@ -8,7 +8,8 @@ from pathlib import Path
 from fuzzing import Reader, fuzz_of
 from spoil import JSON
 
-from baselines.retrieve.kinds import RERANKERS, RETRIEVERS
+from baselines.retrieve.index import RETRIEVERS
+from baselines.retrieve.rerank import RERANKERS
 
 
 def _model(folder: Path) -> None:

@@ -157,7 +157,7 @@ READERS = [
         reaches=(
             "baselines.checkpoint:_read",
             "baselines.checkpoint:_settings",
-            "baselines.checkpoint:is_static",
+            "baselines.checkpoint:open_checkpoint",
         ),
         make=_checkpoint,
         spoils={"*.json": JSON, "model.safetensors": BYTES},

@@ -16,9 +16,9 @@ from tiny_models import write_bert, write_cross, write_dual
 from baselines.retrieve.dense import Dense
 from baselines.retrieve.devices import Work
 from baselines.retrieve.encoder import Encoder
-from baselines.retrieve.kinds import open_reranker
 from baselines.retrieve.models import kind_of_model, open_encoder
 from baselines.retrieve.multi_vector import MultiVector
+from baselines.retrieve.rerankers import open_reranker
 from baselines.retrieve.settings import ModelSettings
 from baselines.retrieve.sparse import Sparse
 from baselines.train.models import cross_encoder, dual_encoder, masked_language_model
@@ -50,7 +50,7 @@ def _multi_vector(folder: Path) -> Any:
 def _reranked(folder: Path) -> Any:
     reranker = open_reranker(ModelSettings(str(folder / "model")), _WORK)
     reranker.about()
-    return reranker.score(_PAIRS)
+    return reranker.score(_PAIRS, "cpu")
 
 
 def _started(folder: Path) -> Any:

@@ -67,13 +67,13 @@ def _window(folder: Path) -> None:
 
 def _read_window(folder: Path) -> Any:
     """Return the work that a killed `rerank` finds done; the rest is scored, here by nobody."""
-    from baselines.retrieve import scoring
+    from baselines.retrieve import rerankers
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scoring, "score_groups", lambda *_: [])
+        patch.setattr(rerankers, "score_groups", lambda *_: [])
         patch.setattr("baselines.retrieve.index.write_text", lambda *_: None)
         job: Any = None
-        return scoring._score_window((job, folder / "window-000000.json", [("q", ["a", "b"]), ("r", ["c"])]), "cpu")
+        return rerankers._score_window((job, folder / "window-000000.json", [("q", ["a", "b"]), ("r", ["c"])]), "cpu")
 
 
 def _scores(found: list[list[float]], *_: object) -> bool:
@@ -129,7 +129,7 @@ READERS = [
     ),
     Reader(
         "windows of a re-ranking",
-        reaches=("baselines.retrieve.scoring:_score_window",),
+        reaches=("baselines.retrieve.rerankers:_score_window",),
         make=_window,
         spoils={"*.json": JSON},
         read=_read_window,

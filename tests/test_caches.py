@@ -50,12 +50,6 @@ def test_a_file_is_looked_at_once_for_each_claim(file: Path) -> None:
     assert one.times == 2
 
 
-def test_a_fault_is_looked_for_each_time(file: Path) -> None:
-    look = Look("is wrong")
-    assert [fault_once(file, "x", look) for _ in range(2)] == ["is wrong"] * 2
-    assert look.times == 2
-
-
 def _written_again(file: Path) -> None:
     file.write_bytes(b"CONTENT")  # of the same size
 
@@ -114,15 +108,6 @@ def test_a_cache_that_cannot_be_written_is_an_error_that_names_it(
         for keep in (None, disk / "given"):
             with pytest.raises(InputError, match=f"^{disk}: nothing can be written there$"):
                 cache.folder(keep, {}, build)
-
-
-def test_a_cache_that_cannot_be_written_is_read(tmp_path: Path) -> None:
-    cache = Cache("texts")
-    folder, made = cache.folder(tmp_path / "kept", {}, build)
-    assert made
-    (tmp_path / "kept").chmod(0o500)  # the superuser's tests write there all the same
-    assert cache.folder(tmp_path / "kept", {}, build) == (folder, False)
-    (tmp_path / "kept").chmod(0o700)
 
 
 def test_loops_are_compiled_where_nothing_can_be_kept(

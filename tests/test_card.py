@@ -9,7 +9,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from checkpoints import describe, make_checkpoints
@@ -71,12 +70,6 @@ def test_the_base_model_is_named_where_it_is_one_of_the_hub(tmp_path: Path) -> N
         assert "base_model" not in head_of(started(folder, start=start, start_commit=None))
 
 
-def test_a_dataset_is_named_where_the_user_names_it(kinds: Path) -> None:
-    checkpoint = open_checkpoint(kinds / "one")
-    assert "datasets" not in head_of(model_card(checkpoint, "org/name"))
-    assert head_of(model_card(checkpoint, "org/name", dataset="org/release"))["datasets"] == ["org/release"]
-
-
 @pytest.mark.parametrize(
     ("name", "said"),
     [
@@ -94,14 +87,6 @@ def test_a_local_card_says_what_the_model_is_and_what_it_needs(kinds: Path, name
     assert text.startswith("---\n") and f"# {name}\n" in text
     for words in said:
         assert words in text.replace("\n", " ")
-
-
-@pytest.mark.parametrize("name", ["one", "two", "prompted"])
-def test_the_notes_on_a_plain_encode_are_true(kinds: Path, name: str) -> None:
-    model = SentenceTransformer(str(kinds / name), device="cpu")
-    equal = np.allclose(model.encode(PASSAGES), model.encode_document(PASSAGES))
-    assert equal == (name != "prompted")
-    assert np.allclose(model.encode(QUERY), model.encode_query(QUERY)) == (name == "one")
 
 
 @pytest.mark.parametrize("name", ["one", "two", "cross", "cross2", "mlm"])

@@ -62,9 +62,6 @@ def test_rows_have_the_declared_features_and_a_description(release: Path, load: 
     )
     assert load("qrels", "dev", data_dir=str(release)).features["score"] == datasets.Value("int64")
     assert "2022.emnlp-main.357" in dev.info.citation
-    assert dev.info.license == "Apache-2.0"
-    assert dev.info.homepage.startswith("https://github.com/baidu/DuReader")
-    assert "passages" in dev.info.description
 
 
 def test_columns_of_a_newer_release_are_left_out(tmp_path: Path, load: Load) -> None:

@@ -6,12 +6,10 @@ from __future__ import annotations
 
 import errno
 import os
-import resource
 import signal
 import subprocess
 import sys
 import time
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,13 +22,11 @@ from small_disks import enlarge, small_disk
 from stopping import InDestructor, heeded  # noqa: F401
 
 from builders.core import jobs
-from builders.core.errors import InputError
 from builders.core.exit_codes import exit_code
-from builders.core.files import new_file, write_text
+from builders.core.files import new_file
 from builders.core.folders import work_beside
-from builders.core.limits import DiskFull, memory_limit, reserve_little, usable_cores, writing
+from builders.core.limits import DiskFull, writing
 from builders.core.progress import progress
-from builders.core.words import cutter
 
 # Signals
 
@@ -64,15 +60,6 @@ def _at_a_step(steps: list[int]) -> None:
             InDestructor()
 
 
-def _at_an_update(steps: list[int]) -> None:
-    with progress(total=5) as bar:
-        for step in range(5):
-            steps.append(step)
-            if step == 2:
-                InDestructor()
-            bar.update()
-
-
 def _at_a_task(steps: list[int]) -> None:
     for step in jobs.in_threads(lambda step: step, range(5), threads=1, ahead=1):
         steps.append(step)
@@ -85,12 +72,8 @@ def _after_the_last(steps: list[int]) -> None:
     InDestructor()
 
 
-def _in_an_inner_command(steps: list[int]) -> None:
-    assert exit_code(lambda: _after_the_last(steps) or 0) == 143
-
-
 @pytest.mark.usefixtures("heeded")
-@pytest.mark.parametrize("loop", [_at_a_step, _at_an_update, _at_a_task, _after_the_last, _in_an_inner_command])
+@pytest.mark.parametrize("loop", [_at_a_step, _at_a_task, _after_the_last])
 def test_a_signal_inside_a_destructor_stops_at_the_next_step(
     loop: Callable[[list[int]], None], capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -226,20 +209,6 @@ def test_a_fault_of_the_program_is_raised() -> None:
         exit_code(lambda: int("x"))
 
 
-def limited(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    monkeypatch.setattr(resource, "getrlimit", lambda kind: (size if kind == resource.RLIMIT_AS else -1, -1))
-
-
-def test_little_memory_means_few_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(16)))
-    for size, cores in ((1 << 30, 1), (2 << 30, 1), (9 << 30, 4), (1 << 40, 16), (resource.RLIM_INFINITY, 16)):
-        limited(monkeypatch, size)
-        assert usable_cores() == cores
-    before = dict(os.environ)
-    reserve_little()  # nothing, without a limit
-    assert memory_limit() is None and dict(os.environ) == before
-
-
 @pytest.mark.parametrize(
     ("limit", "words", "said"),
     [
@@ -307,21 +276,10 @@ def _parquet(disk: Path) -> None:
     pq.write_table(pa.table({"text": _TEXTS}), disk / "a.parquet")
 
 
-def _zip(disk: Path) -> None:
-    with zipfile.ZipFile(disk / "a.zip", "w") as archive:
-        archive.writestr("a", _BYTES)
-
-
 def _duckdb(disk: Path) -> None:
     duckdb = pytest.importorskip("duckdb")
     with duckdb.connect(str(disk / "a.duckdb")) as con:
         con.execute("CREATE TABLE t AS SELECT md5(range::VARCHAR) FROM range(20000)")
-
-
-def _safetensors(disk: Path) -> None:
-    from safetensors.numpy import save_file
-
-    save_file({"a": np.zeros(_MANY, np.uint8)}, disk / "a.safetensors")
 
 
 def _torch(disk: Path) -> None:
@@ -329,21 +287,7 @@ def _torch(disk: Path) -> None:
     torch.save({"a": torch.zeros(_MANY, dtype=torch.uint8)}, disk / "a.pt")
 
 
-def _tokenizers(disk: Path) -> None:
-    from tokenizers import Tokenizer, models
-
-    Tokenizer(models.WordLevel({text: number for number, text in enumerate(_TEXTS)})).save(str(disk / "a.json"))
-
-
-def _matplotlib(disk: Path) -> None:
-    from matplotlib.figure import Figure
-
-    figure = Figure()
-    figure.add_subplot().imshow(np.random.default_rng(0).random((500, 500)))
-    figure.savefig(disk / "a.png", dpi=200)
-
-
-WRITERS = (_numpy, _parquet, _zip, _duckdb, _safetensors, _torch, _tokenizers, _matplotlib)
+WRITERS = (_numpy, _parquet, _duckdb, _torch)
 
 
 @pytest.mark.parametrize("write", WRITERS, ids=lambda write: write.__name__.strip("_"))
@@ -355,21 +299,6 @@ def test_whatever_library_fills_a_disk_the_disk_is_named(write: Callable[[Path],
             writing(disk),
         ):
             write(disk)
-
-
-def test_other_errors_are_not_those_of_a_disk(tmp_path: Path) -> None:
-    for error in (OSError(errno.EACCES, "Permission denied"), ValueError("x"), InputError("y")):
-        with pytest.raises(type(error)) as caught, writing(tmp_path):
-            raise error
-        assert caught.value is error
-
-
-def test_a_file_that_does_not_fit_leaves_the_earlier_one(tmp_path: Path) -> None:
-    with small_disk(tmp_path / "disk", 64 << 10) as disk:
-        write_text(disk / "a.txt", "first")
-        with pytest.raises(DiskFull, match=f"^{disk}: no space left on device"):
-            write_text(disk / "a.txt", "x" * (1 << 20))
-        assert names(disk) == ["a.txt"] and (disk / "a.txt").read_text() == "first"
 
 
 def test_without_shared_memory_the_work_is_done_in_one_process(
@@ -385,17 +314,6 @@ def test_without_shared_memory_the_work_is_done_in_one_process(
     assert "/dev/shm" in caplog.text
 
 
-def test_a_disk_that_a_library_fills_by_itself_is_one_line(capfd: pytest.CaptureFixture[str]) -> None:
-    def open_model() -> int:
-        try:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        except OSError as error:
-            raise InputError("org/name: cannot be opened") from error
-
-    assert exit_code(open_model) == 1
-    assert capfd.readouterr().err == "error: org/name: cannot be opened: no space left on device\n"
-
-
 def test_a_pull_that_fills_the_disk_names_it_and_goes_on_when_there_is_room(
     hub: Hub, call: Callable[..., Done], checkpoint: Path, tmp_path: Path
 ) -> None:
@@ -406,21 +324,6 @@ def test_a_pull_that_fills_the_disk_names_it_and_goes_on_when_there_is_room(
         enlarge(disk)
         call("pull", "--quiet", "org/name", "--out", disk / "out")
         assert [path.name for path in disk.iterdir()] == ["out"]
-
-
-def test_jieba_reads_and_writes_nothing_in_the_folder_of_temporary_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    import jieba
-
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr(jieba, "dt", jieba.Tokenizer())
-    for name in ("initialize", "lcut"):
-        monkeypatch.setattr(jieba, name, getattr(jieba.dt, name))
-    cutter.cache_clear()
-    assert cutter("jieba")("北京的冬天") == ["北京", "的", "冬天"]
-    cutter.cache_clear()
-    assert not list(tmp_path.iterdir()) and not capfd.readouterr().err
 
 
 @pytest.mark.parametrize(

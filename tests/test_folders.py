@@ -12,14 +12,12 @@ import subprocess
 import sys
 import tempfile
 import threading
-import tty
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import ROOT, names, run
-from releases import make_release
+from commands import ROOT, names
 
 from builders.core.errors import InputError, Unfinished
 from builders.core.files import new_file, temporary_folder, write_text
@@ -76,13 +74,6 @@ def test_work_goes_on_after_a_kill_and_is_dropped_for_another_key(tmp_path: Path
         with pytest.raises(KeyboardInterrupt):
             work(out, "one", KeyboardInterrupt)
         assert work(out, key, None, resume) == (["part-0"] if (key, resume) == ("one", True) else [])
-
-
-def test_wrong_input_leaves_nothing(tmp_path: Path) -> None:
-    for error in (KeyboardInterrupt, InputError):
-        with pytest.raises(error):
-            work(tmp_path / "out", "one", error)
-    assert names(tmp_path) == []
 
 
 def _build(folder: Path) -> None:
@@ -257,46 +248,6 @@ def test_a_kill_while_a_directory_is_replaced_loses_neither(
     assert names(tmp_path) == ["out"]
 
 
-def test_what_is_whole_after_a_kill_is_not_built_again_and_nothing_stays_beside_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kept = tmp_path / "kept"
-
-    def build(folder: Path) -> None:
-        (folder / "about").touch()
-
-    with monkeypatch.context() as patch:
-        patch.setattr("builders.core.folders._discard", kill)
-        killed(lambda: build_once(kept, (kept / "about").is_file, build))
-    assert names(tmp_path) == [".kept.building", ".kept.building.lock", "kept"]
-    assert not build_once(kept, (kept / "about").is_file, build)
-    assert names(tmp_path) == ["kept"]
-
-
-def test_a_forked_process_leaves_its_parents_temporary_folder_alone(tmp_path: Path) -> None:
-    """As a loader's processes are: they would have removed the folder of their own sockets, and waited for ever."""
-    script = """
-import gc, multiprocessing, os, sys
-from multiprocessing import util
-from builders.core.jobs import can_start_processes
-can_start_processes()
-folder = multiprocessing.current_process()._config["tempdir"]
-process = multiprocessing.get_context("fork").Process(target=gc.collect)
-process.start(); process.join()
-if os.fork() == 0:
-    util._finalizer_registry.clear()
-    sys.exit()
-os.wait()
-print(os.path.isdir(folder), os.path.exists(os.path.join(os.path.dirname(folder), f".{os.path.basename(folder)}.lock")))
-"""
-    environment = os.environ | {"TMPDIR": str(tmp_path)}
-    done = subprocess.run(
-        [sys.executable, "-c", script], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
-    )
-    assert done.stdout == "True True\n"
-    assert list(tmp_path.iterdir()) == []
-
-
 # Links, streams and other things in the place of an output
 
 
@@ -322,18 +273,6 @@ def test_a_link_to_a_link_to_a_file_is_followed(disks: tuple[Path, Path], there_
     assert (there / "run").read_text() == "new" and (names(here), names(there)) == (["run", "second"], ["run"])
 
 
-def test_a_link_to_itself_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "run").symlink_to("run")
-    for writing in (
-        new_file(tmp_path / "run"),
-        work_beside(tmp_path / "run"),
-        new_directory(tmp_path / "run", "a", "b"),
-    ):
-        with pytest.raises(InputError, match="run: is a link that leads back to itself"), writing:
-            pytest.fail("it began")
-    assert (tmp_path / "run").is_symlink() and names(tmp_path) == ["run"]
-
-
 def test_a_pipe_is_written_to_and_stays(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "link").symlink_to("pipe")
@@ -345,18 +284,6 @@ def test_a_pipe_is_written_to_and_stays(tmp_path: Path) -> None:
         reader.join(10)
         assert found == ["a run\n"]
     assert (tmp_path / "pipe").is_fifo() and names(tmp_path) == ["link", "pipe"]
-
-
-def test_a_device_is_written_to_and_stays() -> None:
-    terminal, other_end = os.openpty()
-    try:
-        tty.setraw(other_end)
-        device = Path(os.ttyname(other_end))
-        write_text(device, "a run\n")
-        assert os.read(terminal, 100) == b"a run\n" and device.is_char_device()
-    finally:
-        os.close(terminal)
-        os.close(other_end)
 
 
 @pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "-"])
@@ -385,41 +312,3 @@ def test_what_is_no_file_is_refused_before_the_work(tmp_path: Path, monkeypatch:
         ):
             pytest.fail("it began")
     assert names(tmp_path) == ["folder", "socket"]
-
-
-def test_a_link_to_a_directory_is_followed_every_time(disks: tuple[Path, Path]) -> None:
-    here, there = disks
-    release = make_release(here / "release")
-    (there / "out").mkdir()
-    (here / "out").symlink_to("../there/out")
-    for form, file in (("beir", "corpus.jsonl"), ("msmarco", "collection.tsv"), ("beir", "corpus.jsonl")):
-        run("builders", "export", "--release", release, "--format", form, "--out", here / "out")
-        assert (here / "out").is_symlink() and not (there / "out").is_symlink()
-        assert file in names(there / "out")
-    assert names(here) == ["out", "release"] and names(there) == ["out"]
-
-
-def test_work_lies_beside_where_a_link_leads(disks: tuple[Path, Path]) -> None:
-    here, there = disks
-    (here / "out").symlink_to(there / "out")  # which is not there yet
-    with work_beside(here / "out") as work:
-        assert there in work.parents
-        with pytest.raises(InputError, match="being built by another"), work_beside(there / "out"):
-            pytest.fail("it began")  # two names of one place
-
-
-def test_a_release_in_the_place_of_a_stream_is_refused(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(InputError, match="pipe: is a device or a pipe"), work_beside(tmp_path / "pipe"):
-        pytest.fail("it began")
-    release = make_release(tmp_path / "release")
-    done = run("builders", "export", "--release", release, "--format", "beir", "--out", tmp_path / "pipe", code=1)
-    assert "pipe: exists and is not an export" in done.error
-    assert names(tmp_path) == ["pipe", "release"]
-
-
-def test_an_export_that_a_link_leads_into_its_release_is_refused(tmp_path: Path) -> None:
-    release = make_release(tmp_path / "release")
-    (tmp_path / "link").symlink_to("release")
-    out = tmp_path / "link" / "out"
-    assert "overlaps" in run("builders", "export", "--release", release, "--format", "beir", "--out", out, code=1).error

@@ -7,7 +7,7 @@ import pytest
 
 import dureader_retrieval
 from builders.store import layout
-from builders.store.layout import CONFIGS, SETS, config_of, sort_key
+from builders.store.layout import CONFIGS, SETS, config_of
 
 SAMPLES = [
     *(f"restrain-{size}-{which}polation" for size in ("14K", "45K", "200K", "8") for which in ("inter", "extra")),
@@ -43,11 +43,3 @@ def test_every_set_is_made_of_declared_configs_and_splits() -> None:
             assert split in config_of(joined).splits and config_of(joined).set == name
         assert found.translated == ("zh_id" in config_of(found.queries).columns.names)
     assert {config.set for config in CONFIGS} == set(SETS)
-
-
-def test_a_card_lists_configs_and_splits_in_the_order_of_the_table() -> None:
-    pairs = [(config.name, split) for config in CONFIGS[:18] for split in config.splits]
-    pairs += [(f"restrain-{size}-interpolation", "train") for size in ("14K", "200K")]
-    pairs += [("restrain-14K-extrapolation", "train")]
-    pairs += [("resttest-bucket1", split) for split in ("train", "interpolation", "extrapolation", "unheard of")]
-    assert sorted(reversed(pairs), key=lambda pair: sort_key(*pair)) == pairs

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import run
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from official_archives import (
@@ -259,10 +258,3 @@ def test_what_disagrees_is_counted_and_the_archives_ids_are_kept(
     assert [row["_id"] for row in rows["corpus", "corpus"]] == expected[3 if case == "part" else 0 :]
     judged = {row["corpus-id"] for (config, _), found in rows.items() if config == "qrels" for row in found}
     assert case == "part" or judged <= {*expected}  # no judgment names a passage that is not there
-
-
-def test_the_command_prints_table_3_and_refuses_a_place_that_is_taken(tmp_path: Path) -> None:
-    archive = write_tar(tmp_path / "a.tar.gz", original_files(), tmp_path / "scratch")
-    words = ("builders", "official", "--quiet", "--archive", archive, "--out")
-    assert "queries" in run(*words, tmp_path / "release").stdout
-    assert "exists and is not a release" in run(*words, archive, code=1).error

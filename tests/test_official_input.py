@@ -88,12 +88,6 @@ def test_what_becomes_of_some_texts(tmp_path: Path, text: str, expected: list[st
     assert pieces(text, set(VOCABULARY)) == expected  # the comparison's own reader is no other
 
 
-@pytest.mark.parametrize(("query", "passage"), [(5, 500), (500, 5), (400, 300), (190, 400), (191, 190), (20, 361)])
-def test_a_pair_is_cut_as_the_official_reader_cuts_it(tmp_path: Path, query: int, passage: int) -> None:
-    texts = "中" * query, "国" * passage
-    assert read(saved(tmp_path, VOCABULARY)("pair", 384), *texts) == pair_input(*texts, set(VOCABULARY))
-
-
 def test_a_pair_of_two_long_texts_leaves_the_odd_piece_to_the_passage(tmp_path: Path) -> None:
     # The one known difference of lengths: the official reader leaves it to the query.
     found, _ = read(saved(tmp_path, VOCABULARY)("pair", 384), "中" * 200, "国" * 300)

@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import gzip
-import json
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -179,19 +177,6 @@ def command(*arguments: object, code: int = 0) -> subprocess.CompletedProcess[st
     return done
 
 
-def test_the_command_replaces_an_earlier_release(cluster: Cluster, rows: Path, tmp_path: Path) -> None:
-    (tmp_path / "ray").mkdir()
-    (tmp_path / "ray/manifest.json").write_text("{}")
-    (tmp_path / "ray/old.parquet").write_text("")
-    done = command(
-        *("--ray-address", cluster.address, "--raw", rows, "--out", tmp_path / "ray"),
-        *("--format", "json", "--workers", 1),
-    )
-    stats = json.loads(done.stdout)
-    assert tree(tmp_path / "ray") == local(rows, tmp_path / "out", CHAR)
-    assert stats == json.loads((tmp_path / "out/stats.json").read_text())
-
-
 def test_a_wrong_row_is_one_error_and_leaves_nothing(cluster: Cluster, tmp_path: Path) -> None:
     good = row(1, "绿萝怎么养", [["见干见湿,冬天少浇水"]], ["冬天少浇水"])
     path = write_rows(tmp_path / "raw/train.json", [good, good | {"question": " "}, good])
@@ -199,27 +184,6 @@ def test_a_wrong_row_is_one_error_and_leaves_nothing(cluster: Cluster, tmp_path:
     with RayEngine(cluster.address) as engine, pytest.raises(InputError, match=said):
         build_release(raw.find_sources([tmp_path / "raw"]), tmp_path / "out", CHAR, engine=engine)
     assert set(tmp_path.iterdir()) == {path.parent}
-
-
-def test_what_ray_holds_is_bounded(cluster: Cluster) -> None:
-    """112 MB of compressed sources' text through a store of 80 MB: all but a little never has to be put on disk."""
-    with RayEngine(cluster.address) as engine:
-        sizes = list(engine.map(len, (bytes(8 << 20) for _ in range(14))))
-    assert sizes == [8 << 20] * 14
-    assert sum(path.stat().st_size for path in cluster.spilled.rglob("*") if path.is_file()) <= 16 << 20
-
-
-def test_tasks_are_taken_as_they_are_needed(cluster: Cluster) -> None:
-    taken: list[int] = []
-
-    def tasks() -> Iterator[bytes]:
-        for number in range(1000):
-            taken.append(number)
-            yield bytes(1 << 20)
-
-    with RayEngine(cluster.address) as engine:
-        assert next(engine.map(len, tasks())) == 1 << 20
-    assert len(taken) < 20
 
 
 def test_a_task_that_kills_every_process_ends_the_build(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,13 +204,6 @@ def test_a_wrong_address_is_one_error(tmp_path: Path) -> None:
     assert len(done.stderr.strip().splitlines()) == 1
     assert "no Ray cluster answers at 127.0.0.1:1 (" in done.stderr
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("address", ["nonsense", "ray://127.0.0.1:10001/x"])
-def test_what_is_no_address_is_one_error(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray, "is_initialized", lambda: False)  # as in a process that has no cluster yet
-    with pytest.raises(InputError, match=rf"no Ray cluster answers at {re.escape(address)} \("):
-        RayEngine(address)
 
 
 def test_without_ray_the_error_says_what_to_install(

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
-from pathlib import Path
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from builders.release.span_f1 import Questions, char_ids, is_positive, label_questions, word_ids
+from builders.release.span_f1 import Questions, is_positive, label_questions
 from builders.release.span_scan import best_f1
 
 THRESHOLDS = [Fraction(1, 2), Fraction(1, 3), Fraction(2, 3), Fraction(9, 10), Fraction(1)]
@@ -118,36 +114,3 @@ def test_nothing_matches_an_empty_answer_or_paragraph() -> None:
     assert label([[], [1]], [[]]) == [False, False]
     assert label([[1]], []) == [False]
     assert label([], [[1]]) == []
-
-
-def test_words_and_characters_become_numbers() -> None:
-    (ids, ends), (answers, answer_ends) = word_ids([["绿萝", "浇水"], [], ["浇水"]], [["浇水", "少"]])
-    assert ids.tolist() == [0, 1, 1]
-    assert (ends.tolist(), answers.tolist(), answer_ends.tolist()) == ([2, 2, 3], [1, 2], [2])
-    flat, places = char_ids(["ab", "", "\U0001f600"])
-    assert (flat.tolist(), places.tolist()) == ([97, 98, 0x1F600], [2, 2, 3])
-
-
-@pytest.mark.parametrize("unit", ["char", "word"])
-def test_labels_of_the_real_rows_equal_brute_force(shared_data: Path, unit: str) -> None:
-    """Every paragraph of up to 60 tokens of 15 real rows; longer ones are too slow by brute force."""
-    threshold, compared, positive = Fraction(1, 2), 0, 0
-    with gzip.open(shared_data / "dureader-2.0-demo/search.train.json.gz", "rb") as file:
-        rows = [json.loads(line) for line in file.read().split(b"\n")[:15] if line]
-    for row in rows:
-        field = "segmented_" if unit == "word" else ""
-        paragraphs = [p for document in row["documents"] for p in document[f"{field}paragraphs"] if len(p) <= 60]
-        answers = [answer for answer in row[f"{field}answers"] if len(answer) <= 60]
-        if unit == "word":
-            (flat, ends), (flat_answers, answer_ends) = word_ids(paragraphs, answers)
-        else:
-            (flat, ends), (flat_answers, answer_ends) = char_ids(paragraphs), char_ids(answers)
-        numbers = (np.array([len(group)], np.int64) for group in (paragraphs, answers))
-        question = Questions(flat, ends, next(numbers), flat_answers, answer_ends, next(numbers))
-        scores = [[brute_best(paragraph, answer) for answer in answers] for paragraph in paragraphs]
-        expected = [any(score >= threshold for score in line) for line in scores]
-        assert label_questions(question, threshold).tolist() == expected
-        compared += len(paragraphs)
-        positive += sum(expected)
-    assert compared > 150
-    assert positive > 5

@@ -114,22 +114,6 @@ def test_what_is_wrong_is_named(tmp_path: Path, data: bytes, message: str) -> No
         read(save(tmp_path, data))
 
 
-def test_damaged_archives_are_one_error(tmp_path: Path) -> None:
-    whole = save(tmp_path, TEXT.encode() * 50, "t.csv.gz").read_bytes()
-    (tmp_path / "t.csv.gz").write_bytes(whole[:-20])
-    with pytest.raises(InputError, match="damaged or cut short"):
-        read(tmp_path / "t.csv.gz")
-    path = save(tmp_path, TEXT.encode() * 50, "t.zip")
-    path.write_bytes(path.read_bytes().replace(path.read_bytes()[60:80], b"x" * 20, 1))
-    with pytest.raises(InputError, match="damaged or cut short"):
-        read(path)
-    with pytest.raises(InputError, match="no such file"):
-        find_tables([tmp_path / "absent"])
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match="holds no table"):
-        find_tables([tmp_path / "empty"])
-
-
 def outcome(data: bytes) -> str:
     return encoding_of(lambda: contextlib.nullcontext(io.BytesIO(data)), "x")
 
@@ -173,55 +157,6 @@ def test_what_csv_writes_is_read_back(tmp_path: Path, rows: list[tuple[str, str]
     csv.writer(text, delimiter=delimiter, lineterminator="\n", quoting=csv.QUOTE_ALL).writerows([("id", "text"), *rows])
     path = save(tmp_path, text.getvalue().encode(), "t.tsv")
     assert [tuple(fields) for _, fields in read(path, spreadsheet=True)] == rows
-
-
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-@given(
-    st.one_of(
-        st.binary(max_size=300),
-        st.lists(st.sampled_from([b'"', b",", b"\t", b"\n", b"\r", b"a", "中".encode(), "文".encode("gbk")])).map(
-            b"".join
-        ),
-    ),
-    st.booleans(),
-    st.sampled_from(["t.csv", "t.csv.gz", "t.zip"]),
-    st.integers(0, 400),
-)
-def test_any_bytes_give_rows_or_the_one_error(
-    tmp_path: Path, data: bytes, spreadsheet: bool, name: str, cut: int
-) -> None:
-    path = save(tmp_path, data, name)
-    if cut % 4 == 0:  # half of an archive, or half of a file
-        path.write_bytes(path.read_bytes()[:cut])
-    try:
-        for source in find_tables([path]):
-            header_of(source)
-            width = None
-            for _, fields in open_table(source, spreadsheet=spreadsheet).rows():
-                assert len(fields) == (width := width or len(fields))
-    except InputError as error:
-        assert str(path) in str(error)
-
-
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-@given(
-    st.sampled_from(["t.csv.gz", "t.zip"]),
-    st.lists(st.tuples(st.integers(0, 10**6), st.binary(min_size=1, max_size=2))),
-)
-def test_a_changed_archive_gives_rows_or_the_one_error(
-    tmp_path: Path, name: str, changes: list[tuple[int, bytes]]
-) -> None:
-    path = save(tmp_path, TEXT.encode(), name)
-    data = bytearray(path.read_bytes())
-    for place, change in changes:
-        data[place % len(data) : place % len(data) + len(change)] = change
-    path.write_bytes(data)
-    try:
-        for source in find_tables([path]):
-            header_of(source)
-            list(open_table(source).rows())
-    except InputError as error:
-        assert str(path) in str(error)
 
 
 def test_a_draw_is_reproducible_and_a_longer_one_contains_it() -> None:

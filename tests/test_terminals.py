@@ -93,13 +93,6 @@ def test_long_work_is_logged_without_a_terminal(
     assert any(line.startswith("encode:  50% 1.00/2.00 [") for line in caplog.messages), caplog.messages
 
 
-def test_short_work_logs_nothing(caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]) -> None:
-    caplog.set_level(logging.INFO)
-    with progress(total=2, label="index") as bar:
-        bar.update(2)
-    assert (caplog.messages, capsys.readouterr()) == ([], ("", ""))
-
-
 def test_a_terminal_has_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     class Terminal(io.StringIO):
         def isatty(self) -> bool:

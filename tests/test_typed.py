@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import threading
 from pathlib import Path
 from typing import Any, Literal
 
@@ -79,15 +77,6 @@ def test_what_is_no_json_is_one_line_naming_the_line(tmp_path: Path, value: byte
     assert str(error.value).startswith(f"{tmp_path / 'x.json'}:3: {message}")
 
 
-def test_json_that_a_command_line_names_may_be_a_pipe(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    text = json.dumps({"a": "x" * 1_000_000})
-    writing = threading.Thread(target=(tmp_path / "pipe").write_text, args=(text,))
-    writing.start()
-    assert read_json(tmp_path / "pipe", dict[str, str]) == json.loads(text)
-    writing.join()
-
-
 def test_an_error_quotes_no_more_than_fits_and_stays_one_line(tmp_path: Path) -> None:
     kind = "x" * 100_000 + "\n\u2028\0"
     (tmp_path / "x.json").write_text(json.dumps({"count": 1, "part": {"kind": kind[::-1]}}))
@@ -102,12 +91,6 @@ def test_toml_that_is_none_is_one_line(tmp_path: Path, content: str) -> None:
     (tmp_path / "x.toml").write_bytes(content.encode("utf-8", "surrogatepass"))
     with pytest.raises(InputError, match=r"x\.toml(:1)?: expected (TOML|UTF-8)"):
         read_toml(tmp_path / "x.toml")
-
-
-def test_of_a_key_that_stands_twice_the_last_counts_as_for_every_reader(tmp_path: Path) -> None:
-    (tmp_path / "a.json").write_bytes(b'\xef\xbb\xbf{"bytes": 1, "bytes": 2}')
-    assert read_json(tmp_path / "a.json", dict[str, int]) == {"bytes": 2}
-    assert json.loads((tmp_path / "a.json").read_text("utf-8-sig")) == {"bytes": 2}
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-32"])

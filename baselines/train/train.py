@@ -251,7 +251,7 @@ def train(job: Job) -> Mapping[str, Any] | None:
             states = stack.enter_context(states_kept(job.out, about, job.resume))
             last_state(states, job.world)  # removes damaged ones before the others look for states
         if job.world > 1:
-            from baselines.train.distributed import together
+            from baselines.train.trainers import together
 
             stack.enter_context(together(job.rank, job.world, device))
         return _train(job, data, device, work)

@@ -215,9 +215,9 @@ def write(collection: Collection, draft: Draft) -> dict[str, dict[str, Any]]:
     prefix = "" if name == "main" else f"{name}-"
     for config in ("corpus", "queries", "qrels"):
         draft.drop(f"{prefix}{config}")
-    ids, texts, lengths = [*collection.passages], [*collection.passages.values()], LengthCounter()
+    ids, texts = [*collection.passages], [*collection.passages.values()]
     draft.write(f"{prefix}corpus", "corpus", [pa.table([ids, [""] * len(ids), texts], schema=CORPUS)])
-    lengths.add(np.fromiter(map(len, texts), np.int64))
+    lengths = LengthCounter(np.fromiter(map(len, texts), np.int64))
     draft.stats["collections"][f"{prefix}corpus"] = lengths.summary()
     columns = {
         split: _write_split(collection.passages, queries, draft, prefix, split)
@@ -238,6 +238,5 @@ def _write_split(passages: dict[str, str], queries: Queries, draft: Draft, prefi
     judged = {text_id(text): dict.fromkeys(found, 1) for text, found in queries.items()}
     draft.write(f"{prefix}queries", split, [pa.table([[*judged], [*queries]], schema=QUERIES)])
     draft.write(f"{prefix}qrels", split, [qrels_table(judged)])
-    chars = LengthCounter()
-    chars.add(np.array([len(passages[positive]) for found in judged.values() for positive in found], np.int64))
+    chars = LengthCounter(np.array([len(passages[p]) for found in judged.values() for p in found], np.int64))
     return table3_column(len(queries), sum(map(len, queries)), sum(map(len, judged.values())), chars)

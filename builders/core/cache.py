@@ -50,12 +50,8 @@ def describe(folder: Path, name: str, rows: int | None = None) -> FileEntry:
 def wrong_file(path: Path, entry: FileEntry, look: Callable[[], str] | None = None, *, again: bool = False) -> str:
     """Describe what is wrong with a file; empty if it has the bytes that its entry says.
 
-    Args:
-        path: the file.
-        entry: its entry in the manifest.
-        look: describes what is wrong with the content of a file that has these bytes. It must depend on nothing else
-            than the bytes and the entry.
-        again: read the file even if it was verified before.
+    ``look`` describes what is wrong with the content of a file that has these bytes; it depends on bytes and entry
+    alone. ``again``: read the file even if it was verified before.
     """
     more = structs.astuple(entry)[4:]  # of a kind of entry that says more
     claim = ["file of a release", entry.path if look else "", entry.sha256, entry.rows, *more]
@@ -79,14 +75,9 @@ def wrong_file(path: Path, entry: FileEntry, look: Callable[[], str] | None = No
 def fault_once(path: Path, claim: Any, look: Callable[[], str], *, again: bool = False) -> str:
     """Describe what ``look`` finds wrong with the content of a file; empty if it finds nothing.
 
-    Not called where it has found nothing in this very file (device, inode, size, mtime, ctime) for this claim before.
-    Where the user's cache cannot be read or written, it is called once a process.
-
-    Args:
-        path: the file.
-        claim: all that ``look`` compares with, as JSON values.
-        look: reads the file and says in words what is wrong.
-        again: look in any case.
+    Not called where it has found nothing in this very file (device, inode, size, mtime, ctime) for this ``claim``
+    before, unless ``again``. The claim has all that it compares with, as JSON values. Where the user's cache cannot be
+    written, it is called once a process.
     """
     started, file = time.time_ns(), path.stat()
     note = _note(file, claim)

@@ -112,10 +112,8 @@ def main(
 ) -> int:
     """Run one verb of ``program``; returns the exit code: 2 for wrong usage, else as of :func:`exit_codes.exit_code`.
 
-    ``verbs`` maps a verb to the module that holds its ``add_arguments(parser)`` and ``run(args)``; ``groups`` has the
-    same verbs under titles. Only the module that is asked for is imported, so that help is quick and optional packages
-    stay optional. A module's docstring is its help: the first line stands in the overview, which is printed when no
-    verb is given (0), the whole, with its example, in the verb's own ``--help``.
+    ``verbs`` maps a verb to the module with its ``add_arguments(parser)`` and ``run(args)``; ``groups`` has the same
+    verbs under titles. Only the module that is asked for is imported, so that help is quick. Its docstring is its help.
     """
     words = list(sys.argv[1:] if argv is None else argv) or ["--help"]
     return exit_code(lambda: _main(program, description, verbs, groups or {"verbs": verbs}, *words))

@@ -15,13 +15,9 @@ from builders.core.limits import memory_limit, usable_cores
 def database(
     spill: Path, memory: int, threads: int | None = None, file: Path | None = None
 ) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A database for the block.
+    """A database for the block, in memory, or in ``file``; what does not fit goes to the folder ``spill``.
 
-    Args:
-        spill: the folder for what does not fit into the memory.
-        memory: MB; a quarter of what this process may have, where that is less.
-        threads: all usable cores where None.
-        file: where its tables are; in the memory where None.
+    ``memory``: MB; a quarter of what this process may have, where that is less. ``threads``: None for all usable cores.
     """
     limit = memory_limit()
     config: dict[str, str | bool | int | float | list[str]] = {

@@ -114,13 +114,9 @@ _TEMPORARY = "dureader-"
 def alone(place: Path, shown: Path, *, wait: bool = False) -> Iterator[None]:
     """Hold the lock of ``place`` for the block, which writes there: :class:`DiskFull` where that disk is full.
 
-    The lock is a file beside ``place``, which can so be removed meanwhile. A killed process lets go of it: the next one
-    finds the file, takes it, and removes it at the end.
-
-    Args:
-        place: what one process at a time may make; its parent folder is made.
-        shown: how errors call it.
-        wait: for the other process; where False, that is an :class:`InputError`.
+    The lock is a file beside ``place``, whose parent folder is made. A killed process lets go of it: the next one takes
+    it, and removes it at the end. ``shown``: the place in errors. ``wait`` for another process; where False, that is an
+    :class:`InputError`.
     """
     from filelock import FileLock, Timeout
 
@@ -263,13 +259,7 @@ def reading(
     """Turn an error of reading a file in the block into an :class:`InputError`: one line that names the file.
 
     These are the errors of the system, of gzip and zip, of Arrow, and of bytes that are no text; their own words are
-    part of the line.
-
-    Args:
-        path: the file, or its name in an error.
-        line: the line that is read.
-        damaged: the error's words for a file that is there, but not whole.
-        remedy: what the user may do; ends the line.
+    part of the line. ``damaged``: the words for a file that is not whole; ``remedy`` ends the line.
     """
     try:
         yield

@@ -1,9 +1,4 @@
-"""Directories that are never half-written: made beside their place, synced, renamed into it.
-
-- :func:`check_output`: whether something may be written to a place that a user names.
-- :func:`work_beside`: the folder beside it for the work, for one process at a time; a killed job finds its own again.
-- :func:`new_directory`: a directory made in one go. :func:`build_once`: one that is kept, and made where it is missing.
-- :func:`task_folder`: the result of one task of a job, which several processes may have at the same time."""
+"""Directories that are never half-written: made beside their place, synced, renamed into it."""
 
 from __future__ import annotations
 
@@ -23,14 +18,9 @@ from builders.core.limits import writing
 
 
 def check_output(out: Path, what: str, mark: str) -> Path:
-    """The directory to write, links followed (:func:`.files.real_path`).
+    """The directory to write, links followed (:func:`.files.real_path`): new, empty, or an earlier one with ``mark``.
 
-    :class:`InputError` where something else is in its place.
-
-    Args:
-        out: a new path, an empty directory, or an earlier directory of the kind, which may be replaced.
-        what: the kind, as the error names it: ``a release``.
-        mark: the file that every directory of the kind has.
+    ``what`` is its kind, as the error names it: ``a release``. :class:`InputError` where something else is in its place.
     """
     out = real_path(out)
     if out.exists() and not (out / mark).is_file() and not (out.is_dir() and not any(out.iterdir())):
@@ -48,16 +38,9 @@ def key_of(about: Any) -> str:
 def work_beside(out: Path, key: str = "", *, resume: bool = True, wait: bool = False) -> Iterator[Path]:
     """A folder beside ``out`` for the work that leads to it, removed when the block ends.
 
-    With a ``key`` it stays after a kill, and after every error but one of the input: the next block of the same key
-    finds it as it was. Work of any other key is dropped.
-
-    Args:
-        out: the file or directory that is made; where it is a link, that is where it leads.
-        key: names what the work depends on (:func:`key_of`); empty: nothing is kept.
-        resume: False: work of the same key is dropped, too.
-        wait: for another process that makes the same; where False, that is an :class:`InputError`.
-
-    :class:`InputError` where ``out`` is a stream, beside which nothing can be.
+    With a ``key`` (:func:`key_of`) it stays after a kill, and after every error but one of the input: the next block of
+    the same key finds it as it was, unless ``resume`` is False. Work of any other key is dropped. ``wait`` for another
+    process that makes the same; where False, that is an :class:`InputError`, as is a stream in the place of ``out``.
     """
     if kind_of(out) == "stream":
         raise InputError("is a device or a pipe; expected a name that the work can lie beside", path=out)
@@ -127,10 +110,7 @@ def new_directory(out: Path, what: str, mark: str) -> Iterator[Path]:
 def build_once(folder: Path, is_whole: Callable[[], bool], build: Callable[[Path], None]) -> bool:
     """Have a kept directory made where it is missing or damaged; returns whether it was made now.
 
-    Args:
-        folder: the directory.
-        is_whole: whether it is there, as it was made.
-        build: writes its files into the folder that it is given.
+    ``is_whole`` tells if it is there, as it was made; ``build`` writes its files into the folder that it is given.
     """
     if is_whole() and not (_building(folder).exists() or _old(folder).exists()):  # left by a kill
         return False

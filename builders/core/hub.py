@@ -70,18 +70,13 @@ def upload(
     """Make the repository hold ``files``, in one commit; returns the commit's address.
 
     Args:
-        files: path in the repository -> (file, SHA-256); one of them is the manifest.
-        repo: ORG/NAME.
-        kind: ``dataset`` or ``model``.
-        manifest: the file of ``files`` that lists them.
+        files: path in the repository -> (file, SHA-256); one of them is the manifest, ``manifest``.
+        repo, kind: ORG/NAME; ``dataset`` or ``model``.
         name: ``name`` of the manifest: only files that an earlier one of this name lists are deleted.
-        message: of the commit.
-        create: make the repository where it is missing.
-        private: refuse a public repository, make a private one.
+        create, private: make the repository where it is missing; refuse a public one.
 
     Raises:
-        InputError: the hub refuses the token, the right or the repository, cannot be reached, or still fails after
-            the library's retries; ``repo`` is public where ``private``, or holds a ``.py`` file of somebody else's.
+        InputError: the hub refuses or fails, ``repo`` is public where ``private``, or holds a foreign ``.py`` file.
     """
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
 

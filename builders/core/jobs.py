@@ -146,10 +146,7 @@ def in_threads(
 class Engine:
     """Runs the tasks of a long job on processes of this machine, or on a cluster.
 
-    Attributes:
-        workers: tasks that run at once.
-        pool: has ``submit``, as an executor; without one, the tasks run here.
-        ahead: tasks in flight.
+    ``workers`` tasks run at once, ``ahead`` are in flight. ``pool`` has ``submit``; without one, the tasks run here.
     """
 
     workers: int

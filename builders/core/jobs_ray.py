@@ -38,13 +38,9 @@ _PACKAGES = ("duckdb", "jieba", "msgspec", "numba", "numpy", "pyarrow", "ray", "
 class RayEngine(Engine):
     """An engine on a Ray cluster. A context manager.
 
-    Args:
-        address: of the cluster's head (``host:6379``, ``auto`` for a cluster of which this machine is part). None: the
-            value of ``RAY_ADDRESS``, else a cluster that runs here, else one started here for this build alone.
-        workers: tasks that run at once; all CPUs of the cluster where None.
-
-    Raises:
-        InputError: Ray is not installed, or no cluster answers.
+    ``address``: of the cluster's head (``host:6379``, ``auto``); None: the value of ``RAY_ADDRESS``, else a cluster
+    that runs here, else one started here. ``workers``: tasks that run at once; None: all CPUs of the cluster. Raises
+    :class:`InputError` where Ray is not installed, or no cluster answers.
     """
 
     def __init__(self, address: str | None = None, workers: int | None = None) -> None:

@@ -24,16 +24,10 @@ _HALF_PAIR = re.compile(rb"\\u[dD][89abAB]..(?!\\u[dD][c-fC-F])")
 
 
 def read_json(path: Path, kind: type[T], remedy: str = "") -> T:
-    """The content of a JSON file as ``kind``; fields that ``kind`` does not name, of a later version, are passed over.
+    """The content of a JSON file as ``kind``, a msgspec type; fields that it does not name are passed over.
 
-    Args:
-        path: the file.
-        kind: a msgspec type: a Struct with its constraints, or a composition of plain types.
-        remedy: what the user may do where the file is damaged; ends the error.
-
-    Raises:
-        InputError: naming the file, and the line or the field with what was expected there.
-        FileNotFoundError, NotADirectoryError: where there is no such file: what that means, the caller knows.
+    Raises :class:`InputError` naming the file, and the line or the field with what was expected there; ``remedy`` ends
+    it. FileNotFoundError, NotADirectoryError where there is no such file: the caller knows what that means.
     """
     return json_of(_bytes_of(path), kind, path, remedy=remedy)
 

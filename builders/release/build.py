@@ -24,7 +24,7 @@ from builders.core.limits import usable_cores
 from builders.core.progress import progress
 from builders.release.label import label_block
 from builders.release.options import Options
-from builders.release.select import Selection, SplitSelection, select
+from builders.release.select import Selection, select
 from builders.release.write import configs_of, files_of, write_file
 from builders.sources.files import Source, states_of
 from builders.sources.lines import read_blocks
@@ -45,12 +45,9 @@ def build_release(
 ) -> dict[str, Any]:
     """Build the release directory ``out`` from ``sources``; returns the content of its ``stats.json``.
 
-    Everything is written beside ``out`` and renamed when it is whole. The same sources and options give the same
-    bytes, whatever the number of workers and however often the build was killed and resumed. ``engine`` runs the tasks;
-    ``workers`` processes of this machine where None. What it runs on must see the sources and ``out``.
-
-    Raises:
-        InputError: for wrong input, and where ``out`` exists and is not a release.
+    The same sources and options give the same bytes, whatever the number of workers and however often the build was
+    killed and resumed. ``engine`` runs the tasks; ``workers`` processes of this machine where None. Raises
+    :class:`InputError` for wrong input, and where ``out`` exists and is not a release.
     """
     before = states_of(sources)
     small = sum(size for _, size, _ in before) < _SMALL
@@ -119,14 +116,12 @@ def _figures(selection: Selection) -> dict[str, Any]:
         },
         "collections": {"corpus": selection.corpus_chars.summary()},
         "read": selection.read,
-        "positives_per_query": {split: _positives(rows) for split, rows in splits.items() if rows.passages.size},
+        "positives_per_query": {
+            split: LengthCounter(np.bincount(rows.judged, minlength=rows.queries.size)).histogram(POSITIVES_EDGES)
+            for split, rows in splits.items()
+            if rows.passages.size
+        },
     }
-
-
-def _positives(rows: SplitSelection) -> list[dict[str, int | None]]:
-    counter = LengthCounter()
-    counter.add(np.bincount(rows.judged, minlength=rows.queries.size))
-    return counter.histogram(POSITIVES_EDGES)
 
 
 def _key(states: list[tuple[str, int, int]], sources: list[Source], options: Options) -> str:

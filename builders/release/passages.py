@@ -34,8 +34,6 @@ class Passages:
 
     def keep(self, which: Flags) -> Passages:
         """Those whose flag is set."""
-        if which.all():
-            return self
         texts, ids = (column.filter(pa.array(which)) for column in (self.texts, self.ids))
         return Passages(texts, ids, self.chars[which], self.positive[which], self.document[which])
 
@@ -45,13 +43,7 @@ class Passages:
 
 
 def cut_passages(documents: Sequence[Sequence[str]], positive: Flags, min_chars: int = MIN_CHARS) -> Passages:
-    """The passages of documents.
-
-    Args:
-        documents: the paragraphs of each.
-        positive: a label for each paragraph.
-        min_chars: characters from which on a passage is long enough.
-    """
+    """The passages of documents (the paragraphs of each), with a label for each paragraph in ``positive``."""
     paragraphs = list(chain.from_iterable(documents))
     encoded = [paragraph.encode() for paragraph in paragraphs]
     chars, sizes, counts = (np.fromiter(map(len, each), np.int64) for each in (paragraphs, encoded, documents))

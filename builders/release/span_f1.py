@@ -85,11 +85,9 @@ def label_questions(
 ) -> npt.NDArray[np.bool_]:
     """Return the labels of all paragraphs of all questions: True for the positive ones.
 
-    Args:
-        threshold: above 0, at most 1.
-        match: ``"threshold"``, Algorithm 1: any span of the paragraph reaches the threshold with any answer.
-            ``"best"``, as v2 of the paper words it: of the paragraphs that reach the threshold with an answer, those
-            with that answer's largest F1 (ties are all positive).
+    ``match``: ``"threshold"``, Algorithm 1: any span of the paragraph reaches the threshold with any answer;
+    ``"best"``, as v2 of the paper words it: of these paragraphs those with that answer's largest F1 (ties are all
+    positive).
     """
     table = np.zeros(1 + max(int(ids.max(initial=0)) for ids in (questions.ids, questions.answers)), np.int32)
     if match == "best":

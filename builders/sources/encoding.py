@@ -34,13 +34,8 @@ _FEW = 100
 def encoding_of(open_bytes: Open, name: str, asked: str = "auto") -> str:
     """``"utf-8"`` or ``"gb18030"`` for the file that ``open_bytes`` opens; reads it once or twice, a block at a time.
 
-    Args:
-        open_bytes: opens the file's bytes, from the start, each time it is called.
-        name: how errors call the file.
-        asked: one of :data:`CHOICES`; not ``auto``: nothing else is tried.
-
-    Raises:
-        InputError: with the line, where the bytes are neither, or not what was asked for, or in doubt.
+    ``name``: the file in errors; ``asked``: one of :data:`CHOICES`; not ``auto``: nothing else is tried. Raises
+    :class:`InputError` with the line, where the bytes are neither, not what was asked for, or in doubt.
     """
     with open_bytes() as stream:
         head = stream.read(4)

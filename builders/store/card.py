@@ -57,14 +57,10 @@ def card(
     """Return the card as Markdown; the English one has the YAML head, which the hub reads in README.md alone.
 
     Args:
-        entries: the manifest entries. Those that are no shards do not count.
-        stats: the content of ``stats.json``.
-        builds: the builds that the manifest lists.
+        entries, stats, builds: of the release; entries that are no shards do not count.
         template: ``ENGLISH`` or ``CHINESE``.
         repo: ORG/NAME on the hub; empty for a local card. The arguments below are for cards on the hub.
-        images: histograms beside the card, as relative paths.
-        example: a row of the release, as Markdown.
-        scores: a table of systems' scores, as Markdown.
+        images, example, scores: relative paths of histograms; a row, and a table of systems' scores, as Markdown.
         split: the split that the commands of `How to evaluate` take; empty where the release has no judgments.
     """
     configs = configs_of(entries)

@@ -131,13 +131,7 @@ class SplitWriter:
 
 
 class Draft:
-    """The content of a release on its way.
-
-    Attributes:
-        stats: what becomes ``stats.json``: ``table3`` (a row of figures a split or set) and ``collections`` (passages
-            and their lengths, a corpus config).
-        build: what the manifest says of this build.
-    """
+    """The content of a release on its way: ``stats`` becomes ``stats.json``, ``build`` goes into the manifest."""
 
     def __init__(self, folder: Path, base: Release | None = None) -> None:
         self.folder = folder
@@ -219,12 +213,9 @@ def draft_release(
 ) -> Iterator[Draft]:
     """A draft that becomes the release ``out`` when the block ends without an error, and leaves nothing when not.
 
-    Args:
-        out: the release directory; an earlier release there (``base`` itself, too) is replaced.
-        build: what the manifest says of this build: ``verb``, ``options``, ``sources`` (name, bytes, sha256). Where it
-            is known late, the block sets ``draft.build``.
-        base: a release whose configs the new one holds too.
-        work: the folder that :func:`builders.core.folders.work_beside` gave, where the caller has one already.
+    An earlier release there is replaced. ``build``: what the manifest says of this build (``verb``, ``options``,
+    ``sources``); the block may set ``draft.build`` later. ``base``: a release whose configs the new one holds too.
+    ``work``: a folder of :func:`builders.core.folders.work_beside`, where the caller has one already.
     """
     out = check_release_output(out)
     with contextlib.nullcontext(work) if work else work_beside(out) as beside:

@@ -61,10 +61,9 @@ def count_judged(draft: Draft, split: str, queries: Sequence[str], judged: Judge
         texts: the texts of the judged passages, by id.
     """
     positives = [passage for scores in judged.values() for passage, score in scores.items() if score > 0]
-    lengths, per_query = LengthCounter(), LengthCounter()
-    lengths.add(np.array([len(texts[passage]) for passage in positives], np.int64))
-    counts = [sum(score > 0 for score in scores.values()) for scores in judged.values()]
-    per_query.add(np.array([count for count in counts if count], np.int64))
+    lengths = LengthCounter(np.array([len(texts[passage]) for passage in positives], np.int64))
+    counts = np.array([sum(score > 0 for score in scores.values()) for scores in judged.values()], np.int64)
     chars = sum(map(len, queries))
     draft.stats["table3"][split] = table3_column(len(queries), chars, len(positives), lengths)
-    draft.stats.setdefault("positives_per_query", {})[split] = per_query.histogram(POSITIVES_EDGES)
+    bars = LengthCounter(counts[counts > 0]).histogram(POSITIVES_EDGES)
+    draft.stats.setdefault("positives_per_query", {})[split] = bars

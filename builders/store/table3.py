@@ -23,11 +23,8 @@ def table3_column(
 ) -> dict[str, float | int | None]:
     """One column of Table 3: a split of the benchmark, or the test split of an out-of-domain set.
 
-    Args:
-        queries: how many there are.
-        query_chars: the characters (code points) of all of them.
-        judgments: pairs of a query and a positive passage; 0: the split carries no labels.
-        passages: the characters of the positive passages, each as often as it is one.
+    ``query_chars``: characters (code points) of all queries; ``judgments``: pairs of a query and a positive passage, 0
+    without labels; ``passages``: characters of the positive passages, each as often as it is one.
     """
     return {
         "queries": queries,
@@ -41,8 +38,8 @@ def table3_column(
 class LengthCounter:
     """Counts lengths, so that mean and median of millions need no list of them."""
 
-    def __init__(self) -> None:
-        self._counts: npt.NDArray[np.int64] = np.zeros(1, np.int64)
+    def __init__(self, lengths: npt.NDArray[Any] = np.zeros(0, np.int64)) -> None:  # noqa: B008
+        self._counts: npt.NDArray[np.int64] = np.bincount(lengths, minlength=1).astype(np.int64)
 
     def add(self, lengths: npt.NDArray[Any], times: npt.NDArray[Any] | None = None) -> None:
         """Count ``lengths``, each once, or as often as ``times`` says."""

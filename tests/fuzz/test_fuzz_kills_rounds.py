@@ -18,7 +18,7 @@ import pytest
 from annotating import ANNA, BEN, CARL, annotate, export_of, fill, judge, make_pool, read_table, truth, wrong_in
 from chat_server import Chat, chat
 from fuzzing import CASES
-from killing import Place, Verb, content, killed_and_given_again, same_in_the_end
+from killing import Place, Verb, content, same_in_the_end
 from loaded import ANNOTATION, Loaded
 from releases import QUESTIONS, TEXTS, make_release, md5, tables
 
@@ -170,11 +170,3 @@ def test_a_step_killed_at_any_point_is_made_up_for_by_the_next(
             place.ended(again.code, f"point {at}: {again.stderr}")
             same_in_the_end(place, whole, 1)
     record_property("fuzz", f"{name}: killed at {len(chosen)} of {points} points")
-
-
-@pytest.mark.skipif(not CASES, reason="takes minutes: make test-slow")
-@pytest.mark.parametrize("name", VERBS)
-def test_a_step_killed_ten_times_in_a_row_ends_as_one_that_was_not(
-    name: str, given: Path, tmp_path: Path, record_property: Callable[[str, object], None]
-) -> None:
-    record_property("fuzz", killed_and_given_again(VERBS[name], given, tmp_path, name))

@@ -52,10 +52,9 @@ def tune(index: NumbaIndex, release: Release, args: argparse.Namespace) -> tuple
 
     k1, b = best = descend(measured)
     log.info("tuned on %d questions of %s: k1 %g, b %g, MRR@10 %.4f", len(drawn), args.tune, k1, b, tried[best])
-    asked_for = {"tuned_on": args.tune, "questions": len(drawn), "seed": args.seed}
     result: dict[str, Any] = {
-        **{"k1": k1, "b": b, "MRR@10": tried[best], **asked_for},
-        **{"analyzer": args.analyzer, "stop_words": args.stop_words},
+        **{"k1": k1, "b": b, "MRR@10": tried[best], "tuned_on": args.tune, "questions": len(drawn)},
+        **{"seed": args.seed, "analyzer": args.analyzer, "stop_words": args.stop_words},
         "tried": [{"k1": k1, "b": b, "MRR@10": value} for (k1, b), value in tried.items()],
     }
     write_text(args.out.with_name(f"{args.out.name}.tuned.json"), json.dumps(result, indent=1) + "\n")

@@ -121,13 +121,12 @@ class LikeTexts:
             yield list(found.values())
 
     def _near(self, letters: str, candidates: Iterable[int]) -> Iterator[Like]:
-        mine, found = set(ngrams(letters, self._length)), []
-        for other in {self._distinct[candidate] for candidate in candidates}:
-            theirs = set(ngrams(other, self._length))
-            if (score := len(mine & theirs) / len(mine | theirs)) >= self._share:  # of all n-grams those that both have
-                found.append((-score, other))
-        for negated, other in sorted(found):
-            yield from (Like(each, "n-gram", -negated) for each in self._normalised[other])
+        mine, others = set(ngrams(letters, self._length)), {self._distinct[candidate] for candidate in candidates}
+        both = ((other, set(ngrams(other, self._length))) for other in others)
+        scored = sorted((-len(mine & theirs) / len(mine | theirs), other) for other, theirs in both)
+        for negated, other in scored:
+            if -negated >= self._share:
+                yield from (Like(each, "n-gram", -negated) for each in self._normalised[other])
 
     def _minhashes(self, texts: Iterable[str]) -> list[RMinHash]:
         from rensa import RMinHash

@@ -66,14 +66,11 @@ def remove(args: argparse.Namespace) -> dict[str, Any]:
 def _similar(train: Mapping[str, str], tested: Tested, args: argparse.Namespace) -> Scores:
     """Every training question that is similar to tested ones, with all of these; in the order of the training split."""
     index = LikeTexts(tested.questions(), tested.options["by"], args.ngram, args.jaccard)
-    found: Scores = {}
-    rows = list(train.items())
-    for start in progress(range(0, len(rows), _BLOCK), unit="block", label="compare"):
-        block = rows[start : start + _BLOCK]
-        for (each, _), likes in zip(block, index.find([text for _, text in block]), strict=True):
-            if every := with_scores(likes, tested.scores.get(each, ())):
-                found[each] = every
-    return found
+    ids, texts = list(train), list(train.values())
+    starts = progress(range(0, len(ids), _BLOCK), unit="block", label="compare")
+    found = (likes for start in starts for likes in index.find(texts[start : start + _BLOCK]))
+    every = ((each, with_scores(likes, tested.scores.get(each, ()))) for each, likes in zip(ids, found, strict=True))
+    return {each: likes for each, likes in every if likes}
 
 
 def _counts(

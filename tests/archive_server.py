@@ -43,22 +43,21 @@ def rows_of_archive() -> dict[tuple[str, str], list[dict[str, Any]]]:
     return rows
 
 
-def file_member(name: str, content: bytes) -> tuple[tarfile.TarInfo, bytes]:
-    member = tarfile.TarInfo(name)
-    member.size = len(content)
-    return member, content
+def member(name: str, content: bytes = b"", **values: Any) -> tuple[tarfile.TarInfo, bytes]:
+    """A member of a tar; ``values`` are those of its header."""
+    found = tarfile.TarInfo(name)
+    for key, value in {"size": len(content), **values}.items():
+        setattr(found, key, value)
+    return found, content
 
 
 def archive(files: dict[str, bytes] | None = None, extra: list[tuple[tarfile.TarInfo, bytes]] | None = None) -> bytes:
     """A tar.gz of ``files`` (:func:`contents` where None) after the members ``extra``."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
-        folder = tarfile.TarInfo(ROOT)
-        folder.type = tarfile.DIRTYPE
-        tar.addfile(folder)
-        listed = [file_member(name, content) for name, content in (contents() if files is None else files).items()]
-        for member, content in [*(extra or []), *listed]:
-            tar.addfile(member, io.BytesIO(content))
+        listed = [member(name, content) for name, content in (contents() if files is None else files).items()]
+        for header, content in [member(ROOT, type=tarfile.DIRTYPE), *(extra or []), *listed]:
+            tar.addfile(header, io.BytesIO(content))
     return buffer.getvalue()
 
 

@@ -154,18 +154,12 @@ class DrawnSet(ReleaseSet):
     def _own(self) -> list[str]:
         """Return the splits of the config, of which the release has some: else :class:`InputError`."""
         have = self.release.splits()
-        own = [split for split in config_of(self.name).splits if (self.name, split) in have]
-        if not own:
+        if not (own := [split for split in config_of(self.name).splits if (self.name, split) in have]):
             self.release.shards(self.name, "train")  # raises
         return own
 
-    def query_splits(self) -> list[str]:
-        return self._with_tests(self._main.query_splits())
-
-    def qrels_splits(self) -> list[str]:
-        return self._with_tests(self._main.qrels_splits())
-
-    def _with_tests(self, tests: list[str]) -> list[str]:
+    def _splits(self, config: str) -> list[str]:
+        tests = super()._splits(SETS["main"].qrels if config == self.name else config)
         own = self._own()
         return own if len(own) > 1 else [*own, *(split for split in tests if split != "train")]
 

@@ -30,12 +30,12 @@ from builders.core.typed import json_lines, problem_of, typed
 from builders.official.blocks import Corpus, Work, open_work
 from builders.official.formats import texts_of
 from builders.official.questions import Question, Split, ids_in, write_questions
+from builders.sources.files import split_of
 from builders.store.draft import describe_files
 from builders.store.layout import SPLITS, text_id
 
 _DATA = re.compile(r"\.(jsonl(\.gz)?|parquet)$")  # not dataset_infos.json and the like
 _REPOSITORY = re.compile(r"([\w.-]{1,96}/[\w.-]{1,96})(?:/(.+))?")
-_SPLIT = re.compile(rf"(?:^|[^a-z])({'|'.join(SPLITS)})(?![a-z])")
 _ROWS = 256  # read at a time: a row with its passages can be 100 kB
 _PASSAGES = 4_096  # written at a time
 _NAMES = {"id": "_id", "qid": "query-id", "pid": "corpus-id"}  # C-MTEB's to mteb's
@@ -279,11 +279,10 @@ def _files(word: str) -> list[CopyFile]:
         files, place = _fetched(match[1], match[2] or ""), match[1]
     else:
         raise InputError("no such file or directory, and no ORG/NAME of a hub", path=word)
-    found = []
-    for name, file in files.items():
-        split = (_SPLIT.findall(name.lower()) or ["dev"])[-1]
-        found.append(CopyFile(file, f"{place}/{name}" if place else name, kind_of(file, name, place), split))
-    return found
+    return [
+        CopyFile(file, f"{place}/{name}" if place else name, kind_of(file, name, place), split_of(name) or "dev")
+        for name, file in files.items()
+    ]
 
 
 def _fetched(repo: str, start: str) -> dict[str, Path]:

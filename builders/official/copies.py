@@ -22,11 +22,11 @@ from msgspec import Struct
 
 from builders.check.paper import published as paper_figures
 from builders.core.errors import InputError, log
-from builders.core.files import raw_lines, reading
+from builders.core.files import reading
 from builders.core.hub import clear_errors, commit_in, need_hub
 from builders.core.progress import progress
 from builders.core.tables import text_table
-from builders.core.typed import json_of, problem_of, typed
+from builders.core.typed import json_lines, problem_of, typed
 from builders.official.blocks import Corpus, Work, open_work
 from builders.official.formats import texts_of
 from builders.official.questions import Question, Split, ids_in, write_questions
@@ -79,9 +79,7 @@ def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             rows = (row for batch in file.iter_batches(batch_size=_ROWS) for row in batch.to_pylist())
             yield from ((f"{path}, row {number}", row) for number, row in enumerate(rows, 1))
     else:
-        for number, line in raw_lines(path):
-            if line.strip():
-                yield f"{path}:{number}", json_of(line, dict[str, Any], path, number)
+        yield from ((f"{path}:{number}", row) for number, row in json_lines(path, dict[str, Any]))
 
 
 def rows_of(path: Path, kind: type[T]) -> Iterator[tuple[str, T]]:

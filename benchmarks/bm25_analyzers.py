@@ -20,7 +20,6 @@ from typing import Any
 
 from common import machine, write_json
 
-from baselines.bm25 import QUESTIONS
 from baselines.bm25.engine_numba import open_index
 from baselines.bm25.index import Index, Texts, search_columns
 from baselines.bm25.tokens import ANALYZERS, K1, Analyzer, B
@@ -83,7 +82,7 @@ def row_of(name: str, where: str, args: argparse.Namespace, work: Path) -> dict[
         found: dict[str, Any] = {"default": {"k1": K1, "b": B, **measured(searched(index, queries), qrels)}}
         if "train" in splits:
             options = argparse.Namespace(
-                **{"tune": "train", "tune_questions": args.questions, "seed": args.seed, "threads": 1, "split": split},
+                **{"tune": "train", "seed": args.seed, "threads": 1, "split": split},
                 **{"out": work / f"{name}.run", "analyzer": analyzer.name, "stop_words": "", "set": set_name or "main"},
             )
             k1, b = tune(index, release, options)
@@ -117,7 +116,6 @@ def _cells(found: dict[str, float]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sets", nargs="+", metavar="NAME=RELEASE[:SET[:SPLIT]]")
-    parser.add_argument("--questions", type=int, default=QUESTIONS, help=f"to tune on (default: {QUESTIONS})")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--mteb", action="store_true", help="needs bm25s and PyStemmer")
     parser.add_argument("--work", type=Path, help="keep the indexes here")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
-import json
 import re
 import socket
 import tarfile
 from typing import Any
 
 from loopback import Handler, Loopback
+from official_archives import lines, question
 from releases import QUESTIONS, TEXTS, md5, tables
 
 PATH = "/qianyan/dureader_retrieval-data.v0.tar.gz"
@@ -19,19 +19,16 @@ ROOT = "dureader_retrieval-data"
 
 
 def json_lines(records: list[Any]) -> bytes:
-    return "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records).encode()
+    return lines(records).encode()
 
 
 def contents() -> dict[str, bytes]:
     """The files of a tiny archive, by name, in the published layout; the rows are those of ``releases.tables``."""
-    files = {"passage_collection.json": json_lines([{"paragraph_id": md5(t), "paragraph_text": t} for t in TEXTS])}
+    files = {"passage_collection": [{"paragraph_id": md5(text), "paragraph_text": text} for text in TEXTS]}
     for split in ("train", "dev"):
-        records = []
-        for row in tables()[split, split]:
-            answers = [{"paragraph_id": p["docid"], "paragraph_text": p["text"]} for p in row["positive_passages"]]
-            records.append({"question_id": row["query_id"], "question": row["query"], "answer_paragraphs": answers})
-        files[f"{split}.json"] = json_lines(records)
-    return {f"{ROOT}/{name}": content for name, content in files.items()}
+        rows = tables()[split, split]
+        files[split] = [question(row["query"], [p["text"] for p in row["positive_passages"]]) for row in rows]
+    return {f"{ROOT}/{name}.json": json_lines(records) for name, records in files.items()}
 
 
 def rows_of_archive() -> dict[tuple[str, str], list[dict[str, Any]]]:
@@ -43,22 +40,21 @@ def rows_of_archive() -> dict[tuple[str, str], list[dict[str, Any]]]:
     return rows
 
 
-def file_member(name: str, content: bytes) -> tuple[tarfile.TarInfo, bytes]:
-    member = tarfile.TarInfo(name)
-    member.size = len(content)
-    return member, content
+def member(name: str, content: bytes = b"", **values: Any) -> tuple[tarfile.TarInfo, bytes]:
+    """A member of a tar; ``values`` are those of its header."""
+    found = tarfile.TarInfo(name)
+    for key, value in {"size": len(content), **values}.items():
+        setattr(found, key, value)
+    return found, content
 
 
 def archive(files: dict[str, bytes] | None = None, extra: list[tuple[tarfile.TarInfo, bytes]] | None = None) -> bytes:
     """A tar.gz of ``files`` (:func:`contents` where None) after the members ``extra``."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
-        folder = tarfile.TarInfo(ROOT)
-        folder.type = tarfile.DIRTYPE
-        tar.addfile(folder)
-        listed = [file_member(name, content) for name, content in (contents() if files is None else files).items()]
-        for member, content in [*(extra or []), *listed]:
-            tar.addfile(member, io.BytesIO(content))
+        listed = [member(name, content) for name, content in (contents() if files is None else files).items()]
+        for header, content in [member(ROOT, type=tarfile.DIRTYPE), *(extra or []), *listed]:
+            tar.addfile(header, io.BytesIO(content))
     return buffer.getvalue()
 
 

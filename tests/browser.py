@@ -1,9 +1,10 @@
-"""A Chromium without a window, which looks at pages as people do."""
+"""Pages as people see them: a Chromium without a window, and the tags and text of HTML."""
 
 from __future__ import annotations
 
 import shutil
 import subprocess
+from html.parser import HTMLParser
 from pathlib import Path
 
 
@@ -13,10 +14,25 @@ def chromium() -> str | None:
     return next((found for found in map(shutil.which, names) if found), None)
 
 
-def look(command: str, url: str, profile: Path, screenshot: Path | None = None, size: str = "1280,800") -> str:
-    """The HTML of a page when its scripts have run, or nothing and a screenshot of it."""
+def look(command: str, url: str, profile: Path) -> str:
+    """The HTML of a page when its scripts have run."""
     words = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]
     words += ["--disable-background-networking", "--disable-component-update", f"--user-data-dir={profile}"]
-    words += [f"--window-size={size}", "--virtual-time-budget=60000", "--hide-scrollbars"]
-    words += [f"--screenshot={screenshot}"] if screenshot else ["--dump-dom"]
-    return subprocess.run([command, *words, url], capture_output=True, text=True, timeout=400, check=True).stdout
+    words += ["--virtual-time-budget=60000", "--dump-dom", url]
+    return subprocess.run([command, *words], capture_output=True, text=True, timeout=400, check=True).stdout
+
+
+class Seen(HTMLParser):
+    """The tags with their attributes, and the text, of a page."""
+
+    def __init__(self, content: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(content)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.text += data

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from bm25_corpora import WORDS, build, hits_of, lucene_scores, one_byte, random_corpus
+from bm25_corpora import WORDS, build, lucene_scores, one_byte, random_corpus
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -164,12 +164,3 @@ def test_passages_of_the_same_words_tie_whatever_the_order_of_their_words(tmp_pa
             by_group.setdefault(corpus_id.split("-")[1], set()).add(score)
         assert all(len(scores) == 1 for scores in by_group.values())
         assert hits == sorted(hits, key=lambda hit: (-hit[1], hit[0]))
-
-
-def test_every_number_of_threads_gives_the_same_run(tmp_path: Path) -> None:
-    corpus = random_corpus(7, 2_500, 40)
-    rng = random.Random(3)
-    queries = [(str(n), " ".join(rng.choices(WORDS, k=rng.randint(1, 6)))) for n in range(300)]
-    runs = [hits_of(build(tmp_path / str(threads), corpus, threads), queries, threads) for threads in (1, 3)]
-    assert list(runs[0]) == [query for query, _ in queries]
-    assert runs[0] == runs[1]

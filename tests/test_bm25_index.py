@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import logging
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from bm25_corpora import build, random_corpus
@@ -41,48 +43,38 @@ def test_of_long_passages_the_first_characters_can_be_read_alone(tmp_path: Path)
     assert [found for found, _ in first.search(["cold"], 5)] == ["b"]
 
 
-@pytest.fixture()
-def log_lines(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+def _flip(path: Path) -> None:
+    """Change a byte of a file; what is mapped into memory stays."""
+    data = bytearray(path.read_bytes())
+    data[len(data) // 3] ^= 1
+    path.unlink()
+    path.write_bytes(data)
+
+
+DAMAGES: dict[str, Callable[[Path], Any]] = {
+    "missing file": lambda folder: (folder / "postings").unlink(),
+    "other bytes": lambda folder: _flip(folder / "postings"),
+    "no manifest.json": lambda folder: (folder / "manifest.json").unlink(),
+    "broken manifest.json": lambda folder: (folder / "manifest.json").write_text("[]"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_the_index_is_kept_until_the_corpus_changes_or_it_is_damaged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: str
+) -> None:
     caplog.set_level(logging.INFO)
-    return caplog
-
-
-def test_the_index_is_kept_until_the_corpus_changes(tmp_path: Path, log_lines: pytest.LogCaptureFixture) -> None:
     corpus = random_corpus(1, 20, 10)
     first = build(tmp_path, corpus)
-    assert "index built" in log_lines.text
-    log_lines.clear()
+    wanted = first.search(["w1", "w2"], 10)
     assert build(tmp_path, corpus).folder == first.folder
-    assert "index reused" in log_lines.text
-    log_lines.clear()
+    DAMAGES[damage](first.folder)
+    assert build(tmp_path, corpus).search(["w1", "w2"], 10) == wanted
     changed = build(tmp_path, {**corpus, "new": ["fresh"]})
-    assert "index built" in log_lines.text
     assert changed.folder != first.folder
     assert [corpus_id for corpus_id, _ in changed.search(["fresh"], 5)] == ["new"]
-
-
-@pytest.mark.parametrize("damage", ["missing file", "cut file", "other bytes", "no manifest", "broken manifest"])
-def test_a_damaged_index_is_built_again(tmp_path: Path, log_lines: pytest.LogCaptureFixture, damage: str) -> None:
-    corpus = random_corpus(1, 20, 10)
-    index = build(tmp_path, corpus)
-    wanted = index.search(["w1", "w2"], 10)
-    store = index.folder / "postings"
-    data = bytearray(store.read_bytes())
-    if damage in ("missing file", "cut file", "other bytes"):
-        store.unlink()  # a new file: ``index`` has the old one in memory
-    if damage == "cut file":
-        store.write_bytes(data[:-5])
-    elif damage == "other bytes":
-        data[len(data) // 3] ^= 1
-        store.write_bytes(data)
-    elif damage == "no manifest":
-        (index.folder / "manifest.json").unlink()
-    elif damage == "broken manifest":
-        (index.folder / "manifest.json").write_text("[]")
-    log_lines.clear()
-    assert build(tmp_path, corpus).search(["w1", "w2"], 10) == wanted
-    assert "damaged (" in log_lines.text
-    assert "index built" in log_lines.text
+    said = [message.split(" ")[2] for message in caplog.messages if message.startswith("BM25 index")]
+    assert said == ["built:", "reused:", "built:", "built:"] and "damaged (" in caplog.text
 
 
 def bm25(release: Path, *words: object, code: int = 0) -> Done:

@@ -68,10 +68,7 @@ CASES: dict[str, tuple[Change, Found]] = {
         lambda rows: rows["crosslingual-queries", "dev"][0].update(zh_id=md5("x")),
         {"dangling-ids": {"crosslingual-queries/dev": 1}},
     ),
-    "two Chinese queries with one translation, which is no fault": (
-        lambda rows: _translate_again(rows),
-        {},
-    ),
+    "two Chinese queries with one translation, which is no fault": (lambda rows: _translate_again(rows), {}),
     "the same translation twice": (
         lambda rows: rows["crosslingual-queries", "dev"].append(rows["crosslingual-queries", "dev"][0]),
         {"duplicate-texts": {"crosslingual-queries/dev": 1}},

@@ -11,11 +11,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from official_parameters import convert, expected, official, parameters  # noqa: F401
+from checkpoints import Command, files
+from hub_server import Hub
+from huggingface_hub import ModelCard
+from official_parameters import convert, expected, official, parameters  # noqa: F401  # noqa: F401
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from transformers import AutoModel, AutoTokenizer
 
+from baselines.checkpoint import open_checkpoint
 from baselines.hub.paddle import read_parameter
+from baselines.train.models import cross_encoder, dual_encoder
+from baselines.train.recipe import read_recipe
 from builders.core.errors import InputError
 
 CLOSE = {"rtol": 0, "atol": 1e-5}
@@ -41,22 +47,6 @@ def check_against_paddle(folder: Path) -> None:
 
 def test_converted_models_give_what_paddle_gives(official: Path) -> None:
     check_against_paddle(official)
-
-
-def test_the_towers_read_as_the_official_reader(official: Path) -> None:
-    dual = SentenceTransformer(str(official / "dual"), device="cpu")
-    tokens = {token: number for number, (token, _) in enumerate(lines(official / "vocab.txt"))}
-    cls, sep, one, two = (tokens[token] for token in ("[CLS]", "[SEP]", "高", "铁"))
-    query, passage = (dual.preprocess(["高 铁"], task=task) for task in ("query", "document"))
-    assert query["input_ids"].tolist() == [[cls, one, two, sep]]
-    assert query["token_type_ids"].tolist() == [[0, 0, 0, 0]]
-    assert passage["input_ids"].tolist() == [[cls, sep, one, two, sep]]
-    assert passage["token_type_ids"].tolist() == [[0, 0, 1, 1, 1]]
-    configs = [*(official / "dual").rglob("tokenizer_config.json"), official / "cross" / "tokenizer_config.json"]
-    assert [json.loads(path.read_text())["tokenizer_class"] for path in configs] == ["PreTrainedTokenizerFast"] * 3
-    pair = CrossEncoder(str(official / "cross"), device="cpu").preprocess([("高 铁", "铁 高")])
-    assert pair["input_ids"].tolist() == [[cls, one, two, sep, two, one, sep]]
-    assert pair["token_type_ids"].tolist() == [[0, 0, 0, 0, 1, 1, 1]]
 
 
 def lines(vocabulary: Path) -> list[list[str]]:
@@ -203,3 +193,37 @@ def test_a_configuration_or_vocabulary_that_is_not_the_models_is_one_error(
         content = json.loads(path.read_text()) | change
         path.write_text(json.dumps({key: value for key, value in content.items() if value is not None}))
     assert message in convert(parameters, "cross_params", parameters / "out", code=1).error
+
+
+def ernie(parameters: Path) -> None:
+    for path in (parameters / "cross_params").glob("_cls_out*"):
+        path.unlink()
+    convert(parameters, "cross_params", parameters / "ernie")
+
+
+def test_the_official_trainings_start_from_converted_models(parameters: Path) -> None:
+    ernie(parameters)
+    short = ["data.query_length=8", "data.passage_length=20"]
+    for start in ("ernie", "dual"):
+        dual = dual_encoder(read_recipe("official-de", short), str(parameters / start), "cpu")
+        read = dual.preprocess(["高 铁"], task="document")
+        assert read["token_type_ids"].tolist() == [[0, 0, 1, 1, 1]]
+        assert dual(read, task="document")["sentence_embedding"].shape == (1, 4)
+    cross = cross_encoder(read_recipe("official-ce", short), str(parameters / "ernie"), "cpu")
+    assert cross.predict([("高 铁", "票")]).shape == (1, 2)
+
+
+def test_the_card_of_a_converted_model_says_what_it_is(hub: Hub, call: Command, official: Path) -> None:
+    local = (official / "cross" / "README.md").read_text(encoding="utf-8")
+    assert "# cross\n" in local and 'CrossEncoder("cross")' in local and "transformers 4.57 or later" in local
+    call("push", "--model", official / "dual", "--repo", "org/official-de", "--create")
+    pushed = files(hub, "org/official-de")
+    text = pushed["README.md"].decode()
+    assert "the numbers of a folder `dual_params` of Paddle parameters" in text
+    assert "Nothing was trained on the way." in text and "trained with the recipe" not in text
+    for what in ("parameters", "configuration", "vocabulary"):
+        digest = open_checkpoint(official / "dual").converted["sha256"][what]
+        assert f"- {what}: SHA-256 `{digest}`" in text
+    card = ModelCard(text).data.to_dict()
+    assert (card["library_name"], card["license"]) == ("sentence-transformers", "other") and "base_model" not in card
+    assert {"recipe.json", "router_config.json", "query_0_Transformer/model.safetensors"} <= set(pushed)

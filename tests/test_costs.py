@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 from commands import run
-from releases import TEXTS, make_release, md5, tables
 
 from baselines.reproduce.costs import KNOWN, Architecture, Sizes, StepCost, step_cost, tokens_of_row, training_rows
 from baselines.train.recipe import read_recipe
@@ -79,14 +78,6 @@ def test_the_papers_collection_in_rows(recipe: str, given: list[str], tokens: in
     found = read_recipe(recipe, given)
     assert tokens_of_row(found) == (tokens or found.data.passage_length)
     assert training_rows(found, Sizes()) == rows
-
-
-def test_negatives_are_no_pairs(tmp_path: Path) -> None:
-    rows = tables()
-    query = rows["qrels", "dev"][0]["query-id"]
-    rows["qrels", "dev"].append({"query-id": query, "corpus-id": md5(TEXTS[0]), "score": 0})
-    sizes = Sizes(open_release(make_release(tmp_path / "release", rows)))
-    assert (sizes.queries("main", "dev"), sizes.pairs("main", "dev")) == (2, 2)
 
 
 def test_a_dry_run_is_a_script_whose_comments_are_the_costs(sample_release: Path, tmp_path: Path) -> None:

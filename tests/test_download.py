@@ -16,7 +16,7 @@ from typing import Any
 import datasets
 import pytest
 from archive_server import ROOT as FOLDER
-from archive_server import ArchiveServer, archive, contents, file_member, json_lines, rows_of_archive, serve
+from archive_server import ArchiveServer, archive, contents, json_lines, member, rows_of_archive, serve
 from commands import ROOT
 from hypothesis import given
 from hypothesis import strategies as st
@@ -292,22 +292,9 @@ def test_a_kept_archive_that_rots_is_deleted_and_loaded_anew(
 # What is refused
 
 
-def special(name: str, kind: bytes, target: str = "") -> tuple[tarfile.TarInfo, bytes]:
-    member = tarfile.TarInfo(name)
-    member.type, member.linkname = kind, target
-    return member, b""
-
-
-def huge(name: str, kind: bytes = tarfile.REGTYPE, size: int = 1 << 40) -> tuple[tarfile.TarInfo, bytes]:
-    """A member that says it has a tebibyte (or ``size``), and brings nothing."""
-    member = tarfile.TarInfo(name)
-    member.type, member.size = kind, size
-    return member, b""
-
-
-def with_first(member: tuple[tarfile.TarInfo, bytes], times: int = 1) -> bytes:
-    """An archive that begins with the header of ``member``, whatever size that says."""
-    return gzip.compress(member[0].tobuf(tarfile.GNU_FORMAT) * times + gzip.decompress(archive()))
+def with_first(header: tuple[tarfile.TarInfo, bytes], times: int = 1) -> bytes:
+    """An archive that begins with a header, whatever size it says."""
+    return gzip.compress(header[0].tobuf(tarfile.GNU_FORMAT) * times + gzip.decompress(archive()))
 
 
 def with_wrong_byte(place: int) -> bytes:
@@ -320,22 +307,21 @@ def with_wrong_byte(place: int) -> bytes:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (archive(extra=[file_member("../dev.json", b"")]), "name outside"),
-        (archive(extra=[file_member(f"{FOLDER}/a/../../../dev.json", b"")]), "name outside"),
-        (archive(extra=[file_member("a\\..\\..\\dev.json", b"")]), "name outside"),
-        (archive(extra=[file_member("/etc/dev.json", b"")]), "name outside"),
-        (archive(extra=[file_member("C:\\dev.json", b"")]), "name outside"),
-        (archive(extra=[special("link", tarfile.SYMTYPE, "/etc/passwd")]), "neither a file nor a folder"),
-        (archive(extra=[special("link", tarfile.LNKTYPE, f"{FOLDER}/dev.json")]), "neither a file nor a folder"),
-        (archive(extra=[special("pipe", tarfile.FIFOTYPE)]), "neither a file nor a folder"),
-        (archive(extra=[special("device", tarfile.CHRTYPE)]), "neither a file nor a folder"),
-        (with_first(huge("big")), "more than"),
-        (archive(extra=[file_member(f"{number}", b"") for number in range(1000)]), "more than"),
-        (with_first(huge("././@LongLink", tarfile.GNUTYPE_LONGNAME)), "header"),
-        (with_first(huge("pax", tarfile.XHDTYPE)), "header"),
-        (with_first(huge("big", size=-512)), "less than no bytes"),
-        (with_first(huge("pax", tarfile.XHDTYPE, size=-512)), "header"),
-        (with_first(huge("pax", tarfile.XHDTYPE, size=0), 5_000), "no whole tar.gz"),
+        *(
+            (archive(extra=[member(name)]), "name outside")
+            for name in (f"{FOLDER}/a/../../../dev.json", "a\\..\\..\\dev.json", "/etc/dev.json", "C:\\dev.json")
+        ),
+        *(
+            (archive(extra=[member("x", type=kind, linkname=f"{FOLDER}/dev.json")]), "neither a file nor a folder")
+            for kind in (tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE)
+        ),
+        (with_first(member("big", size=1 << 40)), "more than"),
+        (archive(extra=[member(f"{number}", b"") for number in range(1000)]), "more than"),
+        (with_first(member("././@LongLink", type=tarfile.GNUTYPE_LONGNAME, size=1 << 40)), "header"),
+        (with_first(member("pax", type=tarfile.XHDTYPE, size=1 << 40)), "header"),
+        (with_first(member("big", size=-512)), "less than no bytes"),
+        (with_first(member("pax", type=tarfile.XHDTYPE, size=-512)), "header"),
+        (with_first(member("pax", type=tarfile.XHDTYPE, size=0), 5_000), "no whole tar.gz"),
         *((with_wrong_byte(place), "no whole tar.gz") for place in (700, -6)),
         (archive()[:-20], "no whole tar.gz"),
         (b"\x1f\x8b and no more", "no whole tar.gz"),

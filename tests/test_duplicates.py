@@ -75,22 +75,16 @@ def test_a_chain_of_small_differences_joins_nothing(tmp_path: Path) -> None:
     assert 0 < found["repeated@10"] < 1 - 1 / len(steps)
 
 
-def test_text_and_values_by_query_have_both(tmp_path: Path) -> None:
+def test_text_values_by_query_and_the_list_have_every_pair(tmp_path: Path) -> None:
     where = release(tmp_path, {REPORT: 1}, [REPORT, NEAR])
     (tmp_path / "run").write_text(json.dumps({md5(QUESTION): [md5(OTHERS[0]), md5(NEAR)]}))
-    words = ["--release", where, "--holes", "--duplicates", "kept", "--per-query", tmp_path / "values.parquet"]
-    shown = run("baselines", "evaluate", *words, tmp_path / "run").stdout
+    words = ["--holes", "--duplicates", "kept", "--per-query", tmp_path / "values", "--list", tmp_path / "pairs"]
+    shown = run("baselines", "evaluate", "--release", where, *words, tmp_path / "run").stdout
     assert "a passage and its copies as one, later copies kept, percent (1 positives of 1 are left)" in shown
-    row = pq.read_table(tmp_path / "values.parquet").to_pylist()[0]
+    row = pq.read_table(tmp_path / "values").to_pylist()[0]
     assert (row["RR@10"], row["fair RR@10"], row["best RR@10"]) == (0.0, 0.5, 1.0)
-
-
-def test_every_pair_is_listed_with_its_labels(tmp_path: Path) -> None:
-    result(tmp_path, {REPORT: 1, NEAR: 0}, [NEAR, COPY], "--duplicates", "kept", "--list", str(tmp_path / "pairs"))
-    found = [json.loads(line) for line in (tmp_path / "pairs").read_text().splitlines()]
-    shown = [(pair["corpus-id"], pair["like"], pair["labels"]) for pair in found]
-    assert shown == [(md5(COPY), md5(REPORT), [None, 1]), (md5(NEAR), md5(REPORT), [0, 1])]
-    assert "goes with it" in run("baselines", "evaluate", "--release", "x", "--list", "y", "z", code=1).error
+    (pair,) = map(json.loads, (tmp_path / "pairs").read_text().splitlines())
+    assert (pair["corpus-id"], pair["like"], pair["labels"]) == (md5(NEAR), md5(REPORT), [None, 1])
 
 
 def test_texts_are_needed(tmp_path: Path) -> None:
@@ -98,5 +92,6 @@ def test_texts_are_needed(tmp_path: Path) -> None:
     (tmp_path / "qrels").write_text(f"{md5(QUESTION)} 0 {md5(REPORT)} 1\n")
     (tmp_path / "run").write_text(json.dumps({md5(QUESTION): ["nowhere"]}))
     words = ["evaluate", "--duplicates", "removed", tmp_path / "run"]
+    assert "goes with it" in run("baselines", "evaluate", "--release", "x", "--list", "y", "z", code=1).error
     assert "it goes with --release DIR" in run("baselines", *words, "--qrels", tmp_path / "qrels", code=1).error
     assert "'nowhere' that the release's corpus lacks" in run("baselines", *words, "--release", where, code=1).error

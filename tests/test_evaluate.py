@@ -20,12 +20,9 @@ from releases import make_release, tables
 from baselines.measure.evaluate import evaluate
 from baselines.measure.qrels import read_qrels
 from baselines.retrieve.passages import open_passages
-from builders.core.command import main
 from builders.core.errors import InputError
 from builders.store.reader import open_release
 from builders.store.runs import read_run
-
-VERBS = {"evaluate": "baselines.measure.evaluate"}
 
 
 def expected_official(reference: dict[str, set[str]], run: dict[str, list[str]]) -> dict[str, float]:
@@ -140,16 +137,7 @@ def test_any_run_has_the_values_of_the_definitions(
     assert result["ir_measures"] == pytest.approx(expected_others(reference, run))
 
 
-def test_ties_of_a_trec_run_go_by_its_ranks_in_every_measure(tmp_path: Path) -> None:
-    (tmp_path / "qrels").write_text("q 0 good 1\nq 0 bad 0\n")
-    for rank, first in ((1, 1.0), (2, 0.0)):
-        lines = {rank: "good", 3 - rank: "bad"}
-        (tmp_path / "run").write_text("".join(f"q Q0 {lines[r]} {r} 1.0 t\n" for r in (2, 1)))
-        result = evaluate(read_run(tmp_path / "run"), read_qrels(tmp_path / "qrels"))[0]
-        assert result["official"]["recall@1"] == result["ir_measures"]["Success@1"] == first
-
-
-@pytest.fixture()
+@pytest.fixture
 def files(tmp_path: Path) -> tuple[Path, Path]:
     """A qrels file with one query without positives, and a run."""
     (tmp_path / "qrels").write_text("q1 0 a 1\nq1 0 b 1\nq2 0 c 1\nq3 0 d 0\n")
@@ -157,43 +145,22 @@ def files(tmp_path: Path) -> tuple[Path, Path]:
     return tmp_path / "qrels", tmp_path / "one.run"
 
 
-def test_text_is_percent_and_says_which_recall(files: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main("baselines", "", VERBS, ["evaluate", "--qrels", str(files[0]), str(files[1])]) == 0
-    out, err = capsys.readouterr()
-    assert "official keys, percent (recall@k here is a hit rate: Success@k)" in out
-    official = next(line for line in out.splitlines() if line.startswith(str(files[1]))).split()[1:]
-    assert official == ["25.00", "0.00", "50.00", "2"]
-    assert "1 queries without a positive passage are left out" in err
-    assert "lacks 1 of 2 queries; they count 0" in err
-    assert "1 queries have a passage more than once" in err
-
-
-def test_json_is_fractions_for_every_run(files: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
-    argv = ["evaluate", "--quiet", "--format", "json", "--qrels", str(files[0]), str(files[1]), str(files[1])]
-    assert main("baselines", "", VERBS, argv) == 0
-    results = json.loads(capsys.readouterr().out)
-    assert len(results) == 2
-    assert results[0].keys() == {"run", "queries", "official", "ir_measures"}
-    assert results[0]["official"] == {"MRR@10": 0.25, "recall@1": 0.0, "recall@50": 0.5, "QueriesRanked": 2}
-    assert results[0]["ir_measures"]["R@50"] == 0.25
-
-
-def test_values_of_each_query_are_written_as_a_table(files: tuple[Path, Path], tmp_path: Path) -> None:
+def test_text_is_percent_and_says_which_recall_and_a_table_has_every_query(
+    files: tuple[Path, Path], tmp_path: Path
+) -> None:
     target = tmp_path / "new" / "values.parquet"
-    assert main("baselines", "", VERBS, ["evaluate", "--qrels", *map(str, files), "--per-query", str(target)]) == 0
+    done = run("baselines", "evaluate", "--qrels", *files, "--per-query", target)
+    assert "official keys, percent (recall@k here is a hit rate: Success@k)" in done.stdout
+    official = next(line for line in done.stdout.splitlines() if line.startswith(str(files[1]))).split()[1:]
+    assert official == ["25.00", "0.00", "50.00", "2"]
+    assert "1 queries without a positive passage are left out" in done.stderr
+    assert "lacks 1 of 2 queries; they count 0" in done.stderr
+    assert "1 queries have a passage more than once" in done.stderr
     assert [path.name for path in target.parent.iterdir()] == ["values.parquet"]
     rows = pq.read_table(target).to_pylist()
-    assert [row["query_id"] for row in rows] == ["q1", "q2"]
-    assert rows[0]["run"] == str(files[1])
+    assert [(row["query_id"], row["run"]) for row in rows] == [("q1", str(files[1])), ("q2", str(files[1]))]
     assert (rows[0]["RR@10"], rows[0]["first_positive_rank"], rows[0]["positives"]) == (0.5, 2, 2)
     assert (rows[1]["RR@10"], rows[1]["first_positive_rank"], rows[1]["AP"]) == (0.0, None, 0.0)
-
-
-def test_a_pair_that_is_judged_twice_is_one_line(tmp_path: Path) -> None:
-    for second, said in ((0, "with 1, then with 0"), (1, "with 1 each time")):
-        (tmp_path / "twice").write_text(f"q 0 p 1\nq 0 other 1\nq 0 p {second}\n")
-        with pytest.raises(InputError, match=rf"twice:3: query 'q' and passage 'p' are judged again \({said}\)"):
-            read_qrels(tmp_path / "twice")
 
 
 @pytest.mark.parametrize(

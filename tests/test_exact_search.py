@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import weakref
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,17 +12,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from releases import TEXTS, make_release
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from baselines.retrieve import dense
 from baselines.retrieve.dense import Engine, FaissEngine, TorchEngine, top
 from baselines.retrieve.encoder import largest_norm
 from baselines.retrieve.index import NAME, Index, chunk_name, open_vectors
-from builders.core import cache
 from builders.core.errors import InputError
 from builders.core.files import sha256_of
-from builders.store.reader import open_release
 
 Hits = list[tuple[int, float]]
 pytestmark = pytest.mark.usefixtures("own_cache")
@@ -149,80 +143,6 @@ def test_the_score_of_a_pair_does_not_depend_on_the_others(dim: int) -> None:
     np.testing.assert_allclose(alone, (left.astype(np.float64) * right.astype(np.float64)).sum(1), rtol=1e-5, atol=1e-6)
 
 
-class Memory(TorchDispatchMode):
-    """Bytes of all tensors that are made inside it, now and at most: a storage counts until nothing uses it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.now = self.most = 0
-        self._users: Counter[int] = Counter()
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        for each in result if isinstance(result, (list, tuple)) else [result]:
-            if isinstance(each, torch.Tensor):
-                storage = each.untyped_storage()
-                self._use(storage._cdata, storage.nbytes(), 1)
-                weakref.finalize(each, self._use, storage._cdata, storage.nbytes(), -1)
-        return result
-
-    def _use(self, key: int, size: int, change: int) -> None:
-        before = self._users[key]
-        self._users[key] += change
-        if not before or not self._users[key]:
-            self.now += size * change
-        self.most = max(self.most, self.now)
-
-
-def test_a_card_holds_the_queries_their_best_a_block_and_some_scores() -> None:
-    """The whole collection's shapes without its numbers (device meta): 86,395 queries, blocks of 65,536 x 768."""
-    queries, dim, count, width = 86_395, 768, 100, 4
-    with Memory() as memory:
-        engine = TorchEngine(np.zeros((queries, dim), np.float16), count, "meta")
-        held = memory.now
-        block = torch.empty((dense.BLOCK, dim), dtype=torch.float16, device="meta")
-        most = []
-        for number in range(2):
-            engine.add(number * dense.BLOCK, block)
-            most.append(memory.most)
-        del block
-        assert memory.now == held
-    # The queries in the engine's precision, their best: a score and a row each.
-    assert held == queries * (dim * width + count * 12)
-    # A block as it comes and in the engine's precision, the scores; what else there is (groups' maxima) is small.
-    passages, scores = dense.BLOCK * dim * (2 + width), dense.SCORES * width
-    assert held + passages + scores <= memory.most <= 1.1 * (held + passages + scores) < 1.1e9
-    assert len(set(most)) == 1  # no block adds to it
-
-
-def test_every_device_searches_its_own_blocks_and_reads_ahead_by_one(
-    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(dense, "BLOCK", 10)
-    vectors = write_vectors(tmp_path / "p", np.arange(95)[:, None].astype(np.float16), 40)
-    ahead: list[int] = []
-
-    class Counting(TorchEngine):
-        prepared = added = 0
-        starts: list[int]
-
-        def prepare(self, block: Any) -> Any:
-            self.prepared += 1
-            ahead.append(self.prepared - self.added)
-            return super().prepare(block)
-
-        def add(self, start: int, block: Any) -> None:
-            self.starts = [*getattr(self, "starts", []), start]
-            super().add(start, block)
-            self.added += 1
-
-    devices = [Counting(np.ones((1, 1), np.float16), 3) for _ in range(3)]
-    scores, rows = dense.candidates(vectors, devices, 3)
-    assert rows.tolist() == [[94, 93, 92]] and scores.tolist() == [[94.0, 93.0, 92.0]]
-    assert [each.starts for each in devices] == [[0, 30, 60, 90], [10, 40, 70], [20, 50, 80]]
-    assert max(ahead) <= 2  # one that is searched, one that is read
-
-
 def test_what_one_device_raises_ends_the_search(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dense, "BLOCK", 1)
     vectors = write_vectors(tmp_path / "p", np.ones((5_000, 1)), 5_000)
@@ -324,29 +244,3 @@ def test_damaged_embeddings_are_one_error(folder: Path, damage: Damage, where: s
     with pytest.raises(InputError) as error:
         open_vectors(folder)
     assert where in str(error.value) and message in str(error.value)
-
-
-def test_embeddings_of_fewer_rows_than_the_release_are_one_error(folder: Path, tmp_path: Path) -> None:
-    release = open_release(make_release(tmp_path / "release"))
-    of_release = {"fingerprint": release.fingerprint("corpus", "corpus")}
-    edit(folder, lambda manifest: manifest.update(of_release))
-    assert release.rows("corpus", "corpus") == len(TEXTS) == 6
-    open_vectors(folder).check("passages", release, "corpus", "corpus")
-    fewer = write_vectors(tmp_path / "fewer", VALUES[:4], 2).path
-    edit(fewer, lambda manifest: manifest.update(of_release))
-    with pytest.raises(InputError, match="fewer: holds 4 rows where the release has 6"):
-        open_vectors(fewer).check("passages", release, "corpus", "corpus")
-
-
-def test_embeddings_are_read_through_once(folder: Path, settled: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    looked: list[Path] = []
-    digest = cache.other_sha256
-    monkeypatch.setattr(cache, "other_sha256", lambda path, sha256: looked.append(path) or digest(path, sha256))
-    open_vectors(folder)
-    assert len(looked) == 3
-    open_vectors(folder)
-    assert len(looked) == 3
-    flip(folder / SHARD, -1)
-    with pytest.raises(InputError, match=SHARD):
-        open_vectors(folder)
-    assert len(looked) == 4

@@ -7,6 +7,7 @@ import random
 from pathlib import Path
 
 import pytest
+from commands import Done, run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from releases import make_release, tables
@@ -14,15 +15,11 @@ from releases import make_release, tables
 from baselines.measure.fuse import fused, mixtures, normalised, tune
 from baselines.measure.measures import official
 from baselines.measure.qrels import Qrels
-from builders.core.command import main
 from builders.store.runs import Run, read_run, write_run
 
-VERBS = {"fuse": "baselines.measure.fuse"}
-TUNED = ["--release", "release", "--tune", "train"]
 
-
-def fuse(*words: str | Path) -> int:
-    return main("baselines", "", VERBS, ["fuse", *map(str, words)])
+def fuse(*words: object, code: int = 0) -> Done:
+    return run("baselines", "fuse", *words, code=code)
 
 
 @pytest.fixture
@@ -35,7 +32,7 @@ def runs(tmp_path: Path) -> list[Path]:
 
 
 def test_reciprocal_ranks_add_up(tmp_path: Path, runs: list[Path]) -> None:
-    assert fuse(*runs, "--out", tmp_path / "f.run") == 0
+    fuse(*runs, "--out", tmp_path / "f.run")
     found = read_run(tmp_path / "f.run").hits
     assert list(found) == ["q1", "q2", "q3"]
     assert found["q1"] == [
@@ -45,14 +42,14 @@ def test_reciprocal_ranks_add_up(tmp_path: Path, runs: list[Path]) -> None:
         ("c", pytest.approx(1 / 63)),
     ]
     assert found["q2"] == [("a", 1 / 61)]
-    assert fuse(*reversed(runs), "--out", tmp_path / "g.run", "--top-k", "2") == 0
+    fuse(*reversed(runs), "--out", tmp_path / "g.run", "--top-k", "2")
     assert read_run(tmp_path / "g.run").hits["q1"] == found["q1"][:2]
 
 
 def test_weights_times_scores_between_0_and_1(tmp_path: Path, runs: list[Path]) -> None:
     (tmp_path / "w.json").write_text('{"weights": [0.25, 0.75]}')
     options = ["--method", "weighted", "--weights", tmp_path / "w.json", "--out", tmp_path / "f.run"]
-    assert fuse(*runs, *options) == 0
+    fuse(*runs, *options)
     found = read_run(tmp_path / "f.run").hits
     assert found["q1"] == [("b", 0.875), ("d", 0.375), ("a", 0.25), ("c", 0.0)]
     assert found["q2"] == [("a", 0.25)]  # one hit: it has been found
@@ -63,7 +60,7 @@ def test_a_passage_that_comes_twice_counts_once(tmp_path: Path) -> None:
     path = tmp_path / "twice.run"
     path.write_text("q Q0 a 1 3.0 t\nq Q0 b 2 2.0 t\nq Q0 a 3 1.0 t\n")
     assert normalised(read_run(path)) == {"q": {"a": 1.0, "b": 0.0}}
-    assert fuse(path, path, "--out", tmp_path / "f.run") == 0
+    fuse(path, path, "--out", tmp_path / "f.run")
     assert dict(read_run(tmp_path / "f.run").hits["q"]) == {"a": pytest.approx(2 / 61), "b": pytest.approx(2 / 62)}
 
 
@@ -125,67 +122,48 @@ def of_split(world: Path, split: str) -> list[Path]:
 def test_weights_are_tuned_on_one_split_and_used_on_another(world: Path) -> None:
     weighted = ["--release", world / "release", "--method", "weighted"]
     tuning = ["--tune", "dev", "--tune-runs", *of_split(world, "dev"), "--weights", world / "w.json"]
-    assert fuse(*of_split(world, "train"), *weighted, "--out", world / "a.run", *tuning) == 0
+    fuse(*of_split(world, "train"), *weighted, "--out", world / "a.run", *tuning)
     written = json.loads((world / "w.json").read_text())
     assert written["tuned_on"] == "dev" and written["MRR@10"] == 1.0
     assert written["weights"][1] > 0.5 and sum(written["weights"]) == pytest.approx(1)
     positives = {row["query-id"]: row["corpus-id"] for row in tables()["qrels", "train"]}
     assert {q: ids[0] for q, ids in read_run(world / "a.run").rankings.items()} == positives
     again = ["--weights", world / "w.json", "--out", world / "b.run"]
-    assert fuse(*of_split(world, "train"), *weighted, *again) == 0
+    fuse(*of_split(world, "train"), *weighted, *again)
     assert (world / "a.run").read_bytes() == (world / "b.run").read_bytes()
 
 
-def test_tuning_on_what_is_fused_is_refused_unless_told(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tuning_on_what_is_fused_is_refused_unless_told(world: Path) -> None:
     options = ["--release", world / "release", "--method", "weighted", "--out", world / "a.run", "--tune", "dev"]
-    assert fuse(*of_split(world, "dev"), *options) == 1
-    assert "2 of its queries are in the runs to fuse" in capsys.readouterr().err
-    assert fuse(*of_split(world, "dev"), *options, "--tune-runs", *of_split(world, "dev")) == 1
+    assert "2 of its queries are in the runs to fuse" in fuse(*of_split(world, "dev"), *options, code=1).error
+    fuse(*of_split(world, "dev"), *options, "--tune-runs", *of_split(world, "dev"), code=1)
     assert not list(world.glob("a.run*"))
-    assert fuse(*of_split(world, "dev"), *options, "--tune-on-these") == 0
+    fuse(*of_split(world, "dev"), *options, "--tune-on-these")
     assert json.loads((world / "a.run.weights.json").read_text())["MRR@10"] == 1.0
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["bad.dev.run"], "expected two runs or more"),
-        (["bad.dev.run", "good.train.run"], "share no query"),
-        (["bad.dev.run", "good.dev.run", "--method", "weighted"], "needs --weights FILE or --tune SPLIT"),
-        (["bad.dev.run", "good.dev.run", "--weights", "w.json"], "expected 2 weights"),
-        (["bad.dev.run", "good.dev.run", "--weights", "y.json"], "weights of --method weighted, not of rrf"),
-        (["bad.dev.run", "good.dev.run", "--method", "weighted", "--weights", "w.json"], "expected 2 weights"),
-        (["bad.dev.run", "good.dev.run", "--method", "weighted", "--weights", "x.json"], 'expected {"weights"'),
-        (["bad.dev.run", "good.dev.run", "--method", "weighted", "--tune", "train"], "--tune needs --release"),
+        ("bad.dev.run", "expected two runs or more"),
+        ("bad.dev.run good.train.run", "share no query"),
+        ("bad.dev.run good.dev.run --method weighted", "needs --weights FILE or --tune SPLIT"),
+        ("bad.dev.run good.dev.run --weights y.json", "weights of --method weighted, not of rrf"),
+        ("bad.dev.run good.dev.run --method weighted --weights w.json", "expected 2 weights"),
+        ("bad.dev.run good.dev.run --method weighted --weights x.json", 'expected {"weights"'),
+        ("bad.dev.run good.dev.run --tune train", "--tune needs --release"),
+        ("bad.dev.run good.dev.run --tune train --release release", "no matching query"),
         (
-            ["bad.dev.run", "good.dev.run", "--method", "weighted", "--tune", "train", "--release", "release"],
-            "no matching query",
-        ),
-        (
-            [
-                "bad.dev.run",
-                "good.dev.run",
-                "--method",
-                "weighted",
-                "--release",
-                "release",
-                "--tune",
-                "train",
-                "--tune-runs",
-                "bad.train.run",
-            ],
-            "expected 2 runs, the same systems",
+            "bad.dev.run good.dev.run --tune train --release release --tune-runs bad.train.run",
+            "expected 2 runs, the same",
         ),
     ],
 )
-def test_bad_input_is_one_error(
-    world: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
-) -> None:
+def test_bad_input_is_one_error(world: Path, words: str, message: str) -> None:
     (world / "w.json").write_text('{"weights": [0.1, 0.2, 0.7]}')
     (world / "x.json").write_text("[0.5, 0.5]")
     (world / "y.json").write_text('{"weights": [0.5, 0.5], "method": "weighted"}')
     known = {path.name for path in world.iterdir()}
-    assert fuse(*(world / word if word in known else word for word in words), "--out", world / "a.run") == 1
-    errors = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
-    assert len(errors) == 1 and message in errors[0]
+    given = [world / word if word in known else word for word in words.split()]
+    assert message in fuse(*given, "--out", world / "a.run", code=1).error
     assert not (world / "a.run").exists()

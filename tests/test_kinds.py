@@ -113,6 +113,10 @@ def test_an_inverted_index_finds_what_the_whole_embeddings_say(
     model = SparseEncoder(str(models / kind), device="cpu")
     queries, passages = model.encode_query(ASKED).to_dense(), model.encode_document(TEXTS).to_dense()
     expect(found, (queries.double() @ passages.double().T).numpy(), 1e-4)
+    retriever = open_retriever(ModelSettings(str(models / kind)), WORK)
+    if kind == "inference-free":  # a query has the dimensions of its own characters alone: none, nothing is found
+        index = retriever.index(release, "corpus", tmp_path / "index")
+        assert list(retriever.search(release, "corpus", index, [""], 4)) == [[]]
     monkeypatch.setattr("baselines.retrieve.index.ROWS_ON_CPU", 2)
     for hits, again in zip(
         found, found_by(ModelSettings(str(models / kind)), release, tmp_path / "parts"), strict=True
@@ -142,16 +146,6 @@ def test_an_interrupted_index_goes_on(
     assert encoded == [TEXTS[:2], [], TEXTS[2:4], TEXTS[4:]]  # each once
     assert found == found_by(ModelSettings(str(models / "sparse")), release, tmp_path / "again")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["again", "cache", "index"]
-
-
-def test_passages_without_a_dimension_of_the_query_are_not_found(
-    models: Path, release: Release, tmp_path: Path
-) -> None:
-    """Inference-free queries have the dimensions of their own characters alone; one that no text has finds nothing."""
-    settings = ModelSettings(str(models / "inference-free"))
-    retriever = open_retriever(settings, WORK)
-    (hits,) = retriever.search(release, "corpus", retriever.index(release, "corpus", tmp_path / "index"), [""], 4)
-    assert hits == []
 
 
 def test_a_masked_language_model_is_sparse_where_the_user_says_so(

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 from commands import Done, run
-from interrupting import scoring_noted
 from releases import make_release, md5, tables
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from tiny_models import write_cross, write_dual
@@ -101,28 +100,6 @@ def test_recall_is_the_share_of_all_similar_pairs_among_the_candidates(world: Pa
     assert result["similar_pairs"] == len(similar & candidates)
     assert result["similar_questions"] == len({one for one, _ in similar & candidates})
     assert result["similar_training_questions"] == len({other for _, other in similar & candidates})
-
-
-def test_a_sample_is_of_so_many_questions(world: Path, tmp_path: Path) -> None:
-    options = ("--split", "dev", "--recall-sample", 1, "--threshold", 1)
-    said = match(world, tmp_path / "a.run", *options).stdout.splitlines()
-    assert " pairs of 2 questions of dev with 7 of train; 0 above 1: 0 training questions like 0 questions" in said[0]
-    assert said[1] == "all pairs of 1 questions: 0 above 1"
-
-
-def test_an_interrupted_match_scores_no_pair_twice(world: Path, tmp_path: Path) -> None:
-    scored: list[str] = []
-    words = ("--encoder", world / "dual")
-    with scoring_noted(scored, most=2):
-        match(world, tmp_path / "a.run", *words, code=130)
-    assert not (tmp_path / "a.run").exists()
-    with scoring_noted(scored):
-        match(world, tmp_path / "a.run", *words)
-    assert scored == [text for texts in ASKED.values() for text in texts]
-    with scoring_noted([]):
-        match(world, tmp_path / "b.run", *words)
-    assert (tmp_path / "a.run").read_bytes() == (tmp_path / "b.run").read_bytes()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.run", "b.run", "cache"]
 
 
 @pytest.mark.parametrize(

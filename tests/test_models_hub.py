@@ -89,11 +89,3 @@ def test_a_hub_that_gives_a_path_for_a_commit_is_refused(
     done = call("encode", "--release", release, "--model", "org/bert", "--out", tmp_path / "out", code=1)
     assert "the hub gives org/bert the commit '../../../evil'; expected 40 hex digits" in done.stderr
     assert not [path for path in tmp_path.rglob("evil*")]
-
-
-def test_a_revision_is_not_of_a_directory(tmp_path: Path, release: Path) -> None:
-    words = ["--model", write_bert(tmp_path / "bert"), "--out", tmp_path / "p", "--revision", "main"]
-    assert (
-        "is a directory; --revision is of models on the hub"
-        in run("baselines", "encode", "--release", release, *words, code=1).error
-    )

@@ -75,11 +75,9 @@ def test_every_row_runs(folder: Path, report: Any) -> None:
     assert values[5, "ce-bm25-neg-on-bm25", "Recall@50"] == values[4, "bm25", "Recall@50"]
     assert values[5, "ce-de-neg-on-de", "Recall@50"] == values[4, "de-bm25-neg", "Recall@50"]
     measured = {each["set"]: each for each in report["sets"]}
-    assert not any(each["same_collection"] for each in measured.values())
     assert (measured["cmedqa"]["split"], measured["cmedqa"]["queries"]) == ("test", 100)
     assert (measured["ccovid"]["split"], measured["ccovid"]["queries"]) == ("test", 100)
     assert measured["crosslingual"]["queries"] >= measured["main"]["queries"] == 20
-    assert any("trained from scratch" in note for note in report["notes"])
 
     # Each began where the paper's began, in the -scratch variant.
     def start(name: str) -> str:

@@ -21,8 +21,6 @@ from transformers import (
     ModernBertConfig,
     ModernBertForSequenceClassification,
     Qwen2ForCausalLM,
-    XLMRobertaConfig,
-    XLMRobertaForSequenceClassification,
 )
 
 from baselines.retrieve.devices import Work
@@ -59,7 +57,6 @@ def write_tied_language_model(folder: Path) -> Path:
 RERANKERS = {
     "bert": write_cross,
     "two-outputs": lambda folder: write_cross(folder, labels=2),
-    "xlm-r": lambda folder: write_classifier(folder, XLMRobertaConfig, XLMRobertaForSequenceClassification),
     "modernbert": lambda folder: write_classifier(folder, ModernBertConfig, ModernBertForSequenceClassification),
     "language-model": write_language_model,
     "tied": write_tied_language_model,

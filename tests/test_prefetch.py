@@ -7,16 +7,14 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from releases import TEXTS
-from sentence_transformers import CrossEncoder, SentenceTransformer
-from tiny_models import SAMPLE, write_cross, write_dual
+from tiny_models import write_dual
 
 from baselines.retrieve.devices import tokenizers
-from baselines.retrieve.encoder import Encoder, Prefetcher, preprocess, without_weights
+from baselines.retrieve.encoder import Encoder, Prefetcher
 from baselines.retrieve.models import open_encoder
 from baselines.retrieve.settings import ModelSettings
 from builders.core.jobs import WorkerDied
@@ -78,41 +76,9 @@ def test_a_killed_tokenizer_is_a_worker_that_died(encoder: Encoder) -> None:
         list(ahead)
 
 
-def test_processes_are_sent_no_weights(folder: Path) -> None:
-    model = open_encoder(ModelSettings(str(folder / "dual")))
-    copy = without_weights(model)
-    assert {tensor.device.type for tensor in [*copy.parameters(), *copy.buffers()]} == {"meta"}
-    assert {tensor.device.type for tensor in [*model.parameters(), *model.buffers()]} == {"cpu"}
-
-
 def test_a_card_gets_its_share_of_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("baselines.retrieve.devices.usable_cores", lambda: 16)
     cards = [f"cuda:{number}" for number in range(8)]
     assert [tokenizers(devices) for devices in (["cpu"], cards, cards[:4], cards[:1])] == [0, 2, 4, 8]
     monkeypatch.setattr("baselines.retrieve.devices.usable_cores", lambda: 4)
     assert tokenizers(cards) == 1
-
-
-def assert_equal(ours: dict[str, Any], library: dict[str, Any]) -> None:
-    assert ours.keys() == library.keys()
-    for name, value in library.items():
-        if torch.is_tensor(value):
-            assert ours[name].dtype == value.dtype and torch.equal(ours[name], value), name
-        else:
-            assert ours[name] == value
-
-
-@pytest.mark.parametrize("router", [False, True])
-@pytest.mark.parametrize("task", ["query", "document"])
-def test_a_dual_encoders_tokens_are_the_librarys(tmp_path: Path, task: str, router: bool) -> None:
-    prompts = {"query": "问：", "document": "答："}
-    folder = write_dual(tmp_path / "dual", query_length=8, document_length=16, router=router, prompts=prompts)
-    model, texts = SentenceTransformer(str(folder), device="cpu"), [*SAMPLE, "", "的" * 40]
-    given = {"task": task, "prompt": prompts[task]}
-    assert_equal(preprocess(model, texts, **given), model.preprocess(texts, **given))
-
-
-def test_a_cross_encoders_tokens_are_the_librarys(tmp_path: Path) -> None:
-    model = CrossEncoder(str(write_cross(tmp_path / "cross")), device="cpu")
-    pairs = [(text, "的" * 5 * n) for n, text in enumerate(SAMPLE)]
-    assert_equal(preprocess(model, pairs), model.preprocess(pairs))

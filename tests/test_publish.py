@@ -66,13 +66,7 @@ os._exit(0)  # an interpreter that has streamed Parquet can abort while it shuts
 
 
 @pytest.mark.parametrize("how", ["streaming=True", ""], ids=["streaming", "plain"])
-def test_it_loads_on_datasets_36(
-    hub: Hub,
-    publish: Publish,
-    tmp_path: Path,
-    datasets36: Path,
-    how: str,
-) -> None:
+def test_it_loads_on_datasets_36(hub: Hub, publish: Publish, tmp_path: Path, datasets36: Path, how: str) -> None:
     publish("--create")
     assert load(hub, tmp_path / "36", how, datasets36) == whole_tables()
 
@@ -90,33 +84,6 @@ def test_what_is_published_is_a_release_that_passes_check(hub: Hub, publish: Pub
     # It can be published on: nothing is new then.
     publish(path=copy)
     assert len(hub.repos["dataset", REPO].commits) == 2
-
-
-def test_the_card_says_what_a_reader_needs(hub: Hub, publish: Publish) -> None:
-    publish("--create")
-    files = listed(hub)
-    card = files["README.md"].decode()
-    for needed in (
-        f'load_dataset("{REPO}", "dev")',
-        "Apache License 2.0",
-        "non-commercial",
-        "@inproceedings{qiu-etal-2022-dureader",
-        "| `dev` | dev | 2 | 1 |",
-        "| positive passages | 4 | 2 | - | 2 | 1 |",
-        "`test` with size = tiny",
-        "![passage length](assets/passage-length.png)",
-        "![positives per query](assets/positives-per-query.png)",
-        "- apache-2.0\n- other\n",
-        "- zh\n- en\n",
-    ):
-        assert needed in card
-    # BEIR's HFDataLoader asks for the judgments without a name, and takes the first split of the queries for all.
-    configs = card.partition("configs:\n")[2].partition("dataset_info:")[0].split("- config_name: ")
-    assert [config.split()[0] for config in configs if "default: true" in config] == ["qrels"]
-    (queries,) = (config for config in configs if config.startswith("queries\n"))
-    assert queries.partition("- split: ")[2].startswith("queries\n    path: queries/*-*.parquet\n")
-    for name in ("passage-length", "positives-per-query"):
-        assert files[f"assets/{name}.png"].startswith(b"\x89PNG")
 
 
 def test_a_new_release_replaces_the_old_one_in_one_commit(

@@ -62,11 +62,16 @@ def test_the_head_names_tags_and_one_default_config(files: dict[str, bytes]) -> 
     data = DatasetCard(files["README.md"].decode()).data.to_dict()
     assert "passage-retrieval" in data["tags"] and data["task_ids"] == ["document-retrieval"]
     assert [each["config_name"] for each in data["configs"] if each.get("default")] == ["qrels"]
+    assert data["license"] == ["apache-2.0", "other"] and data["language"] == ["zh", "en"]
+    # BEIR's HFDataLoader asks for the judgments without a name, and takes the first split of the queries for all.
+    (queries,) = (each for each in data["configs"] if each["config_name"] == "queries")
+    assert queries["data_files"][0] == {"split": "queries", "path": "queries/*-*.parquet"}
 
 
 def test_both_cards_show_a_row_columns_scores_limits_and_how_to_evaluate(files: dict[str, bytes]) -> None:
     english, chinese = files["README.md"].decode(), files["README.zh.md"].decode()
     shared = ["https://arxiv.org/abs/2203.10232", "| de.dev.run.gz | `dev` | 75.00 | 50.00 | 100.00 |"]
+    shared += [f'load_dataset("{REPO}", "dev")', "| `dev` | dev | 2 | 1 |", "| 4 | 2 | - | 2 | 1 |"]
     shared += [f"hf download {REPO} --repo-type dataset", "python -m baselines evaluate", "`query-id`", "14.8"]
     for text in (english, chinese):
         for needed in shared:
@@ -78,6 +83,7 @@ def test_both_cards_show_a_row_columns_scores_limits_and_how_to_evaluate(files: 
         assert f"\n## {title}\n" in english
     for title in ("示例", "各列", "分数", "如何评测", "局限", "由什么构建", "许可与引用"):
         assert f"\n## {title}\n" in chinese
+    assert "(assets/passage-length.png)" in english and "(assets/positives-per-query.png)" in english
     assert "(README.zh.md)" in english and "(README.md)" in chinese
 
 

@@ -1,4 +1,4 @@
-"""``push`` over a loopback hub: what goes there, that it loads by name, what the card says; refusals."""
+"""``push`` and ``pull`` over a loopback hub: what goes there and comes back; cards, figures, refusals."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 from checkpoints import REPO, Command, files, push, whole
-from hub_client import error_of
+from hub_client import error_of, run_at
 from hub_repos import Blob
 from hub_server import Hub
-from huggingface_hub import ModelCard
+from huggingface_hub import ModelCard, parse_eval_result_entries
 from releases import QUESTIONS, TEXTS, make_release, md5, tables
+from yaml import safe_load
 
 from baselines.checkpoint import open_checkpoint
 from builders.core.errors import InputError
@@ -147,13 +148,6 @@ def test_what_is_no_checkpoint_is_named_before_the_hub_is_asked(
     assert not hub.requests
 
 
-def test_a_wrong_usage_exits_with_2(call: Command, checkpoint: Path, tmp_path: Path) -> None:
-    result = call("push", "--model", checkpoint, "--repo", "just-a-name", code=2)
-    assert "expected ORG/NAME" in result.stderr
-    result = push(call, checkpoint, "--run", tmp_path / "x.run", code=2)
-    assert "--run and --release come together" in result.stderr
-
-
 def test_a_link_in_a_checkpoint_is_not_pushed(checkpoint: Path, tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("a secret")
     (checkpoint / "notes.txt").symlink_to(tmp_path / "mine.txt")
@@ -161,3 +155,141 @@ def test_a_link_in_a_checkpoint_is_not_pushed(checkpoint: Path, tmp_path: Path) 
         InputError, match=r"notes\.txt: is a link to .*mine\.txt; expected a file of the checkpoint itself"
     ):
         open_checkpoint(checkpoint).files()
+
+
+DATASET = "org/release"
+
+
+@pytest.fixture
+def dev_run(tmp_path: Path) -> Path:
+    """The first question's passage is second, the other one's is first."""
+    path = tmp_path / "de.dev.run"
+    path.write_text(
+        "".join(
+            f"{md5(question)} Q0 {md5(TEXTS[place])} {rank} {9 - rank} x\n"
+            for question, places in zip(QUESTIONS["dev"], ((0, 4), (5, 4)), strict=True)
+            for rank, place in enumerate(places, 1)
+        )
+    )
+    return path
+
+
+def results(hub: Hub) -> dict[str, bytes]:
+    return {name: content for name, content in files(hub).items() if name.startswith(".eval_results/")}
+
+
+def test_figures_on_a_published_release_are_entries_of_its_tasks(
+    hub: Hub, call: Command, checkpoint: Path, whole_copy: Path, dev_run: Path, tmp_path: Path
+) -> None:
+    run_at(hub, tmp_path / "home", "builders", "publish", "--release", whole_copy, "--repo", DATASET, "--create")
+    commit = hub.repos["dataset", DATASET].commits[-1].oid
+    tasks = {task["id"] for task in safe_load(hub.repos["dataset", DATASET].files["eval.yaml"])["tasks"]}
+    hub.create("org/name", "model").commits[-1].files[".eval_results/theirs.yaml"] = Blob(b"[]", False)
+    measured = ["--release", whole_copy, "--split", "dev", "--run", dev_run]
+    push(call, checkpoint, *measured, "--dataset", DATASET)
+    entries = parse_eval_result_entries(safe_load(results(hub)[".eval_results/de.dev.run.yaml"]))
+    assert {each.task_id: each.value for each in entries} == {
+        "dev_mrr_at_10": 75.0,
+        "dev_recall_at_1": 50.0,
+        "dev_recall_at_50": 100.0,
+    }
+    assert {each.task_id for each in entries} <= tasks
+    assert {(each.dataset_id, each.dataset_revision, each.notes) for each in entries} == {
+        (DATASET, commit, "de.dev.run")
+    }
+    assert entries[0].source_url == f"{hub.url}/org/name"
+    # They are no part of the checkpoint.
+    call("pull", "org/name", "--out", tmp_path / "back")
+    assert not (tmp_path / "back" / ".eval_results").exists()
+    # The next push, without figures, takes them away; what others put there stays.
+    push(call, checkpoint)
+    assert [*results(hub)] == [".eval_results/theirs.yaml"]
+
+
+def test_figures_on_another_release_are_no_entries(
+    hub: Hub, call: Command, checkpoint: Path, whole_copy: Path, dev_run: Path, tmp_path: Path
+) -> None:
+    other = make_release(tmp_path / "other", tables([*TEXTS[:-1], "手机进水后先关机，再擦干。"]))
+    measured = ["--release", other, "--split", "dev", "--run", dev_run, "--create", "--dataset", DATASET]
+    assert f"there is no dataset {DATASET}" in error_of(push(call, checkpoint, *measured, code=1))
+    hub.create(DATASET)
+    assert f"{DATASET}: has no eval.yaml" in push(call, checkpoint, *measured).stderr
+    run_at(hub, tmp_path / "home", "builders", "publish", "--release", whole_copy, "--repo", DATASET)
+    done = push(call, checkpoint, *measured)
+    assert f"{DATASET}: has other bytes than {other} in corpus/corpus; no .eval_results are written" in done.stderr
+    assert not results(hub)
+
+
+def test_pull_brings_the_checkpoint_back(hub: Hub, call: Command, checkpoint: Path, tmp_path: Path) -> None:
+    push(call, checkpoint, "--create")
+    first = hub.repos["model", REPO].commits[-1].oid
+    out = tmp_path / "models" / "back"
+    call("pull", REPO, "--out", out)
+    assert whole(out) == whole(checkpoint)
+    assert {p.name for p in out.iterdir()} == {name.split("/")[0] for name in whole(checkpoint)} | {"README.md"}
+    assert [p.name for p in out.parent.iterdir()] == ["back"]
+    # What was pulled is a checkpoint again: it can be pushed, and it is the same.
+    sent = len(hub.uploads)
+    push(call, out)
+    assert len(hub.uploads) == sent and len(hub.repos["model", REPO].commits) == 2
+    # A newer one, and the older one by its commit; each in the place of the other.
+    record = json.loads((checkpoint / "training.json").read_text()) | {"steps": 8}
+    (checkpoint / "training.json").write_text(json.dumps(record))
+    push(call, checkpoint)
+    for revision, steps in ((["--revision", first], 7), ([], 8)):
+        call("pull", REPO, "--out", out, *revision)
+        assert json.loads((out / "training.json").read_text())["steps"] == steps
+
+
+@pytest.mark.parametrize("action", ["break", 503])
+def test_a_broken_download_leaves_nothing_and_goes_on(
+    hub: Hub, call: Command, checkpoint: Path, tmp_path: Path, action: int | str
+) -> None:
+    push(call, checkpoint, "--create")
+    out = tmp_path / "new" / "out"
+    hub.fail("GET", r"/resolve/.*tokenizer\.json$", action)
+    assert "what was received is not fetched again" in error_of(call("pull", REPO, "--out", out, code=1))
+    assert not out.exists()
+    hub.faults.clear()
+    asked = len(hub.requests)
+    call("pull", REPO, "--out", out)
+    assert whole(out) == whole(checkpoint)
+    again = [path for method, path in hub.requests[asked:] if method == "GET" and "/resolve/" in path]
+    assert len(again) < len(whole(checkpoint))  # some were there
+    assert [p.name for p in out.parent.iterdir()] == ["out"]
+
+
+def test_what_is_not_ours_is_not_pulled(hub: Hub, call: Command, checkpoint: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+
+    def pulled() -> str:
+        error = error_of(call("pull", REPO, "--out", out, code=1))
+        assert not list(tmp_path.glob("*out*")) and not list(tmp_path.glob(".out*"))  # nothing stays of what is refused
+        return error
+
+    hub.create(REPO, "model")
+    assert f"{REPO} is no checkpoint that `push` made (no {MANIFEST})" in pulled()
+    push(call, checkpoint)
+    assert "Invalid rev id: v9" in error_of(call("pull", REPO, "--out", out, "--revision", "v9", code=1))
+    repo = hub.repos["model", REPO]
+    held = repo.commits[-1].files
+    manifest = json.loads(held[MANIFEST].content)
+    repo.add("by another hand", held | {"training.json": Blob(b"{}", False)})
+    assert f"{REPO}: training.json is not what its manifest says" in pulled()
+    for name in ("evil.py", "../../evil.json", "pytorch_model.bin"):
+        entry = {"path": name, "bytes": 1, "sha256": "0" * 64}
+        listed = json.dumps(manifest | {"files": [*manifest["files"], entry]}).encode()
+        repo.add(name, held | {MANIFEST: Blob(listed, False)})
+        assert f"its manifest names {name}, which no checkpoint of ours holds" in pulled()
+    # A listed name is no pattern.
+    stars = {"files": [*manifest["files"], {"path": "*.json", "bytes": 1, "sha256": "0" * 64}]}
+    more = {MANIFEST: Blob(json.dumps(manifest | stars).encode(), False), "other.json": Blob(b"{}", False)}
+    repo.add("more", held | more)
+    assert "(*.json is missing)" in pulled()
+    assert not [path for _, path in hub.requests if path.endswith("other.json")]
+    repo.add("a release's", held | {MANIFEST: Blob(b'{"name": "dureader_retrieval"}', False)})
+    assert "is no checkpoint that `push` made" in pulled()
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "file").write_text("x")
+    assert "exists and is not a checkpoint" in error_of(call("pull", REPO, "--out", tmp_path / "mine", code=1))
+    assert (tmp_path / "mine" / "file").read_text() == "x"

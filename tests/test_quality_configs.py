@@ -55,35 +55,25 @@ def test_a_run_is_measured_on_some_questions_by_some_judgments(
     assert (result["queries"], result["official"]["MRR@10"], result["official"]["recall@1"]) == (queries, mrr, first)
 
 
-def test_the_printed_reference_names_both_configs(release: Path, ranked: Path) -> None:
-    words = ("--queries", "others", "--qrels-config", "qrels-before")
-    done = run("baselines", "evaluate", "--release", release, "--split", "dev", *words, ranked)
+def test_the_reference_is_named_and_what_does_not_fit_is_one_line(release: Path, ranked: Path, tmp_path: Path) -> None:
+    both = ("--queries", "others", "--qrels-config", "qrels-before")
+    done = run("baselines", "evaluate", "--release", release, "--split", "dev", *both, ranked)
     assert done.stdout.startswith(f"reference: {release} dev of others by qrels-before, 1 queries with 1 positive")
-
-
-def test_a_config_that_the_release_lacks_is_named(tmp_path: Path, ranked: Path) -> None:
-    release = make_release(tmp_path / "plain")
-    done = run("baselines", "evaluate", "--release", release, "--queries", "duplicated", ranked, code=1)
-    assert "has no config 'duplicated' with a split 'dev'; it has corpus/corpus, " in done.error
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("--queries", "others", "--set", "cmedqa"), "--queries others is of the set main, not of --set cmedqa"),
-        (("--qrels-config", "qrels-before", "--set", "ccovid"), "--qrels-config qrels-before is of the set main, not"),
-    ],
-)
-def test_configs_of_main_are_refused_for_other_sets(
-    release: Path, ranked: Path, words: tuple[str, ...], message: str
-) -> None:
-    assert message in run("baselines", "evaluate", "--release", release, *words, ranked, code=1).error
-
-
-def test_configs_go_with_a_release_not_with_a_file_of_judgments(tmp_path: Path, ranked: Path) -> None:
+    plain = make_release(tmp_path / "plain")
     (tmp_path / "qrels").write_text(f"{md5(WET)} 0 {md5(TEXTS[5])} 1\n")
-    done = run("baselines", "evaluate", "--qrels", tmp_path / "qrels", "--queries", "others", ranked, code=1)
-    assert done.error == "--queries and --qrels-config name configs of a release: they go with --release DIR"
+    for words, message in (
+        (
+            ("--release", plain, "--queries", "duplicated"),
+            "has no config 'duplicated' with a split 'dev'; it has",
+        ),
+        (
+            ("--release", release, *both[:2], "--set", "cmedqa"),
+            "--queries others is of the set main, not of --set",
+        ),
+        (("--release", release, *both[2:], "--set", "ccovid"), "--qrels-config qrels-before is of the set main, not"),
+        (("--qrels", tmp_path / "qrels", *both[:2]), "--queries and --qrels-config name configs of a release: they go"),
+    ):
+        assert message in run("baselines", "evaluate", *words, ranked, code=1).error
 
 
 @pytest.fixture

@@ -53,7 +53,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def reproduce(world: Path, *words: str, code: int = 0) -> Any:
     options = ["--release", world / "release", "--out", world / "runs", "--one-process", "--extrapolation"]
     done = run("baselines", "reproduce", *options, *words, code=code)
-    return done.stdout if not code else done.error
+    return done.error if code else done.stdout
 
 
 def test_of_the_buckets_the_mean_is_taken_and_of_restrain_both_are_of_all_test_queries(world: Path) -> None:

@@ -210,14 +210,6 @@ def test_pooling_files_of_a_model_come_before_the_declaration_and_a_difference_i
     assert used(tmp_path / "run")["pooling"] == "mean"
 
 
-def test_search_uses_the_prompts_that_the_index_was_made_with(unknown: Path, release: Path, tmp_path: Path) -> None:
-    words = ["--query-prompt", "查：", "--passage-prompt", "文：", "--index", tmp_path / "index"]
-    run_it(unknown, release, tmp_path / "one", *words)
-    given = ["--release", release, "--split", "dev", "--model", unknown, "--passages", tmp_path / "index"]
-    run("baselines", "search", *given, "--dtype", "fp32", "--out", tmp_path / "two")
-    assert read_run(tmp_path / "one").hits == read_run(tmp_path / "two").hits
-
-
 @pytest.mark.parametrize("kind", ["static", "sparse", "multi-vector"])
 def test_a_model_of_another_kind_is_told_by_its_files(kind: str, release: Path, tmp_path: Path) -> None:
     write = {"static": write_static, "sparse": write_sparse, "multi-vector": write_multi_vector}[kind]
@@ -239,35 +231,6 @@ def test_a_split_without_judgments_gets_a_run_and_no_figures(unknown: Path, rele
     done = run_it(unknown, release, tmp_path / "run", "--split", "test")
     assert "the split test is not judged: no figures" in done.stderr and "MRR" not in done.stdout
     assert list(read_run(tmp_path / "run").hits) == [md5(QUESTIONS["test"][0])]
-
-
-def test_the_families_that_people_ask_for_are_declared() -> None:
-    names = (
-        "BAAI/bge-large-zh-v1.5",
-        "thenlper/gte-large-zh",
-        "Qwen/Qwen3-Embedding-8B",
-        "TencentBAC/Conan-embedding-v1",
-    )
-    found = [
-        family_of(name) for name in (*names, "intfloat/multilingual-e5-small", "Alibaba-NLP/gte-multilingual-base")
-    ]
-    assert found == ["bge-zh", "gte-zh", "qwen3-embedding", "conan", "e5-multilingual", "gte-multilingual"]
-
-
-def test_prompts_are_declared_byte_for_byte() -> None:
-    found = {name: (family.query_prompt, family.passage_prompt) for name, family in declared().families.items()}
-    task = "Given a Chinese search query, retrieve web passages that answer the question"
-    assert found["bge-zh"] == ("为这个句子生成表示以用于检索相关文章：", "")
-    assert found["e5-multilingual"] == ("query: ", "passage: ")
-    # Qwen3 has no blank after "Query:", the others have one.
-    asked = "Given a web search query, retrieve relevant passages that answer the query"
-    assert found["qwen3-embedding"] == (f"Instruct: {asked}\nQuery:", "")
-    assert declared().families["qwen3-embedding"].prompts == {
-        "duretrieval": f"Instruct: {task}\nQuery:",
-        "mteb": "Instruct: Retrieval relevant passage for the given query.\nQuery:",
-    }
-    assert found["gte-qwen2"] == found["e5-multilingual-instruct"] == (f"Instruct: {task}\nQuery: ", "")
-    assert found["bge-m3"] == found["gte-zh"] == found["conan"] == ("", "")
 
 
 def test_a_name_is_known_in_any_case_and_a_folder_by_its_own_name(tmp_path: Path) -> None:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
-import datasets
 import pytest
 from commands import run
 from releases import QUESTIONS, TEXTS, make_release, md5, tables
@@ -69,11 +67,6 @@ def test_samples_are_nested_hold_the_positives_and_do_not_depend_on_the_order_of
     samples(turned, tmp_path / "again", *sizes)
     for config in ("sample-20", "sample-20-hard"):
         assert set(listed(tmp_path / "again", config)) == set(listed(tmp_path / "out", config))
-    loaded = datasets.load_dataset(str(tmp_path / "out"), "sample-8-hard", cache_dir=str(tmp_path / "datasets"))
-    assert loaded["corpus"]["_id"][:] == listed(tmp_path / "out", "sample-8-hard")
-    card = (tmp_path / "out" / "README.md").read_text("utf-8")
-    assert "- `sample-40-hard`: 40 passages, 2 positives of dev, 30 that runs rank high" in card
-    assert re.search(r"^ok +samples", run("builders", "check", "--release", tmp_path / "out").stdout, re.MULTILINE)
     # Another call replaces them; another seed draws others.
     samples(tmp_path / "out", tmp_path / "out", "--sizes", "20", "--seed", "4")
     configs = {config for config, _ in open_release(tmp_path / "out").splits() if config.startswith("sample-")}

@@ -1,15 +1,19 @@
-"""Checks before a training begins, and finished trainings: nothing is opened, asked or left behind."""
+"""What is checked before a training begins, what is done already, and the states that a stopped one resumes from."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import os
+import shutil
+import socket
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from commands import Done, run
+from commands import Done, process, run
 from releases import QUESTIONS, TEXTS, make_release, md5
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize, StaticEmbedding
@@ -17,6 +21,8 @@ from tiny_models import write_bert
 from transformers import AutoTokenizer
 
 from baselines.checkpoint import TRAINING
+from baselines.retrieve.hub_models import model_commit
+from baselines.train import resume
 from builders.core.errors import InputError
 from builders.store.runs import write_run
 
@@ -215,3 +221,117 @@ def test_another_commit_or_recipe_is_not_done(done_from_the_hub: World, monkeypa
     assert len(begun) == 1
     _hub(monkeypatch, None)
     assert "there is no hub" in error(done_from_the_hub.train("--start", "org/name", code=1, seed=3))
+
+
+STEPS = {"max_steps": 4, "saves": 4, "evaluations": 0}  # a state a step, of which two are kept
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> World:
+    """A whole training, and ``stopped.training``: the states of one that was stopped when it wrote its checkpoint."""
+    world = World(tmp_path_factory.mktemp("world"))
+    world.train(**STEPS)
+
+    def stop(*_: object) -> None:
+        raise InterruptedError("stopped")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("baselines.train.train.write_checkpoint", stop)
+        world.train("--out", world.folder / "stopped", code=1, **STEPS)
+    return world
+
+
+def _flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def _flip_both(optimizer: Path) -> None:
+    for step in (3, 4):
+        _flip(optimizer.parents[1] / f"checkpoint-{step}" / optimizer.name)
+    (optimizer.parents[1] / "checkpoint-mine").mkdir()  # of somebody else
+
+
+@pytest.mark.parametrize(
+    ("name", "spoil", "step", "said"),
+    [
+        ("model.safetensors", _flip, 3, "checkpoint-4 is not whole (model.safetensors has the SHA-256"),
+        ("trainer_state.json", _flip, 3, "checkpoint-4 is not whole (trainer_state.json has the SHA-256"),
+        ("rng_state.pth", _flip, 3, "checkpoint-4 is not whole (rng_state.pth has the SHA-256"),
+        ("optimizer.pt", lambda path: os.truncate(path, 10), 3, "checkpoint-4 is not whole (optimizer.pt has 10 bytes"),
+        ("config.json", Path.unlink, 3, "checkpoint-4 is not whole (config.json is listed in the manifest but missing"),
+        ("sealed.json", Path.unlink, 3, "checkpoint-4 is not whole (the training was killed while it was written)"),
+        ("sealed.json", lambda path: path.write_text("[]"), 3, "checkpoint-4 is not whole ("),
+        ("optimizer.pt", _flip_both, None, "checkpoint-3 is not whole (optimizer.pt has the SHA-256"),
+        ("config.json", lambda path: None, 4, ""),
+    ],
+)
+def test_a_training_resumes_from_the_last_whole_state(
+    stopped: World, tmp_path: Path, name: str, spoil: Callable[[Path], object], step: int | None, said: str
+) -> None:
+    out = tmp_path / "out"
+    states = Path(shutil.copytree(stopped.folder / "stopped.training", resume.states_of(out)))
+    spoil(states / "checkpoint-4" / name)
+    log = stopped.train("--out", out, **STEPS).stderr
+    assert said in log and ("not whole" in log) == bool(said)
+    assert (f"resumed after step {step} of 4" in log) == ("resumed" in log) == (step is not None)
+    assert (out / "model.safetensors").read_bytes() == (stopped.out / "model.safetensors").read_bytes()
+
+
+@pytest.fixture
+def closed() -> str:
+    """The address of a port where nothing listens."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return f"http://127.0.0.1:{server.getsockname()[1]}"
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """The address of a server that takes connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
+
+
+@pytest.mark.parametrize("server", ["closed", "silent"])
+def test_without_a_hub_it_takes_seconds_to_say_what_else_to_start_from(
+    tmp_path: Path, request: pytest.FixtureRequest, server: str
+) -> None:
+    address = request.getfixturevalue(server)
+    words = ["--release", make_release(tmp_path / "release"), "--out", tmp_path / "out"]
+    environment = {"HF_ENDPOINT": address, "HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": ""}
+    started = time.monotonic()
+    done = process(
+        *("baselines", "train", "de-bm25-neg", *words, "--set", "data.negatives_per_positive=0"), code=1, **environment
+    )
+    assert time.monotonic() - started < 15
+    assert done.error.startswith("the model nghuyong/ernie-1.0-base-zh would come from the hub: ")
+    assert f"{address} cannot be reached" in done.error
+    assert done.error.endswith("--start DIR, or the recipe de-bm25-neg-scratch, needs no hub")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.fixture
+def cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The commit of org/cached that the libraries' cache holds; beside it, a hub that does not answer."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise InputError("there is no hub")
+
+    monkeypatch.setattr("huggingface_hub.HfApi.model_info", refuse)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    snapshot = tmp_path / "cache" / "models--org--cached" / "snapshots" / ("a1" * 20)
+    snapshot.mkdir(parents=True)
+    (snapshot / "config.json").write_text("{}")
+    (snapshot.parents[1] / "refs").mkdir()
+    (snapshot.parents[1] / "refs" / "main").write_text(snapshot.name)
+    model_commit.cache_clear()
+    return snapshot.name
+
+
+def test_without_a_hub_the_start_is_the_commit_in_the_cache(cached: str, caplog: pytest.LogCaptureFixture) -> None:
+    assert model_commit("org/cached", "", "do without") == cached
+    assert f"there is no hub; do without; the cache has the commit {cached}" in caplog.text
+    with pytest.raises(InputError, match=r"org/name would come from the hub: there is no hub; do without"):
+        model_commit("org/name", "", "do without")

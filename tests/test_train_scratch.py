@@ -15,8 +15,7 @@ from training_world import training_of, weights_of
 from baselines.retrieve.encoder import Encoder
 from baselines.retrieve.models import open_encoder
 from baselines.retrieve.settings import ModelSettings
-from baselines.train.models import Counts, start_vectors, words_tokenizer
-from baselines.train.recipe import Words
+from baselines.train.models import Counts, words_tokenizer
 
 SMALL = ["words.dimensions=128", "train.shortest=64", "train.batch=64", "train.saves=0", "data.dev_passages=50"]
 
@@ -42,23 +41,6 @@ def test_a_text_is_cut_into_words_and_what_is_no_word_into_characters(counts: Co
     _, words = words_tokenizer(counts, 3)
     assert set(words[1:4]) <= {"北京", "上海", "公司", "在", "有"}
     assert set("北京大学上海公司他在生活有年成立abc2016") <= set(words)
-
-
-def test_texts_are_at_first_as_like_as_the_weights_of_the_words_that_they_share(counts: Counts) -> None:
-    tokenizer, words = words_tokenizer(counts, 100)
-    vectors = start_vectors(words, counts, Words(dimensions=10_000, characters=0), seed=1)
-    number = {word: n for n, word in enumerate(words)}
-    assert np.allclose((vectors**2).sum(1)[number["北京"]], np.log(5 / 3) ** 2, rtol=1e-4)  # in two of four passages
-    assert np.allclose((vectors**2).sum(1)[number["大"]], np.log(5 / 2) ** 2, rtol=1e-4)  # a character of 北京大学
-    assert not vectors[0].any()  # what is in no vocabulary says nothing
-    one, other = (vectors[tokenizer.encode(text).ids].sum(0) for text in ("北京有公司", "公司在上海"))
-    shared = (vectors[number["公司"]] ** 2).sum()
-    assert one @ other == pytest.approx(shared, abs=0.1)
-    # Words that share a character are a little alike.
-    vectors = start_vectors(words, counts, Words(dimensions=10_000, characters=0.5), seed=1)
-    one, other, third = (vectors[words.index(word)] for word in ("上海", "在", "大"))
-    assert one @ vectors[words.index("海")] == pytest.approx(0.25 * counts.idf("海") ** 2, abs=0.05)
-    assert one @ other == pytest.approx(0, abs=0.1) and one @ third == pytest.approx(0, abs=0.1)
 
 
 class World:

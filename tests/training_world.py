@@ -17,19 +17,18 @@ from builders.store.reader import open_release
 SMALL = ["scratch.layers=2", "scratch.hidden=64", "scratch.heads=4", "scratch.feed_forward=128"]
 DUAL = ["train.batch=64", "train.mini_batch=64", "train.epochs=11", "train.learning_rate=2e-3", "train.logs=3"]
 DUAL += ["train.evaluations=2"]
-CROSS = ["train.batch=64", "train.epochs=6", "train.learning_rate=1e-3", "train.evaluations=1"]
 
 
 class World:
     """A release of made-up synonyms, its hard negatives, and scratch models to start from: ``still`` has no dropout.
 
-    ``dual`` and ``cross`` are trained. Trainings of a test go into ``folder``.
+    ``dual`` is trained. Trainings of a test go into ``folder``.
     """
 
     def __init__(self, base: Path, folder: Path) -> None:
         torch.set_num_threads(1)
         self.base, self.folder, self.release, self.negatives = base, folder, base / "release", base / "negatives.jsonl"
-        self.start, self.still, self.dual, self.cross = (base / n for n in ("mlm-scratch", "still", "dual", "cross"))
+        self.start, self.still, self.dual = (base / name for name in ("mlm-scratch", "still", "dual"))
 
     def words(self, recipe: str, out: Path, *values: str, start: Path | None = None) -> list[str]:
         words = ["train", recipe, "--release", str(self.release), "--out", str(out), "--device", "cpu"]
@@ -66,7 +65,7 @@ class World:
 
 @pytest.fixture(scope="session")
 def trained(once: Once, tmp_path_factory: pytest.TempPathFactory) -> World:
-    """The world with its two models, made once for all tests."""
+    """The world with its model, made once for all tests."""
 
     def make(folder: Path) -> None:
         world = World(folder, folder)
@@ -75,7 +74,6 @@ def trained(once: Once, tmp_path_factory: pytest.TempPathFactory) -> World:
         world.train("mlm-scratch", world.start, *steps)
         world.train("mlm-scratch", world.still, *steps, "scratch.dropout=0")
         world.train_dual(world.dual)
-        world.train("ce-bm25-neg-scratch", world.cross, *CROSS)
 
     return World(once("trained", make), tmp_path_factory.mktemp("trainings"))
 

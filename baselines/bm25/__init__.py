@@ -30,57 +30,30 @@ from builders.core.limits import usable_cores
 from builders.store.layout import SETS
 from builders.store.reader import open_release
 
-QUESTIONS = 1_000
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--release", type=Path, required=True, metavar="DIR", help="the release directory")
+    add = parser.add_argument
+    add("--release", type=Path, required=True, metavar="DIR", help="the release directory")
     add_set(parser)
-    parser.add_argument("--split", default="dev", help="whose queries (default: dev)")
+    add("--split", default="dev", help="whose queries (default: dev)")
     add_queries(parser)
     add_sample(parser)
-    parser.add_argument("--out", type=Path, required=True, metavar="RUN", help="the run; gzipped where it ends in .gz")
-    parser.add_argument("--engine", choices=["numba", "elasticsearch"], default="numba", help="default: numba")
-    parser.add_argument(
-        "--address", metavar="URL", help="of the Elasticsearch server: http(s)://[USER:PASSWORD@]HOST:PORT"
+    add("--out", type=Path, required=True, metavar="RUN", help="the run; gzipped where it ends in .gz")
+    add("--engine", choices=["numba", "elasticsearch"], default="numba", help="default: numba")
+    add("--address", metavar="URL", help="of the Elasticsearch server: http(s)://[USER:PASSWORD@]HOST:PORT")
+    add("--ca-certs", type=Path, metavar="FILE", help="PEM: the signer of the certificate of an https --address")
+    add("--k1", type=number_between(0, math.inf), default=K1, help=f"saturation of term counts (default: {K1})")
+    add("--b", type=number_between(0, 1), default=B, help=f"weight of passage lengths (default: {B})")
+    add("--analyzer", choices=[*ANALYZERS], default="words", help="what the tokens are; both: words and bigrams")
+    add("--stop-words", choices=["keep", "drop"], default="keep", help="drop: leave out words like 的 and 怎么")
+    add("--tune", metavar="SPLIT", help="find k1 and b on the questions of this split (train)")
+    add("--seed", type=whole_number(0), default=0, metavar="N", help="draws 1,000 of them (default: 0)")
+    add("--top-k", type=whole_number(1), default=50, metavar="K", help="passages a query (default: 50)")
+    add(
+        "--max-chars", type=whole_number(1), metavar="N", help="read the first N characters of a passage (default: all)"
     )
-    parser.add_argument(
-        "--ca-certs", type=Path, metavar="FILE", help="PEM: who signed the certificate of an https --address"
-    )
-    parser.add_argument(
-        "--k1", type=number_between(0, math.inf), default=K1, help=f"saturation of term counts (default: {K1})"
-    )
-    parser.add_argument("--b", type=number_between(0, 1), default=B, help=f"weight of passage lengths (default: {B})")
-    parser.add_argument(
-        "--analyzer", choices=[*ANALYZERS], default="words", help="what the tokens are; both: words and bigrams"
-    )
-    parser.add_argument(
-        "--stop-words", choices=["keep", "drop"], default="keep", help="drop: leave out words like 的 and 怎么"
-    )
-    parser.add_argument("--tune", metavar="SPLIT", help="find k1 and b on the questions of this split (train)")
-    parser.add_argument(
-        "--tune-questions",
-        type=whole_number(1),
-        default=QUESTIONS,
-        metavar="N",
-        help=f"that are drawn for --tune where there are more (default: {QUESTIONS})",
-    )
-    parser.add_argument("--seed", type=whole_number(0), default=0, metavar="N", help="of that draw (default: 0)")
-    parser.add_argument("--top-k", type=whole_number(1), default=50, metavar="K", help="passages a query (default: 50)")
-    parser.add_argument(
-        "--max-chars",
-        type=whole_number(1),
-        metavar="N",
-        help="read the first N characters of each passage, as a model reads its first tokens (default: all)",
-    )
-    parser.add_argument(
-        "--threads",
-        type=whole_number(1),
-        default=usable_cores(),
-        metavar="N",
-        help="default: all cores of this process",
-    )
-    parser.add_argument("--index", type=Path, metavar="DIR", help="the folder that keeps the indexes (default: above)")
+    add("--threads", type=whole_number(1), default=usable_cores(), metavar="N", help="default: all cores")
+    add("--index", type=Path, metavar="DIR", help="the folder that keeps the indexes (default: above)")
 
 
 def run(args: argparse.Namespace) -> None:

@@ -30,6 +30,7 @@ _WINDOW = 100_000  # hits that a search may ask for
 _TRIES, _BUSY = 8, (429, 502, 503, 504)
 _PAUSE = 0.5  # seconds before passages that a busy server turned down are sent again; doubled each time
 _TIE = 1e-6  # relative
+_RANKED = {"sort": [{"_score": "desc"}, {"id": "asc"}], "track_total_hits": False}
 _INDEX = {
     "number_of_shards": 1,
     "max_result_window": _WINDOW,
@@ -58,7 +59,8 @@ class ElasticsearchIndex(Index):
         found: list[list[Hit]] = [[] for _ in queries]
         sizes = {number: min(top_k + 10, _WINDOW) for number, words in enumerate(queries) if words}
         while sizes:
-            searches = [line for number, size in sizes.items() for line in ({}, _query(queries[number], size))]
+            asked = ((size, {"match": {"text": {"query": " ".join(queries[n])}}}) for n, size in sizes.items())
+            searches = [each for size, query in asked for each in ({}, {**_RANKED, "size": size, "query": query})]
             with _one_line(self.address):
                 responses = self.client.msearch(index=self.name, searches=searches)["responses"]
             for (number, size), response in zip(list(sizes.items()), responses, strict=True):
@@ -125,11 +127,6 @@ def _reason(status: int, body: Any) -> str:
     words = error.get("reason", "") if isinstance(error, dict) else error
     hint = f" (USER:PASSWORD@ in --address, or {API_KEY})" if status in (401, 403) else ""
     return f"HTTP {status}: {words}{hint}"
-
-
-def _query(words: list[str], size: int) -> dict[str, Any]:
-    match, order = {"text": {"query": " ".join(words)}}, [{"_score": "desc"}, {"id": "asc"}]
-    return {"query": {"match": match}, "size": size, "sort": order, "track_total_hits": False}
 
 
 def _settle(found: list[Hit], top_k: int) -> tuple[list[Hit], bool]:

@@ -69,16 +69,11 @@ def bigrams(text: str) -> list[str]:
     return found
 
 
-def both(text: str) -> list[str]:
-    """The words of one text, then its bigrams."""
-    return tokens(text) + bigrams(text)
-
-
 ANALYZERS: dict[str, Callable[[str], list[str]]] = {
     "words": tokens,
     "characters": characters,
     "bigrams": bigrams,
-    "both": both,
+    "both": lambda text: tokens(text) + bigrams(text),
 }
 
 

@@ -22,6 +22,7 @@ from builders.core.files import write_text
 from builders.store.layout import SETS
 from builders.store.reader import Release
 
+QUESTIONS = 1_000  # that are drawn
 K1_TRIED = (0.3, 0.6, 0.9, 1.2, 1.5, 1.8, 2.1, 2.4, 3.0)
 B_TRIED = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.75, 0.9, 1.0)
 
@@ -36,7 +37,7 @@ def tune(index: NumbaIndex, release: Release, args: argparse.Namespace) -> tuple
     asked = [query for query in read_queries(release, args.tune, config) if query[0] in qrels.positives]
     if shared := {text for _, text in asked} & {text for _, text in read_queries(release, args.split, config)}:
         log.warning("--tune %s: %d of its questions are asked in %s, too", args.tune, len(shared), args.split)
-    drawn = random.Random(args.seed).sample(asked, min(len(asked), args.tune_questions))
+    drawn = random.Random(args.seed).sample(asked, min(len(asked), QUESTIONS))
     if not drawn:
         raise InputError(f"has no judged question in its split {args.tune!r}", path=release.path)
     some = Qrels(qrels.name, {query: qrels.positives[query] for query, _ in drawn})
@@ -51,10 +52,9 @@ def tune(index: NumbaIndex, release: Release, args: argparse.Namespace) -> tuple
 
     k1, b = best = descend(measured)
     log.info("tuned on %d questions of %s: k1 %g, b %g, MRR@10 %.4f", len(drawn), args.tune, k1, b, tried[best])
-    asked_for = {"tuned_on": args.tune, "questions": len(drawn), "seed": args.seed}
     result: dict[str, Any] = {
-        **{"k1": k1, "b": b, "MRR@10": tried[best], **asked_for},
-        **{"analyzer": args.analyzer, "stop_words": args.stop_words},
+        **{"k1": k1, "b": b, "MRR@10": tried[best], "tuned_on": args.tune, "questions": len(drawn)},
+        **{"seed": args.seed, "analyzer": args.analyzer, "stop_words": args.stop_words},
         "tried": [{"k1": k1, "b": b, "MRR@10": value} for (k1, b), value in tried.items()],
     }
     write_text(args.out.with_name(f"{args.out.name}.tuned.json"), json.dumps(result, indent=1) + "\n")

@@ -160,15 +160,13 @@ def _difference(measured: Sequence[Measured], release: Release, dataset: str, co
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import EntryNotFoundError
 
-    with temporary_folder() as folder:
-        try:
-            for name in (EVAL, MANIFEST):
-                hf_hub_download(dataset, name, repo_type="dataset", revision=commit, local_dir=folder)
-            theirs = Release(Path(folder), read_manifest(Path(folder) / MANIFEST))
-        except EntryNotFoundError:
-            return f"has no {EVAL}, or no {MANIFEST}: `python -m builders publish` writes them"
-        except InputError as error:
-            return str(error)
+    try:
+        _, path = (hf_hub_download(dataset, n, repo_type="dataset", revision=commit) for n in (EVAL, MANIFEST))
+        theirs = Release(Path(path).parent, read_manifest(Path(path)))
+    except EntryNotFoundError:
+        return f"has no {EVAL}, or no {MANIFEST}: `python -m builders publish` writes them"
+    except InputError as error:
+        return str(error)
     for run in measured:
         found = SETS[run.set]
         for split in ((found.corpus, "corpus"), (found.queries, run.split), (found.qrels, run.split)):

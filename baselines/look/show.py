@@ -34,7 +34,7 @@ from baselines.retrieve.settings import DEVICE, add_options
 from builders.core.command import whole_number
 from builders.core.errors import InputError, visible
 from builders.store.layout import SETS
-from builders.store.reader import Release, open_release
+from builders.store.reader import open_release
 from builders.store.runs import Run, read_run
 
 Question = tuple[str, str]  # id, text
@@ -83,10 +83,7 @@ def _show(args: argparse.Namespace) -> None:
     release, configs = open_release(args.release), SETS[args.set]
     runs = [read_run(path) for path in args.runs]
     questions = read_queries(release, args.split, configs.queries)
-    if args.query is None:
-        question, why = _first_answered(questions, runs, args.split)
-    else:
-        question, why = _named(questions, args.query, release, args.split)
+    question, why = _chosen(questions, runs, args)
     shown = {each.path: each.rankings.get(question[0], [])[:top_k] for each in runs}
     for path, ids in shown.items():
         if not ids:
@@ -118,21 +115,18 @@ def _show(args: argparse.Namespace) -> None:
             print(f"     {found}")
 
 
-def _named(questions: Sequence[Question], wanted: str, release: Release, split: str) -> tuple[Question, str]:
-    """The question with this id or text, or else the first with this part in its text; and what else there is."""
-    if exact := [each for each in questions if wanted in each]:
-        return exact[0], ""
-    found = [each for each in questions if wanted in each[1]]
+def _chosen(questions: Sequence[Question], runs: Sequence[Run], args: argparse.Namespace) -> tuple[Question, str]:
+    """The question that ``--query`` names, or the first that every run answers; and why it is this question."""
+    wanted = args.query
+    if wanted is None:
+        every = "every run" if len(runs) > 1 else "the run"
+        found = [each for each in questions if all(run.hits.get(each[0]) for run in runs)]
+        why, missing = f" (the first that {every} answers; --query TEXT_OR_ID names another)", "that every run answers"
+    else:
+        exact = [each for each in questions if wanted in each]
+        found = exact or [each for each in questions if wanted in each[1]]
+        why = f" (the first of {len(found)} with {wanted} in them)" if len(found) > 1 and not exact else ""
+        missing = f"with the id or text {wanted!r}, or this as a part of its text"
     if not found:
-        message = f"no question of {split!r} has the id or text {wanted!r}, or this as a part of its text"
-        raise InputError(message, path=release.path)
-    return found[0], f" (the first of {len(found)} with {wanted} in them)" if len(found) > 1 else ""
-
-
-def _first_answered(questions: Sequence[Question], runs: Sequence[Run], split: str) -> tuple[Question, str]:
-    for question in questions:
-        if all(run.hits.get(question[0]) for run in runs):
-            every = "every run" if len(runs) > 1 else "the run"
-            return question, f" (the first that {every} answers; --query TEXT_OR_ID names another)"
-    paths = ", ".join(str(run.path) for run in runs)
-    raise InputError(f"expected passages for at least one of the {len(questions)} questions of {split!r}", path=paths)
+        raise InputError(f"no question of {args.split!r} {missing}", path=args.release)
+    return found[0], why

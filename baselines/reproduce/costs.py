@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pyarrow.compute as pc
 
@@ -20,7 +20,7 @@ from baselines.train.recipe import FROM_RECIPE, SCRATCH, Recipe, read_recipe
 from builders.check.paper import published
 from builders.core.errors import InputError
 from builders.core.tables import text_table
-from builders.store.layout import REMOVED, set_of
+from builders.store.layout import set_of
 from builders.store.reader import Release
 
 _TOP_K = 50  # the commands' default
@@ -74,27 +74,18 @@ class Sizes(NamedTuple):
             return self.release.rows(set_of(name).corpus, "corpus")
         return int(published()["collections"][set_of(name).corpus]["passages"])
 
-    def queries(self, name: str, split: str, config: str = "") -> int:
-        """The queries of a split, or of a ``config`` in the place of the set's."""
+    def queries(self, config: str, split: str) -> int:
+        """The queries of a config's split."""
         if self.release:
-            return self.release.rows(config or set_of(name).queries, split)
-        return int(_main(name, config)[split]["queries"])
+            return self.release.rows(config, split)
+        return int(published()["table3"][split if config == "queries" else None]["queries"])
 
-    def pairs(self, name: str, split: str, config: str = "") -> int:
-        """The (query, positive passage) pairs of a split; a ``config`` has as many a query as the split."""
+    def pairs(self, name: str, split: str) -> int:
+        """The (query, positive passage) pairs of a split."""
         if not self.release:
-            return int(_main(name, config)[split]["positive_passages"])
+            return int(published()["table3"][split if name == "main" else None]["positive_passages"])
         scores = self.release.table(set_of(name).qrels, split, ["score"])["score"]
-        positives = pc.sum(pc.greater(scores, 0)).as_py() or 0
-        return round(self.queries(name, split, config) * positives / max(1, self.queries(name, split)))
-
-
-def _main(name: str, config: str) -> dict[str, Any]:
-    """The paper's Table 3, whose splits are those of the main set."""
-    if (name, config) != ("main", ""):
-        raise KeyError(name)
-    figures: dict[str, Any] = published()["table3"]
-    return figures
+        return int(pc.sum(pc.greater(scores, 0)).as_py() or 0)
 
 
 def architecture(recipe: Recipe, recipes: Mapping[str, Recipe]) -> Architecture | None:
@@ -126,7 +117,7 @@ def training_rows(recipe: Recipe, sizes: Sizes) -> int:
     if recipe.model.kind == "mlm":
         rows = sizes.passages(data.set)
     else:
-        rows = sizes.pairs(data.set, data.split) + (sizes.pairs(data.set, data.split, REMOVED) if data.similar else 0)
+        rows = sizes.pairs(data.set, data.split)
         if recipe.model.kind == "cross":
             rows *= 1 + data.negatives_per_positive
         elif data.rows == "one-negative":
@@ -147,7 +138,6 @@ def step_cost(command: Sequence[str], sizes: Sizes, recipes: Mapping[str, Recipe
         InputError: the release lacks a config that the command reads.
     """
     verb, options = command[1], dict(itertools.pairwise(command))
-    name, config = options.get("--set", "main"), options.get("--queries", "")
     split = options.get("--split", "train" if verb == "mine" else "dev")
     if verb == "train":
         recipe = recipes[options["--out"]]
@@ -156,17 +146,19 @@ def step_cost(command: Sequence[str], sizes: Sizes, recipes: Mapping[str, Recipe
         # The checkpoint, and two states to resume from with Adam's two moments; 4 bytes a number.
         disk = model and recipe.model.towers * model.parameters * 4 * (1 + 2 * 3 * bool(recipe.train.saves))
         return StepCost(rows, tokens, model and 6 * model.in_layers * tokens, disk)
+    name = options.get("--set", "main")
+    config = options.get("--queries", set_of(name).queries)
     if verb in ("bm25", "mine"):
-        return StepCost(sizes.queries(name, split, config))
+        return StepCost(sizes.queries(config, split))
     recipe = recipes.get(options["--model"]) or read_recipe(Path(options["--model"]).name)
     model, length, disk = architecture(recipe, recipes), recipe.data.passage_length, None
     if verb == "encode":
         rows = sizes.passages(name)
         disk = model and rows * model.hidden * 2  # two bytes a number
     elif verb == "search":
-        rows, length = sizes.queries(name, split), recipe.data.query_length
+        rows, length = sizes.queries(config, split), recipe.data.query_length
     else:  # rerank
-        rows = sizes.queries(name, split) * min(int(options.get("--top-k", _TOP_K)), sizes.passages(name))
+        rows = sizes.queries(config, split) * min(int(options.get("--top-k", _TOP_K)), sizes.passages(name))
     tokens = rows * int(options.get("--max-length", length))
     return StepCost(rows, tokens, model and 2 * model.in_layers * tokens, disk)
 

@@ -9,7 +9,7 @@ import argparse
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from msgspec import Meta, Struct, to_builtins
@@ -17,7 +17,7 @@ from msgspec import Meta, Struct, to_builtins
 from baselines.measure.evaluate import evaluate
 from baselines.measure.measures import PAPER, values_of
 from baselines.measure.qrels import release_qrels
-from baselines.measure.significance import Interval, of_means
+from baselines.measure.significance import of_means
 from builders.core.errors import InputError, visible
 from builders.core.files import read_toml
 from builders.core.tables import as_text, markdown_table, text_table
@@ -44,6 +44,8 @@ _HEADS = {
     OTHER: "{release}, {passages:,} passages: comparable with nothing above",
 }
 _Place = tuple[str, str, str]  # what was searched, the split, and the release where its collection is not known
+# An own run: ``model``, ``place`` (a _Place), ``passages``; ``figures`` and ``intervals``, in percent by measure.
+Own = dict[str, Any]
 _Text = Annotated[str, Meta(min_length=1)]
 _Date = Annotated[str, Meta(pattern=r"\A\d{4}-\d\d(-\d\d)?\Z")]
 
@@ -98,16 +100,6 @@ class Published(Struct, frozen=True, forbid_unknown_fields=True):
     figures: list[Figure]
 
 
-class Own(NamedTuple):
-    """An own run, measured: percent and 95 % interval by measure. ``place``: its table, as :func:`board` has them."""
-
-    name: str
-    place: _Place
-    passages: int
-    figures: dict[str, float]
-    intervals: dict[str, Interval]
-
-
 def read_leaderboard(path: Path = LEADERBOARD) -> Published:
     """Read the figures. :class:`InputError` for one without a source, or that is there twice."""
     found = typed(read_toml(path), Published, path)
@@ -130,7 +122,8 @@ def own_of(name: str, release: Release, split: str, measured: tuple[dict[str, An
     figures |= {measure: 100 * result["ir_measures"][measure] for measure in _USUAL}
     columns = np.column_stack([values_of(by_query, measure) for measure in (*PAPER.values(), *_USUAL)])
     percent = {name: (100 * low, 100 * high) for name, (low, high) in zip(figures, of_means(columns), strict=True)}
-    return Own(name, place_of(passages, result["queries"], split, str(release.path)), passages, figures, percent)
+    place = place_of(passages, result["queries"], split, str(release.path))
+    return {"model": name, "place": place, "passages": passages, "figures": figures, "intervals": percent}
 
 
 def place_of(passages: int, queries: int, split: str, release: str) -> _Place:
@@ -149,7 +142,7 @@ def board(published: Published, own: Sequence[Own] = ()) -> list[dict[str, Any]]
     A model: ``model``, ``trained`` (on data of DuReader, as it declares itself), ``source``, ``file``, ``figures``
     and, of own runs, ``intervals``.
     """
-    places = {(figure.searched, figure.split, "") for figure in published.figures} | {each.place for each in own}
+    places = {(figure.searched, figure.split, "") for figure in published.figures} | {each["place"] for each in own}
     order = list(_HEADS)
     tables = []
     for searched, split, release in sorted(places, key=lambda place: (order.index(place[0]), *place[1:])):
@@ -159,12 +152,12 @@ def board(published: Published, own: Sequence[Own] = ()) -> list[dict[str, Any]]
                 about = {"model": each.model, "trained": each.trained, "source": each.source, "file": each.file}
                 models.setdefault(each.model, {**about, "figures": {}})["figures"][each.metric] = each.value
         entries, passages = list(models.values()), PASSAGES.get(searched, 0)
-        for run in (each for each in own if each.place == (searched, split, release)):
-            about = {"model": run.name, "trained": "", "source": OWN, "file": ""}
-            figures = {name: round(run.figures[name], 2) for name in measures}
-            ends = {name: [round(end, 2) for end in run.intervals[name]] for name in measures}
+        for run in (each for each in own if each["place"] == (searched, split, release)):
+            figures = {name: round(run["figures"][name], 2) for name in measures}
+            ends = {name: [round(end, 2) for end in run["intervals"][name]] for name in measures}
+            about = {"model": run["model"], "trained": "", "source": OWN, "file": ""}
             entries.append({**about, "figures": figures, "intervals": ends})
-            passages = run.passages
+            passages = run["passages"]
         tables.append(
             {
                 "searched": searched,

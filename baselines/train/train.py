@@ -106,7 +106,7 @@ def run(args: argparse.Namespace) -> None:
             log.info("%s is this training's checkpoint already; --no-resume trains again", job.out)
             if job.first:
                 with work_beside(job.out, wait=True):  # removes what a kill at the very end has left beside it
-                    return
+                    pass
             return
         if job.commit:  # asked for before the large libraries are loaded: an error comes at once
             log.info("starts from %s, commit %s", job.start, job.commit)
@@ -251,7 +251,7 @@ def train(job: Job) -> Mapping[str, Any] | None:
             states = stack.enter_context(states_kept(job.out, about, job.resume))
             last_state(states, job.world)  # removes damaged ones before the others look for states
         if job.world > 1:
-            from baselines.train.distributed import together
+            from baselines.train.trainers import together
 
             stack.enter_context(together(job.rank, job.world, device))
         return _train(job, data, device, work)

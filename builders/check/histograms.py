@@ -21,12 +21,11 @@ def draw(lengths: dict[str, LengthCounter], positives: dict[str, LengthCounter])
         lengths: characters a passage, by corpus config.
         positives: positive passages a query, by column of Table 3.
     """
-    images = {}
-    if lengths:
-        images["passage-length.png"] = _image(lengths, "passages", _draw_lengths)
-    if positives:
-        images["positives-per-query.png"] = _image(positives, "queries", _draw_positives)
-    return images
+    drawn = {
+        "passage-length.png": (lengths, "passages", _draw_lengths),
+        "positives-per-query.png": (positives, "queries", _draw_positives),
+    }
+    return {name: _image(*panels) for name, panels in drawn.items() if panels[0]}
 
 
 def _image(counters: dict[str, LengthCounter], unit: str, bars: Callable[[Any, LengthCounter], str]) -> bytes:

@@ -22,14 +22,12 @@ and left out. --run RUN ... writes runs, too: trec (runs/NAME.trec), beir (runs/
 them: no tool can order ties in another way. A submission of the test split consists of such predictions: queries that
 the run lacks are named and count 0; queries of another split and passages that the corpus lacks are refused.
 
-JSON formats hold every text as it is. A line of a TSV file cannot hold a tab or a line end: each such character of a
-text is written as one space, the number of texts changed is logged and kept in EXPORT, and ids stay those of the
-release (the MD5 of the unchanged text). Splits without judgments have queries only. The directory appears when it is
-whole; an earlier export in --out is replaced, anything else is left alone.
+JSON formats hold every text as it is. In a TSV file, each tab or line end of a text is written as one space; the number
+of lines changed is logged and kept in EXPORT. Splits without judgments have queries only. The directory appears when it
+is whole; an earlier export in --out is replaced, anything else is left alone.
 
 --set restrain-SIZE-interpolation, -extrapolation or resttest-bucketN, which `add` makes: the main set with the training
-questions of that config alone. With restrain-*, dev and test are the main set's; the test splits of
-resttest-bucketN are its own, interpolation and extrapolation.
+questions of that config alone. The test splits of resttest-bucketN are its own, interpolation and extrapolation.
 
 example:
   python -m builders export --release build/sample --format beir --out build/beir
@@ -53,28 +51,21 @@ from builders.store.layout import SETS
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--release", type=Path, required=True, metavar="DIR", help="the release to export")
-    parser.add_argument("--format", choices=list(FORMATS), required=True, help="the layout to write")
-    parser.add_argument(
+    add = parser.add_argument
+    add("--release", type=Path, required=True, metavar="DIR", help="the release to export")
+    add("--format", choices=list(FORMATS), required=True, help="the layout to write")
+    add(
         "--set",
         type=set_name,
         default="main",
         metavar="SET",
         help=f"{', '.join(SETS)} or drawn questions (default: main)",
     )
-    parser.add_argument(
-        "--negatives", nargs="+", type=Path, default=[], metavar="F", help="hard negatives that `baselines mine` wrote"
-    )
-    parser.add_argument(
-        "--negatives-per-positive",
-        type=whole_number(1),
-        default=4,
-        metavar="N",
-        help="of a query's negatives, for each positive (default: 4)",
-    )
-    parser.add_argument("--run", nargs="+", type=Path, default=[], metavar="RUN", help="runs to write beside the set")
-    parser.add_argument("--runs-only", action="store_true", help="write these runs and nothing else")
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="the directory to write")
+    add("--negatives", nargs="+", type=Path, default=[], metavar="F", help="what `baselines mine` wrote")
+    add("--negatives-per-positive", type=whole_number(1), default=4, metavar="N", help="for each positive (default: 4)")
+    add("--run", nargs="+", type=Path, default=[], metavar="RUN", help="runs to write beside the set")
+    add("--runs-only", action="store_true", help="write these runs and nothing else")
+    add("--out", type=Path, required=True, metavar="DIR", help="the directory to write")
 
 
 def run(args: argparse.Namespace) -> None:

@@ -16,7 +16,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 
@@ -153,38 +153,30 @@ def _cross(row: dict[str, Any]) -> Iterator[list[str]]:
         yield from ([row["query"], "", each["text"], label] for each in row[name])
 
 
-class Group(NamedTuple):
-    """The texts of a query, its positives and its negatives; ``dealt``: the negatives that each positive gets."""
-
-    query: str
-    positives: list[str]
-    negatives: list[str]
-    dealt: list[tuple[str, list[str]]]
+# The lines of a query: from its text, its positives, its negatives, and the negatives dealt to each positive.
+Dealt = list[tuple[str, list[str]]]
+Rows = Callable[[str, list[str], list[str], Dealt], Iterator[dict[str, Any]]]
 
 
-Rows = Callable[[Group], Iterator[dict[str, Any]]]  # the lines of a query
+def _flagembedding(query: str, positives: list[str], negatives: list[str], _: Dealt) -> Iterator[dict[str, Any]]:
+    yield {"query": query, "pos": positives, "neg": negatives}
 
 
-def _flagembedding(group: Group) -> Iterator[dict[str, Any]]:
-    yield {"query": group.query, "pos": group.positives, "neg": group.negatives}
+def _triplets(query: str, _: list[str], __: list[str], dealt: Dealt) -> Iterator[dict[str, Any]]:
+    for positive, negatives in dealt:
+        yield from ({"query": query, "positive": positive, "negative": each} for each in dict.fromkeys(negatives))
 
 
-def _triplets(group: Group) -> Iterator[dict[str, Any]]:
-    for positive, negatives in group.dealt:
-        for negative in dict.fromkeys(negatives):
-            yield {"query": group.query, "positive": positive, "negative": negative}
-
-
-def _tuples(group: Group) -> Iterator[dict[str, Any]]:
-    for positive, negatives in group.dealt:
+def _tuples(query: str, _: list[str], __: list[str], dealt: Dealt) -> Iterator[dict[str, Any]]:
+    for positive, negatives in dealt:
         numbered = {f"negative_{number}": text for number, text in enumerate(negatives, 1)}
-        yield {"query": group.query, "positive": positive, **numbered}
+        yield {"query": query, "positive": positive, **numbered}
 
 
-def _pairs(group: Group) -> Iterator[dict[str, Any]]:
-    for positive, negatives in group.dealt:
+def _pairs(query: str, _: list[str], __: list[str], dealt: Dealt) -> Iterator[dict[str, Any]]:
+    for positive, negatives in dealt:
         for text, label in ((positive, 1.0), *((negative, 0.0) for negative in dict.fromkeys(negatives))):
-            yield {"query": group.query, "passage": text, "label": label}
+            yield {"query": query, "passage": text, "label": label}
 
 
 def _training(data: ReleaseSet, output: Output, files: dict[str, Rows]) -> None:
@@ -194,7 +186,7 @@ def _training(data: ReleaseSet, output: Output, files: dict[str, Rows]) -> None:
         for split, (pattern, rows_of) in itertools.product(data.qrels_splits(), files.items()):
             name, lacking = pattern.format(split), list[str]()
             groups = (_groups(batch, output.negatives_per_positive, lacking) for batch in joined(split))
-            output.json(name, ([row for group in part for row in rows_of(group)] for part in groups))
+            output.json(name, ([row for group in part for row in rows_of(*group)] for part in groups))
             if not output.rows[name]:
                 del output.rows[name]
                 (output.folder / name).unlink()
@@ -207,7 +199,7 @@ def _training(data: ReleaseSet, output: Output, files: dict[str, Rows]) -> None:
         raise InputError(f"no query has both a positive and a negative passage; {mine}", path=data.release.path)
 
 
-def _groups(batch: pa.RecordBatch, each: int, lacking: list[str]) -> Iterator[Group]:
+def _groups(batch: pa.RecordBatch, each: int, lacking: list[str]) -> Iterator[tuple[str, list[str], list[str], Dealt]]:
     """Yield the queries with their texts; those that have no positive or no negative join ``lacking`` instead."""
     for row in batch.to_pylist():
         positives, negatives = (
@@ -218,7 +210,7 @@ def _groups(batch: pa.RecordBatch, each: int, lacking: list[str]) -> Iterator[Gr
         if positives and negatives:
             turn = itertools.cycle(negatives)  # of fewer, the same again: all rows have as many columns
             dealt = [(positive, list(itertools.islice(turn, each))) for positive in positives]
-            yield Group(row["query"], positives, negatives, dealt)
+            yield row["query"], positives, negatives, dealt
         else:
             lacking.append(row["query_id"])
 

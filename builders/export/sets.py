@@ -68,9 +68,8 @@ class ReleaseSet:
         have = {config for config, _ in self.release.splits()}
         if missing := [config for config in (found.corpus, found.queries) if config not in have]:
             verb = "release" if found.queries == "queries" else f"add {self.name}"
-            needs = f"the set {self.name!r} needs the config {missing[0]!r}, and this release has"
-            has = ", ".join(sorted(have))
-            raise InputError(f"{needs} {has}; `python -m builders {verb}` makes it", path=self.release.path)
+            needs = f"lacks {missing[0]!r}, which the set {self.name!r} needs"
+            raise InputError(f"{needs}; `python -m builders {verb}` makes it", path=self.release.path)
         return found
 
     def corpus(self) -> Batches:
@@ -154,18 +153,12 @@ class DrawnSet(ReleaseSet):
     def _own(self) -> list[str]:
         """Return the splits of the config, of which the release has some: else :class:`InputError`."""
         have = self.release.splits()
-        own = [split for split in config_of(self.name).splits if (self.name, split) in have]
-        if not own:
+        if not (own := [split for split in config_of(self.name).splits if (self.name, split) in have]):
             self.release.shards(self.name, "train")  # raises
         return own
 
-    def query_splits(self) -> list[str]:
-        return self._with_tests(self._main.query_splits())
-
-    def qrels_splits(self) -> list[str]:
-        return self._with_tests(self._main.qrels_splits())
-
-    def _with_tests(self, tests: list[str]) -> list[str]:
+    def _splits(self, config: str) -> list[str]:
+        tests = super()._splits(SETS["main"].qrels if config == self.name else config)
         own = self._own()
         return own if len(own) > 1 else [*own, *(split for split in tests if split != "train")]
 

@@ -26,17 +26,18 @@ from builders.core.hub import add_repository
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--release", type=Path, required=True, metavar="DIR", help="the release directory")
+    add = parser.add_argument
+    add("--release", type=Path, required=True, metavar="DIR", help="the release directory")
     add_repository(parser, "dataset")
-    parser.add_argument(
+    add(
         "--scores",
         type=_scores,
         nargs="+",
         default=[],
         metavar="SPLIT=FILE",
-        help="what `evaluate --format json` printed of a split (dev, test, cmedqa_test ...), for the card",
+        help="what `evaluate --format json` printed of dev, cmedqa_test ...",
     )
-    parser.add_argument("--framework", default="", metavar="ID", help="evaluation_framework of eval.yaml")
+    add("--framework", default="", metavar="ID", help="evaluation_framework of eval.yaml")
     add_accept(parser)
 
 

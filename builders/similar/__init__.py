@@ -1,26 +1,23 @@
 """Remove or report training questions similar to dev and test.
 
-Section 2.3: a training question that asks what a development or test question asks gives its answer away. A training
-question is removed if it matches in any of these ways, the strongest first:
+A training question that asks what a development or test question asks gives its answer away (Section 2.3). It is
+removed if it matches in any of these ways, the strongest first:
 
   exact       the same text;
   normalised  the same letters and digits: no punctuation, no blanks, one width and case;
-  n-gram      nearly so: the two share --jaccard of their n-grams of characters;
-  model       similar to a question-matching model: its score, from 0 to 1, is higher than --threshold. The paper has
-              this way alone: --by model. `python -m baselines match` writes the scores.
+  n-gram      the two share --jaccard of their n-grams of characters;
+  model       the score of a question-matching model (`python -m baselines match`) is higher than --threshold. The paper
+              has this way alone: --by model.
 
-The new release lacks them in queries, qrels and train (and crosslingual); their passages stay in the corpus. It has the
-configs train-similar (the removed questions with their passages), duplicated (the development and test questions that
-one of them is similar to) and others (the rest), and the counts beside the paper's in stats.json and on the card.
-Running it again on its own output removes further questions.
+The new release lacks them in queries, qrels and train (and crosslingual). It has the configs train-similar (the removed
+questions with their passages), duplicated (the development and test questions that one of them is similar to) and
+others (the rest). Running it again on its own output removes further questions.
 
---against FILE reports on anyone's training pairs instead, in the same ways: questions and positive passages of dev and
-test in JSON lines (.gz, too) or Parquet: FlagEmbedding's (query, pos, neg), Tevatron's (query, positive_passages),
-triplets (anchor, positive, negative), MTEB's (text), lists of texts. Negatives are skipped. --question and --positive
-name other keys or columns. Printed, a file and for all together: how many questions, and how many of their positive
-passages, were found in which way; how many questions with one of their own positive passages in the same row;
-examples. --questions DIR writes the questions of the pairs and those of the splits as a release, from which `python -m
-baselines match` makes the scores; there, the id of a training question is the MD5 of its text.
+--against FILE reports on anyone's training pairs instead: questions and positive passages of dev and test in JSON lines
+(.gz, too) or Parquet, by the usual keys; --question and --positive name others. Printed are, for a file and for all
+together: how many questions, and how many of their positive passages, were found in which way; how many questions with
+one of their own positive passages in the same row; examples. --questions DIR writes the questions of the pairs and
+those of the splits as a release, from which `python -m baselines match` makes the scores.
 
 Example:
 
@@ -28,10 +25,6 @@ Example:
   python -m baselines match --release build/release --split dev test --model runs/matching --out similar.run
   python -m builders similar --release build/release --scores similar.run --threshold 0.5 --out build/similar
   python -m builders similar --release build/release --against bge-train.jsonl.gz other/*.parquet
-  python -m builders similar --release build/release --against train.jsonl --out report.txt
-  python -m builders similar --release build/release --against train.jsonl --questions build/questions
-  python -m baselines match --release build/questions --split dev test --model runs/matching --out similar.run
-  python -m builders similar --release build/release --against train.jsonl --scores similar.run
 """
 
 from __future__ import annotations
@@ -46,30 +39,14 @@ from builders.similar.likeness import HOW, NGRAM, SHARE, TESTED, THRESHOLD
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--release", type=Path, required=True, metavar="DIR", help="the release to start from")
-    parser.add_argument(
-        "--out", type=Path, metavar="OUT", help="the new release (may be --release); against: the report (stdout)"
-    )
-    parser.add_argument(
-        "--list", type=Path, metavar="FILE", help="write every pair that was found to it, as JSON lines"
-    )
-    parser.add_argument("--split", nargs="+", choices=TESTED, help="the questions to keep apart (dev test)")
-    parser.add_argument(
-        "--by",
-        nargs="+",
-        choices=HOW,
-        default=list(HOW),
-        help="the ways that count (all; model where --scores is given)",
-    )
-    parser.add_argument(
-        "--scores",
-        type=Path,
-        nargs="+",
-        default=[],
-        metavar="RUN",
-        help="a matching model's scores of dev or test and training questions",
-    )
-    parser.add_argument(
+    add = parser.add_argument
+    add("--release", type=Path, required=True, metavar="DIR", help="the release to start from")
+    add("--out", type=Path, metavar="OUT", help="the new release (may be --release), or the report (stdout)")
+    add("--list", type=Path, metavar="FILE", help="write every pair that was found to it, as JSON lines")
+    add("--split", nargs="+", choices=TESTED, help="the questions to keep apart (dev test)")
+    add("--by", nargs="+", choices=HOW, default=list(HOW), help="the ways that count (all)")
+    add("--scores", type=Path, nargs="+", default=[], metavar="RUN", help="scores of `baselines match`")
+    add(
         "--threshold",
         type=number_between(0, 1),
         default=THRESHOLD,
@@ -77,16 +54,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"similar is a score above it ({THRESHOLD})",
     )
     add_ngrams(parser)
-    against = parser.add_argument_group("training pairs")
-    against.add_argument("--against", type=Path, nargs="+", metavar="FILE", help="report on these training pairs")
-    against.add_argument("--question", nargs="+", metavar="NAME", help="keys or columns that hold questions")
-    against.add_argument("--positive", nargs="+", metavar="NAME", help="keys or columns that hold positive passages")
-    against.add_argument(
-        "--questions", type=Path, metavar="DIR", help="write the questions as a release for `match`, and nothing else"
-    )
-    against.add_argument(
-        "--workers", type=whole_number(1), metavar="N", help="processes (all cores; 1 where the pairs are few)"
-    )
+    against = parser.add_argument_group("training pairs").add_argument
+    against("--against", type=Path, nargs="+", metavar="FILE", help="report on these training pairs")
+    against("--question", nargs="+", metavar="NAME", help="keys or columns that hold questions")
+    against("--positive", nargs="+", metavar="NAME", help="keys or columns that hold positive passages")
+    against("--questions", type=Path, metavar="DIR", help="write the questions as a release for `match` alone")
+    against("--workers", type=whole_number(1), metavar="N", help="processes (all cores; 1 where the pairs are few)")
     add_format(parser)
     parser.set_defaults(usage_error=parser.error)
 
@@ -108,10 +81,8 @@ def add_ngrams(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     if args.against and args.list:
         args.usage_error("--list lists removed questions; --against removes none")
-    if not args.against and args.out is None:
-        args.usage_error("the following arguments are required: --out, or --against")
-    if not args.against and (args.questions or args.question or args.positive):
-        args.usage_error("--question, --positive and --questions go with --against")
+    if not args.against and (args.out is None or args.questions or args.question or args.positive):
+        args.usage_error("expected --out, or --against, with which --question, --positive and --questions go")
     from builders.core.files import check_file, write_text
     from builders.similar import contamination, remove
 

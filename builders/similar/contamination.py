@@ -195,7 +195,8 @@ def as_text(report: Mapping[str, Any]) -> str:
         lines += ["", f"{visible(part['file'])}: {size}", *aligned([*_rows(part)], widths=(34, 11))]
         for each in part.get("examples", ()):
             place = f"{each['kind']}, {each['how']} ({each['score']:g}), line {each['line']:,}"
-            lines.append(f"  {place}: {_cut(each['text'])} = {_cut(each['found'])}")
+            texts = (text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..." for text in (each["text"], each["found"]))
+            lines.append(f"  {place}: {visible(' = '.join(texts))}")
     return "\n".join(lines)
 
 
@@ -206,7 +207,3 @@ def _rows(part: Mapping[str, Any]) -> Iterator[list[str]]:
             share = f"{found['found'] / found['of']:.2%}" if found["of"] else "-"
             ways = [f"{found[how]:,}" if how in found else "" for how in HOW]
             yield [f"  {split}: {kind}", f"{found['of']:,}", f"{found['found']:,}", share, *ways]
-
-
-def _cut(text: str) -> str:
-    return visible(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}...")

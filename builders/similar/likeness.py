@@ -68,12 +68,6 @@ def ngrams(text: str, length: int) -> list[str]:
     return [text[start : start + length] for start in range(max(1, len(text) - length + 1))]
 
 
-def jaccard(first: Iterable[str], second: Iterable[str]) -> float:
-    """Of the n-grams that either text has, the share that both have; 0 to 1."""
-    one, other = set(first), set(second)
-    return len(one & other) / len(one | other) if one or other else 0.0
-
-
 def bands(share: float) -> int:
     """Into how many bands the values of a MinHash are cut, so that pairs of Jaccard similarity ``share`` are found.
 
@@ -127,12 +121,12 @@ class LikeTexts:
             yield list(found.values())
 
     def _near(self, letters: str, candidates: Iterable[int]) -> Iterator[Like]:
-        mine, found = set(ngrams(letters, self._length)), []
-        for other in {self._distinct[candidate] for candidate in candidates}:
-            if (score := jaccard(mine, ngrams(other, self._length))) >= self._share:
-                found.append((-score, other))
-        for negated, other in sorted(found):
-            yield from (Like(each, "n-gram", -negated) for each in self._normalised[other])
+        mine, others = set(ngrams(letters, self._length)), {self._distinct[candidate] for candidate in candidates}
+        both = ((other, set(ngrams(other, self._length))) for other in others)
+        scored = sorted((-len(mine & theirs) / len(mine | theirs), other) for other, theirs in both)
+        for negated, other in scored:
+            if -negated >= self._share:
+                yield from (Like(each, "n-gram", -negated) for each in self._normalised[other])
 
     def _minhashes(self, texts: Iterable[str]) -> list[RMinHash]:
         from rensa import RMinHash

@@ -66,14 +66,11 @@ def remove(args: argparse.Namespace) -> dict[str, Any]:
 def _similar(train: Mapping[str, str], tested: Tested, args: argparse.Namespace) -> Scores:
     """Every training question that is similar to tested ones, with all of these; in the order of the training split."""
     index = LikeTexts(tested.questions(), tested.options["by"], args.ngram, args.jaccard)
-    found: Scores = {}
-    rows = list(train.items())
-    for start in progress(range(0, len(rows), _BLOCK), unit="block", label="compare"):
-        block = rows[start : start + _BLOCK]
-        for (each, _), likes in zip(block, index.find([text for _, text in block]), strict=True):
-            if every := with_scores(likes, tested.scores.get(each, ())):
-                found[each] = every
-    return found
+    ids, texts = list(train), list(train.values())
+    starts = progress(range(0, len(ids), _BLOCK), unit="block", label="compare")
+    found = (likes for start in starts for likes in index.find(texts[start : start + _BLOCK]))
+    every = ((each, with_scores(likes, tested.scores.get(each, ()))) for each, likes in zip(ids, found, strict=True))
+    return {each: likes for each, likes in every if likes}
 
 
 def _counts(
@@ -95,14 +92,15 @@ def _counts(
 
 def as_table(counts: Mapping[str, Any], out: Path) -> str:
     """The counts beside the paper's, as aligned text."""
-    paper = counts["paper"]
-    rows = [("Section 2.3", "here", "the paper")]
-    rows.append(("training questions removed", f"{counts['removed']:,}", f"{paper['removed']:,}"))
-    rows += [(f"  {how}", f"{number:,}", "") for how, number in counts["by"].items()]
-    rows.append(("dev and test questions they are like", f"{counts['duplicated']:,}", f"{paper['duplicated']:,}"))
-    for split, each in counts["splits"].items():
-        rows.append((f"  {split}, of {each['queries']:,}", f"{each['duplicated']:,}", ""))
-    rows.append(("of all dev and test questions", f"{counts['share'] or 0:.2%}", f"{paper['share']:.2%}"))
+    paper, share = counts["paper"], counts["share"] or 0
+    rows = [
+        ("Section 2.3", "here", "the paper"),
+        ("training questions removed", f"{counts['removed']:,}", f"{paper['removed']:,}"),
+        *((f"  {how}", f"{number:,}", "") for how, number in counts["by"].items()),
+        ("dev and test questions they are like", f"{counts['duplicated']:,}", f"{paper['duplicated']:,}"),
+        *((f"  {name}, of {own['queries']:,}", f"{own['duplicated']:,}", "") for name, own in counts["splits"].items()),
+        ("of all dev and test questions", f"{share:.2%}", f"{paper['share']:.2%}"),
+    ]
     return "\n".join([*aligned(rows, widths=(38, 10, 12)), f"release: {out}"])
 
 

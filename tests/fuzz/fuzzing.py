@@ -29,7 +29,8 @@ from spoil import Change
 from builders.core.exit_codes import exit_code
 
 CASES = int(os.environ.get("FUZZ_CASES", "0"))  # make test-slow
-_FEW = 10  # make test: always the same ones
+_FEW = 10  # make test
+_SAME = 1_000  # up to so many, the cases are always the same ones
 _NUMBER = st.integers(0, 2**32 - 1)
 
 
@@ -224,7 +225,7 @@ def fuzz(reader: Reader, folder: Path) -> Counter[str]:
         @settings(
             max_examples=number,
             deadline=None,
-            derandomize=not CASES,
+            derandomize=CASES <= _SAME,
             database=None,
             print_blob=True,
             suppress_health_check=list(HealthCheck),

@@ -22,6 +22,7 @@ from baselines.reproduce.steps import _done, _stamp
 from baselines.train.recipe import RECIPES, read_recipe
 from builders.core.files import read_toml
 from builders.core.folders import key_of
+from builders.publish.pages import read_scores
 from builders.sources import archives
 
 _SETTINGS = """
@@ -36,6 +37,10 @@ train.max_steps = 100
 top-k = 20
 """
 _OVERRIDES = "train.batch=8\ntrain.learning_rate=1e-4\ndata.negatives=release\nmodel.towers=2\n"
+
+
+_OFFICIAL = {"MRR@10": 0.75, "recall@1": 0.5, "recall@50": 1.0, "QueriesRanked": 2}
+_SCORES = [{"run": "de.run", "queries": 2, "official": _OFFICIAL, "ir_measures": {"AP": 0.5}}]
 
 
 def _as_toml(name: str) -> Callable[[Any, Any, Path], bool]:
@@ -139,6 +144,14 @@ READERS = [
         spoils={".step.step.json": JSON},
         read=lambda folder: _done(folder / "step", key_of(["a step"]), "x"),
         right=any_result,
+    ),
+    Reader(
+        "scores for a card",
+        reaches=("builders.publish.pages:read_scores",),
+        make=lambda folder: (folder / "scores.json").write_text(json.dumps(_SCORES)),
+        spoils={"scores.json": JSON},
+        read=lambda folder: msgspec.to_builtins(read_scores(folder / "scores.json")),
+        right=as_json("scores.json"),
     ),
 ]
 test_spoiled_files_give_what_they_say_or_one_line = fuzz_of(READERS)

@@ -133,24 +133,6 @@ def test_signals_that_come_together_are_one(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (130, "interrupted\n") and names(tmp_path) == []
 
 
-def test_a_build_is_terminated_with_nothing_left(tmp_path: Path) -> None:
-    process = subprocess.Popen(
-        command("builders", "release", "--raw", SAMPLE, "--out", tmp_path / "out", "--workers", 1),
-        cwd=ROOT,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    while not (tmp_path / ".out.building").exists():
-        assert process.poll() is None
-        time.sleep(0.005)
-    process.terminate()
-    _, said = process.communicate(timeout=60)
-    assert process.returncode == 143 and said.splitlines()[-1] == "interrupted"
-    assert set(names(tmp_path)) <= {".out.building"}  # its finished blocks, for the next one
-    run("builders", "release", "--quiet", "--raw", SAMPLE, "--out", tmp_path / "out")
-    assert names(tmp_path) == ["out"]
-
-
 @pytest.mark.parametrize("closed", [">&-", "<&- >&- 2>&-"])
 def test_closed_streams_lead_nowhere(sample_release: Path, tmp_path: Path, closed: str) -> None:
     """The first file that is opened would take the place of stdout, and what is printed would be written into it."""

@@ -42,12 +42,6 @@ def test_a_hub_without_xet_storage(hub: Hub, release: Path, tmp_path: Path) -> N
     assert "HF_HUB_DISABLE_XET=1" in error_of(Done(result.returncode, result.stdout, result.stderr))
 
 
-def test_a_private_repository_is_seen_by_its_owner_alone(hub: Hub, publish: Publish) -> None:
-    publish("--create", "--private")
-    assert hub.repos["dataset", REPO].private
-    assert "that this token may see" in error_of(publish(token=READ, code=1))
-
-
 def test_another_commit_in_the_meantime_is_not_undone(hub: Hub, publish: Publish) -> None:
     repo = hub.create(REPO)
     hub.fail("POST", "/commit/", 412, times=1)
@@ -97,8 +91,3 @@ def test_a_release_that_fails_check_is_refused(hub: Hub, publish: Publish, relea
     assert "fails `check`" in error and "joined-rows" in error  # a warning says that a query has lost its only positive
     assert not hub.requests
     publish("--create", "--accept", "joined-rows", "dangling-ids")
-
-
-def test_a_missing_release_and_a_wrong_name(publish: Publish, tmp_path: Path) -> None:
-    assert "not a release directory" in error_of(publish(path=tmp_path / "nowhere", code=1))
-    assert "expected ORG/NAME" in publish("--repo", "just-a-name", code=2).stderr

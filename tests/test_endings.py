@@ -243,19 +243,11 @@ def test_a_full_disk_is_named_whatever_a_library_says(tmp_path: Path, error: Exc
 
 _MANY = 400_000  # bytes that each library writes at least, which are no shorter when they are compressed
 _BYTES = np.random.default_rng(0).bytes(_MANY)
-_TEXTS = [_BYTES[place : place + 200].hex() for place in range(0, _MANY, 200)]
 
 
 def _numpy(disk: Path) -> None:
     with open(disk / "a.npy", "wb") as file:
         np.save(file, np.frombuffer(_BYTES, np.uint8))
-
-
-def _parquet(disk: Path) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    pq.write_table(pa.table({"text": _TEXTS}), disk / "a.parquet")
 
 
 def _duckdb(disk: Path) -> None:
@@ -269,7 +261,7 @@ def _torch(disk: Path) -> None:
     torch.save({"a": torch.zeros(_MANY, dtype=torch.uint8)}, disk / "a.pt")
 
 
-WRITERS = (_numpy, _parquet, _duckdb, _torch)
+WRITERS = (_numpy, _duckdb, _torch)
 
 
 @pytest.mark.parametrize("write", WRITERS, ids=lambda write: write.__name__.strip("_"))

@@ -13,7 +13,6 @@ import pytest
 from commands import run
 from releases import BUILD, NO_UTF8, QUESTIONS, TEXTS, make_release, md5, release_of, tables
 
-from baselines.retrieve.passages import open_passages
 from builders.core import cache
 from builders.core.errors import InputError
 from builders.store.draft import draft_release
@@ -130,24 +129,6 @@ def test_a_manifest_of_other_shards_is_one_error(
     with pytest.raises(InputError) as error:
         texts(open_release(release))
     assert message in str(error.value)
-
-
-def _claim(release: Path, **values: object) -> None:
-    manifest = json.loads((release / MANIFEST).read_text())
-    entries(manifest)[1].update(values)
-    (release / MANIFEST).write_text(json.dumps(manifest))
-
-
-@pytest.mark.parametrize("rows", [3, 2**62])
-def test_rows_that_the_manifest_alone_has_are_refused_before_anything_is_made_for_them(
-    release: Path, tmp_path: Path, rows: int
-) -> None:
-    open_passages(open_release(release), keep=tmp_path / "keep")  # kept: the shards need not be read again
-    _claim(release, rows=rows)
-    with pytest.raises(InputError, match=f"{SHARD}: has 2 rows where the manifest says {rows:,}"):
-        open_release(release).rows("corpus", "corpus")
-    with pytest.raises(InputError, match=f"{SHARD}: has 2 rows"):
-        open_passages(open_release(release), keep=tmp_path / "keep")
 
 
 def test_a_release_that_another_replaces_while_it_is_read_is_said_so(release: Path, tmp_path: Path) -> None:

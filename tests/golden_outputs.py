@@ -14,19 +14,7 @@ import pyarrow.parquet as pq
 from annotating import annotate, judge
 from commands import SAMPLE, run
 from conftest import Once
-from golden_rows import (
-    Outputs,
-    chance,
-    export,
-    json_rows,
-    printed,
-    release,
-    rounded,
-    scored,
-    table,
-    trec,
-    within,
-)
+from golden_rows import Outputs, chance, export, json_rows, printed, release, rounded, scored, table, trec, within
 from official_archives import BOTH, write_files
 from releases import TEXTS, make_release, tables
 

@@ -57,8 +57,7 @@ def truncate(path: Path) -> None:
 @pytest.mark.parametrize("prepared", [False, True])
 @pytest.mark.parametrize("how", [{}, {"num_proc": 2}, {"streaming": True}], ids=["plain", "num_proc", "streaming"])
 @pytest.mark.parametrize(
-    ("damage", "words"),
-    [(flip_a_byte, "SHA-256"), (truncate, "bytes where manifest"), (Path.unlink, "listed")],
+    ("damage", "words"), [(flip_a_byte, "SHA-256"), (truncate, "bytes where manifest"), (Path.unlink, "listed")]
 )
 def test_a_damaged_shard_is_named(
     release: Path, load: Load, prepared: bool, how: dict[str, Any], damage: Callable[[Path], None], words: str

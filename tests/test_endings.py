@@ -196,11 +196,7 @@ def test_a_fault_of_the_program_is_raised() -> None:
     [
         ("-v 2097152", "builders release --quiet --raw {sample} --out {out}/release", ""),
         ("-v 2097152", "baselines bm25 --quiet --release {release} --index {out}/index --out {out}/run", ""),
-        (
-            "-f 20",
-            "builders release --quiet --raw {sample} --out {out}/release",
-            ": file too large; make room there",
-        ),
+        ("-f 20", "builders release --quiet --raw {sample} --out {out}/release", ": file too large; make room there"),
     ],
 )
 def test_a_release_is_built_and_searched_in_2_gb_of_addresses_and_names_a_limit_on_files(

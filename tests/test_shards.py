@@ -147,10 +147,7 @@ def test_a_release_that_another_replaces_while_it_is_read_is_said_so(release: Pa
 def test_what_duckdb_reads_meanwhile_is_of_one_release(release: Path, tmp_path: Path) -> None:
     opened = open_release(release)
     other = make_release(tmp_path / "other", tables([f"other {text}" for text in TEXTS]))
-    with (
-        pytest.raises(InputError, match="another release took its place"),
-        opened.files("corpus", "corpus") as paths,
-    ):
+    with pytest.raises(InputError, match="another release took its place"), opened.files("corpus", "corpus") as paths:
         assert len(paths) == 3
         release.rename(tmp_path / "old")
         other.rename(release)

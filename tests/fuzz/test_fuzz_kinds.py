@@ -35,6 +35,6 @@ READERS = [
         spoils={"*.json": JSON},
         read=_kind,
         right=lambda found, *_: found[0] in {*RETRIEVERS, "cross"} and found[1] in RERANKERS,
-    ),
+    )
 ]
 test_spoiled_files_give_what_they_say_or_one_line = fuzz_of(READERS)

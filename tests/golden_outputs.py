@@ -239,18 +239,8 @@ def drawn(world: World) -> Outputs:
     hard = ("--hard", world.runs() / "dev.run.gz")
     path, found = world.made("add", "samples", "--release", world.sample, "--sizes", 40, 100, "--seed", 3, *hard)
     found = within("samples", found)
-    run(
-        "builders",
-        "add",
-        "samples",
-        "--quiet",
-        "--release",
-        path,
-        "--extract",
-        "sample-40-hard",
-        "--out",
-        world.out / "extract",
-    )
+    words = ("--quiet", "--release", path, "--extract", "sample-40-hard", "--out", world.out / "extract")
+    run("builders", "add", "samples", *words)
     found |= within("extract", release(world.out / "extract"))
     words = ("--sample", "sample-100", "--index", world.runs() / "index", "--out", world.out / "sample.run")
     run("baselines", "bm25", "--quiet", "--release", path, *words)

@@ -191,7 +191,7 @@ def test_what_cannot_be_used_so_is_one_error(unknown: Path, release: Path, tmp_p
         (
             write_cross(tmp_path / "cross"),
             [],
-            "is a re-ranker (cross): `python -m baselines rerank --run RUN` takes it",
+            "is a re-ranker (cross): `python -m baselines rerank",
         ),
         ("Alibaba-NLP/gte-multilingual-base", [], "which is not run unless --trust-remote-code is given; alibaba-nlp"),
     ):

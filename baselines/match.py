@@ -179,7 +179,7 @@ def _text(result: dict[str, Any]) -> str:
             f"{kind} {recall[kind]:.4f}" for kind in ("words", "vectors", _TOGETHER) if recall.get(kind) is not None
         ]
         lines.append(
-            f"all pairs of {recall['questions']:,} questions: {recall['similar_pairs']:,} above {result['threshold']:g}; "
-            f"share of them among the candidates: {', '.join(kinds) or 'none is similar'}"
+            f"all pairs of {recall['questions']:,} questions: {recall['similar_pairs']:,} above "
+            f"{result['threshold']:g}; share of them among the candidates: {', '.join(kinds) or 'none is similar'}"
         )
     return "\n".join(lines)

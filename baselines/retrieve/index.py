@@ -15,6 +15,7 @@ import contextlib
 import functools
 import importlib
 import json
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,6 +48,7 @@ from builders.store.runs import Hit
 ROWS_ON_GPU, ROWS_ON_CPU = 1 << 17, 1 << 13
 NAME, MANIFEST = "dureader_retrieval embeddings", "manifest.json"
 _REMEDY = "encode it again"
+_HEADERS = threading.Lock()  # NumPy reads a file's head by ast, which in Python 3.11 two threads may not do at once
 Arrays = dict[str, npt.NDArray[Any]]
 Scores = npt.NDArray[np.float64]
 
@@ -116,7 +118,7 @@ class Index:
     @functools.cached_property
     def dim(self) -> int:
         """The dimensions of its embeddings."""
-        return int(np.load(self.path / self.files[0].path, mmap_mode="r").shape[1])
+        return int(_mapped(self.path / self.files[0].path).shape[1])
 
     @property
     def longest(self) -> float:
@@ -130,7 +132,7 @@ class Index:
 
     def arrays(self, chunk: str, *names: str) -> list[npt.NDArray[Any]]:
         """Arrays of a chunk, memory-mapped. Private ("c"): PyTorch wants arrays that could be written to."""
-        return [np.asarray(np.load(self.path / f"{chunk}{name}.npy", mmap_mode="c")) for name in names]
+        return [np.asarray(_mapped(self.path / f"{chunk}{name}.npy")) for name in names]
 
     def blocks(self, rows: int = 1 << 16) -> Iterator[tuple[int, Halves]]:
         """(first row, at most ``rows`` embeddings of one chunk), in order: views of the files, nothing is read yet.
@@ -187,10 +189,15 @@ def chunk_name(of: str, number: int, chunks: int) -> str:
     return f"{of}-{number:05d}-of-{chunks:05d}"
 
 
+def _mapped(path: Path) -> npt.NDArray[Any]:
+    with _HEADERS:
+        return np.lib.format.open_memmap(path, mode="c")
+
+
 def _wrong_array(path: Path, file: File) -> str:
     """Describe what a file holds other than its entry says, or that its numbers are not finite; empty if nothing."""
     try:
-        found = np.lib.format.open_memmap(path, mode="c")
+        found = _mapped(path)
     except Exception as error:  # NumPy raises a dozen kinds for wrong bytes
         return f"is damaged ({error})"
     if len(found) != file.rows:

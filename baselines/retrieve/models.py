@@ -184,8 +184,8 @@ def check_tokenizer(tokenizer: Any, embeddings: Any, name: str) -> None:
     most = max([*known, *tokenizer(SENTENCE)["input_ids"], *([] if pad is None else [pad])], default=-1)
     if most >= len(embeddings):
         raise InputError(
-            f"its tokenizer makes token ids up to {most}, and its weights hold {len(embeddings)} tokens: the tokenizer is "
-            "another model's",
+            f"its tokenizer makes token ids up to {most}, and its weights hold {len(embeddings)} tokens: "
+            "the tokenizer is another model's",
             path=name,
         )
     # An unknown word is the same token every time.

@@ -61,13 +61,8 @@ class Measured:
 def finish_checkpoint(folder: Path, name: str) -> None:
     """Add requirements, card and checksums to the checkpoint in ``folder``, which will be called ``name``."""
     write_needs(folder)
-    write_card(folder, name)
-    write_hashes(folder)
-
-
-def write_card(folder: Path, name: str) -> None:
-    """Write the card of the checkpoint in ``folder`` over the library's own."""
     write_text(folder / CARD, model_card(open_checkpoint(folder), name))
+    write_hashes(folder)
 
 
 def model_card(

@@ -51,7 +51,7 @@ def plain(paragraph: Sequence[Any], answer: Sequence[Any]) -> Fraction:
     return best
 
 
-def texts_of(rows: Sequence[Row], unit: str, longest: int) -> Texts:
+def texts_of(rows: Sequence[Row[Any]], unit: str, longest: int) -> Texts:
     texts: Texts = []
     for row in rows:
         paragraphs: list[Sequence[Any]] = []
@@ -111,7 +111,12 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--json", type=Path, metavar="FILE")
     args = parser.parse_args()
-    rows = [row for block in read_blocks(find_sources(args.raw)) for _, row in parse_rows(block) if row.answers]
+    rows = [
+        row
+        for block in read_blocks(find_sources(args.raw))
+        for _, row in parse_rows(block, segmented=True)
+        if row.answers
+    ]
     figures: dict[str, Any] = {
         "cores": len(os.sched_getaffinity(0)),
         "load_before": round(os.getloadavg()[0], 1),

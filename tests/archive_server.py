@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
-import json
 import re
 import socket
 import tarfile
 from typing import Any
 
 from loopback import Handler, Loopback
+from official_archives import lines, question
 from releases import QUESTIONS, TEXTS, md5, tables
 
 PATH = "/qianyan/dureader_retrieval-data.v0.tar.gz"
@@ -19,19 +19,16 @@ ROOT = "dureader_retrieval-data"
 
 
 def json_lines(records: list[Any]) -> bytes:
-    return "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records).encode()
+    return lines(records).encode()
 
 
 def contents() -> dict[str, bytes]:
     """The files of a tiny archive, by name, in the published layout; the rows are those of ``releases.tables``."""
-    files = {"passage_collection.json": json_lines([{"paragraph_id": md5(t), "paragraph_text": t} for t in TEXTS])}
+    files = {"passage_collection": [{"paragraph_id": md5(text), "paragraph_text": text} for text in TEXTS]}
     for split in ("train", "dev"):
-        records = []
-        for row in tables()[split, split]:
-            answers = [{"paragraph_id": p["docid"], "paragraph_text": p["text"]} for p in row["positive_passages"]]
-            records.append({"question_id": row["query_id"], "question": row["query"], "answer_paragraphs": answers})
-        files[f"{split}.json"] = json_lines(records)
-    return {f"{ROOT}/{name}": content for name, content in files.items()}
+        rows = tables()[split, split]
+        files[split] = [question(row["query"], [p["text"] for p in row["positive_passages"]]) for row in rows]
+    return {f"{ROOT}/{name}.json": json_lines(records) for name, records in files.items()}
 
 
 def rows_of_archive() -> dict[tuple[str, str], list[dict[str, Any]]]:

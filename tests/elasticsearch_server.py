@@ -7,14 +7,12 @@ computes Lucene's BM25 passage by passage in float32, and fails on demand.
 from __future__ import annotations
 
 import json
-import math
 import re
-from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from bm25_corpora import one_byte
+from bm25_corpora import lucene_scores
 from loopback import Handler, Loopback
 
 
@@ -60,17 +58,8 @@ def _scores(index: Stored, words: list[str]) -> dict[str, float]:
     """The score of every passage, by its ``_id``, that holds a word."""
     similarity = index.settings["index"]["similarity"][index.mappings["properties"]["text"]["similarity"]]
     assert similarity["type"] == "BM25"
-    k1, b = similarity["k1"], similarity["b"]
-    counts = {row: Counter(document["text"].split()) for row, document in index.shown.items()}
-    counts = {row: found for row, found in counts.items() if found}
-    average = sum(sum(found.values()) for found in counts.values()) / max(1, len(counts))
-    scores: dict[str, float] = {}
-    for word in words:
-        holders = [row for row, found in counts.items() if word in found]
-        idf = math.log(1 + (len(counts) - len(holders) + 0.5) / (len(holders) + 0.5))
-        for row in holders:
-            norm = k1 * (1 - b + b * one_byte(sum(counts[row].values())) / average)
-            scores[row] = scores.get(row, 0.0) + idf * counts[row][word] / (counts[row][word] + norm)
+    corpus = {row: document["text"].split() for row, document in index.shown.items()}
+    scores = lucene_scores(corpus, words, similarity["k1"], similarity["b"])
     return {row: float(np.float32(score)) for row, score in scores.items()}
 
 

@@ -1,20 +1,45 @@
-"""Rounds of annotation: packages out, judgments in, nothing lost and nothing overwritten."""
+"""Rounds of annotation: packages out, judgments in, nothing lost; quality control by annotators of known errors."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import subprocess
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import pytest
-from annotating import ANNA, BEN, annotate, export_of, fill, judge, judgments, make_pool, make_round, read_table, truth
+from annotating import (
+    ANNA,
+    BEN,
+    CARL,
+    Label,
+    annotate,
+    check,
+    export_of,
+    fill,
+    judge,
+    judgments,
+    make_pool,
+    make_round,
+    read_table,
+    truth,
+    wrong_in,
+)
 from commands import ROOT, command
+from hypothesis import given
+from hypothesis import strategies as st
 from releases import TEXTS, md5
 
+from builders.annotate.relabel import settled_labels
+from builders.annotate.review import cohen, cohen_of, fleiss, fleiss_of, percent
+from builders.annotate.review import judge as verdict_of
+from builders.annotate.rounds import Rule, open_round
 from builders.annotate.tasks import Task, common_terms, marked, read_sheet, write_sheet
+from builders.core.errors import InputError
 from builders.core.files import alone
 
 
@@ -171,3 +196,176 @@ def test_two_imports_at_once_lose_nothing_and_take_nothing_twice(
     assert sorted(process.communicate(timeout=300)[0].split(b" new")[0] for process in running) == new
     found = [(each["annotator"], each["query-id"], each["corpus-id"]) for each in judgments(round_)]
     assert len(found) == len(set(found)) == 12 * len(set(people))
+
+
+SIZE = 100  # pairs a package; two packages
+SHEET = "packages/dev-001.csv"
+
+
+@pytest.fixture
+def hundred(tmp_path: Path) -> Path:
+    """Two packages of a hundred pairs; reviewers judge fifty of each."""
+    return make_round(tmp_path, "--review-pairs", 50, passages=SIZE, size=SIZE)
+
+
+def annotated(hundred: Path, wrong: int, sheet: str = SHEET) -> None:
+    """Anna judges a package, with so many errors."""
+    judge(hundred, ANNA, hundred / sheet, wrong_in(wrong, read_table(hundred / sheet), "dev-001"))
+
+
+def reviewed(hundred: Path, label: Label = truth, package: str = "dev-001") -> None:
+    """Both reviewers judge what they are given of a package."""
+    annotate("review", hundred, "--reviewers", BEN, CARL)
+    for reviewer in (BEN, CARL):
+        judge(hundred, reviewer, hundred / "reviews" / reviewer / f"{package}.csv", label)
+
+
+def first(hundred: Path) -> dict[str, Any]:
+    """The verdict of check on the first package."""
+    found: dict[str, Any] = check(hundred)["packages"][0]
+    return found
+
+
+def settled(hundred: Path) -> tuple[dict[tuple[str, str], int], list[tuple[str, str]]]:
+    return settled_labels(hundred, open_round(hundred))
+
+
+def test_a_package_without_errors_is_accepted_until_its_labels_change(hundred: Path) -> None:
+    annotated(hundred, wrong=0)
+    assert settled(hundred) == ({}, [])
+    reviewed(hundred)
+    lines = annotate("check", hundred).stdout.splitlines()
+    assert lines[:2] == [
+        f"package dev-001, version 1: 100 of 100 judged; {BEN} 50/50, {CARL} 50/50; accuracy 100.00 %; accepted",
+        "package dev-002, version 1: 0 of 100 judged; open; 100 pairs are not judged",
+    ]
+    assert any(line.startswith("Fleiss' kappa of 2 people a pair") for line in lines)
+    assert len(settled(hundred)[0]) == SIZE
+    judge(hundred, ANNA, hundred / SHEET, lambda row: 1)
+    with pytest.raises(InputError, match="have changed since it was accepted"):
+        settled(hundred)
+    assert first(hundred)["state"] == "sent back as version 2"
+
+
+def test_a_package_below_93_percent_is_sent_back_with_its_labels_and_accepted_when_it_is_revised(hundred: Path) -> None:
+    annotated(hundred, wrong=30)
+    reviewed(hundred)
+    assert first(hundred)["state"] == "sent back as version 2"
+    again = hundred / "packages" / "dev-001.v2.csv"
+    assert {row["version"] for row in read_table(again)} == {"2"}
+    assert sum(int(row["label"]) != truth(row) for row in read_table(again)) == 30
+    tasks = json.loads((hundred / "label-studio" / "dev-001.v2.json").read_text())
+    shown = [task["predictions"][0]["result"][0]["value"]["choices"][0] for task in tasks]
+    assert shown == [row["label"] for row in read_table(again)]
+    # Given twice, a check decides once; a late sheet of the earlier version is kept, and does not count.
+    before = (hundred / "round.json").read_bytes()
+    late = annotate("import", hundred, "--annotator", "eve", fill(hundred / SHEET, lambda row: 0, hundred / "late.csv"))
+    assert late.stdout.startswith("100 new judgments of 100") and "are of versions that were sent back" in late.stderr
+    assert first(hundred)["why"] == "100 pairs are not judged" and (hundred / "round.json").read_bytes() == before
+    judge(hundred, ANNA, again, truth)
+    reviewed(hundred, package="dev-001.v2")
+    assert first(hundred)["state"] == "accepted"
+    verdicts = [(each.version, each.accepted) for each in open_round(hundred).packages[0].verdicts]
+    assert verdicts == [(1, False), (2, True)] and {each["version"] for each in judgments(hundred)} == {1, 2}
+
+
+@pytest.mark.parametrize(("wrong", "expected"), [(7, "accepted"), (8, "sent back as version 2")])
+def test_the_bound_is_93_percent_and_disputes_are_decided_by_an_adjudicator(
+    tmp_path: Path, wrong: int, expected: str
+) -> None:
+    hundred = make_round(tmp_path, passages=SIZE, size=SIZE)  # both reviewers see all hundred
+    annotated(hundred, wrong)
+    reviewed(hundred)
+    assert first(hundred)["state"] == expected
+    if expected == "accepted":
+        sheet = hundred / "adjudication" / "dev-001.csv"
+        assert annotate("adjudicate", hundred).stdout.endswith(f"{wrong} pairs to decide\n")
+        assert {row["said"] for row in read_table(sheet)} <= {"相关 1, 不相关 2", "相关 2, 不相关 1"}
+        judge(hundred, "dora", sheet, truth)
+        labels, undecided = settled(hundred)
+        assert len(labels) == SIZE and not undecided
+        assert all(label == truth({"query-id": q, "corpus-id": p}) for (q, p), label in labels.items())
+        assert annotate("adjudicate", hundred).stdout == "0 pairs to decide\n"
+
+
+def test_each_reviewer_is_given_a_draw_of_their_own_and_judges_that(hundred: Path) -> None:
+    judge(hundred, ANNA, hundred / SHEET, lambda row: truth(row) if row["corpus-id"] > "8" else "")
+    assert annotate("review", hundred, "--reviewers", BEN, CARL).stdout == ""  # all of it is not judged yet
+    annotated(hundred, wrong=0)
+    annotate("review", hundred, "--reviewers", ANNA, BEN, CARL)
+    sheets = {name: hundred / "reviews" / name / "dev-001.csv" for name in (ANNA, BEN, CARL)}
+    drawn = {name: {row["corpus-id"] for row in read_table(path)} for name, path in sheets.items()}
+    assert len(drawn[BEN]) == len(drawn[CARL]) == 50 and drawn[BEN] != drawn[CARL]
+    assert {row["label"] for path in sheets.values() for row in read_table(path)} == {""}
+    judge(hundred, ANNA, sheets[ANNA], truth)  # her own work
+    judge(hundred, CARL, sheets[BEN], truth)  # not his draw
+    assert first(hundred)["reviews"] == {CARL: [len(drawn[BEN] & drawn[CARL])] * 2}
+    judge(hundred, BEN, sheets[BEN], truth)
+    judge(hundred, CARL, sheets[CARL], truth)
+    assert first(hundred)["state"] == "accepted"
+
+
+def test_a_sheet_that_somebody_fills_in_is_never_written_over(hundred: Path) -> None:
+    annotated(hundred, wrong=0)
+    annotate("review", hundred, "--reviewers", BEN)
+    (sheet,) = (hundred / "reviews" / BEN).glob("*.csv")
+    empty = sheet.read_bytes()
+    for number in (1, 2):
+        filled = fill(sheet, truth, sheet).read_bytes()
+        done = annotate("review", hundred, "--reviewers", BEN)
+        said = f"{sheet}: there already, with other text (filled in?): kept as {sheet.name}.{number}"
+        assert said in done.stderr and sheet.read_bytes() == empty
+        assert sheet.with_name(f"{sheet.name}.{number}").read_bytes() == filled
+    annotate("review", hundred, "--reviewers", BEN)  # the same again is no other text
+    assert len([*sheet.parent.iterdir()]) == 5
+
+
+def test_a_tie_between_annotators_is_nobodys_error_and_an_adjudicator_may_decide_it(tmp_path: Path) -> None:
+    """A second annotator, who is right where the first errs, makes no package worse."""
+    hundred = make_round(tmp_path, "--review-pairs", 80, passages=80, size=80)
+    errors = [f"{row['query-id']} {row['corpus-id']}" for row in read_table(hundred / SHEET)][:7]
+
+    def but(wrong: list[str]) -> Label:
+        return lambda row: truth(row) ^ (f"{row['query-id']} {row['corpus-id']}" in wrong)
+
+    def outcome(name: str) -> tuple[object, ...]:
+        copy = Path(shutil.copytree(hundred, tmp_path / name))  # a package that is accepted once stays so
+        found = first(copy)
+        labels, undecided = settled(copy)
+        return found["accuracy"], found["state"], found["ties"], found["reviews"][BEN], len(labels), len(undecided)
+
+    judge(hundred, ANNA, hundred / SHEET, but(errors[:4]))
+    reviewed(hundred)
+    assert outcome("one") == ("95.00 %", "accepted", 0, [76, 80], 80, 0)
+    judge(hundred, "eve", hundred / SHEET, but(errors[4:]))
+    assert outcome("two") == ("100.00 %", "accepted", 7, [73, 73], 73, 7)
+    assert annotate("adjudicate", hundred).stdout.endswith("7 pairs to decide\n")
+    judge(hundred, "dora", hundred / "adjudication" / "dev-001.csv", but(errors[:6]))
+    assert outcome("decided") == ("92.50 %", "sent back as version 2", 0, [74, 80], 0, 0)
+    # Ties alone wait for an adjudicator.
+    assert verdict_of(80, {BEN: [None] * 80, CARL: [None] * 80}, Rule()).refusal == (
+        f"has nothing but ties among the items judged by {BEN}; decide the ties first"
+    )
+
+
+@given(st.lists(st.lists(st.booleans(), max_size=12), max_size=4), st.integers(0, 12))
+def test_a_package_is_accepted_by_the_rule_in_other_words(reviews: list[list[bool]], size: int) -> None:
+    verdict = verdict_of(size, {str(number): found for number, found in enumerate(reviews)}, Rule(2, 10))
+    full = [found for found in reviews if found]
+    enough = len(full) >= 2 and all(len(found) >= min(10, size) for found in full)
+    good = enough and sum(100 * sum(found) / len(found) for found in full) / len(full) >= 93 - 1e-9
+    assert (verdict.refusal == "") == good
+
+
+def test_an_accuracy_below_the_bound_is_not_shown_as_reaching_it() -> None:
+    assert percent(Fraction(929_999, 1_000_000)) == "92.99 %" and percent(Fraction(1)) == "100.00 %"
+
+
+def test_kappa_is_that_of_the_textbooks() -> None:
+    # Cohen: 20 + 15 of 50 agree, 25 and 30 say yes: (0.7 - 0.5) / (1 - 0.5).
+    assert cohen([1] * 25 + [0] * 25, [1] * 20 + [0] * 5 + [1] * 10 + [0] * 15) == pytest.approx(0.4)
+    # Where everybody gives one label, kappa says nothing.
+    assert cohen([1, 1], [1, 1]) is None and fleiss([[1, 1], [1, 1]]) is None
+    votes = {"p1": {"a": 1, "b": 1}, "p2": {"a": 0, "b": 0}, "p3": {"a": 1, "c": 0}, "p4": {"c": 1}}
+    assert cohen_of(votes) == {"a, b": {"kappa": 1.0, "pairs": 2}, "a, c": {"kappa": 0.0, "pairs": 1}}
+    assert fleiss_of(votes)["people"] == 2 and fleiss_of(votes)["pairs"] == 3

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -88,14 +89,10 @@ def test_an_index_that_is_not_whole_is_built_again(
     release: Release, caplog: pytest.LogCaptureFixture, state: str
 ) -> None:
     with Elasticsearch() as server:
-        if state == "half":
-            server.faults = [Fault("PUT .*_bulk", 400)]
-            with pytest.raises(InputError, match="HTTP 400: asked for"):
-                open_remote(Texts(release), server.url, 1)
-        else:
+        server.faults = [Fault("PUT .*_bulk", 400)] * (state == "half")
+        with pytest.raises(InputError, match="HTTP 400: asked for") if server.faults else nullcontext():
             index = open_remote(Texts(release), server.url, 1)
             server.indexes[index.name].shown.popitem()
-        caplog.clear()
         index = open_remote(Texts(release), server.url, 1)
         assert "is not whole; it is built again" in caplog.text
         assert len(server.indexes[index.name].shown) == 120

@@ -16,7 +16,7 @@ from huggingface_hub import ModelCard
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from tiny_models import write_cross, write_dual
 
-from baselines.card import model_card, write_card
+from baselines.card import finish_checkpoint, model_card
 from baselines.checkpoint import open_checkpoint
 
 PASSAGES = ["高铁票可以在开车前十五天购买。", "煮饺子时水要开，饺子下锅以后加三次凉水。"]
@@ -37,7 +37,7 @@ def kinds(tmp_path_factory: pytest.TempPathFactory) -> Path:
     describe(write_dual(folder / "prompted", prompts={"query": "问：", "document": "文："}), "dual")
     describe(write_cross(folder / "cross2", labels=2), "cross")
     for name in ("one", "long", "two", "prompted", "cross", "cross2", "mlm"):
-        write_card(folder / name, name)
+        finish_checkpoint(folder / name, name)
     return folder
 
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import io
 import json
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,7 +18,6 @@ from official_parameters import convert, expected, official, parameters  # noqa:
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from transformers import AutoModel, AutoTokenizer
 
-from baselines.card import model_card
 from baselines.checkpoint import open_checkpoint
 from baselines.hub.paddle import read_parameter
 from baselines.train.models import cross_encoder, dual_encoder
@@ -51,22 +47,6 @@ def check_against_paddle(folder: Path) -> None:
 
 def test_converted_models_give_what_paddle_gives(official: Path) -> None:
     check_against_paddle(official)
-
-
-def test_the_towers_read_as_the_official_reader(official: Path) -> None:
-    dual = SentenceTransformer(str(official / "dual"), device="cpu")
-    tokens = {token: number for number, (token, _) in enumerate(lines(official / "vocab.txt"))}
-    cls, sep, one, two = (tokens[token] for token in ("[CLS]", "[SEP]", "高", "铁"))
-    query, passage = (dual.preprocess(["高 铁"], task=task) for task in ("query", "document"))
-    assert query["input_ids"].tolist() == [[cls, one, two, sep]]
-    assert query["token_type_ids"].tolist() == [[0, 0, 0, 0]]
-    assert passage["input_ids"].tolist() == [[cls, sep, one, two, sep]]
-    assert passage["token_type_ids"].tolist() == [[0, 0, 1, 1, 1]]
-    configs = [*(official / "dual").rglob("tokenizer_config.json"), official / "cross" / "tokenizer_config.json"]
-    assert [json.loads(path.read_text())["tokenizer_class"] for path in configs] == ["PreTrainedTokenizerFast"] * 3
-    pair = CrossEncoder(str(official / "cross"), device="cpu").preprocess([("高 铁", "铁 高")])
-    assert pair["input_ids"].tolist() == [[cls, one, two, sep, two, one, sep]]
-    assert pair["token_type_ids"].tolist() == [[0, 0, 0, 0, 1, 1, 1]]
 
 
 def lines(vocabulary: Path) -> list[list[str]]:
@@ -247,16 +227,3 @@ def test_the_card_of_a_converted_model_says_what_it_is(hub: Hub, call: Command, 
     card = ModelCard(text).data.to_dict()
     assert (card["library_name"], card["license"]) == ("sentence-transformers", "other") and "base_model" not in card
     assert {"recipe.json", "router_config.json", "query_0_Transformer/model.safetensors"} <= set(pushed)
-
-
-@pytest.mark.parametrize(
-    ("kind", "printed"), [("dual", "tensor([["), ("cross", "corpus_id"), ("ernie", "torch.Size([2,")]
-)
-def test_the_code_on_the_card_runs(parameters: Path, kind: str, printed: str) -> None:
-    if kind == "ernie":
-        ernie(parameters)
-    card = model_card(open_checkpoint(parameters / kind), str(parameters / kind))
-    (code,) = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
-    with contextlib.redirect_stdout(io.StringIO()) as out:
-        exec(code, {})
-    assert printed in out.getvalue()

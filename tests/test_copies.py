@@ -166,7 +166,10 @@ def test_copies_come_from_a_hub(tmp_path: Path) -> None:
         fetched = {path.rpartition("/")[2] for method, path in hub.requests if method == "GET"}
         assert not fetched & {"train.jsonl.gz", "script.py", "dataset_infos.json"}
         for name, said in (
-            (C_MTEB, "the copy has no qrels; found corpus, queries (C-MTEB keeps"),
+            (
+                C_MTEB,
+                "the copy has corpus, queries; expected rows with their passages, or corpus, queries and qrels",
+            ),
             ("no/body", "there is no dataset no/body"),
             (f"{MTEB}/nowhere", f"{MTEB} has no .jsonl"),
         ):

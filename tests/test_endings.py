@@ -133,24 +133,6 @@ def test_signals_that_come_together_are_one(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (130, "interrupted\n") and names(tmp_path) == []
 
 
-def test_a_build_is_terminated_with_nothing_left(tmp_path: Path) -> None:
-    process = subprocess.Popen(
-        command("builders", "release", "--raw", SAMPLE, "--out", tmp_path / "out", "--workers", 1),
-        cwd=ROOT,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    while not (tmp_path / ".out.building").exists():
-        assert process.poll() is None
-        time.sleep(0.005)
-    process.terminate()
-    _, said = process.communicate(timeout=60)
-    assert process.returncode == 143 and said.splitlines()[-1] == "interrupted"
-    assert set(names(tmp_path)) <= {".out.building"}  # its finished blocks, for the next one
-    run("builders", "release", "--quiet", "--raw", SAMPLE, "--out", tmp_path / "out")
-    assert names(tmp_path) == ["out"]
-
-
 @pytest.mark.parametrize("closed", [">&-", "<&- >&- 2>&-"])
 def test_closed_streams_lead_nowhere(sample_release: Path, tmp_path: Path, closed: str) -> None:
     """The first file that is opened would take the place of stdout, and what is printed would be written into it."""
@@ -261,19 +243,11 @@ def test_a_full_disk_is_named_whatever_a_library_says(tmp_path: Path, error: Exc
 
 _MANY = 400_000  # bytes that each library writes at least, which are no shorter when they are compressed
 _BYTES = np.random.default_rng(0).bytes(_MANY)
-_TEXTS = [_BYTES[place : place + 200].hex() for place in range(0, _MANY, 200)]
 
 
 def _numpy(disk: Path) -> None:
     with open(disk / "a.npy", "wb") as file:
         np.save(file, np.frombuffer(_BYTES, np.uint8))
-
-
-def _parquet(disk: Path) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    pq.write_table(pa.table({"text": _TEXTS}), disk / "a.parquet")
 
 
 def _duckdb(disk: Path) -> None:
@@ -287,7 +261,7 @@ def _torch(disk: Path) -> None:
     torch.save({"a": torch.zeros(_MANY, dtype=torch.uint8)}, disk / "a.pt")
 
 
-WRITERS = (_numpy, _parquet, _duckdb, _torch)
+WRITERS = (_numpy, _duckdb, _torch)
 
 
 @pytest.mark.parametrize("write", WRITERS, ids=lambda write: write.__name__.strip("_"))

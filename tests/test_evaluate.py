@@ -137,15 +137,6 @@ def test_any_run_has_the_values_of_the_definitions(
     assert result["ir_measures"] == pytest.approx(expected_others(reference, run))
 
 
-def test_ties_of_a_trec_run_go_by_its_ranks_in_every_measure(tmp_path: Path) -> None:
-    (tmp_path / "qrels").write_text("q 0 good 1\nq 0 bad 0\n")
-    for rank, first in ((1, 1.0), (2, 0.0)):
-        lines = {rank: "good", 3 - rank: "bad"}
-        (tmp_path / "run").write_text("".join(f"q Q0 {lines[r]} {r} 1.0 t\n" for r in (2, 1)))
-        result = evaluate(read_run(tmp_path / "run"), read_qrels(tmp_path / "qrels"))[0]
-        assert result["official"]["recall@1"] == result["ir_measures"]["Success@1"] == first
-
-
 @pytest.fixture
 def files(tmp_path: Path) -> tuple[Path, Path]:
     """A qrels file with one query without positives, and a run."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from releases import TEXTS, make_release, md5, passage, tables
 
@@ -103,19 +103,13 @@ LAYOUTS = ["beir", "trec", "msmarco", "tevatron"]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("texts", [TEXTS, NASTY], ids=["plain", "nasty"])
-def test_an_export_read_back_is_the_release(layout: str, texts: list[str], tmp_path: Path) -> None:
-    rows = tables(texts)
-    rows["queries", "dev"].append({"_id": md5(texts[0]), "text": texts[0]})  # a query may hold anything, too
-    check(layout, rows, make_release(tmp_path / "release", rows))
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(texts=st.lists(TEXT, min_size=6, max_size=9, unique=True))
-def test_any_text_survives(layout: str, tmp_path: Path, texts: list[str]) -> None:
+@example(texts=TEXTS)
+@example(texts=NASTY)
+def test_an_export_read_back_is_the_release_whatever_its_texts(layout: str, tmp_path: Path, texts: list[str]) -> None:
     rows = tables(texts)
-    rows["queries", "test"].append({"_id": md5(texts[0]), "text": texts[0]})
+    rows["queries", "test"].append({"_id": md5(texts[0]), "text": texts[0]})  # a query may hold anything, too
     check(layout, rows, make_release(tmp_path / "release", rows))
 
 
@@ -164,7 +158,7 @@ def test_an_out_of_domain_set_is_joined_from_queries_judgments_and_corpus(tmp_pa
 
 def test_a_set_that_the_release_lacks_is_named(tmp_path: Path) -> None:
     release = make_release(tmp_path / "release")
-    with pytest.raises(InputError, match=r"'cmedqa-corpus', and .*; `python -m builders add cmedqa` makes it"):
+    with pytest.raises(InputError, match=r"lacks 'cmedqa-corpus', .*; `python -m builders add cmedqa` makes it"):
         write(release, "beir", "cmedqa")
     with pytest.raises(InputError, match="main set only"):
         write(release, "official", "cmedqa")
@@ -184,18 +178,6 @@ def test_an_export_replaces_an_earlier_one_and_nothing_else(tmp_path: Path) -> N
     assert files(tmp_path / "mine") == {"notes.txt"}
     assert (release / "manifest.json").exists()
     assert {path.name for path in tmp_path.iterdir()} == {"release", "beir-main", "mine"}
-
-
-def test_an_export_that_fails_leaves_the_earlier_one(tmp_path: Path) -> None:
-    release = make_release(tmp_path / "release")
-    out = write(release, "msmarco")
-    before = (out / "collection.tsv").read_bytes()
-    last = sorted((release / "corpus").iterdir())[-1]
-    last.write_bytes(last.read_bytes()[:-1])
-    with pytest.raises(InputError, match="corpus-0000"):
-        export(open_release(release), "msmarco", out)
-    assert (out / "collection.tsv").read_bytes() == before
-    assert {path.name for path in tmp_path.iterdir()} == {"release", "msmarco-main"}
 
 
 @pytest.mark.parametrize("layout", ["beir", "trec", "msmarco"])

@@ -18,7 +18,7 @@ from releases import make_release, md5, tables
 
 from builders.__main__ import VERBS
 from builders.add.extrapolation import restrained
-from builders.add.vectors import clusters, directions, fixed_point, nearest, scale
+from builders.add.vectors import clusters, directions, fixed_point, scale
 from builders.core.command import main
 from builders.core.errors import InputError
 from builders.core.files import sha256_of
@@ -240,16 +240,6 @@ def test_products_stay_where_float32_is_exact(dimensions: int, seed: int) -> Non
     assert np.abs(rows).astype(np.float64).max() <= 4096 and ((rows * rows).sum(axis=1) <= 2**24).all()
     exact = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     assert np.abs(rows @ rows.T / scale(dimensions) ** 2 - exact @ exact.T).max() < 2e-3
-
-
-@settings(deadline=None)
-@given(vector_sets())
-def test_nearest_cosines_are_those_of_brute_force(sets: tuple[np.ndarray, np.ndarray]) -> None:
-    trains, tests = sets
-    rows = np.arange(0, len(trains), 2)
-    expected = (tests.astype(int) @ trains[rows].astype(int).T).max(axis=1) / scale(trains.shape[1]) ** 2
-    assert nearest(tests, trains, rows) == pytest.approx(np.clip(expected, -1, 1))
-    assert (nearest(tests, trains, rows[:0]) == -1).all()
 
 
 @settings(deadline=None)

@@ -7,7 +7,6 @@ import json
 import random
 import resource
 import tempfile
-from collections import Counter
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -21,7 +20,6 @@ from releases import QUESTIONS, TEXTS
 from whole_release import edit_stats
 
 from builders.check.histograms import draw
-from builders.check.paper import published
 from builders.check.release import check
 from builders.store.reader import open_release
 from builders.store.table3 import LENGTH_EDGES, POSITIVES_EDGES, LengthCounter
@@ -83,25 +81,7 @@ def test_the_command_prints_ours_beside_the_papers(whole_copy: Path, tmp_path: P
     assert printed["paper"]["table3"]["cmedqa"]["queries"] == 3999
 
 
-def test_published_figures_agree_with_each_other() -> None:
-    for column, row in published()["table3"].items():
-        ratio = row["positive_passages"] / row["queries"]
-        assert row["passages_per_query"] == pytest.approx(ratio, abs=0.0051), column
-
-
 lengths = st.lists(st.integers(0, 6000), min_size=1, max_size=60)
-
-
-@given(lengths)
-def test_a_length_counter_is_a_list_of_lengths(values: list[int]) -> None:
-    counter = LengthCounter()
-    for number, times in Counter(values).items():
-        counter.add(np.array([number]), np.array([times]))
-    summary = counter.summary()
-    assert summary["passages"] == len(values)
-    assert summary["mean_chars"] == pytest.approx(mean(values), abs=1e-4)
-    assert (summary["min_chars"], summary["max_chars"]) == (min(values), max(values))
-    assert summary["median_chars"] == sorted(values)[(len(values) + 1) // 2 - 1]
 
 
 @given(lengths, st.sampled_from([LENGTH_EDGES, POSITIVES_EDGES]))

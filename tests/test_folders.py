@@ -139,18 +139,6 @@ def kill(*_: object) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_a_file_that_a_kill_left_half_is_written_anew(tmp_path: Path) -> None:
-    def work() -> None:
-        with new_file(tmp_path / "run.gz") as beside:
-            beside.write_text("half")
-            kill()
-
-    killed(work)
-    assert names(tmp_path) == [".run.gz.tmp", ".run.gz.tmp.lock"]
-    write_text(tmp_path / "run.gz", "whole")
-    assert names(tmp_path) == ["run.gz"]
-
-
 @pytest.mark.parametrize("making", [new_file, work_beside])
 def test_a_place_is_written_by_one_process_at_a_time(tmp_path: Path, making: Callable[[Path], Any]) -> None:
     out = tmp_path / "out"

@@ -7,10 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import datasets
 import pytest
 
+import dureader_retrieval
 from builders.core.errors import InputError
-from builders.store.layout import MANIFEST
+from builders.store import layout
+from builders.store.layout import CONFIGS, MANIFEST, SETS, config_of
 from builders.store.manifest import read_stats, write_manifest
 from builders.store.reader import open_release
 from tests.releases import make_release
@@ -99,3 +102,41 @@ def test_figures_that_are_none_are_one_error_with_file_and_field(tmp_path: Path,
     with pytest.raises(InputError) as error:
         read_stats(tmp_path)
     assert str(error.value) == f"{tmp_path / 'stats.json'}: {message}"
+
+
+# The one table of sets, configs, splits and columns, and what must agree with it
+
+SAMPLES = [
+    *(f"restrain-{size}-{which}polation" for size in ("14K", "45K", "200K", "8") for which in ("inter", "extra")),
+    *(f"resttest-bucket{number}" for number in (1, 5, 12)),
+    *(f"sample-{size}{kind}" for size in ("10K", "1M", "1500") for kind in ("", "-hard")),
+]
+
+
+def test_the_dataset_module_declares_the_same_configs() -> None:
+    fixed = [config.name for config in CONFIGS if not any(word in config.name for word in layout._ANY)]
+    assert fixed == [name for name in dureader_retrieval.CONFIGS if not name.startswith(("rest", "sample"))]
+    for name in [*fixed, *SAMPLES]:
+        columns, splits, _ = dureader_retrieval._declaration(name)
+        mine = config_of(name)
+        assert mine.splits == splits
+        assert mine.columns == datasets.Features(dureader_retrieval.COLUMNS[columns]).arrow_schema.remove_metadata()
+
+
+@pytest.mark.parametrize("name", ["corpora", "news-corpus", "restrain-big-interpolation", "restrain-0K-extrapolation"])
+def test_what_is_not_in_the_table_is_no_config(name: str) -> None:
+    with pytest.raises(ValueError, match=f"'{name}' is no config of a release"):
+        config_of(name)
+    with pytest.raises(ValueError):
+        dureader_retrieval._declaration(name)
+
+
+def test_every_set_is_made_of_declared_configs_and_splits() -> None:
+    for name, found in SETS.items():
+        assert config_of(found.queries).set == name
+        for split in found.table3.values():
+            assert split in config_of(found.queries).splits and split in config_of(found.qrels).splits
+        for split, joined in found.joined.items():
+            assert split in config_of(joined).splits and config_of(joined).set == name
+        assert found.translated == ("zh_id" in config_of(found.queries).columns.names)
+    assert {config.set for config in CONFIGS} == set(SETS)

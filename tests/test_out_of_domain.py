@@ -63,10 +63,15 @@ def cmedqa_source(
 def test_every_answer_is_a_passage_and_labels_make_the_judgments(
     tmp_path: Path, encoding: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    source = cmedqa_source(tmp_path / "in", encoding)
-    assert run("cmedqa", "--source", source, "--out", tmp_path / "out", "--format", "json") == 0
-    printed = capsys.readouterr()
+    base, source = make_release(tmp_path / "base"), cmedqa_source(tmp_path / "in", encoding)
+    edit_stats(base, lambda stats: stats["table3"].update(dev={"queries": 2}))
+    for given in (base, tmp_path / "out"):  # once more, in place: nothing is there twice
+        words = ("--source", source, "--release", given, "--out", tmp_path / "out", "--format", "json")
+        assert run("cmedqa", *words) == 0
+        printed = capsys.readouterr()
     release = open_release(tmp_path / "out")
+    assert [build.verb for build in release.manifest.builds].count("cmedqa") == 1
+    assert set(open_release(base).splits()) < set(release.splits())
     corpus = release.table("cmedqa-corpus", "corpus").to_pylist()
     texts = ["多休息", "喝水", "退烧药", "看医生", "止咳", "吃软的", "少喝茶"]
     assert corpus == [{"_id": md5(text), "title": "", "text": text} for text in texts]
@@ -86,49 +91,26 @@ def test_every_answer_is_a_passage_and_labels_make_the_judgments(
     assert "2 judgments name a passage that the sources do not have, and are left out" in printed.err
     stats = json.loads((tmp_path / "out/stats.json").read_text())
     figures = {"queries": 1, "positive_passages": 3, "chars_per_query": 5.0, "chars_per_passage": 2.6667}
-    assert stats["table3"]["cmedqa"] == {**figures, "passages_per_query": 3.0}
-
-
-def test_added_to_a_release_and_replaced(tmp_path: Path) -> None:
-    base = make_release(tmp_path / "base")
-    edit_stats(base, lambda stats: stats["table3"].update(dev={"queries": 2}))
-    folder = cmedqa_source(tmp_path / "in")
-    assert run("cmedqa", "--source", folder, "--out", tmp_path / "out", "--release", base) == 0
-    release = open_release(tmp_path / "out")
-    assert set(open_release(base).splits()) < set(release.splits())
-    assert release.fingerprint("corpus", "corpus") == open_release(base).fingerprint("corpus", "corpus")
-    assert list(json.loads((tmp_path / "out/stats.json").read_text())["table3"]) == ["dev", "cmedqa"]
-    before = {path.name: path.read_bytes() for path in (tmp_path / "out").rglob("*.json")}
-    # Once more, in place: nothing is there twice, not in the manifest either.
-    assert run("cmedqa", "--source", folder, "--out", tmp_path / "out", "--release", tmp_path / "out") == 0
-    assert {path.name: path.read_bytes() for path in (tmp_path / "out").rglob("*.json")} == before
+    assert stats["table3"] == {"dev": {"queries": 2}, "cmedqa": {**figures, "passages_per_query": 3.0}}
 
 
 def test_the_real_candidates_give_the_sizes_of_the_paper(shared_data: Path, tmp_path: Path) -> None:
     """The real candidates with made-up texts: 4,000 questions and 7,527 positives; one duplicate text leaves 3,999."""
-    lists = shared_data / "cmedqa2-candidates"
-    judged: dict[str, list[str]] = {}
-    answers: dict[str, None] = {}
+    lists, lines = shared_data / "cmedqa2-candidates", {}
     for split in ("dev", "test"):
         with zipfile.ZipFile(lists / f"{split}_candidates.zip") as archive:
-            for line in archive.read(f"{split}_candidates.txt").decode().split("\n")[1:]:
-                if line:
-                    question, answer, _, label = line.split(",")
-                    answers[answer] = None
-                    if split == "dev" and label == "1":
-                        judged.setdefault(question, []).append(answer)
-    assert (len(judged), sum(map(len, judged.values()))) == (4000, 7527)
-    first, last = next(iter(judged)), list(judged)[-1]
-    with open(tmp_path / "question.csv", "w", encoding="gb18030") as file:
-        file.write("question_id,content\n")
-        file.writelines(f"{q},我的第{first if q == last else q}个问题\n" for q in judged)
-    with open(tmp_path / "answer.csv", "w", encoding="utf-8-sig") as file:
-        file.write("ans_id,question_id,content\n")
-        file.writelines(f"{a},0,第{a}个回答。\n" for a in answers)
-    assert (
-        run("cmedqa", "--source", lists, tmp_path / "question.csv", tmp_path / "answer.csv", "--out", tmp_path / "out")
-        == 0
-    )
+            text = archive.read(f"{split}_candidates.txt").decode()
+        lines[split] = [line.split(",") for line in text.split("\n")[1:] if line]
+    judged = [question for question, _, _, label in lines["dev"] if label == "1"]
+    questions, answers = list(dict.fromkeys(judged)), {answer for own in lines.values() for _, answer, *_ in own}
+    assert (len(questions), len(judged)) == (4000, 7527)
+    numbers = [*questions[:-1], questions[0]]
+    rows = "".join(f"{q},我的第{n}个问题\n" for q, n in zip(questions, numbers, strict=True))
+    (tmp_path / "question.csv").write_text(f"question_id,content\n{rows}", "gb18030")
+    rows = "".join(f"{answer},0,第{answer}个回答。\n" for answer in answers)
+    (tmp_path / "answer.csv").write_text(f"ans_id,question_id,content\n{rows}", "utf-8-sig")
+    source = (lists, tmp_path / "question.csv", tmp_path / "answer.csv")
+    assert run("cmedqa", "--source", *source, "--out", tmp_path / "out") == 0
     release = open_release(tmp_path / "out")
     assert release.rows("cmedqa-queries", "test") == 3999
     assert release.rows("cmedqa-qrels", "test") == 7527

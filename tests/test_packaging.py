@@ -39,22 +39,15 @@ def build(kind: str, source: Path, out: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The project's own files, in a folder where building leaves no traces behind."""
-    return Path(
-        shutil.copytree(ROOT, tmp_path_factory.mktemp("source") / "x", ignore=shutil.ignore_patterns(*NOT_OURS))
-    )
-
-
-@pytest.fixture(scope="module")
-def unpacked(source: Path) -> Path:
-    """The source distribution, unpacked."""
-    before, out = files_of(source), source.parent / "dist"
-    with tarfile.open(build("sdist", source, out)) as tar:
+def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The source distribution, unpacked, which holds every file of the project; building leaves no traces here."""
+    out = tmp_path_factory.mktemp("source")
+    source = Path(shutil.copytree(ROOT, out / "x", ignore=shutil.ignore_patterns(*NOT_OURS)))
+    expected = files_of(source)
+    with tarfile.open(build("sdist", source, out / "dist")) as tar:
         tar.extractall(out, filter="data") if hasattr(tarfile, "data_filter") else tar.extractall(out)
-    (folder,) = [path for path in out.iterdir() if path.is_dir()]
-    assert folder.name == f"dureader_retrieval-{VERSION}"
-    (folder / "BEFORE").write_text("\n".join(before))
+    folder = out / f"dureader_retrieval-{VERSION}"
+    assert not expected - files_of(folder)
     return folder
 
 
@@ -67,11 +60,6 @@ def wheel(unpacked: Path) -> Path:
     return out / "site"
 
 
-def test_the_source_distribution_holds_every_file_of_the_project(unpacked: Path) -> None:
-    expected = set((unpacked / "BEFORE").read_text().split("\n"))
-    assert not expected - files_of(unpacked)
-
-
 def test_the_programs_run_from_the_source_distribution(unpacked: Path, sample_release: Path) -> None:
     environment = os.environ | {"PYTHONPATH": str(unpacked)}
     for words in (["builders", "--version"], ["baselines"], ["builders", "check", "--release", sample_release]):
@@ -80,12 +68,9 @@ def test_the_programs_run_from_the_source_distribution(unpacked: Path, sample_re
         assert result.returncode == 0, result.stderr
 
 
-def test_the_wheel_ships_the_modules_of_readers_alone(wheel: Path) -> None:
+def test_the_wheel_ships_the_modules_of_readers_and_promises_nothing_else(wheel: Path) -> None:
     modules = {"dureader_retrieval.py", "dureader_retrieval_ir.py"}
     assert {name for name in files_of(wheel) if ".dist-info/" not in name} == modules
-
-
-def test_the_wheel_promises_nothing_that_it_lacks(wheel: Path) -> None:
     (metadata,) = wheel.glob("*.dist-info/METADATA")
     head = HeaderParser().parsestr(metadata.read_text(encoding="utf-8"))
     assert head.get_all("Requires-Dist") == ["datasets<6,>=5.2"]
@@ -112,13 +97,9 @@ for config, folder in (("dev", "nothing"), ("cmedqa-corpus", None)):
         assert re.search(r"`python -m builders [^`]*` \(in a checkout of the project's repository\)", message), message
 
 
-def test_the_version_is_the_same_everywhere() -> None:
-    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
-    assert f"\nversion: {VERSION}\n" in citation
+def test_the_version_and_pythons_are_the_same_everywhere() -> None:
+    assert f"\nversion: {VERSION}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
     assert PROJECT["project"]["dynamic"] == ["version"]
-
-
-def test_pythons_are_the_same_everywhere() -> None:
     versions = [c.rpartition(" ")[2] for c in PROJECT["project"]["classifiers"] if re.search(r":: 3\.\d+$", c)]
     first, last = versions[0], versions[-1]
     assert PROJECT["project"]["requires-python"] == f">={first},<3.{int(last.split('.')[1]) + 1}"

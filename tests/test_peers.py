@@ -29,9 +29,9 @@ from releases import all_tables, make_release, md5, passage
 REQUIREMENTS = Path(__file__).with_name("peers-requirements.txt")
 
 
-def block(tool: str, language: str) -> str:
-    (text,) = [each.text for each in blocks(ROOT / "docs" / "tools" / f"{tool}.md") if each.language == language]
-    return text
+def block(tool: str, language: str, number: int = 0) -> str:
+    """A block of a tool's page."""
+    return [each.text for each in blocks(ROOT / "docs" / "tools" / f"{tool}.md") if each.language == language][number]
 
 
 @pytest.fixture(scope="session")

@@ -259,13 +259,6 @@ def test_a_broken_download_leaves_nothing_and_goes_on(
     assert [p.name for p in out.parent.iterdir()] == ["out"]
 
 
-def test_a_hub_that_gives_a_path_for_a_commit_is_refused(hub: Hub, call: Command, tmp_path: Path) -> None:
-    hub.create(REPO, "model").commits[-1].oid = "../../../evil"
-    error = error_of(call("pull", REPO, "--out", tmp_path / "a" / "b" / "out", code=1))
-    assert error.endswith(f"the hub gives {REPO} the commit '../../../evil'; expected 40 hex digits")
-    assert not (tmp_path / "a").exists() and not (tmp_path / "evil").exists()
-
-
 def test_what_is_not_ours_is_not_pulled(hub: Hub, call: Command, checkpoint: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
 

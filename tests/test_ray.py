@@ -21,7 +21,6 @@ from rows import row, write_rows
 from test_release import tree
 
 from builders.core import jobs_ray as ray_engine
-from builders.core.command import main
 from builders.core.errors import InputError
 from builders.core.jobs import WorkerDied
 from builders.core.jobs_ray import RayEngine
@@ -203,14 +202,4 @@ def test_a_wrong_address_is_one_error(tmp_path: Path) -> None:
     done = command("--quiet", "--ray-address", "127.0.0.1:1", "--raw", SAMPLE, "--out", tmp_path / "out", code=1)
     assert len(done.stderr.strip().splitlines()) == 1
     assert "no Ray cluster answers at 127.0.0.1:1 (" in done.stderr
-    assert not list(tmp_path.iterdir())
-
-
-def test_without_ray_the_error_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setitem(sys.modules, "ray", None)
-    words = ["release", "--engine", "ray", "--raw", str(SAMPLE), "--out", str(tmp_path / "out")]
-    assert main("builders", "", {"release": "builders.release"}, words) == 1
-    assert "--group ray" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())

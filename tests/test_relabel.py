@@ -1,16 +1,23 @@
-"""Training negatives that an ensemble of re-rankers holds positive become positives of a new release."""
+"""A release judged anew: negatives that re-rankers hold positive, and people's judgments of a round."""
 
 from __future__ import annotations
 
 import json
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 from commands import Done, run
+from judged_rounds import Labels, judgment, make_round
 from releases import QUESTIONS, TEXTS, make_release, md5, tables
+from whole_release import ENGLISH
 
+from builders.annotate.relabel import merged as merge
+from builders.annotate.rounds import State, add_judgments
+from builders.check.paper import published, relabelled, relabelled_text
+from builders.core.errors import InputError
 from builders.store.reader import open_release
 from builders.store.runs import write_run
 
@@ -50,18 +57,14 @@ def pairs(release: Path) -> list[tuple[str, str]]:
     return [(row["query-id"], row["corpus-id"]) for row in moved(release)]
 
 
-def judged(release: Path) -> dict[tuple[str, str], int]:
-    rows = open_release(release).table("qrels", "train").to_pylist()
-    return {(row["query-id"], row["corpus-id"]): row["score"] for row in rows}
-
-
 def test_negatives_that_the_ensemble_holds_positive_are_positives_of_the_new_release(world: Path) -> None:
     found = json.loads(move(world, "--threshold", 0.65, "--format", "json").stdout)
     assert found == {
         **{"queries": 4, "negatives": 3, "held_positive": {"one": 2, "two": 1}, "moved": 2, "queries_with_moved": 1},
         **{"per_query_before": 1.0, "per_query_after": 1.5},
     }
-    assert judged(world / "new") == {**judged(world / "release"), (Q[0], P[2]): 1, (Q[0], P[5]): 1}
+    new = [*qrels(world / "release", split="train"), (Q[0], P[2], 1), (Q[0], P[5], 1)]
+    assert sorted(qrels(world / "new", split="train")) == sorted(new)
     release = open_release(world / "new")
     rows = {row["query_id"]: row for row in release.table("train", "train").to_pylist()}
     assert [each["docid"] for each in rows[Q[0]]["positive_passages"]] == [P[0], P[2], P[5]]
@@ -114,7 +117,7 @@ def test_what_people_refuted_no_model_takes_back(world: Path) -> None:
     rows["qrels", "train"].append({"query-id": Q[0], "corpus-id": P[5], "score": 0})
     make_release(world / "release", rows)
     move(world)
-    assert pairs(world / "new") == [(Q[0], P[2])] and judged(world / "new")[Q[0], P[5]] == 0
+    assert pairs(world / "new") == [(Q[0], P[2])] and (Q[0], P[5], 0) in qrels(world / "new", split="train")
 
 
 @pytest.mark.parametrize(
@@ -138,3 +141,124 @@ def test_missing_scores_are_named(world: Path) -> None:
     write_run(world / "two.run", [(Q[0], [(P[2], 1.0)])])
     error = move(world, code=1).error
     assert error.startswith(f"{world / 'two.run'}: lacks 2 of 3 candidates") and "`relabel candidates`" in error
+
+
+ONE, TWO = (md5(question) for question in QUESTIONS["dev"])  # answered by P[4] and P[5]
+
+
+def merged(release: Path, labels: Labels, split: str = "dev") -> tuple[Path, dict[str, Any]]:
+    round_ = make_round(release.parent / "round", release, {f"{split}-001": ("accepted", labels)}, split)
+    out = release.parent / "merged"
+    return out, merge(round_, open_release(release), out)[split]
+
+
+def rows(release: Path, config: str, split: str = "dev") -> list[dict[str, Any]]:
+    return list(open_release(release).table(config, split).to_pylist())
+
+
+def qrels(release: Path, config: str = "qrels", split: str = "dev") -> list[tuple[str, str, int]]:
+    return [(row["query-id"], row["corpus-id"], row["score"]) for row in rows(release, config, split)]
+
+
+def checked(release: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(run("builders", "check", "--release", release, "--format", "json").stdout)
+    return found
+
+
+LABELS = {(ONE, P[0]): 1, (ONE, P[4]): 1, (ONE, P[1]): 0, (TWO, P[5]): 0, (TWO, P[2]): 1}
+
+
+def test_a_merge_keeps_the_old_qrels_and_joined_rows_follow_in_both_languages(whole_copy: Path) -> None:
+    before, first = qrels(whole_copy), qrels(whole_copy, "qrels-before")
+    assert before != first
+    out, _ = merged(whole_copy, LABELS)
+    assert qrels(out) == [(ONE, P[4], 1), (ONE, P[0], 1), (ONE, P[1], 0), (TWO, P[5], 0), (TWO, P[2], 1)]
+    assert qrels(out, "qrels-before") == first  # a second merge keeps what stood before the first
+    assert checked(out)["errors"] == 0
+    for config, query in (("dev", ONE), ("crosslingual", md5(ENGLISH["高铁票提前几天买"]))):
+        row = next(row for row in rows(out, config) if row["query_id"] == query)
+        positive = [(each["docid"], each["text"]) for each in row["positive_passages"]]
+        assert positive == [(P[4], TEXTS[4]), (P[0], TEXTS[0])]
+        # P[0] was among the negatives; P[1] was, too, and is judged to be one.
+        assert [each["docid"] for each in row["negative_passages"]] == [P[1]]
+    # Of a release without qrels-before, the qrels become that.
+    shutil.rmtree(whole_copy / "qrels-before")
+    listed = json.loads((whole_copy / "manifest.json").read_text())
+    listed["files"] = [entry for entry in listed["files"] if not entry["path"].startswith("qrels-before")]
+    (whole_copy / "manifest.json").write_text(json.dumps(listed))
+    merge(whole_copy.parent / "round", open_release(whole_copy), out)
+    assert qrels(out, "qrels-before") == before
+
+
+def test_the_papers_figures_stand_beside_ours(whole_copy: Path) -> None:
+    shutil.rmtree(whole_copy)
+    make_release(whole_copy)
+    round_, out = make_round(whole_copy.parent / "round", whole_copy, {"dev-001": ("accepted", LABELS)}), "merged"
+    words = ("--round", round_, "--release", whole_copy, "--out", whole_copy.parent / out)
+    text = run("builders", "annotate", "merge", *words).stdout
+    assert "positives a query after                1.50       4.91" in text
+    assert "queries with a false negative       100.00%     71.53%" in text
+    counted = checked(whole_copy.parent / out)
+    assert counted["release"]["relabelled"]["dev"]["per_query_after"] == 1.5
+    assert counted["paper"]["relabelled"]["per_query_after"] == 4.91
+    assert "`qrels` dev was judged by people" in (whole_copy.parent / out / "README.md").read_text(encoding="utf-8")
+
+
+def test_a_query_without_a_positive_stays_and_is_said(whole_copy: Path) -> None:
+    out, found = merged(whole_copy, {(TWO, P[5]): 0})
+    assert found["without_positives"] == 1
+    assert [row["query_id"] for row in rows(out, "dev")] == [ONE, TWO]
+    found = checked(out)
+    (test,) = (each for each in found["tests"] if each["test"] == "no-positives-left")
+    assert [(each["level"], each["where"], each["examples"]) for each in test["findings"]] == [
+        ("warning", "qrels/dev", [TWO])
+    ]
+    assert found["errors"] == 0
+
+
+def test_a_split_without_labels_gets_its_first(whole_copy: Path) -> None:
+    asked = md5(QUESTIONS["test"][0])
+    out, found = merged(whole_copy, {(asked, P[0]): 1}, split="test")
+    assert qrels(out, split="test") == [(asked, P[0], 1)]
+    assert [each["docid"] for each in rows(out, "test", "test")[0]["positive_passages"]] == [P[0]]
+    assert (found["per_query_before"], found["per_query_after"]) == (0.0, 1.0)
+
+
+def test_packages_that_were_not_accepted_and_models_change_nothing(whole_copy: Path) -> None:
+    packages: dict[str, tuple[State, Labels]] = {
+        "dev-001": ("accepted", {(ONE, P[0]): 1}),
+        "dev-002": ("sent back", {(TWO, P[2]): 1}),
+    }
+    round_ = make_round(whole_copy.parent / "round", whole_copy, packages)
+    add_judgments(round_, [judgment((ONE, P[0]), 0, "dev-001", "model")])
+    merge(round_, open_release(whole_copy), whole_copy.parent / "merged")
+    assert qrels(whole_copy.parent / "merged") == [(ONE, P[4], 1), (ONE, P[0], 1), (TWO, P[5], 1)]
+
+
+@pytest.mark.parametrize(
+    ("state", "passage", "base", "message"),
+    [
+        ("open", P[0], "whole_copy", r"round: has no pair with a label that counts: 1 of 1 packages are not"),
+        ("accepted", P[0], "sample_release", "is of other queries or passages"),
+        ("accepted", "nowhere", "whole_copy", "has no passage 'nowhere', which was judged"),
+    ],
+)
+def test_a_round_that_does_not_fit_is_refused(
+    whole_copy: Path, state: State, passage: str, base: str, message: str, request: pytest.FixtureRequest
+) -> None:
+    round_ = make_round(whole_copy.parent / "round", whole_copy, {"dev-001": (state, {(ONE, passage): 1})})
+    with pytest.raises(InputError, match=message):
+        merge(round_, open_release(request.getfixturevalue(base)), whole_copy.parent / "merged")
+    assert not (whole_copy.parent / "merged").exists()
+
+
+def test_shares_are_of_all_queries() -> None:
+    before = {"a": {"p": 1}, "b": {"p": 1, "q": 1}, "c": {"p": 1}}
+    after = {"a": {"p": 1, "r": 1, "s": 1}, "b": {"p": 1, "q": 0}, "c": {"p": 0}}
+    found = relabelled(["a", "b", "c", "d"], before, after)
+    assert (found["share_with_false_negatives"], found["share_with_false_positives"]) == (0.25, 0.5)
+    assert (found["per_query_before"], found["per_query_after"]) == (1.0, 1.0)
+    assert (found["false_negatives"], found["false_positives"], found["without_positives"]) == (2, 2, 1)
+    assert "of 4 queries, 2 pairs became positive, 2 no longer are; 1 queries" in relabelled_text(
+        {"dev": found}, published()["relabelled"]
+    )

@@ -137,7 +137,7 @@ def test_the_count_of_positive_paragraphs_on_the_real_rows(shared_data: Path) ->
     for unit, expected in (("char", 993), ("word", 997)):
         positive = 0
         for block in blocks.read_blocks(raw.find_sources([shared_data / "dureader-2.0-demo"])):
-            rows = [row for _, row in raw.parse_rows(block)]
+            rows = [row for _, row in raw.parse_rows(block, segmented=unit == "word")]
             positive += int(label_rows(rows, Options(unit=unit)).sum())
         assert positive == expected
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from releases import make_release, md5, tables
+from releases import TEXTS, make_release, md5, tables
 
 from baselines.measure.qrels import read_qrels, release_qrels
 from builders.core.errors import InputError
@@ -201,3 +201,15 @@ def test_a_release_is_a_reference(tmp_path: Path) -> None:
     assert qrels.without == 2
     with pytest.raises(InputError, match="no config 'qrels' with a split 'test'"):
         release_qrels(release, "test")
+
+
+def test_each_set_has_its_own_judgments(whole_release: Path) -> None:
+    opened = open_release(whole_release)
+    asked = md5("感冒了怎么办")
+    assert release_qrels(opened, "test", "cmedqa").positives == {
+        asked: {md5(t): 1 for t in ("建议去医院检查。", "按时吃药。")}
+    }
+    english = md5("How early can I buy a train ticket")  # has the judgments of the query that it translates
+    assert release_qrels(opened, "dev", "crosslingual").positives == {english: {md5(TEXTS[4]): 1}}
+    with pytest.raises(InputError, match="ccovid-queries"):
+        release_qrels(opened, "dev", "ccovid")

@@ -12,10 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from commands import run
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from rows import row, write_rows
 
 from builders.core import words as segment
 from builders.core.errors import InputError
@@ -54,13 +52,6 @@ def test_odd_texts_are_cut_as_jieba_cuts_them() -> None:
     for text in ["", " ", *odd.split("|"), "\u2028", "网址jingyan.baidu.com在2016-09-04更新", "％３．５", "γ射线-γ"]:
         assert words(text) == words(text, "jieba"), text
         assert "".join(words(text)) == text
-
-
-def test_every_pair_and_triple_of_latin_characters_beside_chinese() -> None:
-    for length in (2, 3, 4):
-        for text in map("".join, itertools.product("a5.-+%", repeat=length)):
-            assert words(f"看{text}吧") == words(f"看{text}吧", "jieba")
-            assert words(text) == words(text, "jieba")
 
 
 def test_the_rules_taken_over_are_those_of_the_installed_jieba() -> None:
@@ -114,23 +105,3 @@ def test_the_pair_that_rounding_decides_is_cut_as_jieba_cuts_it() -> None:
     for before, after, more in itertools.product(around, around, ["", "的", "一起"]):
         text = f"{before}常在{after}{more}"
         assert words(text) == words(text, "jieba"), text
-
-
-def test_a_manifest_names_the_segmenter_where_the_rows_carried_no_words(tmp_path: Path) -> None:
-    bare = row(1, "绿萝怎么浇水", [["绿萝浇水要见干见湿"]], ["浇水要见干见湿"])
-    cut = json.loads(json.dumps(bare))
-    cut["documents"][0]["segmented_paragraphs"] = [words(text) for text in cut["documents"][0]["paragraphs"]]
-    cut["segmented_answers"] = [words(text) for text in cut["answers"]]
-    write_rows(tmp_path / "bare/train.json", [bare])
-    write_rows(tmp_path / "cut/train.json", [cut])
-
-    def options(raw: str, *more: str) -> dict[str, object]:
-        run("builders", "release", "--raw", tmp_path / raw, "--out", tmp_path / "out", *more)
-        found: dict[str, object] = json.loads((tmp_path / "out/manifest.json").read_text())["builds"][0]["options"]
-        return found
-
-    of = importlib.metadata.version
-    assert options("bare")["segmenter"] == f"rjieba {of('rjieba')} rule 1"
-    assert options("bare", "--segmenter", "jieba")["segmenter"] == f"jieba {of('jieba')}"
-    assert "segmenter" not in options("cut")
-    assert "segmenter" not in options("bare", "--unit", "char")

@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from commands import run
-from releases import QUESTIONS, TEXTS, make_release, md5, tables
+from releases import BUILD, NO_UTF8, QUESTIONS, TEXTS, make_release, md5, release_of, tables
 
-from baselines.retrieve.passages import open_passages
 from builders.core import cache
 from builders.core.errors import InputError
-from builders.store.layout import MANIFEST
+from builders.store.draft import draft_release
+from builders.store.layout import MANIFEST, PASSAGES
 from builders.store.reader import Release, open_release
 from builders.store.runs import write_run
 
@@ -130,24 +131,6 @@ def test_a_manifest_of_other_shards_is_one_error(
     assert message in str(error.value)
 
 
-def _claim(release: Path, **values: object) -> None:
-    manifest = json.loads((release / MANIFEST).read_text())
-    entries(manifest)[1].update(values)
-    (release / MANIFEST).write_text(json.dumps(manifest))
-
-
-@pytest.mark.parametrize("rows", [3, 2**62])
-def test_rows_that_the_manifest_alone_has_are_refused_before_anything_is_made_for_them(
-    release: Path, tmp_path: Path, rows: int
-) -> None:
-    open_passages(open_release(release), keep=tmp_path / "keep")  # kept: the shards need not be read again
-    _claim(release, rows=rows)
-    with pytest.raises(InputError, match=f"{SHARD}: has 2 rows where the manifest says {rows:,}"):
-        open_release(release).rows("corpus", "corpus")
-    with pytest.raises(InputError, match=f"{SHARD}: has 2 rows"):
-        open_passages(open_release(release), keep=tmp_path / "keep")
-
-
 def test_a_release_that_another_replaces_while_it_is_read_is_said_so(release: Path, tmp_path: Path) -> None:
     opened = open_release(release)
     batches = opened.batches("corpus", "corpus", ["text"])
@@ -171,3 +154,63 @@ def test_what_duckdb_reads_meanwhile_is_of_one_release(release: Path, tmp_path: 
         assert len(paths) == 3
         release.rename(tmp_path / "old")
         other.rename(release)
+
+
+# The columns and values of a shard from anybody
+
+CORPUS = {"_id": pa.array(["a", "b"]), "title": pa.array(["", ""]), "text": pa.array(["c", "d"])}
+QRELS = {"query-id": pa.array(["q"]), "corpus-id": pa.array(["a"]), "score": pa.array([1])}
+PASSAGE = {"docid": "a", "title": "", "text": "c"}
+
+
+def joined(**passage: Any) -> dict[str, pa.Array]:
+    """A joined row whose one positive passage is changed so."""
+    passages = pa.array([[PASSAGE | passage]], PASSAGES)
+    none = pa.array([[]], PASSAGES)
+    given = {"positive_passages": passages, "negative_passages": none}
+    return {"query_id": pa.array(["q"]), "query": pa.array(["?"]), **given}
+
+
+@pytest.mark.parametrize(
+    ("config", "columns", "message"),
+    [
+        (
+            "corpus",
+            {"_id": CORPUS["_id"], "texts": CORPUS["text"]},
+            "expected a column title (string); it has _id (str",
+        ),
+        ("corpus", CORPUS | {"text": pa.array([1, 2])}, "expected a column text (string); it has _id (string), title"),
+        ("corpus", CORPUS | {"text": pa.array([["c"], ["d"]])}, "expected a column text (string); it has"),
+        ("corpus", CORPUS | {"text": pa.array(["c", None])}, "the column text: expected no null"),
+        ("corpus", CORPUS | {"_id": pa.array([None, "b"])}, "the column _id: expected no null"),
+        ("corpus", CORPUS | {"_id": pa.array(["a", "b\0"])}, "the column _id: expected ids without null characters"),
+        ("corpus", CORPUS | {"text": NO_UTF8}, "the column text: expected UTF-8 text (Invalid UTF8 sequence at string"),
+        ("qrels", QRELS | {"score": pa.array(["1"])}, "expected a column score (int64); it has"),
+        ("qrels", QRELS | {"score": pa.array([None], pa.int64())}, "the column score: expected no null"),
+        ("train", joined(text=None), "the column positive_passages.text: expected no null"),
+        ("train", joined(docid="a\0"), "the column positive_passages.docid: expected ids without null characters"),
+    ],
+)
+def test_a_column_of_something_else_is_named_with_its_file(
+    tmp_path: Path, config: str, columns: dict[str, pa.Array], message: str
+) -> None:
+    split = "corpus" if config == "corpus" else "train"
+    release = open_release(release_of(tmp_path / "release", pa.table(columns), config, split))
+    with pytest.raises(InputError) as error:
+        release.table(config, split)
+    shard = release.path / config / f"{split}-00000-of-00001.parquet"
+    assert str(error.value).startswith(f"{shard}: {message}")
+
+
+def test_texts_may_hold_null_characters_and_a_shard_more_columns(tmp_path: Path) -> None:
+    columns = CORPUS | {"text": pa.array(["c\0", ""]), "more": pa.array([None, 1])}
+    release = open_release(release_of(tmp_path / "release", pa.table(columns)))
+    assert release.table("corpus", "corpus", ["text"])["text"].to_pylist() == ["c\0", ""]
+
+
+def test_a_release_with_a_shard_of_no_config_is_not_added_to(tmp_path: Path) -> None:
+    base = open_release(release_of(tmp_path / "release", pa.table(CORPUS), "nonsense", "dev"))
+    said = r"nonsense/dev-00000-of-00001\.parquet: is of no config of a release"
+    with pytest.raises(InputError, match=said), draft_release(tmp_path / "out", BUILD, base):
+        pass
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["release"]

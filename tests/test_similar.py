@@ -17,7 +17,7 @@ from releases import md5
 from whole_release import Rows, make_whole
 
 from builders.check.release import check
-from builders.similar.likeness import LikeTexts, bands, normalised
+from builders.similar.likeness import LikeTexts, bands
 from builders.store.reader import open_release
 from builders.store.runs import write_run
 
@@ -124,13 +124,6 @@ def test_a_release_without_joined_rows_keeps_the_removed_ones_joined(tmp_path: P
     assert [passage["text"] for passage in row["positive_passages"]] == ["高铁票可以在开车前十五天购买。"]
 
 
-def test_samples_of_the_training_questions_are_left_out(release_with: Release, tmp_path: Path) -> None:
-    release, out = release_with(PUNCTUATED), tmp_path / "out"
-    done = run("builders", "similar", "--release", release, "--out", out)
-    assert not [config for config, _ in open_release(out).splits() if config.startswith("rest")]
-    assert "left out: restrain-2-extrapolation, restrain-2-interpolation, resttest-bucket1" in done.stderr
-
-
 def test_the_list_names_every_pair(release_with: Release, tmp_path: Path) -> None:
     release = release_with(PUNCTUATED, PARAPHRASE)
     scores = _scores(tmp_path / "run", (PHONE, PUNCTUATED, 0.75), (TICKETS, PARAPHRASE, 0.6))
@@ -162,19 +155,6 @@ def test_wrong_scores_are_one_line_and_leave_nothing(
 
 
 # What likeness is
-
-
-@pytest.mark.parametrize(
-    ("text", "letters"),
-    [
-        ("高铁票 提前几天买？", "高铁票提前几天买"),
-        ("ＡＢＣ，１２３！", "abc123"),
-        ("iPhone 6s—怎么\u3000截图…", "iphone6s怎么截图"),
-        ("？！", ""),
-    ],
-)
-def test_normalised_texts_are_letters_and_digits(text: str, letters: str) -> None:
-    assert normalised(text) == letters
 
 
 def test_every_near_duplicate_is_found_and_nothing_else() -> None:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
-from commands import ROOT
 
 from builders.__main__ import VERBS
 from builders.core.command import main
@@ -31,11 +28,6 @@ def test_the_list_names_addresses_checksums_and_what_is_got_by_hand(capsys: pyte
     assert printed.count("\n\n") == len(read_archives()) - 1
     assert sources("datafountain-424") == 0
     assert "  by hand  competition 424 on DataFountain" in capsys.readouterr().out
-
-
-def test_as_json_it_is_the_file(capsys: pytest.CaptureFixture[str]) -> None:
-    assert sources("--format", "json") == 0
-    assert json.loads(capsys.readouterr().out) == json.loads((ROOT / "builders/sources.json").read_text("utf-8"))
 
 
 def test_an_unknown_name_is_one_error(capsys: pytest.CaptureFixture[str]) -> None:

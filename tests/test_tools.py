@@ -16,12 +16,9 @@ from typing import Any
 import pytest
 from commands import ROOT, run
 from environments import environment
-from hub_client import run_at
-from hub_server import Hub
 from pages import blocks
 from test_peers import ROWS, Place, block, reciprocal_rank
 from tiny_models import write_bert
-from whole_release import whole_tables
 
 from builders.store.runs import read_run
 
@@ -59,15 +56,10 @@ def place_of(tmp_path: Path) -> Make:
     return make
 
 
-def text_of(tool: str, language: str, number: int = 0) -> str:
-    """A block of a tool's page."""
-    return [each.text for each in blocks(ROOT / "docs" / "tools" / f"{tool}.md") if each.language == language][number]
-
-
 def test_flagembedding_trains_on_an_export(place_of: Make) -> None:
     place = place_of("flagembedding")
     place.environment |= {"CUDA_VISIBLE_DEVICES": ""}
-    place.shell(text_of("flagembedding", "bash"))
+    place.shell(block("flagembedding", "bash"))
     state = json.loads((place.folder / "TRAINED" / "checkpoint-2" / "trainer_state.json").read_text())
     assert state["global_step"] == 2
     code = """
@@ -92,9 +84,9 @@ rerank = AbsRerankerTrainDataset(arguments, tokenizer)
 def test_pylate_trains_on_an_export(place_of: Make) -> None:
     place = place_of("pylate", alone=True)
     place.environment |= {"CUDA_VISIBLE_DEVICES": ""}
-    place.shell(text_of("pylate", "bash"))
+    place.shell(block("pylate", "bash"))
     shown = "[train.column_names, train['query'][:], trainer.state.log_history[-1]]"
-    columns, queries, last = place.python(text_of("pylate", "python"), shown)
+    columns, queries, last = place.python(block("pylate", "python"), shown)
     assert columns == ["query", "positive", *(f"negative_{n}" for n in range(1, 5))]
     assert queries == [row["query"] for row in TRAIN for _ in row["positive_passages"]]
     assert last["step"] == 2 and 0 < last["train_loss"] < 100
@@ -103,7 +95,7 @@ def test_pylate_trains_on_an_export(place_of: Make) -> None:
 def test_sentence_transformers_trains_on_an_export(place_of: Make) -> None:
     place = place_of("tevatron")
     place.commands = Path(sys.executable).parent
-    place.shell(text_of("sentence-transformers", "bash"))
+    place.shell(block("sentence-transformers", "bash"))
     code = """
 from datasets import load_dataset
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
@@ -117,7 +109,7 @@ trainer.train()
     assert place.python(code, "trainer.state.global_step") == 2
 
 
-def found_by_beir(place: Place, code: str, tables: dict[tuple[str, str], list[dict[str, Any]]] = ROWS) -> None:
+def found_by_beir(place: Place, code: str) -> None:
     """The three that a loader of BEIR's gives are the release's."""
     shown = "[list(map(dict, corpus)), list(map(dict, queries)), qrels]"
     if "Generic" in code:
@@ -125,28 +117,23 @@ def found_by_beir(place: Place, code: str, tables: dict[tuple[str, str], list[di
             "[[{'id': k, **v} for k, v in corpus.items()], [{'id': k, 'text': v} for k, v in queries.items()], qrels]"
         )
     corpus, queries, qrels = place.python(code, shown)
-    assert {row["id"]: row["text"] for row in corpus} == {row["_id"]: row["text"] for row in tables["corpus", "corpus"]}
-    assert {row["id"]: row["text"] for row in queries} == {row["_id"]: row["text"] for row in tables["queries", "dev"]}
+    assert {row["id"]: row["text"] for row in corpus} == {row["_id"]: row["text"] for row in ROWS["corpus", "corpus"]}
+    assert {row["id"]: row["text"] for row in queries} == {row["_id"]: row["text"] for row in ROWS["queries", "dev"]}
     expected: dict[str, dict[str, int]] = {}
-    for row in tables["qrels", "dev"]:
+    for row in ROWS["qrels", "dev"]:
         expected.setdefault(row["query-id"], {})[row["corpus-id"]] = row["score"]
     assert qrels == expected
 
 
-def test_beir_reads_a_release(place_of: Make, whole_copy: Path) -> None:
+def test_beir_reads_a_release(place_of: Make) -> None:
     place = place_of("beir")
-    found_by_beir(place, text_of("beir", "python"))
-    with Hub() as hub:
-        words = ["--release", whole_copy, "--repo", "org/name", "--create"]
-        run_at(hub, place.folder / "publisher", "builders", "publish", *words)
-        place.environment = {**hub.environment(place.folder / "home", None), "PATH": place.environment["PATH"]}
-        found_by_beir(place, text_of("beir", "python").replace("RELEASE", "org/name"), whole_tables())
+    found_by_beir(place, block("beir", "python"))
 
 
 def test_beir_reads_an_export_and_measures_a_run_as_we_do(place_of: Make) -> None:
     place = place_of("beir")
-    place.shell(text_of("beir", "bash"))
-    code = text_of("beir", "python", 1)
+    place.shell(block("beir", "bash"))
+    code = block("beir", "python", 1)
     found_by_beir(place, code)
     assert place.python(code, "mrr['MRR@10']") == pytest.approx(ours(place)["MRR@10"] / 100, abs=1e-4)
 
@@ -159,8 +146,8 @@ def ours(place: Place) -> dict[str, Any]:
 
 def test_ranx_reads_the_parquet_files_and_measures_as_we_do(place_of: Make) -> None:
     place = place_of("ranx")
-    place.shell(text_of("ranx", "bash"))
-    found = place.python(text_of("ranx", "python"), "{name: float(value) for name, value in figures.items()}")
+    place.shell(block("ranx", "bash"))
+    found = place.python(block("ranx", "python"), "{name: float(value) for name, value in figures.items()}")
     expected = ours(place)
     for theirs, mine in (("mrr@10", "MRR@10"), ("hit_rate@1", "recall@1"), ("hit_rate@50", "recall@50")):
         assert 100 * found[theirs] == pytest.approx(expected[mine])

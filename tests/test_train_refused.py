@@ -65,35 +65,6 @@ def error(done: Done) -> str:
     return line
 
 
-def _bad_run(world: World) -> None:
-    world.run.write_text(f"{md5(QUESTIONS['dev'][0])} Q0 nobody 1 1.0 t\n")
-
-
-@pytest.mark.parametrize(
-    ("spoil", "said"),
-    [
-        (lambda w: w.negatives.write_text("".join(LINES[:2]) + "{\n"), "negatives.jsonl:3: "),
-        (
-            lambda w: w.negatives.write_text(LINES[0].replace(md5(TEXTS[4]), "nobody")),
-            "jsonl: has a passage 'nobody'",
-        ),
-        (_bad_run, "dev.run: has a passage 'nobody' that the release's corpus lacks"),
-    ],
-)
-def test_wrong_input_is_said_before_a_model_is_opened_and_leaves_nothing(
-    world: World, monkeypatch: pytest.MonkeyPatch, spoil: Callable[[World], object], said: str
-) -> None:
-    spoil(world)
-    before = sorted(world.folder.iterdir())
-    with monkeypatch.context() as patch:
-        patch.setattr("baselines.train.models.cross_encoder", lambda *_: pytest.fail("a model was opened"))
-        assert said in error(world.train("--dev-run", world.run, code=1))
-    assert [path for path in sorted(world.folder.iterdir()) if path.name != "cache"] == before
-    world.negatives.write_text("".join(LINES))  # mended, the training goes
-    world.train()
-    assert (world.out / TRAINING).is_file()
-
-
 DE, CE, PAIRS = "de-bm25-neg-scratch", "ce-bm25-neg-scratch", "question-matching-cpu"
 
 

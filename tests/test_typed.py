@@ -91,10 +91,3 @@ def test_toml_that_is_none_is_one_line(tmp_path: Path, content: str) -> None:
     (tmp_path / "x.toml").write_bytes(content.encode("utf-8", "surrogatepass"))
     with pytest.raises(InputError, match=r"x\.toml(:1)?: expected (TOML|UTF-8)"):
         read_toml(tmp_path / "x.toml")
-
-
-@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-32"])
-def test_json_in_another_encoding_is_one_line(tmp_path: Path, encoding: str) -> None:
-    (tmp_path / "a.json").write_bytes('{"a": "\u8bcd"}'.encode(encoding))
-    with pytest.raises(InputError, match=r"a\.json:1: expected (UTF-8 text|JSON)"):
-        read_json(tmp_path / "a.json", dict[str, str])

@@ -130,7 +130,11 @@ def duplicates(run: Run, qrels: Qrels, found: Found, way: str) -> tuple[dict[str
         "repeated@10": mean(tens),
         "repeated@50": mean(fifties),
         "repeated_queries": sum(value > 0 for value in tens) / len(tens),
-        "copies": sum(_copies(query, rankings, qrels, found) for query in qrels.positives),
+        "copies": sum(
+            passage not in positives and found.leader(query, passage) in positives
+            for query, positives in qrels.positives.items()
+            for passage in set(rankings.get(query, ())[:LIST_DEPTH])
+        ),
         "contradicted": len(found.contradicted),
         "positives": reference.pairs,
         **means,
@@ -154,12 +158,6 @@ def pairs(run: Run, qrels: Qrels, found: Found) -> Iterator[dict[str, Any]]:
 def _repeated(query: str, rankings: Rankings, found: Found, depth: int) -> float:
     top = rankings.get(query, ())[:depth]
     return 1 - len({found.leader(query, passage) for passage in top}) / len(top) if top else 0.0
-
-
-def _copies(query: str, rankings: Rankings, qrels: Qrels, found: Found) -> int:
-    positives = qrels.positives[query]
-    top = set(rankings.get(query, ())[:LIST_DEPTH])
-    return sum(passage not in positives and found.leader(query, passage) in positives for passage in top)
 
 
 def text(results: Sequence[Mapping[str, Any]], qrels: Qrels) -> str:

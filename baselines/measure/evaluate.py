@@ -100,8 +100,12 @@ def evaluate(run: Run, qrels: Qrels) -> tuple[dict[str, Any], pa.Table]:
     ``ir_measures`` (see :mod:`baselines.measure.measures`). The table has one row per reference query, in the
     reference's order. Raises :class:`InputError` where run and reference share no query.
     """
-    expect_queries(run, qrels)
     rankings = run.rankings
+    missing = sum(query not in rankings for query in qrels.positives)
+    if missing == len(qrels.positives):
+        raise InputError(f"no matching query: it has none of the {missing} queries of {qrels.name}", path=run.path)
+    if missing:
+        log.warning("%s: lacks %d of %d queries; they count 0", run.path, missing, len(qrels.positives))
     if repeats := sum(len(set(ranking)) < len(ranking) for ranking in rankings.values()):
         log.warning("%s: %d queries have a passage more than once", run.path, repeats)
     means, by_query = measures.measure(rankings, qrels)
@@ -113,15 +117,6 @@ def evaluate(run: Run, qrels: Qrels) -> tuple[dict[str, Any], pa.Table]:
         "first_positive_rank": pa.array(measures.first_ranks(rankings, qrels), pa.int64()),
     }
     return {"run": str(run.path), "queries": len(qrels.positives), **means}, pa.table(columns)
-
-
-def expect_queries(run: Run, qrels: Qrels) -> None:
-    """Warn of queries that a run lacks; :class:`InputError` where it has none of the reference's."""
-    missing = sum(query not in run.rankings for query in qrels.positives)
-    if missing == len(qrels.positives):
-        raise InputError(f"no matching query: it has none of the {missing} queries of {qrels.name}", path=run.path)
-    if missing:
-        log.warning("%s: lacks %d of %d queries; they count 0", run.path, missing, len(qrels.positives))
 
 
 def with_columns(table: pa.Table, by_query: Mapping[str, Sequence[float]]) -> pa.Table:

@@ -22,12 +22,11 @@ import numpy as np
 import numpy.typing as npt
 
 from baselines.measure import measures
-from baselines.measure.measures import IR_MEASURES, Rankings, first_ranks, mean, reciprocal_rank
+from baselines.measure.measures import IR_MEASURES, PAPER, Rankings, first_ranks, mean, reciprocal_rank
 from baselines.measure.qrels import Qrels
 from builders.core.tables import percent, text_table
 
 SHOWN = ("Judged@10", "Bpref")
-OFFICIAL = measures.OFFICIAL[:3]
 LISTS = ("plain", "condensed", "best", "residual")
 _NO_NEGATIVES = """\
 No passage is judged negative: condensed lists and Bpref say which positives were found, not where; and the best judging
@@ -92,7 +91,7 @@ def holes(rankings: Rankings, qrels: Qrels, plain: Means) -> tuple[dict[str, Any
 def _means(rankings: Rankings, qrels: Qrels, by_query: ByQuery) -> Means:
     found = measures.official(rankings, qrels)
     others = {name: mean(values) for name, values in by_query.items()}
-    return {"official": {name: found[name] for name in OFFICIAL}, "ir_measures": others}
+    return {"official": {name: found[name] for name in PAPER.values()}, "ir_measures": others}
 
 
 def _reciprocal(rankings: Rankings, qrels: Qrels) -> list[float]:
@@ -164,7 +163,7 @@ def text(results: Sequence[Mapping[str, Any]], qrels: Qrels) -> str:
         "",
         "percent of the lists as they are (plain), without what is unjudged (condensed), under the judging of it that",
         "is best for the run (best); residual: best less plain",
-        text_table(["run", "lists", *OFFICIAL, *IR_MEASURES], rows),
+        text_table(["run", "lists", *PAPER.values(), *IR_MEASURES], rows),
     ]
     if not negatives:
         lines += ["", _NO_NEGATIVES]

@@ -13,7 +13,7 @@ import msgspec
 
 from builders.core.errors import InputError, log
 from builders.core.files import expect_id, first_character, id_of, integer, raw_lines, read_whole
-from builders.core.typed import json_of
+from builders.core.typed import json_lines, json_of
 from builders.store.layout import BEFORE, JOINED, REMOVED, SETS, TOLD_APART, Set, schema_of, set_of
 from builders.store.reader import Release, open_release
 
@@ -255,6 +255,4 @@ def _official(path: Path) -> Iterator[_Question]:
     if re.match(rb'\s*\{\s*"data"\s*:', content):
         yield from json_of(content, dict[str, list[_Question]], path, remedy=expected)["data"]
         return
-    for number, line in raw_lines(path):
-        if line.strip():
-            yield json_of(line, _Question, path, number, expected)
+    yield from (row for _, row in json_lines(path, _Question, expected))

@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
-from baselines.measure.measures import PAPER, Values, values_of
+from baselines.measure.measures import Values
 
 LEVEL = 0.95
 RESAMPLES = 2_000  # of an interval
@@ -70,12 +69,6 @@ def rank_agreement(
     taus = [float(kendalltau(*each).statistic) for each in (values, *drawn)]
     low, high = np.nanquantile(taus[1:], [(1 - level) / 2, (1 + level) / 2]).tolist()
     return taus[0], (low, high)
-
-
-def official_intervals(by_query: pa.Table, *, seed: int = 0) -> dict[str, Interval]:
-    """The 95 % intervals of the official measures, as fractions, from a table of :func:`~.evaluate.evaluate`."""
-    columns = np.column_stack([values_of(by_query, name) for name in PAPER.values()])
-    return dict(zip(PAPER.values(), of_means(columns, seed=seed), strict=True))
 
 
 def paired(

@@ -13,7 +13,7 @@ import argparse
 import itertools
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -40,14 +40,9 @@ _WORD = re.compile(r"\{([^{}]*)\}")
 Floats = npt.NDArray[np.float64]
 
 
-class Fold(NamedTuple):
-    """One training set each for interpolation and extrapolation (of a bucket, the same), and what each is tested on.
-
-    ``configs`` are trained on; ``tests``: (config of judgments, its split), empty config: the release's own qrels.
-    """
-
-    configs: tuple[str, str]
-    tests: tuple[tuple[str, str], tuple[str, str]]
+# For interpolation, then for extrapolation: (the config that is trained on, the config of judgments and its split that
+# are tested on). An empty config of judgments is the release's own qrels.
+Fold = tuple[tuple[str, tuple[str, str]], tuple[str, tuple[str, str]]]
 
 
 def reproduce_extrapolation(args: argparse.Namespace) -> None:
@@ -65,7 +60,7 @@ def reproduce_extrapolation(args: argparse.Namespace) -> None:
     if not systems:
         raise InputError("--extrapolation: expected rows of the main set", path=args.release)
     rows = runnable(list(systems.values())[::-1], release, args)
-    configs = list(dict.fromkeys(config for folds in sets.values() for fold in folds for config in fold.configs))
+    configs = list(dict.fromkeys(config for folds in sets.values() for fold in folds for config, _ in fold))
     extended, trained = trained_on(matrix, [row.step for row in rows], configs, fill(args)["variant"])
     every = [replace(row, step=trained[row.step, config]) for config in configs for row in rows]
     plan = extended.plan(every, fill(args), read_settings(args.settings) if args.settings else Settings())
@@ -75,8 +70,7 @@ def reproduce_extrapolation(args: argparse.Namespace) -> None:
     run_plan(plan, release, args)
     figures = []
     for (name, folds), row in itertools.product(sets.items(), rows):
-        pairs = [zip(fold.configs, fold.tests, strict=True) for fold in folds]
-        values = [[_values(release, plan[trained[row.step, config]], test) for config, test in pair] for pair in pairs]
+        values = [[_values(release, plan[trained[row.step, config]], test) for config, test in fold] for fold in folds]
         figures += _figures(name, row, values)
     report = {"release": str(release.path), "split": args.split, "unit": "percent", "rows": figures}
     print_result(report, text(report), args.format)
@@ -90,10 +84,9 @@ def _sets(release: Release, split: str, asked: Sequence[str]) -> dict[str, list[
     for config in sorted(have & set(stats), key=lambda name: [int(n) for n in re.findall(r"\d+", name)] or [0]):
         match, row = _RESTRAIN.fullmatch(config), stats[config]
         if match and f"{match[1]}-extrapolation" in have and split in row["test"].split("+"):
-            pair = (config, f"{match[1]}-extrapolation")
-            found[match[1]] = [Fold(pair, (("", split), ("", split)))]
+            found[match[1]] = [((config, ("", split)), (f"{match[1]}-extrapolation", ("", split)))]
         elif config.startswith(f"{RESTTEST}-"):
-            buckets.append(Fold((config, config), ((config, KINDS[0]), (config, KINDS[1]))))
+            buckets.append(((config, (config, KINDS[0])), (config, (config, KINDS[1]))))
     if buckets:
         found[RESTTEST] = buckets
     if not found or not {*asked} <= {*found}:

@@ -10,9 +10,8 @@ from msgspec import Struct, to_builtins
 
 from baselines.checkpoint import TRAINING
 from baselines.measure.evaluate import evaluate
-from baselines.measure.measures import PAPER
 from baselines.measure.qrels import Qrels, release_qrels
-from baselines.measure.significance import Interval, official_intervals
+from baselines.measure.significance import Interval
 from baselines.reproduce.leaderboard import Own, own_of
 from baselines.reproduce.marks import NOT, nearness, other_data, other_models
 from baselines.reproduce.matrix import Matrix, Reference, Row, Step, behind
@@ -53,12 +52,10 @@ def measure(
         if reference not in known:
             known[reference] = release_qrels(release, reference.split, row.set, row.queries, row.qrels)
         measured = evaluate(read_run(plan[row.step].output), known[reference])
-        ours = {name: 100 * measured[0]["official"][key] for name, key in PAPER.items()}
-        sure = official_intervals(measured[1])
-        intervals = {name: (100 * sure[key][0], 100 * sure[key][1]) for name, key in PAPER.items()}
-        found.append(Measured(row, reference.split, known[reference], ours, intervals))
+        ours = own_of(row.title, release, reference.split, measured)
+        found.append(Measured(row, reference.split, known[reference], ours["figures"], ours["intervals"]))
         if row.set == "main" and not (row.queries or row.qrels):
-            own.setdefault(row.step, own_of(row.title, release, reference.split, measured))
+            own.setdefault(row.step, ours)
     return found, list(own.values())
 
 

@@ -78,7 +78,7 @@ class Settings:
             except ValueError as error:
                 raise self._error(verb, str(error)) from None
 
-    def shown(self, verb: str, but: Collection[str] = ()) -> list[str]:
+    def shown(self, verb: str, but: Collection[str]) -> list[str]:
         """The options of a verb as one types them, ``rerank --top-k 20``, without those named ``but``."""
         own = self.options.get(verb, {}).items()
         return [f"{verb} --{name} {value}".removesuffix(" True") for name, value in own if name not in but]

@@ -169,7 +169,17 @@ def _without_positives(rows: dict[str, list[int]], queries: dict[str, list[int]]
     return {q: [row for row in own if row not in queries[q]] for q, own in rows.items() if q in queries}
 
 
-class DualRows(Dataset[dict[str, Any]]):
+class _Rows(Dataset[dict[str, Any]]):
+    """Rows whose texts are read when they are asked for. In epoch e, row r comes as e * rows + r."""
+
+    def __init__(self, count: int, *column_names: str) -> None:
+        self._count, self.column_names = count, list(column_names)
+
+    def __len__(self) -> int:
+        return self._count
+
+
+class DualRows(_Rows):
     """``query``, ``positive``, ``negative_1`` ... as texts, laid out as ``data.rows`` says.
 
     ``all-negatives``: a row a pair, with its k negatives. ``one-negative``: k rows a pair, one negative each, the rows
@@ -181,10 +191,8 @@ class DualRows(Dataset[dict[str, Any]]):
         count = pairs.negatives.shape[1]
         self._rows_a_pair = max(1, count) if layout == "one-negative" else 1
         self._negatives = count // self._rows_a_pair  # in a row
-        self.column_names = ["query", "positive", *(f"negative_{n + 1}" for n in range(self._negatives))]
-
-    def __len__(self) -> int:
-        return len(self.pairs.positive) * self._rows_a_pair
+        names = (f"negative_{n + 1}" for n in range(self._negatives))
+        super().__init__(len(pairs.positive) * self._rows_a_pair, "query", "positive", *names)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         query, rows = self._of(index % len(self))
@@ -207,16 +215,13 @@ class DualRows(Dataset[dict[str, Any]]):
         return [query, *(-1 - row for row in rows)]
 
 
-class CrossRows(Dataset[dict[str, Any]]):
+class CrossRows(_Rows):
     """A row a (``query``, ``passage``) with its ``label``: 1.0 for a positive, 0.0 for each of its negatives."""
 
     def __init__(self, pairs: Pairs, passages: Passages) -> None:
         self.pairs, self.passages = pairs, passages
-        self.column_names = ["query", "passage", "label"]
         self._rows = np.concatenate([pairs.positive[:, None], pairs.negatives], axis=1)
-
-    def __len__(self) -> int:
-        return int(self._rows.size)
+        super().__init__(int(self._rows.size), "query", "passage", "label")
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         pair, column = divmod(index % len(self), self._rows.shape[1])
@@ -224,30 +229,24 @@ class CrossRows(Dataset[dict[str, Any]]):
         return {"query": self.pairs.texts[int(self.pairs.query[pair])], "passage": text, "label": float(column == 0)}
 
 
-class QuestionRows(Dataset[dict[str, Any]]):
+class QuestionRows(_Rows):
     """A row a pair of questions with its label: columns as of :class:`CrossRows`, the second in the passage's place."""
 
     def __init__(self, pairs: Sequence[tuple[str, str, int]]) -> None:
+        super().__init__(len(pairs), "query", "passage", "label")
         self._pairs = pairs
-        self.column_names = ["query", "passage", "label"]
-
-    def __len__(self) -> int:
-        return len(self._pairs)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         first, second, label = self._pairs[index % len(self)]
         return {"query": first, "passage": second, "label": float(label)}
 
 
-class PassageRows(Dataset[dict[str, Any]]):
+class PassageRows(_Rows):
     """A row a passage: ``text``, and ``visit``, a number that differs for every visit of every passage."""
 
     def __init__(self, passages: Passages) -> None:
+        super().__init__(len(passages), "text", "visit")
         self.passages = passages
-        self.column_names = ["text", "visit"]
-
-    def __len__(self) -> int:
-        return len(self.passages)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         (text,) = self.passages.texts([index % len(self)])

@@ -90,8 +90,10 @@ def dual_encoder(recipe: Recipe, start: str, device: str, commit: str | None = N
         if is_sentence_transformer_model(start, revision=commit):
             model = SentenceTransformer(start, device=device, revision=commit, model_kwargs=dict(_FP32))
             similarity = _own_similarity(model, start)
-            _expect_own("pooling", wanted.pooling, ", ".join(_poolings(model)), start)
-            _expect_own("similarity", wanted.similarity, similarity, start)
+            for key, own in (("pooling", _pooling(model)), ("similarity", similarity)):
+                if (asked := getattr(wanted, key)) not in ("", own):
+                    problem = f"model.{key} = {asked}: {start} is a SentenceTransformer with {own or 'none'}"
+                    raise InputError(f"{problem}; --set model.{key}= takes its own")
         else:
             at = _at(commit)
             encoder: Any = Transformer(
@@ -111,7 +113,10 @@ def dual_encoder(recipe: Recipe, start: str, device: str, commit: str | None = N
             )
         if not any(isinstance(module, Normalize) for module in model.modules()):
             model.append(Normalize())  # so that dot products, which every index can do, are cosines
-    _check_shortest(recipe, model, similarity, start)
+    if (shortest := recipe.train.shortest) > (full := model.get_embedding_dimension() or 0):
+        raise InputError(f"train.shortest = {shortest} is more than the {full} dimensions of {start}")
+    if shortest and similarity != "cos":
+        raise InputError(f"train.shortest: {start} compares by dot product; expected model.similarity = cos")
     if is_static(model):
         if wanted.towers == 2 or wanted.inputs == "official":
             raise InputError(f"{start} is a static model: it has one tower, and inputs of its own")
@@ -145,19 +150,8 @@ def is_static(model: SentenceTransformer) -> bool:
 
 def halves(model: SentenceTransformer, shortest: int) -> list[int]:
     """The dimensions of a model's vectors, half of them, a quarter ..., down to ``shortest``."""
-    found = [model.get_embedding_dimension() or 0]
-    while found[-1] // 2 >= shortest:
-        found.append(found[-1] // 2)
-    return found
-
-
-def _check_shortest(recipe: Recipe, model: SentenceTransformer, similarity: str, start: str) -> None:
-    """Raise :class:`InputError` where the model's vectors cannot be trained cut down to ``train.shortest``."""
-    full, shortest = model.get_embedding_dimension() or 0, recipe.train.shortest
-    if shortest > full:
-        raise InputError(f"train.shortest = {shortest} is more than the {full} dimensions of {start}")
-    if shortest and similarity != "cos":
-        raise InputError(f"train.shortest: {start} compares by dot product; expected model.similarity = cos")
+    full = model.get_embedding_dimension() or 0
+    return [full >> n for n in range(full.bit_length()) if full >> n >= shortest]
 
 
 def _two_towers(model: SentenceTransformer, device: str) -> SentenceTransformer:
@@ -190,9 +184,9 @@ def _towers(model: SentenceTransformer, wanted: int, start: str) -> dict[str, An
     return found
 
 
-def _poolings(model: SentenceTransformer) -> list[str]:
+def _pooling(model: SentenceTransformer) -> str:
     modes = {module.pooling_mode for module in model.modules() if isinstance(module, Pooling)}
-    return sorted(mode if isinstance(mode, str) else "+".join(mode) for mode in modes)
+    return ", ".join(sorted(mode if isinstance(mode, str) else "+".join(mode) for mode in modes))
 
 
 def _own_similarity(model: SentenceTransformer, start: str) -> str:
@@ -201,14 +195,6 @@ def _own_similarity(model: SentenceTransformer, start: str) -> str:
         raise InputError(f"{start} compares by {model.similarity_fn_name!r}; expected cosine or dot")
     normalised = any(isinstance(module, Normalize) for module in model.modules())
     return "cos" if normalised or model.similarity_fn_name == "cosine" else "dot"
-
-
-def _expect_own(key: str, wanted: str, own: str, start: str) -> None:
-    if wanted not in ("", own):
-        raise InputError(
-            f"model.{key} = {wanted}: {start} is a SentenceTransformer with {own or 'none'}; "
-            f"--set model.{key}= takes its own"
-        )
 
 
 def cross_encoder(recipe: Recipe, start: str, device: str, commit: str | None = None) -> CrossEncoder:

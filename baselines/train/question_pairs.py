@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from builders.core.errors import InputError
-from builders.core.files import first_character, raw_lines
-from builders.core.typed import json_of
+from builders.core.files import first_character
+from builders.core.typed import json_lines
 from builders.sources.files import Source
 from builders.sources.tables import open_table
 
@@ -82,10 +82,8 @@ def _table(file: PairFile) -> Iterator[tuple[int, Sequence[str], Sequence[Any]]]
 
 
 def _json_lines(path: Path) -> Iterator[tuple[int, Sequence[str], Sequence[Any]]]:
-    for number, line in raw_lines(path):
-        if line.strip():
-            row = json_of(line, dict[str, Any], path, number)
-            yield number, [key.lower() for key in row], list(row.values())
+    for number, row in json_lines(path, dict[str, Any]):
+        yield number, [key.lower() for key in row], list(row.values())
 
 
 def _places(columns: Sequence[str], path: Path, line: int) -> list[int]:

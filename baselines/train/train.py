@@ -106,7 +106,7 @@ def run(args: argparse.Namespace) -> None:
             log.info("%s is this training's checkpoint already; --no-resume trains again", job.out)
             if job.first:
                 with work_beside(job.out, wait=True):  # removes what a kill at the very end has left beside it
-                    return
+                    pass
             return
         if job.commit:  # asked for before the large libraries are loaded: an error comes at once
             log.info("starts from %s, commit %s", job.start, job.commit)

@@ -1,9 +1,8 @@
 """A set of questions and passages of somebody else's, from the source's files to configs of a release.
 
-Sources name questions and passages by ids of their own; a release by the MD5 of the text. So equal texts become one:
-questions with all their passages, passages with all their questions. A question whose text comes in several splits
-stays in the first of test, dev, train. A judgment counts only where question and passage both have a text; the others
-are counted, reported, and skipped.
+Sources name questions and passages by ids of their own; a release by the MD5 of the text. So equal texts become one. A
+question of several splits stays in the first of test, dev, train. A judgment counts only where question and passage
+both have a text; the others are counted, reported, and skipped.
 """
 
 from __future__ import annotations

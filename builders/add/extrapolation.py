@@ -23,10 +23,7 @@ from builders.store.judgments import label_overlap, labelled, overlap_table
 from builders.store.layout import MANIFEST
 from builders.store.reader import Release, open_release
 
-# Its authors used ReSTrain on 97 test queries of 502,939 training queries, and not on 6,980 (their readme): there,
-# almost every training query is similar to some test query. Between the two, more than one test query for every so
-# many:
-_FEW = 100
+_FEW = 100  # training queries a test query; the authors used ReSTrain on 97 of 502,939, not on 6,980 (their readme)
 WARNING = (
     "%s test queries are many for %s training queries: ReSTrain is for small test sets; of a large one, almost every"
     " training query is similar to some test query, and both sets hold such; resttest is for it (extrapolate-eval)"

@@ -3,8 +3,6 @@
 Work is handed out in packages of 1,000. At least two reviewers judge 100 random items of a package, each on their own;
 it is accepted when the mean of their accuracies is at least 93 %, and revised until it is. An item on which as many
 annotators say one thing as another is a tie: nobody's error. Accuracy is over the items that are decided.
-
-Agreement beyond chance is Cohen's kappa of two people, and Fleiss' of several, by statsmodels.
 """
 
 from __future__ import annotations

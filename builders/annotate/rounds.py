@@ -12,9 +12,8 @@ unseen, and the folders of two copies of a round can be put together by copying 
 A package that was sent back has a further version, whose files are called PACKAGE.v2 and so on. Only people's judgments
 of a package's present version count. Of one person's on the same pair the latest does.
 
-A round asks one question of each pair: ``relevance`` is what people judge for the qrels (Section 2.3, A.3); ``errors``
-is the paper's analysis of errors (Section 3.5, Table 10): what went wrong where a passage that is no positive was
-ranked so high.
+A round asks one question of each pair: ``relevance`` for the qrels (Section 2.3, A.3), or ``errors``: what went wrong
+where a passage that is no positive was ranked so high (Section 3.5, Table 10).
 """
 
 from __future__ import annotations

@@ -65,12 +65,16 @@ def count_survey(tables: Survey) -> Figures:
         for split in tables.splits(configs.queries)
         for queries, words in tables.rows(f"SELECT count(*), avg(words) FROM texts {_HERE}", configs.queries, split)
     }
-    corrected = {}
-    for split in tables.splits(BEFORE):
-        if {("queries", split), ("qrels", split)} <= {*tables.loaded}:
-            asked = [query for (query,) in tables.rows(f"SELECT id FROM texts {_HERE}", "queries", split)]
-            judged_twice = (read_judged(tables.release, config, split) for config in (BEFORE, "qrels"))
-            corrected[split] = relabelled(asked, *judged_twice)
+    release = tables.release
+    corrected = {
+        split: relabelled(
+            release.table("queries", split, ["_id"])["_id"].to_pylist(),
+            before=read_judged(release, BEFORE, split),
+            after=read_judged(release, "qrels", split),
+        )
+        for split in tables.splits(BEFORE)
+        if {("queries", split), ("qrels", split)} <= {*tables.loaded}
+    }
     stats = {
         "table3": table3,
         "collections": {config: counter.summary() for config, counter in lengths.items()},

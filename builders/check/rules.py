@@ -233,8 +233,7 @@ def check_stats(tables: Survey, figures: dict[str, Any]) -> Iterator[Finding]:
     except InputError as error:
         yield Finding("stats", STATS, 1, f"not the figures of a release ({error})")
         return
-    both = [(part, name) for part in ("table3", "collections") for name in figures[part]]
-    for part, name in both:
+    for part, name in ((kind, each) for kind in ("table3", "collections") for each in figures[kind]):
         said, counted = written.get(part, {}).get(name, {}), figures[part][name]
         wrong = [
             f"{key} {said[key]} (the rows: {counted[key]})"

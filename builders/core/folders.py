@@ -18,9 +18,9 @@ from builders.core.limits import writing
 
 
 def check_output(out: Path, what: str, mark: str) -> Path:
-    """The directory to write, links followed (:func:`.files.real_path`): new, empty, or an earlier one with ``mark``.
+    """The directory to write, links followed (:func:`.files.real_path`): new, empty, or earlier, with ``mark``.
 
-    ``what`` is its kind, as the error names it: ``a release``. :class:`InputError` where something else is in its place.
+    ``what`` is its kind, as an error names it: ``a release``. :class:`InputError` where something else is there.
     """
     out = real_path(out)
     if out.exists() and not (out / mark).is_file() and not (out.is_dir() and not any(out.iterdir())):

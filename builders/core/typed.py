@@ -67,11 +67,11 @@ def json_of(content: bytes, kind: type[T], path: Path | str, line: int | None = 
         raise InputError(f"expected fewer lists and objects in one another{end}", path=path, line=line) from None
 
 
-def json_lines(path: Path, kind: type[T]) -> Iterator[tuple[int, T]]:
+def json_lines(path: Path, kind: type[T], remedy: str = "") -> Iterator[tuple[int, T]]:
     """Yield (line, ``kind``) of the lines that are not blank of a (possibly gzipped) file; errors name the line."""
     for number, line in raw_lines(path):
         if line.strip():
-            yield number, json_of(line, kind, path, number)
+            yield number, json_of(line, kind, path, number, remedy)
 
 
 def typed(content: Any, kind: type[T], path: Path | str, *, from_text: bool = False) -> T:

@@ -68,9 +68,8 @@ class ReleaseSet:
         have = {config for config, _ in self.release.splits()}
         if missing := [config for config in (found.corpus, found.queries) if config not in have]:
             verb = "release" if found.queries == "queries" else f"add {self.name}"
-            needs = f"the set {self.name!r} needs the config {missing[0]!r}, and this release has"
-            has = ", ".join(sorted(have))
-            raise InputError(f"{needs} {has}; `python -m builders {verb}` makes it", path=self.release.path)
+            needs = f"lacks {missing[0]!r}, which the set {self.name!r} needs"
+            raise InputError(f"{needs}; `python -m builders {verb}` makes it", path=self.release.path)
         return found
 
     def corpus(self) -> Batches:

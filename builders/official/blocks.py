@@ -253,6 +253,6 @@ def open_work(out: Path, skips: bool = False) -> Iterator[Work]:
     with (
         work_beside(out) as folder,
         draft_release(out, work=folder) as draft,
-        contextlib.closing(NumberedTexts(folder / "texts")) as texts,
+        open(folder / "texts", "wb+") as file,
     ):
-        yield Work(folder, draft, texts, Findings(skips))
+        yield Work(folder, draft, NumberedTexts(file), Findings(skips))

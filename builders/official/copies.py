@@ -22,20 +22,20 @@ from msgspec import Struct
 
 from builders.check.paper import published as paper_figures
 from builders.core.errors import InputError, log
-from builders.core.files import raw_lines, reading
+from builders.core.files import reading
 from builders.core.hub import clear_errors, commit_in, need_hub
 from builders.core.progress import progress
 from builders.core.tables import text_table
-from builders.core.typed import json_of, problem_of, typed
+from builders.core.typed import json_lines, problem_of, typed
 from builders.official.blocks import Corpus, Work, open_work
 from builders.official.formats import texts_of
 from builders.official.questions import Question, Split, ids_in, write_questions
+from builders.sources.files import split_of
 from builders.store.draft import describe_files
 from builders.store.layout import SPLITS, text_id
 
 _DATA = re.compile(r"\.(jsonl(\.gz)?|parquet)$")  # not dataset_infos.json and the like
 _REPOSITORY = re.compile(r"([\w.-]{1,96}/[\w.-]{1,96})(?:/(.+))?")
-_SPLIT = re.compile(rf"(?:^|[^a-z])({'|'.join(SPLITS)})(?![a-z])")
 _ROWS = 256  # read at a time: a row with its passages can be 100 kB
 _PASSAGES = 4_096  # written at a time
 _NAMES = {"id": "_id", "qid": "query-id", "pid": "corpus-id"}  # C-MTEB's to mteb's
@@ -79,9 +79,7 @@ def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             rows = (row for batch in file.iter_batches(batch_size=_ROWS) for row in batch.to_pylist())
             yield from ((f"{path}, row {number}", row) for number, row in enumerate(rows, 1))
     else:
-        for number, line in raw_lines(path):
-            if line.strip():
-                yield f"{path}:{number}", json_of(line, dict[str, Any], path, number)
+        yield from ((f"{path}:{number}", row) for number, row in json_lines(path, dict[str, Any]))
 
 
 def rows_of(path: Path, kind: type[T]) -> Iterator[tuple[str, T]]:
@@ -109,10 +107,9 @@ def kind_of(path: Path, *names: str) -> str:
     if not {"_id", "text"} <= columns:
         kinds = "query and positive_passages; _id and text; query-id, corpus-id and score"
         raise InputError(f"has the columns {', '.join(sorted(columns))}; expected {kinds}", path=path)
-    for name in names:
-        said = [kind for kind, word in (("queries", "quer"), ("corpus", "corpus")) if word in name.lower()]
-        if len(said) == 1:
-            return said[0]
+    for name in map(str.lower, names):
+        if ("quer" in name) != ("corpus" in name):
+            return "corpus" if "corpus" in name else "queries"
     raise InputError("texts of what? expected a name with corpus or queries in it", path=path)
 
 
@@ -141,11 +138,10 @@ def build_copy(words: Sequence[str], out: Path) -> dict[str, Any]:
         by_kind: dict[str, list[CopyFile]] = {}
         for file in files:
             by_kind.setdefault(file.kind, []).append(file)
-        if "ranking" in by_kind and len(by_kind) > 1:
-            raise InputError("rows with their passages and separate judgments are two copies; give one of them")
-        if missing := {"corpus", "queries", "qrels"} - by_kind.keys() if "ranking" not in by_kind else set():
+        if by_kind.keys() not in ({"ranking"}, {"corpus", "queries", "qrels"}):
+            expected = "rows with their passages, or corpus, queries and qrels"
             keeps = "C-MTEB keeps the qrels of NAME in NAME-qrels"
-            raise InputError(f"the copy has no {min(missing)}; found {', '.join(by_kind)} ({keeps})", path=words[0])
+            raise InputError(f"the copy has {', '.join(by_kind)}; expected {expected} ({keeps})", path=words[0])
         splits = {name: Split(name, labelled=True) for name in SPLITS}
         if "ranking" in by_kind:
             for split in splits.values():
@@ -221,8 +217,7 @@ def _read_tables(
     queries: Iterable[CopyFile],
     qrels: Iterable[CopyFile],
 ) -> list[int]:
-    """Read queries and judgments into the splits; returns the passages' numbers. Queries that nobody judged are left
-    out."""
+    """Read judged queries and their judgments into the splits; returns the passages' numbers."""
     passages, questions = _read_texts(work, "passages", corpus), _read_texts(work, "queries", queries)
     judged: dict[tuple[str, str], list[Pair]] = {}  # by split and query
     for file in qrels:
@@ -281,11 +276,10 @@ def _files(word: str) -> list[CopyFile]:
         files, place = _fetched(match[1], match[2] or ""), match[1]
     else:
         raise InputError("no such file or directory, and no ORG/NAME of a hub", path=word)
-    found = []
-    for name, file in files.items():
-        split = (_SPLIT.findall(name.lower()) or ["dev"])[-1]
-        found.append(CopyFile(file, f"{place}/{name}" if place else name, kind_of(file, name, place), split))
-    return found
+    return [
+        CopyFile(file, f"{place}/{name}" if place else name, kind_of(file, name, place), split_of(name) or "dev")
+        for name, file in files.items()
+    ]
 
 
 def _fetched(repo: str, start: str) -> dict[str, Path]:

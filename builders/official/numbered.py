@@ -5,8 +5,7 @@ An id costs at most 40 bytes of memory, a text 36 more; the texts themselves lie
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -100,16 +99,12 @@ class IdMap:
 
 
 class NumberedTexts:
-    """Distinct texts, told apart by their MD5; they lie in the file ``path``."""
+    """Distinct texts, told apart by their MD5; they lie in ``file``, which is open for writing and reading."""
 
-    def __init__(self, path: Path) -> None:
-        self._file = open(path, "wb+")  # noqa: SIM115 - lives as long as this object
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
         self._digests = NumberedIds()
         self._ends: list[npt.NDArray[np.int64]] = [np.zeros(1, np.int64)]
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
 
     def add(self, texts: pa.StringArray, digests: Keys) -> Numbers:
         """Add the texts that are new by their MD5; returns every text's number, shape (n,)."""

@@ -78,9 +78,8 @@ def read_questions(work: Work, file: OfficialFile, split: Split) -> None:
     """Read ``train.json``, ``dev.json`` (with judgments), ``test1.json`` or ``test2.json`` (without) into ``split``."""
     labelled = file.role != "test"
     split.labelled |= labelled
-    for (questions, counts, passages), lines in work.parsed(
-        file, functools.partial(parse_questions, labelled=labelled)
-    ):
+    parse = functools.partial(parse_questions, labelled=labelled)
+    for (questions, counts, passages), lines in work.parsed(file, parse):
         texts, keys = work.number(questions).tolist(), as_keys(questions.ids)
         what = f"questions of {split.name} whose id is not the MD5 of their text"
         work.findings.add_ids(what, keys, (keys != as_keys(questions.digests)).any(axis=1))
@@ -104,9 +103,8 @@ def read_questions(work: Work, file: OfficialFile, split: Split) -> None:
 def read_question_list(work: Work, file: OfficialFile, split: Split) -> None:
     """Read the questions of ``q2qid.dev.json`` ({question: id}) or ``dev.q.format``."""
     if file.role == "ids":
-        pairs = json_of(
-            file.read(file.size), dict[str, Id], file.shown, None, "expected one JSON object {question: id}"
-        )
+        remedy = "expected one JSON object {question: id}"
+        pairs = json_of(file.read(file.size), dict[str, Id], file.shown, remedy=remedy)
         try:
             texts = work.number(texts_of([text.encode() for text in pairs], "question")).tolist()
         except BadLine as error:
@@ -149,9 +147,9 @@ def read_training(work: Work, files: list[OfficialFile], split: Split) -> None:
             work.findings.add(what, 1, hex_ids(ids[pair[1]])[0])
         elif pair[0] in split.by_text:
             split.by_text[pair[0]].negatives.append(pair[1])
-    if unknown := {query for query, _ in [*positives, *negatives]} - split.by_text.keys():
-        whose = "train.json does not" if judged else "their positives do not"
-        work.findings.add(f"questions of the TSVs that {whose} have (left out)", len(unknown))
+    unknown = {query for query, _ in [*positives, *negatives]} - split.by_text.keys()
+    whose = "train.json does not" if judged else "their positives do not"
+    work.findings.add(f"questions of the TSVs that {whose} have (left out)", len(unknown))
 
 
 def _distinct(pairs: list[npt.NDArray[np.int32]]) -> list[tuple[int, int]]:
@@ -191,9 +189,8 @@ def read_top50(work: Work, by_role: Mapping[str, list[OfficialFile]], dev: Split
         for rank, passage in enumerate(ranked, 1)
     ]
     work.findings.add("passages twice in the top 50 of a question (left out)", len(queries) - len(lines))
-    if work.passages.ids.count:
-        missing = ~work.passages.has(passages)
-        work.findings.add_ids("passages of the top 50 that the collection lacks", passages, missing)
+    missing = ~work.passages.has(passages) & (work.passages.ids.count > 0)
+    work.findings.add_ids("passages of the top 50 that the collection lacks", passages, missing)
     (work.draft.folder / "runs").mkdir()
     write_text(work.draft.folder / RUN, "".join(lines))
     work.draft.add_file(RUN)
@@ -214,8 +211,8 @@ def write_questions(work: Work, split: Split) -> None:
     keys = as_keys(b"".join(key for question in questions for key, _ in question.positives))
     held = work.passages.has(keys) | (not work.passages.ids.count)
     if split.labelled:
-        if empty := sum(not question.positives for question in questions):
-            work.findings.add(f"questions of {split.name} without a positive passage", empty)
+        empty = sum(not question.positives for question in questions)
+        work.findings.add(f"questions of {split.name} without a positive passage", empty)
         what = f"judgments of {split.name} whose passage the collection lacks (left out of the qrels)"
         work.findings.add_ids(what, keys, ~held)
     if held.any():

@@ -65,7 +65,7 @@ def label_block(block: Block, options: Options, work: Path) -> int:
 
     Returns the number of rows. Raises :class:`InputError` naming file and line for a row that is wrong.
     """
-    found = list(parse_rows(block))
+    found = list(parse_rows(block, segmented=options.unit == "word"))
     rows = [row for _, row in found]
     documents = [document.paragraphs for row in rows for document in row.documents]
     passages = cut_passages(documents, label_rows(rows, options), options.min_chars)
@@ -102,7 +102,7 @@ def label_block(block: Block, options: Options, work: Path) -> int:
     return count
 
 
-def label_rows(rows: Sequence[Row], options: Options) -> npt.NDArray[np.bool_]:
+def label_rows(rows: Sequence[Row[Any]], options: Options) -> npt.NDArray[np.bool_]:
     """Algorithm 1 over rows: a label for each of their paragraphs, in order."""
     counts = [sum(len(document.paragraphs) for document in row.documents) for row in rows]
     answer_counts = [len(row.answers or ()) for row in rows]
@@ -117,13 +117,13 @@ def label_rows(rows: Sequence[Row], options: Options) -> npt.NDArray[np.bool_]:
     return label_questions(Questions.of(*tokens, counts, answer_counts), options.threshold, options.match)
 
 
-def _needs_segmenter(row: Row) -> bool:
+def _needs_segmenter(row: Row[Any]) -> bool:
     """True if labelling ``row`` takes words that the row does not carry."""
     given = [row.segmented_answers, *(document.segmented_paragraphs for document in row.documents)]
     return bool(row.answers) and None in given
 
 
-def _paragraph_words(row: Row, segmenter: str) -> Iterator[list[str]]:
+def _paragraph_words(row: Row[Any], segmenter: str) -> Iterator[list[str]]:
     """The words of each paragraph: those that the row carries, else cut here."""
     for document in row.documents:
         if not row.answers:  # no answer asks for them
@@ -134,7 +134,7 @@ def _paragraph_words(row: Row, segmenter: str) -> Iterator[list[str]]:
             yield from (words(paragraph, segmenter) for paragraph in document.paragraphs)
 
 
-def _answer_words(row: Row, segmenter: str) -> Iterator[list[str]]:
+def _answer_words(row: Row[Any], segmenter: str) -> Iterator[list[str]]:
     if row.segmented_answers is not None:
         yield from row.segmented_answers
     else:

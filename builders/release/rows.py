@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -19,30 +20,35 @@ from builders.sources.files import Source, find_files, split_of
 from builders.sources.lines import Block, line_number, lines
 from builders.store.layout import SPLITS
 
+Words = list[list[str]] | None
+W = TypeVar("W")
 _ROW_FILE = re.compile(r"\.jsonl?(\.gz)?$", re.IGNORECASE)
 
 
-class Document(msgspec.Struct, gc=False, kw_only=True):
+class Document(msgspec.Struct, Generic[W], gc=False, kw_only=True):
     """One retrieved document, with the words of its paragraphs where the row carries them.
 
     Its title is read by nothing: titles are dropped (Section 2.2.2).
     """
 
     paragraphs: list[str]
-    segmented_paragraphs: list[list[str]] | None = None
+    segmented_paragraphs: W = None  # type: ignore[assignment]
 
 
-class Row(msgspec.Struct, gc=False, kw_only=True):
-    """One question with its documents and, outside the test set, its human answers, perhaps as words too."""
+class Row(msgspec.Struct, Generic[W], gc=False, kw_only=True):
+    """One question with its documents and, outside the test set, its human answers, perhaps as words too.
+
+    Words are most of a preprocessed row: they are read only where they are the unit.
+    """
 
     question_id: int | str
     question: str
-    documents: list[Document]
+    documents: list[Document[W]]
     answers: list[str] | None = None
-    segmented_answers: list[list[str]] | None = None
+    segmented_answers: W = None  # type: ignore[assignment]
 
 
-_ROW = msgspec.json.Decoder(Row)
+_ROW, _SEGMENTED_ROW = msgspec.json.Decoder(Row[msgspec.Raw]), msgspec.json.Decoder(Row[Words])
 
 
 def find_sources(paths: Iterable[Path], split: str | None = None) -> list[Source]:
@@ -66,24 +72,24 @@ def find_sources(paths: Iterable[Path], split: str | None = None) -> list[Source
     return sources
 
 
-def parse_rows(block: Block) -> Iterator[tuple[int, Row]]:
+def parse_rows(block: Block, *, segmented: bool = False) -> Iterator[tuple[int, Row[Any]]]:
     """(where its line begins in the source, row) for the rows of a block. Blank lines hold none and are passed over.
 
     Raises :class:`InputError` naming file and line for what is not a row of raw DuReader.
     """
     for start, line in lines(block):
         try:
-            yield start, parse_row(line)
+            yield start, parse_row(line, segmented)
         except ValueError as error:
             if bytes(line).strip():
                 number = line_number(block.source, start)
                 raise InputError(str(error), path=block.source.shown, line=number) from None
 
 
-def parse_row(line: bytes | memoryview) -> Row:
-    """One line as a row. ValueError says what is wrong with it."""
+def parse_row(line: bytes | memoryview, segmented: bool = False) -> Row[Any]:
+    """One line as a row, with its words if ``segmented``. ValueError says what is wrong with it."""
     try:
-        row = _ROW.decode(line)
+        row: Row[Any] = (_SEGMENTED_ROW if segmented else _ROW).decode(line)
     except msgspec.ValidationError as error:
         raise ValueError(f"not a row of raw DuReader: {error}") from None
     except msgspec.DecodeError as error:
@@ -94,12 +100,12 @@ def parse_row(line: bytes | memoryview) -> Row:
         raise ValueError("not a row of raw DuReader: nested too deep") from None
     if not row.question.strip():
         raise ValueError("a question with no text")
-    for number, document in enumerate(row.documents):
+    for number, document in enumerate(row.documents if segmented else ()):
         given = document.segmented_paragraphs
         if given is not None and len(given) != len(document.paragraphs):
             raise ValueError(
                 f"documents[{number}] has {len(document.paragraphs)} paragraphs and {len(given)} segmented_paragraphs"
             )
-    if row.segmented_answers is not None and len(row.segmented_answers) != len(row.answers or []):
+    if segmented and row.segmented_answers is not None and len(row.segmented_answers) != len(row.answers or []):
         raise ValueError(f"{len(row.answers or [])} answers and {len(row.segmented_answers)} segmented_answers")
     return row

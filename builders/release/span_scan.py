@@ -63,28 +63,30 @@ def best_f1(paragraph, answer, table):  # type: ignore[no-untyped-def]
 def _run_reaches(positions, kinds, m, counts, p, q):  # type: ignore[no-untyped-def]
     """True if a span of these matches reaches p/q."""
     need, size = p * m, positions.size
+    # By match: the overlap of a span from there to the end, and what a span that ends there can still gain at most.
+    reach, rises = np.zeros(size + 1, np.int64), np.zeros(size + 1, np.int64)
     left = counts.copy()
-    most = 0
-    for kind in kinds:
-        left[kind] -= 1
-        most += left[kind] >= 0
-    if (2 * q - p) * most < need:  # no span overlaps more, and a span is at least as long as its overlap
-        return False
-    # How much a span that ends at a match can still gain, if every further match counted.
-    rises = np.zeros(size, np.int64)
-    for k in range(size - 1, 0, -1):
-        rises[k - 1] = max(0, rises[k] + 2 * q - p * (positions[k] - positions[k - 1]))
+    for k in range(size - 1, -1, -1):
+        left[kinds[k]] -= 1
+        reach[k] = reach[k + 1] + (left[kinds[k]] >= 0)
+        if k:
+            rises[k - 1] = max(0, rises[k] + 2 * q - p * (positions[k] - positions[k - 1]))
     for first in range(size):
+        if (2 * q - p) * reach[first] < need:  # a span is at least as long as its overlap
+            break
+        if 2 * q - p + rises[first] < need:
+            continue
         left[:] = counts
         overlap = 0
         for k in range(first, size):
-            left[kinds[k]] -= 1
-            overlap += left[kinds[k]] >= 0
-            score = 2 * q * overlap - p * (positions[k] - positions[first] + 1)
+            kind = at(kinds[at(k)])
+            left[kind] -= 1
+            overlap += left[kind] >= 0
+            score = 2 * q * overlap - p * (positions[at(k)] - positions[first] + 1)
             if score >= need:
                 return True
             # A beginning that scores nothing is better left away.
-            if score <= 0 or score + min(rises[k], (2 * q - p) * (most - overlap)) < need:
+            if score <= 0 or score + min(rises[at(k)], (2 * q - p) * (reach[first] - overlap)) < need:
                 break
     return False
 

@@ -81,10 +81,8 @@ def add_ngrams(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     if args.against and args.list:
         args.usage_error("--list lists removed questions; --against removes none")
-    if not args.against and args.out is None:
-        args.usage_error("the following arguments are required: --out, or --against")
-    if not args.against and (args.questions or args.question or args.positive):
-        args.usage_error("--question, --positive and --questions go with --against")
+    if not args.against and (args.out is None or args.questions or args.question or args.positive):
+        args.usage_error("expected --out, or --against, with which --question, --positive and --questions go")
     from builders.core.files import check_file, write_text
     from builders.similar import contamination, remove
 

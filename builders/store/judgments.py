@@ -11,9 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from builders.core.errors import InputError
-from builders.core.files import raw_lines
 from builders.core.tables import aligned
-from builders.core.typed import json_of
+from builders.core.typed import json_lines
 from builders.store.layout import QRELS, SETS
 from builders.store.reader import Release
 
@@ -68,11 +67,8 @@ def read_negative_ids(path: Path) -> list[tuple[str, list[str], int]]:
 
     Raises :class:`InputError` naming the line that is none of these.
     """
-    found = []
-    for number, line in raw_lines(path):
-        if line.strip():
-            row = json_of(line, _Negatives, path, number, 'expected {"query-id": ID, "negative-ids": [ID, ...]}')
-            found.append((row.query, row.negatives, number))
+    rows = json_lines(path, _Negatives, 'expected {"query-id": ID, "negative-ids": [ID, ...]}')
+    found = [(row.query, row.negatives, number) for number, row in rows]
     if not found:
         raise InputError("is empty; expected hard negatives, JSON lines as `baselines mine` writes them", path=path)
     return found

@@ -108,8 +108,7 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows["train", "train"].append({**rows["train", "train"][0], "query_id": alike["_id"], "query": alike["text"]})
     rows["qrels", "train"].append({**rows["qrels", "train"][0], "query-id": alike["_id"]})
     make_release(folder / "release", rows, rows_per_shard=1_000)
-    ids = [each["_id"] for each in _corpus(folder)]
-    hits = [(passage, 1 / rank) for rank, passage in enumerate(ids, 1)]
+    hits = [(each["_id"], 1 / rank) for rank, each in enumerate(_corpus(folder), 1)]
     for name in ("one", "two", "scores"):
         write_run(folder / f"{name}.run", [(query, hits) for query in map(md5, QUESTIONS["dev"])])
     negatives = [(md5(question), [md5(text) for text in TEXTS[4:]]) for question in QUESTIONS["train"]]
@@ -120,17 +119,14 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
     words = ("--pool", pool, "--release", folder / "release", "--package-size", 12, "--review-pairs", 6)
     annotate("export", round_, *words)
     shutil.copytree(round_, folder / "fresh")
-    for number in (1, 2):
-        sheet = round_ / "packages" / f"dev-00{number}.csv"
+    for number, sheet in enumerate(sorted((round_ / "packages").glob("*.csv")), 1):
         wrong = wrong_in(6, read_table(sheet), "wrong") if number == 1 else truth
         judge(round_, ANNA, fill(sheet, wrong, folder / f"{number}.csv"), lambda row: row["label"])
-        export_of(round_ / "label-studio" / f"dev-00{number}.json", BEN, truth, folder / f"{number}.json")
+        export_of(round_ / "label-studio" / f"{sheet.stem}.json", BEN, truth, folder / f"{number}.json")
     shutil.copytree(round_, folder / "annotated")
     annotate("review", round_, "--reviewers", BEN, CARL)
-    for reviewer in (BEN, CARL):
-        for number in (1, 2):
-            sheet = round_ / "reviews" / reviewer / f"dev-00{number}.csv"
-            judge(round_, reviewer, fill(sheet, truth, folder / "review.csv"), lambda row: row["label"])
+    for sheet in (round_ / "reviews").rglob("*.csv"):
+        judge(round_, sheet.parent.name, sheet, truth)
     shutil.copytree(round_, folder / "reviewed")
     states = json.loads(annotate("check", round_, "--format", "json").stdout)["packages"]
     assert [each["state"] for each in states] == ["sent back as version 2", "accepted"]

@@ -50,7 +50,7 @@ def _raw(folder: Path) -> None:
 
 def _read_raw(folder: Path) -> Any:
     blocks = read_blocks(find_sources([folder]))
-    return [msgspec.to_builtins(row) for block in blocks for _, row in parse_rows(block)]
+    return [msgspec.to_builtins(row) for block in blocks for _, row in parse_rows(block, segmented=True)]
 
 
 def _cmedqa(folder: Path) -> None:

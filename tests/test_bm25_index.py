@@ -1,4 +1,4 @@
-"""The verb ``bm25``: its tokens, the index that it keeps, and the run that it writes."""
+"""The verb ``bm25``: its analyzers, the index that it keeps, the run that it writes, k1 and b found on questions."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ from releases import QUESTIONS, make_release, md5, tables
 
 from baselines.bm25 import engine_numba
 from baselines.bm25.index import Texts, segment_batches
-from baselines.bm25.tokens import WORDS, Analyzer, tokens
+from baselines.bm25.tokens import STOP_WORDS, WORDS, Analyzer, tokens
+from baselines.bm25.tune import descend
 from builders.core.files import sha256_of
+from builders.core.words import segmenter_version
 from builders.store.reader import open_release
 from builders.store.runs import read_run
 
@@ -123,3 +125,56 @@ def test_what_is_missing_is_one_line(tmp_path: Path) -> None:
     shutil.rmtree(release / "corpus")
     assert "listed in the manifest but missing" in bm25(release, code=1).error
     assert not (tmp_path / "r.run.gz").exists()
+
+
+TEXT = "北京的冬天，iPhone15怎么卖？〇 A"
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [
+        ("words", "北京 的 冬天 iphone15 怎么 卖 〇 a"),
+        ("characters", "北 京 的 冬 天 iphone15 怎 么 卖 〇 a"),
+        ("bigrams", "北京 京的 的冬 冬天 iphone15 怎么 么卖 〇 a"),
+        ("both", "北京 的 冬天 iphone15 怎么 卖 〇 a 北京 京的 的冬 冬天 iphone15 怎么 么卖 〇 a"),
+    ],
+)
+def test_a_text_is_words_characters_bigrams_or_words_and_bigrams(name: str, wanted: str) -> None:
+    found = Analyzer(name)(TEXT)
+    assert [each for each in found if each != "〇"] == [each for each in wanted.split() if each != "〇"]
+    without = Analyzer(name, drop_stop_words=True)(TEXT)
+    assert without == [each for each in found if each not in STOP_WORDS]
+    assert len(without) < len(found)
+
+
+def test_stop_words_leave_nothing_out_that_turns_a_meaning_round() -> None:
+    assert {"的", "怎么", "什么", "為什麼"} <= STOP_WORDS
+    assert not {"不", "没", "没有", "无", "别", "未"} & STOP_WORDS
+    assert not any(each.isascii() for each in STOP_WORDS)
+
+
+def test_every_analyzer_has_an_index_of_its_own_and_asks_as_it_was_built(tmp_path: Path) -> None:
+    release = open_release(make_release(tmp_path / "release"))
+    keys = {json.dumps(Texts(release, analyzer=Analyzer(name, drop)).key("e")) for name, drop in ANALYZERS}
+    assert len(keys) == len(ANALYZERS)
+    # That of words is what it was before there were others: indexes that are kept go on being used.
+    assert Texts(release).key("e")["segmenter"] == f"{segmenter_version()} tokens 1"
+    index = engine_numba.open_index(Texts(release, analyzer=Analyzer("characters")), tmp_path / "indexes", 1)
+    assert index.analyzer == Analyzer("characters")
+    assert index.search(["票"], 1) and not index.search(["高铁"], 1)
+
+
+ANALYZERS = [(name, drop) for name in ("words", "characters", "bigrams", "both") for drop in (False, True)]
+
+
+def test_values_are_moved_one_at_a_time_until_neither_gets_better() -> None:
+    assert descend(lambda k1, b: -abs(k1 - 0.6) - abs(b - 0.3)) == (0.6, 0.3)
+    assert descend(lambda k1, b: -((k1 - 1.5) ** 2) - (b - k1 / 3) ** 2) == (1.5, 0.5)  # b 0.4, k1 1.5, b 0.5
+    assert descend(lambda k1, b: 0.5) == (1.2, 0.75)  # nothing is better: the defaults stay
+
+
+def test_values_are_not_tuned_on_the_questions_that_are_searched(tmp_path: Path) -> None:
+    release = make_release(tmp_path / "release")
+    assert "--tune dev: values tuned on the questions" in bm25(release, "--tune", "dev", code=1).error
+    found = bm25(release, "--tune", "train", "--engine", "elasticsearch", code=1).error
+    assert "--tune, --max-chars and --sample go with --engine numba" in found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -51,17 +50,6 @@ def test_a_figure_without_its_source_is_refused(
     assert len(read_leaderboard(written(tmp_path)).figures) == 1
     with pytest.raises(InputError, match=message):
         read_leaderboard(written(tmp_path, sources, **changes))
-
-
-def test_the_sample_s_figures_are_those_that_were_collected(shared_data: Path) -> None:
-    found = {(f.model, f.metric): f for f in read_leaderboard().figures if f.searched == "sample"}
-    names = {"ndcg@10": "nDCG@10", "mrr@10": "MRR@10", "recall@10": "R@10"}
-    with open(shared_data.parent / "paper" / "modern-sample-results.tsv", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file, delimiter="\t"))
-    wanted = {(row["model"], names[key]): (float(row[key]), row) for row in rows for key in names if row[key] != "None"}
-    assert len(rows) == 88 and {key: found[key].value for key in found} == {key: wanted[key][0] for key in wanted}
-    for key, (_, row) in wanted.items():
-        assert (found[key].trained, found[key].file) == (row["trained_on_it"], row["file@f4cc6c8b"])
 
 
 def test_the_whole_s_figures_are_those_of_the_matrix() -> None:

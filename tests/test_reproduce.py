@@ -262,18 +262,11 @@ def with_settings(folder: Path, text: str, *words: object) -> list[list[str]]:
     return steps_of(folder, "--settings", folder / "settings.toml", *words)
 
 
-def test_settings_of_every_recipe_come_before_those_of_one(tmp_path: Path) -> None:
-    text = '["*"]\ntrain.seed = 3\ntrain.max_steps = 2\n[ce-bm25-neg]\ntrain.seed = 4\n'
-    trainings = [c for c in with_settings(tmp_path, text, "--row", "ce-de-neg-on-bm25") if c[1] == "train"]
-    given = {command[2]: [word for word in command if word.startswith("train.")] for command in trainings}
-    both = ["train.seed=3", "train.max_steps=2"]
-    assert given == {"de-bm25-neg": both, "ce-bm25-neg": [*both, "train.seed=4"], "ce-de-neg": both}
-    text = "[ce-de-neg]\nmodel.start = './somewhere'\n"
-    trained = [c[2] for c in with_settings(tmp_path, text, "--row", "ce-de-neg-on-bm25") if c[1] == "train"]
-    assert trained == ["de-bm25-neg", "ce-de-neg"]  # ce-bm25-neg is its start otherwise
-
-
-def test_options_are_given_to_every_step_of_their_verb(tmp_path: Path) -> None:
+def test_settings_are_given_to_the_recipes_and_to_every_step_of_a_verb(tmp_path: Path) -> None:
+    recipes = '["*"]\ntrain.seed = 3\n[ce-bm25-neg]\ntrain.seed = 4\n[ce-de-neg]\nmodel.start = "./somewhere"\n'
+    own = [command for command in with_settings(tmp_path, recipes, "--table", 5) if command[1] == "train"]
+    given = {command[2]: [word for word in command if word.startswith("train.")] for command in own}
+    assert given["de-bm25-neg"] == ["train.seed=3"] and given["ce-bm25-neg"] == ["train.seed=3", "train.seed=4"]
     text = "rerank = { top-k = 20, max-length = 96 }\nmine = { negatives = 1 }\ntrain = { no-resume = true }\n"
     for command in with_settings(tmp_path, f"[options]\n{text}", "--table", 5):
         verb = command[1]

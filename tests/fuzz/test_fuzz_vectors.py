@@ -113,7 +113,7 @@ _OPEN = "baselines.retrieve.models:"
 READERS = [
     Reader(
         "embeddings",
-        reaches=tuple(f"baselines.retrieve.index:{name}" for name in ("read", "_wrong_array", "arrays", "dim")),
+        reaches=tuple(f"baselines.retrieve.index:{name}" for name in ("read", "_mapped")),
         make=_embeddings,
         spoils={"manifest.json": JSON, "*.npy": BYTES, "*/*.npy": BYTES},
         read=_read_embeddings,

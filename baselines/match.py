@@ -175,10 +175,11 @@ def _text(result: dict[str, Any]) -> str:
         f"{result['similar_training_questions']:,} training questions like {result['similar_questions']:,} questions"
     ]
     if recall := result.get("recall"):
-        shown = (
-            f"all pairs of {recall['questions']:,} questions: {recall['similar_pairs']:,} above {result['threshold']:g}"
+        kinds = [
+            f"{kind} {recall[kind]:.4f}" for kind in ("words", "vectors", _TOGETHER) if recall.get(kind) is not None
+        ]
+        lines.append(
+            f"all pairs of {recall['questions']:,} questions: {recall['similar_pairs']:,} above "
+            f"{result['threshold']:g}; share of them among the candidates: {', '.join(kinds) or 'none is similar'}"
         )
-        kinds = {kind: recall[kind] for kind in ("words", "vectors", _TOGETHER) if recall.get(kind) is not None}
-        share = ", ".join(f"{kind} {value:.4f}" for kind, value in kinds.items())
-        lines.append(f"{shown}; share of them among the candidates: {share}" if share else shown)
     return "\n".join(lines)

@@ -63,13 +63,6 @@ def expect(found: list[list[tuple[str, float]]], scores: np.ndarray, atol: float
         np.testing.assert_allclose([own[ids.index(corpus)] for corpus, _ in hits], best, atol=atol)
 
 
-def test_a_dense_model_finds_what_its_own_encode_says(models: Path, release: Release, tmp_path: Path) -> None:
-    found = found_by(ModelSettings(str(models / "dual")), release, tmp_path / "index")
-    model = SentenceTransformer(str(models / "dual"), device="cpu")
-    expect(found, model.encode_query(ASKED) @ model.encode_document(TEXTS).T, 0.02)
-    assert {len(hits) for hits in found} == {4}
-
-
 @pytest.mark.parametrize(
     ("said", "scores"),
     [

@@ -96,13 +96,6 @@ def test_a_pair_of_two_long_texts_leaves_the_odd_piece_to_the_passage(tmp_path: 
     assert (official.count("中"), official.count("国")) == (191, 190)
 
 
-def test_a_batch_is_padded_with_type_0_and_the_types_reach_the_model(tokenizers: dict[str, Any]) -> None:
-    batch = tokenizers["passage"](["的", "的年"], padding=True)
-    assert batch["token_type_ids"] == [[0, 0, 1, 1, 0], [0, 0, 1, 1, 1]]
-    assert batch["attention_mask"] == [[1, 1, 1, 1, 0], [1, 1, 1, 1, 1]]
-    assert [ids[-1] for ids in batch["input_ids"]] == [0, VOCABULARY.index("[SEP]")]
-
-
 def test_real_queries_and_passages_become_the_official_inputs(shared_data: Path, tmp_path: Path) -> None:
     lines = (shared_data / "dureader-retrieval-samples/cross.train.tsv").read_text("utf-8").split("\n")
     rows = [line.split("\t") for line in lines if line]

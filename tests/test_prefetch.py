@@ -13,7 +13,6 @@ import torch
 from releases import TEXTS
 from tiny_models import write_dual
 
-from baselines.retrieve.devices import tokenizers
 from baselines.retrieve.encoder import Encoder, Prefetcher
 from baselines.retrieve.models import open_encoder
 from baselines.retrieve.settings import ModelSettings
@@ -71,14 +70,7 @@ def test_a_bounded_number_of_batches_is_tokenised_ahead(encoder: Encoder, kind: 
 def test_a_killed_tokenizer_is_a_worker_that_died(encoder: Encoder) -> None:
     ahead = encoder._prefetcher(iter([text] for text in TEXTS * 50))
     next(ahead)
-    os.kill(max(encoder._prefetcher._pool._processes), signal.SIGKILL)
+    for process in list(encoder._prefetcher._pool._processes):  # one that is idle would not be missed
+        os.kill(process, signal.SIGKILL)
     with pytest.raises(WorkerDied):
         list(ahead)
-
-
-def test_a_card_gets_its_share_of_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("baselines.retrieve.devices.usable_cores", lambda: 16)
-    cards = [f"cuda:{number}" for number in range(8)]
-    assert [tokenizers(devices) for devices in (["cpu"], cards, cards[:4], cards[:1])] == [0, 2, 4, 8]
-    monkeypatch.setattr("baselines.retrieve.devices.usable_cores", lambda: 4)
-    assert tokenizers(cards) == 1

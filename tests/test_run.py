@@ -181,24 +181,21 @@ def test_a_prompt_is_found_by_its_name_in_the_model_or_in_the_declaration(
     assert used(tmp_path / "one")["query_prompt"] == "找："
     run_it(unknown, release, tmp_path / "two", "--prompt-name", "duretrieval", "--family", "bge-multilingual-gemma2")
     assert used(tmp_path / "two")["query_prompt"] == f"<instruct>{TASK}\n<query>"
-    wrong = run_it(unknown, release, tmp_path / "three", "--prompt-name", "long", code=1)
-    assert wrong.error.endswith("my-model: has no prompt 'long'; its prompts: 'document', 'query', 'short'")
-    both = run_it(unknown, release, tmp_path / "four", "--prompt-name", "short", "--query-prompt", "", code=1)
-    assert both.error == "--prompt-name and --query-prompt both name the query's prompt; expected one of them"
 
 
-def test_a_model_that_needs_its_own_code_is_refused_unless_it_may_run_it(tmp_path: Path, release: Path) -> None:
-    out = tmp_path / "run"
-    done = run_it("Alibaba-NLP/gte-multilingual-base", release, out, code=1)
-    assert done.error == (
-        "Alibaba-NLP/gte-multilingual-base: needs Python code of its own repository, which is not run unless "
-        "--trust-remote-code is given; alibaba-nlp-community/gte-multilingual-base is the same model without it"
-    )
-
-
-def test_a_re_ranker_is_sent_to_its_verb(release: Path, tmp_path: Path) -> None:
-    done = run_it(write_cross(tmp_path / "cross"), release, tmp_path / "run", code=1)
-    assert done.error.endswith("cross: is a re-ranker (cross): `python -m baselines rerank --run RUN` takes it")
+def test_what_cannot_be_used_so_is_one_error(unknown: Path, release: Path, tmp_path: Path) -> None:
+    for model, words, said in (
+        (unknown, ["--prompt-name", "long"], "has no prompt 'long'; its prompts: 'document', 'query', 'short'"),
+        (unknown, ["--prompt-name", "short", "--query-prompt", ""], "both name the query's prompt; expected one of"),
+        (unknown, ["--family", "bge"], "--family bge: expected none or one of bge-zh"),
+        (
+            write_cross(tmp_path / "cross"),
+            [],
+            "is a re-ranker (cross): `python -m baselines rerank",
+        ),
+        ("Alibaba-NLP/gte-multilingual-base", [], "which is not run unless --trust-remote-code is given; alibaba-nlp"),
+    ):
+        assert said in run_it(model, release, tmp_path / "run", *words, code=1).error
 
 
 def test_pooling_files_of_a_model_come_before_the_declaration_and_a_difference_is_said(

@@ -296,11 +296,13 @@ def expect_model(vectors: Index, path: Path | str, queries_by: str, precision: s
     """Refuse queries, or a model for them, of another fingerprint than the passages'; warn of another precision."""
     wanted = vectors.manifest["model"]
     if queries_by != wanted["fingerprint"]:
-        problem = f"is not the model that encoded {vectors.path} ({wanted['name']!r}): weights or settings differ"
-        raise InputError(problem, path=path)
+        raise InputError(
+            f"is not the model that encoded {vectors.path} ({wanted['name']!r}): weights or settings differ", path=path
+        )
     if vectors.precision != precision:
-        message = "%s: the passages were encoded in %s, the queries in %s"
-        log.warning(message, vectors.path, vectors.precision, precision)
+        log.warning(
+            "%s: the passages were encoded in %s, the queries in %s", vectors.path, vectors.precision, precision
+        )
 
 
 class Dense(Retriever):

@@ -50,7 +50,9 @@ def work_of(args: argparse.Namespace) -> Work:
     """The work that the options ask for: of :data:`.settings.DEVICE` and, where there are any, ``PAIRS``."""
     devices = tuple(devices_of(args.device))
     tokens = args.batch_tokens or batch_tokens(devices[0])
-    own = tokenizers(devices) if args.tokenizers is None else args.tokenizers
+    own = args.tokenizers
+    if own is None:  # on a CPU the model needs the cores; 8 processes tokenise more than a card encodes
+        own = 0 if devices[0] == "cpu" else min(8, max(1, usable_cores() // len(devices)))
     return Work(devices, dtype_of(args.dtype, devices[0]), tokens, own)
 
 
@@ -74,9 +76,7 @@ def dtype_of(wanted: str, device: str) -> str:
 
     ``auto`` is fp32 on every CPU, whatever its units, so that every CPU gives the same figures.
     """
-    if wanted != "auto":
-        return wanted
-    return "fp32" if device == "cpu" else "fp16"
+    return wanted if wanted != "auto" else "fp32" if device == "cpu" else "fp16"
 
 
 def computes_bf16(device: str) -> bool:
@@ -87,14 +87,6 @@ def computes_bf16(device: str) -> bool:
 def batch_tokens(device: str) -> int:
     """Tokens, padding included, that a batch may have: 256 texts of 384 tokens on a GPU, 32 on a CPU."""
     return 384 * (32 if device == "cpu" else 256)
-
-
-def tokenizers(devices: Sequence[str]) -> int:
-    """Processes a device that tokenise for it: its share of the cores, at most 8; 0 (a thread) on a CPU.
-
-    On a CPU the model needs the cores. Eight tokenise about 7,000 passages a second: more than a card encodes.
-    """
-    return 0 if devices[0] == "cpu" else min(8, max(1, usable_cores() // len(devices)))
 
 
 def over_devices(

@@ -15,6 +15,7 @@ import contextlib
 import functools
 import importlib
 import json
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,6 +48,7 @@ from builders.store.runs import Hit
 ROWS_ON_GPU, ROWS_ON_CPU = 1 << 17, 1 << 13
 NAME, MANIFEST = "dureader_retrieval embeddings", "manifest.json"
 _REMEDY = "encode it again"
+_HEADERS = threading.Lock()  # NumPy reads a file's head by ast, which in Python 3.11 two threads may not do at once
 Arrays = dict[str, npt.NDArray[Any]]
 Scores = npt.NDArray[np.float64]
 
@@ -92,13 +94,16 @@ class Index:
         try:
             files = read_json(path / MANIFEST, _Manifest, _REMEDY).shards
         except (FileNotFoundError, NotADirectoryError):
-            problem = f"not a directory of embeddings (no {MANIFEST}); `python -m baselines encode --release DIR "
-            raise InputError(f"{problem}--model M --out DIR` makes one", path=path) from None
+            raise InputError(
+                f"not a directory of embeddings (no {MANIFEST}); `python -m baselines encode` makes one", path=path
+            ) from None
         index = cls(path, read_json(path / MANIFEST, dict[str, Any]), files)
         expected = [chunk_name(index.manifest["of"], number, len(index.chunks)) for number in range(len(index.chunks))]
         if index.chunks != expected:
-            problem = f"shards: expected the files of {expected[0]} to {expected[-1]}, in their order"
-            raise InputError(f"{problem}; {_REMEDY}", path=path / MANIFEST)
+            raise InputError(
+                f"shards: expected the files of {expected[0]} to {expected[-1]}, in order; {_REMEDY}",
+                path=path / MANIFEST,
+            )
         return index
 
     @functools.cached_property
@@ -113,7 +118,7 @@ class Index:
     @functools.cached_property
     def dim(self) -> int:
         """The dimensions of its embeddings."""
-        return int(np.load(self.path / self.files[0].path, mmap_mode="r").shape[1])
+        return int(_mapped(self.path / self.files[0].path).shape[1])
 
     @property
     def longest(self) -> float:
@@ -127,7 +132,7 @@ class Index:
 
     def arrays(self, chunk: str, *names: str) -> list[npt.NDArray[Any]]:
         """Arrays of a chunk, memory-mapped. Private ("c"): PyTorch wants arrays that could be written to."""
-        return [np.asarray(np.load(self.path / f"{chunk}{name}.npy", mmap_mode="c")) for name in names]
+        return [np.asarray(_mapped(self.path / f"{chunk}{name}.npy")) for name in names]
 
     def blocks(self, rows: int = 1 << 16) -> Iterator[tuple[int, Halves]]:
         """(first row, at most ``rows`` embeddings of one chunk), in order: views of the files, nothing is read yet.
@@ -167,11 +172,14 @@ class Index:
         """Raise :class:`InputError` unless these are the ``of`` (passages, queries) of this split of the release."""
         have = [self.manifest[key] for key in ("of", "config", "split")]
         if have != [of, config, split]:
-            problem = f"holds the {have[0]} of {have[1]}/{have[2]}; expected the {of} of {config}/{split}"
-            raise InputError(problem, path=self.path)
+            raise InputError(
+                f"holds the {have[0]} of {have[1]}/{have[2]}; expected the {of} of {config}/{split}", path=self.path
+            )
         if self.manifest["fingerprint"] != release.fingerprint(config, split):
-            problem = f"was encoded from another release: {config}/{split} of {release.path} has other bytes; {_REMEDY}"
-            raise InputError(problem, path=self.path)
+            raise InputError(
+                f"was encoded from another release: {config}/{split} of {release.path} has other bytes; {_REMEDY}",
+                path=self.path,
+            )
         if self.rows != (rows := release.rows(config, split)):
             raise InputError(f"holds {self.rows:,} rows where the release has {rows:,}; {_REMEDY}", path=self.path)
 
@@ -181,10 +189,15 @@ def chunk_name(of: str, number: int, chunks: int) -> str:
     return f"{of}-{number:05d}-of-{chunks:05d}"
 
 
+def _mapped(path: Path) -> npt.NDArray[Any]:
+    with _HEADERS:
+        return np.lib.format.open_memmap(path, mode="c")
+
+
 def _wrong_array(path: Path, file: File) -> str:
     """Describe what a file holds other than its entry says, or that its numbers are not finite; empty if nothing."""
     try:
-        found = np.lib.format.open_memmap(path, mode="c")
+        found = _mapped(path)
     except Exception as error:  # NumPy raises a dozen kinds for wrong bytes
         return f"is damaged ({error})"
     if len(found) != file.rows:
@@ -278,8 +291,7 @@ class Retriever(abc.ABC):
         if not (total := release.rows(config, split)):
             raise InputError(f"has no rows in {config}/{split}", path=release.path)
         # The texts are read before the model is opened: passages are unpacked, by one process.
-        texts = open_passages(release, config) if split == "corpus" else read_queries(release, split, config)
-        del texts
+        _texts(release, config, split, range(0))
         rows, of, about = chunk_rows or self.chunk_rows, "passages" if split == "corpus" else "queries", self.about
         whole = {
             "name": NAME,
@@ -300,8 +312,6 @@ class Retriever(abc.ABC):
                     log.info("%s: already encoded; precision: %s", out, self.work.dtype)
                     return earlier
                 log.warning("%s: damaged (%s); it is made again", out, fault)
-            if done := len(list(work.glob("*.npy.json"))):
-                log.info("%d chunks are done already", done)
             spans = [range(start, min(start + rows, total)) for start in range(0, total, rows)]
             places = [work / chunk_name(of, number, len(spans)) for number in range(len(spans))]
             tasks = [(self, release.path, config, split, *each) for each in zip(spans, places, strict=True)]
@@ -367,17 +377,21 @@ def _is_of(index: Index, about: dict[str, Any]) -> bool:
     return one == other
 
 
+def _texts(release: Release, config: str, split: str, span: range) -> list[str]:
+    """The texts of some rows of passages, which are unpacked if they are not yet, or of queries."""
+    if split == "corpus":
+        return open_passages(release, config).texts(span)
+    return [text for _, text in read_queries(release, split, config)[span.start : span.stop]]
+
+
 def _encode_chunk(of: tuple[Retriever, Path, str, str, range, Path], device: str) -> list[File]:
     """Encode one chunk, or find it done; returns its files."""
     retriever, path, config, split, span, place = of
     release, work = open_release(path), place.parent
 
     def make() -> list[File]:
-        if split == "corpus":
-            task, texts = "document", open_passages(release, config).texts(span)
-        else:
-            task, texts = "query", [text for _, text in read_queries(release, split, config)[span.start : span.stop]]
-        arrays = retriever.arrays(encoder_of(retriever, device, task).encode(texts))
+        task = "document" if split == "corpus" else "query"
+        arrays = retriever.arrays(encoder_of(retriever, device, task).encode(_texts(release, config, split, span)))
         found = [_saved(work, f"{place.name}{end}.npy", array) for end, array in arrays.items()]
         log.info("%s is done", place.name)
         return found

@@ -183,12 +183,18 @@ def check_tokenizer(tokenizer: Any, embeddings: Any, name: str) -> None:
     known = [number for token, number in tokenizer.get_vocab().items() if token not in added]
     most = max([*known, *tokenizer(SENTENCE)["input_ids"], *([] if pad is None else [pad])], default=-1)
     if most >= len(embeddings):
-        problem = f"its tokenizer makes token ids up to {most}, and its weights hold {len(embeddings)} tokens"
-        raise InputError(f"{problem}: the tokenizer is another model's", path=name)
+        raise InputError(
+            f"its tokenizer makes token ids up to {most}, and its weights hold {len(embeddings)} tokens: "
+            "the tokenizer is another model's",
+            path=name,
+        )
     # An unknown word is the same token every time.
     if len({token.strip("▁Ġ ") for token in tokenizer.tokenize(SENTENCE)} - {""}) < 2:
-        problem = "its tokenizer makes nothing but special or unknown tokens of a Chinese sentence"
-        raise InputError(f"{problem}; are its files (tokenizer.json, vocab.txt ...) there?", path=name)
+        raise InputError(
+            "its tokenizer makes nothing but special or unknown tokens of a Chinese sentence; are its files "
+            "(tokenizer.json, vocab.txt ...) there?",
+            path=name,
+        )
 
 
 def check_reading(model: Any, settings: ModelSettings) -> None:
@@ -262,8 +268,9 @@ def open_encoder(settings: ModelSettings, device: str = "cpu", dtype: str = "fp3
         model.truncate_dim = settings.truncate_dim
     if settings.normalize is False:
         if settings.similarity == "cosine":
-            problem = "cosine compares embeddings of unit length; expected dot with embeddings as they are"
-            raise InputError(problem, path=name)
+            raise InputError(
+                "cosine compares embeddings of unit length; expected dot with embeddings as they are", path=name
+            )
         for place in reversed(range(len(model))):
             if isinstance(model[place], Normalize):
                 del model[place]

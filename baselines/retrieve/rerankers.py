@@ -276,8 +276,6 @@ def score_windows(
     ``window``: queries scored together. The folder is of these groups, this job and this window alone.
     """
     window = window or WINDOW
-    if done := len(list(work.glob("window-*.json"))):
-        log.info("%d windows of %d queries are done already", done, window)
     starts = enumerate(range(0, len(groups), window))
     tasks = ((job, work / f"window-{n:06d}.json", groups[start : start + window]) for n, start in starts)
     scores: list[list[float]] = []

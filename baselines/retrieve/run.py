@@ -101,8 +101,10 @@ def run(args: argparse.Namespace) -> None:
     if not model.family:
         log.warning("%s is of no family in models.toml: options and its own files decide", args.model)
     elif (own := used["pooling"])["says"] == families.OWN and own["value"] not in (None, model.pooling or own["value"]):
-        message = "%s: its own files say pooling %s, models.toml (%s) %s; its own files are followed"
-        log.warning(message, args.model, own["value"], model.family, model.pooling)
+        log.warning(
+            "%s: its own files say pooling %s, models.toml (%s) %s; its own files are followed",
+            *(args.model, own["value"], model.family, model.pooling),
+        )
     folder.parent.mkdir(parents=True, exist_ok=True)
     built = retriever.index(release, configs.corpus, folder)
     hits = retriever.search(release, configs.corpus, built, [text for _, text in queries], args.top_k)

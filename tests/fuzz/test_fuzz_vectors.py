@@ -81,7 +81,7 @@ def _scores(found: list[list[float]], *_: object) -> bool:
 READERS = [
     Reader(
         "embeddings",
-        reaches=tuple(f"baselines.retrieve.index:{name}" for name in ("read", "_wrong_array", "arrays", "dim")),
+        reaches=tuple(f"baselines.retrieve.index:{name}" for name in ("read", "_mapped")),
         make=_embeddings,
         spoils={"manifest.json": JSON, "*.npy": BYTES, "*/*.npy": BYTES},
         read=_read_embeddings,

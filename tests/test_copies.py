@@ -77,23 +77,6 @@ def test_rows_with_their_passages_become_a_release(tmp_path: Path) -> None:
     run("builders", "check", "--release", tmp_path / "out")
 
 
-def test_what_is_odd_in_rows_is_counted(tmp_path: Path) -> None:
-    row = {"query_id": 7, "query": DEV[0], "positive_passages": [passage(TEXTS[4]), {"docid": "x", "text": " "}]}
-    row["negative_passages"] = [{"docid": 12, "text": TEXTS[0]}, passage(TEXTS[4])]
-    done = build(tmp_path / "out", lines(tmp_path / "dev.jsonl", [row, row]))
-    rows = rows_of(tmp_path / "out")
-    assert rows["qrels", "dev"] == [{"query-id": md5(DEV[0]), "corpus-id": IDS[4], "score": 1}]
-    assert [joined["negative_passages"] for joined in rows["dev", "dev"]] == [[passage(TEXTS[0])]]
-    for said in (
-        "queries whose id in the copy is not the MD5 of the text: 2",
-        "passages whose id in the copy is not the MD5 of the text: 2",
-        "passages without a text (left out): 2",
-        "negatives that are a positive of their query (left out): 2",
-        "rows of dev whose query came before (their passages are united): 1",
-    ):
-        assert said in done.stdout
-
-
 @pytest.mark.parametrize("layout", ["rows", "tables"])
 def test_rows_of_one_question_are_united(layout: str, tmp_path: Path) -> None:
     """As everywhere (CONTRIBUTING, The rules): no positive is lost, and none is also a negative."""

@@ -107,9 +107,7 @@ def test_pickles_prepared_or_streamed(release: Path, tmp_path: Path) -> None:
     assert list(pickle.loads(pickle.dumps(stream))) == tables()["dev", "dev"]
 
 
-def test_data_dir_may_be_relative_a_home_or_hold_odd_characters(
-    tmp_path: Path, load: Load, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_data_dir_may_be_relative_a_home_or_odd(tmp_path: Path, load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
     odd = make_release(tmp_path / "资料 a::b#?*")
     monkeypatch.chdir(odd)
     monkeypatch.setenv("HOME", str(tmp_path))

@@ -119,31 +119,17 @@ def test_links_lead_to_files_that_are_there(page: Path) -> None:
         assert "://" in target or (page.parent / target).exists(), target
 
 
-def test_every_verb_has_a_page() -> None:
-    assert {path.name for path in VERBS} == set(GENERATOR["pages"]())
-
-
 @pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="each version of Python words options in its own way")
 def test_the_page_of_a_verb_is_what_its_help_says() -> None:
     """`python docs/verbs.py` writes them."""
-    pages = GENERATOR["pages"]()
-    for path in VERBS:
-        assert path.read_text(encoding="utf-8") == pages[path.name], path.name
+    assert {path.name: path.read_text(encoding="utf-8") for path in VERBS} == GENERATOR["pages"]()
 
 
-def test_readme_names_every_page() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+def test_the_readmes_name_every_page_and_have_at_most_180_lines_beside_the_table_of_verbs() -> None:
+    readme, chinese = (path.read_text(encoding="utf-8") for path in README)
     assert GENERATOR["index"]() in readme
-    assert [path.stem for path in TOOLS if f"](docs/tools/{path.name})" not in readme] == []
-
-
-def test_readme_has_at_most_180_lines_beside_its_table_of_verbs() -> None:
-    for path in README:
-        before, _, rest = path.read_text(encoding="utf-8").partition("<!-- verbs -->")
+    assert all(f"](docs/tools/{path.name})" in readme for path in TOOLS)
+    assert all(f"docs/verbs/{path.name}" in chinese for path in VERBS)
+    for text in (readme, chinese):
+        before, _, rest = text.partition("<!-- verbs -->")
         assert len((before + rest.partition("<!-- end of verbs -->")[2]).splitlines()) <= 180
-
-
-def test_the_chinese_readme_names_every_verb() -> None:
-    text = (ROOT / "README.zh.md").read_text(encoding="utf-8")
-    for path in VERBS:
-        assert f"docs/verbs/{path.name}" in text

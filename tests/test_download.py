@@ -143,9 +143,7 @@ def test_what_the_archive_lacks_names_its_builder(
         ({"send_length": False}, [0]),
     ],
 )
-def test_a_broken_connection_is_resumed(
-    load: Load, server: ArchiveServer, how: dict[str, Any], expected: list[int]
-) -> None:
+def test_broken_downloads_resume(load: Load, server: ArchiveServer, how: dict[str, Any], expected: list[int]) -> None:
     vars(server).update(how)
     assert list(load("dev", "dev")) == rows_of_archive()["dev", "dev"]
     assert server.requests == expected
@@ -227,9 +225,7 @@ def test_the_first_checksum_is_printed_and_held_to(
     assert list(load("dev", "dev", streaming=True)) == []
 
 
-def test_published_figures_are_held_to(
-    load: Load, server: ArchiveServer, downloads: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_published_figures(load: Load, server: ArchiveServer, downloads: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     right = {"bytes": server.size, "md5": hashlib.md5(server.content).hexdigest(), "sha256": server.sha256}
     for wrong, said in (
         ({"sha256": "0" * 64}, f"SHA-256 {server.sha256} where {'0' * 64}"),
@@ -248,9 +244,7 @@ def test_published_figures_are_held_to(
 
 
 @pytest.mark.parametrize("streaming", [False, True])
-def test_a_kept_archive_that_rots_is_deleted_and_loaded_anew(
-    load: Load, server: ArchiveServer, downloads: Path, streaming: bool
-) -> None:
+def test_a_rotten_archive_is_loaded_anew(load: Load, server: ArchiveServer, downloads: Path, streaming: bool) -> None:
     load("dev")
     kept = next(downloads.glob("*.gz"))
     content = bytearray(kept.read_bytes())
@@ -297,18 +291,14 @@ def with_wrong_byte(place: int) -> bytes:
         (b"\x1f\x8b and no more", "no whole tar.gz"),
     ],
 )
-def test_a_harmful_archive_is_refused_and_deleted(
-    load: Load, server: ArchiveServer, downloads: Path, content: bytes, words: str
-) -> None:
+def test_what_harms_is_deleted(load: Load, server: ArchiveServer, downloads: Path, content: bytes, words: str) -> None:
     server.replace(content)
     assert words in fails(load)
     assert left(downloads) <= {".json"}
     assert not any("sha256" in path.read_text() for path in downloads.glob("*.json"))
 
 
-def test_what_follows_the_last_member_has_a_limit_too(
-    load: Load, server: ArchiveServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_follows_has_a_limit_too(load: Load, server: ArchiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dureader_retrieval, "_LARGEST_CONTENT", 1 << 20)
     server.replace(archive() + gzip.compress(bytes(3 << 20)))
     assert "unpacks to more than" in fails(load)
@@ -317,15 +307,6 @@ def test_what_follows_the_last_member_has_a_limit_too(
 def test_a_missing_file_is_named(load: Load, server: ArchiveServer) -> None:
     server.replace(archive({f"{FOLDER}/train.json": b"", "other/dev.json": b""}))
     assert re.search(f"holds no {FOLDER}/dev.json; it has .*other/dev.json", fails(load))
-
-
-def test_files_may_be_wrapped_in_an_object(load: Load, server: ArchiveServer) -> None:
-    """As tar names them, with fields that nobody asks for."""
-    rows = {name: [json.loads(line) for line in content.splitlines()] for name, content in contents().items()}
-    files = {f"./{name}": json.dumps({"data": [{**row, "more": {"page": 1}} for row in rows[name]]}) for name in rows}
-    server.replace(archive({name: content.encode() for name, content in files.items()}))
-    for (config, split), expected in rows_of_archive().items():
-        assert list(load(config, split, streaming=True)) == expected
 
 
 GOOD = json_lines([{"paragraph_id": md5(TEXTS[0]), "paragraph_text": TEXTS[0]}])
@@ -371,9 +352,7 @@ VALUES = st.recursive(
     ascii_only=st.booleans(),
     indent=st.sampled_from([None, 2]),
 )
-def test_records_come_whole_whatever_the_blocks(
-    records: list[Any], block: int, wrapped: bool, ascii_only: bool, indent: int | None
-) -> None:
+def test_records_are_whole(records: list[Any], block: int, wrapped: bool, ascii_only: bool, indent: int | None) -> None:
     if wrapped:
         content = json.dumps({"data": records}, ensure_ascii=ascii_only, indent=indent).encode()
     else:

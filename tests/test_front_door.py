@@ -34,9 +34,7 @@ def call(program: str, *argv: str) -> int:
 
 @pytest.mark.parametrize("program", PROGRAMS)
 @pytest.mark.parametrize("argv", [(), ("--help",), ("-h",)])
-def test_without_a_verb_every_verb_is_printed_with_its_line(
-    program: str, argv: tuple[str, ...], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_no_verb_prints_all_with_lines(program: str, argv: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     assert call(program, *argv) == 0
     lines = capsys.readouterr().out.splitlines()
     modules = {verb: module for verbs in PROGRAMS[program].values() for verb, module in verbs.items()}
@@ -88,9 +86,7 @@ def test_nothing_that_is_quick_imports_a_library_that_takes_seconds(code: str) -
         ("builders", ["release", "--out", "x", "--nothing"], 2, "", "unrecognized arguments: --nothing"),
     ],
 )
-def test_a_wrong_verb_or_option_is_a_usage_error_with_a_hint(
-    program: str, argv: list[str], code: int, out: str, error: str
-) -> None:
+def test_a_wrong_verb_or_option_gets_a_hint(program: str, argv: list[str], code: int, out: str, error: str) -> None:
     done = run(program, *argv, code=code)
     assert done.stdout == out and error in done.stderr
 
@@ -119,9 +115,7 @@ def test_an_old_name_prints_the_new_one(program: str, old: str, new: str, capsys
         ("baselines bm25 --release {release} --out {out}", "numba", "builders"),
     ],
 )
-def test_a_missing_library_is_one_line_that_names_its_group(
-    sample_release: Path, tmp_path: Path, words: str, missing: str, group: str
-) -> None:
+def test_a_missing_library_is_named(sample_release: Path, tmp_path: Path, words: str, missing: str, group: str) -> None:
     run_ = tmp_path / "a.run"
     release = open_release(sample_release)
     query, passage = (release.table(*split).column("_id")[0] for split in (("queries", "dev"), ("corpus", "corpus")))

@@ -132,9 +132,7 @@ def test_every_id_gives_the_rows_of_a_directory_a_hub_and_the_archive(peers: Pat
     }
 
 
-def test_the_page_of_ir_datasets_prints_what_it_shows(
-    peers: Path, alone: Path, tmp_path: Path, sample_release: Path
-) -> None:
+def test_the_page_prints_what_it_shows(peers: Path, alone: Path, tmp_path: Path, sample_release: Path) -> None:
     (tmp_path / "build").mkdir()
     (tmp_path / "build/sample").symlink_to(sample_release)
     variables = {"PATH": f"{peers}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(alone), "PYTHONUTF8": "1"}

@@ -22,23 +22,18 @@ from builders.store.layout import MANIFEST
 from builders.store.reader import open_release
 
 OUTSIDE = {
-    "": "is empty",
-    "/etc/passwd": "is absolute",
-    "C:/Windows/system.ini": "is absolute",
-    "..": "has the part '..'",
-    "a/../../b": "has the part '..'",
-    "a/": "has the part ''",
-    "..\\x": "holds a backslash",
-    "a\0b": r"holds the character '\x00'",
-    "a\u2028b": r"holds the character '\u2028'",
-    "a\ud800b": r"holds the character '\ud800'",
-    "a" * (LONGEST + 1): "a name of 1,001 characters; expected at most 1,000",
+    "is empty": [""],
+    "is absolute": ["/etc/passwd", "C:/Windows/system.ini"],
+    "has the part": ["..", "a/../../b", "./a", "a//b", "a/"],
+    "holds a backslash": ["..\\x"],
+    "holds the character": ["a\0b", "a\u2028b", "a\ud800b"],
+    "a name of 1,001 characters; expected at most 1,000": ["a" * (LONGEST + 1)],
 }
 INSIDE = ["a", "corpus/corpus-00000-of-00001.parquet", "a..b/c.", "语料/第 1 部分.json", "a/" * 499 + "b"]
 
 
 def test_a_name_that_could_lead_out_is_refused_with_the_reason_and_a_plain_one_taken() -> None:
-    for name, reason in OUTSIDE.items():
+    for reason, name in ((reason, name) for reason, names in OUTSIDE.items() for name in names):
         with pytest.raises(ValueError, match=f"^[^\n]*{re.escape(reason)}[^\n]*$"):
             name_within(name)
     assert list(map(name_within, INSIDE)) == INSIDE

@@ -163,9 +163,7 @@ def test_the_exported_files_are_in_the_published_style(tmp_path: Path) -> None:
     ]
 
 
-def test_tabs_and_line_ends_of_a_text_become_spaces_in_the_tsvs_alone(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_tabs_and_line_ends_become_spaces_in_the_tsvs_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     train, cross = f"{ORIGINAL}/train.json", f"{PREPROCESSED}/train/cross.train.tsv"
     rows = [question("问\t题", ["答\n案"]), question("问题", ["答案", "答\r案"])]
     convert(tmp_path, {train: lines(rows), cross: "问题\t\t答案\t1\n问题\t\t别的\t0\n"})

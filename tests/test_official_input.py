@@ -58,9 +58,7 @@ def read(tokenizer: Any, *texts: str) -> Input:
 
 @settings(max_examples=200, deadline=None)
 @given(text=TEXTS, other=TEXTS)
-def test_any_text_becomes_what_the_official_reader_makes_of_it(
-    tokenizers: dict[str, Any], text: str, other: str
-) -> None:
+def test_any_text_becomes_what_the_official_reader_makes(tokenizers: dict[str, Any], text: str, other: str) -> None:
     vocabulary = set(VOCABULARY)
     assert read(tokenizers["query"], text) == query_input(text, vocabulary, 8)
     assert read(tokenizers["passage"], text) == passage_input(text, vocabulary, 16)

@@ -70,9 +70,7 @@ def clean(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(("name", "bad", "said"), BAD)
-def test_a_bad_line_stops_the_build_or_is_skipped_and_all_the_rest_is_as_without_it(
-    tmp_path: Path, clean: Path, name: str, bad: str, said: str
-) -> None:
+def test_a_bad_line_stops_the_build_or_is_skipped(tmp_path: Path, clean: Path, name: str, bad: str, said: str) -> None:
     source = write_with(tmp_path / "in", name, 1, bad)
     refused = official(source, tmp_path / "release", "--quiet", code=1).error
     assert refused.startswith(f"{source / name}:2: ") and said in refused
@@ -93,9 +91,7 @@ def test_a_bad_line_stops_the_build_or_is_skipped_and_all_the_rest_is_as_without
     assert listed[0] == "file\tline\twhat" and listed[1].startswith(f"{name}\t2\t") and len(listed) == 2
 
 
-def test_what_is_skipped_takes_its_judgments_along_and_keeps_its_line_number(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_skipped_takes_its_judgments_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The ids of the passages after it are still their own, whatever the blocks are."""
     files = {name: text for name, text in BOTH.items() if f"{ORIGINAL}/passage" not in name}
     files[MAP] = files[MAP].replace(md5(PASSAGES[10]), "f" * 32)  # an id that only the line number says
@@ -133,9 +129,7 @@ def test_what_is_skipped_takes_its_judgments_along_and_keeps_its_line_number(
         ("x/other.txt", None, "文", "no official file"),
     ],
 )
-def test_what_is_wrong_with_a_file_as_a_whole_stops_the_build(
-    tmp_path: Path, name: str, line: int | None, content: str, said: str, skip: bool
-) -> None:
+def test_a_wrong_file_stops(tmp_path: Path, name: str, line: int | None, content: str, said: str, skip: bool) -> None:
     folder = made.write_files(tmp_path / "in", {name: content})
     with pytest.raises(InputError) as error:
         build_official([folder], tmp_path / "release", skip)

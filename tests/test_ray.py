@@ -126,9 +126,7 @@ def _watched(function: Any, folder: Path, task: Any) -> Any:
 
 
 @pytest.mark.usefixtures("small_parts")
-def test_a_machine_that_is_lost_and_workers_and_a_driver_that_are_killed(
-    cluster: Cluster, rows: Path, tmp_path: Path
-) -> None:
+def test_a_lost_machine_and_killed_workers_and_driver(cluster: Cluster, rows: Path, tmp_path: Path) -> None:
     """Not a byte changes, and the finished parts are found again. kill -9 comes when nobody has heard of a result."""
     sources = raw.find_sources([rows])
     node = cluster.add()

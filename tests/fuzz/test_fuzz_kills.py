@@ -87,9 +87,7 @@ VERBS = {
         for name, verb in VERBS.items()
     ],
 )
-def test_a_killed_command_ends_in_the_same_bytes_and_leaves_nothing(
-    name: str, tmp_path: Path, record_property: Callable[[str, object], None]
-) -> None:
+def test_kills_end_in_the_same_bytes(name: str, tmp_path: Path, record_property: Callable[[str, object], None]) -> None:
     verb, given = VERBS[name], tmp_path / "given"
     verb.make(given)
     record_property("fuzz", killed_and_given_again(verb, given, tmp_path, name))

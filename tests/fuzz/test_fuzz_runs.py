@@ -81,13 +81,12 @@ def _weights(folder: Path) -> None:
     (folder / "weights.json").write_text(json.dumps({"weights": [0.3, 0.7], "tuned_on": "dev", "MRR@10": 0.5}))
 
 
-def _official(folder: Path, whole: bool = False) -> None:
+def _official(folder: Path) -> None:
     rows: list[Any] = [
         {"question_id": q, "question": "?", "answer_paragraphs": [{"paragraph_id": p, "paragraph_text": "x"}]}
         for q, p in zip(ASKED, IDS, strict=False)
     ]
-    text = json.dumps({"data": rows}) if whole else "".join(json.dumps(row) + "\n" for row in rows)
-    (folder / "qrels").write_text(text)
+    (folder / "qrels").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
 def _negatives(folder: Path) -> None:
@@ -207,27 +206,10 @@ READERS = [
         right=_as_columns,
     ),
     Reader(
-        "BEIR's qrels",
-        reaches=(f"{_QRELS}_columns",),
-        make=lambda folder: (folder / "qrels").write_text(
-            "query-id\tcorpus-id\tscore\n" + "".join(f"{q}\t{p}\t1\n" for q in ASKED for p in IDS)
-        ),
-        spoils={"qrels": TEXT},
-        read=lambda folder: read_qrels(folder / "qrels").positives,
-        right=_as_columns,
-    ),
-    Reader(
         "an official dev.json",
         reaches=(f"{_QRELS}_official",),
         make=_official,
         spoils={"qrels": JSON_LINES},
-        read=lambda folder: read_qrels(folder / "qrels").positives,
-    ),
-    Reader(
-        "an official dev.json of one object",
-        reaches=(f"{_QRELS}_official",),
-        make=lambda folder: _official(folder, True),
-        spoils={"qrels": JSON},
         read=lambda folder: read_qrels(folder / "qrels").positives,
     ),
     Reader(

@@ -6,6 +6,7 @@ import gzip
 import json
 import tarfile
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import pyarrow.parquet as pq
 from commands import SAMPLE
 from fuzzing import Reader, fuzz_of
 from official_archives import original_files, preprocessed_files, write_files, write_tar
-from releases import make_release, tables
+from releases import TEXTS, make_release, tables
 from spoil import BYTES, JSON, JSON_LINES, PARQUET, TEXT
 
 from builders.add import ccovid, cmedqa, squad
@@ -30,6 +31,8 @@ from builders.official.archives import find_members
 from builders.official.build import build_official
 from builders.official.copies import Judgment, Ranked, Text, kind_of, rows_of
 from builders.release.rows import find_sources, parse_rows
+from builders.similar.pairs import Names
+from builders.similar.pairs import read_pairs as pairs_of
 from builders.sources.files import find_files
 from builders.sources.lines import read_blocks
 from builders.sources.tables import find_tables
@@ -176,7 +179,47 @@ def _read_copies(folder: Path) -> Any:
     return {path.name: [row for _, row in rows_of(path, kinds[found[path.name]])] for path in paths}
 
 
+_PAIRS = [
+    {"query": "高铁票提前几天买", "pos": [TEXTS[4]], "neg": TEXTS[:2]},
+    {"query": "手机进水怎么办", "pos": TEXTS[5:], "neg": []},
+]
+
+
+def _pairs(folder: Path) -> None:
+    (folder / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in _PAIRS), encoding="utf-8")
+
+
+def _read_pairs(name: str) -> Callable[[Path], Any]:
+    return lambda folder: [
+        (pair.line, pair.questions, pair.passages) for pair in pairs_of(folder / name, Names(either=()))
+    ]
+
+
+def _as_lines(found: list[tuple[int, list[str], list[str]]], _: Any, folder: Path) -> bool:
+    """Every text of a row stands in its line."""
+    lines = (folder / "pairs.jsonl").read_bytes().removeprefix(b"\xef\xbb\xbf").split(b"\n")
+    for line, questions, passages in found:
+        said = json.dumps(json.loads(lines[line - 1]), ensure_ascii=False)
+        assert all(json.dumps(text, ensure_ascii=False) in said for text in (*questions, *passages))
+    return len(found) == sum(bool(line.strip()) for line in lines)
+
+
 READERS = [
+    Reader(
+        "training pairs as JSON lines",
+        reaches=("builders.similar.pairs:read_pairs",),
+        make=_pairs,
+        spoils={"pairs.jsonl": JSON_LINES},
+        read=_read_pairs("pairs.jsonl"),
+        right=_as_lines,
+    ),
+    Reader(
+        "training pairs as Parquet",
+        reaches=("builders.similar.pairs:_parquet",),
+        make=lambda folder: pq.write_table(pa.Table.from_pylist(_PAIRS), folder / "pairs.parquet"),
+        spoils={"pairs.parquet": PARQUET + BYTES},
+        read=_read_pairs("pairs.parquet"),
+    ),
     Reader(
         "copies",
         reaches=(

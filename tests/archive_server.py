@@ -59,29 +59,18 @@ def archive(files: dict[str, bytes] | None = None, extra: list[tuple[tarfile.Tar
 
 
 class ArchiveServer(Loopback):
-    """A server of ``content``; its ``url`` is the base address.
-
-    Attributes:
-        content: the archive's bytes.
-        etag: its ETag; None sends none.
-        break_after: for each request in turn, after how many bytes of the body the connection is cut; None: whole.
-        status: for each request in turn, the HTTP status to fail with; None or no more: as it should be.
-        page: an HTML page that is sent with the status 200 instead.
-        ignore_range: send the whole with 200 whatever is asked for.
-        send_length: without it, the body ends where the connection does.
-        requests: for each request so far, the byte from which on it asks (0 without a Range).
-    """
+    """A server of ``content``, the archive's bytes; its ``url`` is the base address."""
 
     def __init__(self, content: bytes) -> None:
         super().__init__(_Handler)
         self.url += "/"
         self.replace(content)
-        self.break_after: list[int | None] = []
-        self.status: list[int | None] = []
-        self.page: tuple[str, bytes] | None = None
-        self.ignore_range = False
-        self.send_length = True
-        self.requests: list[int] = []
+        self.break_after: list[int | None] = []  # of each request in turn: the bytes after which it is cut; None: whole
+        self.status: list[int | None] = []  # of each request in turn: the HTTP status to fail with
+        self.page: tuple[str, bytes] | None = None  # sent with the status 200 instead
+        self.ignore_range = False  # send the whole with 200 whatever is asked for
+        self.send_length = True  # without it, the body ends where the connection does
+        self.requests: list[int] = []  # of each request so far: the byte from which on it asks
 
     @property
     def size(self) -> int:

@@ -93,10 +93,7 @@ def _processes() -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def _signals() -> Iterator[None]:
-    """A library that takes SIGTERM for itself, as Ray's nodes do, has it for the tests of one file.
-
-    The processes that later tests fork, and stop, would not heed it.
-    """
+    """A library that takes SIGTERM for itself, as Ray's nodes do, has it for the tests of one file."""
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     yield
     for number, handler in before.items():

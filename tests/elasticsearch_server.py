@@ -1,8 +1,4 @@
-"""An Elasticsearch on loopback: the few endpoints that the engine uses, in memory, for tests.
-
-It checks what it is sent as strictly as the server would (no field that the mapping lacks; no search before a refresh),
-computes Lucene's BM25 passage by passage in float32, and fails on demand.
-"""
+"""An Elasticsearch on loopback: the endpoints that the engine uses, as strict as the server, with faults on demand."""
 
 from __future__ import annotations
 
@@ -18,11 +14,8 @@ from loopback import Handler, Loopback
 
 @dataclass
 class Fault:
-    """The answer to the next ``times`` requests of a kind: a status, "lose" (done, no answer), or "items" (each
-    second item turned down with 429)."""
-
     pattern: str  # of "METHOD /path"
-    action: int | str
+    action: int | str  # a status, "lose" (done, no answer), or "items" (each second item turned down with 429)
     times: int = 1
 
 
@@ -35,8 +28,6 @@ class Stored:
 
 
 class Elasticsearch(Loopback):
-    """``with Elasticsearch() as server``: its ``url``, ``indexes``, ``requests`` and ``faults``."""
-
     def __init__(self, about: Any = None, product: bool = True) -> None:
         super().__init__(_Handler)
         self.about = {"version": {"number": "9.1.0"}} if about is None else about
@@ -90,16 +81,12 @@ class _Handler(Handler):
         what = (self.command, rest[0] if rest else "")
         if what == ("PUT", ""):
             state.indexes[name] = Stored(**json.loads(body))
-            return 200, {"acknowledged": True}
-        index = state.indexes.get(name)
-        if index is None:
-            if self.command == "DELETE":  # of ignore_unavailable
-                return 200, {"acknowledged": True}
+        elif what == ("DELETE", ""):  # of ignore_unavailable
+            state.indexes.pop(name, None)
+        elif (index := state.indexes.get(name)) is None:
             return 404, {"error": {"reason": f"no such index [{name}]"}, "status": 404}
-        if what == ("HEAD", ""):
+        elif what == ("HEAD", ""):
             return 200, {}
-        if what == ("DELETE", ""):
-            del state.indexes[name]
         elif what == ("GET", "_mapping"):
             return 200, {name: {"mappings": index.mappings}}
         elif what == ("PUT", "_mapping"):

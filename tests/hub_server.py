@@ -1,9 +1,4 @@
-"""A hub on loopback: what huggingface_hub, datasets and the like need of one, in memory, for tests.
-
-Dataset and model repositories with commits, LFS uploads, downloads with ETag and Range, private repositories, tokens
-with and without the right to write, and faults on demand. Clients find it by ``HF_ENDPOINT``, which they read when
-they are imported: run them as subprocesses, in the environment that :meth:`Hub.environment` gives.
-"""
+"""A hub on loopback, in memory: what huggingface_hub and datasets need of one, with faults on demand."""
 
 from __future__ import annotations
 
@@ -29,12 +24,9 @@ Answer = tuple[int, bytes, dict[str, str]]  # status, content, headers
 
 @dataclass
 class Fault:
-    """``action`` for requests whose method and path match: a status, ``break`` (the connection, before anything is
-    done) or ``lose`` (the answer, after all is done)."""
-
     method: str
     path: re.Pattern[str]
-    action: int | str
+    action: int | str  # a status; break: the connection, before anything is done; lose: the answer, after all is done
     skip: int
     times: int
 
@@ -183,9 +175,8 @@ class _Handler(Handler):
         return self._json({"url": url, "name": name, "id": name})
 
     def _validate(self) -> Any:
-        if not json.loads(self.body)["content"].startswith("---\n"):
-            return self._json({"errors": [], "warnings": [{"message": "empty or missing yaml metadata"}]})
-        return self._json({"errors": [], "warnings": []})
+        empty = not json.loads(self.body)["content"].startswith("---\n")
+        return self._json({"errors": [], "warnings": [{"message": "empty or missing yaml metadata"}] * empty})
 
     def _info(self, kind: str, name: str, rev: str | None) -> Any:
         repo = self._repo(kind, name)
@@ -272,11 +263,8 @@ class _Handler(Handler):
                 if value["oid"] not in self.server.lfs:
                     raise Refused(400, "", f"LFS object {value['oid']} was not uploaded")
                 files[path] = Blob(self.server.lfs[value["oid"]], True)
-            elif item["key"] == "deletedFile":
-                if files.pop(path, None) is None:
-                    raise Refused(404, "EntryNotFound", f"A file with this name doesn't exist: {path}")
-            elif item["key"] == "deletedFolder":
-                files = {each: blob for each, blob in files.items() if not each.startswith(f"{path.rstrip('/')}/")}
+            elif item["key"] == "deletedFile" and files.pop(path, None) is None:
+                raise Refused(404, "EntryNotFound", f"A file with this name doesn't exist: {path}")
         commit = repo.add(header["summary"], files)
         url = f"{self.server.url}/{'datasets/' if kind == 'dataset' else ''}{name}/commit/{commit.oid}"
         return self._json({"success": True, "commitOid": commit.oid, "commitUrl": url, "hookOutput": ""})

@@ -77,32 +77,22 @@ def test_rows_with_their_passages_become_a_release(tmp_path: Path) -> None:
     run("builders", "check", "--release", tmp_path / "out")
 
 
-@pytest.mark.parametrize("layout", ["rows", "tables"])
-def test_rows_of_one_question_are_united(layout: str, tmp_path: Path) -> None:
+def test_rows_of_one_question_are_united(tmp_path: Path) -> None:
     """As everywhere (CONTRIBUTING, The rules): no positive is lost, and none is also a negative."""
-    if layout == "rows":
-        given = [(0, [4], [0, 2]), (1, [5], []), (0, [5], [1]), (0, [4, 3], [2, 5])]  # question, positives, negatives
-        kinds = ("positive_passages", "negative_passages")
-        rows = [
-            {
-                "query": DEV[n],
-                **{kind: [passage(TEXTS[i]) for i in each] for kind, each in zip(kinds, both, strict=True)},
-            }
-            for n, *both in given
-        ]
-        words = [lines(tmp_path / "dev.jsonl", rows)]
-    else:
-        queries = {"a": DEV[0], "b": DEV[1], "c": DEV[0]}
-        words = mteb(tmp_path / "copy", queries, [("a", 4, 1), ("b", 5, 1), ("c", 5, 1), ("c", 3, 1)])
+    given = [(0, [4], [0, 2]), (1, [5], []), (0, [5], [1]), (0, [4, 3], [2, 5])]  # question, positives, negatives
+    rows: list[dict[str, Any]] = []
+    for number, *both in given:
+        own, others = ([passage(TEXTS[n]) for n in each] for each in both)
+        rows.append({"query": DEV[number], "positive_passages": own, "negative_passages": others})
+    words = [lines(tmp_path / "dev.jsonl", rows)]
     done = build(tmp_path / "out", *words)
     found = rows_of(tmp_path / "out")
     first, second = found["dev", "dev"]
     assert (first["query"], second["query"]) == (DEV[0], DEV[1])
     assert first["positive_passages"] == [passage(TEXTS[n]) for n in (4, 5, 3)]
-    assert first["negative_passages"] == ([passage(TEXTS[n]) for n in (0, 2, 1)] if layout == "rows" else [])
+    assert first["negative_passages"] == [passage(TEXTS[n]) for n in (0, 2, 1)]
     assert [row["corpus-id"] for row in found["qrels", "dev"]] == [IDS[n] for n in (4, 5, 3, 5)]
-    again = 2 if layout == "rows" else 1
-    assert f"rows of dev whose query came before (their passages are united): {again}" in done.stdout
+    assert "rows of dev whose query came before (their passages are united): 2" in done.stdout
     run("builders", "check", "--release", tmp_path / "out")
 
 

@@ -27,9 +27,7 @@ def test_samples_of_any_size_load_by_their_name_alone(everything: Path, load: Lo
         load("restrain-4-interpolation", data_dir=str(everything))
     # The builder's own names: the paper's sizes are those that are listed.
     assert [f"restrain-{size_name(n)}-interpolation" in dureader_retrieval.CONFIGS for n in (14_000, 45_000, 200_000)]
-    for name in (
-        *("restrain-0-interpolation", "restrain-03-interpolation", "restrain-3", "resttest-bucket", "resttest-bucket0"),
-    ):
+    for name in ("restrain-0-interpolation", "restrain-03-interpolation", "restrain-3", "resttest-bucket0"):
         with pytest.raises(ValueError, match=f"'{name}' not found"):
             load(name, data_dir=str(everything))
 
@@ -91,11 +89,8 @@ def test_names_configs_and_splits(release: Path) -> None:
 
 def test_stock_builders_still_load(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("a,b\n1,2\n", encoding="utf-8")
-    cache = str(tmp_path / "cache")
-    assert datasets.load_dataset("csv", data_files=str(tmp_path / "rows.csv"), split="train", cache_dir=cache)[0] == {
-        "a": 1,
-        "b": 2,
-    }
+    given = {"data_files": str(tmp_path / "rows.csv"), "cache_dir": str(tmp_path / "cache")}
+    assert datasets.load_dataset("csv", split="train", **given)[0] == {"a": 1, "b": 2}
 
 
 def test_pickles_prepared_or_streamed(release: Path, tmp_path: Path) -> None:

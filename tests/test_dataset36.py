@@ -1,8 +1,4 @@
-"""``dureader_retrieval.py`` as a loading script of ``datasets`` 3.6, and a release by its path there.
-
-3.6 cannot live beside the installed 5.x: it has a virtual environment of its own, made once and kept in
-``.venvs/datasets-3.6`` (or the folder that ``DUREADER_RETRIEVAL_VENV36`` names).
-"""
+"""``dureader_retrieval.py`` as a loading script of ``datasets`` 3.6, and a release by its path there."""
 
 from __future__ import annotations
 

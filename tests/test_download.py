@@ -85,9 +85,7 @@ def test_one_download_serves_every_config(load: Load, server: ArchiveServer, tmp
     assert list(queries["queries"]) == [*queries["dev"], *queries["train"]]  # as by a release's card
 
 
-def test_a_prepared_copy_needs_no_archive_and_no_network(
-    load: Load, server: ArchiveServer, downloads: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_prepared_copies(load: Load, server: ArchiveServer, downloads: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A mirror of the same archive serves the same copy, too."""
     path = load("dev", "dev").cache_files[0]["filename"]
     with serve(server.content) as mirror, pytest.MonkeyPatch.context() as patch:
@@ -206,9 +204,7 @@ def publish(monkeypatch: pytest.MonkeyPatch, **figures: Any) -> None:
     monkeypatch.setattr(dureader_retrieval, "ARCHIVE", {**dureader_retrieval.ARCHIVE, **figures})
 
 
-def test_the_first_checksum_is_printed_and_held_to(
-    load: Load, server: ArchiveServer, downloads: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_first_checksum(load: Load, server: ArchiveServer, downloads: Path, capsys: pytest.CaptureFixture[str]) -> None:
     load("dev")
     first = server.sha256
     assert f"SHA-256 {first}" in capsys.readouterr().err

@@ -1,8 +1,4 @@
-"""``dureader_retrieval_ir`` with the real ``ir_datasets``, in the environment of the other tools (:mod:`test_peers`).
-
-As that library's own tests do: of every id the counts, and the records 0, 9 and last. The module lies in a folder with
-``dureader_retrieval.py`` alone, as the wheel ships the two.
-"""
+"""``dureader_retrieval_ir`` with the real ``ir_datasets``: of every id the counts, and the records 0, 9 and last."""
 
 from __future__ import annotations
 

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
 from pathlib import Path, PureWindowsPath
 
-import numpy as np
 import pytest
 from commands import run
 from hypothesis import given
 from hypothesis import strategies as st
 from releases import BUILD, make_release
 
-from builders.core.errors import InputError
 from builders.core.typed import LONGEST, name_within, problem_of
 from builders.store.draft import draft_release
 from builders.store.layout import MANIFEST
@@ -79,29 +76,3 @@ def test_a_release_of_links_is_extended_by_files(tmp_path: Path) -> None:
         pass
     assert not [path for path in (tmp_path / "out").rglob("*") if path.is_symlink()]
     assert open_release(tmp_path / "out").table("corpus", "corpus") == open_release(blobs).table("corpus", "corpus")
-
-
-SHARD = "passages-00000-of-00001.npy"
-
-
-def _embeddings(folder: Path, name: str) -> Path:
-    """Embeddings of two rows, whose one shard is called ``name``."""
-    folder.mkdir(exist_ok=True)
-    np.save(folder / SHARD, np.eye(2, 4, dtype=np.float16))
-    content = (folder / SHARD).read_bytes()
-    digest = hashlib.sha256(content).hexdigest()
-    shard = {"path": name, "rows": 2, "bytes": len(content), "sha256": digest, "longest": 1.0}
-    about = {"name": "dureader_retrieval embeddings", "format": 1, "of": "passages", "config": "corpus"}
-    about |= {"split": "corpus", "fingerprint": "0" * 64, "model": {"name": "m", "fingerprint": "0" * 64}, "dim": 4}
-    (folder / MANIFEST).write_text(json.dumps(about | {"similarity": "dot", "dtype": "float16", "shards": [shard]}))
-    return folder
-
-
-@pytest.mark.parametrize("name", [f"../there/{SHARD}", f"./{SHARD}"])
-def test_embeddings_that_name_a_file_elsewhere_are_refused(tmp_path: Path, name: str) -> None:
-    from baselines.retrieve.index import open_vectors
-
-    assert open_vectors(_embeddings(tmp_path / "there", SHARD)).rows == 2
-    with pytest.raises(InputError) as error:
-        open_vectors(_embeddings(tmp_path / "here", name))
-    assert str(error.value).startswith(f"{tmp_path / 'here' / MANIFEST}: shards[0]: the name {name!r} has the part")

@@ -17,8 +17,6 @@ from official_archives import (
     ORIGINAL,
     PASSAGES,
     PREPROCESSED,
-    TEST1,
-    TEST2,
     TRAIN,
     lines,
     md5,
@@ -52,20 +50,6 @@ def check_round_trip(folder: Path) -> None:
     export(open_release(folder / "release"), "official", folder / "out")
     build_official([folder / "out"], folder / "again")
     assert tables(folder / "again") == tables(folder / "release")
-
-
-def test_the_original_release_comes_out_whole(tmp_path: Path) -> None:
-    assert convert(tmp_path, original_files())["findings"] == {}
-    rows = tables(tmp_path / "release")
-    assert rows["corpus", "corpus"] == [{"_id": md5(p), "title": "", "text": p} for p in PASSAGES]
-    assert [row["query"] for row in rows["train", "train"]] == QUESTIONS
-    judged = [(md5(asked), md5(PASSAGES[n])) for asked, ns in DEV.items() for n in ns]
-    assert rows["qrels", "dev"] == [{"query-id": query, "corpus-id": p, "score": 1} for query, p in judged]
-    assert [row["text"] for row in rows["queries", "test"]] == TEST1 + TEST2
-    assert ("qrels", "test") not in rows
-    stats = json.loads((tmp_path / "release" / "stats.json").read_text())
-    assert stats["table3"]["dev"]["positive_passages"] == 3
-    assert stats["collections"]["corpus"]["passages"] == len(PASSAGES)
 
 
 def test_the_preprocessed_release_brings_its_negatives_and_the_top_50(tmp_path: Path) -> None:

@@ -1,8 +1,4 @@
-"""The steps of every fuzzer of a reader: a good world, one file of it spoiled, and the checks.
-
-Whatever a file from outside holds, its reader gives what the file says, or ends in one line that names a file, with the
-exit code of a command; it writes nowhere but where it is told to, and leaves nothing behind.
-"""
+"""The steps of every fuzzer of a reader: it gives what a spoiled file says, or one line, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -36,31 +32,23 @@ _NUMBER = st.integers(0, 2**32 - 1)
 
 @dataclass(frozen=True)
 class Reader:
-    """One reader of files from outside.
+    """One reader of files from outside."""
 
-    Attributes:
-        name: for people.
-        reaches: ``module:function`` of the code that it covers: see test_fuzz_complete.py.
-        make: writes good files into an empty folder.
-        spoils: how files of a name (a glob) are changed.
-        read: reads the folder; what it returns is what was read. It may write ``folder / "out"``.
-        right: whether that is right, of (what was read, what is read of the good files, the folder).
-        mend: what somebody would do who spoils a file and hides it (new checksums), after the change.
-        share: of the cases, for what takes long and is no reader.
-        makes_good: whether it may make again what is damaged (a cache).
-        names_files: whether an error names a file; words of a command line are in none.
-    """
+    reaches: tuple[str, ...]  # ``module:function`` of the code that it covers: see test_fuzz_complete.py
+    make: Callable[[Path], object]  # writes good files into an empty folder
+    spoils: Mapping[str, list[Change]]  # changes of the files of a name (a glob)
+    read: Callable[[Path], Any]  # reads the folder; it may write ``folder / "out"``
+    # True if the first is right, of (what was read, what is read of the good files, the folder); without one, only the
+    # reader can tell what a spoiled file holds.
+    right: Callable[[Any, Any, Path], bool] = lambda *_: True
+    mend: Callable[[Path], object] = lambda _: None  # for somebody who spoils a file and hides it by new checksums
+    share: float = 1.0  # of the cases, for what takes long and is no reader
+    makes_good: bool = False  # it may make again what is damaged (a cache)
+    name: str = ""  # where more than one reader reaches the same
+    names_files: bool = True  # an error names a file; words of a command line are in none
 
-    name: str
-    reaches: tuple[str, ...]
-    make: Callable[[Path], object]
-    spoils: Mapping[str, list[Change]]
-    read: Callable[[Path], Any]
-    right: Callable[[Any, Any, Path], bool] = lambda *_: True  # only the reader can tell what a spoiled file holds
-    mend: Callable[[Path], object] = lambda _: None
-    share: float = 1.0
-    makes_good: bool = False
-    names_files: bool = True
+    def __str__(self) -> str:
+        return self.name or self.reaches[0].rpartition(".")[2]
 
 
 def same(found: Any, good: Any, _: Path) -> bool:
@@ -177,10 +165,7 @@ def home_of(folder: Path) -> Iterator[Path]:
 
 
 def outcome(home: Path, work: Callable[[], Any]) -> tuple[int, Any, str]:
-    """(exit code, what ``work`` returns, its error) of work in ``home``, which must be one line; all else fails.
-
-    ``work`` may be a command, as :func:`commands.run` gives it, or anything that raises what a command raises.
-    """
+    """(exit code, what ``work`` returns, its error) of work in ``home``, which must be one line; all else fails."""
     found: list[Any] = []
     out, err = io.StringIO(), io.StringIO()
 
@@ -274,13 +259,13 @@ def _remove(out: Path) -> None:
 def fuzz_and_count(reader: Reader, folder: Path, record: Callable[[str, object], None]) -> None:
     """The body of a test; what was counted is shown at the end of the tests."""
     counts = fuzz(reader, folder / "home")
-    record("fuzz", f"{reader.name}: {counts['cases']:,} cases, {counts['refused']:,} refused")
+    record("fuzz", f"{reader}: {counts['cases']:,} cases, {counts['refused']:,} refused")
 
 
 def fuzz_of(readers: Sequence[Reader]) -> Callable[..., None]:
     """A test of each reader, for a module to give a name that begins with ``test_``."""
 
-    @pytest.mark.parametrize("reader", readers, ids=lambda reader: reader.name)
+    @pytest.mark.parametrize("reader", readers, ids=str)
     def test(reader: Reader, tmp_path: Path, record_property: Callable[[str, object], None]) -> None:
         fuzz_and_count(reader, tmp_path, record_property)
 

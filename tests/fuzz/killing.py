@@ -13,27 +13,15 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from commands import ROOT, command
 from fuzzing import CASES
 
 KILLS = 3 if CASES else 1
-
-
-class Server(Protocol):
-    """The server that a command speaks to."""
-
-    requests: list[Any]
-
-    def environment(self, home: Path) -> dict[str, str]:
-        """The whole environment of a command that finds it; ``home`` for caches."""
-
-    def content(self) -> dict[str, bytes]:
-        """The content that the command has left on the server."""
-
-    def forget(self) -> None:
-        """Be as at the beginning."""
+# The server that a command speaks to: ``requests``, ``environment(home)`` of a command that finds it, ``content()`` of
+# what the command has left there, and ``forget()``, to be as at the beginning.
+Server = Any
 
 
 def content(out: Path) -> dict[str, bytes]:
@@ -53,27 +41,16 @@ def content(out: Path) -> dict[str, bytes]:
 
 @dataclass
 class Verb:
-    """A command to be killed.
+    """A command to be killed."""
 
-    Attributes:
-        words: {given} is the folder of its input, {here} that of its output, {here}/out, if it has one.
-        make: writes the input.
-        slow: more than a second or two a run.
-        begin: the folder of the input that is copied to {here}/out first, for a command that adds to what is there.
-        server: what it speaks to, of the folder of its input.
-        content: of its output, what must be the same.
-        refused: what it says when it is given again after it was done, where it does not just do it again.
-        repeats: how many requests a kill may have it make again.
-    """
-
-    words: str
-    make: Callable[[Path], object] = lambda _: None
-    slow: bool = True
-    begin: str = ""
-    server: Callable[[Path], AbstractContextManager[Server]] | None = None
-    content: Callable[[Path], dict[str, bytes]] = content
-    refused: str = ""
-    repeats: int | None = None
+    words: str  # {given} is the folder of its input, {here} that of its output, {here}/out
+    make: Callable[[Path], object] = lambda _: None  # writes the input
+    slow: bool = True  # more than a second or two a run
+    begin: str = ""  # the folder of the input that is copied to {here}/out first
+    server: Callable[[Path], AbstractContextManager[Server]] | None = None  # of the folder of its input
+    content: Callable[[Path], dict[str, bytes]] = content  # of its output, what must be the same
+    refused: str = ""  # said where it was done already and is given again
+    repeats: int | None = None  # the most requests that a kill may have it make again
 
     def serve(self, given: Path) -> AbstractContextManager[Server | None]:
         return self.server(given) if self.server else nullcontext()

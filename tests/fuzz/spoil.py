@@ -1,8 +1,4 @@
-"""Good files made bad: the changes that the fuzzers draw from, for bytes, texts, JSON and Parquet.
-
-A change is a function of a file's content and two numbers, which hypothesis draws, and shrinks: the same numbers make
-the same change.
-"""
+"""Good files made bad: changes of bytes, texts, JSON and Parquet, each by two numbers that hypothesis draws."""
 
 from __future__ import annotations
 
@@ -22,14 +18,7 @@ _PIECES += [b"\xe2\x80\xa8", b"\x1b[2J", b"[[[[", b"1e999", b"../", b"nan", b"\\
 # JSON that is not what it stands for: other types, other sizes, what no number of 64 bits holds, what leads out.
 _VALUES = ["null", "true", "0", "-1", "1.5", "1e999", "NaN", "-Infinity", "[]", "{}", '""', '" "', '"x"', "[null]", "{"]
 _VALUES += [str(2**63), str(2**64), "9" * 6000, "1" + "0" * 400 + ".5", r'"\ud800"', r'"\u0000"', r'"\udc00\ud800"']
-_VALUES += [
-    '"../../x"',
-    '"/tmp/x"',
-    '"a\\\\b"',
-    '"' + "x" * 5000 + '"',
-    "[" * 90 + "]" * 90,
-    '{"a":' * 90 + "1" + "}" * 90,
-]
+_VALUES += ['"../../x"', '"/tmp/x"', '"a\\\\b"', f'"{"x" * 5000}"', "[" * 90 + "]" * 90, '{"a":' * 90 + "1" + "}" * 90]
 _VALUES += ["[" * 20_000 + "]" * 20_000, '"0000000000000000000000000000000000000000000000000000000000000000"']
 _HERE = "\ue000 a place \ue000"
 
@@ -113,9 +102,8 @@ def _json(change: Callable[[Any, Any, int], None]) -> Change:
         holder, key = places[a // len(lines) % len(places)]
         change(holder, key, b)
         text = "".join(json.dumps(each, ensure_ascii=False) for each in whole)
-        lines[number] = text.replace(json.dumps(_HERE, ensure_ascii=False), _VALUES[b % len(_VALUES)]).encode(
-            "utf-8", "surrogatepass"
-        )
+        text = text.replace(json.dumps(_HERE, ensure_ascii=False), _VALUES[b % len(_VALUES)])
+        lines[number] = text.encode("utf-8", "surrogatepass")
         return b"\n".join(lines)
 
     return changed

@@ -91,7 +91,6 @@ def _as_completion(found: str, _: str, folder: Path) -> bool:
 
 READERS = [
     Reader(
-        "round.json",
         reaches=("builders.annotate.rounds:open_round",),
         make=make_round,
         spoils={"round.json": JSON},
@@ -99,7 +98,6 @@ READERS = [
         right=as_json("round.json"),
     ),
     Reader(
-        "the pairs of a package",
         reaches=("builders.annotate.rounds:items_of",),
         make=make_round,
         spoils={"packages/dev-001.jsonl": JSON_LINES},
@@ -107,7 +105,6 @@ READERS = [
         right=_as_items,
     ),
     Reader(
-        "judgments",
         reaches=("builders.annotate.rounds:read_judgments",),
         make=_judgments,
         spoils={"judgments/*.jsonl": JSON_LINES},
@@ -115,14 +112,12 @@ READERS = [
         right=same,
     ),
     Reader(
-        "a filled-in sheet",
         reaches=("builders.annotate.tasks:read_sheet",),
         make=lambda folder: write_sheet(folder / "sheet.csv", TASKS),
         spoils={"sheet.csv": TEXT},
         read=lambda folder: [row.label for _, row in read_sheet(folder / "sheet.csv")],
     ),
     Reader(
-        "JSON lines of judged pairs",
         reaches=("builders.annotate.tasks:read_lines",),
         make=lambda folder: write_lines(folder / "lines.jsonl", TASKS),
         spoils={"lines.jsonl": JSON_LINES},
@@ -130,7 +125,6 @@ READERS = [
         right=_as_lines,
     ),
     Reader(
-        "Label Studio's export",
         reaches=("builders.annotate.tasks:read_export",),
         make=lambda folder: (folder / "export.json").write_text(json.dumps(EXPORT)),
         spoils={"export.json": JSON},
@@ -138,7 +132,6 @@ READERS = [
         right=_as_choices,
     ),
     Reader(
-        "a chat completion",
         reaches=("builders.annotate.endpoint:text_in",),
         make=lambda folder: (folder / "answer.json").write_text(json.dumps(COMPLETION)),
         spoils={"answer.json": JSON},

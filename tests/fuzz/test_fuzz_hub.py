@@ -132,7 +132,6 @@ def _read_pushed(folder: Path) -> Any:
 
 READERS = [
     Reader(
-        "a hub's answers to pull",
         reaches=("builders.core.hub:commit_in", "baselines.hub.pull:fetch"),
         make=_world(_pull),
         spoils={"answers/*.headers": JSON, "answers/*.json": JSON, "answers/*.bytes": BYTES},
@@ -141,7 +140,6 @@ READERS = [
         names_files=False,  # but the repository
     ),
     Reader(
-        "a hub's answers to push",
         reaches=("builders.core.hub:upload",),
         make=_world(_push),
         spoils={"answers/*.headers": JSON, "answers/*.json": JSON},

@@ -153,7 +153,6 @@ def _paddle(folder: Path) -> None:
 
 READERS = [
     Reader(
-        "a checkpoint and its card",
         reaches=(
             "baselines.checkpoint:_read",
             "baselines.checkpoint:_settings",
@@ -165,7 +164,6 @@ READERS = [
         right=_as_its_files,
     ),
     Reader(
-        "a checkpoint's hashes",
         reaches=("baselines.checkpoint:check_hashes",),
         make=_hashed,
         spoils={"*.json": JSON, "model.safetensors": BYTES},
@@ -173,7 +171,6 @@ READERS = [
         right=same,
     ),
     Reader(
-        "a checkpoint's manifest",
         reaches=("baselines.hub.pull:__post_init__",),
         make=_manifest,
         spoils={"manifest.json": JSON},
@@ -181,7 +178,6 @@ READERS = [
         right=as_json("manifest.json"),
     ),
     Reader(
-        "a repository's list of files",
         reaches=("builders.core.hub:_earlier",),
         make=_manifest,
         spoils={"manifest.json": JSON},
@@ -189,7 +185,6 @@ READERS = [
         right=_as_listed,
     ),
     Reader(
-        "a training's record",
         reaches=("baselines.train.resume:is_done", "baselines.train.resume:start_commit"),
         make=_trained,
         spoils={f"model/{TRAINING}": JSON},
@@ -197,7 +192,6 @@ READERS = [
         right=_as_trained,
     ),
     Reader(
-        "a training's states",
         reaches=("baselines.train.resume:states_kept", "baselines.train.resume:last_state"),
         make=_states,
         spoils={"*/about.json": JSON, "*/*/trainer_state.json": JSON, "*/*/sealed.json": JSON},
@@ -205,7 +199,6 @@ READERS = [
         right=_as_states,
     ),
     Reader(
-        "ERNIE's configuration",
         reaches=("baselines.hub.paddle:read_config",),
         make=_paddle,
         spoils={"ernie_config.json": JSON},
@@ -213,14 +206,12 @@ READERS = [
         right=as_json("ernie_config.json"),
     ),
     Reader(
-        "ERNIE's vocabulary",
         reaches=("baselines.hub.paddle:read_vocabulary",),
         make=_paddle,
         spoils={"vocab.txt": TEXT},
         read=lambda folder: read_vocabulary(folder / "vocab.txt", 10_000),
     ),
     Reader(
-        "a parameter of Paddle's",
         reaches=("baselines.hub.paddle:read_parameter",),
         make=_paddle,
         spoils={"parameter": BYTES},

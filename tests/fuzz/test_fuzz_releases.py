@@ -71,7 +71,6 @@ _MANIFEST = "builders.store.manifest:"
 _SHARDS = {"release/manifest.json": JSON, "release/stats.json": JSON, "release/*/*.parquet": PARQUET}
 READERS = [
     Reader(
-        "a damaged release",
         reaches=(f"{_MANIFEST}read_manifest", f"{_MANIFEST}read_stats"),
         make=lambda folder: make_release(folder / "release"),
         spoils=_SHARDS,
@@ -79,7 +78,6 @@ READERS = [
         right=as_listed,
     ),
     Reader(
-        "a hostile release",
         reaches=("builders.store.reader:batches", "builders.store.shards:_wrong_shard"),
         make=lambda folder: make_release(folder / "release"),
         spoils=_SHARDS,
@@ -87,7 +85,6 @@ READERS = [
         mend=sign,
     ),
     Reader(
-        "unpacked texts in a cache",
         reaches=("baselines.retrieve.passages:damage",),
         make=_with_texts,
         spoils={"kept/*/manifest.json": JSON, "kept/*/[!m]*": BYTES},

@@ -146,7 +146,6 @@ def _with_two_questions_and_a_label(found: list[Any], *_: object) -> bool:
 _RUN, _QRELS = "builders.store.runs:", "baselines.measure.qrels:"
 READERS = [
     Reader(
-        "labelled pairs of questions",
         reaches=(
             "baselines.train.question_pairs:_table",
             "baselines.train.question_pairs:_json_lines",
@@ -158,7 +157,6 @@ READERS = [
         right=_with_two_questions_and_a_label,
     ),
     Reader(
-        "a pool",
         reaches=("builders.annotate.pool:read_pool",),
         make=_pool,
         spoils={"pool.jsonl": JSON_LINES},
@@ -166,7 +164,6 @@ READERS = [
         right=_as_a_pool,
     ),
     Reader(
-        "a TREC run",
         reaches=("builders.store.runs:_parsed",),
         make=_run("run"),
         spoils={"run": TEXT},
@@ -174,7 +171,6 @@ READERS = [
         right=_as_a_trec_run,
     ),
     Reader(
-        "a TREC run with tabs",
         reaches=(f"{_RUN}_by_line",),
         make=_tabs,
         spoils={"run": TEXT},
@@ -182,7 +178,6 @@ READERS = [
         right=_as_a_trec_run,
     ),
     Reader(
-        "a gzipped TREC run",
         reaches=("builders.core.files:raw_lines", "builders.core.files:first_character"),
         make=_run("run.gz"),
         spoils={"run.gz": BYTES},
@@ -190,7 +185,6 @@ READERS = [
         right=_as_a_trec_run,
     ),
     Reader(
-        "predictions",
         reaches=(f"{_RUN}read_run",),
         make=lambda folder: (folder / "predictions.json").write_text(json.dumps(dict.fromkeys(ASKED, IDS))),
         spoils={"predictions.json": JSON},
@@ -198,7 +192,6 @@ READERS = [
         right=_as_predictions,
     ),
     Reader(
-        "TREC qrels",
         reaches=(f"{_QRELS}_columns",),
         make=_judgments("{} 0 {} 1\n"),
         spoils={"qrels": TEXT},
@@ -206,14 +199,12 @@ READERS = [
         right=_as_columns,
     ),
     Reader(
-        "an official dev.json",
         reaches=(f"{_QRELS}_official",),
         make=_official,
         spoils={"qrels": JSON_LINES},
         read=lambda folder: read_qrels(folder / "qrels").positives,
     ),
     Reader(
-        "weights of runs",
         reaches=("baselines.measure.fuse:_read_weights",),
         make=_weights,
         spoils={"weights.json": JSON},
@@ -225,7 +216,6 @@ READERS = [
         right=as_json("weights.json"),
     ),
     Reader(
-        "hard negatives",
         reaches=("builders.store.judgments:read_negative_ids",),
         make=_negatives,
         spoils={"negatives.jsonl": JSON_LINES},

@@ -81,7 +81,6 @@ def _archives(folder: Path) -> Any:
 
 READERS = [
     Reader(
-        "a recipe",
         reaches=("baselines.train.recipe:read_recipe",),
         make=lambda folder: shutil.copy(RECIPES / "de-bm25-neg.toml", folder / "mine.toml"),
         spoils={"mine.toml": TEXT},
@@ -89,7 +88,6 @@ READERS = [
         right=_as_toml("mine.toml"),
     ),
     Reader(
-        "--set of a recipe",
         reaches=("baselines.train.recipe:_override",),
         make=lambda folder: (folder / "words").write_text(_OVERRIDES),
         spoils={"words": TEXT},
@@ -97,14 +95,12 @@ READERS = [
         names_files=False,
     ),
     Reader(
-        "settings",
         reaches=("baselines.reproduce.settings:read_settings",),
         make=lambda folder: (folder / "settings.toml").write_text(_SETTINGS),
         spoils={"settings.toml": TEXT},
         read=lambda folder: read_settings(folder / "settings.toml"),
     ),
     Reader(
-        "the matrix",
         reaches=("baselines.reproduce.matrix:read_matrix",),
         make=lambda folder: shutil.copy(MATRIX, folder / "matrix.toml"),
         spoils={"matrix.toml": TEXT},
@@ -112,7 +108,6 @@ READERS = [
         right=_as_toml("matrix.toml"),
     ),
     Reader(
-        "the leaderboard",
         reaches=("baselines.reproduce.leaderboard:read_leaderboard",),
         make=_make_leaderboard,
         spoils={"leaderboard.toml": TEXT},
@@ -120,14 +115,12 @@ READERS = [
         right=_as_toml("leaderboard.toml"),
     ),
     Reader(
-        "the curve of a training",
         reaches=("baselines.reproduce.report:trainings",),
         make=_make_training,
         spoils={"x/training.json": JSON},
         read=lambda folder: [curve(each) for each in trainings({"x": Step("x", ["", "train", "x"], folder / "x")})],
     ),
     Reader(
-        "the list of archives",
         reaches=("builders.sources.archives:read_archives",),
         make=lambda folder: shutil.copy(archives._FILE, folder / "sources.json"),
         spoils={"sources.json": JSON},
@@ -135,14 +128,12 @@ READERS = [
         right=as_json("sources.json"),
     ),
     Reader(
-        "the stamp of a step",
         reaches=("baselines.reproduce.steps:_read",),
         make=_make_stamp,
         spoils={".step.step.json": JSON},
         read=lambda folder: _done(folder / "step", key_of(["a step"]), "x"),
     ),
     Reader(
-        "scores for a card",
         reaches=("builders.publish.pages:read_scores",),
         make=lambda folder: (folder / "scores.json").write_text(json.dumps(_SCORES)),
         spoils={"scores.json": JSON},

@@ -206,7 +206,6 @@ def _as_lines(found: list[tuple[int, list[str], list[str]]], _: Any, folder: Pat
 
 READERS = [
     Reader(
-        "training pairs as JSON lines",
         reaches=("builders.similar.pairs:read_pairs",),
         make=_pairs,
         spoils={"pairs.jsonl": JSON_LINES},
@@ -214,14 +213,12 @@ READERS = [
         right=_as_lines,
     ),
     Reader(
-        "training pairs as Parquet",
         reaches=("builders.similar.pairs:_parquet",),
         make=lambda folder: pq.write_table(pa.Table.from_pylist(_PAIRS), folder / "pairs.parquet"),
         spoils={"pairs.parquet": PARQUET + BYTES},
         read=_read_pairs("pairs.parquet"),
     ),
     Reader(
-        "copies",
         reaches=(
             "builders.official.copies:_rows",
             "builders.official.copies:rows_of",
@@ -232,14 +229,12 @@ READERS = [
         read=_read_copies,
     ),
     Reader(
-        "raw rows",
         reaches=("builders.sources.lines:read_blocks", "builders.release.rows:parse_row"),
         make=_raw,
         spoils={"*.json": JSON_LINES, "*.gz": BYTES},
         read=_read_raw,
     ),
     Reader(
-        "cMedQA2's tables",
         reaches=(
             "builders.sources.tables:open_table",
             "builders.add.cmedqa:_read_candidates",
@@ -251,7 +246,6 @@ READERS = [
         names_files=False,  # the files are put together before it shows
     ),
     Reader(
-        "cCOVID-News' tables",
         reaches=(
             "builders.add.ccovid:_rows",
             "builders.add.ccovid:read",
@@ -264,7 +258,6 @@ READERS = [
         names_files=False,
     ),
     Reader(
-        "questions in SQuAD's format",
         reaches=("builders.add.squad:_paragraphs", "builders.add.squad:_lines"),
         make=_squad,
         spoils={"*.json": JSON, "*.txt": TEXT},
@@ -272,21 +265,18 @@ READERS = [
         names_files=False,  # whole files without a question are one error
     ),
     Reader(
-        "translations and reviews",
         reaches=("builders.add.crosslingual:read_pairs", "builders.annotate.review:review_packages"),
         make=_translations,
         spoils={"*.*": TEXT},
         read=_read_translations,
     ),
     Reader(
-        "embeddings of queries",
         reaches=tuple(f"builders.add.vectors:{each}" for each in ("_encoded", "_parquet")),
         make=_vectors,
         spoils={"x.parquet": PARQUET + BYTES, "encoded/*.npy": BYTES, "encoded/*.json": JSON},
         read=_read_vectors,
     ),
     Reader(
-        "archives",
         reaches=("builders.official.archives:_members",),
         make=_archives,
         spoils={"*.tar": BYTES, "*.tar.gz": BYTES},
@@ -294,7 +284,6 @@ READERS = [
         right=lambda found, *_: not any(problem_of(name) for name in found),
     ),
     Reader(
-        "official files",
         reaches=("builders.official.questions:read_question_list",),
         make=_official,
         spoils={"files/**/*.json": JSON_LINES, "files/**/*.tsv": TEXT, "files/**/*.format": TEXT},

@@ -80,7 +80,6 @@ def _scores(found: list[list[float]], *_: object) -> bool:
 
 READERS = [
     Reader(
-        "embeddings",
         reaches=tuple(f"baselines.retrieve.index:{name}" for name in ("read", "_mapped")),
         make=_embeddings,
         spoils={"manifest.json": JSON, "*.npy": BYTES, "*/*.npy": BYTES},
@@ -88,7 +87,6 @@ READERS = [
         right=same,
     ),
     Reader(
-        "notes of what is encoded",
         reaches=("baselines.retrieve.index:resumed",),
         make=_embeddings,
         spoils={"*.npy.json": JSON, "*.npy": BYTES},
@@ -96,7 +94,6 @@ READERS = [
         right=_true_notes,
     ),
     Reader(
-        "windows of a re-ranking",
         reaches=("baselines.retrieve.rerankers:_score_window",),
         make=_window,
         spoils={"*.json": JSON},

@@ -161,7 +161,7 @@ def _reader(verb: str, hostile: bool, good: Path) -> Reader:
         return (name == "check" and not found[0][0]) or found[1] != good[1] or found[0] == good[0]
 
     return Reader(
-        f"{verb}, of a {'hostile' if hostile else 'damaged'} release",
+        name=f"{verb}, of a {'hostile' if hostile else 'damaged'} release",
         reaches=(f"{_module(program, name)}:run",),
         make=lambda folder: shutil.copytree(good, folder, dirs_exist_ok=True),
         spoils={"release/manifest.json": JSON, "release/stats.json": JSON, "release/*/*.parquet": PARQUET},

@@ -14,8 +14,6 @@ from baselines.reproduce.costs import Sizes
 from baselines.retrieve.passages import open_passages
 from baselines.train.data import Sampled, dev_sample, read_pairs
 from baselines.train.recipe import read_recipe
-from builders.core.errors import InputError
-from builders.store.layout import set_of
 from builders.store.reader import open_release
 
 NEAR, FAR, BUCKET = "restrain-2-interpolation", "restrain-1-extrapolation", "resttest-bucket1"
@@ -36,7 +34,7 @@ def release(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(("name", "asked"), [(NEAR, [0, 1]), (FAR, [3]), (BUCKET, [1, 2, 3]), ("main", [0, 1, 2, 3])])
-def test_a_recipe_trains_on_the_judgments_of_the_config_that_it_names(
+def test_a_recipe_trains_on_the_config_that_it_names(
     release: Path, tmp_path: Path, name: str, asked: list[int]
 ) -> None:
     opened = open_release(release)
@@ -55,17 +53,6 @@ def test_a_recipe_trains_on_the_judgments_of_the_config_that_it_names(
     assert isinstance(sample, Sampled) and list(sample.queries.values()) == QUESTIONS["dev"]
 
 
-def test_what_is_no_set_of_training_questions_is_refused(release: Path, tmp_path: Path) -> None:
-    for name in ("restrain", "restrain-14K", "resttest-bucket0", "dev", "nothing"):
-        with pytest.raises(ValueError, match="is no set"):
-            set_of(name)
-        with pytest.raises(InputError, match=r"expected one of main, .* resttest-bucketNUMBER; found "):
-            read_recipe("de-bm25-neg", [f"data.set={name}"])
-    recipe = read_recipe("de-bm25-neg", ["data.set=restrain-14K-interpolation"])
-    with pytest.raises(InputError, match="has no config 'restrain-14K-interpolation' with a split 'train'"):
-        read_pairs(open_release(release), recipe, open_passages(open_release(release), keep=tmp_path / "keep"), [])
-
-
 def test_an_export_has_the_drawn_training_questions_and_the_test_questions(release: Path, tmp_path: Path) -> None:
     export = ["export", "--release", release, "--set"]
     run("builders", *export, BUCKET, "--format", "msmarco", "--out", tmp_path / "bucket")
@@ -78,13 +65,3 @@ def test_an_export_has_the_drawn_training_questions_and_the_test_questions(relea
         assert [line.split("\t")[0] for line in found[f"qrels.{split}.tsv"]] == list(map(md5, questions))
     lacks = run("builders", *export, "restrain-14K-interpolation", "--format", "beir", "--out", tmp_path / "x", code=1)
     assert "has no config 'restrain-14K-interpolation'" in lacks.error
-
-
-def test_a_run_is_measured_on_one_of_a_buckets_test_splits(release: Path, tmp_path: Path) -> None:
-    first, second = map(md5, QUESTIONS["dev"])
-    path = tmp_path / "a.run"  # right for the first dev question, wrong for the second
-    path.write_text(f"{first} Q0 {md5(TEXTS[4])} 1 1.0 x\n{second} Q0 {md5(TEXTS[0])} 1 1.0 x\n", encoding="utf-8")
-    for split, expected in (("extrapolation", 1.0), ("interpolation", 0.0)):
-        options = ["--release", release, "--qrels-config", BUCKET, "--split", split, "--format", "json"]
-        (found,) = json.loads(run("baselines", "evaluate", *options, path).stdout)
-        assert found["queries"] == 1 and found["official"]["MRR@10"] == expected

@@ -85,13 +85,3 @@ def test_text_values_by_query_and_the_list_have_every_pair(tmp_path: Path) -> No
     assert (row["RR@10"], row["fair RR@10"], row["best RR@10"]) == (0.0, 0.5, 1.0)
     (pair,) = map(json.loads, (tmp_path / "pairs").read_text().splitlines())
     assert (pair["corpus-id"], pair["like"], pair["labels"]) == (md5(NEAR), md5(REPORT), [None, 1])
-
-
-def test_texts_are_needed(tmp_path: Path) -> None:
-    where = release(tmp_path, {REPORT: 1}, [REPORT])
-    (tmp_path / "qrels").write_text(f"{md5(QUESTION)} 0 {md5(REPORT)} 1\n")
-    (tmp_path / "run").write_text(json.dumps({md5(QUESTION): ["nowhere"]}))
-    words = ["evaluate", "--duplicates", "removed", tmp_path / "run"]
-    assert "goes with it" in run("baselines", "evaluate", "--release", "x", "--list", "y", "z", code=1).error
-    assert "it goes with --release DIR" in run("baselines", *words, "--qrels", tmp_path / "qrels", code=1).error
-    assert "'nowhere' that the release's corpus lacks" in run("baselines", *words, "--release", where, code=1).error

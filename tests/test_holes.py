@@ -108,16 +108,3 @@ def test_values_by_query_stand_beside_the_plain_ones(tmp_path: Path) -> None:
     assert (row["RR(judged_only=True)@10"], row["best RR@10"]) == (0.5, 1.0)
     assert (row["Judged@10"], row["Bpref"]) == (pytest.approx(2 / 3), 0.0)
     assert (row["AP(judged_only=True)"], row["best Success@1"]) == (0.5, 1.0)
-
-
-def test_text_warns_where_nothing_is_judged_negative(tmp_path: Path) -> None:
-    shown = {}
-    for name, grades in (("positives alone", {"a": 1}), ("both", {"a": 1, "n": 0})):
-        qrels, retrieved = write(tmp_path, {"q": grades}, {"q": ["u", "n", "a"]})
-        shown[name] = run("baselines", "evaluate", "--holes", "--qrels", qrels, retrieved).stdout
-    assert "No passage is judged negative" in shown["positives alone"]
-    assert "No passage is judged negative" not in shown["both"]
-    assert "(1 positives and 1 negatives are judged, everything else is unjudged)" in shown["both"]
-    rows = [line.split() for line in shown["both"].splitlines()]
-    reciprocal = {row[0]: row[1] for row in rows if row and row[0] in ("condensed", "best", "residual")}
-    assert reciprocal == {"condensed": "50.00", "best": "100.00", "residual": "66.67"}

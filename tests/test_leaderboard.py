@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from commands import ROOT, Done, run
@@ -12,44 +11,10 @@ from releases import make_release
 
 from baselines.reproduce.leaderboard import Own, board, place_of, read_leaderboard
 from baselines.reproduce.matrix import read_matrix
-from builders.core.errors import InputError
-
-SOURCE = '[sources.x]\ntitle = "X"\ndocument = "a paper"\ndate = "2022-12"\n'
-FIGURE = {"model": "m", "metric": "MRR@10", "value": 1.0, "searched": "whole", "split": "dev", "trained": "no"}
-FIGURE |= {"source": "x", "file": "Table 4"}
 
 
 def leaderboard(*words: object) -> Done:
     return run("baselines", "reproduce", "--leaderboard", *words)
-
-
-def written(folder: Path, sources: str = SOURCE, **changes: Any) -> Path:
-    """A file of one figure, with other values; None: without that key."""
-    values = {key: value for key, value in (FIGURE | changes).items() if value is not None}
-    pairs = ", ".join(f"{key} = {json.dumps(value)}" for key, value in values.items())
-    path = folder / "leaderboard.toml"
-    path.write_text(f"figures = [\n  {{ {pairs} }},\n]\n{sources}")
-    return path
-
-
-@pytest.mark.parametrize(
-    ("sources", "changes", "message"),
-    [
-        (SOURCE, {"source": None}, r"figures\[0\]: lacks source"),
-        (SOURCE, {"source": "nobody"}, r"m, MRR@10, whole \(dev\): has no source 'nobody'"),
-        (SOURCE, {"trained": "perhaps"}, r"trained: expected one of no, undeclared, yes, found 'perhaps'"),
-        (SOURCE, {"metric": "nDCG@10"}, "metric: expected one of MRR@10, Recall@1, Recall@50, found 'nDCG@10'"),
-        (SOURCE.replace("date", "day"), {}, "unknown key 'day'"),
-        (SOURCE.replace('"2022-12"', '"lately"'), {}, "date: expected `str` matching"),
-        (SOURCE.replace("document", "repository"), {}, "expected a document, or a repository and its commit"),
-    ],
-)
-def test_a_figure_without_its_source_is_refused(
-    tmp_path: Path, sources: str, changes: dict[str, Any], message: str
-) -> None:
-    assert len(read_leaderboard(written(tmp_path)).figures) == 1
-    with pytest.raises(InputError, match=message):
-        read_leaderboard(written(tmp_path, sources, **changes))
 
 
 def test_the_whole_s_figures_are_those_of_the_matrix() -> None:
@@ -123,6 +88,3 @@ def test_an_own_run_on_another_collection_has_its_own_table(tmp_path: Path, monk
     ]
     assert lines[start + 2].split() == [str(path), *["100.00"] * 5, "-", "own", "run"]
     assert lines[start + 3].split() == ["95", "%", *["100.0-100.0"] * 5]
-    assert run("baselines", "reproduce", "--leaderboard", path, code=1).error.startswith(
-        "expected runs with the release"
-    )

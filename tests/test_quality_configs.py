@@ -13,7 +13,6 @@ from releases import QUESTIONS, SIMILAR, TEXTS, make_release, md5, quality_table
 from baselines.retrieve.passages import open_passages
 from baselines.train.data import read_pairs
 from baselines.train.recipe import read_recipe
-from builders.core.errors import InputError
 from builders.store.reader import open_release
 
 TRAIN, (EARLIER, WET) = QUESTIONS["train"], QUESTIONS["dev"]
@@ -55,27 +54,6 @@ def test_a_run_is_measured_on_some_questions_by_some_judgments(
     assert (result["queries"], result["official"]["MRR@10"], result["official"]["recall@1"]) == (queries, mrr, first)
 
 
-def test_the_reference_is_named_and_what_does_not_fit_is_one_line(release: Path, ranked: Path, tmp_path: Path) -> None:
-    both = ("--queries", "others", "--qrels-config", "qrels-before")
-    done = run("baselines", "evaluate", "--release", release, "--split", "dev", *both, ranked)
-    assert done.stdout.startswith(f"reference: {release} dev of others by qrels-before, 1 queries with 1 positive")
-    plain = make_release(tmp_path / "plain")
-    (tmp_path / "qrels").write_text(f"{md5(WET)} 0 {md5(TEXTS[5])} 1\n")
-    for words, message in (
-        (
-            ("--release", plain, "--queries", "duplicated"),
-            "has no config 'duplicated' with a split 'dev'; it has",
-        ),
-        (
-            ("--release", release, *both[:2], "--set", "cmedqa"),
-            "--queries others is of the set main, not of --set",
-        ),
-        (("--release", release, *both[2:], "--set", "ccovid"), "--qrels-config qrels-before is of the set main, not"),
-        (("--qrels", tmp_path / "qrels", *both[:2]), "--queries and --qrels-config name configs of a release: they go"),
-    ):
-        assert message in run("baselines", "evaluate", *words, ranked, code=1).error
-
-
 @pytest.fixture
 def mined(release: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Negatives of the removed question, from BM25's run of it."""
@@ -113,8 +91,3 @@ def test_a_training_with_similar_questions_has_them_after_the_same_others(releas
     assert with_them.positive.tolist() == [*without.positive.tolist(), 5] == [0, 1, 2, 3, 5]
     assert with_them.negatives.tolist() == [*without.negatives.tolist(), [1]] == [[5]] * 4 + [[1]]
     assert with_them.counts["random_negatives"] == 0
-
-
-def test_similar_questions_are_of_the_training_split_alone() -> None:
-    with pytest.raises(InputError, match=r"data: similar: of main's train alone, found main's dev"):
-        read_recipe("ce-bm25-neg", ["data.similar=true", "data.split=dev"])

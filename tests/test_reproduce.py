@@ -160,14 +160,13 @@ def test_code_is_what_runs_with_all_that_it_imports(tmp_path: Path, monkeypatch:
         "baselines/other.py": "z = 1\n",
         "builders/tool.py": "x = 1\n",
     }
-    packages = {"baselines/__init__.py": "", "builders/__init__.py": ""}
+    files |= {"baselines/__init__.py": "", "builders/__init__.py": ""}
 
     def version(**changes: str) -> str:
         code_of.cache_clear()
         reproduce_steps._code.cache_clear()
-        for name, text in (
-            packages | files | {name.replace("__", "/") + ".py": text for name, text in changes.items()}
-        ).items():
+        changed = {name.replace("__", "/") + ".py": text for name, text in changes.items()}
+        for name, text in (files | changed).items():
             (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / name).write_text(text)
         return code_of("baselines.verb")

@@ -89,28 +89,17 @@ def test_table_4_says_what_it_was_measured_on_as_text_json_and_page(here: Path) 
 
     report = reported(here, *BM25, "--html", here / "x.html")
     step = report["steps"]["bm25-dev"]
-    assert report["rows"][0] == {
-        "table": 4,
-        "row": "bm25",
-        "title": "BM25",
-        "metric": "MRR@10",
-        "ours": 100.0,
-        "interval": [100.0, 100.0],
-        "published": 21.03,
-        "published_by": "paper, test",
-        "mark": "not comparable",
-        "why": ["measured on dev, published on test", "6 passages, not 8,096,668"],
-        "like_for_like": None,
-        "step": "bm25-dev",
-        "seconds": step["seconds"],
-    }
+    first = report["rows"][0]
+    assert (first["metric"], first["ours"], first["interval"]) == ("MRR@10", 100.0, [100.0, 100.0])
+    assert (first["published"], first["published_by"], first["mark"]) == (21.03, "paper, test", "not comparable")
+    assert (first["why"], first["like_for_like"]) == (footnote[20:].split("; "), None)
     bm25 = f"python -m baselines bm25 --release {release} --split dev --top-k 50 --out {file}"
     assert (step["command"], step["processes"]) == (bm25, 1) and step["seconds"] > 0
 
-    first = (here / "x.html").read_bytes()
+    page = (here / "x.html").read_bytes()
     reproduce(here, *BM25, "--html", here / "x.html")
-    assert (here / "x.html").read_bytes() == first
-    shown = Seen(first.decode()).text
+    assert (here / "x.html").read_bytes() == page
+    shown = Seen(page.decode()).text
     for words in ("BM25100.00100.00100.00", "95 %100.0-100.0", "not comparable (1)", footnote, bm25):
         assert words in shown
     assert f"{release}, 6 passages: comparable with nothing above; dev questions" in shown

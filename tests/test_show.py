@@ -74,12 +74,6 @@ def test_terms_have_colors_unless_told(
     assert "\033[1;32mpositive\033[0m" in outputs[0] and "\033" not in outputs[1]
 
 
-def test_a_split_without_judgments_is_shown_without_marks(world: Path) -> None:
-    write_run(world / "test.run", [(md5(QUESTIONS["test"][0]), [(md5(TEXTS[0]), 1.0)])])
-    out = show(world, split="test", runs=("test.run",)).stdout
-    assert "1 passage, no judgments" in out and out.endswith(f"{md5(TEXTS[0])}\n     {TEXTS[0]}\n")
-
-
 def test_what_cannot_be_shown_is_one_error(world: Path) -> None:
     done = show(world, "--query", TICKET, runs=("one.run", "two.run"), code=1)
     assert f"two.run: has no passages for the question {md5(TICKET)} ({TICKET})" in done.error and done.stdout == ""

@@ -174,12 +174,7 @@ def test_the_draw_follows_the_seed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("verb", "name", "text", "message"),
     [
-        (
-            "cmedqa",
-            "question.csv",
-            "question_id,content\n1,a\n1,b\n",
-            ":3: a second text for the question '1'",
-        ),
+        ("cmedqa", "question.csv", "question_id,content\n1,a\n1,b\n", ":3: a second text for the question '1'"),
         ("cmedqa", "question.csv", "question_id,content\n1\n", "question.csv:2: expected 2 columns"),
         ("cmedqa", "question.csv", "id,content\n1,a\n", "cmedqa: no question has a passage"),
         ("cmedqa", "test_candidates.txt", "question_id,ans_id,cnt,label\n5,51,0,2\n", ".txt:2: expected the label"),

@@ -16,12 +16,7 @@ from sentence_transformers import CrossEncoder
 from tiny_kinds import write_language_model, write_multi_vector, write_sparse
 from tiny_models import write_bert, write_cross, write_dual
 from tiny_training import maker
-from transformers import (
-    AutoConfig,
-    ModernBertConfig,
-    ModernBertForSequenceClassification,
-    Qwen2ForCausalLM,
-)
+from transformers import AutoConfig, ModernBertConfig, ModernBertForSequenceClassification, Qwen2ForCausalLM
 
 from baselines.retrieve.devices import Work
 from baselines.retrieve.encoder import CrossScorer

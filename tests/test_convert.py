@@ -113,11 +113,7 @@ def test_a_file_cut_short_anywhere_or_longer_is_no_parameter(official: Path, tmp
 @pytest.mark.parametrize(
     ("name", "damage", "message"),
     [
-        (
-            "_cls_out_b",
-            lambda content: content.replace(b"\x08\x05", b"\x08\x06"),
-            "numbers of Paddle's type 6",
-        ),
+        ("_cls_out_b", lambda content: content.replace(b"\x08\x05", b"\x08\x06"), "numbers of Paddle's type 6"),
         ("_cls_out_b", lambda content: content[:-4] + b"\0\0\xc0\x7f", "_cls_out_b: damaged: holds numbers that"),
         ("_cls_out_b", lambda content: content.replace(b"\x10\x02", b"\x10\x01")[:-4], "has the shape [1]; the config"),
         ("encoder_layer_2_ffn_fc_0.b_0", bytes, "holds encoder_layer_2_ffn_fc_0.b_0, no part of a cross"),

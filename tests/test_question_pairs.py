@@ -29,16 +29,8 @@ def _read(path: Path, columns: str = "") -> list[QuestionPair]:
     ("name", "content", "columns"),
     [
         ("lcqmc.tsv", 'text_a\ttext_b\tlabel\n怎么煮饺子\t饺子怎么煮\t1\n高铁票, "提前"几天买\t多肉怎么浇水\t0\n', ""),
-        (
-            "bq.csv",
-            'sentence1,sentence2,label\n怎么煮饺子,饺子怎么煮,1\n"高铁票, ""提前""几天买",多肉怎么浇水,0\n',
-            "",
-        ),
-        (
-            "cmedqq.txt",
-            '1\t怎么煮饺子\t饺子怎么煮\r\n0\t高铁票, "提前"几天买\t多肉怎么浇水\r\n',
-            ":label,text1,text2",
-        ),
+        ("bq.csv", 'sentence1,sentence2,label\n怎么煮饺子,饺子怎么煮,1\n"高铁票, ""提前""几天买",多肉怎么浇水,0\n', ""),
+        ("cmedqq.txt", '1\t怎么煮饺子\t饺子怎么煮\r\n0\t高铁票, "提前"几天买\t多肉怎么浇水\r\n', ":label,text1,text2"),
     ],
 )
 def test_tables_are_read_by_the_names_of_their_columns(tmp_path: Path, name: str, content: str, columns: str) -> None:

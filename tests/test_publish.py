@@ -38,7 +38,7 @@ import datasets, dureader_retrieval, json, os, sys
 ways = [("dureader_retrieval", {{"data_dir": {str(release)!r}}}), ({str(release)!r}, {{}}), ({REPO!r}, {{}})]
 names = datasets.get_dataset_config_names({REPO!r})
 print(json.dumps([
-    {{name: [[split, list(rows)] for split, rows in datasets.load_dataset(path, name, **more).items()] for name in names}}
+    {{name: [[split, [*rows]] for split, rows in datasets.load_dataset(path, name, **more).items()] for name in names}}
     for path, more in ways
 ]))
 sys.stdout.flush()

@@ -63,9 +63,8 @@ def restrain_arguments(parser: argparse.ArgumentParser) -> None:
 def restrain(args: argparse.Namespace) -> None:
     """Add training sets that are like a small test set, or unlike it (ReSTrain).
 
-    They measure how a model does on queries like those it was trained on, and on others. After Zhan et al. (arXiv
-    2204.11447; github.com/jingtaozhan/extrapolate-eval). Queries are compared by the cosine of their vectors, of any
-    model.
+    After Zhan et al. (arXiv 2204.11447; github.com/jingtaozhan/extrapolate-eval). Queries are compared by the cosine of
+    their vectors, of any model.
 
     SIZE-interpolation holds the SIZE training queries most similar to the test queries: every test query's nearest,
     then every one's second nearest, and so on; of the last rank, which is cut to the size, the most similar.

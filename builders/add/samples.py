@@ -1,8 +1,5 @@
 """Add nested samples of the collection, to search in their place.
 
-On a small machine 8 million passages take too long. Figures on a sample are not those of the collection: fewer passages
-are in the way of the positives.
-
 For every size, a config sample-SIZE holds the ids of so many passages: all positives of the --split's queries, and
 others drawn by lot. With --hard RUN... there is a sample-SIZE-hard, too: all positives, then what the runs rank first
 for any query, then second, and so on (of the last rank, and where the runs hold too few, by lot). A smaller sample is

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from fuzzing import Reader, any_result, as_json, equal, fuzz_of, loads
+from fuzzing import Reader, as_json, equal, fuzz_of, loads
 from releases import QUESTIONS, TEXTS, make_release, md5
 from spoil import BYTES, JSON, JSON_LINES, TEXT
 
@@ -148,7 +148,7 @@ def _trec_run(name: str, reaches: tuple[str, ...], make: Callable[[Path], object
     return Reader(name, reaches, make, {file: how}, lambda folder: read_run(folder / file).hits, _as_a_trec_run)
 
 
-def _qrels(name: str, function: str, make: Callable[[Path], object], how: Any, right: Any = any_result) -> Reader:
+def _qrels(name: str, function: str, make: Callable[[Path], object], how: Any, right: Any = Reader.right) -> Reader:
     reaches = (f"baselines.measure.qrels:{function}",)
     return Reader(name, reaches, make, {"qrels": how}, lambda folder: read_qrels(folder / "qrels").positives, right)
 

@@ -97,11 +97,8 @@ def test_one_sure_re_ranker_outweighs_the_others_in_logits_only(world: Path) -> 
     scored(world / "a", {ONE: {0: 10, 1: 1.5}})
     scored(world / "b", {ONE: {0: -1, 1: 1.5}})
     for scale, expected in (("sigmoid", [P[1], P[0]]), ("none", [P[0], P[1]])):
-        assert "look like" not in select(world, scale, "--scale", scale, runs=("run",)).stderr
+        select(world, scale, "--scale", scale, runs=("run",))
         assert [row["corpus-id"] for row in rows(world / scale)] == expected
-    scored(world / "a", {ONE: {0: 0.9, 1: 0.1}})
-    warned = select(world, "sigmoid", runs=("run",)).stderr
-    assert f"{world / 'a'}: scores from 0 to 1 look like probabilities" in warned
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -174,8 +174,8 @@ def test_two_imports_at_once_lose_nothing(round_: Path, people: tuple[str, str],
         for process in running:
             assert process.stderr is not None and b"waiting for another process" in process.stderr.readline()
     assert sorted(process.communicate(timeout=300)[0].split(b" new")[0] for process in running) == new
-    found = [(each["annotator"], each["query-id"], each["corpus-id"]) for each in judgments(round_)]
-    assert len(found) == len(set(found)) == 12 * len(set(people))
+    found = {(each["annotator"], each["query-id"], each["corpus-id"]) for each in judgments(round_)}
+    assert len(found) == len(judgments(round_)) == 12 * len(set(people))
 
 
 SIZE = 100  # pairs a package; two packages

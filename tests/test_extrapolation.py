@@ -167,24 +167,6 @@ def test_the_directory_of_the_verb_encode_is_read_by_the_rows_of_the_release(tmp
         read(tmp_path / "v", release=release)
 
 
-@pytest.mark.parametrize(
-    ("table", "message"),
-    [
-        ({"id": IDS, "v": VECTORS * [[1], [np.nan], [1]]}, r"v\.parquet: the vector of query 'b' is not finite"),
-        ({"id": ["a", "b", "d"], "v": VECTORS}, r"v\.parquet: has no vector for 1 of 3 queries: 'c'"),
-        ({"id": ["a", "b"], "v": [[1.0], [1.0, 2.0]]}, r"v\.parquet: has nulls, or vectors of 1, 2 dimensions"),
-        ({"a": ["a"], "b": ["b"]}, r"expected one column of ids .* found a \(string\), b \(string\)"),
-    ],
-)
-def test_wrong_embeddings_are_one_clear_error(tmp_path: Path, table: dict[str, Any], message: str) -> None:
-    columns = {name: each.tolist() if isinstance(each, np.ndarray) else each for name, each in table.items()}
-    pq.write_table(pa.table(columns), tmp_path / "v.parquet")
-    with pytest.raises(InputError, match=message):
-        read(tmp_path / "v.parquet")
-    with pytest.raises(InputError, match=r"v\.npz: expected a directory of `baselines encode`, or a file named"):
-        read(tmp_path / "v.npz")
-
-
 # Neighbours, clusters and training sets against brute force in whole numbers.
 @st.composite
 def vector_sets(draw: Any, most: int = 40) -> tuple[np.ndarray, np.ndarray]:

@@ -79,16 +79,7 @@ def test_an_own_run_on_another_collection_has_its_own_table(tmp_path: Path, monk
     lines = leaderboard(path, "--searched", "sample", "--top", 1, "--release", release).stdout.splitlines()
     assert lines[0] == "MTEB's sample of the collection, 100,001 passages; dev questions, the best 1 of 88"
     start = lines.index(f"{release}, 6 passages: comparable with nothing above; dev questions")
-    assert lines[start + 1].split() == [
-        "model",
-        "MRR@10",
-        "Recall@1",
-        "Recall@50",
-        "nDCG@10",
-        "R@10",
-        "trained",
-        "source",
-    ]
+    assert " ".join(lines[start + 1].split()) == "model MRR@10 Recall@1 Recall@50 nDCG@10 R@10 trained source"
     assert lines[start + 2].split() == [str(path), *["100.00"] * 5, "-", "own", "run"]
     assert lines[start + 3].split() == ["95", "%", *["100.0-100.0"] * 5]
 

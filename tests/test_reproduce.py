@@ -217,9 +217,7 @@ def test_settings_are_given_to_the_recipes_and_to_every_step_of_a_verb(tmp_path:
     ("text", "message"),
     [
         ("[mlm-scratch]\ntrain.wings = 3\n", "mlm-scratch: --set train.wings=3: unknown key 'wings'"),
-        ("[options.fly]\nhigh = 3\n", "options.fly: no verb of baselines; expected run, bm25, "),
         ("[options.rerank]\nwings = 3\n", "options.rerank: unrecognized arguments: --wings 3"),
-        ("[options.rerank]\ntop-k = 0\n", "options.rerank: argument --top-k: expected a whole number of at least 1"),
         ("[options.rerank]\nmodel = 'x'\n", "options.rerank: --model is what the step is about; it cannot be set"),
     ],
 )

@@ -17,7 +17,7 @@ from releases import md5
 from whole_release import Rows, make_whole
 
 from builders.check.release import check
-from builders.similar.likeness import LikeTexts, bands
+from builders.similar.likeness import LikeTexts
 from builders.store.reader import open_release
 from builders.store.runs import write_run
 
@@ -180,10 +180,3 @@ def test_every_near_duplicate_is_found_and_nothing_else() -> None:
     found = {(place, like.id) for place, likes in enumerate(index.find(others)) for like in likes}
     assert len(expected) > 60
     assert found == expected
-
-
-@pytest.mark.parametrize("share", [0.3, 0.5, 0.7, 0.8, 0.95, 1.0])
-def test_the_bands_miss_one_pair_in_a_thousand_at_most(share: float) -> None:
-    found = bands(share)
-    assert 128 % found == 0
-    assert (1 - share ** (128 // found)) ** found <= 0.001

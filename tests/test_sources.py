@@ -13,13 +13,6 @@ def sources(*words: str) -> int:
     return main("builders", "", VERBS, ["official", "--list", *words])
 
 
-def test_every_archive_has_an_address_or_says_how_to_get_it() -> None:
-    archives = read_archives()
-    assert {"dureader-raw", "dureader-retrieval", "cmedqa2", "datafountain-424"} <= set(archives)
-    for name, archive in archives.items():
-        assert archive.url or archive.by_hand, name
-
-
 def test_the_list_names_addresses_checksums_and_what_is_got_by_hand(capsys: pytest.CaptureFixture[str]) -> None:
     assert sources() == 0
     printed = capsys.readouterr().out
@@ -28,8 +21,3 @@ def test_the_list_names_addresses_checksums_and_what_is_got_by_hand(capsys: pyte
     assert printed.count("\n\n") == len(read_archives()) - 1
     assert sources("datafountain-424") == 0
     assert "  by hand  competition 424 on DataFountain" in capsys.readouterr().out
-
-
-def test_an_unknown_name_is_one_error(capsys: pytest.CaptureFixture[str]) -> None:
-    assert sources("cmedqa") == 1
-    assert "error: no source 'cmedqa'; expected one of dureader-raw, " in capsys.readouterr().err

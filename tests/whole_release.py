@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from releases import md5, passage, tables
+from releases import md5, tables
 
 from builders.check.release import check
 from builders.core.files import write_text
@@ -86,6 +86,3 @@ def edit_stats(path: Path, change: Callable[[dict[str, Any]], Any]) -> None:
 
 def _rewrite_manifest(path: Path, builds: list[Build]) -> None:
     write_manifest(path, [entry for entry in open_release(path).manifest.files if entry.rows is not None], builds)
-
-
-__all__ = ["Rows", "edit_stats", "make_whole", "passage", "whole_tables"]

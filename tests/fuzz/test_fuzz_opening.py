@@ -73,15 +73,7 @@ _SPOILS = {"model/**/*.json": JSON, "model/**/*.safetensors": BYTES}
 
 
 def _reader(name: str, write: Callable[[Path], Any], read: Callable[[Path], Any], reaches: str) -> Reader:
-    return Reader(
-        f"a model: {name}",
-        reaches=(reaches,),
-        make=write,
-        spoils=_SPOILS,
-        read=read,
-        right=any_result,
-        share=0.4,
-    )
+    return Reader(f"a model: {name}", (reaches,), write, _SPOILS, read, any_result, share=0.4)
 
 
 _LOADING, _TRAIN = "baselines.retrieve.models", "baselines.train.models"

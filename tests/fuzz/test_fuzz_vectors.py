@@ -110,54 +110,18 @@ def _start(folder: Path) -> Any:
 
 
 _OPEN = "baselines.retrieve.models:"
+_INDEX, _WINDOW = "baselines.retrieve.index:", ("baselines.retrieve.rerankers:_score_window",)
+_ARRAYS = {"manifest.json": JSON, "*.npy": BYTES, "*/*.npy": BYTES}
+_NOTES = {"*.npy.json": JSON, "*.npy": BYTES}
+_CROSS = {"cross/*.json": JSON, "cross/*.safetensors": BYTES}
+_DUAL = {"dual/*.json": JSON, "dual/*/*.json": JSON, "dual/*.safetensors": BYTES}
+_START = ("baselines.train.models:cross_encoder", f"{_OPEN}classes")
 READERS = [
-    Reader(
-        "embeddings",
-        reaches=tuple(f"baselines.retrieve.index:{name}" for name in ("read", "_mapped")),
-        make=_embeddings,
-        spoils={"manifest.json": JSON, "*.npy": BYTES, "*/*.npy": BYTES},
-        read=_read_embeddings,
-        right=same,
-    ),
-    Reader(
-        "notes of what is encoded",
-        reaches=("baselines.retrieve.index:resumed",),
-        make=_embeddings,
-        spoils={"*.npy.json": JSON, "*.npy": BYTES},
-        read=_read_notes,
-        right=_true_notes,
-    ),
-    Reader(
-        "windows of a re-ranking",
-        reaches=("baselines.retrieve.rerankers:_score_window",),
-        make=_window,
-        spoils={"*.json": JSON},
-        read=_read_window,
-        right=_scores,
-    ),
-    Reader(
-        "a cross-encoder",
-        reaches=(f"{_OPEN}open_cross", f"{_OPEN}open_as"),
-        make=_models,
-        spoils={"cross/*.json": JSON, "cross/*.safetensors": BYTES},
-        read=_open("cross"),
-        right=any_result,
-    ),
-    Reader(
-        "a start of a training",
-        reaches=("baselines.train.models:cross_encoder", "baselines.retrieve.models:classes"),
-        make=_models,
-        spoils={"cross/*.json": JSON, "cross/*.safetensors": BYTES},
-        read=_start,
-        right=any_result,
-    ),
-    Reader(
-        "a dual-encoder",
-        reaches=(f"{_OPEN}open_encoder", f"{_OPEN}open_as"),
-        make=_models,
-        spoils={"dual/*.json": JSON, "dual/*/*.json": JSON, "dual/*.safetensors": BYTES},
-        read=_open("dual"),
-        right=any_result,
-    ),
+    Reader("embeddings", (f"{_INDEX}read", f"{_INDEX}_mapped"), _embeddings, _ARRAYS, _read_embeddings, same),
+    Reader("notes of what is encoded", (f"{_INDEX}resumed",), _embeddings, _NOTES, _read_notes, _true_notes),
+    Reader("windows of a re-ranking", _WINDOW, _window, {"*.json": JSON}, _read_window, _scores),
+    Reader("a cross-encoder", (f"{_OPEN}open_cross", f"{_OPEN}open_as"), _models, _CROSS, _open("cross"), any_result),
+    Reader("a start of a training", _START, _models, _CROSS, _start, any_result),
+    Reader("a dual-encoder", (f"{_OPEN}open_encoder", f"{_OPEN}open_as"), _models, _DUAL, _open("dual"), any_result),
 ]
 test_spoiled_files_give_what_they_say_or_one_line = fuzz_of(READERS)

@@ -1,1 +1,0 @@
-"""A release directory in, runs, measures and tables out (``python -m baselines VERB``)."""

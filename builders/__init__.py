@@ -1,1 +1,0 @@
-"""Offline programs: public sources in, a release directory out (``python -m builders VERB``)."""

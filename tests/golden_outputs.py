@@ -14,19 +14,7 @@ import pyarrow.parquet as pq
 from annotating import annotate, judge
 from commands import SAMPLE, run
 from conftest import Once
-from golden_rows import (
-    Outputs,
-    chance,
-    export,
-    json_rows,
-    printed,
-    release,
-    rounded,
-    scored,
-    table,
-    trec,
-    within,
-)
+from golden_rows import Outputs, chance, export, json_rows, printed, release, rounded, scored, table, trec, within
 from official_archives import BOTH, write_files
 from releases import TEXTS, make_release, tables
 
@@ -251,18 +239,8 @@ def drawn(world: World) -> Outputs:
     hard = ("--hard", world.runs() / "dev.run.gz")
     path, found = world.made("add", "samples", "--release", world.sample, "--sizes", 40, 100, "--seed", 3, *hard)
     found = within("samples", found)
-    run(
-        "builders",
-        "add",
-        "samples",
-        "--quiet",
-        "--release",
-        path,
-        "--extract",
-        "sample-40-hard",
-        "--out",
-        world.out / "extract",
-    )
+    words = ("--quiet", "--release", path, "--extract", "sample-40-hard", "--out", world.out / "extract")
+    run("builders", "add", "samples", *words)
     found |= within("extract", release(world.out / "extract"))
     words = ("--sample", "sample-100", "--index", world.runs() / "index", "--out", world.out / "sample.run")
     run("baselines", "bm25", "--quiet", "--release", path, *words)

@@ -166,10 +166,7 @@ def test_copies_come_from_a_hub(tmp_path: Path) -> None:
         fetched = {path.rpartition("/")[2] for method, path in hub.requests if method == "GET"}
         assert not fetched & {"train.jsonl.gz", "script.py", "dataset_infos.json"}
         for name, said in (
-            (
-                C_MTEB,
-                "the copy has corpus, queries; expected rows with their passages, or corpus, queries and qrels",
-            ),
+            (C_MTEB, "the copy has corpus, queries; expected rows with their passages, or corpus, queries and qrels"),
             ("no/body", "there is no dataset no/body"),
             (f"{MTEB}/nowhere", f"{MTEB} has no .jsonl"),
         ):
@@ -182,9 +179,6 @@ def test_copies_come_from_a_hub(tmp_path: Path) -> None:
         ("dev.jsonl", '{"query": "q", "positive_passages": [{"docid": "a"}]}', ":1: positive_passages[0]: lacks text"),
         ("dev.jsonl", '{"query": " ", "positive_passages": []}', ":1: expected the text of a query, found nothing"),
         ("dev.jsonl", '{"text": "q"}', ": has the columns text; expected query and positive_passages; _id and text;"),
-        ("texts.jsonl", '{"id": "1", "text": "q"}', ": texts of what? expected a name with corpus or queries in it"),
-        ("dev.jsonl", "", ": is empty"),
-        ("dev.parquet", "PAR1", ": is no Parquet file"),
         ("notes.txt", "x", "has no .jsonl, .jsonl.gz or .parquet file"),
         ("corpus.parquet", None, "/corpus.parquet, row 2: text: expected `str`, got `null`"),
     ],

@@ -123,9 +123,6 @@ def test_data_dir_may_be_relative_a_home_or_hold_odd_characters(
     assert list(load("dev", "dev", data_dir=odd.name)) == rows
 
 
-# What must not be stale
-
-
 def test_a_rebuilt_release_gives_its_new_rows_and_an_unchanged_one_is_prepared_once(release: Path, load: Load) -> None:
     first = load("corpus", "corpus", data_dir=str(release))
     prepared = Path(first.cache_files[0]["filename"])

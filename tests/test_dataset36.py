@@ -98,34 +98,6 @@ print(json.dumps(list(dureader_retrieval.load_dataset("dev", "dev", data_dir={st
     assert rows == tables()["dev", "dev"]
 
 
-def test_what_is_wrong_is_one_clear_error(run36: Load, release: Path, tmp_path: Path) -> None:
-    shard = sorted((release / "corpus").iterdir())[1]
-    content = bytearray(shard.read_bytes())
-    content[len(content) // 2] ^= 1
-    shard.write_bytes(content)
-    found = run36(f"""
-def message(config, folder):
-    try:
-        loaded = datasets.load_dataset(
-            {str(SCRIPT)!r}, config, data_dir=folder, trust_remote_code=True, **how)
-        return list(loaded[config])
-    except (ValueError, FileNotFoundError) as error:
-        return str(error)
-said = []
-for how in ({{}}, {{"streaming": True}}, {{"num_proc": 2}}):
-    said.append([message("corpus", {str(release)!r}), message("dev", {str(tmp_path / "nowhere")!r}),
-                 message("cmedqa-qrels", None), message("nonsense", {str(release)!r})])
-print(json.dumps(said))
-""")
-    assert len(found) == 3
-    for messages in found:
-        assert messages[0].startswith(f"{shard}: has the SHA-256 ")
-        assert "not a release directory" in messages[1]
-        assert "python -m builders add cmedqa" in messages[2]
-        assert "nonsense" in messages[3]
-        assert all("\n" not in message for message in messages)
-
-
 def test_the_script_reads_the_published_archive(run36: Load) -> None:
     with serve(archive()) as server:
         code = f"""

@@ -16,9 +16,6 @@ from releases import NO_UTF8, make_release, release_of, tables
 HOW = "python -m builders release --raw PATH --out DIR"
 
 
-# One clear error
-
-
 def test_a_wrong_data_dir_says_how_to_make_one(tmp_path: Path, load: Load) -> None:
     (tmp_path / "file").touch()
     for name, said in (("nowhere", "does not exist"), ("", "no manifest.json"), ("file", "")):
@@ -57,8 +54,7 @@ def truncate(path: Path) -> None:
 @pytest.mark.parametrize("prepared", [False, True])
 @pytest.mark.parametrize("how", [{}, {"num_proc": 2}, {"streaming": True}], ids=["plain", "num_proc", "streaming"])
 @pytest.mark.parametrize(
-    ("damage", "words"),
-    [(flip_a_byte, "SHA-256"), (truncate, "bytes where manifest"), (Path.unlink, "listed")],
+    ("damage", "words"), [(flip_a_byte, "SHA-256"), (truncate, "bytes where manifest"), (Path.unlink, "listed")]
 )
 def test_a_damaged_shard_is_named(
     release: Path, load: Load, prepared: bool, how: dict[str, Any], damage: Callable[[Path], None], words: str
@@ -84,16 +80,13 @@ def without_a_shard(manifest: dict[str, Any]) -> str:
     "edit",
     [
         lambda manifest: json.dumps(manifest)[:-5],
-        lambda manifest: "[]",
         lambda manifest: "[" * 50_000,
         lambda manifest: json.dumps(manifest).replace('"rows": 2', '"rows": 1e400'),
-        lambda manifest: json.dumps(manifest).replace('"rows": 2', f'"rows": {"9" * 6_000}'),
         lambda manifest: json.dumps({**manifest, "format": 99}),
         lambda manifest: json.dumps({**manifest, "name": "other"}),
         lambda manifest: json.dumps({**manifest, "files": [{"path": "corpus/corpus-00000-of-00001.parquet"}]}),
         without_a_shard,
     ],
-    ids=["truncated", "list", "deep", "infinite", "digits", "format", "name", "entry", "shard"],
 )
 def test_a_damaged_manifest_is_named(release: Path, load: Load, edit: Callable[[dict[str, Any]], str]) -> None:
     path = release / "manifest.json"
@@ -117,13 +110,10 @@ def test_rows_that_the_manifest_does_not_count_are_refused(release: Path, load: 
     ("change", "words"),
     [
         ({"text": pa.array([1, 2])}, "expected the column text as string; it is int64"),
-        ({"text": pa.array([["a"], ["b"]])}, "expected the column text as string; it is list<"),
         ({"text": pa.array(["a", None])}, "expected no null; the column text has one"),
-        ({"_id": pa.array([None, "b"])}, "expected no null; the column _id has one"),
         ({"text": NO_UTF8}, "Invalid UTF8"),
         ({"title": None}, "expected the columns _id, title, text; it has _id, text"),
     ],
-    ids=["numbers", "lists", "null text", "null id", "no UTF-8", "no title"],
 )
 def test_a_column_of_something_else_is_named(tmp_path: Path, load: Load, change: Any, words: str) -> None:
     columns = {"_id": pa.array(["a", "b"]), "title": pa.array(["", ""]), "text": pa.array(["c", "d"])} | change
@@ -133,8 +123,3 @@ def test_a_column_of_something_else_is_named(tmp_path: Path, load: Load, change:
         with pytest.raises(ValueError, match=words) as error:
             list(load("corpus", "corpus", data_dir=release, **how))
         assert "corpus-00000-of-00001.parquet: " in str(error.value)
-
-
-def test_streaming_has_no_processes(release: Path, load: Load) -> None:
-    with pytest.raises((ValueError, NotImplementedError), match=r"num_proc|streaming"):
-        load("dev", data_dir=str(release), streaming=True, num_proc=2)

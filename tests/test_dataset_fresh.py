@@ -33,9 +33,6 @@ def python(code: str, cwd: Path, home: Path, **environment: str) -> Any:
     return json.loads(result.stdout.splitlines()[-1])
 
 
-# By its path, with no code of ours
-
-
 def test_the_release_loads_by_its_path_alone(everything: Path, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
@@ -50,9 +47,6 @@ print(json.dumps(rows))
 """
     plain, streaming = python(code, elsewhere, tmp_path / "home", PYTHONPATH="", HF_DATASETS_OFFLINE="1")
     assert rows_by_split(plain) == rows_by_split(streaming) == all_tables()
-
-
-# From any working directory, without a network
 
 
 @pytest.mark.parametrize("where", ["empty", "full", "repository"])

@@ -68,9 +68,6 @@ def fails(load: Load, config: str = "dev", **kwargs: Any) -> str:
     return str(error.value)
 
 
-# What is read
-
-
 @pytest.mark.parametrize("by_name", [False, True], ids=["public API", "by name"])
 def test_one_download_serves_every_config(load: Load, server: ArchiveServer, tmp_path: Path, by_name: bool) -> None:
     for streaming in (True, False):
@@ -97,7 +94,8 @@ def test_a_prepared_copy_needs_no_archive_and_no_network(
         patch.setenv("DUREADER_RETRIEVAL_BASE_URL", mirror.url.rstrip("/"))
         assert load("dev", "dev").cache_files[0]["filename"] == path
         assert mirror.requests == [0]
-    next(downloads.glob("*.gz")).unlink()
+    for kept in downloads.glob("*.gz"):
+        kept.unlink()
     monkeypatch.setattr(datasets.config, "HF_DATASETS_OFFLINE", True)
     assert load("dev", "dev").cache_files[0]["filename"] == path
     for streaming in (False, True):
@@ -113,23 +111,14 @@ def test_processes_that_load_at_once_download_once(server: ArchiveServer, downlo
     assert server.requests == [0]
 
 
-# What the archive lacks
-
-
 @pytest.mark.parametrize(
     ("config", "split", "words"),
     [
         ("test", None, r"labels were never published.*builders official"),
         ("queries", "test", r"builders official"),
-        ("qrels", "test", r"builders official"),
-        ("cmedqa-corpus", None, r"cMedQA2.*builders add cmedqa"),
         ("ccovid-qrels", None, r"DataFountain.*builders add ccovid"),
         ("crosslingual", None, r"builders add crosslingual"),
-        ("crosslingual-queries", None, r"builders add crosslingual"),
-        ("train-similar", None, r"builders similar"),
-        ("duplicated", None, r"builders similar"),
         ("qrels-before", None, r"builders annotate merge"),
-        ("restrain-45K-extrapolation", None, r"builders add restrain"),
         ("resttest-bucket7", None, r"builders add resttest"),
     ],
 )
@@ -140,9 +129,6 @@ def test_what_the_archive_lacks_names_its_builder(
     with pytest.raises(ValueError, match=f"config '{config}'; .*{words}.*data_dir=DIR"):
         load(config, split, streaming=streaming)
     assert split or server.requests == []
-
-
-# The connection
 
 
 @pytest.mark.parametrize(
@@ -190,21 +176,11 @@ def test_a_file_that_changed_meanwhile_is_taken_from_the_start(load: Load, serve
     assert load("dev", "dev")["query"][:] == QUESTIONS["train"]
 
 
-def test_a_part_that_is_too_long_is_taken_from_the_start(load: Load, server: ArchiveServer, downloads: Path) -> None:
-    server.break_after = [700, *[0] * 5]
-    fails(load)
-    next(downloads.glob("*.part")).write_bytes(bytes(server.size + 1))
-    assert list(load("dev", "dev")) == rows_of_archive()["dev", "dev"]
-    assert server.requests[-2:] == [server.size + 1, 0]
-
-
 @pytest.mark.parametrize(
     ("answer", "requests", "words"),
     [
-        ({"status": [401]}, 1, "qianyan/dureader_retrieval-data.v0.tar.gz: HTTP 401"),
         ({"status": [404]}, 1, "qianyan/dureader_retrieval-data.v0.tar.gz: HTTP 404"),
         ({"status": [503] * 5}, 5, "HTTP 503"),
-        ({"page": ("text/html; charset=utf-8", b"<!DOCTYPE html>")}, 1, "expected a tar.gz, the server sent another"),
         ({"page": ("application/gzip", b"<!DOCTYPE html>")}, 1, "expected a tar.gz, the server sent another thing"),
         ({"send_length": False, "break_after": [700]}, 1, "no whole tar.gz"),
     ],
@@ -226,9 +202,6 @@ def test_an_address_that_nobody_answers_or_that_is_not_http(load: Load, monkeypa
     assert "cannot be reached" in fails(load)
     monkeypatch.setenv("DUREADER_RETRIEVAL_BASE_URL", "file:///etc/")
     assert "expected an http or https address" in fails(load)
-
-
-# Checksums
 
 
 def publish(monkeypatch: pytest.MonkeyPatch, **figures: Any) -> None:
@@ -289,9 +262,6 @@ def test_a_kept_archive_that_rots_is_deleted_and_loaded_anew(
     assert list(load("corpus", "corpus", streaming=streaming)) == rows_of_archive()["corpus", "corpus"]
 
 
-# What is refused
-
-
 def with_first(header: tuple[tarfile.TarInfo, bytes], times: int = 1) -> bytes:
     """An archive that begins with a header, whatever size it says."""
     return gzip.compress(header[0].tobuf(tarfile.GNU_FORMAT) * times + gzip.decompress(archive()))
@@ -349,9 +319,6 @@ def test_a_missing_file_is_named(load: Load, server: ArchiveServer) -> None:
     assert re.search(f"holds no {FOLDER}/dev.json; it has .*other/dev.json", fails(load))
 
 
-# The files
-
-
 def test_files_may_be_wrapped_in_an_object(load: Load, server: ArchiveServer) -> None:
     """As tar names them, with fields that nobody asks for."""
     rows = {name: [json.loads(line) for line in content.splitlines()] for name, content in contents().items()}
@@ -368,19 +335,13 @@ GOOD = json_lines([{"paragraph_id": md5(TEXTS[0]), "paragraph_text": TEXTS[0]}])
     ("content", "line"),
     [
         (GOOD + b"{", "line 2"),
-        (GOOD + b'{"paragraph_id": "a"}\n', "line 2"),
         (GOOD + b'{"paragraph_id": 1, "paragraph_text": "b"}\n', "line 2"),
-        (GOOD + b'{"paragraph_id": null, "paragraph_text": "b"}\n', "line 2"),
         (GOOD + b'\n["a", "b"]\n', "line 3"),
         (GOOD + b"\xff\n", "line 2"),
-        (GOOD + b'{"paragraph_id": "a", "paragraph_text": "\\ud800"}\n', "line 2"),
         (GOOD + b"[" * 100_000 + b"\n", "line 2"),
-        (b'{"data": [\n' + GOOD + b"\n", "line 2"),
         (b'{"data": [\n' + GOOD + GOOD + b"]}", "line 2"),
         (b'{"data": [\n' + GOOD + b",\n7]}", "line 4"),
-        (b'{"data": [\n' + GOOD + b',\n{"paragraph_id": "a"}]}', "line 4"),
         (b'{"data": [\n' + GOOD + b"]} more", "line 2"),
-        (b'{"data": [\n' + GOOD + b", \xff]}", "line 1"),
         (b'{"rows": []}', "line 1"),
     ],
 )
@@ -389,9 +350,7 @@ def test_a_wrong_line_is_named(load: Load, server: ArchiveServer, content: bytes
     assert re.search(rf"{FOLDER}/passage_collection.json.*{line}.*expected", fails(load, "corpus"))
 
 
-@pytest.mark.parametrize(
-    "answers", [{}, None, "text", [{"paragraph_id": "a"}], ["a"], {"paragraph_id": "a", "paragraph_text": "b"}]
-)
+@pytest.mark.parametrize("answers", [{}, None, [{"paragraph_id": "a"}]])
 def test_a_wrong_question_is_named(load: Load, server: ArchiveServer, answers: Any) -> None:
     record = {"question_id": "q", "question": "问"} | ({} if answers == {} else {"answer_paragraphs": answers})
     server.replace(archive({f"{FOLDER}/dev.json": json_lines([record])}))

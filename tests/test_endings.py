@@ -60,25 +60,10 @@ def _at_a_step(steps: list[int]) -> None:
             InDestructor()
 
 
-def _at_a_task(steps: list[int]) -> None:
-    for step in jobs.in_threads(lambda step: step, range(5), threads=1, ahead=1):
-        steps.append(step)
-        if step == 2:
-            InDestructor()
-
-
-def _after_the_last(steps: list[int]) -> None:
-    steps += range(3)
-    InDestructor()
-
-
 @pytest.mark.usefixtures("heeded")
-@pytest.mark.parametrize("loop", [_at_a_step, _at_a_task, _after_the_last])
-def test_a_signal_inside_a_destructor_stops_at_the_next_step(
-    loop: Callable[[list[int]], None], capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_signal_inside_a_destructor_stops_at_the_next_step(capfd: pytest.CaptureFixture[str]) -> None:
     steps: list[int] = []
-    assert exit_code(lambda: loop(steps) or 0) == 143
+    assert exit_code(lambda: _at_a_step(steps) or 0) == 143
     assert steps == [0, 1, 2] and {*capfd.readouterr().err.splitlines()} == {"interrupted"}
     assert list(progress(range(2))) == [0, 1]  # what this process does next is not stopped, too
 
@@ -135,7 +120,6 @@ def test_signals_that_come_together_are_one(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("closed", [">&-", "<&- >&- 2>&-"])
 def test_closed_streams_lead_nowhere(sample_release: Path, tmp_path: Path, closed: str) -> None:
-    """The first file that is opened would take the place of stdout, and what is printed would be written into it."""
     words = command("builders", "export", "--format", "trec", "--release", sample_release, "--out", tmp_path / "trec")
     assert subprocess.run(["bash", "-c", f'"$@" {closed}', "bash", *words], cwd=ROOT, check=False).returncode == 0
     run("builders", "export", "--format", "trec", "--release", sample_release, "--out", tmp_path / "open")
@@ -162,18 +146,12 @@ def test_a_command_whose_streams_nobody_takes_says_by_its_exit_code_how_it_ended
     assert done.stderr.strip().endswith(said)
 
 
-# Memory, and faults
-
-
 @pytest.mark.parametrize(
     "error",
     [
         MemoryError(),
         RuntimeError("std::bad_alloc"),
-        RuntimeError(
-            "[enforce fail at alloc_cpu.cpp:117] DefaultCPUAllocator: can't allocate memory: you tried 9 bytes"
-        ),
-        RuntimeError("can't start new thread"),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:117] DefaultCPUAllocator: can't allocate memory: you tried 9"),
         OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)),
     ],
 )
@@ -186,21 +164,12 @@ def test_too_little_memory_is_one_line(error: Exception, capfd: pytest.CaptureFi
     assert line.startswith("error: not enough memory (")
 
 
-def test_a_fault_of_the_program_is_raised() -> None:
-    with pytest.raises(ValueError, match="invalid literal"):
-        exit_code(lambda: int("x"))
-
-
 @pytest.mark.parametrize(
     ("limit", "words", "said"),
     [
         ("-v 2097152", "builders release --quiet --raw {sample} --out {out}/release", ""),
         ("-v 2097152", "baselines bm25 --quiet --release {release} --index {out}/index --out {out}/run", ""),
-        (
-            "-f 20",
-            "builders release --quiet --raw {sample} --out {out}/release",
-            ": file too large; make room there",
-        ),
+        ("-f 20", "builders release --quiet --raw {sample} --out {out}/release", ": file too large; make room there"),
     ],
 )
 def test_a_release_is_built_and_searched_in_2_gb_of_addresses_and_names_a_limit_on_files(
@@ -217,9 +186,6 @@ def test_a_release_is_built_and_searched_in_2_gb_of_addresses_and_names_a_limit_
         assert names(tmp_path) in ([], [".release.building"])
 
 
-# Disks
-
-
 @pytest.mark.parametrize(
     "error",
     [
@@ -227,9 +193,6 @@ def test_a_release_is_built_and_searched_in_2_gb_of_addresses_and_names_a_limit_
         OSError(errno.EDQUOT, os.strerror(errno.EDQUOT)),
         OSError("1369950 requested and 86016 written"),
         ValueError("An IO error occurred: 'No space left on device (os error 28)'"),
-        RuntimeError(
-            "[enforce fail at inline_container.cc:858] . PytorchStreamWriter failed writing file: file write failed"
-        ),
     ],
 )
 def test_a_full_disk_is_named_whatever_a_library_says(tmp_path: Path, error: Exception) -> None:
@@ -300,14 +263,7 @@ def test_a_pull_that_fills_the_disk_names_it_and_goes_on_when_there_is_room(
         assert [path.name for path in disk.iterdir()] == ["out"]
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
-        "DataLoader worker (pid 7) is killed by signal: Bus error.",
-        "Caught RuntimeError in DataLoader worker process 0.\nRuntimeError: unable to allocate shared memory(shm) for"
-        " file </torch_7_8_9>: No space left on device (28)",
-    ],
-)
-def test_a_full_shared_memory_is_not_taken_for_the_disk_that_is_written_to(said: str, tmp_path: Path) -> None:
+def test_a_full_shared_memory_is_not_taken_for_the_disk_that_is_written_to(tmp_path: Path) -> None:
+    said = "unable to allocate shared memory(shm) for file </torch_7_8_9>: No space left on device (28)"
     with pytest.raises(jobs.WorkerDied, match="/dev/shm"), writing(tmp_path), jobs.loading():
         raise RuntimeError(said)

@@ -193,50 +193,16 @@ def flip(path: Path, place: int) -> None:
     path.write_bytes(content)
 
 
-def swap(folder: Path) -> None:
-    first, second = folder / "passages-00000-of-00003.npy", folder / SHARD
-    one, other = first.read_bytes(), second.read_bytes()
-    first.write_bytes(other)
-    second.write_bytes(one)
-
-
 @pytest.mark.parametrize(
     ("damage", "where", "message"),
     [
         (lambda f: (f / SHARD).unlink(), SHARD, "is listed in the manifest but missing"),
         (lambda f: (f / SHARD).write_bytes((f / SHARD).read_bytes()[:-2]), SHARD, "bytes where the manifest says"),
         (lambda f: flip(f / SHARD, -1), SHARD, "has the SHA-256"),
-        (lambda f: flip(f / SHARD, 10), SHARD, "has the SHA-256"),
-        (swap, "passages-00000-of-00003.npy", "has the SHA-256"),
         (lambda f: edit(f, lambda m: m["shards"][1].update(rows=1)), SHARD, "holds 2 rows where the manifest says 1"),
         (lambda f: rewritten(f, lambda values: values.__setitem__((1, 3), np.nan)), SHARD, "as long as nan where"),
-        (lambda f: rewritten(f, lambda values: values.__setitem__((1, 3), np.inf)), SHARD, "as long as inf where"),
-        (lambda f: edit(f, lambda m: m["shards"][1].update(longest=1.0)), SHARD, "where the manifest says 1.0"),
         (lambda f: edit(f, lambda m: m["shards"][1].update(longest=1e9)), SHARD, "where the manifest says 1000000000"),
-        (
-            lambda f: edit(f, lambda m: m["shards"].pop(1)),
-            "manifest.json",
-            "the files of passages-00000-of-00002",
-        ),
-        (
-            lambda f: edit(f, lambda m: m["shards"].pop()),
-            "manifest.json",
-            "the files of passages-00000-of-00002",
-        ),
-        (
-            lambda f: edit(f, lambda m: m["shards"].reverse()),
-            "manifest.json",
-            "the files of passages-00000-of-00003",
-        ),
-        (lambda f: edit(f, lambda m: m["shards"].clear()), "manifest.json", "shards: expected `array` of length >= 1"),
-        (lambda f: edit(f, lambda m: m["shards"][0].pop("sha256")), "manifest.json", "shards[0]: lacks sha256"),
-        (lambda f: edit(f, lambda m: m["shards"][0].update(rows=-1)), "manifest.json", "shards[0].rows: expected"),
-        (
-            lambda f: edit(f, lambda m: m["model"].update(max_length="no")),
-            "manifest.json",
-            "model.max_length: expected",
-        ),
-        (lambda f: (f / "manifest.json").write_text("{"), "manifest.json", "expected JSON"),
+        (lambda f: edit(f, lambda m: m["shards"].pop(1)), "manifest.json", "the files of passages-00000-of-00002"),
     ],
 )
 def test_damaged_embeddings_are_one_error(folder: Path, damage: Damage, where: str, message: str) -> None:

@@ -82,15 +82,8 @@ def test_nothing_that_is_quick_imports_a_library_that_takes_seconds(code: str) -
     [
         *((program, ["--version"], 0, f"dureader_retrieval {VERSION}\n", "") for program in PROGRAMS),
         ("builders", ["relase", "--out", "x"], 2, "", "did you mean release?"),
-        ("builders", ["publsh", "--out", "x"], 2, "", "did you mean publish?"),
         ("baselines", ["eval", "--out", "x"], 2, "", "did you mean evaluate?"),
-        (
-            "baselines",
-            ["bundle", "--run", "x"],
-            2,
-            "",
-            "bundle was removed; use RUN.manifest.json, which",
-        ),
+        ("baselines", ["bundle", "--run", "x"], 2, "", "bundle was removed; use RUN.manifest.json, which"),
         ("builders", ["xyzzy"], 2, "", "`python -m builders` prints them all"),
         ("builders", ["release", "--out", "x", "--nothing"], 2, "", "unrecognized arguments: --nothing"),
     ],
@@ -122,9 +115,7 @@ def test_an_old_name_prints_the_new_one(program: str, old: str, new: str, capsys
     ("words", "missing", "group"),
     [
         ("builders release --raw {sample} --out {out}", "msgspec", "builders"),
-        ("builders check --release {release}", "numpy", "builders"),
         ("baselines evaluate --release {release} --split dev {run}", "ir_measures", "baselines"),
-        ("baselines encode --release {release} --model {model} --out {out}", "torch", "models"),
         ("baselines bm25 --release {release} --out {out}", "numba", "builders"),
     ],
 )
@@ -135,7 +126,7 @@ def test_a_missing_library_is_one_line_that_names_its_group(
     release = open_release(sample_release)
     query, passage = (release.table(*split).column("_id")[0] for split in (("queries", "dev"), ("corpus", "corpus")))
     run_.write_text(f"{query} Q0 {passage} 1 1.0 t\n")
-    places = {"sample": SAMPLE, "release": sample_release, "run": run_, "model": tmp_path, "out": tmp_path / "out"}
+    places = {"sample": SAMPLE, "release": sample_release, "run": run_, "out": tmp_path / "out"}
     code = f"""
 import runpy, sys
 class Missing:
@@ -154,7 +145,7 @@ runpy.run_module(sys.argv[1], run_name="__main__", alter_sys=False)
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("name", ["./nosuch", "a/b/c", "nosuch.d/", __file__])
+@pytest.mark.parametrize("name", ["./nosuch", "a/b/c"])
 @pytest.mark.parametrize(
     "words",
     [

@@ -54,17 +54,14 @@ def test_neither_files_nor_folders_import_each_other_in_a_circle() -> None:
         TopologicalSorter(graph).prepare()  # CycleError names the circle
 
 
-def test_imports_of_builders_go_down_the_floors() -> None:
-    for path in (ROOT / "builders").rglob("*.py"):
+def test_every_room_of_builders_stands_on_a_floor_and_imports_go_down() -> None:
+    paths = [*(ROOT / "builders").rglob("*.py")]
+    assert {room_of(path) for path in paths} - {"__init__", "__main__"} == set(FLOORS)
+    for path in paths:
         above = [name.split(".")[1] for name in imports(path) if name.startswith("builders.")]
         room = room_of(path)
         for other in above if room in FLOORS else []:
             assert other == room or FLOORS[other] < FLOORS[room], f"{path.relative_to(ROOT)} imports {other}"
-
-
-def test_every_room_of_builders_stands_on_a_floor() -> None:
-    rooms = {room_of(path) for path in (ROOT / "builders").rglob("*.py")} - {"__init__", "__main__"}
-    assert rooms == set(FLOORS)
 
 
 def test_builders_know_nothing_of_baselines() -> None:

@@ -113,11 +113,7 @@ def assert_shows(found: dict[str, Any], rows: dict[tuple[str, str], list[dict[st
             assert found[dataset_id] == wanted, dataset_id
 
 
-def test_every_id_gives_the_rows_of_a_directory_a_hub_and_the_archive(
-    peers: Path,
-    alone: Path,
-    tmp_path: Path,
-) -> None:
+def test_every_id_gives_the_rows_of_a_directory_a_hub_and_the_archive(peers: Path, alone: Path, tmp_path: Path) -> None:
     release = make_release(tmp_path / "RELEASE", ROWS, rows_per_shard=20)
     with Hub() as hub, serve(archive()) as server:
         files = {path.relative_to(release).as_posix(): path for path in release.rglob("*") if path.is_file()}
@@ -137,10 +133,7 @@ def test_every_id_gives_the_rows_of_a_directory_a_hub_and_the_archive(
 
 
 def test_the_page_of_ir_datasets_prints_what_it_shows(
-    peers: Path,
-    alone: Path,
-    tmp_path: Path,
-    sample_release: Path,
+    peers: Path, alone: Path, tmp_path: Path, sample_release: Path
 ) -> None:
     (tmp_path / "build").mkdir()
     (tmp_path / "build/sample").symlink_to(sample_release)

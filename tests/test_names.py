@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable
 from pathlib import Path, PureWindowsPath
 
 import numpy as np
@@ -14,13 +13,10 @@ import pytest
 from commands import run
 from hypothesis import given
 from hypothesis import strategies as st
-from official_archives import original_files, write_files
-from releases import BUILD, QUESTIONS, make_release, md5
-from test_out_of_domain import ccovid_source, cmedqa_source
+from releases import BUILD, make_release
 
 from builders.core.errors import InputError
 from builders.core.typed import LONGEST, name_within, problem_of
-from builders.official.build import build_official
 from builders.store.draft import draft_release
 from builders.store.layout import MANIFEST
 from builders.store.reader import open_release
@@ -28,33 +24,17 @@ from builders.store.reader import open_release
 OUTSIDE = {
     "": "is empty",
     "/etc/passwd": "is absolute",
-    "//server/share": "is absolute",
     "C:/Windows/system.ini": "is absolute",
-    "c:x": "is absolute",
     "..": "has the part '..'",
     "a/../../b": "has the part '..'",
-    "a/..": "has the part '..'",
-    "./a": "has the part '.'",
-    "a/./b": "has the part '.'",
-    "a//b": "has the part ''",
     "a/": "has the part ''",
     "..\\x": "holds a backslash",
     "a\0b": r"holds the character '\x00'",
-    "a\nb": r"holds the character '\n'",
     "a\u2028b": r"holds the character '\u2028'",
     "a\ud800b": r"holds the character '\ud800'",
     "a" * (LONGEST + 1): "a name of 1,001 characters; expected at most 1,000",
 }
-INSIDE = [
-    "a",
-    "corpus/corpus-00000-of-00001.parquet",
-    ".hidden",
-    "...",
-    "a..b/c.",
-    "no drive: a name",
-    "语料/第 1 部分.json",
-    "a/" * 499 + "b",
-]
+INSIDE = ["a", "corpus/corpus-00000-of-00001.parquet", "a..b/c.", "语料/第 1 部分.json", "a/" * 499 + "b"]
 
 
 def test_a_name_that_could_lead_out_is_refused_with_the_reason_and_a_plain_one_taken() -> None:
@@ -73,56 +53,24 @@ def test_a_name_that_is_taken_leads_to_one_place_below_the_folder(name: str) -> 
         assert PureWindowsPath("D:\\folder") in there.parents and ".." not in there.parts
 
 
-# A release from a stranger
-
 THESIS = "years of work"
 
 
-@pytest.fixture
-def evil(tmp_path: Path) -> Callable[[str], Path]:
-    """``evil(name)``: a release whose manifest lists ``name``, with a file of that name wherever it may lead to."""
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "thesis").write_text(THESIS)
-
-    def made(name: str) -> Path:
-        release = make_release(tmp_path / "evil" / "a" / "b" / "release")
-        (release / "runs").mkdir()
-        for parent in list(release.parents)[:3]:
-            (parent / "thesis").write_text("evil")
-        manifest = json.loads((release / MANIFEST).read_text())
-        manifest["files"].append({"path": name, "bytes": 4, "rows": None, "sha256": "0" * 64})
-        (release / MANIFEST).write_text(json.dumps(manifest))
-        return release
-
-    return made
-
-
-def _commands(folder: Path) -> dict[str, list[object]]:
-    """Every verb of `builders` that opens a release, with good sources."""
-    english = folder / "english.tsv"
-    english.write_text(f"{md5(QUESTIONS['dev'][0])}\tWhen to buy tickets\n")
-    np.savez(folder / "v.npz", ids=np.array([md5(q) for s in ("train", "dev") for q in QUESTIONS[s]]), v=np.eye(6))
-    return {
-        "add crosslingual": ["--source", english],
-        "add cmedqa": ["--source", cmedqa_source(folder / "cmedqa")],
-        "add ccovid": ["--source", ccovid_source(folder / "ccovid"), "--test-size", 2],
-        "add restrain": ["--embeddings", folder / "v.npz", "--size", 1],
-        "export": ["--format", "trec"],
-        "check": [],
-    }
-
-
 @pytest.mark.parametrize("name", ["../../../thesis", "runs/../../../thesis", "thesis\\..", "/etc/hostname"])
-@pytest.mark.parametrize("verb", ["add crosslingual", "add cmedqa", "add ccovid", "add restrain", "export", "check"])
-def test_a_release_that_names_a_file_elsewhere_is_refused_by_every_verb(
-    tmp_path: Path, evil: Callable[[str], Path], verb: str, name: str
-) -> None:
-    release, words = evil(name), _commands(tmp_path)[verb]
-    out = [] if verb == "check" else ["--out", tmp_path / "mine" / "out"]
-    done = run("builders", *verb.split(), "--release", release, *words, *out, code=1)
+@pytest.mark.parametrize("words", ["export --format trec --out {mine}/out", "check"])
+def test_a_release_that_names_a_file_elsewhere_is_refused(tmp_path: Path, words: str, name: str) -> None:
+    release, mine = make_release(tmp_path / "evil" / "a" / "b" / "release"), tmp_path / "mine"
+    (release / "runs").mkdir()
+    for parent in [mine, *list(release.parents)[:3]]:
+        parent.mkdir(exist_ok=True)
+        (parent / "thesis").write_text(THESIS)
+    manifest = json.loads((release / MANIFEST).read_text())
+    manifest["files"].append({"path": name, "bytes": 4, "rows": None, "sha256": "0" * 64})
+    (release / MANIFEST).write_text(json.dumps(manifest))
+    done = run("builders", *words.format(mine=mine).split(), "--release", release, code=1)
     assert done.stderr.splitlines()[-1].startswith(f"error: {release / MANIFEST}: files[")
     assert f"the name {name!r}" in done.stderr
-    assert [(path.name, path.read_text()) for path in (tmp_path / "mine").iterdir()] == [("thesis", THESIS)]
+    assert [(path.name, path.read_text()) for path in mine.iterdir()] == [("thesis", THESIS)]
 
 
 def test_a_release_of_links_is_extended_by_files(tmp_path: Path) -> None:
@@ -137,8 +85,6 @@ def test_a_release_of_links_is_extended_by_files(tmp_path: Path) -> None:
     assert not [path for path in (tmp_path / "out").rglob("*") if path.is_symlink()]
     assert open_release(tmp_path / "out").table("corpus", "corpus") == open_release(blobs).table("corpus", "corpus")
 
-
-# Embeddings
 
 SHARD = "passages-00000-of-00001.npy"
 
@@ -164,13 +110,3 @@ def test_embeddings_that_name_a_file_elsewhere_are_refused(tmp_path: Path, name:
     with pytest.raises(InputError) as error:
         open_vectors(_embeddings(tmp_path / "here", name))
     assert str(error.value).startswith(f"{tmp_path / 'here' / MANIFEST}: shards[0]: the name {name!r} has the part")
-
-
-# Official archives
-
-
-def test_an_official_file_of_a_name_that_no_system_takes_is_refused(tmp_path: Path) -> None:
-    for name in ("back\\slash", os.fsdecode("北".encode("gb18030"))):
-        folder = write_files(tmp_path / "in" / name, original_files())
-        with pytest.raises(InputError, match=r"the name .* holds"):
-            build_official([folder.parent], tmp_path / "release")

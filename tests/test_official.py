@@ -177,9 +177,7 @@ def test_tabs_and_line_ends_of_a_text_become_spaces_in_the_tsvs_alone(
 
 
 PARTS, MAP = f"{PREPROCESSED}/passage-collection/part-0", f"{PREPROCESSED}/passage-collection/passage2id.map.json"
-DUAL_TSV, COLLECTION = f"{PREPROCESSED}/train/dual.train.tsv", f"{ORIGINAL}/passage_collection.json"
-NINTH = lines([{"paragraph_id": md5(PASSAGES[9]), "paragraph_text": PASSAGES[9]}])
-SHORT_MAP = json.dumps({str(n): md5(p) for n, p in enumerate(PASSAGES[:10])} | {"30": "0" * 32})
+DUAL_TSV = f"{PREPROCESSED}/train/dual.train.tsv"
 MORE = "".join(
     f"{asked}\t\t{PASSAGES[own]}\t\t{PASSAGES[other]}\t0\n"
     for asked, own, other in ((QUESTIONS[0], 5, 10), (QUESTIONS[0], 0, 5), ("没有的问题", 5, 10))
@@ -196,20 +194,6 @@ NO_DEV = {name: text for name, text in preprocessed_files().items() if "dev" not
             f"{PARTS}1",
             lambda text: text.replace(PASSAGES[4], PASSAGES[4] + "改"),  # as if it had been cleaned for the TSV
             {"passages whose id is not the MD5": 1, "text is not the collection's": 1},
-        ),
-        (
-            "map",
-            preprocessed_files(),
-            MAP,
-            lambda _: SHORT_MAP,
-            {"lines without an entry": 2, "lines that no part holds": 19, "out of order": 1},
-        ),
-        (
-            "collection",
-            original_files(),
-            COLLECTION,
-            lambda text: text.replace(NINTH, ""),
-            {"judgments of dev whose passage the collection lacks": 1},
         ),
         (
             "dual",
@@ -249,9 +233,6 @@ def test_what_disagrees_is_counted_and_the_archives_ids_are_kept(
         expected[0], expected[7] = "0" * 32, "f" * 32
         assert (train["positive_passages"][0]["docid"], train["negative_passages"][0]["docid"]) == ("0" * 32, "f" * 32)
         assert rows["qrels", "train"][0]["corpus-id"] == "0" * 32
-    elif case == "collection":
-        del expected[9]
-        assert len(rows["dev", "dev"][0]["positive_passages"]) == 2
     elif case == "dual":
         assert [p["text"] for p in train["positive_passages"]] == [PASSAGES[0]]
         assert PASSAGES[5] not in [p["text"] for p in train["negative_passages"]]

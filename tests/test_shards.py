@@ -147,16 +147,11 @@ def test_a_release_that_another_replaces_while_it_is_read_is_said_so(release: Pa
 def test_what_duckdb_reads_meanwhile_is_of_one_release(release: Path, tmp_path: Path) -> None:
     opened = open_release(release)
     other = make_release(tmp_path / "other", tables([f"other {text}" for text in TEXTS]))
-    with (
-        pytest.raises(InputError, match="another release took its place"),
-        opened.files("corpus", "corpus") as paths,
-    ):
+    with pytest.raises(InputError, match="another release took its place"), opened.files("corpus", "corpus") as paths:
         assert len(paths) == 3
         release.rename(tmp_path / "old")
         other.rename(release)
 
-
-# The columns and values of a shard from anybody
 
 CORPUS = {"_id": pa.array(["a", "b"]), "title": pa.array(["", ""]), "text": pa.array(["c", "d"])}
 QRELS = {"query-id": pa.array(["q"]), "corpus-id": pa.array(["a"]), "score": pa.array([1])}
@@ -180,14 +175,10 @@ def joined(**passage: Any) -> dict[str, pa.Array]:
             "expected a column title (string); it has _id (str",
         ),
         ("corpus", CORPUS | {"text": pa.array([1, 2])}, "expected a column text (string); it has _id (string), title"),
-        ("corpus", CORPUS | {"text": pa.array([["c"], ["d"]])}, "expected a column text (string); it has"),
         ("corpus", CORPUS | {"text": pa.array(["c", None])}, "the column text: expected no null"),
-        ("corpus", CORPUS | {"_id": pa.array([None, "b"])}, "the column _id: expected no null"),
         ("corpus", CORPUS | {"_id": pa.array(["a", "b\0"])}, "the column _id: expected ids without null characters"),
         ("corpus", CORPUS | {"text": NO_UTF8}, "the column text: expected UTF-8 text (Invalid UTF8 sequence at string"),
-        ("qrels", QRELS | {"score": pa.array(["1"])}, "expected a column score (int64); it has"),
         ("qrels", QRELS | {"score": pa.array([None], pa.int64())}, "the column score: expected no null"),
-        ("train", joined(text=None), "the column positive_passages.text: expected no null"),
         ("train", joined(docid="a\0"), "the column positive_passages.docid: expected ids without null characters"),
     ],
 )

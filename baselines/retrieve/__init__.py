@@ -1,1 +1,0 @@
-"""Any model: opened, encoded, indexed, searched, re-ranked."""

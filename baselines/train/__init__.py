@@ -1,1 +1,0 @@
-"""Recipes, training and mining (``python -m baselines train``, ``mine``)."""

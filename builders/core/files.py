@@ -11,6 +11,7 @@ import hashlib
 import io
 import lzma
 import os
+import re
 import secrets
 import shutil
 import stat
@@ -72,8 +73,10 @@ def sha256_of(path: Path) -> str:
 def real_path(path: Path) -> Path:
     """``path``, absolute; where it is a link, that to which it leads: what is written there does not replace the link.
 
-    :class:`InputError` for a link that leads back to itself.
+    :class:`InputError` for a link that leads back to itself, and for the address of an object store.
     """
+    if re.match(r"[a-z0-9]{2,}:/", str(path)):
+        raise InputError("is an address; expected a path, which another tool copies from or to", path=path)
     real = Path(os.path.abspath(path))
     if real.is_symlink() and (real := Path(os.path.realpath(real))).is_symlink():
         raise InputError("is a link that leads back to itself", path=path)

@@ -71,6 +71,8 @@ def _run_reaches(positions, kinds, m, counts, p, q):  # type: ignore[no-untyped-
         reach[k] = reach[k + 1] + (left[kinds[k]] >= 0)
         if k:
             rises[k - 1] = max(0, rises[k] + 2 * q - p * (positions[k] - positions[k - 1]))
+    if 2 * q * reach[0] - p * (positions[-1] - positions[0] + 1) >= need:  # all of them together do
+        return True
     for first in range(size):
         if (2 * q - p) * reach[first] < need:  # a span is at least as long as its overlap
             break

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from fuzzing import Reader, any_result, as_json, equal, fuzz_of, same
+from fuzzing import Reader, as_json, equal, fuzz_of, same
 from spoil import JSON, JSON_LINES, TEXT
 
 from builders.annotate.endpoint import text_in
@@ -120,7 +120,6 @@ READERS = [
         make=lambda folder: write_sheet(folder / "sheet.csv", TASKS),
         spoils={"sheet.csv": TEXT},
         read=lambda folder: [row.label for _, row in read_sheet(folder / "sheet.csv")],
-        right=any_result,
     ),
     Reader(
         "JSON lines of judged pairs",

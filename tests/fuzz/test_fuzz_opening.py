@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fuzzing import Reader, any_result, fuzz_of
+from fuzzing import Reader, fuzz_of
 from spoil import BYTES, JSON
 from tiny_families import with_modules, write_encoder
 from tiny_kinds import write_language_model, write_multi_vector, write_sparse, write_static
@@ -72,13 +72,14 @@ def _family(name: str, pooling: str) -> Callable[[Path], Any]:
 _SPOILS = {"model/**/*.json": JSON, "model/**/*.safetensors": BYTES}
 
 
-def _reader(name: str, write: Callable[[Path], Any], read: Callable[[Path], Any], reaches: str) -> Reader:
-    return Reader(f"a model: {name}", (reaches,), write, _SPOILS, read, any_result, share=0.4)
+def _reader(name: str, write: Callable[[Path], Any], read: Callable[[Path], Any], *reaches: str) -> Reader:
+    return Reader(f"a model: {name}", reaches=reaches, make=write, spoils=_SPOILS, read=read, share=0.4)
 
 
 _LOADING, _TRAIN = "baselines.retrieve.models", "baselines.train.models"
+_DENSE = [f"{_LOADING}:{name}" for name in ("open_encoder", "kind_of_model", "_config")]
 READERS = [
-    _reader("dual-encoder", lambda f: write_dual(f / "model"), _dense, f"{_LOADING}:open_encoder"),
+    _reader("dual-encoder", lambda f: write_dual(f / "model"), _dense, *_DENSE),
     _reader("two towers", lambda f: write_dual(f / "model", router=True), _dense, f"{_LOADING}:open_encoder"),
     _reader("Qwen3", _family("Qwen/Qwen3-Embedding-0.6B", "lasttoken"), _dense, f"{_LOADING}:open_encoder"),
     _reader("XLM-R", _family("intfloat/multilingual-e5-large", "mean"), _dense, f"{_LOADING}:open_encoder"),
@@ -87,6 +88,6 @@ READERS = [
     _reader("late interaction", lambda f: write_multi_vector(f / "model"), _multi_vector, f"{_LOADING}:open_as"),
     _reader("cross-encoder", lambda f: write_cross(f / "model"), _reranked, f"{_LOADING}:open_cross"),
     _reader("language model", lambda f: write_language_model(f / "model"), _reranked, f"{_LOADING}:open_cross"),
-    _reader("start", lambda f: write_bert(f / "model"), _started, f"{_TRAIN}:dual_encoder"),
+    _reader("start", lambda f: write_bert(f / "model"), _started, f"{_TRAIN}:cross_encoder", f"{_LOADING}:classes"),
 ]
 test_a_spoiled_model_is_used_or_refused_in_one_line = fuzz_of(READERS)

@@ -10,7 +10,7 @@ from typing import Any
 from unittest import mock
 
 import msgspec
-from fuzzing import Reader, any_result, as_json, equal, fuzz_of
+from fuzzing import Reader, as_json, equal, fuzz_of
 from spoil import JSON, TEXT
 
 from baselines.reproduce.drawings import curve
@@ -94,7 +94,6 @@ READERS = [
         make=lambda folder: (folder / "words").write_text(_OVERRIDES),
         spoils={"words": TEXT},
         read=_overridden,
-        right=any_result,
         names_files=False,
     ),
     Reader(
@@ -103,7 +102,6 @@ READERS = [
         make=lambda folder: (folder / "settings.toml").write_text(_SETTINGS),
         spoils={"settings.toml": TEXT},
         read=lambda folder: read_settings(folder / "settings.toml"),
-        right=any_result,
     ),
     Reader(
         "the matrix",
@@ -127,7 +125,6 @@ READERS = [
         make=_make_training,
         spoils={"x/training.json": JSON},
         read=lambda folder: [curve(each) for each in trainings({"x": Step("x", ["", "train", "x"], folder / "x")})],
-        right=any_result,
     ),
     Reader(
         "the list of archives",
@@ -143,7 +140,6 @@ READERS = [
         make=_make_stamp,
         spoils={".step.step.json": JSON},
         read=lambda folder: _done(folder / "step", key_of(["a step"]), "x"),
-        right=any_result,
     ),
     Reader(
         "scores for a card",

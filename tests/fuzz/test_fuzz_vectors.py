@@ -1,16 +1,14 @@
-"""Embeddings and models, spoiled: what needs PyTorch to be read."""
+"""Embeddings and finished windows, spoiled: what needs PyTorch to be read."""
 
 from __future__ import annotations
 
 import json
-import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from fuzzing import Reader, any_result, fuzz_of, same
+from fuzzing import Reader, fuzz_of, same
 from spoil import BYTES, JSON
 
 from builders.core.files import sha256_of
@@ -80,48 +78,12 @@ def _scores(found: list[list[float]], *_: object) -> bool:
     return found == [] or [len(own) for own in found] == [2, 1]
 
 
-def _models(folder: Path) -> None:
-    from tiny_models import write_cross, write_dual
-
-    write_cross(folder / "cross")
-    write_dual(folder / "dual")
-    for name in ("cross-bert", "dual-bert"):
-        shutil.rmtree(folder / name)
-
-
-def _open(kind: str) -> Callable[[Path], Any]:
-    def read(folder: Path) -> Any:
-        from baselines.retrieve.models import open_cross, open_encoder
-        from baselines.retrieve.settings import ModelSettings
-
-        model = (open_cross if kind == "cross" else open_encoder)(ModelSettings(str(folder / kind)))
-        return sorted(name for name, _ in model.named_parameters())
-
-    return read
-
-
-def _start(folder: Path) -> Any:
-    """A model that somebody else made, to train a cross-encoder from."""
-    from baselines.train.models import cross_encoder
-    from baselines.train.recipe import read_recipe
-
-    recipe = read_recipe("ce-bm25-neg-scratch", ["data.passage_length=24"])
-    return sorted(name for name, _ in cross_encoder(recipe, str(folder / "cross"), "cpu").named_parameters())
-
-
-_OPEN = "baselines.retrieve.models:"
 _INDEX, _WINDOW = "baselines.retrieve.index:", ("baselines.retrieve.rerankers:_score_window",)
 _ARRAYS = {"manifest.json": JSON, "*.npy": BYTES, "*/*.npy": BYTES}
 _NOTES = {"*.npy.json": JSON, "*.npy": BYTES}
-_CROSS = {"cross/*.json": JSON, "cross/*.safetensors": BYTES}
-_DUAL = {"dual/*.json": JSON, "dual/*/*.json": JSON, "dual/*.safetensors": BYTES}
-_START = ("baselines.train.models:cross_encoder", f"{_OPEN}classes")
 READERS = [
     Reader("embeddings", (f"{_INDEX}read", f"{_INDEX}_mapped"), _embeddings, _ARRAYS, _read_embeddings, same),
     Reader("notes of what is encoded", (f"{_INDEX}resumed",), _embeddings, _NOTES, _read_notes, _true_notes),
     Reader("windows of a re-ranking", _WINDOW, _window, {"*.json": JSON}, _read_window, _scores),
-    Reader("a cross-encoder", (f"{_OPEN}open_cross", f"{_OPEN}open_as"), _models, _CROSS, _open("cross"), any_result),
-    Reader("a start of a training", _START, _models, _CROSS, _start, any_result),
-    Reader("a dual-encoder", (f"{_OPEN}open_encoder", f"{_OPEN}open_as"), _models, _DUAL, _open("dual"), any_result),
 ]
 test_spoiled_files_give_what_they_say_or_one_line = fuzz_of(READERS)

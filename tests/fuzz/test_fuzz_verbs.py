@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from commands import Done, run
 from conftest import Once
-from fuzzing import CASES, Reader, any_result, fuzz_and_count, loads
+from fuzzing import CASES, Reader, fuzz_and_count, loads
 from hub_client import run_at
 from hub_server import Hub
 from judged_rounds import make_round
@@ -166,7 +166,7 @@ def _reader(verb: str, hostile: bool, good: Path) -> Reader:
         make=lambda folder: shutil.copytree(good, folder, dirs_exist_ok=True),
         spoils={"release/manifest.json": JSON, "release/stats.json": JSON, "release/*/*.parquet": PARQUET},
         read=read,
-        right=any_result if hostile else right,
+        right=(lambda *_: True) if hostile else right,
         mend=sign if hostile else lambda _: None,
         share=0.005 if verb in TORCH else 0.02,
         names_files=name != "export",  # an id that a format cannot hold: it names the file of the export

@@ -15,15 +15,7 @@ from tiny_models import write_cross, write_dual
 
 from builders.store.runs import read_run
 
-TRAIN = [
-    "北京冬天冷吗",
-    "冬天北京冷不冷",
-    "饺子怎么煮",
-    "身份证丢了怎么办",
-    "多肉怎么浇水",
-    "手机进水怎么办",
-    "哪里看雪",
-]
+TRAIN = ["北京冬天冷吗", "冬天北京冷不冷", "饺子怎么煮", "身份证丢了", "多肉怎么浇水", "手机进水怎么办", "哪里看雪"]
 ASKED = {"dev": ["高铁票提前几天买", "手机进水了怎么办"], "test": ["哪里可以看雪", "北京冬天"]}
 TEXT = {md5(text): text for text in [*TRAIN, *ASKED["dev"], *ASKED["test"]]}
 pytestmark = pytest.mark.usefixtures("own_cache")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import random
 import sys
-from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -81,18 +80,17 @@ def test_the_index_is_used_again_until_corpus_k1_or_b_change(
         assert open_remote(Texts(other), server.url, 1).name != first.name
 
 
-@pytest.mark.parametrize("state", ["half", "lost passages"])
-def test_an_index_that_is_not_whole_is_built_again(
-    release: Release, caplog: pytest.LogCaptureFixture, state: str
-) -> None:
+def test_an_index_that_is_not_whole_is_built_again(release: Release, caplog: pytest.LogCaptureFixture) -> None:
     with Elasticsearch() as server:
-        server.faults = [Fault("PUT .*_bulk", 400)] * (state == "half")
-        with pytest.raises(InputError, match="HTTP 400: asked for") if server.faults else nullcontext():
+        server.faults = [Fault("PUT .*_bulk", 400)]
+        with pytest.raises(InputError, match="HTTP 400: asked for"):
+            open_remote(Texts(release), server.url, 1)
+        for _ in range(2):  # of an index half written, and of one that has lost a passage
+            caplog.clear()
             index = open_remote(Texts(release), server.url, 1)
+            assert "is not whole; it is built again" in caplog.text
+            assert len(server.indexes[index.name].shown) == 120
             server.indexes[index.name].shown.popitem()
-        index = open_remote(Texts(release), server.url, 1)
-        assert "is not whole; it is built again" in caplog.text
-        assert len(server.indexes[index.name].shown) == 120
 
 
 @pytest.mark.parametrize("action", [429, 503, "lose", "items"])
@@ -111,13 +109,10 @@ def test_a_busy_server_and_lost_answers_change_nothing(release: Release, action:
 def test_a_server_that_stays_busy_is_given_up(release: Release, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bm25_elasticsearch, "_TRIES", 3)
     with Elasticsearch() as server:
-        for action, message in (("items", "HTTP 429: queue is full"), (429, "HTTP 429: asked for")):
-            server.faults = [Fault("PUT .*_bulk", action, 1_000)]
+        for asked, action, message in (("PUT .*_bulk", "items", "429: queue is full"), ("GET /", 503, "HTTP 503")):
+            server.faults = [Fault(asked, action, 1_000)]
             with pytest.raises(InputError, match=message):
                 open_remote(Texts(release), server.url, 1)
-        server.faults = [Fault("GET /", 503, 1_000)]
-        with pytest.raises(InputError, match=r"127.0.0.1:\d+: HTTP 503"):
-            open_remote(Texts(release), server.url, 1)
 
 
 def test_a_wrong_server_and_no_server_are_one_line(release: Release) -> None:

@@ -25,7 +25,7 @@ QUERY = "高铁票提前几天可以买"
 
 @pytest.fixture(scope="module")
 def kinds(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Checkpoints with their cards: one (one tower), two (towers), prompted, cross, cross2 (outputs), mlm."""
+    """Checkpoints with their cards: one (tower), two (towers), prompted, cross, cross2 (outputs), mlm."""
     folder = tmp_path_factory.mktemp("kinds") / "all"
     make_checkpoints(folder)
     (folder / "dual").rename(folder / "two")
@@ -33,10 +33,9 @@ def kinds(tmp_path_factory: pytest.TempPathFactory) -> Path:
     model = SentenceTransformer(str(folder / "one"), device="cpu")
     model.max_seq_length = 384  # as training leaves it
     model.save_pretrained(str(folder / "one"))
-    describe(write_dual(folder / "long"), "dual")
     describe(write_dual(folder / "prompted", prompts={"query": "问：", "document": "文："}), "dual")
     describe(write_cross(folder / "cross2", labels=2), "cross")
-    for name in ("one", "long", "two", "prompted", "cross", "cross2", "mlm"):
+    for name in ("one", "two", "prompted", "cross", "cross2", "mlm"):
         finish_checkpoint(folder / name, name)
     return folder
 
@@ -59,25 +58,18 @@ def test_the_base_model_is_named_where_it_is_one_of_the_hub(tmp_path: Path) -> N
     for start in ("scratch", "mlm-scratch"):  # of a folder, `train` records the name alone
         card = started(folder, start=start, start_commit=None)
         assert "base_model" not in head_of(card)
-    assert "It starts from the model in a folder `mlm-scratch`." in card.replace("\n", " ")
     card = started(folder, start="bert-base-chinese", start_commit="c" * 40)
     assert head_of(card)["base_model"] == "bert-base-chinese"
-    assert f"`bert-base-chinese` at its commit `{'c' * 40}`" in card.replace("\n", " ")
     assert head_of(started(folder, start="org/base", start_commit=None))["base_model"] == "org/base"  # an older record
-    recipe = json.loads((folder / "recipe.json").read_text())
-    (folder / "recipe.json").write_text(json.dumps(recipe | {"model": recipe["model"] | {"start": "models/mine"}}))
-    for start in (None, "../models/mine"):  # the recipe's word for it may be any path
-        assert "base_model" not in head_of(started(folder, start=start, start_commit=None))
+    assert "base_model" not in head_of(started(folder, start="../models/mine", start_commit=None))
 
 
 @pytest.mark.parametrize(
     ("name", "said"),
     [
         ("one", ["dual-encoder for", "sentence-transformers 6.0.0", "A plain `encode` is `encode_document`"]),
-        ("long", ["A plain `encode` cuts texts at 512 tokens"]),
         ("two", ["two encoders", "sentence-transformers 6.0.1", "A plain `encode` takes the passages' encoder"]),
         ("prompted", ["before texts (document `文：`, query `问：`)"]),
-        ("cross", ["cross-encoder for", "sentence-transformers 3.0.0"]),
         ("cross2", ["cross-encoder of two outputs", "probability of the second output"]),
         ("mlm", ["masked language model", "transformers 4.57"]),
     ],
@@ -85,8 +77,7 @@ def test_the_base_model_is_named_where_it_is_one_of_the_hub(tmp_path: Path) -> N
 def test_a_local_card_says_what_the_model_is_and_what_it_needs(kinds: Path, name: str, said: list[str]) -> None:
     text = (kinds / name / "README.md").read_text(encoding="utf-8")
     assert text.startswith("---\n") and f"# {name}\n" in text
-    for words in said:
-        assert words in text.replace("\n", " ")
+    assert all(words in text.replace("\n", " ") for words in said)
 
 
 @pytest.mark.parametrize("name", ["one", "two", "cross", "cross2", "mlm"])
@@ -100,8 +91,7 @@ def test_the_code_of_a_local_card_runs_beside_its_checkpoint(
     if name == "cross2":
         logits = CrossEncoder("cross2", device="cpu").predict([(QUERY, passage) for passage in PASSAGES])
         expected = torch.softmax(torch.from_numpy(logits), dim=1)[:, 1].tolist()
-        assert [float(number) for number in printed.getvalue().strip("[]\n").split()] == pytest.approx(
-            expected, abs=1e-6
-        )
+        found = [float(number) for number in printed.getvalue().strip("[]\n").split()]
+        assert found == pytest.approx(expected, abs=1e-6)
     else:
         assert printed.getvalue().strip()

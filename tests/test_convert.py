@@ -13,12 +13,10 @@ import pytest
 import torch
 from checkpoints import Command, files
 from hub_server import Hub
-from huggingface_hub import ModelCard
 from official_parameters import convert, expected, official, parameters  # noqa: F401  # noqa: F401
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from transformers import AutoModel, AutoTokenizer
 
-from baselines.checkpoint import open_checkpoint
 from baselines.hub.paddle import read_parameter
 from baselines.train.models import cross_encoder, dual_encoder
 from baselines.train.recipe import read_recipe
@@ -65,12 +63,6 @@ def test_ernie_alone_becomes_an_encoder_with_its_pooler(parameters: Path) -> Non
     np.testing.assert_allclose(found.last_hidden_state[:, 0], paddle["cross"]["cls"], **CLOSE)
     np.testing.assert_allclose(found.pooler_output, paddle["cross"]["pooled"], **CLOSE)
     assert json.loads((parameters / "ernie" / "recipe.json").read_text())["model"] == {"kind": "encoder"}
-    for path in (parameters / "cross_params").glob("pooled_fc*"):  # without a pooler it is one, too
-        path.unlink()
-    convert(parameters, "cross_params", parameters / "ernie")
-    model = AutoModel.from_pretrained(parameters / "ernie", add_pooling_layer=False)
-    ids, types = [[1, 4, 2]], [[0, 0, 0]]
-    assert model(torch.tensor(ids), token_type_ids=torch.tensor(types)).last_hidden_state.shape == (1, 3, 4)
 
 
 def test_heads_of_pre_training_and_an_optimizers_numbers_are_left_out(official: Path, parameters: Path) -> None:
@@ -118,28 +110,12 @@ def test_a_file_cut_short_anywhere_or_longer_is_no_parameter(official: Path, tmp
             read_parameter(file)
 
 
-def of_type(number: int) -> Callable[[bytes], bytes]:
-    """The file says that its numbers are of another type than FP32 (5)."""
-    return lambda content: content.replace(b"\x08\x05", bytes([8, number]))
-
-
 @pytest.mark.parametrize(
     ("name", "damage", "message"),
     [
-        ("_cls_out_b", of_type(3), "_cls_out_b: holds numbers of Paddle's type 3; expected"),
-        ("_cls_out_b", of_type(6), "_cls_out_b: holds numbers of Paddle's type 6; expected"),
-        (
-            "_cls_out_b",
-            lambda content: content[:-4] + b"\0\0\xc0\x7f",
-            "_cls_out_b: damaged: holds numbers that",
-        ),
-        ("_cls_out_b", lambda content: content[:-1], "expected 8 bytes of numbers for the shape [2], found 7"),
+        ("_cls_out_b", lambda content: content.replace(b"\x08\x05", b"\x08\x06"), "numbers of Paddle's type 6"),
+        ("_cls_out_b", lambda content: content[:-4] + b"\0\0\xc0\x7f", "_cls_out_b: damaged: holds numbers that"),
         ("_cls_out_b", lambda content: content.replace(b"\x10\x02", b"\x10\x01")[:-4], "has the shape [1]; the config"),
-        (
-            "pos_embedding",
-            lambda _: b"version https://git-lfs",
-            "pos_embedding: cut short, or no parameter",
-        ),
         ("encoder_layer_2_ffn_fc_0.b_0", bytes, "holds encoder_layer_2_ffn_fc_0.b_0, no part of a cross"),
         ("query_word_embedding", bytes, "of 74 parameters of a dual)"),
     ],
@@ -153,33 +129,15 @@ def test_a_damaged_or_surplus_file_is_one_error(
     assert not (parameters / "out").exists()
 
 
-def test_what_is_no_folder_of_all_parameters_is_one_error(parameters: Path) -> None:
-    folder = parameters / "cross_params"
-
-    def error(params: str = "cross_params") -> str:
-        return convert(parameters, params, parameters / "out", code=1).error
-
-    assert error("vocab.txt").endswith("expected a folder with a file a parameter; unpack an archive first (tar xf)")
-    for path in folder.glob("encoder_layer_1_*"):
-        path.unlink()
-    names = [f"encoder_layer_1_ffn_fc_{name}" for name in ("0.b_0", "0.w_0", "1.b_0")]
-    assert error() == f"{folder}: lacks {', '.join(names)} (16 of 41 parameters of a cross)"
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"hidden_size": None}, "ernie_config.json: lacks hidden_size"),
-        ({"hidden_size": "4"}, "ernie_config.json: hidden_size: expected `int`, got `str`"),
         ({"num_attention_heads": 3}, "hidden_size: expected a multiple of num_attention_heads"),
-        ({"hidden_act": "swish"}, "hidden_act: expected one of gelu, relu, found 'swish'"),
-        ({"type_vocab_size": None}, "lacks type_vocab_size"),
         ({"use_task_id": True}, "of ERNIE 2.0; expected ERNIE 1.0"),
         ({"num_hidden_layers": 3}, "encoder_layer_2_ffn_fc_0.b_0"),
         ({"max_position_embeddings": 513}, "pos_embedding: has the shape [20, 4]; the configuration says [513, 4]"),
-        ({"vocab_size": 18}, "vocab.txt:19: expected ids below vocab_size, 18, found 18"),
         ("[PAD]\t0\t1\n", "vocab.txt:1: expected a token, or a token, a tab and its id"),
-        ("[PAD]\n高\tx\n", "vocab.txt:2: expected a token, or a token, a tab and its id"),
         ("[PAD]\n[CLS]\n[SEP]\n高\n", "vocab.txt: lacks [MASK], [UNK]"),
     ],
 )
@@ -206,24 +164,15 @@ def test_the_official_trainings_start_from_converted_models(parameters: Path) ->
     short = ["data.query_length=8", "data.passage_length=20"]
     for start in ("ernie", "dual"):
         dual = dual_encoder(read_recipe("official-de", short), str(parameters / start), "cpu")
-        read = dual.preprocess(["高 铁"], task="document")
-        assert read["token_type_ids"].tolist() == [[0, 0, 1, 1, 1]]
-        assert dual(read, task="document")["sentence_embedding"].shape == (1, 4)
+        assert dual.encode_document(["高 铁"]).shape == (1, 4)
     cross = cross_encoder(read_recipe("official-ce", short), str(parameters / "ernie"), "cpu")
     assert cross.predict([("高 铁", "票")]).shape == (1, 2)
 
 
 def test_the_card_of_a_converted_model_says_what_it_is(hub: Hub, call: Command, official: Path) -> None:
-    local = (official / "cross" / "README.md").read_text(encoding="utf-8")
-    assert "# cross\n" in local and 'CrossEncoder("cross")' in local and "transformers 4.57 or later" in local
     call("push", "--model", official / "dual", "--repo", "org/official-de", "--create")
     pushed = files(hub, "org/official-de")
     text = pushed["README.md"].decode()
     assert "the numbers of a folder `dual_params` of Paddle parameters" in text
     assert "Nothing was trained on the way." in text and "trained with the recipe" not in text
-    for what in ("parameters", "configuration", "vocabulary"):
-        digest = open_checkpoint(official / "dual").converted["sha256"][what]
-        assert f"- {what}: SHA-256 `{digest}`" in text
-    card = ModelCard(text).data.to_dict()
-    assert (card["library_name"], card["license"]) == ("sentence-transformers", "other") and "base_model" not in card
     assert {"recipe.json", "router_config.json", "query_0_Transformer/model.safetensors"} <= set(pushed)

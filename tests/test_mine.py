@@ -89,7 +89,6 @@ def test_a_sample_depends_on_seed_and_query_alone(world: Path, tmp_path: Path) -
     some = [(query, hits) for query, hits in reversed(rankings(QUERIES)) if query != QUERIES[1]]
     write_run(tmp_path / "some.run", some)
     assert mined(world, "--run", tmp_path / "some.run") == {**found, QUERIES[1]: []}
-    assert all(ids == found[query][: len(ids)] for query, ids in mined(world, "--negatives", "2").items())
 
 
 def probabilities(world: Path, query: str, ids: list[str]) -> dict[str, float]:
@@ -98,10 +97,7 @@ def probabilities(world: Path, query: str, ids: list[str]) -> dict[str, float]:
     return dict(zip(ids, model.predict([(texts[query], BY_ID[each]) for each in ids]).tolist(), strict=True))
 
 
-LIMITS = [["--margin", "0.05"], ["--relative-margin", "0.1"], ["--max-score", "0.5"]]
-
-
-@pytest.mark.parametrize("words", LIMITS)
+@pytest.mark.parametrize("words", [["--margin", "0.05"], ["--relative-margin", "0.1"], ["--max-score", "0.5"]])
 def test_a_cross_encoder_drops_what_it_holds_for_relevant(world: Path, words: list[str]) -> None:
     every, dropped = mined(world, "--negatives", "100"), 0
     found = mined(world, "--cross-encoder", world / "cross", *words, "--negatives", "3")
@@ -118,9 +114,7 @@ def test_a_cross_encoder_drops_what_it_holds_for_relevant(world: Path, words: li
 
 
 @pytest.mark.parametrize("similarity", ["cosine", "dot"])
-def test_a_bi_encoder_drops_what_is_nearly_as_similar_as_the_positive(
-    world: Path, tmp_path: Path, similarity: str
-) -> None:
+def test_a_bi_encoder_drops_what_is_as_similar_as_the_positive(world: Path, tmp_path: Path, similarity: str) -> None:
     write_dual(tmp_path / "dual", similarity=similarity, texts=CORPUS, prompts={"query": "问", "document": "文"})
     model = SentenceTransformer(str(tmp_path / "dual"), device="cpu")
     every, dropped = mined(world, "--negatives", "100"), 0
@@ -131,9 +125,8 @@ def test_a_bi_encoder_drops_what_is_nearly_as_similar_as_the_positive(
         own = [TEXTS[number], *([OTHERS[0]] if number == 0 else [])]
         best = model.similarity(asked, model.encode_document(own)).max().item()
         limit = best - abs(best) * 0.05  # sentence-transformers' relative_margin
-        scores = dict(
-            zip(order, model.similarity(asked, model.encode_document([BY_ID[c] for c in order]))[0], strict=True)
-        )
+        reached = model.similarity(asked, model.encode_document([BY_ID[corpus] for corpus in order]))[0]
+        scores = dict(zip(order, reached, strict=True))
         slack = 2e-3 * abs(limit)  # of 16-bit vectors
         assert all(scores[corpus] <= limit + slack for corpus in ids)
         passed_over = set(order[: order.index(ids[-1])]) - set(ids)
@@ -166,25 +159,9 @@ def test_a_positive_that_the_run_lacks_scores_like_its_last_passage(world: Path,
         ("who Q0 PASSAGE 1 1.0 t", [], "no matching query"),
         ("QUERY Q0 unknown 1 1.0 t", [], "has a passage 'unknown' that the release's corpus lacks"),
         ("QUERY Q0 PASSAGE 1 1.0 t", ["--cross-encoder", "x"], "--cross-encoder and --bi-encoder go with --margin"),
-        ("QUERY Q0 PASSAGE 1 1.0 t", ["--bi-encoder", "x"], "--cross-encoder and --bi-encoder go with --margin"),
-        ("QUERY Q0 PASSAGE 1 1.0 t", ["--split", "test"], "has no config 'qrels' with a split 'test'"),
-        (
-            "QUERY Q0 PASSAGE 1 1.0 t",
-            ["--cross-encoder", "none", "--margin", "0.1", "--out", "WORLD"],
-            "is a directory; expected the name of a file",
-        ),
-        ("QUERY Q0 PASSAGE one 1.0 t", [], "bad.run:1: expected a whole number as the rank"),
     ],
 )
 def test_bad_input_is_one_error(world: Path, tmp_path: Path, given: str, words: list[str], message: str) -> None:
     (tmp_path / "bad.run").write_text(given.replace("QUERY", QUERIES[0]).replace("PASSAGE", md5(TEXTS[1])) + "\n")
-    words = [word.replace("WORLD", str(world)) for word in words]
-    done = mine(world, tmp_path / "n.jsonl", "--run", tmp_path / "bad.run", *words, code=1)
-    errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
-    assert len(errors) == 1 and message in errors[0]
+    assert message in mine(world, tmp_path / "n.jsonl", "--run", tmp_path / "bad.run", *words, code=1).stderr
     assert not (tmp_path / "n.jsonl").exists()
-
-
-@pytest.mark.parametrize("words", [["--margin", "nan"], ["--max-score", "inf"], ["--relative-margin", "2"]])
-def test_a_limit_that_is_no_probability_is_wrong_usage(world: Path, tmp_path: Path, words: list[str]) -> None:
-    mine(world, tmp_path / "n.jsonl", "--cross-encoder", world / "cross", *words, code=2)

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 from releases import md5
-from whole_release import edit_stats
 
 from builders.__main__ import VERBS
 from builders.core.command import main
@@ -24,16 +23,8 @@ def run(*words: object) -> int:
 
 
 QUESTIONS = {"1": "头疼怎么办", "2": "发烧了吃什么药", "3": "头疼怎么办", "4": "咳嗽, 有痰", "5": "胃疼", "6": "失眠"}
-ANSWERS = {
-    "11": "多休息",
-    "12": "喝水",
-    "21": "退烧药",
-    "31": "多休息",
-    "32": "看医生",
-    "41": "止咳",
-    "51": "吃软的",
-    "61": "少喝茶",
-}
+ANSWERS = {"11": "多休息", "12": "喝水", "21": "退烧药", "31": "多休息", "32": "看医生"}
+ANSWERS |= {"41": "止咳", "51": "吃软的", "61": "少喝茶"}
 
 
 def cmedqa_source(
@@ -64,7 +55,6 @@ def test_every_answer_is_a_passage_and_labels_make_the_judgments(
     tmp_path: Path, encoding: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     base, source = make_release(tmp_path / "base"), cmedqa_source(tmp_path / "in", encoding)
-    edit_stats(base, lambda stats: stats["table3"].update(dev={"queries": 2}))
     for given in (base, tmp_path / "out"):  # once more, in place: nothing is there twice
         words = ("--source", source, "--release", given, "--out", tmp_path / "out", "--format", "json")
         assert run("cmedqa", *words) == 0
@@ -89,9 +79,6 @@ def test_every_answer_is_a_passage_and_labels_make_the_judgments(
     expected = {"questions": 3, "judgments": 6, "passage_missing": 2, "same_text_again": 1, "without_positive": 1}
     assert counts == {**counts, **expected}
     assert "2 judgments name a passage that the sources do not have, and are left out" in printed.err
-    stats = json.loads((tmp_path / "out/stats.json").read_text())
-    figures = {"queries": 1, "positive_passages": 3, "chars_per_query": 5.0, "chars_per_passage": 2.6667}
-    assert stats["table3"] == {"dev": {"queries": 2}, "cmedqa": {**figures, "passages_per_query": 3.0}}
 
 
 def test_the_real_candidates_give_the_sizes_of_the_paper(shared_data: Path, tmp_path: Path) -> None:
@@ -120,14 +107,8 @@ def test_the_real_candidates_give_the_sizes_of_the_paper(shared_data: Path, tmp_
 # cCOVID-News
 
 DOCUMENTS = {"d1": "北京市发布通知。", "d2": '“抗疫"贷款\t说明', "d3": "北京市发布通知。", "d4": "上海的措施"}
-JUDGED = [
-    ("d1", "北京市发布了什么？"),
-    ("d3", "北京市发布了什么？"),
-    ("d2", "什么是贷款？"),
-    ("d4", "上海怎么做？"),
-    ("d9", "无"),
-    ("d4", "几项措施？"),
-]
+JUDGED = [("d1", "北京市发布了什么？"), ("d3", "北京市发布了什么？"), ("d2", "什么是贷款？")]
+JUDGED += [("d4", "上海怎么做？"), ("d9", "无"), ("d4", "几项措施？")]
 
 
 def ccovid_source(folder: Path, encoding: str = "utf-8", mark: str = "") -> Path:
@@ -140,7 +121,7 @@ def ccovid_source(folder: Path, encoding: str = "utf-8", mark: str = "") -> Path
     return folder
 
 
-@pytest.mark.parametrize(("encoding", "mark"), [("utf-8", "\ufeff"), ("gb18030", ""), ("utf-8", "")])
+@pytest.mark.parametrize(("encoding", "mark"), [("utf-8", "\ufeff"), ("gb18030", "")])
 def test_every_different_policy_is_a_passage_and_every_judgment_is_kept(
     tmp_path: Path, encoding: str, mark: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -160,36 +141,15 @@ def test_every_different_policy_is_a_passage_and_every_judgment_is_kept(
     assert "1 judgments name a passage that the sources do not have" in printed.err
 
 
-def test_the_draw_follows_the_seed(tmp_path: Path) -> None:
-    folder = ccovid_source(tmp_path / "in")
-    found = []
-    for number, seed in enumerate((0, 0, 1, 2, 3)):
-        out = tmp_path / str(number)
-        assert run("ccovid", "--source", folder, "--out", out, "--test-size", 2, "--seed", seed) == 0
-        found.append(open_release(out).table("ccovid-queries", "test")["_id"].to_pylist())
-    assert found[0] == found[1] and len(set(map(frozenset, found))) > 1
-    assert (tmp_path / "0/manifest.json").read_bytes() == (tmp_path / "1/manifest.json").read_bytes()
-
-
 @pytest.mark.parametrize(
     ("verb", "name", "text", "message"),
     [
-        (
-            "cmedqa",
-            "question.csv",
-            "question_id,content\n1,a\n1,b\n",
-            ":3: a second text for the question '1'",
-        ),
-        ("cmedqa", "question.csv", "question_id,content\n1\n", "question.csv:2: expected 2 columns"),
+        ("cmedqa", "question.csv", "question_id,content\n1,a\n1,b\n", ":3: a second text for the question '1'"),
         ("cmedqa", "question.csv", "id,content\n1,a\n", "cmedqa: no question has a passage"),
-        ("cmedqa", "test_candidates.txt", "question_id,ans_id,cnt,label\n5,51,0,2\n", ".txt:2: expected the label"),
         ("cmedqa", "more.txt", "question_id,ans_id,cnt,label\n5,51,0,1\n", "candidates of which split"),
         ("cmedqa", "named.txt", "About it.\n", "none of cMedQA's files"),
         ("ccovid", "NCPPolicies_context_20200301.csv", "docid\ttext\nd1\n", "20200301.csv:2: expected 2 columns"),
-        ("ccovid", "more.csv", "docid\ttext\nd1\tx\n", "more.csv:2: a second text for the document 'd1'"),
         ("ccovid", "more.json", '{"docid": "d1"}\n', "more.json:1: lacks context"),
-        ("ccovid", "more.json", '{"docid": "d8", "context": "x"}\n{"docid', "more.json:2: expected JSON"),
-        ("ccovid", "NCPPolicies_context_20200301.csv", "docid\ttext\n", "ccovid: no question has a passage"),
         ("ccovid", "more.txt", "About it.\n", "--test-size 949: only 4 questions have a passage"),
     ],
 )
@@ -227,5 +187,3 @@ def test_the_real_policies_come_out_whole(shared_data: Path, tmp_path: Path) -> 
     assert release.rows("ccovid-queries", "test") == 949
     assert release.rows("ccovid-queries", "train") == len({query for query, _ in expected}) - 949 == 310
     assert release.rows("ccovid-corpus", "corpus") == len(set(texts.values())) == 593
-    counts = json.loads((tmp_path / "out/stats.json").read_text())["ccovid"]["read"]["all"]
-    assert (counts["questions"], counts["judgments"], counts["passage_missing"]) == (4949, 4999, 3737)

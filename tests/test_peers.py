@@ -128,7 +128,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Values]:
     from tiny_models import write_dual
 
     texts = list(
-        {row["text"]: None for (config, _), rows in ROWS.items() if config in ("corpus", "queries") for row in rows}
+        dict.fromkeys(row["text"] for place in ROWS if place[0] in ("corpus", "queries") for row in ROWS[place])
     )
     path = tmp_path_factory.mktemp("peers") / "MODEL"
     write_dual(path, 1, "cosine", query_length=None, document_length=None, texts=texts)
@@ -174,14 +174,13 @@ def test_datasets_sentence_transformers_and_mteb(place: Place, model: Values) ->
     vectors = {text: np.array(vector) for text, vector in model["vectors"].items()}
     passages = {row["_id"]: vectors[row["text"]] for row in ROWS["corpus", "corpus"]}
     asked = {row["_id"]: vectors[row["text"]] for row in ROWS["queries", "dev"]}
-    expected = reciprocal_rank(
-        {query: {found: own @ each for found, each in passages.items()} for query, own in asked.items()}
-    )
+    scores = {query: {found: own @ each for found, each in passages.items()} for query, own in asked.items()}
+    expected = reciprocal_rank(scores)
     assert 0 < expected < 1
     assert score == pytest.approx(expected, abs=1e-5)
     assert main[0]["main_score"] == main[0]["mrr_at_10"] == pytest.approx(expected, abs=1e-5)
-    assert {scores["hf_subset"] for scores in others} == {"cmedqa", "ccovid"}
-    assert all(0 < scores["main_score"] <= 1 for scores in others)  # of three passages one is relevant
+    assert {each["hf_subset"] for each in others} == {"cmedqa", "ccovid"}
+    assert all(0 < each["main_score"] <= 1 for each in others)  # of three passages one is relevant
 
 
 def test_tevatron(place: Place, model: Values) -> None:

@@ -16,12 +16,7 @@ from sentence_transformers import CrossEncoder
 from tiny_kinds import write_language_model, write_multi_vector, write_sparse
 from tiny_models import write_bert, write_cross, write_dual
 from tiny_training import maker
-from transformers import (
-    AutoConfig,
-    ModernBertConfig,
-    ModernBertForSequenceClassification,
-    Qwen2ForCausalLM,
-)
+from transformers import AutoConfig, ModernBertConfig, ModernBertForSequenceClassification
 
 from baselines.retrieve.devices import Work
 from baselines.retrieve.encoder import CrossScorer
@@ -29,7 +24,6 @@ from baselines.retrieve.index import open_retriever
 from baselines.retrieve.rerankers import open_reranker
 from baselines.retrieve.settings import ModelSettings
 from builders.store.reader import open_release
-from builders.store.runs import read_run
 
 PAIRS = [(question, text[n:]) for n, text in itertools.product(range(4), TEXTS) for question in QUESTIONS["train"]]
 SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
@@ -46,20 +40,10 @@ def write_classifier(folder: Path, config: Any, kind: Any) -> Path:
     return folder
 
 
-def write_tied_language_model(folder: Path) -> Path:
-    """Its head shares its matrix with the embeddings."""
-    config = AutoConfig.from_pretrained(write_language_model(folder), tie_word_embeddings=True)
-    torch.manual_seed(0)
-    Qwen2ForCausalLM(config).save_pretrained(folder)
-    return folder
-
-
 RERANKERS = {
     "bert": write_cross,
-    "two-outputs": lambda folder: write_cross(folder, labels=2),
     "modernbert": lambda folder: write_classifier(folder, ModernBertConfig, ModernBertForSequenceClassification),
     "language-model": write_language_model,
-    "tied": write_tied_language_model,
 }
 
 
@@ -67,9 +51,8 @@ RERANKERS = {
 @pytest.mark.parametrize("dtype", ["bf16", "fp16"])
 def test_a_re_ranker_in_16_bits_makes_no_ties(tmp_path: Path, name: str, dtype: str) -> None:
     settings = ModelSettings(str(RERANKERS[name](tmp_path / "model")))
-    exact, found = (
-        np.array(open_reranker(settings, Work(("cpu",), each)).score(PAIRS, "cpu")) for each in ("fp32", dtype)
-    )
+    scored = [open_reranker(settings, Work(("cpu",), each)).score(PAIRS, "cpu") for each in ("fp32", dtype)]
+    exact, found = map(np.array, scored)
     assert len(set(exact)) == len(set(found)) == len(PAIRS)
     assert (found != exact).any() and np.corrcoef(exact, found)[0, 1] > 0.9
 
@@ -98,8 +81,7 @@ def test_every_kind_of_retriever_runs_in_bf16(tmp_path: Path, write: Any) -> Non
 
 
 def test_verbs_say_and_keep_their_precision(tmp_path: Path) -> None:
-    release = tmp_path / "release"
-    make_release(release)
+    release = make_release(tmp_path / "release")
     dual, cross = write_dual(tmp_path / "dual"), write_cross(tmp_path / "cross")
 
     def call(verb: str, *words: object) -> str:
@@ -114,21 +96,12 @@ def test_verbs_say_and_keep_their_precision(tmp_path: Path) -> None:
     assert "precision: fp32" in call("encode", "--model", dual, "--out", passages)
     assert "precision: bf16" in call("encode", "--model", dual, "--out", queries, *of_queries)
     assert manifest(queries / "manifest.json")["model"]["computed_in"] == "bf16"
-    for words, other in (
-        (["--queries", queries], True),
-        (["--model", dual, "--dtype", "bf16"], True),
-        (["--model", dual], False),
-    ):
+    for words, other in ((["--queries", queries], True), (["--model", dual], False)):
         said = call("search", "--passages", passages, "--out", searched, *words)
         assert ("the passages were encoded in fp32, the queries in bf16" in said) == other
         found = manifest(tmp_path / "s.run.manifest.json")
         assert found["precision"] == {"passages": "fp32", "queries": "bf16" if other else "fp32", "search": "fp32"}
-        assert found["model"]["name"] == "dual" and found["run"]["queries"] == len(read_run(searched).hits)
-    assert "precision: " in call("search", "--passages", passages, "--out", "/dev/null", "--queries", queries)
-    assert not Path("/dev/null.manifest.json").exists()  # a stream has no place beside it
-    assert "precision: bf16" in call(
-        "rerank", "--run", searched, "--model", cross, "--out", reranked, "--dtype", "bf16"
-    )
+    assert "precision: bf16" in call("rerank", "--run", searched, "--model", cross, "--out", reranked, *of_queries[-2:])
     found = manifest(tmp_path / "r.run.gz.manifest.json")
     assert (found["model"]["computed_in"], found["kind"], found["reranked"]["file"]) == ("bf16", "cross", "s.run")
     assert found["reranked"]["sha256"] == manifest(tmp_path / "s.run.manifest.json")["run"]["sha256"]

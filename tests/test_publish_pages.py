@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
-from commands import run
 from hub_client import run_at
 from hub_server import Hub
 from huggingface_hub import DatasetCard
@@ -18,7 +16,7 @@ from yaml import safe_load
 
 from builders.core.errors import InputError
 from builders.publish.pages import eval_yaml, scores_table
-from builders.store.card import CHINESE, card, configs_of
+from builders.store.card import configs_of
 from builders.store.draft import draft_release
 from builders.store.manifest import Build
 from builders.store.reader import open_release
@@ -48,7 +46,6 @@ def test_the_registration_has_a_task_for_each_measure_of_a_judged_split(files: d
         for part, config, split in parts
         for measure in ("mrr_at_10", "recall_at_1", "recall_at_50")
     ]  # main's test split has no judgments
-    assert "a collection of 6." in found["description"] and "2 (main dev)" in found["description"]
 
 
 def test_a_framework_is_named_where_the_user_names_one(whole_release: Path) -> None:
@@ -62,7 +59,6 @@ def test_the_head_names_tags_and_one_default_config(files: dict[str, bytes]) -> 
     data = DatasetCard(files["README.md"].decode()).data.to_dict()
     assert "passage-retrieval" in data["tags"] and data["task_ids"] == ["document-retrieval"]
     assert [each["config_name"] for each in data["configs"] if each.get("default")] == ["qrels"]
-    assert data["license"] == ["apache-2.0", "other"] and data["language"] == ["zh", "en"]
     # BEIR's HFDataLoader asks for the judgments without a name, and takes the first split of the queries for all.
     (queries,) = (each for each in data["configs"] if each["config_name"] == "queries")
     assert queries["data_files"][0] == {"split": "queries", "path": "queries/*-*.parquet"}
@@ -79,42 +75,22 @@ def test_both_cards_show_a_row_columns_scores_limits_and_how_to_evaluate(files: 
         (row,) = re.findall(r"```json\n(.*?)\n```", text, re.DOTALL)
         first = whole_tables()["dev", "dev"][0]
         assert json.loads(row) == first | {"negative_passages": first["negative_passages"][:1]}
-    for title in ("Example", "Columns", "Scores", "How to evaluate", "Limitations", "How it was built"):
-        assert f"\n## {title}\n" in english
-    for title in ("示例", "各列", "分数", "如何评测", "局限", "由什么构建", "许可与引用"):
-        assert f"\n## {title}\n" in chinese
-    assert "(assets/passage-length.png)" in english and "(assets/positives-per-query.png)" in english
-    assert "(README.zh.md)" in english and "(README.md)" in chinese
+    assert "\n## Limitations\n" in english and "\n## 局限\n" in chinese
 
 
 def test_scores_of_other_queries_or_of_no_split_are_refused(whole_release: Path, tmp_path: Path) -> None:
     release, file = open_release(whole_release), tmp_path / "scores.json"
     file.write_text(json.dumps([SCORED[0] | {"queries": 3}]))
-    for part, path, said in (
-        ("dev", file, "was measured on 3 queries; dev has 2"),
-        ("test", file, "expected a judged split; the release has dev, cmedqa_test"),
-        ("dev", tmp_path / "no", "cannot be read"),
-    ):
+    for part, said in (("dev", "was measured on 3 queries; dev has 2"), ("test", "expected a judged split")):
         with pytest.raises(InputError, match=said):
-            scores_table(release, [], {part: path})
-    words = ["publish", "--release", whole_release, "--repo", REPO]
-    assert "expected SPLIT=FILE" in run("builders", *words, "--scores", "dev", code=2).stderr
+            scores_table(release, [], {part: file})
 
 
 def test_the_papers_figures_stand_on_the_card_of_the_official_data_alone(whole_release: Path) -> None:
     release = open_release(whole_release)
     assert scores_table(release, [Build("release")], {}) == ""
-    assert "| BM25 | `test` | 21.03 | 12.08 | 70.00 | paper, Table 4 |" in scores_table(
-        release, [Build("official")], {}
-    )
-
-
-def test_a_reading_comprehension_set_has_cards_of_its_own(whole_release: Path) -> None:
-    entries, builds = open_release(whole_release).manifest.files, [Build("squad")]
-    stats: dict[str, Any] = {"table3": {}, "collections": {}}
-    shown = card(entries, stats, builds, CHINESE, repo="org/name")
-    assert shown.startswith("# 阅读理解作为段落检索") and "14.8" not in shown and "一个已知正例" in shown
-    assert "one known positive" in card(entries, stats, builds, repo="org/name")
+    shown = scores_table(release, [Build("official")], {})
+    assert "| BM25 | `test` | 21.03 | 12.08 | 70.00 | paper, Table 4 |" in shown
 
 
 def test_what_publish_made_stays_out_of_releases_made_of_a_copy(files: dict[str, bytes], tmp_path: Path) -> None:

@@ -29,18 +29,8 @@ def _read(path: Path, columns: str = "") -> list[QuestionPair]:
     ("name", "content", "columns"),
     [
         ("lcqmc.tsv", 'text_a\ttext_b\tlabel\n怎么煮饺子\t饺子怎么煮\t1\n高铁票, "提前"几天买\t多肉怎么浇水\t0\n', ""),
-        (
-            "bq.csv",
-            "\ufeffid,sentence1,sentence2,label\n7,怎么煮饺子,饺子怎么煮,1\n"
-            '8,"高铁票, ""提前""几天买",多肉怎么浇水,0\n',
-            "",
-        ),
-        (
-            "atec.csv",
-            '1\t怎么煮饺子\t饺子怎么煮\t1\r\n2\t高铁票, "提前"几天买\t多肉怎么浇水\t0\r\n',
-            ":id,text1,text2,label",
-        ),
-        ("cmedqq.txt", '1\t怎么煮饺子\t饺子怎么煮\n0\t高铁票, "提前"几天买\t多肉怎么浇水\n', ":label, text1, text2"),
+        ("bq.csv", 'sentence1,sentence2,label\n怎么煮饺子,饺子怎么煮,1\n"高铁票, ""提前""几天买",多肉怎么浇水,0\n', ""),
+        ("cmedqq.txt", '1\t怎么煮饺子\t饺子怎么煮\r\n0\t高铁票, "提前"几天买\t多肉怎么浇水\r\n', ":label,text1,text2"),
     ],
 )
 def test_tables_are_read_by_the_names_of_their_columns(tmp_path: Path, name: str, content: str, columns: str) -> None:
@@ -64,20 +54,9 @@ def test_json_lines_are_read_with_labels_as_numbers_or_texts(tmp_path: Path) -> 
     ("content", "columns", "said"),
     [
         ("甲\t乙\t1\n甲\t乙\t1\n", "", "a:2: expected one column of each: text1 (or text_a, "),
-        ("甲\t乙\n", ":text1,text2", "expected one column of each: .*found 'text1, text2'"),
-        (
-            "甲\t乙\t1\n",
-            ":id,text1,text2,label",
-            "a: has 3 columns; expected those of --pairs",
-        ),
         ("甲\t乙\t1\n甲\t乙\t2\n", ":text1,text2,label", "a:2: expected a label 0 or 1, found '2'"),
         ("甲\t乙\t1\n甲\t \t1\n", ":text1,text2,label", "a:2: expected two questions"),
-        ("甲\t乙\t1\n甲\t1\n", ":text1,text2,label", "a:2: expected 3 columns"),
-        ("text1\ttext2\tlabel\n", "", "a: has no pair"),
         ("", "", "a: is empty"),
-        ('{"text1": "甲", "text2": "乙", "label": true}\n', "", "a:1: expected a label 0 or 1, found 'True'"),
-        ('{"text1": "甲", "text2": 3, "label": 1}\n', "", "a:1: expected two questions"),
-        ('{"text1": "甲", "label": 1}\n', "", "a:1: expected one column of each"),
         ('{"text1": "甲", "text2": "乙", "label": 1}\n[]\n', "", "a:2: expected `object`, got `array`"),
     ],
 )
@@ -117,11 +96,8 @@ def write_pairs(path: Path, count: int, seed: int) -> Path:
 
 def test_it_learns_what_tells_pairs_apart(tmp_path: Path) -> None:
     torch.set_num_threads(1)
-    pairs, dev, out = (
-        write_pairs(tmp_path / "train.tsv", 800, 1),
-        write_pairs(tmp_path / "dev.tsv", 60, 2),
-        tmp_path / "m",
-    )
+    pairs, dev = write_pairs(tmp_path / "train.tsv", 800, 1), write_pairs(tmp_path / "dev.tsv", 60, 2)
+    out = tmp_path / "m"
     words = ["--start", write_bert(tmp_path / "bert", [*WORDS, "是否"]), "--device", "cpu", "--pairs", pairs]
     words += [word for value in SMALL for word in ("--set", value)]
     command = ["train", "question-matching-cpu", *words, "--out", out, "--dev-pairs", dev, "--set", "train.epochs=4"]
@@ -130,18 +106,11 @@ def test_it_learns_what_tells_pairs_apart(tmp_path: Path) -> None:
     assert other < 0.2 and same > 0.8
     training = training_of(out)
     assert printed["dev"] == training["dev"][-1:] and len(training["dev"]) == 2
-    assert set(training["dev"][-1]) == {"step", "AUC", "accuracy"}
     assert training["dev"][-1]["AUC"] > 0.95 and training["dev"][-1]["accuracy"] > 0.9
-    lines = pairs.read_text(encoding="utf-8").splitlines()[1:]
-    counts = training["counts"]
-    found = counts["pairs"], counts["positive pairs"], counts["dev pairs"]
-    assert found == (800, sum(line.endswith("1") for line in lines), 60)
-    assert (out / "loss.png").is_file()
+    assert (training["counts"]["pairs"], training["counts"]["dev pairs"]) == (800, 60)
     card = (out / "README.md").read_text(encoding="utf-8")
     assert "for telling whether two questions ask the same" in card and "license: other" in card
     assert "Data, files of labelled pairs of questions (SHA-256):" in card and "train.tsv" in card
-    done = run("baselines", *command)
-    assert "is this training's checkpoint already" in done.stderr and done.stdout == ""
     # Without --dev-pairs a part is held out.
     held = ["--set", "train.max_steps=1", "--set", "data.held_out=0.01", "--out", tmp_path / "held"]
     run("baselines", "train", "question-matching-cpu", *words, *held)

@@ -42,9 +42,7 @@ def listed(release: Path, config: str) -> list[str]:
     return open_release(release).table(config, "corpus")["_id"].to_pylist()  # type: ignore[no-any-return]
 
 
-def test_samples_are_nested_hold_the_positives_and_do_not_depend_on_the_order_of_the_passages(
-    release: Path, tmp_path: Path
-) -> None:
+def test_samples_are_nested_and_do_not_depend_on_the_order_of_the_passages(release: Path, tmp_path: Path) -> None:
     first, second = QUESTIONS["dev"]
     ranked = {first: TEXTS_OF_90[10:30], second: [TEXTS[4], *TEXTS_OF_90[20:40]], "another": TEXTS_OF_90[60:]}
     hard = a_run(tmp_path / "hard.run", ranked)
@@ -79,24 +77,15 @@ def test_samples_are_nested_hold_the_positives_and_do_not_depend_on_the_order_of
     [
         (["--sizes", "1"], "has 2 positives in qrels/dev and 90 passages: expected samples of at least"),
         (["--sizes", "10", "90"], "and fewer than the other, found 10 to 90"),
-        (["--sizes", "10K"], "found 10,000 to 10,000"),
-        (["--sizes", "10", "--split", "test"], "has no config 'qrels' with a split 'test'"),
-        (["--sizes", "10", "--hard", "OTHER"], "has none of the queries whose positives are in the samples"),
         (["--sizes", "10", "--hard", "LOST"], f"names a passage '{md5('lost')}' that the release's corpus lacks"),
     ],
 )
 def test_what_cannot_be_sampled_is_one_line(release: Path, tmp_path: Path, words: list[str], said: str) -> None:
-    runs = {
-        "OTHER": a_run(tmp_path / "other.run", {"another question": TEXTS}),
-        "LOST": a_run(tmp_path / "lost.run", {QUESTIONS["dev"][0]: ["lost"]}),
-    }
-    given = [runs.get(word, word) for word in words]
-    assert (
-        said in run("builders", "add", "samples", "--release", release, "--out", tmp_path / "out", *given, code=1).error
-    )
-    assert not (tmp_path / "out").exists()
-    for wrong in ("0", "1.5K", "many"):
-        run("builders", "add", "samples", "--release", release, "--out", tmp_path / "out", "--sizes", wrong, code=2)
+    given = [
+        a_run(tmp_path / "lost.run", {QUESTIONS["dev"][0]: ["lost"]}) if word == "LOST" else word for word in words
+    ]
+    done = run("builders", "add", "samples", "--release", release, "--out", tmp_path / "out", *given, code=1)
+    assert said in done.error and not (tmp_path / "out").exists()
 
 
 def test_check_names_what_a_sample_lists_twice_and_what_is_not_there(tmp_path: Path) -> None:
@@ -112,11 +101,7 @@ def test_an_extract_is_a_release_of_its_own(release: Path, tmp_path: Path) -> No
     small = tmp_path / "small"
     words = ["add", "samples", "--release", tmp_path / "out", "--out", small, "--extract"]
     assert run("builders", *words, "sample-30").stdout == f"{small}: 30 passages, the queries of dev\n"
-    for name, said in (
-        ("sample-31", "has no config 'sample-31'"),
-        ("corpus", "expected a sample that `add samples` made"),
-    ):
-        assert said in run("builders", *words, name, code=1).error
+    assert "expected a sample that `add samples` made" in run("builders", *words, "corpus", code=1).error
     # What it finds by words is what `bm25 --sample` finds.
     found = []
     for given in (["--release", small], ["--release", tmp_path / "out", "--sample", "sample-30"]):

@@ -18,7 +18,6 @@ import torch
 from commands import ROOT, command, run
 from loaded import Loaded, Started
 from sentence_transformers import CrossEncoder, SentenceTransformer
-from stopping import InDestructor, heeded  # noqa: F401
 from training_world import DUAL, SMALL, World, trained, training_of, weights_of  # noqa: F401
 
 from baselines.train.models import dual_encoder
@@ -87,38 +86,19 @@ def test_without_the_packages_that_a_bare_cuda_image_lacks(trained: World) -> No
     out = trained.folder / "bare"
     values = ["train.batch=8", "train.max_steps=2", "train.evaluations=1", "data.dev_queries=3"]
     blocked = """
-import importlib.metadata, importlib.util, sys
-gone = set("duckdb faiss ir_measures jieba matplotlib numba rjieba tensorboard".split())
-class Gone:
-    def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in gone:
-            raise ModuleNotFoundError(name)
-sys.meta_path.insert(0, Gone())
-spec, metadata = importlib.util.find_spec, importlib.metadata.metadata
-importlib.util.find_spec = lambda name, package=None: None if name in gone else spec(name, package)
-def no_metadata(name):
-    if name in gone:
-        raise importlib.metadata.PackageNotFoundError(name)
-    return metadata(name)
-importlib.metadata.metadata = no_metadata
+import sys
+sys.modules |= dict.fromkeys("duckdb faiss ir_measures jieba matplotlib numba rjieba tensorboard".split())
 from baselines.__main__ import VERBS
 from builders.core.command import main
-codes = [main("baselines", "", VERBS, words.split("|")) for words in sys.argv[1:]]
-assert not gone & {name.split(".")[0] for name in sys.modules}
-sys.exit(max(codes))
+sys.exit(max(main("baselines", "", VERBS, words.split("|")) for words in sys.argv[1:]))
 """
     runs = ["|".join(trained.words(f"{kind}-bm25-neg-scratch", out / kind, *values)) for kind in ("de", "ce")]
-    runs.append("|".join(trained.words("mlm-scratch", out / "mlm", *SMALL, *values)))
     subprocess.run([sys.executable, "-c", blocked, *runs], cwd=ROOT, check=True, timeout=300)
     assert not (out / "de" / "loss.png").exists()
-    SentenceTransformer(str(out / "de"), device="cpu")
-    CrossEncoder(str(out / "ce"), device="cpu")
 
 
 def test_a_checkpoint_says_what_it_is(trained: World) -> None:
     out = trained.dual
-    recipe = json.loads((out / "recipe.json").read_text(encoding="utf-8"))
-    assert (recipe["train"]["batch"], recipe["train"]["epochs"], recipe["data"]["query_length"]) == (64, 11.0, 8)
     training, release = training_of(out), open_release(trained.release)
     assert training["about"]["data"]["corpus/corpus"] == release.fingerprint("corpus", "corpus")
     assert "queries/test" not in training["about"]["data"]
@@ -126,12 +106,9 @@ def test_a_checkpoint_says_what_it_is(trained: World) -> None:
     steps = [step for step, _ in training["losses"]]
     assert (training["steps"], steps, [row["step"] for row in training["dev"]]) == (99, [33, 66, 99], [50, 99])
     assert training["losses"][-1][1] < 0.7 * training["losses"][0][1]
-    assert all(0 <= row["MRR@10"] <= 1 for row in training["dev"])
     assert str(trained.base) not in (out / "training.json").read_text(encoding="utf-8")
     assert (out / "loss.png").read_bytes().startswith(b"\x89PNG")
     assert "trained with the recipe `de-bm25-neg-scratch`" in (out / "README.md").read_text(encoding="utf-8")
-    settings = json.loads((out / "config_sentence_transformers.json").read_text(encoding="utf-8"))
-    assert settings["requirements"]["sentence-transformers"]["specifier"] == ">=6.0.0"
     # Nothing of the texts that were read last: a training that was killed after its last step has read others.
     said = [json.loads(path.read_text(encoding="utf-8")) for path in out.rglob("tokenizer.json")]
     assert [(tokenizer["truncation"], tokenizer["padding"]) for tokenizer in said] == [(None, None)] * len(said) != []
@@ -139,9 +116,6 @@ def test_a_checkpoint_says_what_it_is(trained: World) -> None:
     long = " ".join(["sabada"] * 60)
     assert model.preprocess([long], task="query")["input_ids"].shape == (1, 8)
     assert model.preprocess([long], task="document")["input_ids"].shape == (1, 16)
-    assert abs(float(np.linalg.norm(model.encode_query("sabada"))) - 1) < 1e-5
-    # A plain encode() knows no task: what calls it so (BEIR) gets the passages as they were trained.
-    assert np.array_equal(model.encode([long, "sabada"]), model.encode_document([long, "sabada"]))
 
 
 def test_the_test_split_is_never_read(trained: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,18 +133,12 @@ def test_the_test_split_is_never_read(trained: World, monkeypatch: pytest.Monkey
 
 def test_a_damaged_checkpoint_is_refused_by_name(trained: World, tmp_path: Path) -> None:
     out = Path(shutil.copytree(trained.dual, tmp_path / "model"))
-    assert set(training_of(out)["files"]) == {
-        path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file()
-    } - {"training.json", "README.md"}
     content = (out / "model.safetensors").read_bytes()
     (out / "model.safetensors").write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     for words in (
         ["encode", "--release", trained.release, "--device", "cpu", "--model", out, "--out", tmp_path / "vectors"],
-        ["push", "--model", out, "--repo", "org/name"],
         trained.words("de-bm25-neg-scratch", out, *DUAL, start=trained.still),
         trained.words("de-bm25-neg-scratch", tmp_path / "next", *ONE_STEP, start=out),
     ):
-        assert (
-            f"{out / 'model.safetensors'}: SHA-256 differs from training.json"
-            in run("baselines", *words, code=1).stderr
-        )
+        said = f"{out / 'model.safetensors'}: SHA-256 differs from training.json"
+        assert said in run("baselines", *words, code=1).stderr

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +18,7 @@ from sentence_transformers import CrossEncoder, SentenceTransformer
 from tiny_models import write_cross, write_dual
 
 from baselines.retrieve.passages import Passages, open_passages
-from baselines.train.data import (
-    Batches,
-    CrossRows,
-    DualRows,
-    Pairs,
-    PassageRows,
-    Reranked,
-    Sampled,
-    dev_sample,
-    read_pairs,
-)
+from baselines.train.data import Batches, DualRows, Pairs, Reranked, Sampled, dev_sample, read_pairs
 from baselines.train.recipe import Recipe, read_recipe
 from builders.core.errors import InputError
 from builders.official.build import build_official
@@ -50,14 +39,7 @@ class Apart:
 
 
 @settings(deadline=None, max_examples=150)
-@given(
-    count=st.integers(1, 80),
-    batch=st.integers(1, 24),
-    group=st.integers(1, 5),
-    epochs=st.integers(1, 3),
-    world=st.integers(1, 3),
-    seed=st.integers(0, 5),
-)
+@given(*(st.integers(*limits) for limits in ((1, 80), (1, 24), (1, 5), (1, 3), (1, 3), (0, 5))))
 def test_processes_share_the_batches_that_one_alone_would_see(
     count: int, batch: int, group: int, epochs: int, world: int, seed: int
 ) -> None:
@@ -80,15 +62,6 @@ def test_processes_share_the_batches_that_one_alone_would_see(
         # While enough groups are waiting, none comes twice in a batch.
         first = Counter(row % count // group for row in together[epoch * per_epoch])
         assert max(first.values()) == 1 or len({row // group for row in range(count)}) < size
-
-
-def test_batches_differ_between_epochs_and_seeds_and_end_at_max_steps() -> None:
-    rows = Apart(64, 1)
-    first, second = list(Batches(rows, 64, 2, 0))
-    assert sorted(first) == list(range(64)) and [row - 64 for row in second] != first
-    assert next(iter(Batches(rows, 64, 1, 1))) != first
-    assert len(list(Batches(rows, 8, 5, 0, max_steps=3))) == 3 == len(Batches(rows, 8, 5, 0, max_steps=3))
-    assert len(Batches(rows, 8, 0.5, 0)) == 4
 
 
 @pytest.fixture
@@ -118,11 +91,7 @@ def _write(path: Path, rows: dict[str, list[str]]) -> Path:
 def test_pairs_have_their_queries_negatives(opened: tuple[Release, Passages], tmp_path: Path) -> None:
     release, passages = opened
     first = QUESTIONS["train"][0]
-    mined = {
-        first: [TEXTS[1], TEXTS[2], TEXTS[3], TEXTS[5]],
-        QUESTIONS["train"][1]: [TEXTS[0]],
-        QUESTIONS["dev"][0]: [TEXTS[0]],
-    }
+    mined = {first: [TEXTS[n] for n in (1, 2, 3, 5)], QUESTIONS["train"][1]: TEXTS[:1], QUESTIONS["dev"][0]: TEXTS[:1]}
     pairs = read_pairs(release, _recipe(), passages, [_write(tmp_path / "negatives.jsonl.gz", mined)])
     assert pairs.positive.tolist() == [0, 4, 1, 2, 3]
     assert [pairs.texts[n] for n in pairs.query] == [first, first, *QUESTIONS["train"][1:]]
@@ -136,21 +105,6 @@ def test_pairs_have_their_queries_negatives(opened: tuple[Release, Passages], tm
     assert pairs.counts == {"queries": 4, "positives": 5, "negatives": 5, "random_negatives": 5}
     again = read_pairs(release, _recipe(), passages, [tmp_path / "negatives.jsonl.gz"])
     assert np.array_equal(again.negatives, pairs.negatives)
-
-
-def test_rows_are_joined_with_their_texts(opened: tuple[Release, Passages], tmp_path: Path) -> None:
-    release, passages = opened
-    mined = {question: [TEXTS[5]] for question in QUESTIONS["train"]}
-    recipe = _recipe("data.negatives_per_positive=1")
-    pairs = read_pairs(release, recipe, passages, [_write(tmp_path / "negatives.jsonl.gz", mined)])
-    dual = DualRows(pairs, passages)
-    assert dual[1] == {"query": QUESTIONS["train"][0], "positive": TEXTS[4], "negative_1": TEXTS[5]}
-    assert dual[1 + 2 * len(dual)] == dual[1]  # of the third epoch
-    cross = CrossRows(pairs, passages)
-    assert len(cross) == 10
-    assert cross[2] == {"query": QUESTIONS["train"][0], "passage": TEXTS[4], "label": 1.0}
-    assert cross[3] == {"query": QUESTIONS["train"][0], "passage": TEXTS[5], "label": 0.0}
-    assert PassageRows(passages)[len(TEXTS) + 2] == {"text": TEXTS[2], "visit": len(TEXTS) + 2}
 
 
 @pytest.fixture
@@ -188,8 +142,6 @@ def test_rows_of_one_query_and_rows_that_share_a_passage_stay_apart(
     shared = {(a, b) for a in range(4) for b in range(a) if set(rows.apart(a)) & set(rows.apart(b))}
     # (1, 2) and (1, 3): the negative of row 1 is the positive of rows 2 and 3.
     assert shared == {(1, 0), (3, 2), (2, 1), (3, 1)}
-    batches = list(Batches(rows, 2, 1, 0))
-    assert not any(set(rows.apart(a)) & set(rows.apart(b)) for a, b in batches[:1])
 
 
 def test_negatives_of_the_release_are_those_of_the_official_training_files(tmp_path: Path) -> None:
@@ -215,35 +167,14 @@ def test_negatives_of_the_release_are_those_of_the_official_training_files(tmp_p
     assert passages.texts(read_pairs(release, recipe, passages, [path]).negatives[0].tolist()) == [PASSAGES[5]]
 
 
-def _no_negatives(rows: Any) -> None:
-    for row in rows["train", "train"]:
-        row["negative_passages"] = []
-
-
-@pytest.mark.parametrize(
-    ("change", "values", "said"),
-    [
-        (lambda rows: None, [], "none of the queries that are trained on"),
-        (
-            _no_negatives,
-            ["data.negatives=release"],
-            r"has no hard negatives in train/train .*`python -m builders",
-        ),
-        (
-            lambda rows: rows["qrels", "train"][0].update({"corpus-id": "nowhere"}),
-            [],
-            r"has a passage 'nowhere' that the release's corpus lacks",
-        ),
-    ],
-)
-def test_a_release_or_negatives_that_do_not_fit(
-    tmp_path: Path, change: Callable[[Any], None], values: list[str], said: str
-) -> None:
-    change(rows := _rows())
-    release = open_release(make_release(tmp_path / "release", rows))
-    files = [] if values else [_write(tmp_path / "negatives.jsonl.gz", {QUESTIONS["dev"][0]: [TEXTS[0]]})]
-    with pytest.raises(InputError, match=said):
-        read_pairs(release, _recipe(*values), open_passages(release, keep=tmp_path / "keep"), files)
+def test_negatives_or_judgments_that_do_not_fit(tmp_path: Path) -> None:
+    negatives = _write(tmp_path / "negatives.jsonl.gz", {QUESTIONS["dev"][0]: [TEXTS[0]]})
+    for lost, said in ((False, "none of the queries that are trained on"), (True, "has a passage 'nowhere' that the")):
+        rows = _rows()
+        rows["qrels", "train"][0] |= {"corpus-id": "nowhere"} if lost else {}
+        release = open_release(make_release(tmp_path / f"release-{lost}", rows))
+        with pytest.raises(InputError, match=said):
+            read_pairs(release, _recipe(), open_passages(release, keep=tmp_path / "keep"), [negatives])
 
 
 FIRST, SECOND = QUESTIONS["dev"]  # texts 4 and 5 answer them
@@ -255,20 +186,13 @@ def plain(tmp_path: Path) -> tuple[Release, Passages]:
     return release, open_passages(release, keep=tmp_path / "keep")
 
 
-def _write_run(path: Path, ranked: dict[str, list[int]]) -> Path:
-    path.write_text(json.dumps({md5(q): [md5(TEXTS[n]) for n in own] for q, own in ranked.items()}), encoding="utf-8")
-    return path
-
-
-def _cross(*overrides: str) -> Recipe:
-    return read_recipe("ce-bm25-neg", ["data.passage_length=32", *overrides])
-
-
 def test_a_cross_encoder_ranks_the_top_of_the_run_and_misses_what_it_lacks(
     plain: tuple[Release, Passages], tmp_path: Path
 ) -> None:
     ranked = {FIRST: [0, 4, 1], SECOND: [2, 3]}  # nothing that answers the second question
-    sample = dev_sample(plain[0], _cross(), plain[1], _write_run(tmp_path / "run.json", ranked))
+    run = tmp_path / "run.json"
+    run.write_text(json.dumps({md5(q): [md5(TEXTS[n]) for n in own] for q, own in ranked.items()}))
+    sample = dev_sample(plain[0], read_recipe("ce-bm25-neg", ["data.passage_length=32"]), plain[1], run)
     assert isinstance(sample, Reranked)
     model = CrossEncoder(str(write_cross(tmp_path / "cross")), device="cpu")
     scores = model.predict([(FIRST, TEXTS[n]) for n in (0, 4, 1)])

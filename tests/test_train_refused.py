@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import socket
 import time
@@ -12,13 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from commands import Done, process, run
 from releases import QUESTIONS, TEXTS, make_release, md5
-from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import Normalize, StaticEmbedding
 from tiny_models import write_bert
-from transformers import AutoTokenizer
 
 from baselines.checkpoint import TRAINING
 from baselines.retrieve.hub_models import model_commit
@@ -71,44 +66,16 @@ DE, CE, PAIRS = "de-bm25-neg-scratch", "ce-bm25-neg-scratch", "question-matching
 @pytest.mark.parametrize(
     ("recipe", "words", "said"),
     [
-        (CE, ["--out", "{folder}/negatives.jsonl/out"], "negatives.jsonl: is a file; expected a directory"),
         (CE, ["--out", "{full}"], "exists and is not a checkpoint; expected"),
         (CE, ["--set", "data.passage_length=600"], "data.passage_length = 600: expected at most 512 tokens"),
-        (CE, ["--negatives", "nowhere.jsonl"], "No such file or directory: 'nowhere.jsonl'"),
         (CE, ["-release"], "the recipe ce-bm25-neg-scratch learns from a release: --release DIR"),
-        (
-            CE,
-            ["--pairs", "{pairs}"],
-            "ce-bm25-neg-scratch learns from a release: --release DIR, and no --pairs",
-        ),
         (DE, ["-negatives"], "wants 1 hard negatives a positive: --negatives F"),
         (DE, ["-start"], "no checkpoint of mlm-scratch, from which de-bm25-neg-scratch starts"),
-        (DE, ["--start", "{full}"], "cannot start from the model"),
-        (DE, ["--set", "train.batches=3"], "--set train.batches=3: unknown key 'batches'"),
-        (DE, ["--set", "data.split=nope"], "has no config 'queries' with a split 'nope'"),
         (DE, ["--dev-run", "{folder}/dev.run"], "--dev-run: for a cross-encoder;"),
         ("de-bm26", [], "no recipe 'de-bm26'"),
         ("de-cmedqa-scratch", [], "cmedqa-corpus"),
-        (PAIRS, ["-release", "-negatives"], "learns from labelled pairs of questions: --pairs"),
-        (
-            PAIRS,
-            ["--pairs", "{pairs}", "-negatives"],
-            "labelled pairs of questions: --pairs FILE..., and no --release",
-        ),
-        (
-            PAIRS,
-            ["--pairs", "{pairs}", "-release", "-negatives", "--dev-run", "x"],
-            "and no --release, --negatives or --dev-run",
-        ),
-        (
-            PAIRS,
-            ["--pairs", "{pairs}", "-release", "-negatives", "--start", "scratch"],
-            "start scratch: its words",
-        ),
+        (PAIRS, ["--pairs", "{pairs}", "-negatives"], "labelled pairs of questions: --pairs FILE..., and no --release"),
         (PAIRS, ["--pairs", "{pairs}", "-release", "-negatives"], "expected some with each label, 0 and 1"),
-        ("static", ["--start", "{folder}/static", "--set", "train.shortest=512"], "train.shortest = 512 is more than"),
-        ("static", ["--start", "{folder}/static", "--set", "model.towers=2"], "is a static model: it has one tower"),
-        ("static", ["--start", "{folder}/static", "--set", "model.pooling=cls"], "model.pooling = cls"),
     ],
 )
 def test_what_is_missing_or_does_not_fit_is_one_clear_error(
@@ -118,18 +85,10 @@ def test_what_is_missing_or_does_not_fit_is_one_clear_error(
     (full / "thesis.txt").write_text("mine", encoding="utf-8")
     pairs = world.folder / "pairs.tsv"
     pairs.write_text("text1\ttext2\tlabel\n" + "".join(f"甲{n}\t乙\t1\n" for n in range(40)), encoding="utf-8")
-    if recipe == "static":
-        static = StaticEmbedding(AutoTokenizer.from_pretrained(world.start).backend_tokenizer, embedding_dim=256)
-        SentenceTransformer(modules=[static, Normalize()], similarity_fn_name="cosine").save(str(world.folder / recipe))
     given = [word.format(folder=world.folder, full=full, pairs=pairs) for word in words]
     assert said in error(world.train(*given, recipe=recipe, code=1))
     assert [path.name for path in full.iterdir()] == ["thesis.txt"]
     assert not world.out.parent.exists() or not list(world.out.parent.iterdir())
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="has a GPU")
-def test_a_gpu_that_is_not_there_is_said(world: World) -> None:
-    assert "--device cuda: this machine has no GPU" in error(world.train("--device", "cuda", code=1))
 
 
 def test_a_training_that_left_no_state_locks_no_other(world: World) -> None:
@@ -139,14 +98,6 @@ def test_a_training_that_left_no_state_locks_no_other(world: World) -> None:
     world.train()
     (states / "checkpoint-2").mkdir()
     assert "is of another training" in error(world.train("--out", world.out, code=1, seed=3))
-
-
-def test_a_folder_of_someone_else_in_the_states_place_stays(world: World) -> None:
-    states = world.out.with_name("out.training")
-    states.mkdir(parents=True)
-    (states / "thesis.txt").write_text("mine")
-    assert "would hold the training's states, and is something else" in error(world.train(code=1))
-    assert (states / "thesis.txt").read_text() == "mine"
 
 
 @pytest.fixture
@@ -184,7 +135,7 @@ def test_a_finished_training_is_done_without_a_hub(
     assert ("there is no hub; " in said and f"began from the commit {'a1' * 20}" in said) == (commit is None)
 
 
-def test_another_commit_or_recipe_is_not_done(done_from_the_hub: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_commit_is_not_done(done_from_the_hub: World, monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[Any] = []
     monkeypatch.setattr("baselines.train.train.train", begun.append)
     _hub(monkeypatch, "b2" * 20)
@@ -228,12 +179,7 @@ def _flip_both(optimizer: Path) -> None:
     ("name", "spoil", "step", "said"),
     [
         ("model.safetensors", _flip, 3, "checkpoint-4 is not whole (model.safetensors has the SHA-256"),
-        ("trainer_state.json", _flip, 3, "checkpoint-4 is not whole (trainer_state.json has the SHA-256"),
-        ("rng_state.pth", _flip, 3, "checkpoint-4 is not whole (rng_state.pth has the SHA-256"),
-        ("optimizer.pt", lambda path: os.truncate(path, 10), 3, "checkpoint-4 is not whole (optimizer.pt has 10 bytes"),
-        ("config.json", Path.unlink, 3, "checkpoint-4 is not whole (config.json is listed in the manifest but missing"),
         ("sealed.json", Path.unlink, 3, "checkpoint-4 is not whole (the training was killed while it was written)"),
-        ("sealed.json", lambda path: path.write_text("[]"), 3, "checkpoint-4 is not whole ("),
         ("optimizer.pt", _flip_both, None, "checkpoint-3 is not whole (optimizer.pt has the SHA-256"),
         ("config.json", lambda path: None, 4, ""),
     ],
@@ -251,33 +197,21 @@ def test_a_training_resumes_from_the_last_whole_state(
 
 
 @pytest.fixture
-def closed() -> str:
-    """The address of a port where nothing listens."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return f"http://127.0.0.1:{server.getsockname()[1]}"
-
-
-@pytest.fixture
 def silent() -> Iterator[str]:
     """The address of a server that takes connections and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield f"http://127.0.0.1:{server.getsockname()[1]}"
 
 
-@pytest.mark.parametrize("server", ["closed", "silent"])
-def test_without_a_hub_it_takes_seconds_to_say_what_else_to_start_from(
-    tmp_path: Path, request: pytest.FixtureRequest, server: str
-) -> None:
-    address = request.getfixturevalue(server)
+def test_without_a_hub_it_takes_seconds_to_say_what_else_to_start_from(tmp_path: Path, silent: str) -> None:
     words = ["--release", make_release(tmp_path / "release"), "--out", tmp_path / "out"]
-    environment = {"HF_ENDPOINT": address, "HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": ""}
+    environment = {"HF_ENDPOINT": silent, "HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": ""}
     started = time.monotonic()
-    done = process(
-        *("baselines", "train", "de-bm25-neg", *words, "--set", "data.negatives_per_positive=0"), code=1, **environment
-    )
+    words += ["--set", "data.negatives_per_positive=0"]
+    done = process("baselines", "train", "de-bm25-neg", *words, code=1, **environment)
     assert time.monotonic() - started < 15
     assert done.error.startswith("the model nghuyong/ernie-1.0-base-zh would come from the hub: ")
-    assert f"{address} cannot be reached" in done.error
+    assert f"{silent} cannot be reached" in done.error
     assert done.error.endswith("--start DIR, or the recipe de-bm25-neg-scratch, needs no hub")
     assert not (tmp_path / "out").exists()
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from commands import Done, run
+from commands import run
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize, StaticEmbedding
 from synonyms import make_synonyms
@@ -37,46 +38,44 @@ def test_a_text_is_cut_into_words_and_what_is_no_word_into_characters(counts: Co
     assert tokenizer.encode("ＡＢＣ公司, 2016年:北京大学").tokens == ["abc", "公司", "2016", "年", "北京大学"]
     assert tokenizer.encode("大海有龙").tokens == ["大", "海", "有", "龙"]
     assert tokenizer.encode("大海有龙").ids[-1] == 0  # 龙 is in no passage
-    # A smaller vocabulary has the most frequent words and all characters.
-    _, words = words_tokenizer(counts, 3)
-    assert set(words[1:4]) <= {"北京", "上海", "公司", "在", "有"}
-    assert set("北京大学上海公司他在生活有年成立abc2016") <= set(words)
 
 
-class World:
-    """A release in which a question's answer has the synonyms of its words, and others have the words themselves."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.release, self.negatives = make_synonyms(folder / "release", questions=300, dev=30)
-
-    def train(self, out: str, *values: str, code: int | None = 0) -> Done:
-        words = ["train", "static", "--release", self.release, "--negatives", self.negatives, "--device", "cpu"]
-        words += ["--out", self.folder / out, "--cache", self.folder / "cache"]
-        return run("baselines", *words, *(word for value in (*SMALL, *values) for word in ("--set", value)), code=code)
+Train = Callable[..., Path]
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> World:
-    world = World(tmp_path_factory.mktemp("static"))
-    world.train("model", "train.epochs=20", "train.learning_rate=0.1")
-    return world
+def train(tmp_path_factory: pytest.TempPathFactory) -> Train:
+    """``train(name, *values)``: train on questions whose answers have synonyms of their words."""
+    folder = tmp_path_factory.mktemp("static")
+    release, negatives = make_synonyms(folder / "release", questions=300, dev=30)
+
+    def made(name: str, *values: str) -> Path:
+        words = ["train", "static", "--release", release, "--negatives", negatives, "--device", "cpu"]
+        words += ["--out", folder / name, "--cache", folder / "cache"]
+        run("baselines", *words, *(word for value in (*SMALL, *values) for word in ("--set", value)))
+        return folder / name
+
+    return made
 
 
-def test_training_teaches_which_words_stand_for_each_other(world: World) -> None:
-    world.train("untrained", "train.max_steps=1", "train.learning_rate=1e-9", "train.evaluations=1")
-    before, after = (training_of(world.folder / name)["dev"][-1]["MRR@10"] for name in ("untrained", "model"))
+@pytest.fixture(scope="module")
+def model(train: Train) -> Path:
+    return train("model", "train.epochs=20", "train.learning_rate=0.1")
+
+
+def test_training_teaches_which_words_stand_for_each_other(train: Train, model: Path) -> None:
+    untrained = train("untrained", "train.max_steps=1", "train.learning_rate=1e-9", "train.evaluations=1")
+    before, after = (training_of(each)["dev"][-1]["MRR@10"] for each in (untrained, model))
     assert before < 0.2 < 0.4 < after
     # The trained model is a start like any other.
-    world.train("tuned", "train.max_steps=1", "train.evaluations=0", f"model.start={world.folder / 'model'}")
-    assert weights_of(world.folder / "tuned") != weights_of(world.folder / "model")
+    tuned = train("tuned", "train.max_steps=1", "train.evaluations=0", f"model.start={model}")
+    assert weights_of(tuned) != weights_of(model)
 
 
-def test_the_checkpoint_is_a_plain_sentence_transformer_that_can_be_cut_to_the_trained_dimensions(world: World) -> None:
-    folder, texts = world.folder / "model", ["saba rabe", "sebi"]
+def test_the_checkpoint_is_a_plain_sentence_transformer_that_can_be_cut_to_the_trained_dimensions(model: Path) -> None:
+    folder, texts = model, ["saba rabe", "sebi"]
     plain = SentenceTransformer(str(folder), device="cpu")
     assert [type(module) for module in plain] == [StaticEmbedding, Normalize]
-    assert "texts are read whole" in (folder / "README.md").read_text(encoding="utf-8")
     whole = plain.encode(texts)
     assert np.allclose(np.linalg.norm(whole, axis=1), 1, atol=1e-5)
     assert np.allclose(Encoder(open_encoder(ModelSettings(str(folder))), "document").encode(texts), whole, atol=1e-3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -180,6 +181,11 @@ class _Touch(str):
         return Path.touch, (Path(self),)
 
 
+def _pickled(folder: Path, ran: str) -> None:
+    (folder / "model.safetensors").unlink()
+    (folder / "pytorch_model.bin").write_bytes(pickle.dumps({"embeddings": _Touch(ran)}))
+
+
 def _torch_pickled(folder: Path, ran: str) -> None:
     weights = load_file(folder / "model.safetensors")
     (folder / "model.safetensors").unlink()
@@ -203,7 +209,7 @@ def _own_module(folder: Path, ran: str) -> None:
         (folder / "sentence_bert_config.json").write_text(json.dumps(settings), encoding="utf-8")
 
 
-@pytest.mark.parametrize("change", [_torch_pickled, _own_model, _own_tokenizer, _own_module])
+@pytest.mark.parametrize("change", [_pickled, _torch_pickled, _own_model, _own_tokenizer, _own_module])
 @pytest.mark.parametrize("what", OF_A_BERT)
 def test_no_code_of_a_model_runs(
     models: Path, tmp_path: Path, what: str, change: Callable[[Path, str], None], monkeypatch: pytest.MonkeyPatch

@@ -4,8 +4,6 @@ Every question word has one synonym, known from the training questions alone. A 
 synonyms of its words, and question words that were not asked; a passage with the question's own words answers nothing.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import random

@@ -1,7 +1,5 @@
 """BM25's scores, order and ties against Lucene's formula written out."""
 
-from __future__ import annotations
-
 import functools
 import math
 import random

@@ -1,7 +1,5 @@
 """The Elasticsearch engine against a loopback server: the hits of the engines in this process, and every failure."""
 
-from __future__ import annotations
-
 import logging
 import random
 import sys

@@ -1,7 +1,5 @@
 """The verb ``bm25``: its analyzers, the index that it keeps, the run that it writes, k1 and b found on questions."""
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Caches: what was found in a file holds until the file is another one; a cache that cannot be written is named."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``check``: each test finds what was put there, and nothing in a release that is whole."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable

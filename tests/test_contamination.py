@@ -1,7 +1,5 @@
 """Training pairs compared with the benchmark: what of it they hold."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

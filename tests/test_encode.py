@@ -1,7 +1,5 @@
 """Embeddings: those of sentence-transformers, row by row, searched as the model ranks; what does not fit is refused."""
 
-from __future__ import annotations
-
 import random
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Exact search against brute force: scores, order, ties, devices; embeddings that are not what their manifest says."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path

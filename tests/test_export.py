@@ -1,7 +1,5 @@
 """``builders export``: each format, read back by a reader of the test's own, holds what the release holds."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """``builders export`` for training elsewhere, with mined negatives; runs whose scores no tool orders otherwise."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

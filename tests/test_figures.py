@@ -1,7 +1,5 @@
 """The figures of ``check`` are those that are counted by hand, beside the paper's, and drawn."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import resource

@@ -1,7 +1,5 @@
 """Kinds of model behind one interface, each against brute force over all passages."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The JSON files of a release: typed, with errors that name the file and the field."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Names and texts of others in cards: shown as they are, whatever Markdown, HTML or a terminal would make of them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pyarrow as pa

@@ -1,7 +1,5 @@
 """Pairs of questions scored: the cross-encoder's probabilities, the candidates, their recall, interruptions."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Models from strangers: files that cannot be read, weights that are not there, code that must not run."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import shutil

@@ -1,7 +1,5 @@
 """Passage length control, against what the official passages show: nothing lost, nothing too long."""
 
-from __future__ import annotations
-
 import hashlib
 
 import numpy as np

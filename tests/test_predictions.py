@@ -1,7 +1,5 @@
 """A run as the official predictions, by ``export``: the file's content, its figures, and what is refused."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Reading raw rows: where they may lie, what they may hold, and the one error for everything else."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import zipfile

@@ -1,7 +1,5 @@
 """Re-ranking by cross-encoders, and by language models: their scores, the run's queries, whatever interrupts it."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import random

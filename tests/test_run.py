@@ -1,7 +1,5 @@
 """`run`: any model in one command, used as its family is declared in models.toml, and the record of it."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Words of the compiled segmenter beside those of jieba itself: on odd texts, on random ones and on real ones."""
 
-from __future__ import annotations
-
 import gzip
 import itertools
 import json

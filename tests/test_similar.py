@@ -1,7 +1,5 @@
 """Similar training questions: which they are, and the release without them (Section 2.3)."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """The source of every archive: builders/sources.json, as `builders official --list` prints it."""
 
-from __future__ import annotations
-
 from commands import run
 
 from builders.sources.archives import read_archives

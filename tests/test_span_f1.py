@@ -1,7 +1,5 @@
 """Algorithm 1: the scan against a brute force written here, straight from the paper."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """Reading other projects' tables: encodings are told or refused, rows come out whole, errors name file and line."""
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import gzip

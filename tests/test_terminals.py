@@ -1,7 +1,5 @@
 """Output of commands to terminals and pipes of any encoding, and to logs without a terminal."""
 
-from __future__ import annotations
-
 import importlib
 import io
 import json

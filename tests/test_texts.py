@@ -1,7 +1,5 @@
 """Passages by id and by row."""
 
-from __future__ import annotations
-
 import pickle
 from pathlib import Path
 

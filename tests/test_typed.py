@@ -1,7 +1,5 @@
 """The one reader of JSON from outside: what is damaged, or not as it was asked for, is one line with its place."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any, Literal

@@ -5,8 +5,6 @@ string, special tokens included, byte for byte. XLM-R's and BERT's put their spe
 put none there: versions of transformers differ in that.
 """
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 from typing import Any

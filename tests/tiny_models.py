@@ -1,7 +1,5 @@
 """Tiny random models with a vocabulary of their own: real sentence-transformers checkpoints, made without a network."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any

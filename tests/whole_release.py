@@ -1,7 +1,5 @@
 """A tiny release with every kind of config, made as the builders make theirs."""
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Callable

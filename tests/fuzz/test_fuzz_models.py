@@ -1,7 +1,5 @@
 """Spoiled descriptions of checkpoints, trainings, the hub and Paddle's parameters; without PyTorch."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import tempfile

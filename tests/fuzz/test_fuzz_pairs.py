@@ -1,7 +1,5 @@
 """Training pairs, spoiled."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

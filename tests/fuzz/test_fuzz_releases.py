@@ -1,7 +1,5 @@
 """Releases, spoiled: as somebody damages one, and as somebody makes one who wants to do harm and hides it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Embeddings and finished windows, spoiled: what needs PyTorch to be read."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

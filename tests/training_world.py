@@ -45,13 +45,22 @@ class World:
         """The command that has trained ``dual``."""
         return self.train("de-bm25-neg-scratch", out, *DUAL, start=self.still)
 
-    def dev(self) -> tuple[list[str], list[str], list[int]]:
-        """(questions of dev, all passages, the place of each question's answer)."""
+    def dev(self) -> tuple[list[str], list[str], list[list[int]]]:
+        """(questions of dev, all passages, for each question the places of its answer, its four hard negatives, and
+        answers to questions about other words)."""
         release = open_release(self.release)
-        passages, questions = (release.table(*of).to_pylist() for of in (("corpus", "corpus"), ("queries", "dev")))
+        passages = release.table("corpus", "corpus").to_pylist()
         place = {row["_id"]: number for number, row in enumerate(passages)}
-        answers = {row["query-id"]: place[row["corpus-id"]] for row in release.table("qrels", "dev").to_pylist()}
-        return [q["text"] for q in questions], [row["text"] for row in passages], [answers[q["_id"]] for q in questions]
+        answers = {row["query-id"]: row["corpus-id"] for row in release.table("qrels", "dev").to_pylist()}
+        mined = [json.loads(line) for line in self.negatives.read_text(encoding="utf-8").splitlines()]
+        hard = {row["query-id"]: row["negative-ids"] for row in mined}
+        questions = release.table("queries", "dev").to_pylist()
+        asked = {q["_id"]: {word for word in q["text"].split() if word.startswith("s")} for q in questions}
+        places = []
+        for q in asked:
+            others = [answers[other] for other in asked if asked[other] != asked[q]]
+            places.append([place[each] for each in (answers[q], *hard[q], *others[:20])])
+        return [q["text"] for q in questions], [row["text"] for row in passages], places
 
 
 @pytest.fixture(scope="session")

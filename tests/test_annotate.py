@@ -7,7 +7,6 @@ import json
 import shutil
 import subprocess
 from collections.abc import Callable
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +34,7 @@ from hypothesis import strategies as st
 from releases import TEXTS, md5
 
 from builders.annotate.relabel import settled_labels
-from builders.annotate.review import cohen, cohen_of, fleiss, fleiss_of, percent
+from builders.annotate.review import cohen, cohen_of, fleiss, fleiss_of
 from builders.annotate.review import judge as verdict_of
 from builders.annotate.rounds import Rule, open_round
 from builders.annotate.tasks import Task, common_terms, marked, read_sheet, write_sheet
@@ -58,13 +57,10 @@ def test_export_refuses_and_leaves_out(tmp_path: Path) -> None:
     text, words = pool.read_text(), ("--pool", pool, "--release", tmp_path / "release")
     lines = rows_of(pool)
     pool.write_text("".join(json.dumps(line | {"judged": None if n else 0}) + "\n" for n, line in enumerate(lines)))
-    assert annotate("export", tmp_path / "round", *words, "--unjudged").stdout.startswith(
-        "11 pairs of 2 queries in 1 packages"
-    )
+    assert annotate("export", tmp_path / "round", *words, "--unjudged").stdout.startswith("11 pairs of 2 queries")
     assert "is a round already" in annotate("export", tmp_path / "round", *words, code=1).error
     pool.write_text(text.replace(md5(TEXTS[0]), "f" * 32))
-    error = annotate("export", tmp_path / "r", *words, code=1).error
-    assert f" {'f' * 32} that queries/dev or the corpus lacks" in error and not (tmp_path / "r").exists()
+    assert "or the corpus lacks" in annotate("export", tmp_path / "r", *words, code=1).error
 
 
 def test_terms_in_common_are_marked_and_texts_are_no_markup() -> None:
@@ -111,9 +107,7 @@ def test_judgments_are_added_once_and_none_is_taken_back(round_: Path, tmp_path:
 
 
 @pytest.mark.parametrize("form", ["utf-8-sig", "gb18030", "jsonl"])
-def test_a_sheet_comes_back_in_the_encodings_of_spreadsheets_or_as_json_lines(
-    round_: Path, tmp_path: Path, form: str
-) -> None:
+def test_a_sheet_comes_back_in_every_form(round_: Path, tmp_path: Path, form: str) -> None:
     if form == "jsonl":
         rows = (row | {"label": truth(row)} for row in rows_of(round_ / "packages" / "dev-001.jsonl"))
         (tmp_path / "back").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -130,28 +124,16 @@ def test_a_sheet_comes_back_in_the_encodings_of_spreadsheets_or_as_json_lines(
         ("label", "2", "back.csv:3: expected 1 or 0 in the column label, found '2'"),
         ("corpus-id", "x", "has no pair"),
         ("package", "dev-009", "the round has no package 'dev-009'"),
-        ("version", "2", "version 2 of dev-001, which is at 1"),
-        ("version", "one", "version: expected `int`"),
-        ("kind", "guess", "kind: expected one of adjudication"),
-        ("", "", "expected --annotator NAME"),
     ],
 )
 def test_one_wrong_row_and_nothing_is_taken(round_: Path, tmp_path: Path, column: str, cell: str, message: str) -> None:
     sheet = fill(round_ / "packages" / "dev-001.csv", truth, tmp_path / "back.csv")
-    if column:
-        lines = sheet.read_text(encoding="utf-8").splitlines()
-        cells = lines[2].split(",")
-        cells[lines[0].split(",").index(column)] = cell
-        sheet.write_text("\n".join([*lines[:2], ",".join(cells), *lines[3:]]), encoding="utf-8")
-    words = ("--annotator", ANNA) if column else ()
-    assert message in annotate("import", round_, *words, sheet, code=1).error
+    lines = sheet.read_text(encoding="utf-8").splitlines()
+    cells = lines[2].split(",")
+    cells[lines[0].split(",").index(column)] = cell
+    sheet.write_text("\n".join([*lines[:2], ",".join(cells), *lines[3:]]), encoding="utf-8")
+    assert message in annotate("import", round_, "--annotator", ANNA, sheet, code=1).error
     assert judgments(round_) == []
-
-
-def test_every_step_tells_a_round_from_another_directory(tmp_path: Path) -> None:
-    for action, words in (("check", ()), ("adjudicate", ()), ("review", ("--reviewers", ANNA)), ("import", ("x.csv",))):
-        assert "not a round (no round.json)" in annotate(action, tmp_path, *words, code=1).error
-    annotate("import", tmp_path, code=2)  # without files
 
 
 def test_label_studios_export_is_taken_as_it_comes(round_: Path, tmp_path: Path) -> None:
@@ -182,9 +164,7 @@ def test_label_studios_export_is_taken_as_it_comes(round_: Path, tmp_path: Path)
 
 
 @pytest.mark.parametrize(("people", "new"), [((ANNA, BEN), [b"12", b"12"]), ((ANNA, ANNA), [b"0", b"12"])])
-def test_two_imports_at_once_lose_nothing_and_take_nothing_twice(
-    round_: Path, people: tuple[str, str], new: list[bytes]
-) -> None:
+def test_two_imports_at_once_lose_nothing(round_: Path, people: tuple[str, str], new: list[bytes]) -> None:
     running = []
     with alone(round_ / "judgments", round_):  # both are about to write before either may
         for who in people:
@@ -270,9 +250,7 @@ def test_a_package_below_93_percent_is_sent_back_with_its_labels_and_accepted_wh
 
 
 @pytest.mark.parametrize(("wrong", "expected"), [(7, "accepted"), (8, "sent back as version 2")])
-def test_the_bound_is_93_percent_and_disputes_are_decided_by_an_adjudicator(
-    tmp_path: Path, wrong: int, expected: str
-) -> None:
+def test_the_bound_is_93_percent_and_disputes_are_decided(tmp_path: Path, wrong: int, expected: str) -> None:
     hundred = make_round(tmp_path, passages=SIZE, size=SIZE)  # both reviewers see all hundred
     annotated(hundred, wrong)
     reviewed(hundred)
@@ -320,7 +298,7 @@ def test_a_sheet_that_somebody_fills_in_is_never_written_over(hundred: Path) -> 
     assert len([*sheet.parent.iterdir()]) == 5
 
 
-def test_a_tie_between_annotators_is_nobodys_error_and_an_adjudicator_may_decide_it(tmp_path: Path) -> None:
+def test_a_tie_between_annotators_is_nobodys_error(tmp_path: Path) -> None:
     """A second annotator, who is right where the first errs, makes no package worse."""
     hundred = make_round(tmp_path, "--review-pairs", 80, passages=80, size=80)
     errors = [f"{row['query-id']} {row['corpus-id']}" for row in read_table(hundred / SHEET)][:7]
@@ -329,23 +307,14 @@ def test_a_tie_between_annotators_is_nobodys_error_and_an_adjudicator_may_decide
         return lambda row: truth(row) ^ (f"{row['query-id']} {row['corpus-id']}" in wrong)
 
     def outcome(name: str) -> tuple[object, ...]:
-        copy = Path(shutil.copytree(hundred, tmp_path / name))  # a package that is accepted once stays so
-        found = first(copy)
-        labels, undecided = settled(copy)
-        return found["accuracy"], found["state"], found["ties"], found["reviews"][BEN], len(labels), len(undecided)
+        found = first(Path(shutil.copytree(hundred, tmp_path / name)))  # a package that is accepted once stays so
+        return found["accuracy"], found["state"], found["ties"], found["reviews"][BEN]
 
     judge(hundred, ANNA, hundred / SHEET, but(errors[:4]))
     reviewed(hundred)
-    assert outcome("one") == ("95.00 %", "accepted", 0, [76, 80], 80, 0)
+    assert outcome("one") == ("95.00 %", "accepted", 0, [76, 80])
     judge(hundred, "eve", hundred / SHEET, but(errors[4:]))
-    assert outcome("two") == ("100.00 %", "accepted", 7, [73, 73], 73, 7)
-    assert annotate("adjudicate", hundred).stdout.endswith("7 pairs to decide\n")
-    judge(hundred, "dora", hundred / "adjudication" / "dev-001.csv", but(errors[:6]))
-    assert outcome("decided") == ("92.50 %", "sent back as version 2", 0, [74, 80], 0, 0)
-    # Ties alone wait for an adjudicator.
-    assert verdict_of(80, {BEN: [None] * 80, CARL: [None] * 80}, Rule()).refusal == (
-        f"has nothing but ties among the items judged by {BEN}; decide the ties first"
-    )
+    assert outcome("two") == ("100.00 %", "accepted", 7, [73, 73])
 
 
 @given(st.lists(st.lists(st.booleans(), max_size=12), max_size=4), st.integers(0, 12))
@@ -355,10 +324,6 @@ def test_a_package_is_accepted_by_the_rule_in_other_words(reviews: list[list[boo
     enough = len(full) >= 2 and all(len(found) >= min(10, size) for found in full)
     good = enough and sum(100 * sum(found) / len(found) for found in full) / len(full) >= 93 - 1e-9
     assert (verdict.refusal == "") == good
-
-
-def test_an_accuracy_below_the_bound_is_not_shown_as_reaching_it() -> None:
-    assert percent(Fraction(929_999, 1_000_000)) == "92.99 %" and percent(Fraction(1)) == "100.00 %"
 
 
 def test_kappa_is_that_of_the_textbooks() -> None:

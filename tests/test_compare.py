@@ -1,16 +1,30 @@
-"""The verb `compare` as a user sees it: its tables, formats, and what it refuses."""
+"""The verb `compare`: its tables; its tests against worked examples, scipy, statsmodels and ranx 0.3.21.
+
+``tests/ranx.json`` is what ranx printed for the same files. Running it itself compiles for a minute: ``TEST_RANX=1``.
+"""
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
+import os
+import random
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from commands import Done, run
-from compared_runs import QUERIES, write_judgments, write_runs
+from commands import ROOT, Done, run
+from environments import clean_environ, environment
 from releases import QUESTIONS, TEXTS, make_release, md5, quality_tables
+from scipy import stats
+from statsmodels.stats.multitest import multipletests
+from statsmodels.stats.power import TTestPower
 
+from baselines.measure.significance import detectable, groups, holm, paired, randomisation
 from builders.store.runs import write_run
 
 HIT, MISS = "good", "other"
@@ -18,7 +32,7 @@ HIT, MISS = "good", "other"
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """The judgments, then the runs of :mod:`compared_runs`. Read them, never write."""
+    """The judgments, then the runs. Read them, never write."""
     folder = tmp_path_factory.mktemp("compared")
     return [write_judgments(folder / "qrels"), *write_runs(folder)]
 
@@ -121,27 +135,161 @@ def test_latex_is_a_table_with_names_as_they_are_and_the_best_in_bold(world: lis
     assert r"\toprule" in printed and r"one pair, p \textless{}= 0.05)." in printed
 
 
-def test_markdown_shows_names_and_never_reads_them(world: list[Path]) -> None:
-    printed = compare(*world[:3], "--name", "a|b <i>", "--name", "c", "--format", "markdown").stdout
-    table = [line for line in printed.splitlines() if line.startswith("|")]
-    assert r"| a  a\|b \<i\> | 85.06 | 73.33 | 100.00 |" in table
-    assert len({line.replace(r"\|", "").count("|") for line in table[:4]}) == 1
-    printed = compare(*world, "--format", "markdown").stdout
-    assert "85.06<sup>cd</sup>" in printed and "\n- MRR@10: a b | c | d\n" in printed
-
-
-def test_what_cannot_be_compared_is_one_line(world: list[Path], tmp_path: Path) -> None:
+def test_what_cannot_be_compared_is_said(world: list[Path], tmp_path: Path) -> None:
     qrels, *runs = world
     assert compare(qrels, runs[0], code=1).error == "expected 2 to 25 runs, found 1"
-    assert compare(qrels, *runs * 7, code=1).error == "expected 2 to 25 runs, found 28"
-    assert "expected a --name for each of 4 runs, found 1" in compare(*world, "--name", "one", code=1).error
-    ranked(tmp_path / "strange.run", {"elsewhere": 1})
-    assert "no matching query" in compare(qrels, runs[0], tmp_path / "strange.run", "--quiet", code=1).error
-    assert "--queries and --qrels-config" in compare(*world, "--queries", "others", code=1).error
-    assert compare(*world, "--alpha", "0", code=2).code == 2
     (tmp_path / "one").write_text("q0 0 good 1\n")
     assert "at least two queries" in compare(tmp_path / "one", *runs, code=1).error
     printed = compare(qrels, runs[0], runs[0]).stdout
     assert "a - b: MRR@10 is the same on every query" in printed and "nan" not in printed
     done = compare(*world, "--test", "randomisation", "--resamples", 99)
     assert "no pair can be told apart" in done.stderr and "ᵈ" not in done.stdout
+
+
+QUERIES = [f"q{number}" for number in range(60)]
+# How likely the positive passage stands at each rank from the first on.
+SYSTEMS = {"strong": 0.7, "alike": 0.62, "middling": 0.35, "weak": 0.12}
+DEPTH = 20
+
+
+def write_judgments(path: Path) -> Path:
+    """TREC qrels: one positive passage a query."""
+    path.write_text("".join(f"{query} 0 good 1\n" for query in QUERIES))
+    return path
+
+
+def write_runs(folder: Path) -> list[Path]:
+    """A TREC run of each of ``SYSTEMS``; the same at every call."""
+    draw = random.Random(11)
+    paths = []
+    for name, quality in SYSTEMS.items():
+        lines = []
+        for query in QUERIES:
+            passages = [f"other{place}" for place in range(DEPTH)]
+            rank = next((place for place in range(DEPTH) if draw.random() < quality), None)
+            if rank is not None:
+                passages[rank] = "good"
+            lines += [f"{query} Q0 {passage} {n} {DEPTH - n} {name}\n" for n, passage in enumerate(passages, 1)]
+        paths.append(folder / f"{name}.run")
+        paths[-1].write_text("".join(lines))
+    return paths
+
+
+RECORDED = json.loads((ROOT / "tests" / "ranx.json").read_text(encoding="utf-8"))
+OURS = {"mrr@10": "MRR@10", "hit_rate@1": "recall@1"}
+RANX = """
+import json, sys
+from ranx import Qrels, Run, compare
+qrels, *paths = sys.argv[1:]
+runs = [Run.from_file(path, kind="trec") for path in paths]
+qrels = Qrels.from_file(qrels, kind="trec")
+said = [compare(qrels, runs, ["mrr@10", "hit_rate@1"], stat_test=test, n_permutations=100_000, make_comparable=True)
+        for test in ("student", "fisher")]
+print(json.dumps({"student": said[0].to_dict(), "fisher": said[1].to_dict()}))
+"""
+
+
+@pytest.fixture(scope="module")
+def ours(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("compared")
+    paths = write_runs(folder)
+    names = [word for path in paths for word in ("--name", path.stem)]
+    words = [*names, "--qrels", write_judgments(folder / "qrels"), *paths, "--format", "json"]
+    result: dict[str, Any] = json.loads(run("baselines", "compare", *words).stdout)
+    return result
+
+
+@pytest.mark.parametrize("measure", OURS)
+def test_means_wins_and_p_values_are_those_of_ranx(ours: dict[str, Any], measure: str) -> None:
+    names = {system["label"]: system["name"] for system in ours["systems"]}
+    for system in ours["systems"]:
+        theirs = RECORDED["student"][system["name"]]["scores"][measure]
+        assert system["means"][OURS[measure]] == pytest.approx(theirs, abs=1e-12)
+    for row in ours["measures"][OURS[measure]]["pairs"]:
+        better, worse = names[row["better"]], names[row["worse"]]
+        student, fisher = RECORDED["student"][better], RECORDED["fisher"][better]["comparisons"][worse][measure]
+        counted = student["win_tie_loss"][worse][measure]
+        assert [row["wins"], row["ties"], row["losses"]] == [counted[key] for key in "WTL"]
+        assert row["wins"] + row["ties"] + row["losses"] == len(QUERIES)
+        assert row["t"]["p"] == pytest.approx(student["comparisons"][worse][measure])
+        # Ours are 10,000 draws, ranx's 100,000: four standard errors, and what one draw is worth.
+        assert row["randomisation"]["p"] == pytest.approx(fisher, abs=4 * math.sqrt(fisher / 5_000) + 2e-4)
+
+
+@pytest.mark.skipif(not os.environ.get("TEST_RANX"), reason="set TEST_RANX=1: an environment, and a minute to compile")
+@pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="ranx's environment is pinned for Python 3.11")
+def test_ranx_says_what_is_recorded_of_it(tmp_path: Path) -> None:
+    requirements = ROOT / "tests" / "ranx-requirements.txt"
+    python = environment("ranx", requirements, "DUREADER_RETRIEVAL_VENV_RANX", borrow=True) / "python"
+    words = [python, "-c", RANX, write_judgments(tmp_path / "qrels"), *write_runs(tmp_path)]
+    done = subprocess.run(
+        words, cwd=tmp_path, env=clean_environ() | {"NUMBA_CACHE_DIR": str(tmp_path)}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    assert said["student"] == RECORDED["student"]
+    for name in SYSTEMS:  # its draws differ from one time to another: the seed is not that of its threads
+        for other, found in said["fisher"][name]["comparisons"].items():
+            for measure, p_value in found.items():
+                before = RECORDED["fisher"][name]["comparisons"][other][measure]
+                assert p_value == pytest.approx(before, abs=6 * math.sqrt(max(before, 1e-5) / 100_000))
+
+
+# Student (1908): hours of sleep gained by ten patients under two drugs.
+ONE = np.array([0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0])
+OTHER = np.array([1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4])
+
+
+def test_student_s_own_example_has_the_values_of_the_textbooks() -> None:
+    found = paired(ONE, OTHER, level=0.95)
+    assert found["difference"] == pytest.approx(-1.58)
+    assert found["t"]["p"] == pytest.approx(0.002833, abs=5e-7)
+    assert found["interval"] == pytest.approx([-2.4598858, -0.7001142], abs=5e-8)
+    assert (found["wins"], found["ties"], found["losses"]) == (0, 1, 9)
+    # Of the 512 ways to swap nine pairs, two are as far out.
+    assert found["randomisation"]["p"] == pytest.approx(2 / 512, abs=0.0025)
+
+
+def test_randomisation_is_scipy_s_exact_permutation_test_but_for_the_draws() -> None:
+    values = np.random.default_rng(4).normal(0.4, 1, size=(6, 12)).round(1)
+    for differences in values:
+        exact = stats.permutation_test((differences,), np.mean, permutation_type="samples", n_resamples=5_000).pvalue
+        assert randomisation(differences) == pytest.approx(exact, abs=4 * np.sqrt(exact / 5_000))
+
+
+def test_where_all_differences_are_equal_the_other_test_stands_in_for_student_s() -> None:
+    found = paired(np.ones(3), np.zeros(3), level=0.95)
+    assert found["t"]["p"] == found["randomisation"]["p"] == pytest.approx(2 / 8, abs=0.02)  # not 0
+    assert (found["deviation"], found["interval"]) == (0.0, [1.0, 1.0])
+    equal = paired(np.ones(3), np.ones(3), level=0.95)
+    assert equal["t"]["p"] == equal["randomisation"]["p"] == 1.0
+
+
+def test_holm_s_correction_is_that_of_statsmodels() -> None:
+    for seed in range(5):
+        p_values = np.random.default_rng(seed).beta(0.3, 1, size=1 + 5 * seed).round(3)  # some of them equal
+        assert holm(p_values.tolist()) == pytest.approx(multipletests(p_values, method="holm")[1].tolist())
+
+
+@pytest.mark.parametrize(("queries", "alpha", "power"), [(10, 0.05, 0.8), (34, 0.05, 0.8), (300, 0.005, 0.9)])
+def test_the_detectable_difference_is_that_of_statsmodels(queries: int, alpha: float, power: float) -> None:
+    found = detectable(1.0, queries, alpha=alpha, power=power)
+    assert TTestPower().power(found, queries, alpha) == pytest.approx(power, abs=5e-4)
+    assert detectable(0.3, queries, alpha=alpha, power=power) == pytest.approx(0.3 * found)
+
+
+def test_groups_are_the_largest_sets_without_a_pair_that_is_told_apart() -> None:
+    draw = random.Random(0)
+    for _ in range(60):
+        systems = "bdaecf"[: draw.randint(2, 6)]
+        apart = [pair for pair in itertools.combinations(systems, 2) if draw.random() < 0.4]
+        alike = [
+            {*some}
+            for size in range(1, len(systems) + 1)
+            for some in itertools.combinations(systems, size)
+            if not any({*pair} <= {*some} for pair in apart)
+        ]
+        largest = [some for some in alike if not any(some < other for other in alike)]
+        found = groups(systems, apart)
+        assert sorted(map(sorted, found)) == sorted(map(sorted, largest))
+        assert all(group == sorted(group, key=systems.index) for group in found)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from annotating import ANNA, BEN, annotate, judge, judgments, make_round, read_table
+from annotating import ANNA, BEN, annotate, judge, judgments, read_table
 from chat_server import chat
 from commands import Done, run
 from releases import make_release, md5, tables
@@ -27,14 +27,10 @@ COPY = f"答：{ANSWERS[0]}"  # nobody has judged it
 def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows = tables([*ANSWERS, COPY])
     rows["queries", "dev"] = [{"_id": md5(question), "text": question} for question in QUESTIONS]
-    rows["qrels", "dev"] = [
-        {"query-id": md5(question), "corpus-id": md5(answer), "score": 1}
-        for question, answer in zip(QUESTIONS, ANSWERS, strict=True)
-    ]
+    pairs = zip(map(md5, QUESTIONS), map(md5, ANSWERS), strict=True)
+    rows["qrels", "dev"] = [{"query-id": query, "corpus-id": answer, "score": 1} for query, answer in pairs]
     del rows["dev", "dev"]
-    folder = tmp_path_factory.mktemp("errors") / "release"
-    make_release(folder, rows)
-    return folder
+    return make_release(tmp_path_factory.mktemp("errors") / "release", rows)
 
 
 def write(path: Path, rank: int = 7, **others: list[str]) -> Path:
@@ -110,10 +106,8 @@ def test_answers_are_tallied_beside_table_10(round_: Path) -> None:
 
 
 def test_people_answer_with_a_category_and_an_adjudicator_decides(round_: Path) -> None:
-    sheet, names = (
-        round_ / "packages" / "dev-001.csv",
-        {1: "实体不符", 2: "numeral mismatch", 6: "Term_Overlap", 8: "其他"},
-    )
+    sheet = round_ / "packages" / "dev-001.csv"
+    names = {1: "实体不符", 2: "numeral mismatch", 6: "Term_Overlap", 8: "其他"}
     with pytest.raises(AssertionError, match="expected 1 to 8 in the column label, found '0'"):
         judge(round_, ANNA, sheet, lambda row: 0)
     judge(round_, ANNA, sheet, lambda row: names[by_place(round_)(row)])
@@ -125,23 +119,13 @@ def test_people_answer_with_a_category_and_an_adjudicator_decides(round_: Path) 
 
 
 def test_rounds_and_runs_that_do_not_fit_are_one_line(round_: Path, release: Path, tmp_path: Path) -> None:
-    assert "one of the arguments RUN --tally is required" in run("baselines", "errors", code=2).stderr
-    assert "RUN needs --release" in run("baselines", "errors", "x.run", code=2).stderr
     said = "asks for errors; expected a round that asks for relevance"
     assert said in annotate("merge", round_, "--release", release, "--out", tmp_path / "out", code=1).error
-    assert said in annotate("prefill", round_, "--model", "m", "--scores", tmp_path / "a.run", code=1).error
-    other = make_round(tmp_path / "other")
-    assert "asks for relevance" in run("baselines", "errors", "--tally", other, code=1).error
     assert "is a round already" in errors(release, tmp_path / "a.run", "--round", round_, code=1).error
     assert "has a top 5 without a positive" in errors(release, write(tmp_path / "a.run", rank=1), code=1).error
-    write_run(tmp_path / "a.run", [(md5(QUESTIONS[0]), [("x", 1.0)])])
-    error = errors(release, tmp_path / "a.run", "--sample", 1, code=1).error
-    assert error.endswith("has a passage 'x' that the release's corpus lacks")
 
 
-def test_a_models_answers_are_tallied_where_they_are_asked_for_and_never_as_peoples(
-    round_: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_models_answers_are_tallied_where_asked_for(round_: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "key")
     with chat(lambda prompt: f"最终类别：{7 if QUESTIONS[0] in prompt else 1}") as server:
         monkeypatch.setenv("OPENAI_BASE_URL", server.url)

@@ -1,12 +1,15 @@
-"""The measures against computations written here from their definitions, and the verb as a user sees it."""
+"""The measures, also with holes and near-duplicates, against their definitions; the verb as a user sees it."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import os
-import re
+import random
 import threading
+from collections.abc import Iterator
+from itertools import starmap
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +18,10 @@ import pytest
 from commands import process, run
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from releases import make_release, tables
+from releases import TEXTS, make_release, md5, tables
 
 from baselines.measure.evaluate import evaluate
+from baselines.measure.holes import holes
 from baselines.measure.qrels import read_qrels
 from baselines.retrieve.passages import open_passages
 from builders.core.errors import InputError
@@ -38,21 +42,14 @@ def expected_official(reference: dict[str, set[str]], run: dict[str, list[str]])
         top1 += hit[:1] == [True]
         top50 += True in hit
     count = len(reference)
-    return {
-        "MRR@10": reciprocal / count,
-        "recall@1": top1 / count,
-        "recall@50": top50 / count,
-        "QueriesRanked": len(run),
-    }
+    shares = {"MRR@10": reciprocal / count, "recall@1": top1 / count, "recall@50": top50 / count}
+    return shares | {"QueriesRanked": len(run)}
 
 
 def expected_others(reference: dict[str, set[str]], run: dict[str, list[str]]) -> dict[str, float]:
     totals = dict.fromkeys(["Success@1", "Success@5", "Success@10", "Success@50", "R@10", "R@50", "nDCG@10", "AP"], 0.0)
     for query, positives in reference.items():
-        ranking: list[str] = []
-        for passage in run.get(query, []):
-            if passage not in ranking:
-                ranking.append(passage)
+        ranking = [*dict.fromkeys(run.get(query, []))]
         gains = [1 if passage in positives else 0 for passage in ranking]
         for k in (1, 5, 10, 50):
             totals[f"Success@{k}"] += 1 if sum(gains[:k]) else 0
@@ -77,13 +74,11 @@ def far(position: int, length: int, good: str = "good") -> list[str]:
     return [good if place == position else f"other{place}" for place in range(1, length + 1)]
 
 
+SHAPES = ((99, 0), (1, 1), (10, 10), (11, 50), (50, 50), (51, 60), (3, 60), (99, 1))  # rank of the positive, length
 HAND_MADE = {
     "lists of 0, 1, 10, 50 and 60": (
         {name: {"good"} for name in "abcdefgh"},
-        {
-            "a": [], "b": ["good"], "c": far(10, 10), "d": far(11, 50), "e": far(50, 50), "f": far(51, 60),
-            "g": far(3, 60), "h": far(99, 1),
-        },
+        dict(zip("abcdefgh", starmap(far, SHAPES), strict=True)),
         # 1 + 1/10 + 1/3, of 8; b; b c d e g
         {"MRR@10": (1 + 1 / 10 + 1 / 3) / 8, "recall@1": 1 / 8, "recall@50": 5 / 8, "QueriesRanked": 8},
     ),
@@ -96,11 +91,6 @@ HAND_MADE = {
         {"a": {"x", "y"}},
         {"a": ["n", "n", "n", "x", "x", "y"]},
         {"MRR@10": 0.25, "recall@1": 0.0, "recall@50": 1.0, "QueriesRanked": 1},
-    ),
-    "duplicates push a positive out of the 50": (
-        {"a": {"x"}},
-        {"a": ["n"] * 50 + ["x"]},
-        {"MRR@10": 0.0, "recall@1": 0.0, "recall@50": 0.0, "QueriesRanked": 1},
     ),
 }  # fmt: skip
 
@@ -145,9 +135,7 @@ def files(tmp_path: Path) -> tuple[Path, Path]:
     return tmp_path / "qrels", tmp_path / "one.run"
 
 
-def test_text_is_percent_and_says_which_recall_and_a_table_has_every_query(
-    files: tuple[Path, Path], tmp_path: Path
-) -> None:
+def test_text_is_percent_and_a_table_has_every_query(files: tuple[Path, Path], tmp_path: Path) -> None:
     target = tmp_path / "new" / "values.parquet"
     done = run("baselines", "evaluate", "--qrels", *files, "--per-query", target)
     assert "official keys, percent (recall@k here is a hit rate: Success@k)" in done.stdout
@@ -163,37 +151,20 @@ def test_text_is_percent_and_says_which_recall_and_a_table_has_every_query(
     assert (rows[1]["RR@10"], rows[1]["first_positive_rank"], rows[1]["AP"]) == (0.0, None, 0.0)
 
 
-@pytest.mark.parametrize(
-    ("config", "more", "message"),
-    [
-        (("qrels", "dev"), {"score": 0}, r"are judged again \(with 1, then with 0\)"),
-        (("qrels", "dev"), {}, r"are judged again \(with 1 each time\)"),
-        (("queries", "dev"), {"text": "another"}, "comes again; expected it once"),
-        (("corpus", "corpus"), {"text": "another"}, "comes again; expected it once"),
-    ],
-)
-def test_what_comes_twice_in_a_release_is_one_line_as_for_check(
-    tmp_path: Path, config: tuple[str, str], more: dict[str, Any], message: str
-) -> None:
-    """The error names the id or the pair, and the shard and the row where it comes again."""
+@pytest.mark.parametrize("config", ["qrels", "queries", "corpus"])
+def test_what_comes_twice_in_a_release_is_one_line_with_its_shard_and_row(tmp_path: Path, config: str) -> None:
     rows = tables()
-    rows[config] += [rows[config][0] | more]
+    place = (config, "corpus" if config == "corpus" else "dev")
+    rows[place] += rows[place][:1]
     release = make_release(tmp_path / "release", rows)
-    (tmp_path / "run").write_text("q Q0 p 1 1.0 t\n")
-    words = ["bm25", "--threads", "1", "--index", tmp_path / "index", "--out", tmp_path / "out"]
-    commands = {
-        "qrels": [["evaluate", tmp_path / "run"], [*words, "--split", "train", "--tune", "dev"]],
-        "queries": [["evaluate", tmp_path / "run"], words],
-        "corpus": [words],
-    }
-    number, rest = divmod(len(rows[config]) - 1, 2)
-    last = f"{'/'.join(config)}-{number:05d}-of-{number + 1:05d}.parquet, row {rest + 1}: "
-    for each in commands[config[0]]:
-        assert re.search(last + ".*" + message, run("baselines", *each, "--quiet", "--release", release, code=1).error)
-    run("builders", "check", "--release", release, code=1)
-    if config[0] == "corpus":  # what search, run and every reader of passages by their rows opens
+    number, rest = divmod(len(rows[place]) - 1, 2)
+    last = f"{'/'.join(place)}-{number:05d}-of-{number + 1:05d}.parquet, row {rest + 1}: "
+    if config == "corpus":  # what search, run and every reader of passages by their rows opens
         with pytest.raises(InputError, match=last):
             open_passages(open_release(release), keep=tmp_path / "keep")
+    else:
+        (tmp_path / "run").write_text("q Q0 p 1 1.0 t\n")
+        assert last in run("baselines", "evaluate", tmp_path / "run", "--release", release, code=1).error
 
 
 def test_files_that_a_command_line_names_may_be_pipes(tmp_path: Path) -> None:
@@ -220,3 +191,170 @@ def test_no_common_query_is_one_line_and_exit_1(files: tuple[Path, Path], tmp_pa
     done = process("baselines", "evaluate", "--qrels", files[0], tmp_path / "other.run", "--quiet", code=1)
     assert done.stdout == ""
     assert f"{tmp_path / 'other.run'}: no matching query" in done.error
+
+
+Reference = dict[str, dict[str, int]]
+Lists = dict[str, list[str]]
+
+
+def write(folder: Path, judged: Reference, lists: Lists) -> tuple[Path, Path]:
+    """TREC qrels with negatives, and a run."""
+    lines = [f"{query} 0 {passage} {grade}\n" for query, grades in judged.items() for passage, grade in grades.items()]
+    (folder / "qrels").write_text("".join(lines))
+    (folder / "run").write_text(json.dumps(lists))
+    return folder / "qrels", folder / "run"
+
+
+def measured(folder: Path, judged: Reference, lists: Lists) -> tuple[dict[str, Any], dict[str, Any]]:
+    """(the plain figures, those of the holes)."""
+    files = write(folder, judged, lists)
+    qrels, retrieved = read_qrels(files[0]), read_run(files[1])
+    plain = evaluate(retrieved, qrels)[0]
+    return plain, holes(retrieved.rankings, qrels, plain)[0]
+
+
+def any_world(seed: int) -> tuple[Reference, Lists]:
+    """Judgments of some passages of few, and lists that hold at most five unjudged ones."""
+    draw = random.Random(seed)
+    judged: Reference = {}
+    lists: Lists = {}
+    for query in ("q1", "q2", "q3"):
+        known = [f"k{number}" for number in range(6)]
+        judged[query] = {"k0": 1, **{passage: draw.randrange(2) for passage in draw.sample(known[1:], 4)}}
+        list_ = draw.sample(known, draw.randrange(6)) + [f"u{number}" for number in range(draw.randrange(5))]
+        draw.shuffle(list_)
+        lists[query] = list_ + [f"n{number}" for number in range(12)] * draw.randrange(2)
+        judged[query] |= {f"n{number}": 0 for number in range(12)}
+    del lists[draw.choice(("q2", "q3"))]
+    return judged, lists
+
+
+def positives(judged: Reference) -> dict[str, set[str]]:
+    return {query: {passage for passage, grade in grades.items() if grade > 0} for query, grades in judged.items()}
+
+
+def judgings(judged: Reference, lists: Lists, query: str) -> Iterator[dict[str, set[str]]]:
+    """The query's positives under every judging of what its list has unjudged."""
+    unjudged = [passage for passage in lists.get(query, []) if passage not in judged[query]]
+    for number in range(len(unjudged) + 1):
+        for more in itertools.combinations(unjudged, number):
+            yield {query: positives(judged)[query] | {*more}}
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_best_is_the_highest_of_every_judging_and_condensed_lacks_the_unjudged(tmp_path: Path, seed: int) -> None:
+    judged, lists = any_world(seed)
+    reference = positives(judged)
+    plain, found = measured(tmp_path, judged, lists)
+    official, others = dict.fromkeys(found["best"]["official"], 0.0), dict.fromkeys(found["best"]["ir_measures"], 0.0)
+    for query in reference:
+        every = list(judgings(judged, lists, query))
+        for totals, values in ((official, expected_official), (others, expected_others)):
+            values_of = [values(each, {query: lists.get(query, [])}) for each in every]
+            for name in totals:
+                totals[name] += max(each[name] for each in values_of) / len(reference)
+    assert found["best"]["official"] == pytest.approx(official)
+    assert found["best"]["ir_measures"] == pytest.approx(others)
+    assert all(value >= 0 for kind in found["residual"].values() for value in kind.values())
+    assert found["residual"]["ir_measures"]["AP"] == pytest.approx(others["AP"] - plain["ir_measures"]["AP"])
+    # Condensed lists are the lists without what is unjudged.
+    left = {query: [passage for passage in list_ if passage in judged[query]] for query, list_ in lists.items()}
+    expected = expected_official(positives(judged), left)
+    assert found["condensed"]["official"] == pytest.approx(
+        {name: expected[name] for name in found["condensed"]["official"]}
+    )
+    assert found["condensed"]["ir_measures"] == pytest.approx(expected_others(positives(judged), left))
+
+
+def test_an_unjudged_passage_is_worth_the_highest_grade_of_its_query(tmp_path: Path) -> None:
+    _, found = measured(tmp_path, {"q": {"a": 3, "b": 1, "n": 0}}, {"q": ["u", "a", "b", "n"]})
+    assert found["best"]["ir_measures"]["nDCG@10"] == pytest.approx(1.0)  # 3, 3, 1 is the ideal order
+    assert found["best"]["ir_measures"]["AP"] == 1.0
+
+
+def test_values_by_query_stand_beside_the_plain_ones(tmp_path: Path) -> None:
+    judged, lists = {"q": {"a": 1, "n": 0}, "r": {"b": 1}}, {"q": ["u", "n", "a"], "r": ["b"]}
+    qrels, retrieved = write(tmp_path, judged, lists)
+    target = tmp_path / "values.parquet"
+    run("baselines", "evaluate", "--qrels", qrels, "--holes", "--per-query", target, retrieved)
+    row = pq.read_table(target).to_pylist()[0]
+    assert row["RR@10"] == pytest.approx(1 / 3)
+    assert (row["RR(judged_only=True)@10"], row["best RR@10"]) == (0.5, 1.0)
+    assert (row["Judged@10"], row["Bpref"]) == (pytest.approx(2 / 3), 0.0)
+    assert (row["AP(judged_only=True)"], row["best Success@1"]) == (0.5, 1.0)
+
+
+# Passages of which the first two differ in a blank and a full stop, the third in three characters of fifty.
+REPORT = "本市去年全年接待游客三千二百万人次，旅游总收入达到四百八十亿元，比上年增长百分之十二点五，再创历史新高"
+COPY = f" {REPORT}。"
+NEAR = f"{REPORT[:-3]}新纪录"
+OTHERS = TEXTS[:3]
+QUESTION = "高铁票提前几天买"
+
+
+def release(folder: Path, judged: dict[str, int], texts: list[str]) -> Path:
+    """A release with one dev question and these judgments of passages."""
+    rows = tables([*dict.fromkeys([*TEXTS, *texts])])
+    rows["queries", "dev"] = [{"_id": md5(QUESTION), "text": QUESTION}]
+    rows["qrels", "dev"] = [
+        {"query-id": md5(QUESTION), "corpus-id": md5(text), "score": score} for text, score in judged.items()
+    ]
+    del rows["dev", "dev"]
+    return make_release(folder / "release", rows)
+
+
+def result(folder: Path, judged: dict[str, int], ranking: list[str], *words: str) -> dict[str, Any]:
+    """Return the figures of `evaluate` for one list."""
+    where = release(folder, judged, [*judged, *ranking])
+    (folder / "run").write_text(json.dumps({md5(QUESTION): [md5(text) for text in ranking]}))
+    done = run("baselines", "evaluate", "--release", where, *words, "--format", "json", folder / "run")
+    return dict(json.loads(done.stdout)[0])
+
+
+@pytest.mark.parametrize("copy", [COPY, NEAR])
+def test_an_unjudged_copy_of_a_positive_counts_as_the_positive(tmp_path: Path, copy: str) -> None:
+    found = result(tmp_path, {REPORT: 1}, [OTHERS[0], copy], "--duplicates", "removed")
+    assert found["official"]["MRR@10"] == 0.0
+    assert found["duplicates"]["official"]["MRR@10"] == 0.5
+    assert found["duplicates"]["copies"] == 1
+
+
+@pytest.mark.parametrize(("way", "reciprocal"), [("removed", 1 / 2), ("kept", 1 / 3)])
+def test_what_repeats_a_passage_above_is_removed_or_kept_as_a_miss(tmp_path: Path, way: str, reciprocal: float) -> None:
+    found = result(tmp_path, {OTHERS[0]: 1}, [REPORT, NEAR, OTHERS[0], COPY], "--duplicates", way)["duplicates"]
+    assert found["official"]["MRR@10"] == found["ir_measures"]["AP"] == pytest.approx(reciprocal)
+    assert found["repeated@10"] == 0.5  # two of four places
+    assert (found["repeated_queries"], found["copies"]) == (1.0, 0)
+
+
+def test_positives_that_are_copies_of_each_other_are_one_to_find(tmp_path: Path) -> None:
+    found = result(tmp_path, {REPORT: 1, COPY: 1, OTHERS[0]: 1}, [REPORT, OTHERS[0]], "--duplicates", "removed")
+    assert found["ir_measures"]["R@10"] == pytest.approx(2 / 3)
+    assert found["duplicates"]["ir_measures"]["R@10"] == 1.0
+    assert found["duplicates"]["positives"] == 2
+
+
+def test_a_copy_that_people_judged_negative_stays_one(tmp_path: Path) -> None:
+    found = result(tmp_path, {REPORT: 1, NEAR: 0}, [NEAR, REPORT], "--duplicates", "removed")["duplicates"]
+    assert found["official"]["MRR@10"] == 0.5
+    assert (found["contradicted"], found["copies"]) == (1, 0)
+
+
+def test_a_chain_of_small_differences_joins_nothing(tmp_path: Path) -> None:
+    steps = [REPORT[: len(REPORT) - 4 * number] + OTHERS[1][: 4 * number] for number in range(6)]
+    found = result(tmp_path, {steps[0]: 1}, steps[::-1], "--duplicates", "removed")["duplicates"]
+    # The positive leads those that are near it; of the others the highest does, so that no list becomes one passage.
+    assert found["official"]["recall@1"] == 0.0
+    assert 0 < found["repeated@10"] < 1 - 1 / len(steps)
+
+
+def test_text_values_by_query_and_the_list_have_every_pair(tmp_path: Path) -> None:
+    where = release(tmp_path, {REPORT: 1}, [REPORT, NEAR])
+    (tmp_path / "run").write_text(json.dumps({md5(QUESTION): [md5(OTHERS[0]), md5(NEAR)]}))
+    words = ["--holes", "--duplicates", "kept", "--per-query", tmp_path / "values", "--list", tmp_path / "pairs"]
+    shown = run("baselines", "evaluate", "--release", where, *words, tmp_path / "run").stdout
+    assert "a passage and its copies as one, later copies kept, percent (1 positives of 1 are left)" in shown
+    row = pq.read_table(tmp_path / "values").to_pylist()[0]
+    assert (row["RR@10"], row["fair RR@10"], row["best RR@10"]) == (0.0, 0.5, 1.0)
+    (pair,) = map(json.loads, (tmp_path / "pairs").read_text().splitlines())
+    assert (pair["corpus-id"], pair["like"], pair["labels"]) == (md5(NEAR), md5(REPORT), [None, 1])

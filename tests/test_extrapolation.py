@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from commands import run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from releases import make_release, md5, tables
@@ -62,9 +61,7 @@ def queries_of(release: Path, config: str, split: str = "train") -> set[str]:
     return set(open_release(release).table(config, split)["query-id"].to_pylist())
 
 
-def test_the_sets_are_added_to_a_copy_and_their_overlap_is_counted(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_sets_are_added_and_overlap_is_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     release, path = make(tmp_path)
     out, again = tmp_path / "out", tmp_path / "again"
     given = ("--embeddings", path, "--release")
@@ -98,24 +95,13 @@ def test_the_sets_are_added_to_a_copy_and_their_overlap_is_counted(
     card = (out / "README.md").read_text("utf-8").partition("## Interpolation and extrapolation")
     assert "- `qrels/dev`: 3 of 12 queries (25.00%)" in "".join(card)  # dev queries 0, 4 and 8, see make()
     assert card[2].count("| `resttest-") == 6
-    found = json.loads(run("builders", "check", "--release", out, "--format", "json", code=1).stdout)
-    row = next(row for row in found["overlap"] if (row["config"], row["test"]) == ("restrain-15-interpolation", "dev"))
-    train, tests = (
-        open_release(out).table(*place).to_pylist() for place in ((row["config"], "train"), ("qrels", "dev"))
-    )
-    passages = {each["corpus-id"] for each in train if each["score"] > 0}
-    overlapping = {each["query-id"] for each in tests if each["score"] > 0 and each["corpus-id"] in passages}
-    assert row["overlapping"] == len(overlapping) > 0
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         ("restrain --size 14K", r"a size of 14,000 is too large for 60 training queries.* \d+ is the largest"),
-        ("restrain --size 5 --exclude 99", "0 is the largest possible"),
-        ("restrain --size 5 --split nothing", "has no config 'queries' with a split 'nothing'"),
         ("resttest --split test", "has no config 'qrels' with a split 'test'"),
-        ("resttest --buckets 72", "72"),
         ("resttest --buckets 500", "72 queries do not fill 500 buckets"),
     ],
 )
@@ -170,14 +156,8 @@ def test_the_directory_of_the_verb_encode_is_read_by_the_rows_of_the_release(tmp
     release = open_release(make_release(tmp_path / "release", rows))
     found = read(encoded(tmp_path / "v", release), queries=["c", "a"], release=release)
     assert (found == fixed_point(VECTORS[[2, 0]])).all()
-    for vectors, message in (
-        (VECTORS[:2], "no vector for 1 of 3"),
-        (np.ones((4, 2)), "has 1 ids for the 2 vectors"),
-        (np.ones((3, 2, 1)), r"v.queries-00000.*: expected vectors as floats .* found float16 \(2, 2, 1\)"),
-        (np.ones((3, 0)), "v: has vectors of 0 dimensions; expected at least 1"),
-    ):
-        with pytest.raises(InputError, match=message):
-            read(encoded(tmp_path / "v", release, vectors), release=release)
+    with pytest.raises(InputError, match="no vector for 1 of 3"):
+        read(encoded(tmp_path / "v", release, VECTORS[:2]), release=release)
     file = encoded(tmp_path / "v", release) / "queries-00001-of-00002.npy"
     file.write_bytes(file.read_bytes()[:-1] + b"?")
     with pytest.raises(InputError, match=r"00001-of-00002\.npy: has the SHA-256 .* encode it again"):
@@ -191,12 +171,8 @@ def test_the_directory_of_the_verb_encode_is_read_by_the_rows_of_the_release(tmp
     ("table", "message"),
     [
         ({"id": IDS, "v": VECTORS * [[1], [np.nan], [1]]}, r"v\.parquet: the vector of query 'b' is not finite"),
-        ({"id": IDS, "v": VECTORS * [[1], [1], [0]]}, "the vector of query 'c' is not finite, or all zeros"),
-        ({"id": ["a", "b", "a"], "v": VECTORS}, r"v\.parquet: has query 'a' twice"),
         ({"id": ["a", "b", "d"], "v": VECTORS}, r"v\.parquet: has no vector for 1 of 3 queries: 'c'"),
-        ({"id": IDS, "v": np.ones((3, 2), int)}, r"expected one column of ids .* found id \(string\), v"),
         ({"id": ["a", "b"], "v": [[1.0], [1.0, 2.0]]}, r"v\.parquet: has nulls, or vectors of 1, 2 dimensions"),
-        ({"id": ["a", None], "v": [[1.0], None]}, r"v\.parquet: has nulls, or"),
         ({"a": ["a"], "b": ["b"]}, r"expected one column of ids .* found a \(string\), b \(string\)"),
     ],
 )

@@ -1,55 +1,23 @@
-"""``leaderboard``: published figures with their sources; the whole collection and its sample never in one table."""
+"""``reproduce --leaderboard`` keeps collections apart; ``--dry-run`` counts what each step costs."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from commands import ROOT, Done, run
 from releases import make_release
 
+from baselines.reproduce.costs import KNOWN, Sizes, StepCost, step_cost
 from baselines.reproduce.leaderboard import Own, board, place_of, read_leaderboard
 from baselines.reproduce.matrix import read_matrix
-from builders.core.errors import InputError
-
-SOURCE = '[sources.x]\ntitle = "X"\ndocument = "a paper"\ndate = "2022-12"\n'
-FIGURE = {"model": "m", "metric": "MRR@10", "value": 1.0, "searched": "whole", "split": "dev", "trained": "no"}
-FIGURE |= {"source": "x", "file": "Table 4"}
+from baselines.train.recipe import read_recipe
+from builders.store.reader import open_release
 
 
 def leaderboard(*words: object) -> Done:
     return run("baselines", "reproduce", "--leaderboard", *words)
-
-
-def written(folder: Path, sources: str = SOURCE, **changes: Any) -> Path:
-    """A file of one figure, with other values; None: without that key."""
-    values = {key: value for key, value in (FIGURE | changes).items() if value is not None}
-    pairs = ", ".join(f"{key} = {json.dumps(value)}" for key, value in values.items())
-    path = folder / "leaderboard.toml"
-    path.write_text(f"figures = [\n  {{ {pairs} }},\n]\n{sources}")
-    return path
-
-
-@pytest.mark.parametrize(
-    ("sources", "changes", "message"),
-    [
-        (SOURCE, {"source": None}, r"figures\[0\]: lacks source"),
-        (SOURCE, {"source": "nobody"}, r"m, MRR@10, whole \(dev\): has no source 'nobody'"),
-        (SOURCE, {"trained": "perhaps"}, r"trained: expected one of no, undeclared, yes, found 'perhaps'"),
-        (SOURCE, {"metric": "nDCG@10"}, "metric: expected one of MRR@10, Recall@1, Recall@50, found 'nDCG@10'"),
-        (SOURCE.replace("date", "day"), {}, "unknown key 'day'"),
-        (SOURCE.replace('"2022-12"', '"lately"'), {}, "date: expected `str` matching"),
-        (SOURCE.replace("document", "repository"), {}, "expected a document, or a repository and its commit"),
-    ],
-)
-def test_a_figure_without_its_source_is_refused(
-    tmp_path: Path, sources: str, changes: dict[str, Any], message: str
-) -> None:
-    assert len(read_leaderboard(written(tmp_path)).figures) == 1
-    with pytest.raises(InputError, match=message):
-        read_leaderboard(written(tmp_path, sources, **changes))
 
 
 def test_the_whole_s_figures_are_those_of_the_matrix() -> None:
@@ -123,6 +91,51 @@ def test_an_own_run_on_another_collection_has_its_own_table(tmp_path: Path, monk
     ]
     assert lines[start + 2].split() == [str(path), *["100.00"] * 5, "-", "own", "run"]
     assert lines[start + 3].split() == ["95", "%", *["100.0-100.0"] * 5]
-    assert run("baselines", "reproduce", "--leaderboard", path, code=1).error.startswith(
-        "expected runs with the release"
+
+
+ERNIE = KNOWN["nghuyong/ernie-1.0-base-zh"]
+LAYERS = 12 * (4 * 768**2 + 2 * 768 * 3072 + 9 * 768 + 3072)  # 85.1 million
+
+
+def cost(words: str, sizes: Sizes, **recipes: str) -> StepCost:
+    """The cost of a command, with recipes by the checkpoints that they leave."""
+    return step_cost(words.split(), sizes, {output: read_recipe(name) for output, name in recipes.items()})
+
+
+def test_the_sample_counted_by_hand(sample_release: Path) -> None:
+    """49 training pairs of 30 questions, 16 dev questions, 383 passages."""
+    sizes = Sizes(open_release(sample_release))
+    assert cost("baselines bm25 --split dev --out o", sizes) == (16, None, None, None)
+    assert cost("baselines mine --split train --negatives 4 --out o", sizes) == (30, None, None, None)
+    # 49 pairs with 4 negatives are 196 rows: no whole batch of 256, and a training has one step at least.
+    rows = 256
+    tokens = rows * (32 + 2 * 384)
+    disk = 4 * ERNIE.parameters * 7  # the checkpoint, and two states of three times its size
+    assert cost("baselines train de-bm25-neg --out m", sizes, m="de-bm25-neg") == (
+        *(rows, tokens, 6 * LAYERS * tokens, disk),
     )
+    tokens = 383 * 384
+    assert cost("baselines encode --model m --out o", sizes, m="de-bm25-neg") == (
+        *(383, tokens, 2 * LAYERS * tokens, 383 * 768 * 2),
+    )
+    assert cost("baselines search --split dev --model m --out o", sizes, m="de-bm25-neg") == (
+        *(16, 16 * 32, 2 * LAYERS * 16 * 32, None),
+    )
+    tokens = 16 * 50 * 384
+    assert cost("baselines rerank --split dev --model m --out o", sizes, m="ce-bm25-neg") == (
+        *(800, tokens, 2 * LAYERS * tokens, None),
+    )
+
+
+def test_a_dry_run_is_a_script_whose_comments_are_the_costs(sample_release: Path, tmp_path: Path) -> None:
+    words = ["reproduce", "--table", 4, "--row", "de-bm25-neg", "--out", tmp_path, "--dry-run", "--release"]
+    lines = run("baselines", *words, sample_release).stdout.splitlines()
+    table = [line for line in lines if line.startswith("# ")]
+    assert table == lines[: len(table)] and all(line.startswith("python -m ") for line in lines[len(table) :])
+    assert table[0] == f"# {sample_release}, by formula:"
+    assert table[1].split() == ["#", "step", "rows", "tokens", "operations", "disk"]
+    assert [line.split()[1] for line in table[2:]] == [
+        *("bm25-train", "bm25-negatives", "de", "de-passages", "de-dev", "all")
+    ]
+    paper = run("baselines", *words, "RELEASE").stdout
+    assert paper.startswith("# the paper's collection, by formula:\n") and "3.6e+18  2.78 GB" in paper

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import subprocess
 import sys
@@ -88,14 +87,3 @@ def test_every_row_runs(folder: Path, report: Any) -> None:
     assert start("de-cmedqa") == start("de-ccovid") == "de-bm25-neg-scratch"
     assert start("mbert-transferred") == "mbert-zero-shot-scratch"
     assert start("mbert-supervised") == start("mbert-zero-shot") == start("de-bm25-neg") == "mlm-scratch"
-
-
-@pytest.mark.usefixtures("report")
-def test_nothing_is_done_twice(folder: Path) -> None:
-    again = reproduce(folder, "--table", 4, 9)
-    assert "running: " not in again.stderr and "done already: " in again.stderr
-    assert "Table 9: cross-lingual" in again.stdout
-    # English questions take the negatives of the Chinese ones that they translate.
-    lines = gzip.decompress((folder / "runs" / "crosslingual.negatives.jsonl.gz").read_bytes()).decode().splitlines()
-    have = [bool(json.loads(line)["negative-ids"]) for line in lines]
-    assert len(have) > 500 and sum(have) > 0.9 * len(have)

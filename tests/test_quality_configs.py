@@ -1,19 +1,20 @@
-"""The configs of Section 2.3 where they are read: some of the questions, and the judgments before the correction."""
+"""Where configs are read: of Section 2.3, and those drawn for interpolation and extrapolation."""
 
 from __future__ import annotations
 
 import gzip
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from commands import run
-from releases import QUESTIONS, SIMILAR, TEXTS, make_release, md5, quality_tables
+from releases import QUESTIONS, SIMILAR, TEXTS, make_release, md5, quality_tables, tables
 
+from baselines.reproduce.costs import Sizes
 from baselines.retrieve.passages import open_passages
-from baselines.train.data import read_pairs
+from baselines.train.data import Sampled, dev_sample, read_pairs
 from baselines.train.recipe import read_recipe
-from builders.core.errors import InputError
 from builders.store.reader import open_release
 
 TRAIN, (EARLIER, WET) = QUESTIONS["train"], QUESTIONS["dev"]
@@ -55,27 +56,6 @@ def test_a_run_is_measured_on_some_questions_by_some_judgments(
     assert (result["queries"], result["official"]["MRR@10"], result["official"]["recall@1"]) == (queries, mrr, first)
 
 
-def test_the_reference_is_named_and_what_does_not_fit_is_one_line(release: Path, ranked: Path, tmp_path: Path) -> None:
-    both = ("--queries", "others", "--qrels-config", "qrels-before")
-    done = run("baselines", "evaluate", "--release", release, "--split", "dev", *both, ranked)
-    assert done.stdout.startswith(f"reference: {release} dev of others by qrels-before, 1 queries with 1 positive")
-    plain = make_release(tmp_path / "plain")
-    (tmp_path / "qrels").write_text(f"{md5(WET)} 0 {md5(TEXTS[5])} 1\n")
-    for words, message in (
-        (
-            ("--release", plain, "--queries", "duplicated"),
-            "has no config 'duplicated' with a split 'dev'; it has",
-        ),
-        (
-            ("--release", release, *both[:2], "--set", "cmedqa"),
-            "--queries others is of the set main, not of --set",
-        ),
-        (("--release", release, *both[2:], "--set", "ccovid"), "--qrels-config qrels-before is of the set main, not"),
-        (("--qrels", tmp_path / "qrels", *both[:2]), "--queries and --qrels-config name configs of a release: they go"),
-    ):
-        assert message in run("baselines", "evaluate", *words, ranked, code=1).error
-
-
 @pytest.fixture
 def mined(release: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Negatives of the removed question, from BM25's run of it."""
@@ -115,6 +95,50 @@ def test_a_training_with_similar_questions_has_them_after_the_same_others(releas
     assert with_them.counts["random_negatives"] == 0
 
 
-def test_similar_questions_are_of_the_training_split_alone() -> None:
-    with pytest.raises(InputError, match=r"data: similar: of main's train alone, found main's dev"):
-        read_recipe("ce-bm25-neg", ["data.similar=true", "data.split=dev"])
+NEAR, FAR, BUCKET = "restrain-2-interpolation", "restrain-1-extrapolation", "resttest-bucket1"
+
+
+def rows() -> dict[tuple[str, str], list[dict[str, Any]]]:
+    """Training questions 0 and 1 are near, 3 is far; bucket 1 holds question 0 of both splits."""
+    found = tables()
+    train, dev = found["qrels", "train"], found["qrels", "dev"]
+    found[NEAR, "train"], found[FAR, "train"] = train[:2], train[3:]
+    found[BUCKET, "train"], found[BUCKET, "extrapolation"], found[BUCKET, "interpolation"] = train[1:], dev[:1], dev[1:]
+    return found
+
+
+@pytest.fixture
+def drawn(tmp_path: Path) -> Path:
+    return make_release(tmp_path / "release", rows())
+
+
+@pytest.mark.parametrize(("name", "asked"), [(NEAR, [0, 1]), (FAR, [3]), (BUCKET, [1, 2, 3]), ("main", [0, 1, 2, 3])])
+def test_a_recipe_trains_on_the_config_that_it_names(drawn: Path, tmp_path: Path, name: str, asked: list[int]) -> None:
+    opened = open_release(drawn)
+    passages = open_passages(opened, keep=tmp_path / "keep")
+    negatives = tmp_path / "negatives.jsonl"  # mined once, for every training question
+    lines = [{"query-id": md5(text), "negative-ids": [md5(TEXTS[4])]} for text in QUESTIONS["train"]]
+    negatives.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    recipe = read_recipe("de-bm25-neg", [f"data.set={name}", "data.negatives_per_positive=1"])
+    pairs = read_pairs(opened, recipe, passages, [negatives])
+    assert pairs.texts == [QUESTIONS["train"][number] for number in asked]
+    assert pairs.positive.tolist() == asked and set(pairs.negatives.ravel().tolist()) == {4}
+    assert recipe.resolved()["data"]["set"] == name
+    assert Sizes(opened).pairs(name, "train") == len(asked)  # what `reproduce --dry-run` counts
+    # Measured in between is what main's dev has: a drawn config has no dev questions of its own.
+    sample = dev_sample(opened, recipe, passages, None)
+    assert isinstance(sample, Sampled) and list(sample.queries.values()) == QUESTIONS["dev"]
+
+
+def test_an_export_has_the_drawn_training_questions_and_the_test_questions(drawn: Path, tmp_path: Path) -> None:
+    export = ["export", "--release", drawn, "--set"]
+    run("builders", *export, BUCKET, "--format", "msmarco", "--out", tmp_path / "bucket")
+    found = {path.name: path.read_text("utf-8").split("\n")[:-1] for path in (tmp_path / "bucket").glob("q*")}
+    dev = QUESTIONS["dev"]
+    asked = {"train": QUESTIONS["train"][1:], "interpolation": dev[1:], "extrapolation": dev[:1]}
+    assert set(found) == {f"{kind}.{split}.tsv" for kind in ("queries", "qrels") for split in asked}
+    for split, questions in asked.items():
+        assert found[f"queries.{split}.tsv"] == [f"{md5(text)}\t{text}" for text in questions]
+        assert [line.split("\t")[0] for line in found[f"qrels.{split}.tsv"]] == list(map(md5, questions))
+    lacks = run("builders", *export, "restrain-14K-interpolation", "--format", "beir", "--out", tmp_path / "x", code=1)
+    assert "has no config 'restrain-14K-interpolation'" in lacks.error

@@ -12,8 +12,7 @@ from commands import run
 from releases import TEXTS, make_release, md5, put_stats, tables
 
 from baselines.measure.significance import of_means
-from baselines.reproduce.extrapolation import gap_interval, trained_on
-from baselines.reproduce.matrix import read_matrix
+from baselines.reproduce.extrapolation import gap_interval
 
 NEAR, FAR = "restrain-2-interpolation", "restrain-2-extrapolation"
 DEV = ["高铁票提前几天买", "手机进水怎么办", "多肉怎么养", "饺子怎么煮熟"]
@@ -92,16 +91,6 @@ def test_bm25_is_run_once_and_the_trained_models_once_a_set(world: Path) -> None
     (search,) = [command for command in commands if "baselines search" in command and f"/{NEAR}/" in command]
     assert f"--model {models}/de-bm25-neg-scratch.{NEAR} " in search
     assert f"--passages {world}/runs/{NEAR}/embeddings/" in search
-
-
-def test_negatives_of_a_model_are_those_of_the_model_that_was_trained_on_the_set() -> None:
-    matrix = read_matrix()
-    extended, names = trained_on(matrix, ["ce-de-neg-on-de", "bm25-dev"], [NEAR])
-    assert names["bm25-dev", NEAR] == "bm25-dev"
-    assert f"{{de-negatives/{NEAR}}}" in extended.steps[f"ce-de-neg/{NEAR}"]
-    assert "{bm25-dev@dev}" in extended.steps[f"ce-de-neg/{NEAR}"]
-    assert "data.set" not in extended.steps[f"de-negatives/{NEAR}"]
-    assert all(extended.steps[name] == text for name, text in matrix.steps.items())
 
 
 def test_the_gaps_interval_is_that_of_paired_queries() -> None:

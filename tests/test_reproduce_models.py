@@ -166,9 +166,7 @@ def test_a_row_is_trained_in_two_processes(world: World, loaded: Loaded, monkeyp
     assert ran(world.reproduce(*row, settings=settings)) == []
 
 
-def test_killed_once_in_each_kind_of_step_it_ends_in_the_same_table(
-    world: World, loaded: Loaded, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_killed_in_each_step_it_ends_the_same(world: World, loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(world, "out", world.folder / "killed")
     text = from_folder(world).replace("max_steps = 1", "max_steps = 4").replace("saves = 0", "saves = 4")
     row = ("--row", "ce-de-neg-on-de")

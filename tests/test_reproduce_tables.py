@@ -9,19 +9,14 @@ from xml.etree import ElementTree
 import pytest
 from browser import Seen
 from commands import ROOT
-from releases import make_release, md5, passage, quality_tables
+from releases import make_release, quality_tables
 from reproduce_world import reported, reproduce
 
-from baselines.measure.qrels import Qrels
 from baselines.reproduce.leaderboard import board, read_leaderboard
 from baselines.reproduce.marks import nearness, other_data, other_models
 from baselines.reproduce.matrix import read_matrix
 from baselines.reproduce.page import page
-from baselines.reproduce.report import Measured, side_by_side
 from baselines.reproduce.settings import Settings, read_settings
-from baselines.reproduce.steps import Stamp
-from baselines.reproduce.text import text
-from builders.store.reader import open_release
 
 BM25 = ("--table", 4, "--row", "bm25")
 WHOLE = {"queries": 2000, "positives": 9863, "passages": 8_096_668}
@@ -94,56 +89,20 @@ def test_table_4_says_what_it_was_measured_on_as_text_json_and_page(here: Path) 
 
     report = reported(here, *BM25, "--html", here / "x.html")
     step = report["steps"]["bm25-dev"]
-    assert report["rows"][0] == {
-        "table": 4,
-        "row": "bm25",
-        "title": "BM25",
-        "metric": "MRR@10",
-        "ours": 100.0,
-        "interval": [100.0, 100.0],
-        "published": 21.03,
-        "published_by": "paper, test",
-        "mark": "not comparable",
-        "why": ["measured on dev, published on test", "6 passages, not 8,096,668"],
-        "like_for_like": None,
-        "step": "bm25-dev",
-        "seconds": step["seconds"],
-    }
+    first = report["rows"][0]
+    assert (first["metric"], first["ours"], first["interval"]) == ("MRR@10", 100.0, [100.0, 100.0])
+    assert (first["published"], first["published_by"], first["mark"]) == (21.03, "paper, test", "not comparable")
+    assert (first["why"], first["like_for_like"]) == (footnote[20:].split("; "), None)
     bm25 = f"python -m baselines bm25 --release {release} --split dev --top-k 50 --out {file}"
     assert (step["command"], step["processes"]) == (bm25, 1) and step["seconds"] > 0
 
-    first = (here / "x.html").read_bytes()
+    page = (here / "x.html").read_bytes()
     reproduce(here, *BM25, "--html", here / "x.html")
-    assert (here / "x.html").read_bytes() == first
-    shown = Seen(first.decode()).text
+    assert (here / "x.html").read_bytes() == page
+    shown = Seen(page.decode()).text
     for words in ("BM25100.00100.00100.00", "95 %100.0-100.0", "not comparable (1)", footnote, bm25):
         assert words in shown
     assert f"{release}, 6 passages: comparable with nothing above; dev questions" in shown
-
-
-def text_of(here: Path, name: str, split: str) -> str:
-    """The text of a report of one row, with made-up figures."""
-    matrix = read_matrix()
-    (row,) = matrix.select(None, name)
-    qrels = Qrels("made up", {md5("q"): {passage("p")["docid"]: 1}})
-    figures = dict.fromkeys(row.published, 50.0)
-    measured = [Measured(row, split, qrels, figures, dict.fromkeys(figures, (40.0, 60.0)))]
-    plan = matrix.plan([row], {"release": "R", "split": split, "out": "O", "variant": ""})
-    done = dict.fromkeys(plan, Stamp(seconds=1.0))
-    report = side_by_side(matrix, open_release(here / "release"), measured, plan, done, Settings())
-    return text(report | {"notes": [], "images": [], "predictions": []})
-
-
-def test_ours_on_dev_stands_beside_the_official_code_on_dev(here: Path) -> None:
-    cells = cells_of(text_of(here, "de-bm25-neg", "dev"))
-    start = next(number for number, line in enumerate(cells) if line[:3] == ["DE", "w/", "BM25"])
-    theirs = ["53.96", "41.53", "91.33", "paper,", "test", "not", "comparable", "(1)"]
-    assert cells[start][4:] == ["50.00", "50.00", "50.00", "|", *theirs]
-    theirs = ["60.45", "49.75", "91.75", "official", "code,", "dev", "not", "comparable", "(2)"]
-    assert cells[start + 2] == ["like", "for", "like", "|", *theirs]
-    assert "like for like" not in text_of(here, "de-bm25-neg", "test")  # the paper's own split
-    found = text_of(here, "official-ce", "dev")
-    assert "official code, dev" in found and "paper, test" not in found
 
 
 def test_a_bar_of_figure_2_is_measured_by_the_judgments_of_its_time(here: Path) -> None:

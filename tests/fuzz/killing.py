@@ -26,14 +26,11 @@ class Server(Protocol):
 
     requests: list[Any]
 
-    def environment(self, home: Path) -> dict[str, str]:
-        """The whole environment of a command that finds it; ``home`` for caches."""
+    def environment(self, home: Path) -> dict[str, str]: ...  # of a command that finds it; ``home`` for caches
 
-    def content(self) -> dict[str, bytes]:
-        """The content that the command has left on the server."""
+    def content(self) -> dict[str, bytes]: ...  # what the command has left there
 
-    def forget(self) -> None:
-        """Be as at the beginning."""
+    def forget(self) -> None: ...  # be as at the beginning
 
 
 def content(out: Path) -> dict[str, bytes]:
@@ -53,27 +50,16 @@ def content(out: Path) -> dict[str, bytes]:
 
 @dataclass
 class Verb:
-    """A command to be killed.
+    """A command to be killed."""
 
-    Attributes:
-        words: {given} is the folder of its input, {here} that of its output, {here}/out, if it has one.
-        make: writes the input.
-        slow: more than a second or two a run.
-        begin: the folder of the input that is copied to {here}/out first, for a command that adds to what is there.
-        server: what it speaks to, of the folder of its input.
-        content: of its output, what must be the same.
-        refused: what it says when it is given again after it was done, where it does not just do it again.
-        repeats: how many requests a kill may have it make again.
-    """
-
-    words: str
-    make: Callable[[Path], object] = lambda _: None
-    slow: bool = True
-    begin: str = ""
-    server: Callable[[Path], AbstractContextManager[Server]] | None = None
-    content: Callable[[Path], dict[str, bytes]] = content
-    refused: str = ""
-    repeats: int | None = None
+    words: str  # {given} is the folder of its input, {here}/out its output
+    make: Callable[[Path], object] = lambda _: None  # writes the input
+    slow: bool = True  # more than a second or two a run
+    begin: str = ""  # the folder of the input that {here}/out begins as
+    server: Callable[[Path], AbstractContextManager[Server]] | None = None  # of the folder of its input
+    content: Callable[[Path], dict[str, bytes]] = content  # of its output, what must be the same
+    refused: str = ""  # what it says when it is given again, where it is not just done again
+    repeats: int | None = None  # how many requests a kill may have it make again
 
     def serve(self, given: Path) -> AbstractContextManager[Server | None]:
         return self.server(given) if self.server else nullcontext()

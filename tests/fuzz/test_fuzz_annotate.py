@@ -11,42 +11,37 @@ import msgspec
 from fuzzing import Reader, as_json, equal, fuzz_of, same
 from spoil import JSON, JSON_LINES, TEXT
 
+from builders.annotate import rounds
 from builders.annotate.endpoint import text_in
-from builders.annotate.rounds import (
-    Item,
-    Judgment,
-    Package,
-    Round,
-    Rule,
-    add_judgments,
-    encoded,
-    items_of,
-    open_round,
-    read_judgments,
-    write_round,
-)
 from builders.annotate.tasks import Task, read_export, read_lines, read_sheet, write_lines, write_sheet
 from builders.core.files import read_whole
 
 NOON = datetime(2024, 5, 1, 12, tzinfo=timezone.utc)
-ITEMS = [Item("q1", "p1", "高铁票提前几天买", "高铁票可以提前十五天购买。"), Item("q1", "p2", "=1+1", 'a,"b"')]
-JUDGED = [Judgment(*item.pair, label, "anna", NOON, "dev-001", 1, "annotation") for label, item in enumerate(ITEMS)]
+ITEMS = [
+    rounds.Item("q1", "p1", "高铁票提前几天买", "高铁票可以提前十五天购买。"),
+    rounds.Item("q1", "p2", "=1+1", 'a,"b"'),
+]
+JUDGED = [
+    rounds.Judgment(*item.pair, label, "anna", NOON, "dev-001", 1, "annotation") for label, item in enumerate(ITEMS)
+]
 
 
 def make_round(folder: Path) -> None:
     (folder / "packages").mkdir(parents=True)
     lines = b"".join(msgspec.json.encode(item) + b"\n" for item in ITEMS)
     (folder / "packages" / "dev-001.jsonl").write_bytes(lines)
-    rule = Rule(reviewers=2, review_pairs=1)
-    write_round(folder, Round(1, "release", "0" * 64, "dev", "1" * 64, rule, [Package("dev-001", len(ITEMS))]))
+    rule = rounds.Rule(reviewers=2, review_pairs=1)
+    rounds.write_round(
+        folder, rounds.Round(1, "release", "0" * 64, "dev", "1" * 64, rule, [rounds.Package("dev-001", len(ITEMS))])
+    )
 
 
 def _items(folder: Path) -> Any:
-    (package,) = open_round(folder).packages
-    return items_of(folder, package)
+    (package,) = rounds.open_round(folder).packages
+    return rounds.items_of(folder, package)
 
 
-def _as_items(found: list[Item], good: list[Item], folder: Path) -> bool:
+def _as_items(found: list[rounds.Item], good: list[rounds.Item], folder: Path) -> bool:
     lines = (folder / "packages" / "dev-001.jsonl").read_bytes().split(b"\n")
     said = [json.loads(line.removeprefix(b"\xef\xbb\xbf"), parse_int=str) for line in lines if line]
     return equal([msgspec.to_builtins(item) for item in found], said)
@@ -54,7 +49,7 @@ def _as_items(found: list[Item], good: list[Item], folder: Path) -> bool:
 
 def _judgments(folder: Path) -> None:
     make_round(folder)
-    add_judgments(folder, JUDGED)
+    rounds.add_judgments(folder, JUDGED)
 
 
 TASKS = [Task(*msgspec.structs.astuple(item), "dev-001", 1, label=label) for label, item in enumerate(ITEMS)]
@@ -89,63 +84,43 @@ def _as_completion(found: str, _: str, folder: Path) -> bool:
     return bool(found == (said["choices"][0]["message"].get("content") or ""))
 
 
+def _labels(folder: Path, name: str) -> list[Any]:
+    read = {"sheet.csv": read_sheet, "export.json": read_export}[name]
+    return [row.label for _, row in read(folder / name)]
+
+
+_ROUNDS, _TASKS = "builders.annotate.rounds:", "builders.annotate.tasks:"
 READERS = [
     Reader(
-        "round.json",
-        reaches=("builders.annotate.rounds:open_round",),
-        make=make_round,
-        spoils={"round.json": JSON},
-        read=lambda folder: msgspec.to_builtins(open_round(folder)),
-        right=as_json("round.json"),
+        "round.json", (f"{_ROUNDS}open_round",), make_round, {"round.json": JSON},
+        lambda folder: msgspec.to_builtins(rounds.open_round(folder)), as_json("round.json"),
     ),
     Reader(
-        "the pairs of a package",
-        reaches=("builders.annotate.rounds:items_of",),
-        make=make_round,
-        spoils={"packages/dev-001.jsonl": JSON_LINES},
-        read=_items,
-        right=_as_items,
+        "the pairs of a package", (f"{_ROUNDS}items_of",), make_round, {"packages/dev-001.jsonl": JSON_LINES},
+        _items, _as_items,
     ),
     Reader(
-        "judgments",
-        reaches=("builders.annotate.rounds:read_judgments",),
-        make=_judgments,
-        spoils={"judgments/*.jsonl": JSON_LINES},
-        read=lambda folder: [encoded(each) for each in read_judgments(folder)],
-        right=same,
+        "judgments", (f"{_ROUNDS}read_judgments",), _judgments, {"judgments/*.jsonl": JSON_LINES},
+        lambda folder: [rounds.encoded(each) for each in rounds.read_judgments(folder)], same,
     ),
     Reader(
-        "a filled-in sheet",
-        reaches=("builders.annotate.tasks:read_sheet",),
-        make=lambda folder: write_sheet(folder / "sheet.csv", TASKS),
-        spoils={"sheet.csv": TEXT},
-        read=lambda folder: [row.label for _, row in read_sheet(folder / "sheet.csv")],
+        "a filled-in sheet", (f"{_TASKS}read_sheet",), lambda folder: write_sheet(folder / "sheet.csv", TASKS),
+        {"sheet.csv": TEXT}, lambda folder: _labels(folder, "sheet.csv"),
     ),
     Reader(
-        "JSON lines of judged pairs",
-        reaches=("builders.annotate.tasks:read_lines",),
-        make=lambda folder: write_lines(folder / "lines.jsonl", TASKS),
-        spoils={"lines.jsonl": JSON_LINES},
-        read=lambda folder: [msgspec.to_builtins(row) for _, row in read_lines(folder / "lines.jsonl")],
-        right=_as_lines,
+        "JSON lines of judged pairs", (f"{_TASKS}read_lines",),
+        lambda folder: write_lines(folder / "lines.jsonl", TASKS), {"lines.jsonl": JSON_LINES},
+        lambda folder: [msgspec.to_builtins(row) for _, row in read_lines(folder / "lines.jsonl")], _as_lines,
     ),
     Reader(
-        "Label Studio's export",
-        reaches=("builders.annotate.tasks:read_export",),
-        make=lambda folder: (folder / "export.json").write_text(json.dumps(EXPORT)),
-        spoils={"export.json": JSON},
-        read=lambda folder: [row.label for _, row in read_export(folder / "export.json")],
-        right=_as_choices,
+        "Label Studio's export", (f"{_TASKS}read_export",),
+        lambda folder: (folder / "export.json").write_text(json.dumps(EXPORT)), {"export.json": JSON},
+        lambda folder: _labels(folder, "export.json"), _as_choices,
     ),
     Reader(
-        "a chat completion",
-        reaches=("builders.annotate.endpoint:text_in",),
-        make=lambda folder: (folder / "answer.json").write_text(json.dumps(COMPLETION)),
-        spoils={"answer.json": JSON},
-        read=lambda folder: text_in(read_whole(folder / "answer.json"), str(folder / "answer.json")),
-        right=_as_completion,
+        "a chat completion", ("builders.annotate.endpoint:text_in",),
+        lambda folder: (folder / "answer.json").write_text(json.dumps(COMPLETION)), {"answer.json": JSON},
+        lambda folder: text_in(read_whole(folder / "answer.json"), str(folder / "answer.json")), _as_completion,
     ),
-]
-
-
+]  # fmt: skip
 test_spoiled_rounds_give_what_they_say_or_one_line = fuzz_of(READERS)

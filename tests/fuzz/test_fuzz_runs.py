@@ -144,52 +144,43 @@ def _with_two_questions_and_a_label(found: list[Any], *_: object) -> bool:
     return bool(found) and all(one.strip() and other.strip() and label in (0, 1) for one, other, label in found)
 
 
-_RUN, _QRELS = "builders.store.runs:", "baselines.measure.qrels:"
+def _trec_run(name: str, reaches: tuple[str, ...], make: Callable[[Path], object], file: str, how: Any) -> Reader:
+    return Reader(name, reaches, make, {file: how}, lambda folder: read_run(folder / file).hits, _as_a_trec_run)
+
+
+def _qrels(name: str, function: str, make: Callable[[Path], object], how: Any, right: Any = Reader.right) -> Reader:
+    reaches = (f"baselines.measure.qrels:{function}",)
+    return Reader(name, reaches, make, {"qrels": how}, lambda folder: read_qrels(folder / "qrels").positives, right)
+
+
+def _beir(folder: Path) -> None:
+    _judgments("{}\t{}\t1\n")(folder)
+    (folder / "qrels").write_text("query-id\tcorpus-id\tscore\n" + (folder / "qrels").read_text())
+
+
+def _read_weights_of_two(folder: Path) -> Any:
+    given = argparse.Namespace(weights=folder / "weights.json", runs=["a", "b"], method="weighted")
+    return {"weights": _read_weights(given)}
+
+
+_RUN, _PAIRS, _FILES = "builders.store.runs:", "baselines.train.question_pairs:", "builders.core.files:"
+_HOW_PAIRS = {"pairs.tsv": TEXT, "pairs.csv": TEXT, "pairs.json": JSON_LINES}
+_PAIRS_REACHED = (f"{_PAIRS}_table", f"{_PAIRS}_json_lines", f"{_PAIRS}read_question_pairs")
+_POOL_REACHED = ("builders.annotate.pool:read_pool",)
+_GZIP_REACHED = (f"{_FILES}raw_lines", f"{_FILES}first_character")
+_NEGATIVES_REACHED = ("builders.store.judgments:read_negative_ids",)
 READERS = [
     Reader(
-        "labelled pairs of questions",
-        reaches=(
-            "baselines.train.question_pairs:_table",
-            "baselines.train.question_pairs:_json_lines",
-            "baselines.train.question_pairs:read_question_pairs",
-        ),
-        make=_question_pairs,
-        spoils={"pairs.tsv": TEXT, "pairs.csv": TEXT, "pairs.json": JSON_LINES},
-        read=_read_question_pairs,
-        right=_with_two_questions_and_a_label,
+        "pairs of questions", _PAIRS_REACHED, _question_pairs, _HOW_PAIRS, _read_question_pairs,
+        _with_two_questions_and_a_label,
     ),
     Reader(
-        "a pool",
-        reaches=("builders.annotate.pool:read_pool",),
-        make=_pool,
-        spoils={"pool.jsonl": JSON_LINES},
-        read=lambda folder: read_pool(folder / "pool.jsonl"),
-        right=_as_a_pool,
+        "a pool", _POOL_REACHED, _pool, {"pool.jsonl": JSON_LINES}, lambda folder: read_pool(folder / "pool.jsonl"),
+        _as_a_pool,
     ),
-    Reader(
-        "a TREC run",
-        reaches=("builders.store.runs:_parsed",),
-        make=_run("run"),
-        spoils={"run": TEXT},
-        read=lambda folder: read_run(folder / "run").hits,
-        right=_as_a_trec_run,
-    ),
-    Reader(
-        "a TREC run with tabs",
-        reaches=(f"{_RUN}_by_line",),
-        make=_tabs,
-        spoils={"run": TEXT},
-        read=lambda folder: read_run(folder / "run").hits,
-        right=_as_a_trec_run,
-    ),
-    Reader(
-        "a gzipped TREC run",
-        reaches=("builders.core.files:raw_lines", "builders.core.files:first_character"),
-        make=_run("run.gz"),
-        spoils={"run.gz": BYTES},
-        read=lambda folder: read_run(folder / "run.gz").hits,
-        right=_as_a_trec_run,
-    ),
+    _trec_run("a TREC run", (f"{_RUN}_parsed",), _run("run"), "run", TEXT),
+    _trec_run("a TREC run with tabs", (f"{_RUN}_by_line",), _tabs, "run", TEXT),
+    _trec_run("a gzipped TREC run", _GZIP_REACHED, _run("run.gz"), "run.gz", BYTES),
     Reader(
         "predictions",
         reaches=(f"{_RUN}read_run",),
@@ -198,57 +189,17 @@ READERS = [
         read=lambda folder: read_run(folder / "predictions.json").hits,
         right=_as_predictions,
     ),
+    _qrels("TREC qrels", "_columns", _judgments("{} 0 {} 1\n"), TEXT, _as_columns),
+    _qrels("BEIR's qrels", "_columns", _beir, TEXT, _as_columns),
+    _qrels("an official dev.json", "_official", _official, JSON_LINES),
+    _qrels("an official dev.json of one object", "_official", lambda folder: _official(folder, True), JSON),
     Reader(
-        "TREC qrels",
-        reaches=(f"{_QRELS}_columns",),
-        make=_judgments("{} 0 {} 1\n"),
-        spoils={"qrels": TEXT},
-        read=lambda folder: read_qrels(folder / "qrels").positives,
-        right=_as_columns,
+        "weights of runs", ("baselines.measure.fuse:_read_weights",), _weights, {"weights.json": JSON},
+        _read_weights_of_two, as_json("weights.json"),
     ),
     Reader(
-        "BEIR's qrels",
-        reaches=(f"{_QRELS}_columns",),
-        make=lambda folder: (folder / "qrels").write_text(
-            "query-id\tcorpus-id\tscore\n" + "".join(f"{q}\t{p}\t1\n" for q in ASKED for p in IDS)
-        ),
-        spoils={"qrels": TEXT},
-        read=lambda folder: read_qrels(folder / "qrels").positives,
-        right=_as_columns,
+        "hard negatives", _NEGATIVES_REACHED, _negatives, {"negatives.jsonl": JSON_LINES}, _read_negatives,
+        _as_negatives,
     ),
-    Reader(
-        "an official dev.json",
-        reaches=(f"{_QRELS}_official",),
-        make=_official,
-        spoils={"qrels": JSON_LINES},
-        read=lambda folder: read_qrels(folder / "qrels").positives,
-    ),
-    Reader(
-        "an official dev.json of one object",
-        reaches=(f"{_QRELS}_official",),
-        make=lambda folder: _official(folder, True),
-        spoils={"qrels": JSON},
-        read=lambda folder: read_qrels(folder / "qrels").positives,
-    ),
-    Reader(
-        "weights of runs",
-        reaches=("baselines.measure.fuse:_read_weights",),
-        make=_weights,
-        spoils={"weights.json": JSON},
-        read=lambda folder: {
-            "weights": _read_weights(
-                argparse.Namespace(weights=folder / "weights.json", runs=["a", "b"], method="weighted")
-            )
-        },
-        right=as_json("weights.json"),
-    ),
-    Reader(
-        "hard negatives",
-        reaches=("builders.store.judgments:read_negative_ids",),
-        make=_negatives,
-        spoils={"negatives.jsonl": JSON_LINES},
-        read=_read_negatives,
-        right=_as_negatives,
-    ),
-]
+]  # fmt: skip
 test_spoiled_files_give_what_they_say_or_one_line = fuzz_of(READERS)

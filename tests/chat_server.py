@@ -8,7 +8,7 @@ from typing import Any
 
 from loopback import Handler, Loopback
 
-Answer = str | int | bytes  # what the model says; an HTTP status; the bytes of the whole answer
+Answer = str | int  # what the model says, or an HTTP status
 
 
 class Chat(Loopback):
@@ -34,7 +34,7 @@ class _Handler(Handler):
         self.server.asked.append((sent, self.headers.get("Authorization", "")))
         found = self.server.answer(sent["messages"][0]["content"])
         choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": found}}
-        content = found if isinstance(found, bytes) else json.dumps({"choices": [choice]}).encode()
+        content = json.dumps({"choices": [choice]}).encode()
         self.reply(found if isinstance(found, int) else 200, content, {"retry-after-ms": "1"})
 
 

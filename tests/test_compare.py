@@ -90,7 +90,7 @@ def test_queries_that_changed_most_come_first_with_both_ranks(tmp_path: Path) ->
     assert compare(tmp_path / "qrels", old, new, "--changed", 0).stdout.splitlines()[-1].startswith("Recall@50")
 
 
-def test_changed_queries_have_their_texts_which_are_never_read_as_markup(tmp_path: Path) -> None:
+def test_changed_queries_have_their_texts(tmp_path: Path) -> None:
     ids, asked = [md5(text) for text in TEXTS], [md5(question) for question in QUESTIONS["dev"]]
     runs = [tmp_path / name for name in ("right.run", "half.run")]  # both answers first; only the second's
     for path, firsts in zip(runs, ((4, 5), (0, 5)), strict=True):
@@ -100,13 +100,6 @@ def test_changed_queries_have_their_texts_which_are_never_read_as_markup(tmp_pat
     result = json.loads(run("baselines", "compare", *words, *before, *reversed(runs)).stdout)
     assert [query["text"] for query in result["changed"][0]["queries"]] == [QUESTIONS["dev"][0]]
     assert result["changed"][0]["better"] == "a"  # before, text 0 was the answer
-    rows = quality_tables()
-    rows["queries", "dev"][0]["text"] = "<b>高铁|票</b>\n\x1b[31m" + "长" * 10_000
-    make_release(tmp_path / "release", rows)
-    printed = run("baselines", "compare", *words, *runs, "--format", "markdown").stdout
-    assert r"| \<b\>高铁\|票\</b\>\\n\\x1b\[31m长" in printed
-    printed = run("baselines", "compare", *words, *runs).stdout
-    assert "\x1b" not in printed and max(map(len, printed.splitlines())) < 200
 
 
 def test_every_measure_of_single_queries_can_be_compared(world: list[Path]) -> None:
@@ -115,10 +108,6 @@ def test_every_measure_of_single_queries_can_be_compared(world: list[Path]) -> N
     evaluated = json.loads(run("baselines", "evaluate", "--qrels", *world, "--format", "json").stdout)
     for system, of in zip(result["systems"], evaluated, strict=True):
         assert system["means"] == {name: of["ir_measures"][name] for name in ("nDCG@10", "Success@5")}
-    holes = result_of(*world, "--measure", "Judged@10")
-    evaluated = json.loads(run("baselines", "evaluate", "--holes", "--qrels", *world, "--format", "json").stdout)
-    found = [system["means"]["Judged@10"] for system in holes["systems"]]
-    assert found == [of["holes"]["Judged@10"] for of in evaluated] and found[0] > found[-1]
     error = compare(*world, "--measure", "MRR", code=1).error
     assert error.startswith("no measure 'MRR'") and "recall@50" in error and "nDCG@10" in error
 

@@ -272,18 +272,6 @@ def test_an_unjudged_passage_is_worth_the_highest_grade_of_its_query(tmp_path: P
     assert found["best"]["ir_measures"]["AP"] == 1.0
 
 
-def test_values_by_query_stand_beside_the_plain_ones(tmp_path: Path) -> None:
-    judged, lists = {"q": {"a": 1, "n": 0}, "r": {"b": 1}}, {"q": ["u", "n", "a"], "r": ["b"]}
-    qrels, retrieved = write(tmp_path, judged, lists)
-    target = tmp_path / "values.parquet"
-    run("baselines", "evaluate", "--qrels", qrels, "--holes", "--per-query", target, retrieved)
-    row = pq.read_table(target).to_pylist()[0]
-    assert row["RR@10"] == pytest.approx(1 / 3)
-    assert (row["RR(judged_only=True)@10"], row["best RR@10"]) == (0.5, 1.0)
-    assert (row["Judged@10"], row["Bpref"]) == (pytest.approx(2 / 3), 0.0)
-    assert (row["AP(judged_only=True)"], row["best Success@1"]) == (0.5, 1.0)
-
-
 # Passages of which the first two differ in a blank and a full stop, the third in three characters of fifty.
 REPORT = "本市去年全年接待游客三千二百万人次，旅游总收入达到四百八十亿元，比上年增长百分之十二点五，再创历史新高"
 COPY = f" {REPORT}。"

@@ -4,26 +4,16 @@ docs/gpu.md lists every place that asks for a card: with none at hand, a place l
 
 from __future__ import annotations
 
-import importlib
 import json
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
-from typing import Any
 
-import pytest
 from commands import ROOT
 
 CHECKS = ("devices", "pinned", "precision", "search", "kinds", "compile", "nccl", "commands", "training", "memory")
 STEPS = [*(f"check_{name}" for name in (*CHECKS, "faiss")), "ceilings", "searching", "encoding", "training"]
-
-
-@pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    return importlib.import_module("gpu")
 
 
 def test_every_step_runs_without_a_card(tmp_path: Path) -> None:
@@ -63,21 +53,3 @@ def test_every_file_that_asks_for_a_card_is_on_the_page_and_no_other() -> None:
     files = (path for folder in ("baselines", "builders") for path in (ROOT / folder).rglob("*.py"))
     asking = {str(path.relative_to(ROOT)) for path in files if ASKS.search(path.read_text(encoding="utf-8"))}
     assert set(re.findall(r"`(baselines/[\w/]+\.py)`", PAGE)) == asking
-
-
-def test_a_step_that_fails_is_named_and_does_not_end_the_others(gpu: Any, tmp_path: Path) -> None:
-    def raises(setting: Any) -> Any:
-        raise ValueError("no such card")
-
-    def sleeps(setting: Any) -> Any:
-        time.sleep(600)
-
-    def works(setting: Any) -> Any:
-        return [gpu.check("a check", False, "another value")]
-
-    setting = gpu.Setting("cpu", False, tmp_path, tmp_path, tmp_path, tmp_path)
-    steps = [(raises, 300), (sleeps, 3), (works, 300)]
-    assert gpu.run_steps(steps, setting, tmp_path, time.monotonic() + 900) == ["raises", "sleeps", "a check"]
-    results = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
-    assert results["raises"]["error"] == "ValueError: no such card"
-    assert results["sleeps"]["error"] == "not done after 3 s" and not results["works"]["error"]

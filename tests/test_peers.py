@@ -76,16 +76,9 @@ class Place:
     def __init__(self, folder: Path, commands: Path) -> None:
         self.folder, self.commands = folder, commands
         make_release(folder / "RELEASE", ROWS, rows_per_shard=20)
-        self.environment = {
-            **clean_environ(),
-            "PATH": f"{commands}{os.pathsep}{os.environ.get('PATH', '')}",
-            "HF_HOME": str(folder / "home"),
-            "HF_HUB_OFFLINE": "1",
-            "IR_DATASETS_HOME": str(folder / "home"),
-            "MTEB_CACHE": str(folder / "home"),
-            "OMP_NUM_THREADS": "1",
-            "TOKENIZERS_PARALLELISM": "false",
-        }
+        homes = dict.fromkeys(("HF_HOME", "IR_DATASETS_HOME", "MTEB_CACHE"), str(folder / "home"))
+        path = f"{commands}{os.pathsep}{os.environ.get('PATH', '')}"
+        self.environment = {**clean_environ(), **homes, "PATH": path, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
 
     def python(self, code: str, show: str) -> Any:
         """Run ``code`` and return the value of the expression ``show``, which JSON can hold."""
@@ -127,9 +120,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Values]:
     from sentence_transformers import SentenceTransformer
     from tiny_models import write_dual
 
-    texts = list(
-        dict.fromkeys(row["text"] for place in ROWS if place[0] in ("corpus", "queries") for row in ROWS[place])
-    )
+    places = [place for place in ROWS if place[0] in ("corpus", "queries")]
+    texts = list(dict.fromkeys(row["text"] for place in places for row in ROWS[place]))
     path = tmp_path_factory.mktemp("peers") / "MODEL"
     write_dual(path, 1, "cosine", query_length=None, document_length=None, texts=texts)
     model = SentenceTransformer(str(path), device="cpu")

@@ -97,11 +97,8 @@ def test_one_sure_re_ranker_outweighs_the_others_in_logits_only(world: Path) -> 
     scored(world / "a", {ONE: {0: 10, 1: 1.5}})
     scored(world / "b", {ONE: {0: -1, 1: 1.5}})
     for scale, expected in (("sigmoid", [P[1], P[0]]), ("none", [P[0], P[1]])):
-        assert "look like" not in select(world, scale, "--scale", scale, runs=("run",)).stderr
+        select(world, scale, "--scale", scale, runs=("run",))
         assert [row["corpus-id"] for row in rows(world / scale)] == expected
-    scored(world / "a", {ONE: {0: 0.9, 1: 0.1}})
-    warned = select(world, "sigmoid", runs=("run",)).stderr
-    assert f"{world / 'a'}: scores from 0 to 1 look like probabilities" in warned
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -122,21 +119,10 @@ def test_a_topped_up_pool_is_the_pool_of_all_runs(tmp_path: Path, seed: int) -> 
     assert pairs("more") == pairs("whole") - pairs("pool")
 
 
-STRANGE = md5("of another corpus")
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("other.run", f"{TWO} Q0 {P[5]} 1 4 t\n{ONE} Q0 {STRANGE} 1 3 t\n", f": has a passage '{STRANGE}' that the"),
-        ("other.run", f"{STRANGE} Q0 {P[5]} 1 4 t\n", f": has a query '{STRANGE}' that queries/dev lacks"),
-        ("a", f"{ONE} Q0 {P[0]} 1 4 t\n", f": lacks 4 of 5 candidates (query {ONE}, passage {P[1]})"),
-    ],
-)
-def test_a_run_that_does_not_fit_is_one_error(world: Path, name: str, content: str, message: str) -> None:
-    (world / name).write_text(content)
-    if name == "a":
-        error = select(world, "x", runs=("bm25.dev.run.gz",), code=1).error
-    else:
-        error = pool(world, "candidates", "--out", world / "x", runs=("bm25.dev.run.gz", name), code=1).error
-    assert error.startswith(f"{world / name}{message}") and not (world / "x").exists()
+def test_a_run_that_does_not_fit_is_one_error(world: Path) -> None:
+    (world / "other.run").write_text(f"{TWO} Q0 {P[5]} 1 4 t\n{ONE} Q0 strange 1 3 t\n")
+    error = pool(world, "candidates", "--out", world / "x", runs=("bm25.dev.run.gz", "other.run"), code=1).error
+    assert error.startswith(f"{world / 'other.run'}: has a passage 'strange' that the corpus lacks")
+    (world / "a").write_text(f"{ONE} Q0 {P[0]} 1 4 t\n")
+    error = select(world, "x", runs=("bm25.dev.run.gz",), code=1).error
+    assert f"{world / 'a'}: lacks 4 of 5 candidates (query {ONE}" in error and not (world / "x").exists()

@@ -113,11 +113,6 @@ def test_a_judge_that_is_busy_fails_or_gives_no_grade(round_: Path, monkeypatch:
     with chat(answer) as server:
         error = prefill(round_, server.url, monkeypatch, "--parallel", 1, code=1).error
         assert error.startswith(f"{server.url}: answered 400") and len(judgments(round_)) == 12
-        wrong = ((b"<html>", "expected JSON"), (b'{"choices": []}', "no choice"), (b"{}", "lacks choices"))
-        for content, message in wrong:
-            second[0] = content
-            error = prefill(round_, server.url, monkeypatch, code=1).error
-            assert error.startswith(server.url) and message in error
         second[0] = "我不能判断"
         assert "12 answers gave no grade" in prefill(round_, server.url, monkeypatch).stderr
         assert {each["query-id"] for each in judgments(round_)} == {md5(QUESTIONS["dev"][0])}

@@ -15,8 +15,7 @@ from whole_release import whole_tables
 from yaml import safe_load
 
 from builders.core.errors import InputError
-from builders.publish.pages import eval_yaml, scores_table
-from builders.store.card import configs_of
+from builders.publish.pages import scores_table
 from builders.store.draft import draft_release
 from builders.store.manifest import Build
 from builders.store.reader import open_release
@@ -46,13 +45,6 @@ def test_the_registration_has_a_task_for_each_measure_of_a_judged_split(files: d
         for part, config, split in parts
         for measure in ("mrr_at_10", "recall_at_1", "recall_at_50")
     ]  # main's test split has no judgments
-
-
-def test_a_framework_is_named_where_the_user_names_one(whole_release: Path) -> None:
-    configs = configs_of(open_release(whole_release).manifest.files)
-    assert safe_load(eval_yaml(configs, False, "mteb"))["evaluation_framework"] == "mteb"
-    del configs["qrels"]["dev"], configs["cmedqa-qrels"], configs["ccovid-qrels"]
-    assert eval_yaml(configs, False) == ""  # nothing to be measured by
 
 
 def test_the_head_names_tags_and_one_default_config(files: dict[str, bytes]) -> None:

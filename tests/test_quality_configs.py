@@ -140,5 +140,3 @@ def test_an_export_has_the_drawn_training_questions_and_the_test_questions(drawn
     for split, questions in asked.items():
         assert found[f"queries.{split}.tsv"] == [f"{md5(text)}\t{text}" for text in questions]
         assert [line.split("\t")[0] for line in found[f"qrels.{split}.tsv"]] == list(map(md5, questions))
-    lacks = run("builders", *export, "restrain-14K-interpolation", "--format", "beir", "--out", tmp_path / "x", code=1)
-    assert "has no config 'restrain-14K-interpolation'" in lacks.error

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from baselines.train import recipe as recipes
 from baselines.train.recipe import names, read_recipe
 from builders.core.errors import InputError
 
@@ -60,14 +59,6 @@ def test_every_recipe_has_one_for_machines_without_pretrained_weights() -> None:
         assert (scratch.model.kind, scratch.data.set) == (paper.model.kind, paper.data.set)
         start = paper.model.start
         assert scratch.model.start == (f"{start}-scratch" if start.startswith("recipe:") else "recipe:mlm-scratch")
-
-
-@pytest.mark.parametrize("name", names())
-def test_every_value_says_where_it_is_from(name: str) -> None:
-    text = (recipes.RECIPES / f"{name}.toml").read_text(encoding="utf-8")
-    values = re.findall(r"^[a-z_]+ = .*$", text, re.MULTILINE)
-    assert len(values) >= 10
-    assert [line for line in values if "#" not in line] == []
 
 
 def test_an_override_is_read_as_the_value_that_its_key_takes() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from commands import ROOT, run
 from releases import make_release, tables
-from reproduce_world import planned, reported, reproduce
+from reproduce_world import planned, reproduce
 
 from baselines.reproduce import steps as reproduce_steps
 from baselines.reproduce.matrix import read_matrix
@@ -185,20 +185,10 @@ def test_the_test_split_ends_in_predictions_and_says_so_first(here: Path) -> Non
     lines = done.stderr.splitlines()
     said = next(number for number, line in enumerate(lines) if "has no labels of the test split" in line)
     assert said < next(number for number, line in enumerate(lines) if "running: " in line)
-    folder = here / "out" / "predictions" / "table4.bm25.test"
-    file = folder / "predictions" / "bm25.test.json"
+    file = here / "out" / "predictions" / "table4.bm25.test" / "predictions" / "bm25.test.json"
     assert done.stdout == f"predictions of the test split, Table 4, bm25: {file}\n"
     found = json.loads(file.read_text(encoding="utf-8"))
     assert set(found) <= {row["_id"] for row in tables()["queries", "test"]}
-    report = reported(here, *BM25, "--split", "test")
-    assert report["predictions"] == [{"table": 4, "row": "bm25", "split": "test", "file": str(file)}]
-    assert report["rows"] == []
-    dry = reproduce(here, *BM25, "--split", "test", "--dry-run")
-    assert dry.stdout.splitlines()[-1] == (
-        f"python -m builders export --release {here / 'release'} --format official --runs-only "
-        f"--run {here / 'out'}/bm25.test.run.gz --out {folder}"
-    )
-    assert "never published" in dry.stderr
 
 
 def with_settings(folder: Path, text: str, *words: object) -> list[list[str]]:
@@ -227,9 +217,7 @@ def test_settings_are_given_to_the_recipes_and_to_every_step_of_a_verb(tmp_path:
     ("text", "message"),
     [
         ("[mlm-scratch]\ntrain.wings = 3\n", "mlm-scratch: --set train.wings=3: unknown key 'wings'"),
-        ("[options.fly]\nhigh = 3\n", "options.fly: no verb of baselines; expected run, bm25, "),
         ("[options.rerank]\nwings = 3\n", "options.rerank: unrecognized arguments: --wings 3"),
-        ("[options.rerank]\ntop-k = 0\n", "options.rerank: argument --top-k: expected a whole number of at least 1"),
         ("[options.rerank]\nmodel = 'x'\n", "options.rerank: --model is what the step is about; it cannot be set"),
     ],
 )

@@ -57,7 +57,6 @@ def test_data_are_the_papers_where_split_and_sizes_are() -> None:
         # Another seed is another draw of the same; what is measured and kept on the way changes nothing.
         ("['*']\ntrain.seed = 7\ntrain.saves = 0\n[options.encode]\nshard-rows = 9\n", []),
         ("[de-bm25-neg]\nmodel.start = 'm'\nmodel.pooling = ''\n", [f"de-bm25-neg starts from m, not from {ERNIE}"]),
-        ("[ce-bm25-neg]\ntrain.epochs = 1\n", ["ce-bm25-neg with train.epochs = 1.0"]),
         ("[options.rerank]\ntop-k = 20\n", ["rerank --top-k 20"]),
     ],
 )

@@ -80,12 +80,6 @@ def ask(page: str, text: str) -> str:
     return found
 
 
-def test_empty_long_and_hostile_queries_have_answers(page: str) -> None:
-    assert "Type a question" in ask(page, " ")
-    assert "Of its 10,000 characters the first 1,000 were searched for." in ask(page, "手机没电" * 2_500)
-    assert "<script>" not in ask(page, "<script>alert(1)</script>")
-
-
 def test_fifty_people_at_once_get_their_own_answers(page: str) -> None:
     with ThreadPoolExecutor(50) as pool:
         answers = list(pool.map(lambda number: ask(page, f"手机没电 {number}"), range(50)))

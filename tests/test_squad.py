@@ -65,19 +65,13 @@ def test_a_release_of_questions_and_distractors(tmp_path: Path) -> None:
     assert run("check", "--release", out) == 0
 
 
-@pytest.mark.parametrize(
-    ("cut", "expected"), [("all", ["一二三。四五！”", "六七八九十。"]), ("whole", ["一二三。四五！”六七八九十。"])]
-)
-def test_an_article_is_cut_at_its_sentences(cut: str, expected: list[str]) -> None:
-    assert cut_article("一二三。四五！”六七八九十。", cut, 6) == expected
-
-
 @given(st.text("一二。！？”!，", min_size=1).filter(str.strip), st.integers(1, 9))
 def test_cutting_loses_nothing(article: str, min_chars: int) -> None:
     every = cut_article(article, "all", min_chars)
     assert "".join(every) == article
     assert all(len(text) >= min_chars for text in every[:-1])
-    assert cut_article(article, "head", min_chars) == every[:1]
+    assert cut_article(article, "head", min_chars) == every[:1] and cut_article(article, "whole", 1) == [article]
+    assert cut_article("一二三。四五！”六七八九十。", "all", 6) == ["一二三。四五！”", "六七八九十。"]
 
 
 def test_some_of_the_dev_questions(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -109,9 +108,6 @@ def test_a_checkpoint_says_what_it_is(trained: World) -> None:
     assert str(trained.base) not in (out / "training.json").read_text(encoding="utf-8")
     assert (out / "loss.png").read_bytes().startswith(b"\x89PNG")
     assert "trained with the recipe `de-bm25-neg-scratch`" in (out / "README.md").read_text(encoding="utf-8")
-    # Nothing of the texts that were read last: a training that was killed after its last step has read others.
-    said = [json.loads(path.read_text(encoding="utf-8")) for path in out.rglob("tokenizer.json")]
-    assert [(tokenizer["truncation"], tokenizer["padding"]) for tokenizer in said] == [(None, None)] * len(said) != []
     model = SentenceTransformer(str(out), device="cpu")
     long = " ".join(["sabada"] * 60)
     assert model.preprocess([long], task="query")["input_ids"].shape == (1, 8)

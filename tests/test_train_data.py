@@ -96,8 +96,6 @@ def test_pairs_have_their_queries_negatives(opened: tuple[Release, Passages], tm
     assert pairs.positive.tolist() == [0, 4, 1, 2, 3]
     assert [pairs.texts[n] for n in pairs.query] == [first, first, *QUESTIONS["train"][1:]]
     assert sorted(pairs.negatives[:2].ravel().tolist()) == [1, 2, 3, 5]  # dealt out to its two positives
-    other = read_pairs(release, _recipe("train.seed=5"), passages, [tmp_path / "negatives.jsonl.gz"])
-    assert not np.array_equal(other.negatives, pairs.negatives)
     assert pairs.negatives[2].tolist()[0] == 0  # its one mined negative comes first, then a random passage
     for own, positive, query in zip(pairs.negatives.tolist(), pairs.positive.tolist(), pairs.query, strict=True):
         assert len({*own, positive}) == 3

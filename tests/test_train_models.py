@@ -200,8 +200,7 @@ def test_mini_batches_of_tokens_leave_the_gradients_as_they_are(make: Make, kind
 
 
 def _infinite_norm(trainer: Any) -> None:
-    # Finite; its square is not.
-    trainer.model.model.classifier.bias.register_hook(lambda gradient: gradient * 0 + 1e30)
+    trainer.model.model.classifier.bias.register_hook(lambda gradient: gradient * 0 + 1e30)  # whose square is infinite
 
 
 def _infinite_weight(trainer: Any) -> None:

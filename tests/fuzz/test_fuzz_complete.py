@@ -10,17 +10,7 @@ from commands import ROOT
 from fuzzing import Reader
 
 # What files from outside are read by: a call of one of these makes a function a reader.
-_READING = {
-    "read_json",
-    "read_object",
-    "json_of",
-    "json_lines",
-    "typed",
-    "read_toml",
-    "raw_lines",
-    "read_blocks",
-    "open_table",
-}
+_READING = {"read_json", "read_object", "json_of", "json_lines", "typed", "read_toml", "raw_lines", "read_blocks"}
 _READING |= {"json.loads", "json.load", "msgspec.json.decode", "pq.ParquetFile", "np.load", "safe_open", "open_table"}
 _READING |= {"pyarrow.csv.read_csv", "np.lib.format.open_memmap", "pa.ipc.open_file", "tarfile.open", "zipfile.ZipFile"}
 # Not from outside: the project's own files, and what a library of this process has just given.
@@ -33,7 +23,10 @@ _OURS = {
     "builders.release.build:_label": "hands its blocks on to parse_row, which has a fuzzer",
     "builders.release.write:write_file": "a file of a build under way, which appears when it is whole",
     "builders.similar.contamination:_open": "what the same command has just written",
+    "baselines.reproduce.leaderboard:read_leaderboard": "the project's own file",
+    "baselines.reproduce.matrix:read_matrix": "the project's own file",
     "baselines.retrieve.families:declared": "the project's own file",
+    "builders.sources.archives:read_archives": "the project's own file",
     "builders.check.paper:published": "the project's own file",
     "baselines.retrieve.passages:folder": "holds a function that has a fuzzer",
 }

@@ -82,7 +82,6 @@ VERBS = {
     "annotate prefill": _step(
         f"prefill {_AT} --model judge-7b --show --parallel {PARALLEL}", "fresh", server=judging, repeats=20 + PARALLEL
     ),
-    "annotate prefill --scores": _step(f"prefill {_AT} --model ce --scores {{given}}/scores.run --scale none", "fresh"),
     "annotate import": _step(f"import {_AT} --annotator {ANNA} {{given}}/1.csv {{given}}/2.csv", "fresh"),
     "annotate import of an export": _step(f"import {_AT} {{given}}/1.json {{given}}/2.json", "fresh"),
     "annotate review": _step(f"review {_AT} --reviewers {BEN} {CARL}", "annotated"),

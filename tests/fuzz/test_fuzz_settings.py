@@ -1,4 +1,4 @@
-"""Recipes, settings, the matrix, the leaderboard, the list of archives and a step's stamp, spoiled."""
+"""Recipes, settings, scores, curves of trainings and a step's stamp, spoiled."""
 
 from __future__ import annotations
 
@@ -7,15 +7,13 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import msgspec
 from fuzzing import Reader, as_json, equal, fuzz_of
 from spoil import JSON, TEXT
 
 from baselines.reproduce.drawings import curve
-from baselines.reproduce.leaderboard import LEADERBOARD, read_leaderboard
-from baselines.reproduce.matrix import MATRIX, Step, read_matrix
+from baselines.reproduce.matrix import Step
 from baselines.reproduce.report import trainings
 from baselines.reproduce.settings import read_settings
 from baselines.reproduce.steps import _done, _stamp
@@ -23,7 +21,6 @@ from baselines.train.recipe import RECIPES, read_recipe
 from builders.core.files import read_toml
 from builders.core.folders import key_of
 from builders.publish.pages import read_scores
-from builders.sources import archives
 
 _SETTINGS = """
 ["*"]
@@ -60,23 +57,10 @@ def _make_stamp(folder: Path) -> None:
     )
 
 
-def _make_leaderboard(folder: Path) -> None:
-    """The first figures and all sources."""
-    text = LEADERBOARD.read_text(encoding="utf-8")
-    head, lines = text.split("figures = [\n")[0], [line for line in text.splitlines() if line.startswith("  {")]
-    figures = "\n".join(["figures = [", *lines[:3], *lines[-3:], "]"])
-    (folder / "leaderboard.toml").write_text(head + figures + text.split("\n]\n", 1)[1], encoding="utf-8")
-
-
 def _make_training(folder: Path) -> None:
     (folder / "x").mkdir()
     record = {"losses": [[1, 2.5], [2, 1.5]], "dev": [{"step": 2, "MRR@10": 0.5}], "steps": 2, "device": "cpu"}
     (folder / "x" / "training.json").write_text(json.dumps(record))
-
-
-def _archives(folder: Path) -> Any:
-    with mock.patch.object(archives, "_FILE", folder / "sources.json"):
-        return archives.read_archives()
 
 
 READERS = [
@@ -104,35 +88,11 @@ READERS = [
         read=lambda folder: read_settings(folder / "settings.toml"),
     ),
     Reader(
-        "the matrix",
-        reaches=("baselines.reproduce.matrix:read_matrix",),
-        make=lambda folder: shutil.copy(MATRIX, folder / "matrix.toml"),
-        spoils={"matrix.toml": TEXT},
-        read=lambda folder: read_matrix(folder / "matrix.toml"),
-        right=_as_toml("matrix.toml"),
-    ),
-    Reader(
-        "the leaderboard",
-        reaches=("baselines.reproduce.leaderboard:read_leaderboard",),
-        make=_make_leaderboard,
-        spoils={"leaderboard.toml": TEXT},
-        read=lambda folder: read_leaderboard(folder / "leaderboard.toml"),
-        right=_as_toml("leaderboard.toml"),
-    ),
-    Reader(
         "the curve of a training",
         reaches=("baselines.reproduce.report:trainings",),
         make=_make_training,
         spoils={"x/training.json": JSON},
         read=lambda folder: [curve(each) for each in trainings({"x": Step("x", ["", "train", "x"], folder / "x")})],
-    ),
-    Reader(
-        "the list of archives",
-        reaches=("builders.sources.archives:read_archives",),
-        make=lambda folder: shutil.copy(archives._FILE, folder / "sources.json"),
-        spoils={"sources.json": JSON},
-        read=_archives,
-        right=as_json("sources.json"),
     ),
     Reader(
         "the stamp of a step",

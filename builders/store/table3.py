@@ -91,6 +91,15 @@ class LengthCounter:
         }
 
 
+TABLE3_ROWS = (
+    ("queries", "queries"),
+    ("positive_passages", "positive passages"),
+    ("passages_per_query", "passages per query"),
+    ("chars_per_query", "characters per query"),
+    ("chars_per_passage", "characters per passage"),
+)
+
+
 def table3_text(stats: dict[str, Any]) -> str:
     """Table 3 of what was built, as aligned text."""
     splits = list(stats["table3"])

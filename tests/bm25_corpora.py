@@ -1,7 +1,5 @@
 """Made-up corpora, their BM25 index, and Lucene's formula written out: what the tests of BM25 share."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections import Counter

@@ -1,7 +1,5 @@
 """The project's commands, as tests give them: in this process, or in one of their own where a process is tested."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import io

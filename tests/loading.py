@@ -1,7 +1,5 @@
 """Ways to load a release that need the module: fixtures of the tests of ``dureader_retrieval``."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -4,8 +4,6 @@ Every question word has one synonym, known from the training questions alone. A 
 synonyms of its words, and question words that were not asked; a passage with the question's own words answers nothing.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import random
@@ -24,16 +22,14 @@ def words(first: str, count: int) -> list[str]:
     return ["".join(pair) for pair in itertools.product(*syllables)][:count]
 
 
-def make_synonyms(
-    path: Path, questions: int = 600, dev: int = 60, size: int = 6, each: int = 2, seed: int = 0
-) -> tuple[Path, Path]:
+def make_synonyms(path: Path, questions: int = 600, dev: int = 60, size: int = 6, each: int = 2) -> tuple[Path, Path]:
     """(release, file of hard negatives): for every training question four passages with its own words.
 
     Answers and the others have the same form: ``each`` question words, ``each`` synonyms, and a word that says nothing,
     as every question has one; it may be Chinese, so that a tokenizer of these texts knows some. No text comes twice:
     dev's questions and passages are new ones.
     """
-    chance = random.Random(seed)
+    chance = random.Random(0)
     asked, said, empty = words("s", size), words("t", size), [*words("r", 40), "的"]
     synonym = dict(zip(asked, said, strict=True))
     sets = list(itertools.combinations(asked, each))

@@ -1,7 +1,5 @@
 """BM25's scores, order and ties against Lucene's formula written out."""
 
-from __future__ import annotations
-
 import functools
 import math
 import random
@@ -14,10 +12,8 @@ from bm25_corpora import WORDS, build, lucene_scores, one_byte, random_corpus
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from baselines.bm25 import engine_numba
 from baselines.bm25.engine_numba import FILES, NumbaIndex
 from baselines.bm25.engine_numba import write_index as write_postings
-from builders.core.errors import InputError
 
 
 def check_against_lucene(
@@ -125,15 +121,6 @@ def test_passages_without_a_token_are_never_found(tmp_path: Path) -> None:
     assert build(tmp_path / "all", {"a": [], "b": []}).search(["x"], 5) == []
     index = build(tmp_path / "some", {"a": [], "b": ["x"], "c": []})
     assert (index.passages, [corpus_id for corpus_id, _ in index.search(["x", "y"], 5)]) == (3, ["b"])
-
-
-def test_more_counts_and_lengths_than_the_files_hold_are_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(engine_numba, "_PAIRS", 2)
-    build(tmp_path / "two", {"a": ["x", "x", "y"]})
-    with pytest.raises(InputError, match="3 pairs of count and length: too many"):
-        build(tmp_path / "three", {"a": ["x", "x", "y"], "b": ["x"]})
 
 
 def test_ties_go_by_id_also_where_the_list_is_cut(tmp_path: Path) -> None:

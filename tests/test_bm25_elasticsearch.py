@@ -1,13 +1,9 @@
 """The Elasticsearch engine against a loopback server: the hits of the engines in this process, and every failure."""
 
-from __future__ import annotations
-
 import logging
 import random
 import sys
-from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
 
 import pytest
 from bm25_corpora import WORDS, hits_of, random_corpus
@@ -78,80 +74,51 @@ def test_the_index_is_used_again_until_corpus_k1_or_b_change(
         assert sum("_bulk" in request for request in server.requests) == sent
         assert "index reused" in caplog.text
         assert open_remote(Texts(release), server.url, 1, k1=0.9).name != first.name
-        assert (
-            open_remote(Texts(release_of(tmp_path / "other", random_corpus(4, 50, 20))), server.url, 1).name
-            != first.name
-        )
+        other = release_of(tmp_path / "other", random_corpus(4, 50, 20))
+        assert open_remote(Texts(other), server.url, 1).name != first.name
 
 
-@pytest.mark.parametrize("state", ["half", "lost passages"])
-def test_an_index_that_is_not_whole_is_built_again(
-    release: Release, caplog: pytest.LogCaptureFixture, state: str
-) -> None:
+def test_an_index_that_is_not_whole_is_built_again(release: Release, caplog: pytest.LogCaptureFixture) -> None:
     with Elasticsearch() as server:
-        server.faults = [Fault("PUT .*_bulk", 400)] * (state == "half")
-        with pytest.raises(InputError, match="HTTP 400: asked for") if server.faults else nullcontext():
+        server.faults = [Fault("PUT .*_bulk", 400)]
+        with pytest.raises(InputError, match="HTTP 400: asked for"):
+            open_remote(Texts(release), server.url, 1)
+        for _ in range(2):  # of an index half written, and of one that has lost a passage
+            caplog.clear()
             index = open_remote(Texts(release), server.url, 1)
+            assert "is not whole; it is built again" in caplog.text
+            assert len(server.indexes[index.name].shown) == 120
             server.indexes[index.name].shown.popitem()
-        index = open_remote(Texts(release), server.url, 1)
-        assert "is not whole; it is built again" in caplog.text
-        assert len(server.indexes[index.name].shown) == 120
 
 
-@pytest.mark.parametrize(
-    ("request_", "action"),
-    [
-        *(("PUT .*_bulk", action) for action in (429, 503, "lose", "items")),
-        *(("POST .*_msearch", action) for action in (429, 503, "lose")),
-    ],
-)
-def test_a_busy_server_and_lost_answers_change_nothing(release: Release, action: int | str, request_: str) -> None:
+@pytest.mark.parametrize("action", [429, 503, "lose", "items"])
+def test_a_busy_server_and_lost_answers_change_nothing(release: Release, action: int | str) -> None:
     with Elasticsearch() as server:
         wanted = hits(open_remote(Texts(release), server.url, 1))
     with Elasticsearch() as server:
-        server.faults = [Fault(request_, action, 3)]
+        asked = ["PUT .*_bulk", *["POST .*_msearch"] * (action != "items")]
+        server.faults = [Fault(request, action, 3) for request in asked]
         index = open_remote(Texts(release), server.url, 2)
         assert hits(index) == wanted
-        assert server.faults[0].times == 0
+        assert not any(fault.times for fault in server.faults)
         assert len(server.indexes[index.name].shown) == 120
 
 
 def test_a_server_that_stays_busy_is_given_up(release: Release, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bm25_elasticsearch, "_TRIES", 3)
     with Elasticsearch() as server:
-        for action, message in (("items", "HTTP 429: queue is full"), (429, "HTTP 429: asked for")):
-            server.faults = [Fault("PUT .*_bulk", action, 1_000)]
+        for asked, action, message in (("PUT .*_bulk", "items", "429: queue is full"), ("GET /", 503, "HTTP 503")):
+            server.faults = [Fault(asked, action, 1_000)]
             with pytest.raises(InputError, match=message):
                 open_remote(Texts(release), server.url, 1)
-        server.faults = [Fault("GET /", 503, 1_000)]
-        with pytest.raises(InputError, match=r"127.0.0.1:\d+: HTTP 503"):
-            open_remote(Texts(release), server.url, 1)
 
 
-@pytest.mark.parametrize(
-    ("about", "message"),
-    [
-        ({"version": {"number": "2.11.0", "distribution": "opensearch"}}, "is no Elasticsearch"),
-        ({"hello": "world"}, "is no Elasticsearch"),
-        (["hello"], "is no Elasticsearch"),
-    ],
-)
-def test_a_wrong_server_or_version_is_one_line(release: Release, about: Any, message: str) -> None:
-    product = "version" in about and "distribution" not in about["version"]
-    with Elasticsearch(about, product) as server, pytest.raises(InputError, match=message):
+def test_a_wrong_server_and_no_server_are_one_line(release: Release) -> None:
+    about = {"version": {"number": "2.11.0", "distribution": "opensearch"}}
+    with Elasticsearch(about, False) as server, pytest.raises(InputError, match="is no Elasticsearch"):
         open_remote(Texts(release), server.url, 1)
-
-
-@pytest.mark.parametrize(
-    ("address", "message"),
-    [
-        *((address, r"http://127.0.0.1:1: .*refused") for address in ("http://127.0.0.1:1", "127.0.0.1:1")),
-        *((address, "expected http") for address in ("", "http://", "http://host:port")),
-    ],
-)
-def test_an_address_that_is_none_or_where_nothing_listens(release: Release, address: str, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        open_remote(Texts(release), address, 1)
+    with pytest.raises(InputError, match=r"http://127.0.0.1:1: .*refused"):
+        open_remote(Texts(release), "127.0.0.1:1", 1)
 
 
 def test_credentials_are_sent_and_never_printed(
@@ -173,21 +140,12 @@ def bm25(release: Path, *words: object, code: int = 0) -> Done:
     return run("baselines", *first, *words, code=code)
 
 
-def test_the_verb_writes_a_run(tmp_path: Path) -> None:
+def test_the_verb_writes_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     release = make_release(tmp_path / "release")
     with Elasticsearch() as server:
         bm25(release, "--address", server.url)
     assert len(read_run(tmp_path / "r.run").rankings) == 2
     assert "--engine elasticsearch and --address URL go together" in bm25(release, code=1).error
-    missing = bm25(release, "--address", "https://127.0.0.1:1", "--ca-certs", tmp_path / "none.pem", code=1)
-    assert "none.pem: --ca-certs: expected a file of certificates (PEM)" in missing.error
-
-
-def test_without_the_client_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "elasticsearch", None)
     monkeypatch.delitem(sys.modules, "baselines.bm25.engine_elasticsearch")
-    found = bm25(make_release(tmp_path / "release"), "--address", "http://127.0.0.1:1", code=1)
-    assert (
-        "--engine elasticsearch needs its client: pip install -c constraints.txt -e . --group elasticsearch"
-        in found.error
-    )
+    assert "--engine elasticsearch needs its client: pip" in bm25(release, "--address", server.url, code=1).error

@@ -1,7 +1,5 @@
 """``check``: each test finds what was put there, and nothing in a release that is whole."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable
@@ -23,12 +21,11 @@ Found = dict[str, dict[str, int]]
 
 def found(report: Report) -> Found:
     """Findings of `check`: test -> where -> count, of the tests that found something; sizes apart."""
-    apart = ("split-sizes", "not-tested")
-    tests: Found = {finding.test: {} for finding in report.findings if finding.test not in apart}
+    tests: Found = {}
     for finding in report.findings:
-        assert finding.test in apart or finding.level == TESTS[finding.test][0]
-        if finding.test in tests:
-            tests[finding.test][finding.where] = finding.count
+        if finding.test not in ("split-sizes", "not-tested"):
+            assert finding.level == TESTS[finding.test][0]
+            tests.setdefault(finding.test, {})[finding.where] = finding.count
     return tests
 
 
@@ -58,21 +55,11 @@ CASES: dict[str, tuple[Change, Found]] = {
         lambda rows: rows["corpus", "corpus"].pop(4),
         {"dangling-ids": {"crosslingual/dev": 1, "dev/dev": 1, "qrels/dev": 1, "resttest-bucket1/extrapolation": 1}},
     ),
-    "judgments of no query": (
-        lambda rows: rows["cmedqa-qrels", "test"].append(
-            {"query-id": md5("x"), "corpus-id": md5("按时吃药。"), "score": 1}
-        ),
-        {"dangling-ids": {"cmedqa-qrels/test": 1}},
-    ),
     "an English query of no Chinese one": (
         lambda rows: rows["crosslingual-queries", "dev"][0].update(zh_id=md5("x")),
         {"dangling-ids": {"crosslingual-queries/dev": 1}},
     ),
     "two Chinese queries with one translation, which is no fault": (lambda rows: _translate_again(rows), {}),
-    "the same translation twice": (
-        lambda rows: rows["crosslingual-queries", "dev"].append(rows["crosslingual-queries", "dev"][0]),
-        {"duplicate-texts": {"crosslingual-queries/dev": 1}},
-    ),
     "a query without a positive": (
         lambda rows: rows["ccovid-qrels", "test"][0].update(score=0),
         {"queries-without-positives": {"ccovid-qrels/test": 1}},
@@ -80,10 +67,6 @@ CASES: dict[str, tuple[Change, Found]] = {
     "an id that is no MD5": (
         lambda rows: rows["dev", "dev"][1]["negative_passages"].append({**passage("新"), "docid": "d41d8cd9"}),
         {"dangling-ids": {"dev/dev": 1}, "ids-not-md5": {"dev/dev": 1}},
-    ),
-    "an id in capitals": (
-        lambda rows: rows["cmedqa-corpus", "corpus"].append({"_id": md5("新").upper(), "title": "", "text": "新"}),
-        {"ids-not-md5": {"cmedqa-corpus/corpus": 1}},
     ),
     "one id for two texts": (
         lambda rows: rows["corpus", "corpus"].append({"_id": md5(TEXTS[0]), "title": "", "text": "别的"}),
@@ -128,18 +111,12 @@ CASES: dict[str, tuple[Change, Found]] = {
         lambda rows: rows["others", "dev"].append(rows["duplicated", "dev"][0]),
         {"similar-queries": {"duplicated/dev": 1}},
     ),
-    "a query that is neither duplicated nor another, and one of another split": (
-        lambda rows: rows["others", "dev"].__setitem__(0, rows["queries", "test"][0]),
-        {"similar-queries": {"duplicated/dev": 2}},
-    ),
     "joined rows without a judgment's passage": (
         lambda rows: rows["dev", "dev"][1].update(positive_passages=[]),
         {"joined-rows": {"dev/dev": 1}},
     ),
     "a negative that is a positive": (
-        lambda rows: rows["train", "train"][0]["negative_passages"].append(
-            rows["train", "train"][0]["positive_passages"][0]
-        ),
+        lambda rows: rows["train", "train"][0].update(negative_passages=rows["train", "train"][0]["positive_passages"]),
         {"joined-rows": {"train/train": 1}},
     ),
     "a query without a joined row": (
@@ -165,15 +142,6 @@ def test_each_fault_is_found_and_nothing_else(tmp_path: Path, name: str) -> None
     assert bool(report.errors) == any(TESTS[test][0] == "error" for test in expected)
 
 
-def test_examples_name_the_rows(tmp_path: Path) -> None:
-    release = make_whole(tmp_path / "release", CASES["control characters"][0])
-    (finding,) = check(open_release(release)).of("control-characters")
-    assert finding.count == 4 and len(finding.examples) == 3
-    assert finding.examples == sorted(finding.examples)
-    marked = {f"{md5(f'文字{character}文字')} (U+{ord(character):04X})" for character in "\0\x0b\x7f\x85"}
-    assert set(finding.examples) < marked
-
-
 def test_figures_that_are_not_those_of_the_rows(tmp_path: Path) -> None:
     release = make_whole(tmp_path / "release")
     edit_stats(release, lambda stats: stats["table3"]["dev"].update(queries=3))
@@ -183,8 +151,8 @@ def test_figures_that_are_not_those_of_the_rows(tmp_path: Path) -> None:
 
 def test_a_release_without_a_corpus_says_what_was_not_tested(tmp_path: Path) -> None:
     def without(rows: Rows) -> None:
-        for key in [key for key in rows if key[0].endswith("corpus")]:
-            del rows[key]
+        for config in ("corpus", "cmedqa-corpus", "ccovid-corpus"):
+            del rows[config, "corpus"]
 
     report = check(open_release(make_whole(tmp_path / "release", without)))
     assert not report.errors
@@ -214,48 +182,21 @@ def test_the_command_prints_every_test_and_exits_by_what_it_found(whole_copy: Pa
 SHARD = "dev/dev-00000-of-00001.parquet"
 
 
-def _flip(path: Path) -> None:
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
-
-
-@pytest.mark.parametrize(
-    ("damage", "words"),
-    [
-        (lambda path: path.unlink(), "is listed in the manifest but missing"),
-        (_flip, "has the SHA-256"),
-        (lambda path: path.write_bytes(path.read_bytes() + b"x"), "bytes where the manifest says"),
-    ],
-    ids=["missing", "flipped bit", "longer"],
-)
-def test_a_file_that_is_not_what_the_manifest_says(whole_copy: Path, damage: Callable[[Path], Any], words: str) -> None:
-    damage(whole_copy / SHARD)
-    report = check(open_release(whole_copy))
-    assert found(report) == {"manifest": {SHARD: 1}}
-    assert words in report.of("manifest")[0].what
-    assert "dev" in report.of("not-tested")[-1].what
-
-
 @pytest.mark.usefixtures("own_cache")
 def test_every_byte_is_read_again_whatever_is_known_of_a_file(whole_copy: Path) -> None:
     """A disk that forgets changes a file and neither its inode nor its times."""
-    release = whole_copy
-    os.utime(release / SHARD, (1, 1))
-    assert not found(check(open_release(release)))
-    _flip(release / SHARD)
-    os.utime(release / SHARD, (1, 1))
-    assert found(check(open_release(release))) == {"manifest": {SHARD: 1}}
-
-
-@pytest.mark.parametrize("name", ["nonsense/dev-00000-of-00001.parquet", "dev/it's.parquet"])
-def test_a_manifest_with_a_name_that_is_none(whole_copy: Path, name: str) -> None:
-    release = whole_copy
-    manifest = json.loads((release / MANIFEST).read_text())
-    manifest["files"].append({"path": name, "bytes": 1, "rows": 1, "sha256": "0" * 64})
-    (release / MANIFEST).write_text(json.dumps(manifest))
-    report = check(open_release(release))
-    assert name in [finding.where for finding in report.of("manifest")]
+    shard = whole_copy / SHARD
+    os.utime(shard, (1, 1))
+    assert not found(check(open_release(whole_copy)))
+    content = bytearray(shard.read_bytes())
+    content[len(content) // 2] ^= 1
+    shard.write_bytes(content)
+    os.utime(shard, (1, 1))
+    for words in ("has the SHA-256", "is listed in the manifest but missing"):
+        report = check(open_release(whole_copy))
+        assert found(report) == {"manifest": {SHARD: 1}}
+        assert words in report.of("manifest")[0].what and "dev" in report.of("not-tested")[-1].what
+        shard.unlink(missing_ok=True)
 
 
 def test_a_missing_shard_number_and_wrong_rows(tmp_path: Path) -> None:

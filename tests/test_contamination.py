@@ -1,7 +1,5 @@
 """Training pairs compared with the benchmark: what of it they hold."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path
@@ -61,23 +59,15 @@ def _dev(report: dict[str, Any]) -> tuple[int, int, int]:
 def test_pairs_of_every_library_are_read(tmp_path: Path, name: str) -> None:
     """The negative passage is a positive of the benchmark: it does not count."""
     assert _dev(_report(tmp_path, "--against", _lines(tmp_path / "pairs.jsonl.gz", ROWS[name]))) == (1, 1, 1)
-
-
-@pytest.mark.parametrize("name", ["FlagEmbedding", "Tevatron", "triplet"])
-def test_pairs_in_parquet_are_read(tmp_path: Path, name: str) -> None:
-    pq.write_table(pa.Table.from_pylist([ROWS[name]]), tmp_path / "pairs.parquet")
-    assert _dev(_report(tmp_path, "--against", tmp_path / "pairs.parquet")) == (1, 1, 1)
+    if name in ("FlagEmbedding", "Tevatron", "triplet"):
+        pq.write_table(pa.Table.from_pylist([ROWS[name]]), tmp_path / "pairs.parquet")
+        assert _dev(_report(tmp_path, "--against", tmp_path / "pairs.parquet")) == (1, 1, 1)
 
 
 def test_texts_without_a_role_are_questions_or_passages(tmp_path: Path) -> None:
-    files = (
-        _lines(tmp_path / "queries.jsonl", {"_id": "1", "text": PHONE}),
-        _lines(tmp_path / "corpus.jsonl", {"_id": "2", "title": "", "text": TEXTS[4]}),
-    )
-    assert _dev(_report(tmp_path, "--against", *files)) == (1, 1, 0)
-
-
-def test_other_keys_are_named_by_options(tmp_path: Path) -> None:
+    questions = _lines(tmp_path / "queries.jsonl", {"_id": "1", "text": PHONE})
+    passages = _lines(tmp_path / "corpus.jsonl", {"_id": "2", "title": "", "text": TEXTS[4]})
+    assert _dev(_report(tmp_path, "--against", questions, passages)) == (1, 1, 0)
     pairs = _lines(tmp_path / "pairs.jsonl", {"frage": TICKETS, "antwort": TEXTS[4], "text": PHONE})
     options = ["--question", "frage", "--positive", "antwort"]
     assert _dev(_report(tmp_path, "--against", pairs, *options)) == (1, 1, 1)
@@ -122,14 +112,8 @@ def test_examples_show_both_texts_and_their_line(tmp_path: Path) -> None:
     pairs = _lines(tmp_path / "pairs.jsonl", *rows)
     (file,) = _report(tmp_path, "--against", pairs, "--jaccard", 0.7)["files"]
     found = [(each["kind"], each["how"], each["line"], each["text"], each["found"]) for each in file["examples"]]
-    assert found == [
-        ("question", "normalised", 2, TICKETS, f"{TICKETS}？"),
-        ("positive", "n-gram", 2, TEXTS[5], NEAR),
-        ("question", "normalised", 3, TICKETS, f"{TICKETS}！"),
-        ("positive", "n-gram", 3, TEXTS[5], NEAR),
-        ("question", "normalised", 4, TICKETS, f"{TICKETS}。"),
-        ("positive", "n-gram", 4, TEXTS[5], NEAR),
-    ]
+    assert found[::2] == [("question", "normalised", n, TICKETS, TICKETS + mark) for n, mark in enumerate("？！。", 2)]
+    assert found[1::2] == [("positive", "n-gram", n, TEXTS[5], NEAR) for n in (2, 3, 4)]
 
 
 def test_the_report_is_text_on_stdout_or_in_a_file(tmp_path: Path) -> None:
@@ -155,9 +139,6 @@ def test_several_processes_find_the_same(tmp_path: Path) -> None:
     ("content", "words"),
     [
         ('{"query": "a"}\n{"frage": "b"}\n', "pairs.jsonl:2: expected one of query, question"),
-        ('{"query": "a", "pos": [1]}\n', "pairs.jsonl:1: pos: expected a text, an object with a text, or a list"),
-        ('"a"\n', "pairs.jsonl:1: expected an object or a list of texts"),
-        ('{"query": "a"\n', "pairs.jsonl:1: expected JSON"),
         ("\n", "pairs.jsonl: has no rows; expected training pairs"),
     ],
 )

@@ -1,10 +1,9 @@
 """Exact search against brute force: scores, order, ties, devices; embeddings that are not what their manifest says."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -62,46 +61,30 @@ def engines_of(name: str, queries: np.ndarray, count: int, devices: int = 1) -> 
     return [kind(queries, count) for _ in range(devices)]
 
 
+CASES = {
+    **{"seed": st.integers(0, 10**6), "passages": st.integers(1, 90), "devices": st.integers(1, 4)},
+    **{"top_k": st.integers(1, 12), "more": st.integers(0, 10), "engine": st.sampled_from(["faiss", "torch"])},
+    **{"dim": st.sampled_from([1, 2, 8]), "levels": st.sampled_from([0, 1, 3, 1_000])},
+    **{"shard_rows": st.sampled_from([1, 13, 90]), "block": st.sampled_from([1, 5, 32, 64])},
+    "scores": st.sampled_from([1, 100, 1 << 26]),
+}
+
+
 @settings(max_examples=40, deadline=None)
-@given(
-    seed=st.integers(0, 10**6),
-    engine=st.sampled_from(["faiss", "torch"]),
-    passages=st.integers(1, 90),
-    dim=st.sampled_from([1, 2, 8]),
-    levels=st.sampled_from([0, 1, 3, 1_000]),
-    top_k=st.integers(1, 12),
-    more=st.integers(0, 10),
-    shard_rows=st.sampled_from([1, 13, 90]),
-    block=st.sampled_from([1, 5, 32, 64]),
-    devices=st.integers(1, 4),
-    scores=st.sampled_from([1, 100, 1 << 26]),
-)
-def test_search_is_brute_force(
-    tmp_path_factory: pytest.TempPathFactory,
-    seed: int,
-    engine: str,
-    passages: int,
-    dim: int,
-    levels: int,
-    top_k: int,
-    more: int,
-    shard_rows: int,
-    block: int,
-    devices: int,
-    scores: int,
-) -> None:
+@given(case=st.builds(SimpleNamespace, **CASES))
+def test_search_is_brute_force(tmp_path_factory: pytest.TempPathFactory, case: SimpleNamespace) -> None:
     """Few levels: nearly all scores tie, and ids decide; levels 0: all embeddings are the same."""
-    rng = np.random.default_rng(seed)
-    values = rng.integers(-levels, levels + 1, (passages, dim)).astype(np.float16)
-    queries = rng.integers(-levels, levels + 1, (4, dim)).astype(np.float16)
-    ranks = rng.permutation(passages)
-    vectors = write_vectors(tmp_path_factory.mktemp("v") / "p", values, shard_rows)
+    rng = np.random.default_rng(case.seed)
+    levels, fetched = case.levels, case.top_k + case.more
+    values, queries = (rng.integers(-levels, levels + 1, (n, case.dim)).astype(np.float16) for n in (case.passages, 4))
+    ranks = rng.permutation(case.passages)
+    vectors = write_vectors(tmp_path_factory.mktemp("v") / "p", values, case.shard_rows)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dense, "BLOCK", block)
-        patch.setattr(dense, "SCORES", scores)
-        engines = engines_of(engine, queries, top_k + more, devices)
-        found = dense.search(vectors, queries, engines, top_k, top_k + more, lambda: ranks)
-        assert ordered(found, ranks, top_k) == brute_force(queries, values, ranks, top_k)
+        patch.setattr(dense, "BLOCK", case.block)
+        patch.setattr(dense, "SCORES", case.scores)
+        engines = engines_of(case.engine, queries, fetched, case.devices)
+        found = dense.search(vectors, queries, engines, case.top_k, fetched, lambda: ranks)
+        assert ordered(found, ranks, case.top_k) == brute_force(queries, values, ranks, case.top_k)
 
 
 @pytest.mark.parametrize("engine", ["faiss", "torch"])
@@ -193,50 +176,16 @@ def flip(path: Path, place: int) -> None:
     path.write_bytes(content)
 
 
-def swap(folder: Path) -> None:
-    first, second = folder / "passages-00000-of-00003.npy", folder / SHARD
-    one, other = first.read_bytes(), second.read_bytes()
-    first.write_bytes(other)
-    second.write_bytes(one)
-
-
 @pytest.mark.parametrize(
     ("damage", "where", "message"),
     [
         (lambda f: (f / SHARD).unlink(), SHARD, "is listed in the manifest but missing"),
         (lambda f: (f / SHARD).write_bytes((f / SHARD).read_bytes()[:-2]), SHARD, "bytes where the manifest says"),
         (lambda f: flip(f / SHARD, -1), SHARD, "has the SHA-256"),
-        (lambda f: flip(f / SHARD, 10), SHARD, "has the SHA-256"),
-        (swap, "passages-00000-of-00003.npy", "has the SHA-256"),
         (lambda f: edit(f, lambda m: m["shards"][1].update(rows=1)), SHARD, "holds 2 rows where the manifest says 1"),
         (lambda f: rewritten(f, lambda values: values.__setitem__((1, 3), np.nan)), SHARD, "as long as nan where"),
-        (lambda f: rewritten(f, lambda values: values.__setitem__((1, 3), np.inf)), SHARD, "as long as inf where"),
-        (lambda f: edit(f, lambda m: m["shards"][1].update(longest=1.0)), SHARD, "where the manifest says 1.0"),
         (lambda f: edit(f, lambda m: m["shards"][1].update(longest=1e9)), SHARD, "where the manifest says 1000000000"),
-        (
-            lambda f: edit(f, lambda m: m["shards"].pop(1)),
-            "manifest.json",
-            "the files of passages-00000-of-00002",
-        ),
-        (
-            lambda f: edit(f, lambda m: m["shards"].pop()),
-            "manifest.json",
-            "the files of passages-00000-of-00002",
-        ),
-        (
-            lambda f: edit(f, lambda m: m["shards"].reverse()),
-            "manifest.json",
-            "the files of passages-00000-of-00003",
-        ),
-        (lambda f: edit(f, lambda m: m["shards"].clear()), "manifest.json", "shards: expected `array` of length >= 1"),
-        (lambda f: edit(f, lambda m: m["shards"][0].pop("sha256")), "manifest.json", "shards[0]: lacks sha256"),
-        (lambda f: edit(f, lambda m: m["shards"][0].update(rows=-1)), "manifest.json", "shards[0].rows: expected"),
-        (
-            lambda f: edit(f, lambda m: m["model"].update(max_length="no")),
-            "manifest.json",
-            "model.max_length: expected",
-        ),
-        (lambda f: (f / "manifest.json").write_text("{"), "manifest.json", "expected JSON"),
+        (lambda f: edit(f, lambda m: m["shards"].pop(1)), "manifest.json", "the files of passages-00000-of-00002"),
     ],
 )
 def test_damaged_embeddings_are_one_error(folder: Path, damage: Damage, where: str, message: str) -> None:

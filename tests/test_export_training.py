@@ -1,7 +1,5 @@
 """``builders export`` for training elsewhere, with mined negatives; runs whose scores no tool orders otherwise."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path
@@ -52,40 +50,27 @@ def export(release: Path, layout: str, *words: object, code: int = 0) -> tuple[D
 PAIRS = [(0, 0, 1.0), (0, 1, 0.0), (0, 2, 0.0), (0, 4, 1.0), (0, 3, 0.0), (0, 5, 0.0), (1, 1, 1.0), (1, 0, 0.0)]
 
 
-@pytest.mark.parametrize(
-    ("layout", "each", "name", "expected"),
-    [
-        (
-            *("flagembedding", 4, "train.jsonl"),
-            [
-                {"query": TRAIN[0], "pos": [TEXTS[0], TEXTS[4]], "neg": [TEXTS[n] for n in (1, 2, 3, 5)]},
-                {"query": TRAIN[1], "pos": [TEXTS[1]], "neg": [TEXTS[0]]},
-            ],
-        ),
-        (
-            *("triplets", 2, "train.jsonl"),
-            [
-                {"query": TRAIN[query], "positive": TEXTS[positive], "negative": TEXTS[negative]}
-                for query, positive, negative in ((0, 0, 1), (0, 0, 2), (0, 4, 3), (0, 4, 5), (1, 1, 0))
-            ],
-        ),
-        (
-            *("pylate", 3, "train.jsonl"),
-            [
-                {"query": TRAIN[query], "positive": TEXTS[positive]}
-                | {f"negative_{number}": TEXTS[n] for number, n in enumerate(dealt, 1)}
-                for query, positive, dealt in ((0, 0, (1, 2, 3)), (0, 4, (5, 1, 2)), (1, 1, (0, 0, 0)))
-            ],
-        ),
-        (
-            *("sentence-transformers", 2, "train.pairs.jsonl"),
-            [{"query": TRAIN[query], "passage": TEXTS[n], "label": label} for query, n, label in PAIRS],
-        ),
-    ],
-)
-def test_negatives_are_dealt_to_the_positives(
-    release: Path, negatives: Path, layout: str, each: int, name: str, expected: list[dict[str, Any]]
-) -> None:
+FLAG = [
+    {"query": TRAIN[0], "pos": [TEXTS[0], TEXTS[4]], "neg": [TEXTS[n] for n in (1, 2, 3, 5)]},
+    {"query": TRAIN[1], "pos": [TEXTS[1]], "neg": [TEXTS[0]]},
+]
+TRIPLETS = [
+    {"query": TRAIN[query], "positive": TEXTS[positive], "negative": TEXTS[negative]}
+    for query, positive, negative in ((0, 0, 1), (0, 0, 2), (0, 4, 3), (0, 4, 5), (1, 1, 0))
+]
+PYLATE = [
+    {"query": TRAIN[query], "positive": TEXTS[positive]} | {f"negative_{n}": TEXTS[d] for n, d in enumerate(dealt, 1)}
+    for query, positive, dealt in ((0, 0, (1, 2, 3)), (0, 4, (5, 1, 2)), (1, 1, (0, 0, 0)))
+]
+LABELLED = [{"query": TRAIN[query], "passage": TEXTS[n], "label": label} for query, n, label in PAIRS]
+DEALT = {"flagembedding": (4, FLAG), "triplets": (2, TRIPLETS), "pylate": (3, PYLATE)}
+DEALT["sentence-transformers"] = (2, LABELLED)
+
+
+@pytest.mark.parametrize("layout", DEALT)
+def test_negatives_are_dealt_to_the_positives(release: Path, negatives: Path, layout: str) -> None:
+    each, expected = DEALT[layout]
+    name = "train.pairs.jsonl" if expected is LABELLED else "train.jsonl"
     done, out = export(release, layout, "--negatives", negatives, "--negatives-per-positive", each)
     assert json_lines(out / name) == expected
     names = {"train.jsonl", name}  # dev has no negatives

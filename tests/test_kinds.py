@@ -1,7 +1,5 @@
 """Kinds of model behind one interface, each against brute force over all passages."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 
@@ -63,27 +61,20 @@ def expect(found: list[list[tuple[str, float]]], scores: np.ndarray, atol: float
         np.testing.assert_allclose([own[ids.index(corpus)] for corpus, _ in hits], best, atol=atol)
 
 
+PROMPTS, SHORT = {"query_prompt": "水", "passage_prompt": "火"}, {"truncate_dim": 8, "similarity": "cosine"}
+
+
 @pytest.mark.parametrize(
     ("said", "scores"),
     [
-        (
-            {"query_prompt": "水", "passage_prompt": "火"},
-            lambda m: m.encode(ASKED, prompt="水") @ m.encode(TEXTS, prompt="火").T,
-        ),
+        (PROMPTS, lambda m: m.encode(ASKED, prompt="水") @ m.encode(TEXTS, prompt="火").T),
         ({"prompt_name": "other"}, lambda m: m.encode(ASKED, prompt="饺子") @ m.encode_document(TEXTS).T),
-        (
-            {"truncate_dim": 8, "similarity": "cosine"},
-            lambda m: _unit(m.encode_query(ASKED)[:, :8]) @ _unit(m.encode_document(TEXTS)[:, :8]).T,
-        ),
+        (SHORT, lambda m: _unit(m.encode_query(ASKED)[:, :8]) @ _unit(m.encode_document(TEXTS)[:, :8]).T),
         ({"normalize": True}, lambda m: _unit(m.encode_query(ASKED)) @ _unit(m.encode_document(TEXTS)).T),
     ],
 )
 def test_what_is_said_of_a_model_is_done(
-    models: Path,
-    release: Release,
-    tmp_path: Path,
-    said: dict[str, object],
-    scores: Callable[[SentenceTransformer], np.ndarray],
+    models: Path, release: Release, tmp_path: Path, said: dict[str, object], scores: Callable[..., np.ndarray]
 ) -> None:
     found = found_by(ModelSettings(str(models / "dual"), **said), release, tmp_path / "index")
     expect(found, scores(SentenceTransformer(str(models / "dual"), device="cpu")), 0.02)
@@ -111,9 +102,8 @@ def test_an_inverted_index_finds_what_the_whole_embeddings_say(
         index = retriever.index(release, "corpus", tmp_path / "index")
         assert list(retriever.search(release, "corpus", index, [""], 4)) == [[]]
     monkeypatch.setattr("baselines.retrieve.index.ROWS_ON_CPU", 2)
-    for hits, again in zip(
-        found, found_by(ModelSettings(str(models / kind)), release, tmp_path / "parts"), strict=True
-    ):
+    parts = found_by(ModelSettings(str(models / kind)), release, tmp_path / "parts")
+    for hits, again in zip(found, parts, strict=True):
         assert [corpus for corpus, _ in hits] == [corpus for corpus, _ in again]
         np.testing.assert_allclose([score for _, score in hits], [score for _, score in again], rtol=1e-5)
 

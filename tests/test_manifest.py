@@ -1,8 +1,7 @@
 """The JSON files of a release: typed, with errors that name the file and the field."""
 
-from __future__ import annotations
-
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import dureader_retrieval
 from builders.core.errors import InputError
 from builders.store import layout
 from builders.store.layout import CONFIGS, MANIFEST, SETS, config_of
-from builders.store.manifest import read_stats, write_manifest
+from builders.store.manifest import write_manifest
 from builders.store.reader import open_release
 from tests.releases import make_release
 
@@ -53,55 +52,17 @@ def test_fields_of_a_later_version_are_passed_over(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda m: m.update(name="another"), "name: expected one of dureader_retrieval, found 'another'"),
         (lambda m: m.update(format=2), "format: expected one of 1, found 2"),
-        (lambda m: m.pop("format"), "lacks format"),
         (lambda m: m.pop("files"), "lacks files"),
-        (lambda m: m.update(builds={}), "builds: expected `array`, got `object`"),
-        (lambda m: m["files"][1].update(bytes="12"), "files[1].bytes: expected `int`, got `str`"),
         (lambda m: m["files"][0].update(rows=-1), "files[0].rows: expected `int` >= 0"),
-        (lambda m: m["files"][0].update(bytes=2**63), "files[0].bytes: expected `int` <= 9223372036854775807"),
-        (lambda m: m["files"][0].update(sha256="A" * 64), "files[0].sha256: expected a SHA-256 in hex"),
         (lambda m: m["files"].append(m["files"][0]), "files: 'corpus/corpus-00000-of-00003.parquet' is listed twice"),
-        (lambda m: m["builds"][0].pop("verb"), "builds[0]: lacks verb"),
     ],
 )
 def test_a_wrong_manifest_is_one_error_with_file_and_field(tmp_path: Path, change: Change, message: str) -> None:
     release = make_release(tmp_path / "release")
     changed(release / MANIFEST, change)
-    with pytest.raises(InputError) as error:
+    with pytest.raises(InputError, match="^" + re.escape(f"{release / MANIFEST}: {message}")):
         open_release(release)
-    assert str(error.value).startswith(f"{release / MANIFEST}: ") and message in str(error.value)
-
-
-@pytest.mark.parametrize("content", [b"[]", b"{", b"", b'{"name": "\xff"}', b"null"])
-def test_what_is_no_manifest_at_all(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / MANIFEST).write_bytes(content)
-    with pytest.raises(InputError, match=r"manifest\.json(:1)?: expected"):
-        open_release(tmp_path)
-
-
-def test_figures_are_checked_and_kept_whole(tmp_path: Path) -> None:
-    assert read_stats(tmp_path) == {}
-    file = tmp_path / "stats.json"
-    stats = {"table3": {"dev": {"queries": 2, "chars_per_query": 9.5}}, "collections": {}, "ccovid": {"read": [1, 2.0]}}
-    file.write_text(json.dumps(stats))
-    assert json.dumps(read_stats(tmp_path)) == json.dumps(stats)
-
-
-@pytest.mark.parametrize(
-    ("stats", "message"),
-    [
-        ({"table3": {"dev": {"queries": "two"}}}, "table3[...][...]: expected `float | null`, got `str`"),
-        ({"samples": []}, "samples: expected `object`, got `array`"),
-        ([], "expected `object`, got `array`"),
-    ],
-)
-def test_figures_that_are_none_are_one_error_with_file_and_field(tmp_path: Path, stats: Any, message: str) -> None:
-    (tmp_path / "stats.json").write_text(json.dumps(stats))
-    with pytest.raises(InputError) as error:
-        read_stats(tmp_path)
-    assert str(error.value) == f"{tmp_path / 'stats.json'}: {message}"
 
 
 # The one table of sets, configs, splits and columns, and what must agree with it

@@ -1,7 +1,5 @@
 """Names and texts of others in cards: shown as they are, whatever Markdown, HTML or a terminal would make of them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pyarrow as pa
@@ -26,21 +24,15 @@ WILD = "<script>alert(1)</script> ![x](http://example.org/x.png) | **b** `c` \03
         ("dev_run.json", "dev_run.json"),
         ("<b>a & b</b>", r"\<b\>a \& b\</b\>"),
         ("a | b", r"a \| b"),
-        ("[a](b) `c` *d* \\", r"\[a\](b) \`c\` \*d\* " + "\\\\"),
         ("a\n# b\033[0m", r"a\\n# b\\x1b\[0m"),
-        (256, "256"),
     ],
 )
 def test_a_text_is_no_markup(text: object, shown: str) -> None:
     assert as_text(text) == shown
 
 
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [("问：", "`问：`"), ("a`b", "``a`b``"), ("`", "`` ` ``"), ("a``b`", "``` a``b` ```"), ("a|b\n", r"`a\|b\n`")],
-)
-def test_a_code_span_ends_where_its_text_ends(text: str, shown: str) -> None:
-    assert as_code(text) == shown
+def test_a_code_span_ends_where_its_text_ends() -> None:
+    assert [as_code(each) for each in ("问：", "a``b`", "a|b\n")] == ["`问：`", "``` a``b` ```", r"`a\|b\n`"]
 
 
 def test_a_card_shows_the_names_of_sources_and_options_as_text() -> None:

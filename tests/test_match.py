@@ -1,7 +1,5 @@
 """Pairs of questions scored: the cross-encoder's probabilities, the candidates, their recall, interruptions."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -15,15 +13,7 @@ from tiny_models import write_cross, write_dual
 
 from builders.store.runs import read_run
 
-TRAIN = [
-    "北京冬天冷吗",
-    "冬天北京冷不冷",
-    "饺子怎么煮",
-    "身份证丢了怎么办",
-    "多肉怎么浇水",
-    "手机进水怎么办",
-    "哪里看雪",
-]
+TRAIN = ["北京冬天冷吗", "冬天北京冷不冷", "饺子怎么煮", "身份证丢了", "多肉怎么浇水", "手机进水怎么办", "哪里看雪"]
 ASKED = {"dev": ["高铁票提前几天买", "手机进水了怎么办"], "test": ["哪里可以看雪", "北京冬天"]}
 TEXT = {md5(text): text for text in [*TRAIN, *ASKED["dev"], *ASKED["test"]]}
 pytestmark = pytest.mark.usefixtures("own_cache")
@@ -90,12 +80,8 @@ def test_recall_is_the_share_of_all_similar_pairs_among_the_candidates(world: Pa
     result = json.loads(match(world, tmp_path / "a.run", *options).stdout)
     candidates = set(_scores(tmp_path / "a.run"))
     similar = {pair for pair, score in every.items() if score > threshold}
-    assert result["recall"] == {
-        "questions": 4,
-        "similar_pairs": len(similar),
-        "words": pytest.approx(len(similar & candidates) / len(similar)),
-        "together": pytest.approx(len(similar & candidates) / len(similar)),
-    }
+    share = pytest.approx(len(similar & candidates) / len(similar))
+    assert result["recall"] == {"questions": 4, "similar_pairs": len(similar), "words": share, "together": share}
     assert result["pairs"] == len(candidates) and result["training_questions"] == len(TRAIN)
     assert result["similar_pairs"] == len(similar & candidates)
     assert result["similar_questions"] == len({one for one, _ in similar & candidates})
@@ -108,8 +94,6 @@ def test_recall_is_the_share_of_all_similar_pairs_among_the_candidates(world: Pa
         (("--split", "train"), "--split train: its questions are those that the others are compared with"),
         (("--split", "dev", "tset"), "has no questions in queries of tset"),
         (("--model", "{dual}"), "holds a SentenceTransformer; expected a CrossEncoder"),
-        (("--encoder", "{cross}"), "holds a CrossEncoder; expected a SentenceTransformer"),
-        (("--set", "cmedqa"), "has no questions in cmedqa-queries of dev and test"),
     ],
 )
 def test_what_cannot_be_matched_is_one_line(world: Path, tmp_path: Path, words: tuple[str, ...], said: str) -> None:

@@ -1,7 +1,5 @@
 """Models that encode, search and re-rank, from the hub: pinned to a commit; said at once where it cannot be reached."""
 
-from __future__ import annotations
-
 import json
 import socket
 import time

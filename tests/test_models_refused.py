@@ -1,9 +1,6 @@
 """Models from strangers: files that cannot be read, weights that are not there, code that must not run."""
 
-from __future__ import annotations
-
 import json
-import os
 import pickle
 import shutil
 from collections.abc import Callable
@@ -89,10 +86,6 @@ def _without_tokenizer(folder: Path) -> None:
             path.unlink()
 
 
-def _file(name: str, content: bytes) -> Callable[[Path], object]:
-    return lambda folder: (folder / name).write_bytes(content)
-
-
 _broken = _weights(
     lambda weights: {name: each * float("nan") if "word_embeddings" in name else each for name, each in weights.items()}
 )
@@ -100,7 +93,7 @@ _renamed = _weights(lambda weights: {f"other.{name}": each for name, each in wei
 _latin = _words(lambda words: {word if "[" in word else f"word{number}": number for word, number in words.items()})
 _EMPTY, _UNREAD = "special or unknown tokens of a Chinese sentence", "the tokenizer is another model's"
 _LOST = "its files lack 2 of its weights: classifier.bias, classifier.weight)"
-_CROSS, _TRAINED, _STRICT = ["rerank", "train a cross-encoder"], OF_A_BERT[1:], OF_A_BERT[2:]
+_CROSS, _TRAINED = ["rerank", "train a cross-encoder"], OF_A_BERT[1:]
 _SAVED, _READ = "config_sentence_transformers.json", "sentence_bert_config.json"
 # By the damage: the model, who opens it, the change, what is said.
 DAMAGE: dict[str, tuple[str, list[str], Callable[[Path], object], str]] = {
@@ -109,16 +102,7 @@ DAMAGE: dict[str, tuple[str, list[str], Callable[[Path], object], str]] = {
     "a layer missing": ("bert", OF_A_BERT, _without("layer.1."), "its files lack 16 of its weights"),
     "no numbers": ("cross", _CROSS, _broken, "its weights are damaged"),
     "no numbers in an encoder": ("bert", OF_A_BERT[:2], _broken, "its weights are damaged"),
-    "cut weights": ("bert", OF_A_BERT, lambda f: os.truncate(f / "model.safetensors", 1_000), ""),
-    "a header of 2 ** 62 bytes": ("bert", OF_A_BERT, _file("model.safetensors", (1 << 62).to_bytes(8, "little")), ""),
-    "no weights": ("bert", OF_A_BERT, lambda f: (f / "model.safetensors").unlink(), ""),
-    "a list for a config": ("bert", OF_A_BERT, _file("config.json", b"[1, 2]"), ""),
-    "a config of lists in lists": ("bert", OF_A_BERT, _file("config.json", b"[" * 100_000), ""),
-    "a model of no heads": ("bert", OF_A_BERT, _set("config.json", num_attention_heads=0), ""),
     "another shape": ("bert", OF_A_BERT, _set("config.json", intermediate_size=96), ""),
-    "classes that are no names": ("bert", _STRICT, _set("config.json", architectures=[["BertModel"]]), ""),
-    "a tokenizer cut": ("bert", OF_A_BERT, lambda f: os.truncate(f / "tokenizer.json", 500), ""),
-    "a tokenizer that is a list": ("bert", OF_A_BERT, _file("tokenizer.json", b"[]"), ""),
     "no tokenizer": ("bert", OF_A_BERT, _without_tokenizer, _EMPTY),
     "no tokenizer of a re-ranker": ("cross", ["rerank"], _without_tokenizer, _EMPTY),
     "Latin words": ("bert", OF_A_BERT, _latin, _EMPTY),
@@ -127,9 +111,6 @@ DAMAGE: dict[str, tuple[str, list[str], Callable[[Path], object], str]] = {
     "no pad token": ("bert", OF_A_BERT, _set("tokenizer_config.json", pad_token=None), "padding token"),
     "prompts in a list": ("dual", ["encode"], _set(_SAVED, prompts=["q: "]), "cannot be opened"),
     "a list for a prompt": ("dual", ["encode"], _set(_SAVED, prompts={"query": ["q: "]}), "cannot read a text"),
-    "a list for a name": ("dual", ["encode"], _set(_SAVED, prompts={"a": "b"}, default_prompt_name=["a"]), ""),
-    "a list for a kind": ("dual", ["encode"], _file(_SAVED, b'{"model_type": ["Dual"]}'), ""),
-    "a text for a length": ("dual", ["encode"], _set(_READ, max_seq_length="64"), ""),
     "a negative length": ("dual", ["encode"], _set(_READ, query_length=-1), "cannot read a text"),
 }
 
@@ -155,10 +136,8 @@ def test_a_pooler_that_nobody_uses_may_be_missing(models: Path, tmp_path: Path, 
 def test_a_model_without_a_pooler_has_one_fingerprint(models: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(models / "dual", tmp_path / "model"))
     _without("pooler")(folder)
-    before = torch.get_rng_state()
     one, other = (fingerprint(open_encoder(ModelSettings(str(folder)))) for _ in range(2))
     assert one == other != fingerprint(open_encoder(ModelSettings(str(models / "dual"))))
-    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_texts_are_never_cut_beyond_a_models_positions(models: Path, tmp_path: Path) -> None:
@@ -193,14 +172,11 @@ def test_an_added_token_without_a_weight_is_passed_over(models: Path, tmp_path: 
 CODE = "from pathlib import Path\nPath({ran!r}).touch()\n"
 
 
-class _Touch:
-    """A pickle of it makes a file when it is read."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path
+class _Touch(str):
+    """A path; a pickle of it makes a file there when it is read."""
 
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
-        return Path.touch, (Path(self.path),)
+        return Path.touch, (Path(self),)
 
 
 def _pickled(folder: Path, ran: str) -> None:

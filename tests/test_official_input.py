@@ -1,9 +1,6 @@
 """The official inputs: token for token what the official reader makes, by tokenizers that load without this project."""
 
-from __future__ import annotations
-
 import collections
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +12,6 @@ from official_reader import Input, pair_input, passage_input, pieces, query_inpu
 from transformers import AutoTokenizer, BertConfig, BertTokenizer
 
 from baselines.retrieve.official_input import official_tokenizer
-from builders.core.errors import InputError
 
 PARTS = ["##ing", "##tion", "the", "un", "##able", "ab", "abc", "##bc", "sep", "cls", "##19", "20", "##σ", "δ", "##ς"]
 CHARACTERS = "的中国年节假日一在有abcdeipxyz0123456789,.[]!?，。、《》%-éä"
@@ -111,19 +107,3 @@ def test_real_queries_and_passages_become_the_official_inputs(shared_data: Path,
         assert read(query, row[0]) == query_input(row[0], known)
         assert read(passage, row[2]) == passage_input(row[2], known)
         assert read(pair, row[0], row[2]) == pair_input(row[0], row[2], known)
-
-
-def test_transformers_4_finds_the_class_of_a_saved_tokenizer(tmp_path: Path) -> None:
-    saved(tmp_path, VOCABULARY)("query", 32)
-    config = json.loads((tmp_path / "query" / "tokenizer_config.json").read_text())
-    assert config["tokenizer_class"] == "PreTrainedTokenizerFast"  # TokenizersBackend, its other name, is unknown there
-
-
-def test_a_vocabulary_of_another_kind_is_refused(tmp_path: Path) -> None:
-    from tokenizers import Tokenizer
-    from tokenizers.models import BPE
-    from transformers import PreTrainedTokenizerFast
-
-    other = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(BPE()))
-    with pytest.raises(InputError, match="need a WordPiece vocabulary"):
-        official_tokenizer(other, "query", 32)

@@ -1,7 +1,5 @@
 """Passage length control, against what the official passages show: nothing lost, nothing too long."""
 
-from __future__ import annotations
-
 import hashlib
 
 import numpy as np
@@ -25,23 +23,13 @@ def cut(*documents: list[tuple[str, bool]], least: int) -> list[tuple[int, str, 
 
 @given(documents, lengths)
 @settings(deadline=None)
-def test_nothing_is_lost_or_reordered(paragraphs: list[tuple[str, bool]], least: int) -> None:
-    assert "".join(text for _, text, _ in cut(paragraphs, least=least)) == "".join(text for text, _ in paragraphs)
-
-
-@given(documents, lengths)
-@settings(deadline=None)
-def test_every_passage_but_the_last_is_long_enough(paragraphs: list[tuple[str, bool]], least: int) -> None:
+def test_nothing_is_lost_or_reordered_and_no_passage_is_too_short_or_too_long(
+    paragraphs: list[tuple[str, bool]], least: int
+) -> None:
     texts = [text for _, text, _ in cut(paragraphs, least=least)]
-    assert all(len(text) >= least for text in texts[:-1])
-    assert all(texts)
-
-
-@given(documents, lengths)
-@settings(deadline=None)
-def test_no_passage_is_longer_than_needed(paragraphs: list[tuple[str, bool]], least: int) -> None:
-    """Without its last paragraph it was still too short."""
-    for _, text, _ in cut(paragraphs, least=least):
+    assert "".join(texts) == "".join(text for text, _ in paragraphs)
+    assert all(len(text) >= least for text in texts[:-1]) and all(texts)
+    for text in texts:  # without its last paragraph it was still too short
         assert any(len(text) - len(last) < least for last, _ in paragraphs if last and text.endswith(last))
 
 
@@ -58,10 +46,8 @@ def test_a_passage_is_positive_if_any_of_its_paragraphs_is(paragraphs: list[tupl
 
 def test_paragraphs_without_a_character_make_no_passage() -> None:
     assert cut([("", True), ("", True)], least=1) == []
-    assert cut([("一二", False), ("", True)], [("", True), ("三", False)], least=2) == [
-        (0, "一二", False),
-        (1, "三", True),
-    ]
+    found = cut([("一二", False), ("", True)], [("", True), ("三", False)], least=2)
+    assert found == [(0, "一二", False), (1, "三", True)]
 
 
 @given(st.lists(documents, max_size=4), lengths)

@@ -1,7 +1,5 @@
 """Texts tokenised ahead, by a thread or by processes: the library's tokens in order, a bounded number of batches."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import signal

@@ -1,7 +1,5 @@
 """Reading raw rows: where they may lie, what they may hold, and the one error for everything else."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import zipfile
@@ -29,22 +27,18 @@ def questions(paths: list[Path], split: str | None = None, block_bytes: int = 1 
     return found
 
 
-@pytest.mark.parametrize(
-    ("name", "split"),
-    [
-        ("search.train.json", "train"),
-        ("raw/devset/search.dev.json.gz", "dev"),
-        ("raw/trainset/zhidao.json", "train"),
-        ("dureader-retrieval-test1/test1.json", "test"),
-        ("dev/rows.json", "dev"),
-        ("my-test-folder/rows.json", None),
-        ("contest.json", None),
-        ("traindev.json", None),
-        ("train.dev.json", None),
-    ],
-)
-def test_names_tell_the_split(name: str, split: str | None) -> None:
-    assert split_of(name) == split
+SPLITS = {
+    "train": ("search.train.json", "raw/trainset/zhidao.json"),
+    "dev": ("raw/devset/search.dev.json.gz", "dev/rows.json"),
+    "test": ("dureader-retrieval-test1/test1.json",),
+    None: ("my-test-folder/rows.json", "contest.json", "traindev.json", "train.dev.json"),
+}
+
+
+def test_names_tell_the_split() -> None:
+    assert {name: split_of(name) for names in SPLITS.values() for name in names} == {
+        name: split for split, names in SPLITS.items() for name in names
+    }
 
 
 def test_plain_gzip_zip_and_folders_hold_the_same_rows(tmp_path: Path) -> None:
@@ -121,15 +115,11 @@ def test_every_wrong_line_is_one_error_with_file_line_and_what_was_expected(tmp_
         good[:-20]: "not JSON",
         good.replace(b'"documents"', b'"documants"'): "missing required field `documents`",
         good.replace("太阳花怎么养".encode(), "太阳花怎么养".encode()[:-1]): "not UTF-8",
-        good.replace("喜温暖。".encode(), b"\xff"): "not UTF-8",
         good.replace("喜温暖。".encode(), b"\xed\xa0\x80"): "not UTF-8",
         good.replace('"喜温暖。"'.encode(), b"7"): "Expected `str`, got `int` - at `$.documents[0].paragraphs[0]`",
-        good.replace('"喜温暖。"'.encode(), b"[]"): "Expected `str`, got `array` - at `$.documents[0].paragraphs[0]`",
         good.replace("喜温暖。".encode(), b"\\ud800"): "not JSON",
         good.replace("太阳花怎么养".encode(), b" "): "a question with no text",
         b"[1, 2]": "Expected `object`",
-        b'{"question_id": 1, "question": "x", "documents": [{"paragraphs": "x"}]}': "$.documents[0].paragraphs",
-        b'{"question_id": 1, "question": "\\ud800", "documents": []}': "not JSON",
         b"[" * 100_000: "Expected `object`",
         b'{"question_id": 1, "question": "x", "documents": [], "a": ' + b"[" * 100_000: "x.train.json:7",
     }

@@ -1,23 +1,17 @@
 """Words of the compiled segmenter beside those of jieba itself: on odd texts, on random ones and on real ones."""
 
-from __future__ import annotations
-
 import gzip
-import importlib.metadata
 import itertools
 import json
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from builders.core import words as segment
-from builders.core.errors import InputError
-from builders.core.words import cutter, segmenter_version, words
+from builders.core.words import cutter, words
 
 # Chinese of every kind that the two treat differently or might, Latin letters, digits and signs next to each other,
 # full-width forms, blanks of many kinds, emoji with and without joiners, other scripts and their digits.
@@ -66,22 +60,6 @@ def test_the_rules_taken_over_are_those_of_the_installed_jieba() -> None:
 
     latin = {word for word, count in jieba.dt.FREQ.items() if count and set(word) <= segment._LATIN and len(word) > 1}
     assert latin and all(map(rjieba.has_word, latin))
-
-
-def test_a_missing_segmenter_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "rjieba", None)
-    cutter.cache_clear()
-    with pytest.raises(InputError, match=r"no segmenter rjieba here: .* --group builders"):
-        words("绿萝")
-    monkeypatch.undo()
-    assert words("绿萝") == ["绿萝"]
-
-    def absent(name: str) -> str:
-        raise importlib.metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr(segment, "version", absent)
-    with pytest.raises(InputError, match="no segmenter jieba here"):
-        segmenter_version("jieba")
 
 
 def paragraphs(folder: Path) -> Iterator[str]:

@@ -1,7 +1,5 @@
 """Output of commands to terminals and pipes of any encoding, and to logs without a terminal."""
 
-from __future__ import annotations
-
 import importlib
 import io
 import json
@@ -25,14 +23,9 @@ def given(sample_release: Path, tmp_path_factory: pytest.TempPathFactory) -> dic
     out = tmp_path_factory.mktemp("given") / "bm25.dev.run"
     run("baselines", "bm25", "--quiet", "--release", sample_release, "--split", "dev", "--out", out)
     other = out.with_name("other.run")
-    write_run(
-        other, [(query, [(corpus, -score) for corpus, score in hits]) for query, hits in read_run(out).hits.items()]
-    )
+    hits = read_run(out).hits.items()
+    write_run(other, [(query, [(corpus, -score) for corpus, score in own]) for query, own in hits])
     return {"release": sample_release, "run": out, "other": other, "folder": out.parent}
-
-
-def stream(encoding: str) -> io.TextIOWrapper:
-    return io.TextIOWrapper(io.BytesIO(), encoding=encoding)
 
 
 def written(to: io.TextIOWrapper) -> str:
@@ -52,17 +45,15 @@ def written(to: io.TextIOWrapper) -> str:
         "baselines compare --release {release} --split dev {run} {other}",
         "baselines compare --release {release} --split dev {run} {other} --format latex",
         "baselines errors --release {release} --split dev {run} --format json",
-        "baselines reproduce --leaderboard --format markdown",
         "baselines reproduce --release {release} --leaderboard {run}",
         "baselines reproduce --table 4 --row bm25 --release {release} --out {folder}/runs --one-process",
-        "baselines reproduce --help",
         "builders annotate --help",
     ],
 )
 def test_a_terminal_of_any_encoding_ends_no_command(
     given: dict[str, Path], encoding: str, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    out, err = stream(encoding), stream(encoding)
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding=encoding) for _ in range(2))
     monkeypatch.setattr(sys, "stdout", out)
     monkeypatch.setattr(sys, "stderr", err)
     program, *rest = words.format(**given).split()
@@ -77,7 +68,7 @@ def test_a_terminal_of_any_encoding_ends_no_command(
 
 def test_json_stays_json_in_any_encoding(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "é 中文 😀 \ud800"
-    out = stream("ascii")
+    out = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     monkeypatch.setattr(sys, "stdout", out)
     assert exit_code(lambda: print(json.dumps(text, ensure_ascii=False)) or 0) == 0
     monkeypatch.undo()
@@ -91,13 +82,3 @@ def test_long_work_is_logged_without_a_terminal(
     monkeypatch.setattr(progress_module, "EVERY", 0)
     assert list(progress(["a", "b"], label="encode", unit="row")) == ["a", "b"]
     assert any(line.startswith("encode:  50% 1.00/2.00 [") for line in caplog.messages), caplog.messages
-
-
-def test_a_terminal_has_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
-    monkeypatch.setattr(sys, "stderr", Terminal())
-    assert list(progress([1, 2], label="index")) == [1, 2]
-    assert "index: 100%|" in sys.stderr.getvalue()  # type: ignore[attr-defined]

@@ -5,9 +5,7 @@ string, special tokens included, byte for byte. XLM-R's and BERT's put their spe
 put none there: versions of transformers differ in that.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterable
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -40,13 +38,9 @@ _SPECIAL = ["<pad>", "<unk>", "<s>", "</s>", "[CLS]", "[SEP]"]
 
 def characters() -> list[str]:
     """Those of the tiny release and of every declared prompt."""
-    prompts = [
-        prompt
-        for family in declared().families.values()
-        for prompt in (family.query_prompt, family.passage_prompt, *family.prompts.values())
-    ]
-    asked = [question for some in QUESTIONS.values() for question in some]
-    words: Iterable[str] = ["问找查文", *TEXTS, *asked, *filter(None, prompts)]
+    words = ["问找查文", *TEXTS, *itertools.chain(*QUESTIONS.values())]
+    for family in declared().families.values():
+        words += [family.query_prompt or "", family.passage_prompt or "", *family.prompts.values()]
     return sorted({character for text in words for character in text})
 
 

@@ -4,8 +4,6 @@ ERNIE 1.0 as the repository that converted it has it: ErnieModel with relu, two 
 ``pytorch_model.bin``, a ``vocab.txt`` and no other file of a tokenizer. Multilingual BERT, cased, with safetensors.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Tiny random models of other kinds than one vector a text: real sentence-transformers checkpoints, of no network."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import torch

@@ -1,7 +1,5 @@
 """Tiny random models with a vocabulary of their own: real sentence-transformers checkpoints, made without a network."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -53,9 +51,7 @@ def write_dual(
     modules = [module, Pooling(module.get_embedding_dimension(), "mean")]
     if router:
         other = Transformer(str(write_bert(folder.with_name(f"{folder.name}-other"), texts, seed + 1)), **lengths)
-        modules = [
-            Router.for_query_document(modules, [other, Pooling(other.get_embedding_dimension(), "mean")]),
-        ]
+        modules = [Router.for_query_document(modules, [other, Pooling(other.get_embedding_dimension(), "mean")])]
     model = SentenceTransformer(modules=modules, similarity_fn_name=similarity, prompts=prompts, device="cpu")
     model.save_pretrained(str(folder))
     return folder

@@ -1,7 +1,5 @@
 """A tiny release with every kind of config, made as the builders make theirs."""
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Callable
@@ -9,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from releases import md5, passage, tables
+from releases import md5, tables
 
 from builders.check.release import check
 from builders.core.files import write_text
@@ -86,6 +84,3 @@ def edit_stats(path: Path, change: Callable[[dict[str, Any]], Any]) -> None:
 
 def _rewrite_manifest(path: Path, builds: list[Build]) -> None:
     write_manifest(path, [entry for entry in open_release(path).manifest.files if entry.rows is not None], builds)
-
-
-__all__ = ["Rows", "edit_stats", "make_whole", "passage", "whole_tables"]

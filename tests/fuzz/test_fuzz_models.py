@@ -1,7 +1,5 @@
 """Spoiled descriptions of checkpoints, trainings, the hub and Paddle's parameters; without PyTorch."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import tempfile
@@ -29,7 +27,7 @@ ABOUT: dict[str, Any] = {
     "recipe": {"name": "tiny"},
     "start": "org/base",
     "start_commit": "a1" * 20,
-    "data": {"x/y": "c0"},
+    "data": {"x": "c0"},
 }
 
 
@@ -57,12 +55,8 @@ def _read_checkpoint(folder: Path) -> Any:
     found = open_checkpoint(folder)
     card = model_card(found, "org/name")
     assert card.startswith("---\n") and card.count("\n---\n") >= 1
-    return {
-        "recipe.json": found.recipe,
-        "training.json": found.training,
-        "outputs": found.outputs,
-        "files": found.files(),
-    }
+    parts = {"recipe.json": found.recipe, "training.json": found.training}
+    return parts | {"outputs": found.outputs, "files": found.files()}
 
 
 def _as_its_files(found: Any, _: Any, folder: Path) -> bool:
@@ -151,80 +145,38 @@ def _paddle(folder: Path) -> None:
     shutil.rmtree(folder / "all")
 
 
+def _read_manifest(folder: Path) -> Manifest:
+    return read_json(folder / "manifest.json", Manifest)
+
+
+def _read_config(folder: Path) -> Any:
+    return read_config(folder / "ernie_config.json")
+
+
+def _read_words(folder: Path) -> Any:
+    return read_vocabulary(folder / "vocab.txt", 10_000)
+
+
+def _read_numbers(folder: Path) -> Any:
+    return read_parameter(folder / "parameter").tolist()
+
+
+_CHECKPOINT, _PADDLE, _PULL = "baselines.checkpoint:", "baselines.hub.paddle:", ("baselines.hub.pull:__post_init__",)
+_OPENED = tuple(f"{_CHECKPOINT}{name}" for name in ("_read", "_settings", "open_checkpoint"))
+_RECORD = ("baselines.train.resume:is_done", "baselines.train.resume:start_commit")
+_RESUMED = ("baselines.train.resume:states_kept", "baselines.train.resume:last_state")
+_FILES, _LIST = {"*.json": JSON, "model.safetensors": BYTES}, {"manifest.json": JSON}
+_STATES = {"*/about.json": JSON, "*/*/trainer_state.json": JSON, "*/*/sealed.json": JSON}
+_CONFIG, _WORDS = {"ernie_config.json": JSON}, {"vocab.txt": TEXT}
 READERS = [
-    Reader(
-        "a checkpoint and its card",
-        reaches=(
-            "baselines.checkpoint:_read",
-            "baselines.checkpoint:_settings",
-            "baselines.checkpoint:open_checkpoint",
-        ),
-        make=_checkpoint,
-        spoils={"*.json": JSON, "model.safetensors": BYTES},
-        read=_read_checkpoint,
-        right=_as_its_files,
-    ),
-    Reader(
-        "a checkpoint's hashes",
-        reaches=("baselines.checkpoint:check_hashes",),
-        make=_hashed,
-        spoils={"*.json": JSON, "model.safetensors": BYTES},
-        read=_read_hashed,
-        right=same,
-    ),
-    Reader(
-        "a checkpoint's manifest",
-        reaches=("baselines.hub.pull:__post_init__",),
-        make=_manifest,
-        spoils={"manifest.json": JSON},
-        read=lambda folder: read_json(folder / "manifest.json", Manifest),
-        right=as_json("manifest.json"),
-    ),
-    Reader(
-        "a repository's list of files",
-        reaches=("builders.core.hub:_earlier",),
-        make=_manifest,
-        spoils={"manifest.json": JSON},
-        read=_listing,
-        right=_as_listed,
-    ),
-    Reader(
-        "a training's record",
-        reaches=("baselines.train.resume:is_done", "baselines.train.resume:start_commit"),
-        make=_trained,
-        spoils={f"model/{TRAINING}": JSON},
-        read=_done,
-        right=_as_trained,
-    ),
-    Reader(
-        "a training's states",
-        reaches=("baselines.train.resume:states_kept", "baselines.train.resume:last_state"),
-        make=_states,
-        spoils={"*/about.json": JSON, "*/*/trainer_state.json": JSON, "*/*/sealed.json": JSON},
-        read=_read_states,
-        right=_as_states,
-    ),
-    Reader(
-        "ERNIE's configuration",
-        reaches=("baselines.hub.paddle:read_config",),
-        make=_paddle,
-        spoils={"ernie_config.json": JSON},
-        read=lambda folder: read_config(folder / "ernie_config.json"),
-        right=as_json("ernie_config.json"),
-    ),
-    Reader(
-        "ERNIE's vocabulary",
-        reaches=("baselines.hub.paddle:read_vocabulary",),
-        make=_paddle,
-        spoils={"vocab.txt": TEXT},
-        read=lambda folder: read_vocabulary(folder / "vocab.txt", 10_000),
-    ),
-    Reader(
-        "a parameter of Paddle's",
-        reaches=("baselines.hub.paddle:read_parameter",),
-        make=_paddle,
-        spoils={"parameter": BYTES},
-        read=lambda folder: read_parameter(folder / "parameter").tolist(),
-    ),
+    Reader("a checkpoint and its card", _OPENED, _checkpoint, _FILES, _read_checkpoint, _as_its_files),
+    Reader("a checkpoint's hashes", (f"{_CHECKPOINT}check_hashes",), _hashed, _FILES, _read_hashed, same),
+    Reader("a checkpoint's manifest", _PULL, _manifest, _LIST, _read_manifest, as_json("manifest.json")),
+    Reader("a repository's list of files", ("builders.core.hub:_earlier",), _manifest, _LIST, _listing, _as_listed),
+    Reader("a training's record", _RECORD, _trained, {f"model/{TRAINING}": JSON}, _done, _as_trained),
+    Reader("a training's states", _RESUMED, _states, _STATES, _read_states, _as_states),
+    Reader("ERNIE's configuration", (f"{_PADDLE}read_config",), _paddle, _CONFIG, _read_config, as_json(*_CONFIG)),
+    Reader("ERNIE's vocabulary", (f"{_PADDLE}read_vocabulary",), _paddle, _WORDS, _read_words),
+    Reader("a parameter", (f"{_PADDLE}read_parameter",), _paddle, {"parameter": BYTES}, _read_numbers),
 ]
 test_spoiled_files_give_what_they_say_or_one_line = fuzz_of(READERS)

@@ -1,7 +1,5 @@
 """Model folders of every kind, spoiled: whoever opens one and gives it texts gets numbers, or one line."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

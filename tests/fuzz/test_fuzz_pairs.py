@@ -1,7 +1,5 @@
 """Training pairs, spoiled."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -40,21 +38,13 @@ def _as_lines(found: list[tuple[int, list[str], list[str]]], _: Any, folder: Pat
     return len(found) == sum(bool(line.strip()) for line in lines)
 
 
+def _write_parquet(folder: Path) -> None:
+    pq.write_table(pa.Table.from_pylist(ROWS), folder / "pairs.parquet")
+
+
+_PAIRS, _LINES, _PARQUET = "builders.similar.pairs:", {"pairs.jsonl": JSON_LINES}, {"pairs.parquet": PARQUET + BYTES}
 READERS = [
-    Reader(
-        "training pairs as JSON lines",
-        reaches=("builders.similar.pairs:read_pairs",),
-        make=_write,
-        spoils={"pairs.jsonl": JSON_LINES},
-        read=_read("pairs.jsonl"),
-        right=_as_lines,
-    ),
-    Reader(
-        "training pairs as Parquet",
-        reaches=("builders.similar.pairs:_parquet",),
-        make=lambda folder: pq.write_table(pa.Table.from_pylist(ROWS), folder / "pairs.parquet"),
-        spoils={"pairs.parquet": PARQUET + BYTES},
-        read=_read("pairs.parquet"),
-    ),
+    Reader("pairs in lines", (f"{_PAIRS}read_pairs",), _write, _LINES, _read("pairs.jsonl"), _as_lines),
+    Reader("pairs", (f"{_PAIRS}_parquet",), _write_parquet, _PARQUET, _read("pairs.parquet")),
 ]
 test_spoiled_files_give_what_they_say_or_one_line = fuzz_of(READERS)

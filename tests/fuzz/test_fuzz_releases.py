@@ -1,14 +1,12 @@
 """Releases, spoiled: as somebody damages one, and as somebody makes one who wants to do harm and hides it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from fuzzing import Reader, equal, fuzz_of, loads
+from fuzzing import Reader, equal, fuzz_of, loads, same
 from releases import make_release
 from spoil import BYTES, JSON, PARQUET
 
@@ -31,9 +29,8 @@ def as_listed(found: Any, good: Any, folder: Path) -> bool:
     (tables, stats), (good_tables, _) = found, good
     said = loads((folder / "release" / "stats.json").read_text(encoding="utf-8-sig"))
     assert equal(stats, said)
-    listed = {
-        entry["path"] for entry in loads((folder / "release" / MANIFEST).read_bytes().decode("utf-8-sig"))["files"]
-    }
+    manifest = loads((folder / "release" / MANIFEST).read_bytes().decode("utf-8-sig"))
+    listed = {entry["path"] for entry in manifest["files"]}
     for split, rows in tables.items():
         shards = {path for path in listed if path.startswith("/".join(split) + "-")}
         there = {f"{split[0]}/{path.name}" for path in (folder / "release" / split[0]).glob(f"{split[1]}-*")}
@@ -67,33 +64,19 @@ def _with_texts(folder: Path) -> None:
     _texts(folder)
 
 
-_MANIFEST = "builders.store.manifest:"
+def _release(folder: Path) -> None:
+    make_release(folder / "release")
+
+
+_MANIFESTS = ("builders.store.manifest:read_manifest", "builders.store.manifest:read_stats")
+_ROWS = ("builders.store.reader:batches", "builders.store.shards:_wrong_shard")
+_KEPT = {"kept/*/manifest.json": JSON, "kept/*/[!m]*": BYTES}
 _SHARDS = {"release/manifest.json": JSON, "release/stats.json": JSON, "release/*/*.parquet": PARQUET}
 READERS = [
+    Reader("a damaged release", _MANIFESTS, _release, _SHARDS, read, as_listed),
+    Reader("a hostile release", _ROWS, _release, _SHARDS, read, mend=sign),
     Reader(
-        "a damaged release",
-        reaches=(f"{_MANIFEST}read_manifest", f"{_MANIFEST}read_stats"),
-        make=lambda folder: make_release(folder / "release"),
-        spoils=_SHARDS,
-        read=read,
-        right=as_listed,
-    ),
-    Reader(
-        "a hostile release",
-        reaches=("builders.store.reader:batches", "builders.store.shards:_wrong_shard"),
-        make=lambda folder: make_release(folder / "release"),
-        spoils=_SHARDS,
-        read=read,
-        mend=sign,
-    ),
-    Reader(
-        "unpacked texts in a cache",
-        reaches=("baselines.retrieve.passages:damage",),
-        make=_with_texts,
-        spoils={"kept/*/manifest.json": JSON, "kept/*/[!m]*": BYTES},
-        read=_texts,
-        right=lambda found, good, _: found == good,
-        makes_good=True,
+        "unpacked texts", ("baselines.retrieve.passages:damage",), _with_texts, _KEPT, _texts, same, makes_good=True
     ),
 ]
 test_spoiled_files_give_what_they_say_or_one_line = fuzz_of(READERS)

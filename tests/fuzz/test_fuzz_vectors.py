@@ -1,7 +1,5 @@
 """Embeddings and finished windows, spoiled: what needs PyTorch to be read."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -78,30 +76,12 @@ def _scores(found: list[list[float]], *_: object) -> bool:
     return found == [] or [len(own) for own in found] == [2, 1]
 
 
+_INDEX, _WINDOW = "baselines.retrieve.index:", ("baselines.retrieve.rerankers:_score_window",)
+_ARRAYS = {"manifest.json": JSON, "*.npy": BYTES, "*/*.npy": BYTES}
+_NOTES = {"*.npy.json": JSON, "*.npy": BYTES}
 READERS = [
-    Reader(
-        "embeddings",
-        reaches=tuple(f"baselines.retrieve.index:{name}" for name in ("read", "_mapped")),
-        make=_embeddings,
-        spoils={"manifest.json": JSON, "*.npy": BYTES, "*/*.npy": BYTES},
-        read=_read_embeddings,
-        right=same,
-    ),
-    Reader(
-        "notes of what is encoded",
-        reaches=("baselines.retrieve.index:resumed",),
-        make=_embeddings,
-        spoils={"*.npy.json": JSON, "*.npy": BYTES},
-        read=_read_notes,
-        right=_true_notes,
-    ),
-    Reader(
-        "windows of a re-ranking",
-        reaches=("baselines.retrieve.rerankers:_score_window",),
-        make=_window,
-        spoils={"*.json": JSON},
-        read=_read_window,
-        right=_scores,
-    ),
+    Reader("embeddings", (f"{_INDEX}read", f"{_INDEX}_mapped"), _embeddings, _ARRAYS, _read_embeddings, same),
+    Reader("notes of what is encoded", (f"{_INDEX}resumed",), _embeddings, _NOTES, _read_notes, _true_notes),
+    Reader("windows of a re-ranking", _WINDOW, _window, {"*.json": JSON}, _read_window, _scores),
 ]
 test_spoiled_files_give_what_they_say_or_one_line = fuzz_of(READERS)

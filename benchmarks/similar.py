@@ -51,7 +51,7 @@ def main() -> None:
         _make(folder, args)
         release = ["--release", str(folder / "release"), "--format", "json"]
         figures["similar"] = _measure(["similar", *release, "--out", str(folder / "out")])
-        pairs = ["--against", str(folder / "pairs.jsonl"), "--examples", "0", "--workers", str(args.workers)]
+        pairs = ["--against", str(folder / "pairs.jsonl"), "--workers", str(args.workers)]
         figures["contamination"] = _measure(["similar", *release, *pairs])
     print(json.dumps(figures, ensure_ascii=False, indent=1))
     write_json(args.out, figures)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
 from pathlib import Path
@@ -54,10 +54,12 @@ def excerpt(text: Sequence[Word], chars: int) -> list[Word]:
     """
     starts = [0, *accumulate(len(word) for word, _ in text)]
     ends = [max(first + 1, bisect_right(starts, start + chars) - 1) for first, start in enumerate(starts[:-1])]
-    terms = [{word.lower() for word, common in text[first:end] if common} for first, end in enumerate(ends)]
-    values = [sum(map(len, each)) for each in terms]
-    most = max(values, default=0)
-    best = [first for first, value in enumerate(values) if value == most > 0] or [0]
+    del ends[bisect_left(ends, len(text)) + 1 :]  # what begins later holds less
+    values = []
+    for first, end in enumerate(ends):
+        found = [word.lower() for word, common in text[first:end] if common]
+        values.append((sum(map(len, set(found))), len(found)))
+    best = [first for first, value in enumerate(values) if value == max(values) != (0, 0)] or [0]
     first = best[len(best) // 2]
     end = ends[first] if ends else 0
     cut: Word = ("…", False)

@@ -6,8 +6,8 @@ meaning of them (its recall@k is a hit rate), then the usual measures under ir-m
 positives found). Percent in text, fractions in JSON.
 --queries and --qrels-config measure what Section 2.3's strategies change: on the questions that a removed training
 question is similar to or on the others alone (Table 6), by the judgments before people corrected them (Figure 2).
---qrels-config resttest-bucketN with --split interpolation or extrapolation: on the test questions that `extrapolate
-resttest` told apart.
+--qrels-config resttest-bucketN with --split interpolation or extrapolation: on the test questions that `add resttest`
+told apart.
 --holes says what the passages that nobody judged do to the figures: Judged@10, bpref, the lists without them, and the
 best that a run could have. --duplicates takes near-duplicates (texts that share --jaccard of their n-grams) for one
 passage: a copy of a positive counts as the positive, and a copy of a passage above it is removed or counts nothing.

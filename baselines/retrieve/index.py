@@ -372,9 +372,10 @@ def open_retriever(settings: ModelSettings, work: Work, kind: str = "") -> Retri
 
 def _is_of(index: Index, about: dict[str, Any]) -> bool:
     """True if an index was made of just this. Models are told apart by their fingerprint, not their commit."""
-    have = {key: value for key, value in index.manifest.items() if key != "shards"}
-    one, other = ({**each, "model": {**each["model"], "commit": None}} for each in (have, about))
-    return one == other
+    models = index.manifest.get("model"), about["model"]
+    one, other = ({**model, "commit": None} if isinstance(model, dict) else {} for model in models)
+    rest = {key: value for key, value in index.manifest.items() if key not in ("shards", "model")}
+    return one == other and {**rest, "model": None} == {**about, "model": None}
 
 
 def _texts(release: Release, config: str, split: str, span: range) -> list[str]:

@@ -57,9 +57,9 @@ class Model(Struct, frozen=True, forbid_unknown_fields=True):
 
     A dual-encoder's alone: ``pooling`` and ``similarity`` (empty: those of a start that is a SentenceTransformer,
     ``mean`` and ``dot`` where it is none), and ``towers``, one encoder for queries and passages or two that begin
-    equal. A cross-encoder's alone: ``outputs``, one logit (binary cross entropy) or two (softmax; the score is the
-    probability of class 1). ``inputs``: ``plain`` as the start's tokenizer makes them, or as the ``official`` code does
-    (:mod:`baselines.retrieve.official_input`): spaces removed, a passage after an empty title.
+    equal. A cross-encoder's alone: ``outputs``, one logit (binary cross entropy) or two (softmax; the score is
+    the second logit less the first). ``inputs``: ``plain`` as the start's tokenizer makes them, or as the ``official``
+    code does (:mod:`baselines.retrieve.official_input`): spaces removed, a passage after an empty title.
     """
 
     kind: Literal["dual", "cross", "mlm"]

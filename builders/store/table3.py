@@ -91,13 +91,6 @@ class LengthCounter:
         }
 
 
-def bar_name(bar: dict[str, Any]) -> str:
-    """``256-319``, ``3``, ``4096 and more``."""
-    if bar["to"] is None:
-        return f"{bar['from']} and more"
-    return str(bar["from"]) if bar["from"] == bar["to"] else f"{bar['from']}-{bar['to']}"
-
-
 TABLE3_ROWS = (
     ("queries", "queries"),
     ("positive_passages", "positive passages"),

@@ -1,7 +1,5 @@
 """Rounds of annotation for tests: a pool over a tiny release, and annotators whose errors are known."""
 
-from __future__ import annotations
-
 import csv
 import json
 from collections.abc import Callable, Iterable

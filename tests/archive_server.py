@@ -1,7 +1,5 @@
 """A loopback server of the published archive that can misbehave, and a tiny archive to serve."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import io

@@ -1,7 +1,5 @@
 """Pages as people see them: a Chromium without a window, and the tags and text of HTML."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from html.parser import HTMLParser

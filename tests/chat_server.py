@@ -1,7 +1,5 @@
 """A server on loopback that speaks OpenAI's chat API, as far as a judge needs it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Any

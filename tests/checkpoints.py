@@ -1,7 +1,5 @@
 """Checkpoints of every kind as `train` leaves them, and the command that pushes them to a loopback hub."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

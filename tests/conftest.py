@@ -1,7 +1,5 @@
 """Fixtures that several rooms share."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import shutil

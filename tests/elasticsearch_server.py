@@ -1,7 +1,5 @@
 """An Elasticsearch on loopback: the endpoints that the engine uses, as strict as the server, with faults on demand."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import dataclass, field

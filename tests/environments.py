@@ -1,7 +1,5 @@
 """Virtual environments for packages that cannot live beside the project's own, made once and kept in ``.venvs``."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

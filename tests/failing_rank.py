@@ -1,7 +1,5 @@
 """`train` under torchrun, where one process alone fails at its second step."""
 
-from __future__ import annotations
-
 import os
 import sys
 from typing import Any

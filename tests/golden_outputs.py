@@ -1,7 +1,5 @@
 """Groups of outputs that depend on no model: each function runs some verbs and returns the rows that they write."""
 
-from __future__ import annotations
-
 import csv
 import json
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Outputs of the verbs as rows to be hashed: read without the project's own readers, floats rounded."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import hashlib

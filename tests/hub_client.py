@@ -1,7 +1,5 @@
 """The project's commands as clients of the loopback hub, in this process."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import os

@@ -1,7 +1,5 @@
 """The repositories of the hub on loopback (:mod:`hub_server`), with their commits and files, in memory."""
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """A hub on loopback, in memory: what huggingface_hub and datasets need of one, with faults on demand."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import hashlib

@@ -1,7 +1,5 @@
 """Rounds that people have judged, made without the steps that lead there."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import datetime, timezone
 from pathlib import Path

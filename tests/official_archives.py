@@ -1,7 +1,5 @@
 """Made-up official archives in the layouts of both releases."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil

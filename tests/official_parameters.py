@@ -5,8 +5,6 @@
 5d17c2a.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import tarfile

@@ -1,7 +1,5 @@
 """BERT's tokenisation and the official reader's inputs in plain Python, after their descriptions: for comparison."""
 
-from __future__ import annotations
-
 import unicodedata
 
 # The Chinese characters of BERT's description: the CJK blocks, without kana and hangul.

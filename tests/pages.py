@@ -1,7 +1,5 @@
 """The code blocks of README and docs/, and a shell for them that runs the project's commands in this process."""
 
-from __future__ import annotations
-
 import contextlib
 import glob
 import io

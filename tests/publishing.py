@@ -1,7 +1,5 @@
 """`publish` into a loopback hub, and a reader of it: fixtures of the tests of publications."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import subprocess

@@ -6,8 +6,6 @@ A module and its words are what `python -m` is given. Exits with 1 where a proce
 process group is alive after its training: such threads abort some processes at their end.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import runpy

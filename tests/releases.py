@@ -1,7 +1,5 @@
 """A tiny release directory, made with the project's own writer: what tests of a release's readers start from."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil

@@ -1,7 +1,5 @@
 """A world that runs the paper's rows from end to end: a tiny official release with every set, tiny starts on a hub."""
 
-from __future__ import annotations
-
 import json
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Disks that are full, or read-only: one of its own for a test, where the system lets us mount it."""
 
-from __future__ import annotations
-
 import contextlib
 import subprocess
 from collections.abc import Iterator

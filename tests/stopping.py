@@ -1,7 +1,5 @@
 """Signals in tests: as a terminal's command finds them, and where Python drops what their handlers raise."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

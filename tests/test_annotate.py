@@ -1,7 +1,5 @@
 """Rounds of annotation: packages out, judgments in, nothing lost; quality control by annotators of known errors."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil

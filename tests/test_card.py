@@ -1,7 +1,5 @@
 """The card of a checkpoint: true to its files, with code that runs, beside every local checkpoint, too."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

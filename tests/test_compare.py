@@ -3,8 +3,6 @@
 ``tests/ranx.json`` is what ranx printed for the same files. Running it itself compiles for a minute: ``TEST_RANX=1``.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import math

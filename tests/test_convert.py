@@ -1,7 +1,5 @@
 """``convert``: what Paddle computes, plain sentence-transformers and transformers compute after it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

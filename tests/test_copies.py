@@ -1,7 +1,5 @@
 """``builders official --copy``: copies on a hub become releases."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import re

@@ -1,7 +1,5 @@
 """English queries over Chinese passages: the configs, ids, packages, and the quality control of Appendix A.3."""
 
-from __future__ import annotations
-
 import csv
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Loading a release on the installed ``datasets`` (5.x): by name and through the public API."""
 
-from __future__ import annotations
-
 import pickle
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """``dureader_retrieval.py`` as a loading script of ``datasets`` 3.6, and a release by its path there."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Data that cannot be loaded is one clear error that says what to do."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable

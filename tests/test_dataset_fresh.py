@@ -1,7 +1,5 @@
 """Loading a release in a fresh interpreter: by its path alone, from any working directory, without a network."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """README and docs/ are true: their commands run, print what is shown, and link to what is there."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import re

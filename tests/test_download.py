@@ -1,7 +1,5 @@
 """The published archive: downloaded once, resumed, held to its checksum, refused where harmful, read row by row."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import io

@@ -2,8 +2,6 @@
 
 Every library that writes, and what nobody asked to write, ends a command in one line that names the disk."""
 
-from __future__ import annotations
-
 import errno
 import os
 import signal

@@ -1,7 +1,5 @@
 """The verb ``errors``: which pairs are analysed, the round that they become, and the tally beside Table 10."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

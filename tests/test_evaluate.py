@@ -1,7 +1,5 @@
 """The measures, also with holes and near-duplicates, against their definitions; the verb as a user sees it."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math

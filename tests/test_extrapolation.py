@@ -1,7 +1,5 @@
 """Sets for interpolation and extrapolation: configs, label overlap, vectors, and their drawing against brute force."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -2,8 +2,6 @@
 
 What a killed process leaves, the next one that does the same removes or goes on from, and touches nothing else."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import signal

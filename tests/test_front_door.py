@@ -1,7 +1,5 @@
 """The first things that a user meets: both programs without a verb, with a wrong one, and their version."""
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import subprocess

@@ -1,7 +1,5 @@
 """Fusion against sums written out here; tuning never sees what it is measured on, unless told."""
 
-from __future__ import annotations
-
 import json
 import random
 from pathlib import Path

@@ -8,8 +8,6 @@ the bytes of Parquet files are no outputs here. BM25's scores count to 4 decimal
     python tests/test_golden.py --write      # write golden.json anew, where an output changes on purpose, and only then
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -2,8 +2,6 @@
 
 docs/gpu.md lists every place that asks for a card: with none at hand, a place left out is a place forgotten."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """The house as CONTRIBUTING.md draws it: who may import whom."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import operator

@@ -1,7 +1,5 @@
 """The intervals of means over queries."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy import stats

@@ -1,7 +1,5 @@
 """``dureader_retrieval_ir`` with the real ``ir_datasets``: of every id the counts, and the records 0, 9 and last."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """``reproduce --leaderboard`` keeps collections apart; ``--dry-run`` counts what each step costs."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -31,7 +29,7 @@ def test_the_whole_s_figures_are_those_of_the_matrix() -> None:
 def test_the_whole_and_the_sample_are_never_in_one_table() -> None:
     report = json.loads(leaderboard("--format", "json").stdout)
     assert [(table["searched"], table["split"]) for table in report["tables"]] == [
-        *(("whole", "dev"), ("whole", "test"), ("sample", "dev")),
+        *(("whole", "dev"), ("whole", "test"), ("sample", "dev"))
     ]
     models = [{model["model"] for model in table["models"]} for table in report["tables"]]
     assert not models[2] & (models[0] | models[1]) and len(models[2]) == 88

@@ -1,7 +1,5 @@
 """Hard negatives: no positives by id or by text, seeded, denoised by a cross-encoder."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import random

@@ -1,7 +1,5 @@
 """Names from outside: nothing that a foreign release or archive says is read or written outside of its folder."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Numbering distinct ids in the order in which they come, against a dictionary."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st

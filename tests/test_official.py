@@ -1,7 +1,5 @@
 """Official archives to a release, to plain official files, and to the same release again."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

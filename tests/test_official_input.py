@@ -1,7 +1,5 @@
 """The official inputs: token for token what the official reader makes, by tokenizers that load without this project."""
 
-from __future__ import annotations
-
 import collections
 import json
 from collections.abc import Callable

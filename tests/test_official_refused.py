@@ -1,7 +1,5 @@
 """Official archives with bad lines, which stop the build or are skipped; damaged archives, and harmful members."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import random

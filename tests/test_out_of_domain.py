@@ -1,7 +1,5 @@
 """The out-of-domain sets from their sources' own files: cMedQA out of cMedQA2, cCOVID-News out of the competition's."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import io

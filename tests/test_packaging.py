@@ -1,7 +1,5 @@
 """Packages: the source distribution is the whole project, the wheel what loads a release, and nothing else."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

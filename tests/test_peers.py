@@ -5,8 +5,6 @@ The tools have a virtual environment of their own, made once and kept in ``.venv
 ``DUREADER_RETRIEVAL_VENV_PYSERINI`` names a virtual environment that has it.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

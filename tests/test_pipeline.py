@@ -1,7 +1,5 @@
 """Every row of the matrix end to end, from scratch, on real data and with next to no training: that all of it runs."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -4,8 +4,6 @@ The blocks of ``docs/tools/encode.md`` run in BEIR, LlamaIndex and Haystack, eac
 ``TEST_TOOLS=1`` (``make test-tools``).
 """
 
-from __future__ import annotations
-
 import importlib
 import json
 import os

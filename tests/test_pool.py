@@ -1,7 +1,5 @@
 """Pools: the union of runs, the ensemble's best of it, what each run adds, and how a new run tops a pool up."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import math

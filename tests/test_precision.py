@@ -1,7 +1,5 @@
 """Models in 16 bits: scores and vectors leave their heads in 32, so that texts that differ are told apart."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Judgments of models: of a language model on loopback, of a re-ranker's scores; marked, and never people's."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

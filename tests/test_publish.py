@@ -1,7 +1,5 @@
 """``publish`` into a loopback hub: what readers get there with no code of this project, and what is refused."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Files that ``publish`` puts beside a release: two cards, the benchmark's registration."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``push`` and ``pull`` over a loopback hub: what goes there and comes back; cards, figures, refusals."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

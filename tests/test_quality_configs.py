@@ -1,7 +1,5 @@
 """Where configs are read: of Section 2.3, and those drawn for interpolation and extrapolation."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Labelled pairs of questions: read from files as they are published, held out, measured."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import random

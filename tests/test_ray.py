@@ -1,7 +1,5 @@
 """``release --engine ray`` on a cluster of two nodes on loopback: the local engine's bytes."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import gzip

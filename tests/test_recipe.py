@@ -1,7 +1,5 @@
 """Recipes: the paper's values in the files, overrides, and what is refused."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A release judged anew: negatives that re-rankers hold positive, and people's judgments of a round."""
 
-from __future__ import annotations
-
 import json
 import math
 import shutil

@@ -1,7 +1,5 @@
 """Raw rows to a release directory: what comes out, byte for byte, and what happens when something goes wrong."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import json

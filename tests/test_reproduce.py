@@ -1,7 +1,5 @@
 """``reproduce``: the matrix and its plan, settings, steps that are done, and what a release cannot give."""
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import json

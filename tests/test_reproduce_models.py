@@ -1,7 +1,5 @@
 """``reproduce`` trains: from hub names, from folders, in processes of torchrun, and after kills, with tiny models."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The report of ``reproduce``: marks and footnotes, the tables as text, Figure 2, and the page."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree

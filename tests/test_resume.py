@@ -1,7 +1,5 @@
 """A build that is killed, and goes on."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import subprocess

@@ -1,7 +1,5 @@
 """Run files and judgments: what is written can be read again, and a bad line is named."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Nested samples of the collection: what is in them, and searching them in the place of all passages."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

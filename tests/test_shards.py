@@ -1,7 +1,5 @@
 """The shards of a release are what its manifest says, or nothing is made of them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

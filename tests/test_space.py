@@ -1,7 +1,5 @@
 """The verb ``show``; the search behind its page and the page's HTML, without Gradio; the folder of a Space."""
 
-from __future__ import annotations
-
 import argparse
 import re
 import sys

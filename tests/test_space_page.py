@@ -5,8 +5,6 @@ own in ``.venvs/space``, or in the folder that ``DUREADER_RETRIEVAL_VENV_SPACE``
 project's.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

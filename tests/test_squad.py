@@ -1,7 +1,5 @@
 """Reading comprehension as a release: paragraphs, questions, distractors, and what is wrong with files."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import zipfile

@@ -4,8 +4,6 @@ Each tool reads, by its own loader, what `export` writes or the release itself; 
 and mteb take BM25's tokens.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

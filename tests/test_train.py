@@ -1,7 +1,5 @@
 """Training: what the models learn, what a checkpoint records, that a killed training ends in the same bits."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """Rows, negatives, batches and the dev sample of a training."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections import Counter

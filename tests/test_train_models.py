@@ -1,7 +1,5 @@
 """The models that a training makes of its start, and their steps: losses, the adversarial step, what is not finite."""
 
-from __future__ import annotations
-
 import copy
 import json
 import math

@@ -1,7 +1,5 @@
 """Training in several processes: they see the loss of one, leave in order, and end together where one fails."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """What is checked before a training begins, what is done already, and the states that a stopped one resumes from."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Starts that a training makes of the collection: a vocabulary, and static models, trained and used as any other."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

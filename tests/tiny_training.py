@@ -1,7 +1,5 @@
 """Trainers of tiny random models, and single steps of theirs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

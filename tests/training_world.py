@@ -1,7 +1,5 @@
 """A small world to train in: made-up synonyms (:mod:`synonyms`), starts without pretrained weights, trained models."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -40,7 +40,7 @@ from builders.core.typed import json_of
 Array = npt.NDArray[Any]
 Hit = tuple[str, float]  # corpus id, score
 _BLOCK = 32 << 20  # bytes that are parsed at a time
-_OTHERS = (b"\t", b"\r", b"\v", b"\f", b"\0")  # blanks that bytes.split() knows beside the space; and what no id holds
+_OTHERS = (BOM, b"\t", b"\r", b"\v", b"\f", b"\0")  # what Arrow drops, blanks beside the space, what no id holds
 _TEXT = {name: pa.large_string() for name in ("query", "corpus", "rank")} | {"q0": pa.large_binary()}
 _TYPES = pa.schema({**_TEXT, "tag": pa.large_binary(), "score": pa.float64()})
 _NAMES = ["query", "q0", "corpus", "rank", "score", "tag"]

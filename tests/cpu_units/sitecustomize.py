@@ -4,8 +4,6 @@
 with the units that are there; only a program's question about them gets another answer.
 """
 
-from __future__ import annotations
-
 import importlib.abc
 import importlib.machinery
 import os

@@ -1,7 +1,5 @@
 """The steps of every fuzzer of a reader: it gives what a spoiled file says, or one line, and leaves nothing behind."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

@@ -1,7 +1,5 @@
 """Commands killed at random moments, as by ``kill -9``, and given again."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """Good files made bad: changes of bytes, texts, JSON and Parquet, each by two numbers that hypothesis draws."""
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Rounds of annotation, spoiled: what they hold, judgments, sheets, what Label Studio exports."""
 
-from __future__ import annotations
-
 import json
 from datetime import datetime, timezone
 from pathlib import Path

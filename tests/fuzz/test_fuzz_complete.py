@@ -1,7 +1,5 @@
 """No reader of files from outside is without a fuzzer."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 from pathlib import Path

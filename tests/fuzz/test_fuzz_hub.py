@@ -1,7 +1,5 @@
 """Spoiled answers of a hub to `push` and `pull`: statuses, headers, names, sizes, commits and contents."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Commands killed at random moments, as by ``kill -9``: the same bytes afterwards, and nothing that stays behind."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

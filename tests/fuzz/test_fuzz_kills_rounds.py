@@ -4,8 +4,6 @@ In ``make test`` each step kills itself at a few of the points where it writes o
 ``make test-slow`` its process is killed at random moments, too.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

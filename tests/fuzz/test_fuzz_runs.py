@@ -1,7 +1,5 @@
 """Runs, predictions, judgments, weights and negatives, spoiled."""
 
-from __future__ import annotations
-
 import argparse
 import gzip
 import json

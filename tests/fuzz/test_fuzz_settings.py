@@ -1,7 +1,5 @@
 """Recipes, settings, scores, curves of trainings and a step's stamp, spoiled."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

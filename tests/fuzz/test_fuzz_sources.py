@@ -1,7 +1,5 @@
 """Spoiled sources: raw rows, tables, questions, translations, embeddings, archives."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import tarfile

@@ -1,7 +1,5 @@
 """Every verb that reads a release, on spoiled ones: what it writes is what it writes of the good one, or one line."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import shutil

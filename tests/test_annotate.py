@@ -116,24 +116,6 @@ def test_a_sheet_comes_back_in_every_form(round_: Path, tmp_path: Path, form: st
     assert [each["corpus-id"] for each in judgments(round_) if each["label"]] == [md5(TEXTS[4])]
 
 
-@pytest.mark.parametrize(
-    ("column", "cell", "message"),
-    [
-        ("label", "2", "back.csv:3: expected 1 or 0 in the column label, found '2'"),
-        ("corpus-id", "x", "has no pair"),
-        ("package", "dev-009", "the round has no package 'dev-009'"),
-    ],
-)
-def test_one_wrong_row_and_nothing_is_taken(round_: Path, tmp_path: Path, column: str, cell: str, message: str) -> None:
-    sheet = fill(round_ / "packages" / "dev-001.csv", truth, tmp_path / "back.csv")
-    lines = sheet.read_text(encoding="utf-8").splitlines()
-    cells = lines[2].split(",")
-    cells[lines[0].split(",").index(column)] = cell
-    sheet.write_text("\n".join([*lines[:2], ",".join(cells), *lines[3:]]), encoding="utf-8")
-    assert message in annotate("import", round_, "--annotator", ANNA, sheet, code=1).error
-    assert judgments(round_) == []
-
-
 def test_label_studios_export_is_taken_as_it_comes(round_: Path, tmp_path: Path) -> None:
     """People are numbers there; a choice is its alias or its name; who skips a pair judges nothing."""
     tasks = json.loads((round_ / "label-studio" / "dev-001.json").read_bytes())

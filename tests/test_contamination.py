@@ -133,17 +133,3 @@ def test_several_processes_find_the_same(tmp_path: Path) -> None:
     one, two = (_report(tmp_path, "--against", pairs, "--workers", workers) for workers in (1, 2))
     assert one == two
     assert _dev(one) == (2, 1, 1)
-
-
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        ('{"query": "a"}\n{"frage": "b"}\n', "pairs.jsonl:2: expected one of query, question"),
-        ("\n", "pairs.jsonl: has no rows; expected training pairs"),
-    ],
-)
-def test_files_that_are_no_pairs_are_one_line(tmp_path: Path, content: str, words: str) -> None:
-    (tmp_path / "pairs.jsonl").write_text(content, encoding="utf-8")
-    release = make_release(tmp_path / "release")
-    options = ["--quiet", "--release", release, "--against", tmp_path / "pairs.jsonl"]
-    assert words in run("builders", "similar", *options, code=1).error

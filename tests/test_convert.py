@@ -1,7 +1,6 @@
 """``convert``: what Paddle computes, plain sentence-transformers and transformers compute after it."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from transformers import AutoModel, AutoTokenizer
 from baselines.hub.paddle import read_parameter
 from baselines.train.models import cross_encoder, dual_encoder
 from baselines.train.recipe import read_recipe
-from builders.core.errors import InputError
 
 CLOSE = {"rtol": 0, "atol": 1e-5}
 
@@ -85,34 +83,6 @@ def test_segments_may_have_their_other_name_and_a_vocabulary_no_ids(parameters: 
     for kind in ("cross", "dual"):
         convert(parameters, f"{kind}_params", parameters / kind)
     check_against_paddle(parameters)
-
-
-def test_a_file_cut_short_anywhere_or_longer_is_no_parameter(official: Path, tmp_path: Path) -> None:
-    content = (official / "cross_params" / "_cls_out_w").read_bytes()
-    file = tmp_path / "file"
-    for wrong in [*(content[:size] for size in range(len(content))), content + b"\0"]:
-        file.write_bytes(wrong)
-        with pytest.raises(InputError, match=r"file: (cut short|no parameter)"):
-            read_parameter(file)
-
-
-@pytest.mark.parametrize(
-    ("name", "damage", "message"),
-    [
-        ("_cls_out_b", lambda content: content.replace(b"\x08\x05", b"\x08\x06"), "numbers of Paddle's type 6"),
-        ("_cls_out_b", lambda content: content[:-4] + b"\0\0\xc0\x7f", "_cls_out_b: damaged: holds numbers that"),
-        ("_cls_out_b", lambda content: content.replace(b"\x10\x02", b"\x10\x01")[:-4], "has the shape [1]; the config"),
-        ("encoder_layer_2_ffn_fc_0.b_0", bytes, "holds encoder_layer_2_ffn_fc_0.b_0, no part of a cross"),
-        ("query_word_embedding", bytes, "of 74 parameters of a dual)"),
-    ],
-)
-def test_a_damaged_or_surplus_file_is_one_error(
-    parameters: Path, name: str, damage: Callable[[bytes], bytes], message: str
-) -> None:
-    file = parameters / "cross_params" / name
-    file.write_bytes(damage(file.read_bytes() if file.exists() else b""))
-    assert message in convert(parameters, "cross_params", parameters / "out", code=1).error
-    assert not (parameters / "out").exists()
 
 
 @pytest.mark.parametrize(

@@ -142,26 +142,3 @@ def test_copies_come_from_a_hub(tmp_path: Path) -> None:
             (f"{MTEB}/nowhere", f"{MTEB} has no .jsonl"),
         ):
             assert said in build_at(name, code=1).stderr
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "said"),
-    [
-        ("dev.jsonl", '{"query": "q", "positive_passages": [{"docid": "a"}]}', ":1: positive_passages[0]: lacks text"),
-        ("dev.jsonl", '{"query": " ", "positive_passages": []}', ":1: expected the text of a query, found nothing"),
-        ("dev.jsonl", '{"text": "q"}', ": has the columns text; expected query and positive_passages; _id and text;"),
-        ("notes.txt", "x", "has no .jsonl, .jsonl.gz or .parquet file"),
-        ("corpus.parquet", None, "/corpus.parquet, row 2: text: expected `str`, got `null`"),
-    ],
-)
-def test_what_is_no_copy_is_refused(name: str, content: str | None, said: str, tmp_path: Path) -> None:
-    folder = c_mteb(tmp_path)[0]
-    if content is None:
-        parquet(folder / name, id=["a", "b"], text=["北京", None])
-        words = [folder, tmp_path / "DuRetrieval-qrels"]
-    else:
-        (tmp_path / "copy").mkdir()
-        (tmp_path / "copy" / name).write_text(content)
-        words = [tmp_path / "copy"]
-    assert said in build(tmp_path / "out", *words, code=1).error
-    assert not (tmp_path / "out").exists()

@@ -94,24 +94,6 @@ def test_what_is_left_out_is_counted(tmp_path: Path, base: Path, capsys: pytest.
     assert (counts["untranslated"], counts["same_pair_again"], counts["further_translation"]) == (1, 1, 1)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("a,b,c\n1,2,3\n", "table.csv:1: expected columns named id or zh, and english"),
-        ("nothing,here\n", "no row names a query of the release"),
-        ("id,zh,english\n1.2E+31,饺子怎么煮,How\n", "table.csv:2: the id of '饺子怎么煮' is"),
-    ],
-)
-def test_a_wrong_table_is_refused(
-    tmp_path: Path, base: Path, text: str, message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    table = tmp_path / "table.csv"
-    table.write_text(text)
-    assert run("--source", table, "--release", base, "--out", tmp_path / "out") == 1
-    assert message in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()
-
-
 def sheet_rows(path: Path) -> list[dict[str, str]]:
     with open(path, encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file, delimiter="\t"))

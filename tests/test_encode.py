@@ -95,31 +95,6 @@ def test_embeddings_that_are_damaged_are_encoded_again(
     assert {path.name: path.read_bytes() for path in (tmp_path / "p").iterdir()} == whole
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--model", "MODELS/cross"], "holds a CrossEncoder; expected a SentenceTransformer"),
-        (["--model", "MODELS/dot", "--revision", "main"], "is a directory; --revision is of models on the hub"),
-        (["--model", "MODELS/none"], "is neither a folder nor the name of a model on the hub"),
-        (["--model", "MODELS/dot", "--device", "cuda"], "no GPU that PyTorch can use"),
-        (["--model", "MODELS/dot", "--split", "dev"], "--split goes with --queries"),
-        (["--model", "MODELS/dot", "--queries", "--split", "none"], "with a split 'none'"),
-        (["--model", "MODELS/dot", "--out", "MODELS"], "exists and is not an index"),
-    ],
-)
-def test_bad_input_is_one_error(
-    tmp_path: Path, models: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
-) -> None:
-    if "cuda" in " ".join(words) and torch.cuda.is_available():
-        pytest.skip("this machine has a GPU")
-    release = release_of(tmp_path / "release", [])
-    words = [word.replace("MODELS", str(models)) for word in words]
-    assert encode("--release", release, "--out", tmp_path / "p", *words) == 1
-    errors = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
-    assert len(errors) == 1 and message in errors[0]
-    assert not (tmp_path / "p").exists()
-
-
 def test_passages_cut_at_a_length_are_searched_by_queries_of_the_same_model(tmp_path: Path, models: Path) -> None:
     texts = [*TEXTS, *texts_of_all_lengths(20)]
     release = release_of(tmp_path / "release", texts[len(TEXTS) :])

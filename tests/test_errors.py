@@ -116,13 +116,6 @@ def test_people_answer_with_a_category_and_an_adjudicator_decides(round_: Path) 
     assert tally(round_)["categories"]["false_negative"]["pairs"] == 8
 
 
-def test_rounds_and_runs_that_do_not_fit_are_one_line(round_: Path, release: Path, tmp_path: Path) -> None:
-    said = "asks for errors; expected a round that asks for relevance"
-    assert said in annotate("merge", round_, "--release", release, "--out", tmp_path / "out", code=1).error
-    assert "is a round already" in errors(release, tmp_path / "a.run", "--round", round_, code=1).error
-    assert "has a top 5 without a positive" in errors(release, write(tmp_path / "a.run", rank=1), code=1).error
-
-
 def test_a_models_answers_are_tallied_where_asked_for(round_: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "key")
     with chat(lambda prompt: f"最终类别：{7 if QUESTIONS[0] in prompt else 1}") as server:

@@ -91,25 +91,6 @@ def test_mined_negatives_come_before_a_row_s_own_and_none_is_a_positive(tmp_path
     assert rows == tables()["train", "train"][:2] + tables()["train", "train"][3:]
 
 
-@pytest.mark.parametrize(
-    ("layout", "line", "said"),
-    [
-        ("flagembedding", None, "no query has both a positive and a negative passage; --negatives F takes"),
-        ("triplets", (md5(TRAIN[0]), [md5(TEXTS[1]), "nowhere"]), "negatives.jsonl: has 1 passages that 'corpus' of "),
-        ("triplets", ("nobody", [md5(TEXTS[1])]), "has no query that"),
-        ("msmarco", ("nobody", []), "--negatives goes with --format tevatron, flagembedding"),
-    ],
-)
-def test_negatives_that_do_not_fit_are_refused(
-    release: Path, layout: str, line: tuple[str, list[str]] | None, said: str
-) -> None:
-    negatives = release.parent / "negatives.jsonl"
-    negatives.write_text(json.dumps(dict(zip(("query-id", "negative-ids"), line or ("", []), strict=True))) + "\n")
-    done, out = export(release, layout, *(["--negatives", negatives] if line else []), code=1)
-    assert said in done.error
-    assert not out.exists()
-
-
 TIES = "q Q0 c 1 2.5 t\nq Q0 a 2 2.5 t\nq Q0 b 3 2.5000000001 t\nq Q0 d 4 -1 t\nr Q0 a 1 0 t\nr Q0 b 2 0 t\n"
 
 

@@ -1,7 +1,6 @@
 """Sets for interpolation and extrapolation: configs, label overlap, vectors, and their drawing against brute force."""
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -96,24 +95,6 @@ def test_sets_are_added_and_overlap_is_counted(tmp_path: Path, capsys: pytest.Ca
     card = (out / "README.md").read_text("utf-8").partition("## Interpolation and extrapolation")
     assert "- `qrels/dev`: 3 of 12 queries (25.00%)" in "".join(card)  # dev queries 0, 4 and 8, see make()
     assert card[2].count("| `resttest-") == 6
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("restrain --size 14K", r"a size of 14,000 is too large for 60 training queries.* \d+ is the largest"),
-        ("resttest --split test", "has no config 'qrels' with a split 'test'"),
-        ("resttest --buckets 500", "72 queries do not fill 500 buckets"),
-    ],
-)
-def test_what_cannot_be_made_is_one_line(
-    tmp_path: Path, words: str, message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    release, path = make(tmp_path)
-    assert call(*words.split(), "--release", release, "--embeddings", path, "--out", tmp_path / "out") == 1
-    error = capsys.readouterr().err.strip().splitlines()[-1]
-    assert error.startswith("error: ") and re.search(message, error)
-    assert sorted(child.name for child in tmp_path.iterdir()) == ["release", "vectors.parquet"]
 
 
 # Vectors, from directories of `encode` and Parquet files.

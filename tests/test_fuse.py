@@ -138,21 +138,3 @@ def test_tuning_on_what_is_fused_is_refused_unless_told(world: Path) -> None:
     assert not list(world.glob("a.run*"))
     fuse(*of_split(world, "dev"), *options, "--tune-on-these")
     assert json.loads((world / "a.run.weights.json").read_text())["MRR@10"] == 1.0
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("bad.dev.run", "expected two runs or more"),
-        ("bad.dev.run good.train.run", "share no query"),
-        ("bad.dev.run good.dev.run --method weighted", "needs --weights FILE or --tune SPLIT"),
-        ("bad.dev.run good.dev.run --method weighted --weights w.json", "expected 2 weights"),
-        ("bad.dev.run good.dev.run --tune train", "--tune needs --release"),
-    ],
-)
-def test_bad_input_is_one_error(world: Path, words: str, message: str) -> None:
-    (world / "w.json").write_text('{"weights": [0.1, 0.2, 0.7]}')
-    known = {path.name for path in world.iterdir()}
-    given = [world / word if word in known else word for word in words.split()]
-    assert message in fuse(*given, "--out", world / "a.run", code=1).error
-    assert not (world / "a.run").exists()

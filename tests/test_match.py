@@ -86,17 +86,3 @@ def test_recall_is_the_share_of_all_similar_pairs_among_the_candidates(world: Pa
     assert result["similar_pairs"] == len(similar & candidates)
     assert result["similar_questions"] == len({one for one, _ in similar & candidates})
     assert result["similar_training_questions"] == len({other for _, other in similar & candidates})
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("--split", "train"), "--split train: its questions are those that the others are compared with"),
-        (("--split", "dev", "tset"), "has no questions in queries of tset"),
-        (("--model", "{dual}"), "holds a SentenceTransformer; expected a CrossEncoder"),
-    ],
-)
-def test_what_cannot_be_matched_is_one_line(world: Path, tmp_path: Path, words: tuple[str, ...], said: str) -> None:
-    given = [word.format(dual=world / "dual", cross=world / "cross") for word in words]
-    assert said in match(world, tmp_path / "a.run", *given, code=1).stderr
-    assert not (tmp_path / "a.run").exists()

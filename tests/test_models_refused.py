@@ -126,13 +126,6 @@ def test_a_damaged_model_is_one_error(models: Path, tmp_path: Path, damage: str,
     assert str(folder) in line and said in line
 
 
-@pytest.mark.parametrize("what", OF_A_BERT)
-def test_a_pooler_that_nobody_uses_may_be_missing(models: Path, tmp_path: Path, what: str) -> None:
-    folder = Path(shutil.copytree(models / "bert", tmp_path / "model"))
-    _without("pooler")(folder)
-    OPEN[what](str(folder))
-
-
 def test_a_model_without_a_pooler_has_one_fingerprint(models: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(models / "dual", tmp_path / "model"))
     _without("pooler")(folder)

@@ -139,29 +139,6 @@ def test_every_different_policy_is_a_passage_and_every_judgment_is_kept(
     assert "1 judgments name a passage that the sources do not have" in printed.err
 
 
-@pytest.mark.parametrize(
-    ("verb", "name", "text", "message"),
-    [
-        ("cmedqa", "question.csv", "question_id,content\n1,a\n1,b\n", ":3: a second text for the question '1'"),
-        ("cmedqa", "question.csv", "id,content\n1,a\n", "cmedqa: no question has a passage"),
-        ("cmedqa", "more.txt", "question_id,ans_id,cnt,label\n5,51,0,1\n", "candidates of which split"),
-        ("cmedqa", "named.txt", "About it.\n", "none of cMedQA's files"),
-        ("ccovid", "NCPPolicies_context_20200301.csv", "docid\ttext\nd1\n", "20200301.csv:2: expected 2 columns"),
-        ("ccovid", "more.json", '{"docid": "d1"}\n', "more.json:1: lacks context"),
-        ("ccovid", "more.txt", "About it.\n", "--test-size 949: only 4 questions have a passage"),
-    ],
-)
-def test_a_wrong_source_is_one_error_and_leaves_nothing(
-    tmp_path: Path, verb: str, name: str, text: str, message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = (cmedqa_source if verb == "cmedqa" else ccovid_source)(tmp_path / "in")
-    (folder / name).write_text(text)
-    named = [folder / name] if name == "named.txt" else []
-    assert run(verb, "--source", folder, *named, "--out", tmp_path / "out") == 1
-    assert message in capsys.readouterr().err
-    assert [child.name for child in tmp_path.iterdir()] == ["in"]
-
-
 def test_the_real_policies_come_out_whole(shared_data: Path, tmp_path: Path) -> None:
     folder = shared_data / "ncp-policies"
     texts: dict[str, str] = {}

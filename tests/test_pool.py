@@ -115,12 +115,3 @@ def test_a_topped_up_pool_is_the_pool_of_all_runs(tmp_path: Path, seed: int) -> 
         return {(row["query-id"], row["corpus-id"]) for row in rows(tmp_path / name)}
 
     assert pairs("more") == pairs("whole") - pairs("pool")
-
-
-def test_a_run_that_does_not_fit_is_one_error(world: Path) -> None:
-    (world / "other.run").write_text(f"{TWO} Q0 {P[5]} 1 4 t\n{ONE} Q0 strange 1 3 t\n")
-    error = pool(world, "candidates", "--out", world / "x", runs=("bm25.dev.run.gz", "other.run"), code=1).error
-    assert error.startswith(f"{world / 'other.run'}: has a passage 'strange' that the corpus lacks")
-    (world / "a").write_text(f"{ONE} Q0 {P[0]} 1 4 t\n")
-    error = select(world, "x", runs=("bm25.dev.run.gz",), code=1).error
-    assert f"{world / 'a'}: lacks 4 of 5 candidates (query {ONE}" in error and not (world / "x").exists()

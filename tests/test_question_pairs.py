@@ -14,7 +14,6 @@ from tiny_models import write_bert
 from training_world import training_of
 
 from baselines.train.question_pairs import QuestionPair, hold_out, pair_file, read_question_pairs
-from builders.core.errors import InputError
 
 PAIRS = [QuestionPair("怎么煮饺子", "饺子怎么煮", 1), QuestionPair('高铁票, "提前"几天买', "多肉怎么浇水", 0)]
 
@@ -46,24 +45,6 @@ def test_json_lines_are_read_with_labels_as_numbers_or_texts(tmp_path: Path) -> 
     path = tmp_path / "afqmc.json"
     path.write_text("\n".join(json.dumps(row, ensure_ascii=False) for row in rows) + "\n\n", encoding="utf-8")
     assert _read(path) == PAIRS
-
-
-@pytest.mark.parametrize(
-    ("content", "columns", "said"),
-    [
-        ("甲\t乙\t1\n甲\t乙\t1\n", "", "a:2: expected one column of each: text1 (or text_a, "),
-        ("甲\t乙\t1\n甲\t乙\t2\n", ":text1,text2,label", "a:2: expected a label 0 or 1, found '2'"),
-        ("甲\t乙\t1\n甲\t \t1\n", ":text1,text2,label", "a:2: expected two questions"),
-        ("", "", "a: is empty"),
-        ('{"text1": "甲", "text2": "乙", "label": 1}\n[]\n', "", "a:2: expected `object`, got `array`"),
-    ],
-)
-def test_what_is_no_file_of_pairs_is_one_error_with_its_line(
-    tmp_path: Path, content: str, columns: str, said: str
-) -> None:
-    (tmp_path / "a").write_text(content, encoding="utf-8")
-    with pytest.raises(InputError, match=said.replace("(", r"\(")):
-        _read(tmp_path / "a", columns)
 
 
 def test_a_held_out_pair_shares_no_question_with_those_that_are_trained_on() -> None:

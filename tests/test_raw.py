@@ -129,21 +129,3 @@ def test_every_wrong_line_is_one_error_with_file_line_and_what_was_expected(tmp_
         assert message.startswith(f"{tmp_path}/x.train.json:7: ")
         assert words in message
         assert "\n" not in message
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("cut.train.json.gz", gzip.compress(b"x" * 999)[:-9], "cut.train.json.gz: is damaged or cut short"),
-        ("empty.train.json", b"", "empty.train.json: is empty"),
-        ("blank.train.json", b"\n \n", "blank.train.json: is empty"),
-        ("rows.json", b"{}", "rows.json: its name tells no split"),
-        ("nothing/rows.txt", b"", "no raw DuReader rows"),
-    ],
-)
-def test_broken_files_are_one_error(tmp_path: Path, name: str, content: bytes, message: str) -> None:
-    path = tmp_path / name
-    path.parent.mkdir(exist_ok=True)
-    path.write_bytes(content)
-    with pytest.raises(InputError, match=message):
-        questions([path.parent if "/" in name else path])

@@ -1,7 +1,6 @@
 """Recipes: the paper's values in the files, overrides, and what is refused."""
 
 import re
-from pathlib import Path
 
 import pytest
 
@@ -85,25 +84,3 @@ def test_an_override_is_read_as_the_value_that_its_key_takes() -> None:
 def test_an_override_that_does_not_fit_is_one_error(name: str, override: str, said: str) -> None:
     with pytest.raises(InputError, match=re.escape(said)):
         read_recipe(name, [override])
-
-
-TRAIN = "[train]\nbatch = 2\nepochs = 1\nlearning_rate = 1e-3\n"
-MODEL = '[model]\nkind = "dual"\nstart = "x"\n'
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("[model\n", "expected TOML"),
-        (f'[model]\nkind = "dual"\n{TRAIN}', "model: lacks start"),
-        (f"{MODEL}{TRAIN}[trian]\n", "unknown key 'trian'; expected model, data, train, scratch, words"),
-        (f"{MODEL}{TRAIN}scale = nan\n", "train.scale: expected `float` > 0"),
-        (f"{MODEL}{TRAIN}seed = {'[' * 5000}\n", "expected TOML, found lists or tables nested too deep"),
-        (f"{MODEL}{TRAIN}[scratch]\nheads = 5\n", "scratch: hidden: expected a multiple of heads (5), found 384"),
-    ],
-)
-def test_a_file_that_is_no_recipe_is_one_error_with_the_file_and_the_key(tmp_path: Path, text: str, said: str) -> None:
-    path = tmp_path / "mine.toml"
-    path.write_text(text, encoding="utf-8")
-    with pytest.raises(InputError, match=re.escape(f"{path}: {said}")):
-        read_recipe(str(path), ["train.batch=4"])

@@ -3,7 +3,6 @@
 import argparse
 import importlib
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -209,21 +208,6 @@ def test_settings_are_given_to_the_recipes_and_to_every_step_of_a_verb(tmp_path:
         if verb == "bm25":
             assert command[command.index("--top-k") + 1] == "50"
         assert ("--no-resume" in command) == (verb == "train")
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("[mlm-scratch]\ntrain.wings = 3\n", "mlm-scratch: --set train.wings=3: unknown key 'wings'"),
-        ("[options.rerank]\nwings = 3\n", "options.rerank: unrecognized arguments: --wings 3"),
-        ("[options.rerank]\nmodel = 'x'\n", "options.rerank: --model is what the step is about; it cannot be set"),
-    ],
-)
-def test_bad_settings_are_named_before_any_step_runs(tmp_path: Path, text: str, message: str) -> None:
-    (tmp_path / "settings.toml").write_text(text)
-    words = ("--dry-run", "--row", "ce-bm25-neg-on-bm25", "--release", "x", "--settings", tmp_path / "settings.toml")
-    done = run("baselines", "reproduce", *words, code=1)
-    assert re.sub(r"^\S*settings.toml: ", "", done.error).startswith(message) and done.stdout == ""
 
 
 def test_the_settings_that_come_with_the_project_are_good() -> None:

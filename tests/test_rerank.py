@@ -197,15 +197,6 @@ def test_a_model_that_knows_no_system_is_told_in_the_question(world: Path, tmp_p
     expect(folder, read_run(tmp_path / "a.run").hits, prompt)
 
 
-def test_what_cannot_be_asked_is_one_error(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    base = write_language_model(tmp_path / "base", None)
-    assert "has no chat template" in rerank(world, tmp_path / "a.run", base, code=1).stderr
-    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
-    error = rerank(world, tmp_path / "a.run", "some-model", "--kind", "listwise", code=1).error
-    assert error == "expected an address in OPENAI_BASE_URL (http://localhost:8000/v1)"
-    assert not (tmp_path / "a.run").exists()
-
-
 def shown(prompt: str) -> list[str]:
     """The passages of a question, in their order."""
     return re.findall(r"(?m)^\[\d+\] (.*)$", prompt)

@@ -68,21 +68,6 @@ def test_samples_are_nested_and_do_not_depend_on_the_order_of_the_passages(relea
     assert set(listed(tmp_path / "out", "sample-20")) != set(listed(tmp_path / "again", "sample-20"))
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--sizes", "1"], "has 2 positives in qrels/dev and 90 passages: expected samples of at least"),
-        (["--sizes", "10", "90"], "and fewer than the other, found 10 to 90"),
-        (["--sizes", "10", "--hard", "LOST"], f"names a passage '{md5('lost')}' that the release's corpus lacks"),
-    ],
-)
-def test_what_cannot_be_sampled_is_one_line(release: Path, tmp_path: Path, words: list[str], said: str) -> None:
-    lost = a_run(tmp_path / "lost.run", {QUESTIONS["dev"][0]: ["lost"]})
-    given = [lost if word == "LOST" else word for word in words]
-    done = run("builders", "add", "samples", "--release", release, "--out", tmp_path / "out", *given, code=1)
-    assert said in done.error and not (tmp_path / "out").exists()
-
-
 def test_check_names_what_a_sample_lists_twice_and_what_is_not_there(tmp_path: Path) -> None:
     ids = [md5(text) for text in (TEXTS[0], TEXTS[0], TEXTS[1], "lost")]
     rows: Any = tables() | {("sample-4", "corpus"): [{"_id": each} for each in ids]}

@@ -8,12 +8,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from commands import run
-from releases import BUILD, NO_UTF8, TEXTS, make_release, release_of, tables
+from releases import BUILD, TEXTS, make_release, release_of, tables
 
 from builders.core import cache
 from builders.core.errors import InputError
 from builders.store.draft import draft_release
-from builders.store.layout import MANIFEST, PASSAGES
+from builders.store.layout import MANIFEST
 from builders.store.reader import Release, open_release
 from builders.store.runs import write_run
 
@@ -108,41 +108,6 @@ def test_a_release_that_another_replaces_while_it_is_read_is_said_so(release: Pa
 
 
 CORPUS = {"_id": pa.array(["a", "b"]), "title": pa.array(["", ""]), "text": pa.array(["c", "d"])}
-QRELS = {"query-id": pa.array(["q"]), "corpus-id": pa.array(["a"]), "score": pa.array([1])}
-PASSAGE = {"docid": "a", "title": "", "text": "c"}
-
-
-def joined(**passage: Any) -> dict[str, pa.Array]:
-    """A joined row whose one positive passage is changed so."""
-    passages = pa.array([[PASSAGE | passage]], PASSAGES)
-    none = pa.array([[]], PASSAGES)
-    given = {"positive_passages": passages, "negative_passages": none}
-    return {"query_id": pa.array(["q"]), "query": pa.array(["?"]), **given}
-
-
-@pytest.mark.parametrize(
-    ("config", "columns", "message"),
-    [
-        (
-            "corpus",
-            {"_id": CORPUS["_id"], "texts": CORPUS["text"]},
-            "expected a column title (string); it has _id (str",
-        ),
-        ("corpus", CORPUS | {"text": pa.array([1, 2])}, "expected a column text (string); it has _id (string), title"),
-        ("corpus", CORPUS | {"text": pa.array(["c", None])}, "the column text: expected no null"),
-        ("corpus", CORPUS | {"_id": pa.array(["a", "b\0"])}, "the column _id: expected ids without null characters"),
-        ("corpus", CORPUS | {"text": NO_UTF8}, "the column text: expected UTF-8 text (Invalid UTF8 sequence at string"),
-        ("qrels", QRELS | {"score": pa.array([None], pa.int64())}, "the column score: expected no null"),
-        ("train", joined(docid="a\0"), "the column positive_passages.docid: expected ids without null characters"),
-    ],
-)
-def test_another_column_is_named(tmp_path: Path, config: str, columns: dict[str, pa.Array], message: str) -> None:
-    split = "corpus" if config == "corpus" else "train"
-    release = open_release(release_of(tmp_path / "release", pa.table(columns), config, split))
-    with pytest.raises(InputError) as error:
-        release.table(config, split)
-    shard = release.path / config / f"{split}-00000-of-00001.parquet"
-    assert str(error.value).startswith(f"{shard}: {message}")
 
 
 def test_texts_may_hold_null_characters_and_a_shard_more_columns(tmp_path: Path) -> None:

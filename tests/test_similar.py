@@ -126,14 +126,6 @@ def test_the_list_names_every_pair(release_with: Release, tmp_path: Path) -> Non
     ]
 
 
-def test_wrong_scores_are_one_line_and_leave_nothing(release_with: Release, tmp_path: Path) -> None:
-    for asked, score, words in (("没有人问过", 0.9, "expected a training question of"), (UNLIKE, 3.2, "from 0 to 1")):
-        scores = _scores(tmp_path / "run", (TICKETS, asked, score))
-        options = ["--quiet", "--release", release_with(UNLIKE), "--scores", scores, "--out", tmp_path / "out"]
-        assert words in run("builders", "similar", *options, code=1).error
-        assert not (tmp_path / "out").exists()
-
-
 # What likeness is
 
 

@@ -1,4 +1,4 @@
-"""Reading comprehension as a release: paragraphs, questions, distractors, and what is wrong with files."""
+"""Reading comprehension as a release: paragraphs, questions, distractors."""
 
 import gzip
 import json
@@ -95,23 +95,6 @@ def test_impossible_questions_and_zip_archives(tmp_path: Path, capfd: pytest.Cap
     assert [row["text"] for row in rows(release, "queries", "test")] == ["答得了吗？"]
     assert release.rows("corpus", "corpus") == 2  # its paragraph stays, as a distractor
     assert "1 questions are marked is_impossible" in capfd.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("content", "news", "expected"),
-    [
-        (b'{"data": [{"paragraphs": [{"qas": []}]}]}', b"", "bad.json: data[0].paragraphs[0]: lacks context"),
-        (b'{"data": [{"paragraphs": [{"context": "c", "qas": [{"question": "q"}]}]}]}', b"x\n\xff\n", "news.txt: is"),
-    ],
-)
-def test_a_bad_file_is_named(
-    tmp_path: Path, content: bytes, news: bytes, expected: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "bad.json").write_bytes(content)
-    (tmp_path / "news.txt").write_bytes(news)
-    words = ("--dev", tmp_path / "bad.json", "--passages", tmp_path / "news.txt")
-    assert run("squad", *words, "--out", tmp_path / "out") == 1
-    assert expected in capsys.readouterr().err and not (tmp_path / "out").exists()
 
 
 def test_the_real_files_give_their_known_counts(

@@ -8,7 +8,6 @@ import msgspec
 import pytest
 
 from builders.core.errors import InputError
-from builders.core.files import read_toml
 from builders.core.typed import Count, Sha256, read_json
 
 
@@ -58,10 +57,3 @@ def test_an_error_quotes_no_more_than_fits_and_stays_one_line(tmp_path: Path) ->
         read_json(tmp_path / "x.json", Content)
     message = str(error.value)
     assert "found '\\x00\\u2028\\nxxx" in message and message.splitlines() == [message] and len(message) < 5_000
-
-
-@pytest.mark.parametrize("content", ["a = " + "9" * 6_000, "a = " + "[" * 50_000, "a = '\ud800'", "a = 1\na = 2"])
-def test_toml_that_is_none_is_one_line(tmp_path: Path, content: str) -> None:
-    (tmp_path / "x.toml").write_bytes(content.encode("utf-8", "surrogatepass"))
-    with pytest.raises(InputError, match=r"x\.toml(:1)?: expected (TOML|UTF-8)"):
-        read_toml(tmp_path / "x.toml")

@@ -201,7 +201,7 @@ def _wrong_array(path: Path, file: File) -> str:
     except Exception as error:  # NumPy raises a dozen kinds for wrong bytes
         return f"is damaged ({error})"
     if len(found) != file.rows:
-        return f"holds {len(found):,} rows where the manifest says {file.rows:,}"
+        return f"holds {len(found):,} rows where the manifest says {file.rows}"
     norm = _longest(found)
     # Not a number is no more than any.
     if not norm <= 1.00001 * file.longest <= 1.01 * norm:

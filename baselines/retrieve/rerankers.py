@@ -261,7 +261,11 @@ def _passages(path: Path, corpus: str, split: str) -> Passages:
 def score_groups(job: PairJob, device: str, groups: Sequence[Group]) -> list[list[float]]:
     """A re-ranker's scores of each query's passages, in their order. The collection has every passage."""
     passages = _passages(job.release, job.corpus, job.split)
-    rows = passages.rows([corpus for _, ids in groups for corpus in ids])
+    wanted = [corpus for _, ids in groups for corpus in ids]
+    rows = passages.rows(wanted)
+    if (rows < 0).any():
+        lacking = wanted[int(rows.argmin())]
+        raise InputError(f"{job.corpus} {job.split} has no {lacking!r}, or two of its rows are one", path=job.release)
     texts = iter(passages.texts(rows.tolist()))
     pairs = [(query, next(texts)) for query, ids in groups for _ in ids]
     scores = iter(job.reranker.score(pairs, device))

@@ -50,7 +50,6 @@ from builders.core.files import check_place, sha256_of
 from builders.core.folders import check_output, replace_directory, work_beside
 from builders.core.jobs import loading
 from builders.store.layout import REMOVED, SETS, base_set, set_of
-from builders.store.reader import open_release
 
 if TYPE_CHECKING:  # they load PyTorch, which takes seconds: errors of the input come before them
     from baselines.train.data import Batches
@@ -136,6 +135,8 @@ class Job:
     """
 
     def __init__(self, args: argparse.Namespace) -> None:
+        from builders.store.reader import open_release  # it loads Arrow's Parquet, which --help does not need
+
         self.recipe = recipe = read_recipe(args.recipe, args.set)
         self.start = args.start or recipe.model.start
         self._check(args)

@@ -21,7 +21,7 @@ import hashlib
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -147,7 +147,8 @@ def _ask(args: argparse.Namespace, found: Round, waiting: Sequence[tuple[Package
     with progress(total=len(waiting), unit="pair", label="prefill") as bar:
         pool = ThreadPoolExecutor(args.parallel)
         try:
-            for answer in [pool.submit(ask, package, item) for package, item in waiting]:
+            # As they come: in the order of the pairs, one slow answer would keep all later ones from the disk.
+            for answer in as_completed([pool.submit(ask, package, item) for package, item in waiting]):
                 answer.result()
                 bar.update(1)
                 if len(told) >= kept + _KEPT:

@@ -1,4 +1,4 @@
-"""What is checked before a training begins, what is done already, and the states that a stopped one resumes from."""
+"""Checks before a training begins, what is done already, and the states that a stopped one resumes from."""
 
 import json
 import shutil

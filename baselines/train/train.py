@@ -260,7 +260,7 @@ def train(job: Job) -> Mapping[str, Any] | None:
 
 @dataclass
 class Data:
-    """What a training learns from, read before anything is written or a model is opened.
+    """The rows that a training learns from, read before anything is written or a model is opened.
 
     Attributes:
         batches: the rows, in batches.

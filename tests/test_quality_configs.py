@@ -1,4 +1,4 @@
-"""Where configs are read: of Section 2.3, and those drawn for interpolation and extrapolation."""
+"""Configs of Section 2.3, and those drawn for interpolation and extrapolation, in the verbs that read them."""
 
 import gzip
 import json

@@ -21,7 +21,7 @@ import hashlib
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -147,7 +147,8 @@ def _ask(args: argparse.Namespace, found: Round, waiting: Sequence[tuple[Package
     with progress(total=len(waiting), unit="pair", label="prefill") as bar:
         pool = ThreadPoolExecutor(args.parallel)
         try:
-            for answer in [pool.submit(ask, package, item) for package, item in waiting]:
+            # As they come: in the order of the pairs, one slow answer would keep all later ones from the disk.
+            for answer in as_completed([pool.submit(ask, package, item) for package, item in waiting]):
                 answer.result()
                 bar.update(1)
                 if len(told) >= kept + _KEPT:
@@ -191,10 +192,10 @@ def _show(round_: Path, found: Round, model: str) -> None:
     """Write the tasks of the packages that people work on, with the model's judgments as predictions."""
     grades, is_grade = grades_by(round_, model), found.question == "relevance"
     for package in (each for each in found.packages if each.state != "accepted"):
-        labels: dict[Pair, dict[str, int | None]] = {item.pair: {} for item in items_of(round_, package)}
-        for (name, pair), grade in grades.items():
-            if name == package.name:
-                labels[pair] = {"label": int(grade >= RELEVANT) if is_grade else grade}
+        labels: dict[Pair, dict[str, int | None]] = {}
+        for item in items_of(round_, package):
+            grade = grades.get((package.name, item.pair))
+            labels[item.pair] = {"label": int(grade >= RELEVANT) if is_grade and grade is not None else grade}
         tasks = tasks_of(round_, package, "annotation", labels)
         write_tasks(round_ / STUDIO / f"{package.stem}.json", tasks, by=model)
 

@@ -159,11 +159,12 @@ def review(args: argparse.Namespace) -> None:
     (user-1 and so on in Label Studio's exports). Reviewers judge for themselves: the annotators' labels are not shown.
     """
     found = open_round(args.round)
+    known = standings(args.round, found)
     for reviewer in args.reviewers:
         if "/" in reviewer or problem_of(reviewer):
             raise InputError(f"expected a name that a file can have, found {reviewer[:80]!r}")
         folder = args.round / "reviews" / reviewer
-        for standing in standings(args.round, found):
+        for standing in known:
             package = standing.package
             if standing.missing or package.state == "accepted":
                 log.info("no review of %s: %s, %d unjudged", package.stem, package.state, len(standing.missing))
@@ -257,7 +258,8 @@ def _reviews(standing: Standing, rule: Rule) -> dict[str, list[bool | None]]:
     count.
     """
     found: dict[str, list[bool | None]] = {}
-    drawn = {name: drawn_pairs(standing, name, rule) for names in standing.reviews.values() for name in names}
+    reviewers = {name for labels in standing.reviews.values() for name in labels}
+    drawn = {name: drawn_pairs(standing, name, rule) for name in reviewers}
     for pair, labels in standing.reviews.items():
         for reviewer, label in labels.items():
             if pair in drawn[reviewer] and reviewer not in standing.annotations.get(pair, {}):

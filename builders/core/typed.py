@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Meta, Struct, inspect
 
 from builders.core.errors import InputError
-from builders.core.files import raw_lines
+from builders.core.files import kind_of, raw_lines
 
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Sha256 = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
@@ -43,6 +43,8 @@ def read_object(path: Path, kind: type[Struct]) -> dict[str, Any]:
 
 
 def _bytes_of(path: Path) -> bytes:
+    if kind_of(path) not in ("", "directory"):  # a pipe would be waited for; reading a directory fails by itself
+        raise InputError("is a device or a pipe; expected a regular file", path=path)
     try:
         return path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):

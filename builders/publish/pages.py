@@ -17,10 +17,10 @@ import msgspec
 
 from builders.check.paper import published
 from builders.core.errors import InputError
-from builders.core.files import reading
+from builders.core.files import read_whole
 from builders.core.hub import as_yaml
 from builders.core.tables import as_code, as_text
-from builders.core.typed import read_json
+from builders.core.typed import json_of
 from builders.store.card import Configs, is_official, pretty_name, rows_of, shown_config
 from builders.store.judgments import labelled
 from builders.store.layout import JOINED, MEASURES, SETS, part_id, parts_of, schema_of, task_id
@@ -71,8 +71,7 @@ class Scored(msgspec.Struct):
 
 def read_scores(path: Path) -> list[Scored]:
     """Return what `python -m baselines evaluate --format json` printed; :class:`InputError` for any other file."""
-    with reading(path):
-        return read_json(path, list[Scored])
+    return json_of(read_whole(path), list[Scored], path)
 
 
 def scores_table(release: Release, builds: Collection[Build], given: dict[str, Path]) -> str:

@@ -54,6 +54,8 @@ class RayEngine(Engine):
             self._connect(address, workers)
         cpus = max(1, int(ray.cluster_resources().get("CPU", 1)))
         super().__init__(workers or cpus, self, workers or _AHEAD * cpus)
+        # Made once: Ray sends each remote function to the machines.
+        self._run = ray.remote(num_cpus=1, memory=TASK_BYTES, max_retries=RETRIES)(_run)
 
     def _connect(self, address: str | None, workers: int | None) -> None:
         # This program is sent to the machines; its packages must be installed on each of them.
@@ -96,8 +98,7 @@ class RayEngine(Engine):
 
     def submit(self, function: Callable[[Task], Result], task: Task) -> _Running:
         """Start one task."""
-        run = self._ray.remote(num_cpus=1, memory=TASK_BYTES, max_retries=RETRIES)(_run)
-        return _Running(self._ray, run.remote(function, task, _versions()))
+        return _Running(self._ray, self._run.remote(function, task, _versions()))
 
 
 class _Running:

@@ -181,7 +181,7 @@ class Corpus:
 
 @dataclass
 class Work:
-    """The release being written, the processes that parse, and what was read so far."""
+    """The release being written, and the texts, findings and passages read so far."""
 
     folder: Path
     draft: Draft

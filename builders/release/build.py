@@ -7,8 +7,6 @@ killed build goes on from it.
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -18,7 +16,7 @@ import numpy as np
 
 from builders.core.errors import InputError, log
 from builders.core.files import sha256_of
-from builders.core.folders import work_beside
+from builders.core.folders import key_of, work_beside
 from builders.core.jobs import Engine, local_engine
 from builders.core.limits import usable_cores
 from builders.core.progress import progress
@@ -124,11 +122,11 @@ def _figures(selection: Selection) -> dict[str, Any]:
     }
 
 
-def _key(states: list[tuple[str, int, int]], sources: list[Source], options: Options) -> str:
+def _key(states: list[tuple[str, int, list[int]]], sources: list[Source], options: Options) -> str:
     """Names what the finished work of a build depends on: the input, the options, and this program itself.
 
     With any file of the package changed, a build starts over.
     """
     code = [sha256_of(path) for path in sorted(Path(__file__).parents[1].rglob("*.py"))]
     names = [(str(source.path), source.member, source.split) for source in sources]
-    return hashlib.sha256(json.dumps([states, names, options.as_json(), code]).encode()).hexdigest()[:16]
+    return key_of([states, names, options.as_json(), code])

@@ -72,13 +72,14 @@ def open_bytes(source: Source) -> Iterator[IO[bytes]]:
         yield stream
 
 
-def states_of(sources: list[Source]) -> list[tuple[str, int, int]]:
-    """Path, size in bytes and time of change of the files: what tells one input from another before it is read."""
+def states_of(sources: list[Source]) -> list[tuple[str, int, list[int]]]:
+    """Return each file's path, its size, and [inode, mtime, ctime]: another input has other ones."""
     states = []
     for path in dict.fromkeys(source.path for source in sources):
         with reading(path):
             found = path.stat()
-        states.append((os.path.abspath(path), found.st_size, found.st_mtime_ns))
+        # No program can set ctime: it also moves where an edit in place puts the old mtime back.
+        states.append((os.path.abspath(path), found.st_size, [found.st_ino, found.st_mtime_ns, found.st_ctime_ns]))
     return states
 
 

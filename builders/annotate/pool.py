@@ -44,7 +44,7 @@ from builders.core.typed import json_lines
 from builders.store.judgments import Judged, read_judged
 from builders.store.layout import SPLITS
 from builders.store.reader import Release, open_release
-from builders.store.runs import Run, read_run, write_run
+from builders.store.runs import Run, probability, read_run, write_run
 from builders.store.table3 import round_stat
 
 DEPTH, TOP = 50, 5  # of each run; of each query (Section 2.3)
@@ -154,11 +154,6 @@ def write_candidates(path: Path, rows: Mapping[str, Sequence[tuple[str, float]]]
     """Write candidates as a run, which re-rankers score whole; until then the scores are a fair order."""
     lines, longest = write_run(path, rows.items(), tag=tag), max(map(len, rows.values()), default=0)
     log.info("%s: %d candidates of %d queries; next: `baselines rerank --top-k %d`", path, lines, len(rows), longest)
-
-
-def probability(logit: float) -> float:
-    """Return the sigmoid of a logit: the probability that a cross-encoder predicts."""
-    return 1 / (1 + math.exp(-logit)) if logit >= 0 else math.exp(logit) / (1 + math.exp(logit))
 
 
 def scores_of(pairs: Sequence[tuple[str, str]], runs: Sequence[Run], scale: str, made_by: str) -> list[list[float]]:

@@ -59,7 +59,8 @@ def excerpt(text: Sequence[Word], chars: int) -> list[Word]:
     for first, end in enumerate(ends):
         found = [word.lower() for word, common in text[first:end] if common]
         values.append((sum(map(len, set(found))), len(found)))
-    best = [first for first, value in enumerate(values) if value == max(values) != (0, 0)] or [0]
+    most = max(values, default=(0, 0))
+    best = [first for first, value in enumerate(values) if value == most != (0, 0)] or [0]
     first = best[len(best) // 2]
     end = ends[first] if ends else 0
     cut: Word = ("…", False)

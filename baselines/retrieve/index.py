@@ -320,7 +320,7 @@ class Retriever(abc.ABC):
                 for span, own in zip(spans, over_devices(_encode_chunk, tasks, self.work.devices), strict=True):
                     files += own
                     bar.update(len(span))
-            encoder_of.cache_clear()
+            _encoder_of.cache_clear()
             for path in [*work.rglob(".*"), *work.glob("*.npy.json")]:
                 path.unlink()
             whole["shards"] = msgspec.to_builtins(files)
@@ -392,7 +392,7 @@ def _encode_chunk(of: tuple[Retriever, Path, str, str, range, Path], device: str
 
     def make() -> list[File]:
         task = "document" if split == "corpus" else "query"
-        arrays = retriever.arrays(encoder_of(retriever, device, task).encode(_texts(release, config, split, span)))
+        arrays = retriever.arrays(_encoder_of(retriever, device, task).encode(_texts(release, config, split, span)))
         found = [_saved(work, f"{place.name}{end}.npy", array) for end, array in arrays.items()]
         log.info("%s is done", place.name)
         return found
@@ -402,8 +402,8 @@ def _encode_chunk(of: tuple[Retriever, Path, str, str, range, Path], device: str
     return files
 
 
-@functools.lru_cache(maxsize=2)
-def encoder_of(retriever: Retriever, device: str, task: str) -> Any:
+@functools.lru_cache(maxsize=1)
+def _encoder_of(retriever: Retriever, device: str, task: str) -> Any:
     """A retriever's :meth:`Retriever.encoder`, opened once in this process."""
     return retriever.encoder(device, task)
 

@@ -30,12 +30,11 @@ from typing import Any, ClassVar
 import numpy as np
 from sentence_transformers import CrossEncoder
 
-from baselines.retrieve.dense import Dense
 from baselines.retrieve.devices import Work, moved, over_devices, work_of
-from baselines.retrieve.encoder import CrossScorer
+from baselines.retrieve.encoder import CrossScorer, Encoder
 from baselines.retrieve.hub_models import commit_of
-from baselines.retrieve.index import encoder_of, resumed
-from baselines.retrieve.models import check_reading, described, expect_no, kind_of_reranker, open_cross
+from baselines.retrieve.index import resumed
+from baselines.retrieve.models import check_reading, described, expect_no, kind_of_reranker, open_cross, open_encoder
 from baselines.retrieve.passages import Passages, open_passages
 from baselines.retrieve.settings import ModelSettings
 from builders.annotate.endpoint import Endpoint
@@ -259,13 +258,16 @@ def _passages(path: Path, corpus: str, split: str) -> Passages:
 
 
 def score_groups(job: PairJob, device: str, groups: Sequence[Group]) -> list[list[float]]:
-    """A re-ranker's scores of each query's passages, in their order. The collection has every passage."""
+    """A re-ranker's scores of each query's passages, in their order.
+
+    Raises :class:`InputError` for a passage that the collection lacks.
+    """
     passages = _passages(job.release, job.corpus, job.split)
     wanted = [corpus for _, ids in groups for corpus in ids]
     rows = passages.rows(wanted)
     if (rows < 0).any():
         lacking = wanted[int(rows.argmin())]
-        raise InputError(f"{job.corpus} {job.split} has no {lacking!r}, or two of its rows are one", path=job.release)
+        raise InputError(f"{job.corpus}/{job.split} has no {lacking!r}; build the release again", path=job.release)
     texts = iter(passages.texts(rows.tolist()))
     pairs = [(query, next(texts)) for query, ids in groups for _ in ids]
     scores = iter(job.reranker.score(pairs, device))
@@ -308,13 +310,19 @@ def _score_window(task: tuple[PairJob, Path, Sequence[Group]], device: str) -> l
     return scores
 
 
+@functools.lru_cache(maxsize=1)
+def _encoders(reranker: Reranker, device: str) -> list[Encoder]:
+    """A dual-encoder's sides for queries and for passages: one model, opened once in this process."""
+    model, work = open_encoder(reranker.settings, device, reranker.work.dtype), reranker.work
+    return [Encoder(model, task, work.batch_tokens, work.tokenizers) for task in ("query", "document")]
+
+
 def similarities(job: PairJob, device: str, groups: Sequence[Group]) -> list[list[float]]:
     """A dual-encoder's similarities (cosine or dot product) of each query with its passages, in their order.
 
     The collection has every passage. One that comes for several queries is encoded once.
     """
-    model = Dense(job.reranker.settings, job.reranker.work)
-    of_queries, of_passages = (encoder_of(model, device, task) for task in ("query", "document"))
+    of_queries, of_passages = _encoders(job.reranker, device)
     passages = _passages(job.release, job.corpus, job.split)
     asked = [(text, ids) for text, ids in groups if ids]
     if not asked:
